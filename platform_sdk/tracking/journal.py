@@ -1,0 +1,89 @@
+"""What a run has to say to MLflow, written down first: ``tracking/run.jsonl`` and one file for each step.
+
+Importing mlflow and opening its store takes seconds, and every step is a process of its own. So steps only
+append lines here (a millisecond), and one process delivers them (``delivery.py``). A kill loses nothing that
+was written, an unreachable server holds no step up, and a step that runs again says the same thing once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+from platform_sdk.config.errors import UserError
+
+FOLDER = "tracking"
+RUN_FILE = "run.jsonl"
+STEPS_FOLDER = "steps"
+STEP_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+Event = dict[str, Any]
+
+# Changes of state are said every time they happen; anything else only once.
+STATE_EVENTS = frozenset({"started", "ended"})
+
+
+class Journal:
+    """An append-only file of events with one writer. ``time`` is in milliseconds since the epoch."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _drop_torn_line(path)
+        self._said = {_body(event) for event in read(path)[0]}
+
+    def append(self, event: str, **fields: Any) -> None:
+        """Write one event down; an equal one already written is not repeated."""
+        body = {"event": event, **fields}
+        key = _body(body)
+        if event not in STATE_EVENTS:
+            if key in self._said:
+                return
+            self._said.add(key)
+        line = json.dumps({"time": time.time_ns() // 1_000_000, **body}, sort_keys=True) + "\n"
+        with self.path.open("ab") as stream:
+            stream.write(line.encode())
+            stream.flush()
+            os.fsync(stream.fileno())
+
+
+def read(path: Path, offset: int = 0) -> tuple[list[Event], int]:
+    """Return the complete events of ``path`` from byte ``offset`` on, and the offset after them."""
+    if not path.is_file():
+        return [], offset
+    with path.open("rb") as stream:
+        stream.seek(offset)
+        content = stream.read()
+    end = content.rfind(b"\n") + 1
+    return [json.loads(line) for line in content[:end].splitlines()], offset + end
+
+
+def run_file(run_dir: Path) -> Path:
+    return run_dir / FOLDER / RUN_FILE
+
+
+def step_file(run_dir: Path, step: str) -> Path:
+    """Return the journal of a step.
+
+    Raises:
+        UserError: ``step`` cannot be a file name.
+    """
+    if not STEP_NAME.fullmatch(step):
+        raise UserError(f"step name {step!r}: only letters, digits, '.', '_' and '-' may stand in it")
+    return run_dir / FOLDER / STEPS_FOLDER / f"{step}.jsonl"
+
+
+def _body(event: Event) -> str:
+    return json.dumps({key: value for key, value in event.items() if key != "time"}, sort_keys=True)
+
+
+def _drop_torn_line(path: Path) -> None:
+    if not path.is_file():
+        return
+    content = path.read_bytes()
+    complete = content.rfind(b"\n") + 1
+    if complete < len(content):
+        os.truncate(path, complete)

@@ -1,0 +1,327 @@
+"""One tracked run for each pipeline run, one nested run for each of its steps.
+
+The process that owns the pipeline run calls ``start_run`` and ``finish_run``; every step, usually in a process
+of its own, works inside ``step_run``::
+
+    start_run(run_dir, recipe)
+    with step_run(run_dir, "train-iteration-01") as step:      # in the step's process
+        step.log_figures(run_dir / "iteration-01" / "figures.json", iteration=1)
+    finish_run(run_dir, "FINISHED")
+
+Nothing here imports mlflow.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from platform_sdk.config.errors import UserError
+from platform_sdk.tracking import manifest
+from platform_sdk.tracking.journal import FOLDER, Journal, read, run_file, step_file
+from platform_sdk.tracking.provenance import provenance
+from platform_sdk.tracking.store import STATE_FILE, store_uri
+
+Status = Literal["FINISHED", "FAILED", "KILLED"]
+ENVIRONMENT_FILE = "environment.json"
+FOLLOWER_LOG = "follower.log"
+PICKLES = frozenset({".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt", ".joblib"})
+
+_followers: dict[Path, subprocess.Popen[bytes]] = {}
+
+
+@dataclass(frozen=True)
+class RunInfo:
+    """A tracked run: its directory, its name in MLflow, and the MLflow store and experiment it goes to."""
+
+    run_dir: Path
+    name: str
+    tracking_uri: str
+    experiment: str
+
+
+@dataclass
+class StepRun:
+    """What a step may say about itself. Every method may be called again with the same content: it counts once."""
+
+    run_dir: Path
+    name: str
+    _journal: Journal
+    digests: dict[str, str] = field(default_factory=dict)
+
+    def record_digests(self, **digests: str) -> None:
+        """Name full digests of inputs and outputs: they become tags and stand in the manifest's entry of the step."""
+        self.digests.update(digests)
+        self._journal.append("tags", tags={f"hopforge.digest.{name}": value for name, value in digests.items()})
+
+    def log_params(self, params: Mapping[str, Any]) -> None:
+        """Log settings of this step."""
+        self._journal.append("params", params={name: str(value) for name, value in params.items()})
+
+    def log_metrics(self, metrics: Mapping[str, float], *, iteration: int = 0) -> None:
+        """Log figures of this step and of the whole run, at ``iteration`` on the axis of steps."""
+        self._journal.append("metrics", metrics=_finite(metrics), iteration=iteration)
+
+    def log_figures(self, path: Path, *, iteration: int | None = None) -> None:
+        """Log the numbers of a figures file (``figures.json``, ``train.json``), and the file itself.
+
+        Nested numbers are named by their path: ``{"attempts_histogram": {"1": 5}}`` becomes
+        ``attempts_histogram/1``. The iteration is the file's own unless it is given.
+        """
+        figures = _read_json(path)
+        if iteration is None:
+            iteration = int(figures.get("iteration", 0))
+        numbers = {name: value for name, value in _numbers(figures) if name != "iteration"}
+        self.log_metrics(numbers, iteration=iteration)
+        self.log_artifact(path)
+
+    def log_scores(self, path: Path, *, iteration: int = 0) -> None:
+        """Log the scores of an evaluation (``scores.json``) with their intervals, and the file itself.
+
+        Metrics: ``PHASE/em``, ``PHASE/em_low``, ``PHASE/em_high``, …, ``PHASE/n``.
+        """
+        scores = _read_json(path)
+        phase = scores["phase"]
+        numbers: dict[str, float] = {f"{phase}/n": scores["n"]}
+        for metric, score in scores["metrics"].items():
+            numbers[f"{phase}/{metric}"] = score["value"]
+            numbers |= {f"{phase}/{metric}_{end}": score[end] for end in ("low", "high") if end in score}
+        self.log_metrics(numbers, iteration=iteration)
+        self.log_artifact(path)
+
+    def log_dataset(
+        self, name: str, *, digest: str, source: str, context: str, rows: int | None = None
+    ) -> None:
+        """Log a dataset input of the run.
+
+        Args:
+            name: What it is, e.g. ``questions.train``, ``passages``.
+            digest: Its full digest. MLflow keeps 36 characters of it; the full one is a tag and in the manifest.
+            source: Where it came from: a path or URI.
+            context: What it is used for: ``training``, ``evaluation``, ``retrieval``.
+            rows: The number of records.
+        """
+        self._journal.append("dataset", name=name, digest=digest, source=source, context=context, rows=rows)
+        self.record_digests(**{name: digest})
+
+    def log_model(
+        self, path: Path, *, digest: str, register: bool = True, tags: Mapping[str, str] | None = None
+    ) -> None:
+        """Log a model directory (safetensors, tokenizer, configuration) and register it under the recipe's name.
+
+        On a local store the files are hard-linked where the file system can, so no second copy is made; hence the
+        directory must not be changed in place afterwards.
+
+        Args:
+            path: The model directory.
+            digest: The digest of its weights.
+            register: Whether it becomes a new version of the registered model.
+            tags: Lineage of the version: base model, corpus digest, …
+
+        Raises:
+            UserError: the directory is missing or holds pickled files, which run code when they are loaded.
+        """
+        if not path.is_dir():
+            raise UserError(f"{path}: no such model directory")
+        pickled = sorted(file.name for file in path.rglob("*") if file.suffix in PICKLES)
+        if pickled:
+            raise UserError(f"{path}: holds pickled files ({', '.join(pickled)}); save the model as safetensors")
+        self._journal.append(
+            "model", path=str(path.resolve()), digest=digest, register=register, tags=dict(tags or {})
+        )
+        self.record_digests(weights=digest)
+
+    def log_rollouts(self, path: Path, *, limit: int = 20) -> None:
+        """Log the first ``limit`` rollouts of a ``rollouts.jsonl`` as traces: planner, worker and retrieval spans."""
+        self._journal.append("rollouts", path=str(path.resolve()), phase=path.parent.name, limit=limit)
+
+    def log_artifact(self, path: Path) -> None:
+        """Log a small file, as it is now, under its path in the run directory."""
+        resolved = path.resolve()
+        root = self.run_dir.resolve()
+        folder = str(resolved.parent.relative_to(root)) if resolved.is_relative_to(root) else "."
+        digest = hashlib.sha256(resolved.read_bytes()).hexdigest()
+        self._journal.append("artifact", path=str(resolved), folder="" if folder == "." else folder, digest=digest)
+
+
+def start_run(run_dir: Path, recipe: Mapping[str, Any], *, follow: bool = True) -> RunInfo:
+    """Begin a run, or take an unfinished one up again: the run directory remembers its MLflow run.
+
+    ``MLFLOW_RUN_ID`` in the environment is adopted as the parent run. The store is ``MLFLOW_TRACKING_URI``, or
+    else an SQLite file beside the run directory, which all runs there share.
+
+    Args:
+        run_dir: The run directory.
+        recipe: The resolved recipe: ``{"pipeline", "name", "parameters": {…}}``.
+        follow: Start the process that delivers to MLflow while this one lives. Without it every step delivers
+            what it said as it ends, which costs it the seconds that mlflow takes to import.
+
+    Raises:
+        UserError: the directory belongs to a run of another recipe.
+    """
+    run_dir = run_dir.resolve()
+    path = run_file(run_dir)
+    before = [event["recipe"] for event in read(path)[0] if event["event"] == "recipe"]
+    if before and before[-1] != json.loads(json.dumps(recipe)):
+        raise UserError(
+            f"{run_dir}: holds a run of another recipe or other parameters; choose another --workdir, "
+            "or repeat the command that began the run"
+        )
+    origin = provenance()
+    environment = path.parent / ENVIRONMENT_FILE
+    environment.parent.mkdir(parents=True, exist_ok=True)
+    environment.write_text(origin.model_dump_json(indent=1))
+    info = RunInfo(run_dir, run_dir.name, store_uri(run_dir), _experiment(recipe))
+    canonical = json.dumps(recipe, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    digests = {"recipe": hashlib.sha256(canonical.encode()).hexdigest(), "git_commit": origin.commit or "unknown"}
+    head = manifest.append(run_dir, "run started", digests)
+    journal = Journal(path)
+    journal.append(
+        "started",
+        name=info.name,
+        experiment=info.experiment,
+        adopt=os.environ.get("MLFLOW_RUN_ID"),
+        delivery="follower" if follow else "step",
+        manifest_head=head,
+    )
+    journal.append("recipe", recipe=dict(recipe), digest=digests["recipe"])
+    journal.append(
+        "tags",
+        tags={
+            "mlflow.source.git.commit": origin.commit or "unknown",
+            "hopforge.git_dirty": "unknown" if origin.dirty is None else str(origin.dirty).lower(),
+            "hopforge.digest.recipe": digests["recipe"],
+            "hopforge.python": origin.python,
+        },
+    )
+    journal.append("artifact", path=str(environment), folder="", digest=_digest(environment))
+    if follow:
+        _start_follower(run_dir)
+    return info
+
+
+@contextmanager
+def step_run(run_dir: Path, step: str) -> Iterator[StepRun]:
+    """Work inside a step of the run. A repeated step goes on in its nested run instead of making a second one.
+
+    A step that raises is marked FAILED with the error, and the error goes on.
+
+    Args:
+        run_dir: The run directory.
+        step: The step's name, unique in its run: ``corpus``, ``sample-iteration-01``, …
+
+    Raises:
+        UserError: ``step`` cannot be a file name.
+    """
+    run_dir = run_dir.resolve()
+    journal = Journal(step_file(run_dir, step))
+    journal.append("started", name=step)
+    running = StepRun(run_dir, step, journal)
+    try:
+        yield running
+    except BaseException as error:
+        stopped = isinstance(error, (KeyboardInterrupt, SystemExit))
+        text = f"{type(error).__name__}: {error}"
+        journal.append("ended", status="KILLED" if stopped else "FAILED", error=text[:5000])
+        raise
+    else:
+        head = manifest.append(run_dir, f"step {step}", running.digests)
+        journal.append("ended", status="FINISHED", manifest_head=head)
+    finally:
+        _deliver_without_follower(run_dir)
+
+
+def finish_run(run_dir: Path, status: Status) -> str:
+    """End the run and wait until everything stands in MLflow. Return the MLflow run id.
+
+    Raises:
+        UserError: the store could not be reached; the run directory keeps what was not delivered.
+    """
+    run_dir = run_dir.resolve()
+    head = manifest.append(run_dir, f"run ended: {status}", {})
+    journal = Journal(run_file(run_dir))
+    report = run_dir / "report.html"
+    if report.is_file():
+        journal.append("artifact", path=str(report), folder="", digest=_digest(report))
+    journal.append("ended", status=status, manifest_head=head)
+    follower = _followers.pop(run_dir, None)
+    if follower is None:
+        from platform_sdk.tracking.delivery import deliver
+
+        deliver(run_dir)
+    elif follower.wait() != 0:
+        log = run_dir / FOLDER / FOLLOWER_LOG
+        lines = log.read_text().strip().splitlines() or ["it wrote nothing"]
+        raise UserError(f"the run could not be delivered to MLflow: {lines[-1]} (all of it: {log})")
+    run_id = mlflow_run_id(run_dir)
+    assert run_id is not None, "a delivered run has an id"
+    return run_id
+
+
+def mlflow_run_id(run_dir: Path) -> str | None:
+    """Return the id of the parent run in MLflow; None before it was delivered."""
+    state = run_dir / FOLDER / STATE_FILE
+    if not state.is_file():
+        return None
+    run_id = json.loads(state.read_text())["run_id"]
+    return None if run_id is None else str(run_id)
+
+
+def _experiment(recipe: Mapping[str, Any]) -> str:
+    return os.environ.get("MLFLOW_EXPERIMENT_NAME") or Path(str(recipe["pipeline"])).name
+
+
+def _start_follower(run_dir: Path) -> None:
+    with (run_dir / FOLDER / FOLLOWER_LOG).open("ab") as log:
+        _followers[run_dir] = subprocess.Popen(
+            [sys.executable, "-m", "platform_sdk.tracking", str(run_dir)],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,  # Ctrl-C is for the run; the follower sees it end
+        )
+
+
+def _deliver_without_follower(run_dir: Path) -> None:
+    started = [event for event in read(run_file(run_dir))[0] if event["event"] == "started"]
+    if not started or started[-1]["delivery"] == "follower":
+        return
+    from platform_sdk.tracking.delivery import deliver
+
+    deliver(run_dir)
+
+
+def _numbers(value: Any, prefix: str = "") -> Iterator[tuple[str, float]]:
+    if isinstance(value, Mapping):
+        for name, inner in value.items():
+            yield from _numbers(inner, f"{prefix}/{name}" if prefix else str(name))
+    elif isinstance(value, (int, float)):
+        yield prefix, value
+
+
+def _finite(metrics: Mapping[str, float]) -> dict[str, float]:
+    return {name: float(value) for name, value in metrics.items()}
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise UserError(f"{path}: no such file") from error
+    except json.JSONDecodeError as error:
+        raise UserError(f"{path}:{error.lineno}: not JSON: {error.msg}") from error
+    if not isinstance(content, dict):
+        raise UserError(f"{path}: must hold a JSON object")
+    return content
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()

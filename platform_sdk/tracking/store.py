@@ -1,0 +1,27 @@
+"""Which MLflow store a run goes to."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+DATABASE = "mlflow.db"
+ARTIFACTS = "mlartifacts"
+STATE_FILE = "mlflow.json"
+
+
+def store_uri(run_dir: Path) -> str:
+    """Return ``MLFLOW_TRACKING_URI``, or else an SQLite file beside ``run_dir`` that all runs there share."""
+    return os.environ.get("MLFLOW_TRACKING_URI") or folder_uri(run_dir.resolve().parent)
+
+
+def folder_uri(folder: Path) -> str:
+    """Return the URI of the SQLite store of a folder of run directories."""
+    return f"sqlite:///{folder.resolve() / DATABASE}"
+
+
+def artifact_location(uri: str, experiment: str) -> str | None:
+    """Return where an SQLite store keeps the artifacts of an experiment: beside it; None: the server decides."""
+    if not uri.startswith("sqlite:///"):
+        return None
+    return (Path(uri.removeprefix("sqlite:///")).parent / ARTIFACTS / experiment).as_uri()
