@@ -1,0 +1,158 @@
+"""What a sampling engine is: token ids in, token ids and log-probabilities out.
+
+An engine works on many requests at once: ``submit`` hands one over, ``step`` advances all of them
+and returns those that finished. A request's tokens follow from its prompt, its parameters and its
+seed, and not from the requests that happen to be sampled beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import numpy as np
+
+
+class PromptTooLong(ValueError):
+    """A prompt that leaves no room for a single new token within the engine's ``max_model_len``."""
+
+
+class WeightsMismatch(RuntimeError):
+    """After new weights were loaded, the engine's log-probabilities differ from the reference."""
+
+
+@dataclass(frozen=True)
+class SamplingParams:
+    """How to sample one completion.
+
+    Attributes:
+        temperature: 0 takes the most probable token.
+        top_p: keep the smallest set of most probable tokens whose probability reaches this.
+        top_k: keep this many most probable tokens; 0 keeps all.
+        max_tokens: the most tokens to generate.
+        stop: the completion ends as soon as its text contains one of these; the tokens that spell
+            the stop string belong to the completion. The end-of-sequence token always ends it.
+        seed: of the request's own random stream.
+    """
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    max_tokens: int = 256
+    stop: tuple[str, ...] = ()
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.temperature < 0:
+            raise ValueError(f"temperature must be 0 or more, not {self.temperature}")
+        if not 0 < self.top_p <= 1:
+            raise ValueError(f"top_p must lie in (0, 1], not {self.top_p}")
+        if self.top_k < 0:
+            raise ValueError(f"top_k must be 0 (off) or more, not {self.top_k}")
+        if self.max_tokens < 1:
+            raise ValueError(f"max_tokens must be 1 or more, not {self.max_tokens}")
+        if any(not text for text in self.stop):
+            raise ValueError("a stop string must not be empty")
+        if not 0 <= self.seed < 2**63:
+            raise ValueError(f"seed must lie in [0, 2^63), not {self.seed}")
+
+
+@dataclass(frozen=True)
+class Request:
+    """One completion to sample. ``id`` is unique among the requests in flight.
+
+    ``dialogue`` names the dialogue that ``token_ids`` is the state of, in traces and errors; whether
+    cached keys and values fit is always decided on the token ids themselves.
+    """
+
+    id: str
+    token_ids: Sequence[int]
+    params: SamplingParams
+    dialogue: str = ""
+
+
+@dataclass(frozen=True)
+class Completion:
+    """The sampled tokens of one request, stop string or end-of-sequence token included.
+
+    ``logprobs`` has one natural logarithm per token: of the model's full distribution at
+    temperature 1, whatever temperature and filters the token was drawn with.
+    """
+
+    id: str
+    token_ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    finish: Literal["stop", "length"]
+
+
+class SamplingEngine(Protocol):
+    """A language model that samples for many dialogues at once."""
+
+    @property
+    def tokenizer(self) -> Any:
+        """The ``transformers`` tokenizer of the model."""
+
+    @property
+    def weight_version(self) -> str:
+        """The digest of the weights that are sampled from (``models.weights_digest``)."""
+
+    @property
+    def max_model_len(self) -> int:
+        """The most tokens of prompt and completion together."""
+
+    def submit(self, request: Request) -> None:
+        """Take on a request.
+
+        Raises:
+            PromptTooLong: the prompt has ``max_model_len`` tokens or more.
+            ValueError: the prompt is empty, or the id is in flight already.
+        """
+
+    def step(self) -> list[Completion]:
+        """Advance the requests in flight; return those that are finished (maybe none)."""
+
+    def cancel(self, request_id: str) -> None:
+        """Forget a request in flight; unknown ids are ignored."""
+
+    def load_weights(self, path: Path | str) -> None:
+        """Sample from the weights at ``path`` from now on, and prove it.
+
+        Raises:
+            WeightsMismatch: the log-probabilities of a probe prompt are not those of the weights.
+            RuntimeError: requests are in flight.
+        """
+
+    def close(self) -> None:
+        """Give back memory, processes and connections."""
+
+    def generate(
+        self, prompts: Sequence[Sequence[int]], params: SamplingParams | Sequence[SamplingParams]
+    ) -> list[Completion]:
+        """Sample a completion for every prompt (see ``generate``)."""
+
+
+def generate(
+    engine: SamplingEngine, prompts: Sequence[Sequence[int]], params: SamplingParams | Sequence[SamplingParams]
+) -> list[Completion]:
+    """Sample one completion per prompt, in the prompts' order; ``params`` is one for all, or one each."""
+    each = [params] * len(prompts) if isinstance(params, SamplingParams) else list(params)
+    requests = [
+        Request(f"generate-{next(_NUMBERS)}", tuple(prompt), one) for prompt, one in zip(prompts, each, strict=True)
+    ]
+    for request in requests:
+        engine.submit(request)
+    done: dict[str, Completion] = {}
+    while len(done) < len(requests):
+        done.update((completion.id, completion) for completion in engine.step())
+    return [done[request.id] for request in requests]
+
+
+_NUMBERS = count()
+
+
+def sampling_generator(seed: int) -> np.random.Generator:
+    """The random stream of a request: one uniform number in [0, 1) is drawn per token."""
+    return np.random.Generator(np.random.Philox(seed))

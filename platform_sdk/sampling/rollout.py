@@ -1,0 +1,296 @@
+"""The rollout loop: many agents at once against one engine and one retriever.
+
+An agent is a generator. It yields what it needs (text to be generated, a search, other agents to
+run side by side) and is sent the answer; its return value is the rollout. So an agent reads like a
+dialogue from top to bottom, and knows nothing of batching: the loop gathers the needs of all live
+agents, hands every generation to the engine as it arises, and the searches together.
+
+    def worker(question):
+        [found] = yield Search((SearchRequest(question),), k=5)
+        completion = yield Generate(prompt(question, found), params, dialogue=question)
+        return parse(completion)
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from platform_sdk.records import Evidence
+from platform_sdk.sampling.engine import PromptTooLong, Request, SamplingEngine, SamplingParams
+
+T = TypeVar("T")
+
+
+class RetrieverFault(RuntimeError):
+    """The retriever failed (not: found nothing). The rollout that asked is started again."""
+
+
+@dataclass(frozen=True)
+class SearchRequest:
+    """One query. ``head`` limits a knowledge-graph search to the triples of that entity;
+    ``question_id`` names the question whose own passages are searched, where an environment does so."""
+
+    query: str
+    head: str | None = None
+    question_id: str | None = None
+
+
+@dataclass(frozen=True)
+class Generate:
+    """Sample a continuation of ``token_ids``; answered with a ``Completion``.
+
+    ``PromptTooLong`` is thrown into the agent where the tokens leave no room for a new one.
+    """
+
+    token_ids: Sequence[int]
+    params: SamplingParams
+    dialogue: str
+
+
+@dataclass(frozen=True)
+class Search:
+    """Look up ``requests``; answered with one list of at most ``k`` evidence per request."""
+
+    requests: tuple[SearchRequest, ...]
+    k: int
+
+
+@dataclass(frozen=True)
+class Together:
+    """Run agents side by side; answered with the list of their return values, in this order."""
+
+    agents: tuple[Agent[Any], ...]
+
+
+Agent = Generator[Generate | Search | Together, Any, T]
+SearchFunction = Callable[[Sequence[SearchRequest], int], list[list[Evidence]]]
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a run is: rollouts finished and live, tokens generated, seconds since the start."""
+
+    finished: int
+    live: int
+    tokens: int
+    seconds: float
+
+
+@dataclass
+class _Rollout(Generic[T]):
+    """A top-level agent. ``start`` makes it anew, since a retriever fault starts it again."""
+
+    start: Callable[[], Agent[T]]
+    faults: int = 0
+    tasks: list[_Task] = field(default_factory=list)
+
+
+@dataclass(eq=False)
+class _Task:
+    """One generator of a rollout: the agent itself, or one that it runs together with others."""
+
+    agent: Agent[Any]
+    rollout: _Rollout[Any]
+    parent: _Task | None = None
+    place: int = 0
+    request: str | None = None
+    cancelled: bool = False
+    results: list[Any] = field(default_factory=list)
+    open_children: int = 0
+
+
+def run(
+    agents: Iterable[Callable[[], Agent[T]]],
+    engine: SamplingEngine,
+    search: SearchFunction,
+    *,
+    live: int,
+    retries: int = 3,
+    progress: Callable[[Progress], None] | None = None,
+) -> Iterator[T]:
+    """Run agents and yield their results as they finish.
+
+    Args:
+        agents: functions that start an agent (``functools.partial(my_agent, question)``). Read
+            lazily: the next is taken when a place is free, so it may depend on earlier results.
+        search: ``retriever.search``; called with the requests of all agents that wait.
+        live: the most top-level agents at once; a finished one's place is filled at once.
+        retries: how often a rollout is started again after a ``RetrieverFault``.
+        progress: called after every finished rollout.
+
+    Raises:
+        RetrieverFault: a rollout met a retriever fault in each of its ``1 + retries`` attempts.
+    """
+    if live < 1:
+        raise ValueError(f"live must be 1 or more, not {live}")
+    return _Loop(iter(agents), engine, search, live, retries, progress).run()
+
+
+class _Loop(Generic[T]):
+    def __init__(
+        self,
+        source: Iterator[Callable[[], Agent[T]]],
+        engine: SamplingEngine,
+        search: SearchFunction,
+        live: int,
+        retries: int,
+        progress: Callable[[Progress], None] | None,
+    ) -> None:
+        self.source, self.engine, self.search = source, engine, search
+        self.live, self.retries, self.progress = live, retries, progress
+        self.open: dict[int, _Rollout[T]] = {}
+        self.ready: deque[tuple[_Task, Any]] = deque()
+        self.generating: dict[str, _Task] = {}
+        self.searching: list[tuple[_Task, Search]] = []
+        self.done: deque[T] = deque()
+        self.requests = self.finished = self.tokens = 0
+        self.began = time.monotonic()
+
+    def run(self) -> Iterator[T]:
+        exhausted = False
+        try:
+            while True:
+                while not exhausted and len(self.open) < self.live:
+                    start = next(self.source, None)
+                    if start is None:
+                        exhausted = True
+                    else:
+                        self._start(_Rollout(start))
+                while self.ready:
+                    self._advance(*self.ready.popleft())
+                if self.done:
+                    yield from self._drain()
+                    continue
+                if not self.open:
+                    return
+                # A search costs much the same for one query as for many: wait until as many agents
+                # search as generate.
+                if self.searching and len(self.searching) >= len(self.generating):
+                    self._search()
+                else:
+                    self._generate()
+        finally:
+            for rollout in list(self.open.values()):
+                self._discard(rollout)
+
+    def _drain(self) -> Iterator[T]:
+        while self.done:
+            result = self.done.popleft()
+            self.finished += 1
+            if self.progress is not None:
+                seconds = time.monotonic() - self.began
+                self.progress(Progress(self.finished, len(self.open), self.tokens, seconds))
+            yield result
+
+    def _start(self, rollout: _Rollout[T]) -> None:
+        self.open[id(rollout)] = rollout
+        task = _Task(rollout.start(), rollout)
+        rollout.tasks = [task]
+        self.ready.append((task, None))
+
+    def _advance(self, task: _Task, answer: Any) -> None:
+        """Send ``answer`` to the agent and note what it asks for next."""
+        if task.cancelled:
+            return
+        try:
+            need = task.agent.throw(answer) if isinstance(answer, PromptTooLong) else task.agent.send(answer)
+        except StopIteration as stop:
+            self._return(task, stop.value)
+            return
+        if isinstance(need, Generate):
+            self.requests += 1
+            request = Request(f"{need.dialogue}@{self.requests}", need.token_ids, need.params, need.dialogue)
+            try:
+                self.engine.submit(request)
+            except PromptTooLong as error:
+                self.ready.append((task, error))
+                return
+            task.request = request.id
+            self.generating[request.id] = task
+        elif isinstance(need, Search):
+            self.searching.append((task, need))
+        elif isinstance(need, Together):
+            self._spawn(task, need.agents)
+        else:
+            raise TypeError(f"an agent yields Generate, Search or Together, not {type(need).__name__}")
+
+    def _spawn(self, parent: _Task, agents: tuple[Agent[Any], ...]) -> None:
+        parent.results, parent.open_children = [None] * len(agents), len(agents)
+        if not agents:
+            self.ready.append((parent, []))
+        for place, agent in enumerate(agents):
+            child = _Task(agent, parent.rollout, parent, place)
+            parent.rollout.tasks.append(child)
+            self.ready.append((child, None))
+
+    def _return(self, task: _Task, value: Any) -> None:
+        task.rollout.tasks.remove(task)
+        parent = task.parent
+        if parent is None:
+            del self.open[id(task.rollout)]
+            self.done.append(value)
+            return
+        parent.results[task.place] = value
+        parent.open_children -= 1
+        if not parent.open_children:
+            self.ready.append((parent, parent.results))
+
+    def _generate(self) -> None:
+        for completion in self.engine.step():
+            task = self.generating.pop(completion.id, None)
+            if task is not None:
+                task.request = None
+                self.tokens += len(completion.token_ids)
+                self.ready.append((task, completion))
+
+    def _search(self) -> None:
+        """Answer all waiting searches: together, and if that fails, rollout by rollout."""
+        waiting, self.searching = self.searching, []
+        try:
+            self._answer(waiting)
+        except RetrieverFault:
+            groups: dict[int, list[tuple[_Task, Search]]] = {}
+            for task, need in waiting:
+                groups.setdefault(id(task.rollout), []).append((task, need))
+            for group in groups.values():
+                try:
+                    self._answer(group)
+                except RetrieverFault as fault:
+                    self._again(group[0][0].rollout, fault)
+
+    def _answer(self, waiting: list[tuple[_Task, Search]]) -> None:
+        answers: list[tuple[_Task, list[list[Evidence]]]] = []
+        for k in sorted({need.k for _, need in waiting}):
+            part = [(task, need) for task, need in waiting if need.k == k]
+            requests = [request for _, need in part for request in need.requests]
+            found = self.search(requests, k) if requests else []
+            if len(found) != len(requests):
+                raise RetrieverFault(f"the retriever gave {len(found)} results for {len(requests)} queries")
+            results = iter(found)
+            answers += [(task, [next(results) for _ in need.requests]) for task, need in part]
+        self.ready.extend(answers)
+
+    def _again(self, rollout: _Rollout[T], fault: RetrieverFault) -> None:
+        """Start a rollout anew: whatever it has done so far is worth nothing without its search."""
+        self._discard(rollout)
+        rollout.faults += 1
+        if rollout.faults > self.retries:
+            raise RetrieverFault(
+                f"gave a rollout up after {rollout.faults} retriever faults; the last: {fault}"
+            ) from fault
+        self._start(rollout)
+
+    def _discard(self, rollout: _Rollout[T]) -> None:
+        self.open.pop(id(rollout), None)
+        for task in reversed(rollout.tasks):
+            task.cancelled = True
+            if task.request is not None:
+                self.generating.pop(task.request, None)
+                self.engine.cancel(task.request)
+            task.agent.close()
+        rollout.tasks = []
+        self.searching = [(task, need) for task, need in self.searching if not task.cancelled]
