@@ -1,0 +1,3 @@
+"""hopforge: train retrieval-augmented question-answering agents from configuration."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,196 @@
+"""A generated world: facts about people, films, books, companies, cities and countries, from a seed.
+
+It gives passages, triples and 1- to 4-hop questions with gold evidence in the project's own records,
+of any size, so that every recipe can be tried and tested without a download.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import dataclass
+
+from platform_sdk.config.errors import UserError
+from platform_sdk.config.world import WorldSpec
+from platform_sdk.data.language import COMPARISONS, RELATION, RELATIONS, RELATIONS_OF, TYPE_SHARES, Relation, usable_names
+from platform_sdk.records import Passage, Question, Triple
+
+
+@dataclass(frozen=True)
+class Chain:
+    """A path through the world: ``entities[i]`` --``relations[i]``--> ``entities[i + 1]``."""
+
+    entities: tuple[str, ...]
+    relations: tuple[Relation, ...]
+
+    @property
+    def answer(self) -> str:
+        return self.entities[-1]
+
+
+@dataclass(frozen=True)
+class World:
+    """``facts[(subject, relation noun)]`` is the object; records are what recipes see."""
+
+    types: dict[str, str]
+    facts: dict[tuple[str, str], str]
+    passages: list[Passage]
+    triples: list[Triple]
+    train: list[Question]
+    eval: list[Question]
+
+
+def generate(spec: WorldSpec) -> World:
+    """Generate the world of ``spec``.
+
+    Raises:
+        UserError: the world is too small for the questions asked of it.
+    """
+    rng = random.Random(f"world {spec.split} {spec.seed}")
+    types = name_entities(spec, rng)
+    facts = make_facts(types, rng)
+    passages = [describe(name, types[name], facts, rng) for name in types]
+    triples = [Triple(head=x, relation=noun, tail=y) for (x, noun), y in facts.items()]
+    questions = make_questions(spec, types, facts, rng)
+    return World(types, facts, passages, triples, questions[: spec.train_questions], questions[spec.train_questions :])
+
+
+def name_entities(spec: WorldSpec, rng: random.Random) -> dict[str, str]:
+    """Name the entities: one pool word each while the pool lasts, two words in larger worlds."""
+    types: dict[str, str] = {}
+    for kind, share in TYPE_SHARES.items():
+        pool = usable_names(kind, spec.split)
+        wanted = max(2, round(spec.entities * share))
+        fresh = [name for name in pool if name not in types]
+        if 2 * wanted <= len(fresh):
+            types |= dict.fromkeys(rng.sample(fresh, wanted), kind)
+            continue
+        if wanted > len(pool) ** 2 // 4:
+            raise UserError(f"world.entities: {spec.entities} is more than the name pool can tell apart")
+        named = 0
+        while named < wanted:
+            # The first word alone decides the split, so two-word names keep the splits apart as well.
+            name = f"{rng.choice(pool)} {rng.choice(pool)}"
+            if name not in types:
+                types[name] = kind
+                named += 1
+    return types
+
+
+def make_facts(types: dict[str, str], rng: random.Random) -> dict[tuple[str, str], str]:
+    by_type: dict[str, list[str]] = {}
+    for name, kind in types.items():
+        by_type.setdefault(kind, []).append(name)
+    facts: dict[tuple[str, str], str] = {}
+    for relation in RELATIONS:
+        for subject in by_type[relation.subject]:
+            if (subject, relation.noun) in facts:
+                continue
+            others = by_type[relation.object]
+            target = rng.choice(others)
+            while target == subject:
+                target = rng.choice(others)
+            facts[subject, relation.noun] = target
+    return facts
+
+
+def describe(name: str, kind: str, facts: dict[tuple[str, str], str], rng: random.Random) -> Passage:
+    """The passage about an entity: each of its facts once, in random order and phrasing."""
+    relations = list(RELATIONS_OF[kind])
+    rng.shuffle(relations)
+    sentences = [rng.choice(r.sentences).format(x=name, y=facts[name, r.noun]) for r in relations]
+    text = " ".join([f"{name} is a {kind} .", *sentences])
+    return Passage(id=name, title=name, text=text)
+
+
+def random_chain(
+    start: str, hops: int, types: dict[str, str], facts: dict[tuple[str, str], str], rng: random.Random
+) -> Chain | None:
+    """A random walk of ``hops`` relations that visits no entity twice, or None if it ran into one."""
+    entities, relations = [start], []
+    for _ in range(hops):
+        relation = rng.choice(RELATIONS_OF[types[entities[-1]]])
+        target = facts[entities[-1], relation.noun]
+        if target in entities:
+            return None
+        entities.append(target)
+        relations.append(relation)
+    return Chain(tuple(entities), tuple(relations))
+
+
+def phrase_chain(chain: Chain, rng: random.Random) -> str:
+    """The question that a chain answers: noun phrases nested around the first entity."""
+    subject = chain.entities[0]
+    for relation in chain.relations[:-1]:
+        subject = rng.choice(relation.phrases).format(x=subject)
+    return rng.choice(chain.relations[-1].questions).format(x=subject)
+
+
+def make_questions(
+    spec: WorldSpec, types: dict[str, str], facts: dict[tuple[str, str], str], rng: random.Random
+) -> list[Question]:
+    """Questions in random order, no two of one meaning, so that evaluation questions are unseen ones."""
+    names, wanted = list(types), spec.train_questions + spec.eval_questions
+    seen: set[tuple[str, ...]] = set()
+    questions: list[Question] = []
+    misses = 0
+    while len(questions) < wanted:
+        if rng.random() < spec.comparisons:
+            drawn = _comparison(names, types, facts, rng)
+        else:
+            chain = random_chain(rng.choice(names), rng.choice(spec.hops), types, facts, rng)
+            drawn = None if chain is None else _chain_question(chain, rng)
+        if drawn is None or drawn[0] in seen:
+            misses += 1
+            if misses > 1000 + 100 * wanted:
+                raise UserError(
+                    f"world: {wanted} different questions cannot be asked of {spec.entities} entities with hops "
+                    f"{list(spec.hops)}; raise world.entities or ask fewer questions"
+                )
+            continue
+        seen.add(drawn[0])
+        questions.append(drawn[1].model_copy(update={"id": f"{spec.split}-{spec.seed}-{len(questions):05d}"}))
+    return questions
+
+
+def _chain_question(chain: Chain, rng: random.Random) -> tuple[tuple[str, ...], Question]:
+    steps = list(zip(chain.entities, chain.relations, chain.entities[1:], strict=False))
+    question = Question(
+        id="-",
+        text=phrase_chain(chain, rng),
+        answers=(chain.answer,),
+        dataset="world",
+        type="chain",
+        hops=len(chain.relations),
+        gold_passages=tuple(x for x, _, _ in steps),
+        gold_triples=tuple(Triple(head=x, relation=r.noun, tail=y) for x, r, y in steps),
+        topic_entities=(chain.entities[0],),
+    )
+    return (chain.entities[0], *(r.noun for r in chain.relations)), question
+
+
+def _comparison(
+    names: list[str], types: dict[str, str], facts: dict[tuple[str, str], str], rng: random.Random
+) -> tuple[tuple[str, ...], Question] | None:
+    relation = RELATION[rng.choice(list(COMPARISONS))]
+    subjects = [name for name in names if types[name] == relation.subject]
+    same = Counter(facts[name, relation.noun] for name in subjects)
+    a = rng.choice(subjects)
+    value = facts[a, relation.noun]
+    agree = rng.random() < 0.5 and same[value] > 1  # half of the answers are yes
+    fitting = [b for b in subjects if b != a and (facts[b, relation.noun] == value) is agree]
+    if not fitting:
+        return None
+    b = rng.choice(fitting)
+    question = Question(
+        id="-",
+        text=rng.choice(COMPARISONS[relation.noun]).format(a=a, b=b),
+        answers=("yes" if agree else "no",),
+        dataset="world",
+        type="comparison",
+        hops=2,
+        gold_passages=(a, b),
+        gold_triples=tuple(Triple(head=x, relation=relation.noun, tail=facts[x, relation.noun]) for x in (a, b)),
+        topic_entities=(a, b),
+    )
+    return ("comparison", relation.noun, *sorted((a, b))), question

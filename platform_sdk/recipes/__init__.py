@@ -1,0 +1,1 @@
+"""One room per method; a paper can be read in its room from top to bottom."""

@@ -1,0 +1,178 @@
+"""What the agent is told. All wording is the project's own.
+
+Two styles say the same things: ``standard`` for instruction-tuned models, ``compact`` for small models
+that cannot afford long instructions. A worked example belongs to each role; it is shown while sampling the
+warm-up trajectories and left out afterwards (Mujica-MyGO, section 4.2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from platform_sdk.recipes.mygo.grammar import NOTHING_FOUND, Form
+from platform_sdk.records import Evidence
+
+Style = Literal["standard", "compact"]
+Role = Literal["planner", "worker", "agent"]
+Message = dict[str, str]
+
+
+@dataclass(frozen=True)
+class RolePrompt:
+    """An instruction and a worked example (alternating environment and agent texts)."""
+
+    instruction: str
+    example: tuple[str, ...]
+
+    def system(self, *, demonstrate: bool) -> str:
+        if not demonstrate:
+            return self.instruction
+        speakers = ("User", "You")
+        transcript = "\n".join(f"{speakers[i % 2]} : {text}" for i, text in enumerate(self.example))
+        return f"{self.instruction}\nExample :\n{transcript}"
+
+
+def planner_opening(question: str, candidates: Sequence[str], form: Form) -> str:
+    """The planner's first message."""
+    if form == "text":
+        return f"Question : {question}"
+    return f"Question : {question}\nCandidates : {number(candidates)}"
+
+
+def observation(sentences: Sequence[str], new_candidates: Sequence[str] = (), first: int = 0) -> str:
+    """The workers' sentences; entities found on the way become candidates numbered from ``first``."""
+    text = "Obs: " + "\n".join(sentences)
+    return f"{text}\nCandidates : {number(new_candidates, first)}" if new_candidates else text
+
+
+def error_observation(reason: str) -> str:
+    return f"Obs: Error : {reason} ."
+
+
+def worker_opening(question: str, evidence: Sequence[Evidence], form: Form) -> str:
+    """The worker's one message: the sub-question and the numbered materials."""
+    return f"Question : {question}\n{materials(evidence, form)}"
+
+
+def materials(evidence: Sequence[Evidence], form: Form) -> str:
+    if not evidence:
+        return "( no materials )"
+    if form == "kg":
+        return "\n".join(f"[{i}] {item.text}" for i, item in enumerate(evidence))
+    return "\n".join(f"[{i}] {item.title} : {item.text}" for i, item in enumerate(evidence))
+
+
+def number(names: Sequence[str], first: int = 0) -> str:
+    return " ".join(f"[{i}] {name}" for i, name in enumerate(names, start=first))
+
+
+_PLANNER_EXAMPLE_TEXT = (
+    "Question : Who is the mother of the director of Amberfall ?",
+    "<think>I do not know the director yet .</think><search>Who directed Amberfall ?</search>",
+    "Obs: The director of Amberfall is Ida Roth .",
+    "<think>Next I need the mother of Ida Roth .</think><search>Who is the mother of Ida Roth ?</search>",
+    "Obs: The mother of Ida Roth is Lena Roth .",
+    "<think>I know enough .</think><answer>Lena Roth</answer>",
+)
+_PLANNER_EXAMPLE_KG = (
+    "Question : Who is the mother of the director of Amberfall ?\nCandidates : [0] Amberfall",
+    '<think>I do not know the director yet .</think><action>Search([0], "Who directed Amberfall ?")</action>',
+    "Obs: The director of Amberfall is Ida Roth .\nCandidates : [1] Ida Roth",
+    "<think>Next I need the mother of Ida Roth .</think>"
+    '<action>Search([1], "Who is the mother of Ida Roth ?")</action>',
+    "Obs: The mother of Ida Roth is Lena Roth .\nCandidates : [2] Lena Roth",
+    "<think>I know enough .</think><answer>Lena Roth</answer>",
+)
+_WORKER_EXAMPLE_TEXT = (
+    "Question : Who directed Amberfall ?\n"
+    "[0] Ida Roth : Ida Roth is a person . Lena Roth gave birth to Ida Roth .\n"
+    "[1] Amberfall : Amberfall is a film . It was directed by Ida Roth .",
+    "<think>The director of Amberfall stands in [1] .</think><select>[1]</select>"
+    "<sentence>The director of Amberfall is Ida Roth .</sentence>",
+)
+_WORKER_EXAMPLE_KG = (
+    "Question : Who directed Amberfall ?\n[0] Amberfall, studio, Tall Tree\n[1] Amberfall, director, Ida Roth",
+    "<think>The director of Amberfall stands in [1] .</think><select>[1]</select>"
+    "<sentence>The director of Amberfall is Ida Roth .</sentence>",
+)
+# Without the split one agent reads the raw materials itself, so that its example shows them.
+_AGENT_EXAMPLE_TEXT = (
+    "Question : Who is the mother of the director of Amberfall ?",
+    "<think>I do not know the director yet .</think><search>Who directed Amberfall ?</search>",
+    "Obs: [0] Amberfall : Amberfall is a film . It was directed by Ida Roth .",
+    "<think>Next I need the mother of Ida Roth .</think><search>Who is the mother of Ida Roth ?</search>",
+    "Obs: [0] Ida Roth : Ida Roth is a person . Lena Roth gave birth to Ida Roth .",
+    "<think>I know enough .</think><answer>Lena Roth</answer>",
+)
+_AGENT_EXAMPLE_KG = (
+    "Question : Who is the mother of the director of Amberfall ?\nCandidates : [0] Amberfall",
+    '<think>I do not know the director yet .</think><action>Search([0], "Who directed Amberfall ?")</action>',
+    "Obs: [0] Amberfall, director, Ida Roth\nCandidates : [1] Ida Roth",
+    "<think>Next I need the mother of Ida Roth .</think>"
+    '<action>Search([1], "Who is the mother of Ida Roth ?")</action>',
+    "Obs: [0] Ida Roth, mother, Lena Roth\nCandidates : [2] Lena Roth",
+    "<think>I know enough .</think><answer>Lena Roth</answer>",
+)
+
+_PLANNER_STANDARD = """\
+You plan how to answer a complex question. You cannot look anything up yourself: you hand simple sub-questions \
+to assistants, who search and report one sentence each.
+Every turn starts with your thoughts in <think>…</think>: sum up what is known so far and judge whether it is enough.
+{act}
+If it is enough, end with <answer>…</answer>: only the short answer (a name, a date, a number, yes or no), no sentence.
+Ask several sub-questions in one turn when none needs another's result; ask {most} at most. \
+A sub-question must be understandable alone: use names, never "he" or "the former".
+Write nothing outside the tags."""
+_PLANNER_ACT_TEXT = "If it is not enough, ask sub-questions, each in its own <search>…</search>."
+_PLANNER_ACT_KG = """\
+You explore a knowledge graph from numbered candidate entities; entities that are found become new candidates.
+If it is not enough, write <action>Search([i], "sub-question")</action>, where [i] is the candidate whose facts answer \
+the sub-question; an action may hold several searches."""
+_WORKER_STANDARD_TEXT = """\
+You answer one simple question from numbered passages.
+First think in <think>…</think>: what is asked, and which passages say it.
+Then choose these passages by their index, such as <select>[0]</select>; write <select>[-1]</select> if none helps, \
+and answer from your own knowledge.
+Then answer in one declarative sentence that repeats the question's words: <sentence>…</sentence>.
+Write nothing outside the tags."""
+_WORKER_STANDARD_KG = f"""\
+You answer one simple question from numbered facts, each written as "head, relation, tail".
+First think in <think>…</think>: what is asked, and which facts say it.
+Then choose these facts by their index, such as <select>[0][2]</select>, \
+and answer in one declarative sentence that repeats the question's words: <sentence>…</sentence>.
+If no fact helps, write no selection, only <sentence>{NOTHING_FOUND}</sentence> after your thoughts.
+Write nothing outside the tags."""
+_AGENT_STANDARD = """\
+You answer a complex question by searching. Every turn starts with your thoughts in <think>…</think>: \
+sum up what you have read and judge whether it is enough.
+{act}
+If it is enough, end with <answer>…</answer>: only the short answer (a name, a date, a number, yes or no), no sentence.
+Ask {most} at most in one turn, each understandable alone. What is found is shown to you. \
+Write nothing outside the tags."""
+
+_COMPACT = {
+    ("planner", "text"): RolePrompt("Plan : search or answer .", _PLANNER_EXAMPLE_TEXT),
+    ("planner", "kg"): RolePrompt("Plan : visit a candidate or answer .", _PLANNER_EXAMPLE_KG),
+    ("worker", "text"): RolePrompt("Read : select passages and answer .", _WORKER_EXAMPLE_TEXT),
+    ("worker", "kg"): RolePrompt("Read : select facts and answer .", _WORKER_EXAMPLE_KG),
+    ("agent", "text"): RolePrompt("Plan and read : search or answer .", _AGENT_EXAMPLE_TEXT),
+    ("agent", "kg"): RolePrompt("Plan and read : visit a candidate or answer .", _AGENT_EXAMPLE_KG),
+}
+
+
+def role_prompt(style: Style, role: Role, form: Form, *, most: int) -> RolePrompt:
+    """The prompt of a role; ``most`` sub-questions may be asked at a time (1 is the chain ablation)."""
+    if style == "compact":
+        return _COMPACT[role, form]
+    limit = "one" if most == 1 else str(most)
+    act = _PLANNER_ACT_TEXT if form == "text" else _PLANNER_ACT_KG
+    examples = {key: prompt.example for key, prompt in _COMPACT.items()}
+    if role == "worker":
+        instruction = _WORKER_STANDARD_TEXT if form == "text" else _WORKER_STANDARD_KG
+    elif role == "planner":
+        instruction = _PLANNER_STANDARD.format(act=act, most=limit)
+    else:
+        instruction = _AGENT_STANDARD.format(act=act, most=limit)
+    return RolePrompt(instruction, examples[role, form])

@@ -1,0 +1,285 @@
+"""The documents that the base model learns from: copying, reading, and dialogues of an agent that errs.
+
+An unending stream from a seed. The agent's decisions are drawn from ``Noise``: it often stops before the
+last hop, asks for the wrong relation or reads the wrong line, so that a base model answers some questions and
+fails at most, and training has something to select.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from platform_sdk.config.world import WorldSpec
+from platform_sdk.data.language import COMPARISONS, POOL, RELATION, RELATIONS_OF, Relation
+from platform_sdk.data.world import Chain, World, generate, phrase_chain, random_chain
+from platform_sdk.recipes.mygo.grammar import NOTHING_FOUND, Form
+from platform_sdk.recipes.mygo.prompts import (
+    Message,
+    error_observation,
+    observation,
+    planner_opening,
+    role_prompt,
+    worker_opening,
+)
+from platform_sdk.records import Evidence
+
+Document = str | list[Message]
+CONTEXT_PASSAGES = 3
+
+
+@dataclass(frozen=True)
+class Noise:
+    """How often the simulated agent does what, in the order the decisions come.
+
+    Each pair or triple sums to less than 1; the rest is the malformed turn.
+    """
+
+    ask_first: float = 0.72  # the right sub-question, when nothing is known yet
+    ask_first_wrong: float = 0.20  # … a sub-question about another relation
+    ask_next: float = 0.34  # the right next sub-question, when the chain is not at its end
+    stop_early: float = 0.48  # … an answer, though hops are missing
+    ask_next_wrong: float = 0.13
+    stop: float = 0.70  # the right answer, when the last hop is known
+    stop_wrong: float = 0.08  # … some other entity
+    ask_more: float = 0.17
+    read: float = 0.62  # the right line and sentence
+    read_beside: float = 0.22  # … another fact of the right passage
+    read_first: float = 0.12  # … the first fact of the first passage
+
+
+MALFORMED = (
+    ("<think>I know enough .", "begin with <think>…</think>"),
+    ("<think>I know enough .</think>", "an action must follow </think>"),
+    ("<answer>yes</answer>", "begin with <think>…</think>"),
+)
+
+
+class Documents:
+    """An endless iterator of documents, equal for equal seeds."""
+
+    def __init__(self, seed: int, noise: Noise | None = None, dialogue_share: float = 0.6) -> None:
+        self._rng = random.Random(f"documents {seed}")
+        self._noise = noise or Noise()
+        self._dialogue_share = dialogue_share
+
+    def __iter__(self) -> Iterator[Document]:
+        while True:
+            world = self.world(self._rng.randrange(2**60))
+            for _ in range(8):
+                yield self._document(world)
+
+    @staticmethod
+    def world(seed: int) -> World:
+        """One of the small worlds that documents speak about."""
+        return generate(WorldSpec(seed=seed, entities=30, train_questions=0, eval_questions=0, split="base"))
+
+    def _document(self, world: World) -> Document:
+        rng = self._rng
+        if rng.random() < self._dialogue_share:
+            form: Form = "text" if rng.random() < 0.65 else "kg"
+            write = self._planner if rng.random() < 0.5 else self._worker
+            return write(world, form)
+        return self._copying() if rng.random() < 0.35 else self._reading(world)
+
+    def _copying(self) -> str:
+        names = self._rng.sample(POOL, self._rng.randint(6, 40))
+        if self._rng.random() < 0.5:
+            return " ".join(names + names)
+        again = list(names)
+        self._rng.shuffle(again)  # pairs restated in another order: looking up instead of going on
+        pairs = {a: b for a, b in zip(names[::2], names[1::2], strict=False)}
+        restated = [f"{a} {pairs[a]}" for a in again if a in pairs]
+        return " ".join(f"{a} {b} ." for a, b in pairs.items()) + " " + " . ".join(restated)
+
+    def _reading(self, world: World) -> str:
+        rng = self._rng
+        passages = rng.sample(world.passages, rng.randint(2, 5))
+        lines = [f"{p.title} : {p.text}" for p in passages]
+        asked = []
+        for passage in rng.choices(passages, k=rng.randint(3, 6)):
+            relation = rng.choice(RELATIONS_OF[world.types[passage.title]])
+            target = world.facts[passage.title, relation.noun]
+            question = rng.choice(relation.questions).format(x=passage.title)
+            asked.append(f"Question : {question} {relation.statement(passage.title, target)}")
+        return "\n".join(lines + asked)
+
+    def _system(self, role: str, form: Form) -> Message:
+        prompt = role_prompt("compact", role, form, most=5)  # type: ignore[arg-type]
+        return {"role": "system", "content": prompt.system(demonstrate=self._rng.random() < 0.4)}
+
+    # The worker -------------------------------------------------------------------------------------------------
+
+    def _worker(self, world: World, form: Form) -> list[Message]:
+        rng = self._rng
+        subject = rng.choice(list(world.types))
+        relation = rng.choice(RELATIONS_OF[world.types[subject]])
+        question = rng.choice(relation.questions).format(x=subject)
+        evidence = self._passages(world, subject) if form == "text" else self._triples(world, subject)
+        opening = {"role": "user", "content": worker_opening(question, evidence, form)}
+        reply = {"role": "assistant", "content": self._read(world, form, subject, relation, evidence)}
+        return [self._system("worker", form), opening, reply]
+
+    def _passages(self, world: World, subject: str) -> list[Evidence]:
+        """What a retriever would find: mostly the subject's passage first, seldom not at all."""
+        rng = self._rng
+        place = rng.choices((0, 1, 2, None), (0.74, 0.13, 0.07, 0.06))[0]
+        near = [p for p in world.passages if p.title != subject and subject in p.text]
+        others = [p for p in world.passages if p.title != subject]
+        found = [rng.choice(near if near and rng.random() < 0.6 else others) for _ in range(CONTEXT_PASSAGES)]
+        found = list({p.id: p for p in found}.values())
+        if place is not None:
+            found.insert(place, next(p for p in world.passages if p.title == subject))
+        return [
+            Evidence(kind="passage", id=p.id, title=p.title, text=p.text, score=0.0) for p in found[:CONTEXT_PASSAGES]
+        ]
+
+    def _triples(self, world: World, subject: str) -> list[Evidence]:
+        triples = [t for t in world.triples if t.head == subject]
+        self._rng.shuffle(triples)
+        return [Evidence(kind="triple", id=t.text, text=t.text, score=0.0) for t in triples]
+
+    def _read(self, world: World, form: Form, subject: str, relation: Relation, evidence: list[Evidence]) -> str:
+        rng, noise = self._rng, self._noise
+        draw = rng.random()
+        if draw < noise.read:
+            pass
+        elif draw < noise.read + noise.read_beside:
+            relation = rng.choice(RELATIONS_OF[world.types[subject]])
+        elif draw < noise.read + noise.read_beside + noise.read_first and form == "text":
+            subject = evidence[0].title
+            relation = rng.choice(RELATIONS_OF[world.types[subject]])
+        elif draw > 1 - (1 - noise.read - noise.read_beside - noise.read_first) / 2:
+            return rng.choice(MALFORMED)[0]
+        target = world.facts[subject, relation.noun]
+        where = [
+            i
+            for i, item in enumerate(evidence)
+            if (item.title == subject if form == "text" else item.text == f"{subject}, {relation.noun}, {target}")
+        ]
+        if not where:
+            thought = f"The {relation.noun} of {subject} is not here ."
+            if form == "kg":
+                return f"<think>{thought}</think><sentence>{NOTHING_FOUND}</sentence>"
+            return f"<think>{thought}</think><select>[-1]</select><sentence>I do not know it .</sentence>"
+        thought = f"The {relation.noun} of {subject} stands in [{where[0]}] ."
+        statement = relation.statement(subject, target)
+        return f"<think>{thought}</think><select>[{where[0]}]</select><sentence>{statement}</sentence>"
+
+    # The planner ------------------------------------------------------------------------------------------------
+
+    def _planner(self, world: World, form: Form) -> list[Message]:
+        rng = self._rng
+        if rng.random() < 0.12:
+            return self._comparison(world, form)
+        chain = None
+        while chain is None:
+            chain = random_chain(rng.choice(list(world.types)), rng.randint(1, 4), world.types, world.facts, rng)
+        candidates = [chain.entities[0]]
+        messages = [self._system("planner", form)]
+        messages.append({"role": "user", "content": planner_opening(phrase_chain(chain, rng), candidates, form)})
+        self._follow(world, form, chain, candidates, messages)
+        return messages
+
+    def _follow(
+        self, world: World, form: Form, chain: Chain, candidates: list[str], messages: list[Message]
+    ) -> None:
+        """Walk along the chain, with errors, until an answer or the iteration limit."""
+        rng, noise = self._rng, self._noise
+        known = 0  # how many hops have been found out
+        for turn in range(8):
+            here, last = chain.entities[known], known == len(chain.relations)
+            if turn == 0:
+                choice = self._choose((noise.ask_first, "ask"), (noise.ask_first_wrong, "other"))
+            elif last:
+                choice = self._choose((noise.stop, "stop"), (noise.stop_wrong, "stray"), (noise.ask_more, "other"))
+            else:
+                choice = self._choose((noise.ask_next, "ask"), (noise.stop_early, "stop"), (noise.ask_next_wrong, "other"))
+            if choice in ("stop", "stray"):
+                answer = here if choice == "stop" else rng.choice(candidates)
+                messages.append(_said(f"<think>I know enough .</think><answer>{answer}</answer>"))
+                return
+            if choice == "malformed":
+                text, reason = rng.choice(MALFORMED)
+                messages += [_said(text), _told(error_observation(reason))]
+                continue
+            right = choice == "ask"
+            relation = chain.relations[known] if right else rng.choice(RELATIONS_OF[world.types[here]])
+            right = not last and relation is chain.relations[known]
+            thought = (
+                f"I do not know the {relation.noun} yet ." if turn == 0 else f"Next I need the {relation.noun} of {here} ."
+            )
+            question = rng.choice(relation.questions).format(x=here)
+            messages.append(_said(f"<think>{thought}</think>" + self._action(form, [(question, here)], candidates)))
+            sentence, found = self._report(world, form, here, relation)
+            if right and found == chain.entities[known + 1]:
+                known += 1
+            new = [found] if found and found not in candidates else []
+            first = len(candidates)
+            candidates += new
+            messages.append(_told(observation([sentence], new if form == "kg" else (), first)))
+
+    def _comparison(self, world: World, form: Form) -> list[Message]:
+        rng = self._rng
+        relation = RELATION[rng.choice(list(COMPARISONS))]
+        subjects = [name for name, kind in world.types.items() if kind == relation.subject]
+        a, b = rng.sample(subjects, 2)
+        if rng.random() < 0.4:  # small worlds agree often enough by themselves; this balances yes and no
+            value = world.facts[a, relation.noun]
+            b = rng.choice([n for n in subjects if n != a and world.facts[n, relation.noun] == value] or [b])
+        question = rng.choice(COMPARISONS[relation.noun]).format(a=a, b=b)
+        asked = rng.choice(relation.questions)
+        pairs = [(asked.format(x=x), x) for x in (a, b)]
+        thought = f"<think>I do not know the {relation.noun} yet .</think>"
+        reports = [(relation.statement(x, world.facts[x, relation.noun]), world.facts[x, relation.noun]) for x in (a, b)]
+        new = list(dict.fromkeys(found for _, found in reports))
+        answer = "yes" if reports[0][1] == reports[1][1] else "no"
+        if rng.random() > self._noise.stop:
+            answer = rng.choice(("yes", "no", reports[0][1]))
+        return [
+            self._system("planner", form),
+            _told(planner_opening(question, [a, b], form)),
+            _said(thought + self._action(form, pairs, [a, b])),
+            _told(observation([sentence for sentence, _ in reports], new if form == "kg" else (), 2)),
+            _said(f"<think>I know enough .</think><answer>{answer}</answer>"),
+        ]
+
+    def _action(self, form: Form, asked: list[tuple[str, str]], candidates: list[str]) -> str:
+        if form == "text":
+            return "".join(f"<search>{question}</search>" for question, _ in asked)
+        searches = " ".join(f'Search([{candidates.index(x)}], "{question}")' for question, x in asked)
+        return f"<action>{searches}</action>"
+
+    def _report(self, world: World, form: Form, subject: str, relation: Relation) -> tuple[str, str | None]:
+        """What a worker, no better than this agent, reports; and the entity it names."""
+        draw, noise = self._rng.random(), self._noise
+        if draw > noise.read + noise.read_beside + noise.read_first:
+            return (NOTHING_FOUND if form == "kg" else "I do not know it ."), None
+        if draw > noise.read + noise.read_beside:
+            subject = self._rng.choice(list(world.types))
+        if draw > noise.read:
+            relation = self._rng.choice(RELATIONS_OF[world.types[subject]])
+        target = world.facts[subject, relation.noun]
+        return relation.statement(subject, target), target
+
+    def _choose(self, *options: tuple[float, str]) -> str:
+        draw = self._rng.random()
+        for share, choice in options:
+            if draw < share:
+                return choice
+            draw -= share
+        return "malformed"
+
+
+def _said(text: str) -> Message:
+    return {"role": "assistant", "content": text}
+
+
+def _told(text: str) -> Message:
+    return {"role": "user", "content": text}
+
+
+def render(document: Document, template: Callable[[list[Message]], str]) -> str:
+    """A document as one text; dialogues through the tokenizer's chat template."""
+    return document if isinstance(document, str) else template(document)

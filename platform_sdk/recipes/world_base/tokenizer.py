@@ -1,0 +1,74 @@
+"""The base model's tokenizer: names and common words are single tokens, anything else is spelled.
+
+A small model copies and looks up whole tokens far sooner than names in pieces, so the vocabulary holds every
+name of the pool and every word of the documents; other ASCII text is spelled character by character.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import string
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from platform_sdk.data.language import POOL
+from platform_sdk.recipes.mygo.prompts import Message, role_prompt
+from platform_sdk.recipes.world_base.documents import Documents, render
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+PAD, UNKNOWN, SYSTEM, USER, ASSISTANT, END = "<|pad|>", "<|unk|>", "<|system|>", "<|user|>", "<|assistant|>", "<|end|>"
+CHAT_TEMPLATE = (
+    "{% for message in messages %}{{ '<|' + message['role'] + '|>' + message['content'] + '<|end|>' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
+)
+TAGS = [f"<{slash}{t}>" for t in ("think", "search", "answer", "action", "select", "sentence") for slash in ("", "/")]
+INDICES = [f"[{i}]" for i in range(-1, 16)]
+SAMPLE = 4000  # documents whose words make the vocabulary
+
+
+def plain_template(messages: list[Message]) -> str:
+    return "".join(f"<|{m['role']}|>{m['content']}{END}" for m in messages)
+
+
+def vocabulary() -> list[str]:
+    texts = [render(d, plain_template) for d in itertools.islice(Documents(seed=0), SAMPLE)]
+    for role, form in itertools.product(("planner", "worker", "agent"), ("text", "kg")):
+        texts.append(role_prompt("compact", role, form, most=5).system(demonstrate=True))  # type: ignore[arg-type]
+    words: set[str] = set()
+    for text in texts:
+        for word in re.findall(r"\w+|[^\w\s]", re.sub("|".join(map(re.escape, TAGS + INDICES)), " ", text)):
+            words.add(word)
+    letters = [c for c in string.printable if not c.isspace()] + ["…"]
+    spelled = letters + [f"##{c}" for c in letters]
+    return [*spelled, *POOL, *sorted(words - set(POOL) - set(letters))]
+
+
+def build_tokenizer(max_length: int) -> PreTrainedTokenizerFast:
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    special = [PAD, UNKNOWN, SYSTEM, USER, ASSISTANT, END]
+    vocab = {token: i for i, token in enumerate([*special, *TAGS, *INDICES, *vocabulary()])}
+    tokenizer = Tokenizer(models.WordPiece(vocab, unk_token=UNKNOWN))
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece(cleanup=False)
+    tokenizer.add_special_tokens([AddedToken(token, normalized=False) for token in special])
+    tokenizer.add_tokens([AddedToken(token, normalized=False) for token in TAGS + INDICES])
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token=PAD,
+        unk_token=UNKNOWN,
+        eos_token=END,
+        additional_special_tokens=[SYSTEM, USER, ASSISTANT],
+        model_max_length=max_length,
+        clean_up_tokenization_spaces=False,
+    )
+    fast.chat_template = CHAT_TEMPLATE
+    return fast
+
+
+def save_tokenizer(path: Path, max_length: int) -> None:
+    build_tokenizer(max_length).save_pretrained(path)

@@ -1,0 +1,240 @@
+"""The shared vocabulary of hopforge as typed records, and their JSONL form.
+
+Every room of the house speaks in these records: loaders make questions, passages and triples;
+retrieval returns evidence; agents leave rollouts of trajectories; scoring adds named rewards.
+A JSONL file starts with one header line ``{"record": KIND, "schema": VERSION}``, so that a file
+says what it holds, and a file of another schema version is refused instead of misread.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import ClassVar, Literal, Self, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+SCHEMA_VERSION = 1
+
+
+class RecordError(ValueError):
+    """A record that cannot be read; the message names the file, the line and the field."""
+
+
+class Record(BaseModel):
+    """Base of all records: immutable, and no field but the declared ones."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    KIND: ClassVar[str]
+
+
+class Passage(Record):
+    """A text unit of a corpus. ``id`` is unique in its corpus."""
+
+    KIND: ClassVar[str] = "passage"
+    id: str
+    title: str
+    text: str
+
+
+class Triple(Record):
+    """One fact of a knowledge graph. Ids are empty where the source gives none."""
+
+    KIND: ClassVar[str] = "triple"
+    head: str
+    relation: str
+    tail: str
+    head_id: str = ""
+    tail_id: str = ""
+
+    @property
+    def text(self) -> str:
+        return f"{self.head}, {self.relation}, {self.tail}"
+
+
+class Question(Record):
+    """A question with everything that is known about it.
+
+    ``answers`` are the accepted answers (the first is the canonical one). ``gold_titles`` name the
+    passages a correct answer rests on; ``supporting_facts`` are ``(title, sentence index)`` pairs;
+    ``topic_entities`` are the gold entry points of the knowledge-graph environments; ``context``
+    holds the question's own passages where the dataset gives them, gold ones among distractors.
+    """
+
+    KIND: ClassVar[str] = "question"
+    id: str
+    text: str
+    answers: tuple[str, ...] = Field(min_length=1)
+    dataset: str
+    type: str = ""
+    hops: int | None = None
+    gold_passages: tuple[str, ...] = ()
+    supporting_facts: tuple[tuple[str, int], ...] = ()
+    gold_triples: tuple[Triple, ...] = ()
+    topic_entities: tuple[str, ...] = ()
+    context: tuple[Passage, ...] = ()
+
+
+class Evidence(Record):
+    """What a retrieval returned: a passage, triple or hyperedge with its score and id."""
+
+    KIND: ClassVar[str] = "evidence"
+    kind: Literal["passage", "triple", "hyperedge"]
+    id: str
+    title: str = ""
+    text: str
+    score: float
+
+
+class Turn(Record):
+    """One message of a dialogue: the token span ``[start, end)`` of its trajectory, and its text.
+
+    ``malformed`` says what was wrong with an agent's turn that broke the grammar (``None``: nothing).
+    ``selected`` are the indices into the trajectory's ``evidence`` that a worker chose.
+    """
+
+    KIND: ClassVar[str] = "turn"
+    speaker: Literal["agent", "environment"]
+    text: str
+    start: int = Field(ge=0)
+    end: int = Field(ge=0)
+    malformed: str | None = None
+
+
+class Trajectory(Record):
+    """One agent dialogue, token for token as it was sampled.
+
+    ``token_ids``, ``agent_mask`` and ``logprobs`` have one entry per token; the mask is 1 exactly on
+    tokens the policy sampled, and ``logprobs`` (natural logarithm, of the distribution that was
+    sampled from at temperature 1) is 0.0 elsewhere.
+    """
+
+    KIND: ClassVar[str] = "trajectory"
+    role: Literal["planner", "worker", "agent"]
+    id: str
+    token_ids: tuple[int, ...]
+    agent_mask: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    turns: tuple[Turn, ...]
+    evidence: tuple[Evidence, ...] = ()
+    selected: tuple[int, ...] = ()
+    answer: str | None = None
+
+    @model_validator(mode="after")
+    def _lengths_agree(self) -> Self:
+        if not len(self.token_ids) == len(self.agent_mask) == len(self.logprobs):
+            raise ValueError("token_ids, agent_mask and logprobs must have one entry per token")
+        if any(not 0 <= turn.start <= turn.end <= len(self.token_ids) for turn in self.turns):
+            raise ValueError("a turn's span lies outside the trajectory's tokens")
+        return self
+
+
+class Rollout(Record):
+    """One attempt at a question: the planner's trajectory and those of the workers it called.
+
+    ``rewards`` are named (``em``, ``f1``, …); ``outcome`` says how the dialogue ended: with an answer,
+    at the iteration limit, or out of context. ``weights`` is the policy's weight digest and ``corpus``
+    the digest of what was searched. A worker's id is ``ITERATION.NUMBER`` of the planner's turn that
+    called it, so that parallel workers can be told from later ones.
+    """
+
+    KIND: ClassVar[str] = "rollout"
+    question: Question
+    attempt: int = Field(ge=0)
+    seed: int
+    planner: Trajectory
+    workers: tuple[Trajectory, ...] = ()
+    outcome: Literal["answered", "iteration_limit", "context_limit"]
+    rewards: dict[str, float] = Field(default_factory=dict)
+    weights: str
+    corpus: str
+
+    @property
+    def id(self) -> str:
+        return f"{self.question.id}#{self.attempt}"
+
+    @property
+    def trajectories(self) -> tuple[Trajectory, ...]:
+        return (self.planner, *self.workers)
+
+    @property
+    def malformed_turns(self) -> int:
+        return sum(turn.malformed is not None for t in self.trajectories for turn in t.turns)
+
+
+R = TypeVar("R", bound=Record)
+
+
+def header(kind: type[Record]) -> str:
+    return json.dumps({"record": kind.KIND, "schema": SCHEMA_VERSION})
+
+
+def write_jsonl(path: Path, kind: type[R], records: Iterable[R]) -> int:
+    """Write records to ``path`` as one atomic step (temporary name, flush, rename); return how many."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    count = 0
+    with temporary.open("w", encoding="utf-8") as stream:
+        stream.write(header(kind) + "\n")
+        for record in records:
+            stream.write(record.model_dump_json() + "\n")
+            count += 1
+        stream.flush()
+        os.fsync(stream.fileno())
+    temporary.replace(path)
+    return count
+
+
+def read_jsonl(path: Path, kind: type[R]) -> Iterator[R]:
+    """Yield the records of ``path``.
+
+    Raises:
+        RecordError: the file is missing, of another kind or schema version, or a line is not a
+            valid record; the message names file, line and field.
+    """
+    try:
+        stream = path.open(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise RecordError(f"{path}: no such file of {kind.KIND} records") from error
+    with stream:
+        check_header(path, stream.readline(), kind)
+        for number, line in enumerate(stream, start=2):
+            yield parse_line(path, number, line, kind)
+
+
+def check_header(path: Path, line: str, kind: type[Record]) -> None:
+    """Raise RecordError unless ``line`` is the header of a ``kind`` file of this schema version."""
+    try:
+        found = json.loads(line)
+    except json.JSONDecodeError:
+        found = None
+    if not isinstance(found, dict) or "record" not in found:
+        raise RecordError(f"{path}:1: not a hopforge record file (the first line must be {header(kind)})")
+    if found["record"] != kind.KIND:
+        raise RecordError(f"{path}:1: holds {found['record']} records, but {kind.KIND} records are needed")
+    if found.get("schema") != SCHEMA_VERSION:
+        raise RecordError(
+            f"{path}:1: schema version {found.get('schema')}, but this hopforge reads version {SCHEMA_VERSION}; "
+            "write the file again with this version"
+        )
+
+
+def parse_line(path: Path, number: int, line: str, kind: type[R]) -> R:
+    try:
+        return kind.model_validate_json(line)
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(str(part) for part in first["loc"]) or "record"
+        raise RecordError(f"{path}:{number}: {field}: {first['msg']}") from error
+
+
+def digest_records(records: Iterable[Record]) -> str:
+    """The SHA-256 (hex) of records in their order: equal content gives an equal digest."""
+    sha = hashlib.sha256()
+    for record in records:
+        sha.update(record.model_dump_json().encode())
+        sha.update(b"\n")
+    return sha.hexdigest()
