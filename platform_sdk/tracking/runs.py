@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -35,6 +36,7 @@ ENVIRONMENT_FILE = "environment.json"
 FOLLOWER_LOG = "follower.log"
 PICKLES = frozenset({".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt", ".joblib"})
 
+logger = logging.getLogger(__name__)
 _followers: dict[Path, subprocess.Popen[bytes]] = {}
 
 
@@ -79,8 +81,7 @@ class StepRun:
         figures = _read_json(path)
         if iteration is None:
             iteration = int(figures.get("iteration", 0))
-        numbers = {name: value for name, value in _numbers(figures) if name != "iteration"}
-        self.log_metrics(numbers, iteration=iteration)
+        self.log_metrics(dict(_numbers(figures)), iteration=iteration)
         self.log_artifact(path)
 
     def log_scores(self, path: Path, *, iteration: int = 0) -> None:
@@ -282,7 +283,7 @@ def _experiment(recipe: Mapping[str, Any]) -> str:
 def _start_follower(run_dir: Path) -> None:
     with (run_dir / FOLDER / FOLLOWER_LOG).open("ab") as log:
         _followers[run_dir] = subprocess.Popen(
-            [sys.executable, "-m", "platform_sdk.tracking", str(run_dir)],
+            [sys.executable, "-m", "platform_sdk.tracking", str(run_dir), str(os.getpid())],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -296,7 +297,11 @@ def _deliver_without_follower(run_dir: Path) -> None:
         return
     from platform_sdk.tracking.delivery import deliver
 
-    deliver(run_dir)
+    try:
+        deliver(run_dir)
+    except UserError as error:
+        # Hours of training must not be lost to an unreachable server: the journal keeps what it has to say.
+        logger.warning("not delivered yet: %s", error)
 
 
 def _numbers(value: Any, prefix: str = "") -> Iterator[tuple[str, float]]:

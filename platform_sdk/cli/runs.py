@@ -1,0 +1,73 @@
+"""``hopforge runs``: the runs there are; ``hopforge report``: a run as one HTML page."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+RUNS = Path("runs")
+
+
+def register(app: typer.Typer) -> None:
+    """Attach the commands."""
+    app.command("runs")(runs)
+    app.command("report")(report)
+
+
+def runs(
+    folder: Annotated[Path, typer.Argument(help="The folder that holds the run directories.")] = RUNS,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON list.")] = False,
+) -> None:
+    """List the runs: when, how they ended, exact match and F1 before and after.
+
+    The store is FOLDER/mlflow.db, unless MLFLOW_TRACKING_URI names another.
+    """
+    from platform_sdk.tracking.listing import list_runs, listing_uri
+
+    rows = list_runs(listing_uri(folder))
+    if as_json:
+        typer.echo(json.dumps([row.model_dump() for row in rows], indent=1))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for title in ("run", "recipe", "started (UTC)", "status"):
+        table.add_column(title, overflow="fold")
+    for title in ("iterations", "EM start → final", "F1 start → final"):
+        table.add_column(title, justify="right", no_wrap=True)
+    table.add_column("weights", no_wrap=True)
+    for row in rows:
+        table.add_row(
+            row.name,
+            row.recipe,
+            row.started.removesuffix("+00:00").replace("T", " "),
+            row.status.lower(),
+            "–" if row.iterations is None else str(row.iterations),
+            _change(row.em_start, row.em_final),
+            _change(row.f1_start, row.f1_final),
+            (row.weights or "–")[:12],
+        )
+    Console().print(table)
+
+
+def report(
+    run: Annotated[str, typer.Argument(help="A run directory, or the id of its run in MLflow.")],
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Where to write the page.")] = None,
+    folder: Annotated[Path, typer.Option(help="The folder that holds the run directories.")] = RUNS,
+) -> None:
+    """Write a run's report: one HTML page that needs nothing else."""
+    from platform_sdk.evaluation.report import build_report
+    from platform_sdk.tracking.listing import find_run_dir
+
+    run_dir = find_run_dir(run, folder)
+    path = output or run_dir / "report.html"
+    path.write_text(build_report(run_dir), encoding="utf-8")
+    typer.echo(path)
+
+
+def _change(start: float | None, final: float | None) -> str:
+    return " → ".join("–" if score is None else f"{100 * score:.1f}" for score in (start, final))

@@ -1,0 +1,318 @@
+"""Deliver the journal of a run directory to MLflow. The only place, with ``models`` and ``traces``, that loads mlflow.
+
+Delivery can stop anywhere and be repeated: ``tracking/mlflow.json`` keeps the MLflow ids and how far each
+journal was delivered, metrics carry the journal's times (MLflow keeps equal points once), nested runs, model
+versions and traces are looked up by what identifies them before they are made.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel, Field
+
+from platform_sdk.config.errors import UserError
+from platform_sdk.tracking.journal import FOLDER, STATE_EVENTS, STEPS_FOLDER, Event, read, run_file
+from platform_sdk.tracking.store import STATE_FILE, artifact_location, store_uri
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+LOCK_FILE = "lock"
+PARAM_LENGTH = 6000
+TAG_LENGTH = 5000
+DATASET_DIGEST_LENGTH = 36
+BATCH = {"metrics": 1000, "params": 100, "tags": 100}
+
+logger = logging.getLogger(__name__)
+
+
+class State(BaseModel):
+    """What was delivered: MLflow ids, and the byte offset reached in each journal."""
+
+    run_id: str | None = None
+    adopted: bool = False
+    experiment_id: str = ""
+    steps: dict[str, str] = Field(default_factory=dict)
+    offsets: dict[str, int] = Field(default_factory=dict)
+
+
+def deliver(run_dir: Path) -> None:
+    """Deliver everything that was written down so far.
+
+    Raises:
+        UserError: the store refused or could not be reached; what is not delivered stays in the journal.
+    """
+    with _only_one(run_dir):
+        Delivery(run_dir).advance()
+
+
+def follow(run_dir: Path, owner_lives: Callable[[], bool], pause: Callable[[], None]) -> None:
+    """Deliver what is written down until the run ends, or until its owner died: then it is marked KILLED."""
+    with _only_one(run_dir):
+        delivery = Delivery(run_dir)
+        while True:
+            alive = owner_lives()
+            try:
+                delivery.advance()
+            except UserError as error:
+                # A store that is away for a while costs nothing: the journal waits, and so does its end.
+                if not alive or delivery.asked_to_end:
+                    raise
+                logger.warning("%s; trying again", error)
+            if delivery.ended:
+                return
+            if not alive:
+                delivery.mark_killed()
+                return
+            pause()
+
+
+class Delivery:
+    """One run directory's way into MLflow. ``ended`` tells whether the run said that it ended."""
+
+    def __init__(self, run_dir: Path) -> None:
+        import mlflow
+
+        self.run_dir = run_dir
+        self._state_path = run_dir / FOLDER / STATE_FILE
+        self.state = State()
+        if self._state_path.is_file():
+            self.state = State.model_validate_json(self._state_path.read_text())
+        self._uri = store_uri(run_dir)
+        with _store_errors(self._uri):
+            # The registry resolves a logged model through the process-wide store, not the client's.
+            mlflow.set_tracking_uri(self._uri)
+            self.client: MlflowClient = mlflow.MlflowClient()
+        starts = [event for event in read(run_file(run_dir))[0] if event["event"] == "started"]
+        if not starts:
+            raise UserError(f"{run_dir}: no run was started here")
+        self.token = f"{starts[0]['time']}:{run_dir}"
+        self.ended = False
+
+    def advance(self) -> None:
+        """Deliver what is new in the run's journal, then in those of its steps."""
+        with _store_errors(self._uri):
+            self._advance_file(run_file(self.run_dir), "run", self._parent)
+            for path in self._step_files():
+                step = path.name.removesuffix(".jsonl")
+                self._advance_file(path, f"steps/{step}", partial(self._step, step))
+            # The run's end may be heard before its last step's journal was delivered; it counts afterwards.
+            if self.asked_to_end and self._all_delivered():
+                self._end(self._run_id, self._last_state_event(), adopted=self.state.adopted)
+                self.ended = True
+
+    @property
+    def asked_to_end(self) -> bool:
+        """Whether the run has said that it ended, delivered or not."""
+        return bool(self._last_state_event()["event"] == "ended")
+
+    def _last_state_event(self) -> Event:
+        return [event for event in read(run_file(self.run_dir))[0] if event["event"] in STATE_EVENTS][-1]
+
+    def mark_killed(self) -> None:
+        """Say that the process that owned the run is gone."""
+        if self.state.run_id and not self.state.adopted:
+            with _store_errors(self._uri):
+                self.client.set_terminated(self.state.run_id, status="KILLED")
+
+    def _all_delivered(self) -> bool:
+        reached = self.state.offsets
+        return all(
+            path.stat().st_size == reached.get(f"steps/{path.name.removesuffix('.jsonl')}", 0)
+            for path in self._step_files()
+        )
+
+    def _step_files(self) -> list[Path]:
+        return sorted((self.run_dir / FOLDER / STEPS_FOLDER).glob("*.jsonl"))
+
+    def _advance_file(self, path: Path, key: str, handle: Callable[[list[Event]], None]) -> None:
+        events, offset = read(path, self.state.offsets.get(key, 0))
+        if not events:
+            return
+        handle(events)
+        self.state.offsets[key] = offset
+        self._save()
+
+    def _save(self) -> None:
+        temporary = self._state_path.with_suffix(".tmp")
+        temporary.write_text(self.state.model_dump_json(indent=1))
+        temporary.replace(self._state_path)
+
+    def _parent(self, events: list[Event]) -> None:
+        for event in events:
+            if event["event"] == "started":
+                self._start_parent(event)
+            elif event["event"] == "recipe":
+                self.client.log_dict(self._run_id, event["recipe"], "recipe.json")
+                self._batch(self._run_id, params=dict(_flat(event["recipe"])))
+        self._common(self._run_id, events)
+
+    def _start_parent(self, event: Event) -> None:
+        tags = {"hopforge.run_dir": str(self.run_dir), "hopforge.manifest_head": event["manifest_head"]}
+        if self.state.run_id is None:
+            if event["adopt"]:
+                self.state.experiment_id = self.client.get_run(event["adopt"]).info.experiment_id
+                self.state.run_id, self.state.adopted = event["adopt"], True
+            else:
+                self.state.experiment_id = self._experiment(event["experiment"])
+                self.state.run_id = self._find_or_create(
+                    {"hopforge.run": self.token}, name=event["name"], start_time=event["time"]
+                )
+            self._save()
+        elif not self.state.adopted:
+            self.client.update_run(self._run_id, status="RUNNING")
+        self._batch(self._run_id, tags=tags)
+
+    def _step(self, name: str, events: list[Event]) -> None:
+        if name not in self.state.steps:
+            self.state.steps[name] = self._find_or_create(
+                {"hopforge.step": name, "mlflow.parentRunId": self._run_id}, name=name, start_time=events[0]["time"]
+            )
+            self._save()
+        run_id = self.state.steps[name]
+        self._common(run_id, events)
+        for event in events:
+            if event["event"] == "started":
+                self.client.update_run(run_id, status="RUNNING")
+            elif event["event"] == "ended":
+                self._end(run_id, event)
+
+    def _common(self, run_id: str, events: list[Event]) -> None:
+        """Deliver what runs and steps say alike; the figures of a step are figures of the whole run too."""
+        from mlflow.entities import Metric
+
+        metrics = [
+            Metric(name, value, event["time"], event["iteration"])
+            for event in events
+            if event["event"] == "metrics"
+            for name, value in event["metrics"].items()
+        ]
+        params = {k: v for event in events if event["event"] == "params" for k, v in event["params"].items()}
+        tags = {k: v for event in events if event["event"] == "tags" for k, v in event["tags"].items()}
+        self._batch(run_id, metrics=metrics, params=params, tags=tags)
+        if run_id != self._run_id:
+            digests = {name: value for name, value in tags.items() if name.startswith("hopforge.digest.")}
+            self._batch(self._run_id, metrics=metrics, tags=digests)
+        for event in events:
+            if event["event"] == "artifact":
+                self._artifact(run_id, event)
+            elif event["event"] == "dataset":
+                self._dataset(run_id, event)
+            elif event["event"] == "model":
+                from platform_sdk.tracking.models import deliver_model
+
+                deliver_model(self.client, self.state, self.run_dir, event)
+            elif event["event"] == "rollouts":
+                from platform_sdk.tracking.traces import deliver_rollouts
+
+                deliver_rollouts(self.client, self.state, self.token, run_id, event)
+
+    def _artifact(self, run_id: str, event: Event) -> None:
+        path = Path(event["path"])
+        if not path.is_file():
+            logger.warning("%s is gone: it was to be logged as an artifact", path)
+            return
+        self.client.log_artifact(run_id, str(path), event["folder"] or None)
+
+    def _dataset(self, run_id: str, event: Event) -> None:
+        from mlflow.entities import Dataset, DatasetInput, InputTag
+
+        dataset = Dataset(
+            name=event["name"],
+            digest=event["digest"][:DATASET_DIGEST_LENGTH],
+            source_type="local" if Path(event["source"]).is_absolute() else "uri",
+            source=json.dumps({"uri": event["source"]}),
+            profile=json.dumps({"num_rows": event["rows"]}),
+        )
+        tags = [InputTag("mlflow.data.context", event["context"]), InputTag("hopforge.digest", event["digest"])]
+        for target in {run_id, self._run_id}:
+            self.client.log_inputs(target, datasets=[DatasetInput(dataset, tags)])
+
+    def _end(self, run_id: str, event: Event, *, adopted: bool = False) -> None:
+        tags = {"hopforge.error": event["error"]} if "error" in event else {}
+        self._batch(run_id, tags=tags)
+        if "manifest_head" in event:
+            self._batch(self._run_id, tags={"hopforge.manifest_head": event["manifest_head"]})
+        if not adopted:  # an adopted run is ended by whoever began it
+            self.client.set_terminated(run_id, status=event["status"], end_time=event["time"])
+
+    def _batch(
+        self,
+        run_id: str,
+        *,
+        metrics: list[Any] | None = None,
+        params: dict[str, str] | None = None,
+        tags: dict[str, str] | None = None,
+    ) -> None:
+        from mlflow.entities import Param, RunTag
+
+        parts: dict[str, list[Any]] = {
+            "metrics": metrics or [],
+            "params": [Param(name, _clip(value, PARAM_LENGTH)) for name, value in (params or {}).items()],
+            "tags": [RunTag(name, _clip(value, TAG_LENGTH)) for name, value in (tags or {}).items()],
+        }
+        while any(parts.values()):
+            self.client.log_batch(run_id, **{name: part[: BATCH[name]] for name, part in parts.items()})
+            parts = {name: part[BATCH[name] :] for name, part in parts.items()}
+
+    def _experiment(self, name: str) -> str:
+        found = self.client.get_experiment_by_name(name)
+        if found is not None:
+            return str(found.experiment_id)
+        return str(self.client.create_experiment(name, artifact_location=artifact_location(self._uri, name)))
+
+    def _find_or_create(self, identity: dict[str, str], *, name: str, start_time: int) -> str:
+        query = " and ".join(f"tags.`{key}` = '{_quotable(value)}'" for key, value in identity.items())
+        found = self.client.search_runs([self.state.experiment_id], query, max_results=1)
+        if found:
+            return str(found[0].info.run_id)
+        tags = {key: _quotable(value) for key, value in identity.items()}
+        return str(self.client.create_run(self.state.experiment_id, start_time, tags, name).info.run_id)
+
+    @property
+    def _run_id(self) -> str:
+        assert self.state.run_id is not None, "the run's journal begins with its start"
+        return self.state.run_id
+
+
+@contextmanager
+def _only_one(run_dir: Path) -> Iterator[None]:
+    path = run_dir / FOLDER / LOCK_FILE
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+@contextmanager
+def _store_errors(uri: str) -> Iterator[None]:
+    from mlflow.exceptions import MlflowException
+
+    try:
+        yield
+    except MlflowException as error:
+        raise UserError(f"MLflow store {uri}: {error.message}") from error
+
+
+def _flat(value: Any, prefix: str = "") -> Iterator[tuple[str, str]]:
+    if isinstance(value, dict) and value:
+        for name, inner in value.items():
+            yield from _flat(inner, f"{prefix}.{name}" if prefix else str(name))
+    else:
+        yield prefix.removeprefix("parameters."), value if isinstance(value, str) else json.dumps(value)
+
+
+def _clip(value: str, length: int) -> str:
+    return value if len(value) <= length else value[: length - 1] + "…"
+
+
+def _quotable(value: str) -> str:
+    return value.replace("'", "’")

@@ -1,0 +1,108 @@
+"""Read runs back from MLflow: the rows of ``hopforge runs``, and the run directory of an MLflow run."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict
+
+from platform_sdk.config.errors import UserError
+from platform_sdk.tracking.store import DATABASE, folder_uri
+
+START, FINAL = "eval-start", "eval-final"
+
+
+class RunRow(BaseModel):
+    """One run. Scores are in 0..1 and None before they exist; ``started`` is UTC, ISO 8601."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    name: str
+    recipe: str
+    run_id: str
+    run_dir: str
+    started: str
+    status: str
+    iterations: int | None
+    em_start: float | None
+    em_final: float | None
+    f1_start: float | None
+    f1_final: float | None
+    weights: str | None
+
+
+def listing_uri(folder: Path) -> str:
+    """Return the store to list: ``MLFLOW_TRACKING_URI``, or else the one of a folder of run directories.
+
+    Raises:
+        UserError: there is no store.
+    """
+    uri = os.environ.get("MLFLOW_TRACKING_URI")
+    if uri:
+        return uri
+    if not (folder / DATABASE).is_file():
+        raise UserError(
+            f"{folder / DATABASE}: no such store of runs; name the folder that holds the run directories, "
+            "or set MLFLOW_TRACKING_URI"
+        )
+    return folder_uri(folder)
+
+
+def list_runs(uri: str, *, limit: int = 100) -> list[RunRow]:
+    """Return hopforge's pipeline runs in a store, the newest first."""
+    import mlflow
+
+    client = mlflow.MlflowClient(tracking_uri=uri)
+    experiments = [experiment.experiment_id for experiment in client.search_experiments()]
+    runs = client.search_runs(
+        experiments, "tags.`hopforge.run_dir` LIKE '%'", max_results=limit, order_by=["attributes.start_time DESC"]
+    )
+    rows = []
+    for run in runs:
+        metrics, tags = run.data.metrics, run.data.tags
+        iterations = metrics.get("iteration")
+        rows.append(
+            RunRow(
+                name=run.info.run_name,
+                recipe=run.data.params.get("name", ""),
+                run_id=run.info.run_id,
+                run_dir=tags["hopforge.run_dir"],
+                started=datetime.fromtimestamp(run.info.start_time / 1000, UTC).isoformat(timespec="seconds"),
+                status=run.info.status,
+                iterations=None if iterations is None else int(iterations),
+                em_start=metrics.get(f"{START}/em"),
+                em_final=metrics.get(f"{FINAL}/em"),
+                f1_start=metrics.get(f"{START}/f1"),
+                f1_final=metrics.get(f"{FINAL}/f1"),
+                weights=tags.get("hopforge.digest.weights"),
+            )
+        )
+    return rows
+
+
+def find_run_dir(reference: str, folder: Path) -> Path:
+    """Return the run directory that ``reference`` means: a path, or the id of an MLflow run of hopforge.
+
+    Raises:
+        UserError: it is neither.
+    """
+    path = Path(reference)
+    if (path / "recipe.json").is_file():
+        return path
+    if path.exists():
+        raise UserError(f"{path}: not a run directory (it holds no recipe.json)")
+    import mlflow
+    from mlflow.exceptions import MlflowException
+
+    uri = listing_uri(folder)
+    try:
+        tags = mlflow.MlflowClient(tracking_uri=uri).get_run(reference).data.tags
+    except MlflowException as error:
+        raise UserError(f"{reference}: neither a run directory nor a run in {uri}") from error
+    if "hopforge.run_dir" not in tags:
+        raise UserError(f"{reference}: an MLflow run, but none of hopforge's pipeline runs")
+    found = Path(tags["hopforge.run_dir"])
+    if not (found / "recipe.json").is_file():
+        raise UserError(f"{reference}: its run directory {found} is gone")
+    return found
