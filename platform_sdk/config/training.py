@@ -1,0 +1,74 @@
+"""What a recipe may say about training a policy."""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+
+class LoraSpec(BaseModel):
+    """Low-rank adapters instead of all parameters (peft)."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    rank: int = Field(default=16, ge=1)
+    alpha: float = Field(default=32.0, gt=0, description="the adapter's output is scaled by alpha / rank")
+    dropout: float = Field(default=0.0, ge=0, lt=1)
+    targets: tuple[str, ...] | Literal["all-linear"] = Field(
+        default="all-linear", description="names of the modules that get an adapter"
+    )
+
+
+class TrainSpec(BaseModel):
+    """The settings of one training run. The defaults are MyGO's iterations on one device.
+
+    Full-parameter training keeps the weights in float32 whatever the precision of the arithmetic: a
+    step of 5e-7 is lost in bfloat16's 8 bits.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    learning_rate: float = Field(default=5e-7, gt=0, description="where the cosine starts")
+    minimum_learning_rate: float = Field(default=1e-8, ge=0, description="where the cosine ends")
+    warmup_ratio: float = Field(default=0.0, ge=0, lt=1, description="share of the steps with a rising rate")
+    epochs: int = Field(default=1, ge=1)
+    batch_size: int = Field(default=32, ge=1, description="examples per optimiser step, over all processes")
+    micro_batch_tokens: int = Field(
+        default=4096, ge=1, description="tokens a device works on at once; more examples are accumulated"
+    )
+    max_length: int | None = Field(default=None, ge=2, description="tokens per example; null: the model's context")
+    too_long: Literal["truncate", "drop", "error"] = Field(
+        default="truncate", description="what happens to longer examples; counted and reported"
+    )
+    normalization: Literal["token", "sequence"] = Field(
+        default="token",
+        description="mean over the step's agent tokens, or MyGO's formula: "
+        "mean over trajectories of the sum over their agent tokens",
+    )
+    weight_decay: float = Field(default=0.0, ge=0)
+    betas: tuple[float, float] = (0.9, 0.999)
+    epsilon: float = Field(default=1e-8, gt=0)
+    max_grad_norm: float = Field(default=1.0, ge=0, description="0: no clipping")
+    lora: LoraSpec | None = None
+    gradient_checkpointing: bool = False
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    precision: Literal["auto", "float32", "bfloat16"] = Field(
+        default="auto", description="of the arithmetic; auto: bfloat16 on a GPU, float32 on a CPU"
+    )
+    attention: Literal["auto", "packed", "sdpa", "eager", "flash_attention_2"] = Field(
+        default="auto", description="auto: flash_attention_2 where it is installed with a GPU, else packed"
+    )
+    deepspeed: Literal["zero2", "zero3"] | None = Field(default=None, description="under torchrun, on GPUs")
+    threads: int = Field(default=1, ge=1, description="of torch, on a CPU")
+    checkpoint_steps: int = Field(default=50, ge=1, description="optimiser steps between checkpoints")
+
+    @model_validator(mode="after")
+    def _agree(self) -> Self:
+        if self.minimum_learning_rate > self.learning_rate:
+            raise ValueError(
+                f"minimum_learning_rate {self.minimum_learning_rate} is above learning_rate {self.learning_rate}"
+            )
+        if self.deepspeed and self.device == "cpu":
+            raise ValueError("deepspeed needs GPUs; leave it out for device: cpu")
+        return self

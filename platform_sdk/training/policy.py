@@ -1,0 +1,119 @@
+"""The policy in training: loading it, attention within packed examples, log-probabilities of its tokens."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as functional
+from transformers import AttentionInterface, AttentionMaskInterface
+
+from platform_sdk.config.errors import UserError
+from platform_sdk.config.training import LoraSpec, TrainSpec
+from platform_sdk.sampling.models import load_model, resolve
+from platform_sdk.training.batches import Batch
+
+PACKED = "packed"
+
+
+def packed_attention(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    cu_seq_lens_q: torch.Tensor | None = None,
+    sliding_window: int | None = None,
+    **_: Any,
+) -> tuple[torch.Tensor, None]:
+    """Causal attention of each example of a packed row by itself: (1, heads, T, d) to (1, T, heads, d).
+
+    A row of T tokens in examples of length L costs T·L instead of the T·T of a block-diagonal mask, and no
+    mask is held; on a CPU that made a step of 32 dialogues eight times as fast.
+    """
+    if attention_mask is not None or cu_seq_lens_q is None:
+        raise ValueError(f"attention {PACKED!r} needs cu_seq_lens_q and takes no mask: it serves packed batches only")
+    lengths = torch.diff(cu_seq_lens_q).tolist()
+    if sliding_window is not None and max(lengths) > sliding_window:
+        raise ValueError(f"an example of {max(lengths)} tokens exceeds the sliding window; set attention to sdpa")
+    repeats = query.shape[1] // key.shape[1]
+    if repeats > 1:
+        key, value = key.repeat_interleave(repeats, dim=1), value.repeat_interleave(repeats, dim=1)
+    parts = [
+        functional.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=True, scale=scaling)
+        for q, k, v in zip(query.split(lengths, 2), key.split(lengths, 2), value.split(lengths, 2), strict=True)
+    ]
+    return torch.cat(parts, dim=2).transpose(1, 2).contiguous(), None
+
+
+def _no_mask(*_: Any, **__: Any) -> None:
+    """Packed attention stays within an example by construction."""
+
+
+AttentionInterface.register(PACKED, packed_attention)
+AttentionMaskInterface.register(PACKED, _no_mask)
+
+
+def attention_for(spec: TrainSpec, device: str) -> str:
+    if spec.attention != "auto":
+        return spec.attention
+    return "flash_attention_2" if device == "cuda" and importlib.util.find_spec("flash_attn") else PACKED
+
+
+def load_policy(name: str | Path, spec: TrainSpec, *, attention: str) -> Any:
+    """The model to train, in float32 on the CPU: whole, or frozen with a trainable adapter on it.
+
+    A model that is a LoRA adapter itself is trained on as such where ``spec.lora`` is set, and merged into
+    its base otherwise.
+
+    Raises:
+        UserError: there is no such model, or its adapter does not have the recipe's rank.
+    """
+    if spec.lora is None:
+        return load_model(name, attention=attention)
+    from peft import LoraConfig, PeftModel, get_peft_model
+
+    path = resolve(name)
+    file = path / "adapter_config.json"
+    if file.exists():
+        adapter = json.loads(file.read_text())
+        if adapter["r"] != spec.lora.rank:
+            raise UserError(f"model {name}: an adapter of rank {adapter['r']}, but lora.rank is {spec.lora.rank}")
+        base = load_model(adapter["base_model_name_or_path"], attention=attention)
+        return PeftModel.from_pretrained(base, str(path), is_trainable=True)
+    return get_peft_model(load_model(name, attention=attention), LoraConfig(**_lora_settings(spec.lora)))
+
+
+def _lora_settings(lora: LoraSpec) -> dict[str, Any]:
+    return {
+        "task_type": "CAUSAL_LM",
+        "r": lora.rank,
+        "lora_alpha": lora.alpha,
+        "lora_dropout": lora.dropout,
+        "target_modules": lora.targets if isinstance(lora.targets, str) else list(lora.targets),
+    }
+
+
+def agent_logprobs(model: torch.nn.Module, batch: Batch) -> torch.Tensor:
+    """log π of the batch's agent tokens, (A,) float32, at temperature 1.
+
+    Logits are made at the positions that predict an agent's token and nowhere else: with a vocabulary of
+    150,000 they would be most of the memory, and with a small model most of the work.
+    """
+    output = model(
+        input_ids=batch.input_ids,
+        position_ids=batch.position_ids,
+        use_cache=False,
+        logits_to_keep=batch.predicts,
+        cu_seq_lens_q=batch.boundaries,
+        cu_seq_lens_k=batch.boundaries,
+        max_length_q=batch.longest,
+        max_length_k=batch.longest,
+    )
+    logits = output.logits.reshape(-1, output.logits.shape[-1])
+    return -functional.cross_entropy(logits.float(), batch.targets, reduction="none")

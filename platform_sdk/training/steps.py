@@ -1,0 +1,64 @@
+"""The training step of a pipeline: accepted rollouts in, a model and its figures out."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+
+from platform_sdk.config.training import TrainSpec
+from platform_sdk.records import Rollout, digest_records, read_jsonl
+from platform_sdk.training.examples import examples_of
+from platform_sdk.training.run import TrainResult, train
+
+logger = logging.getLogger(__name__)
+
+
+def train_step(run_dir: Path, phase: str, model: str, selected: Path, spec: TrainSpec, seed: int) -> TrainResult:
+    """Train ``model`` on the trajectories of the ``selected`` rollouts, planner's and workers' alike.
+
+    Writes ``<run_dir>/<phase>/model`` (a Hugging Face directory with tokenizer, or an adapter) and
+    ``<phase>/train.json`` (the result). A finished step is not repeated, a killed one continues from
+    ``<phase>/checkpoints`` and ends with the same weights. Without a selected rollout the model is passed
+    through unchanged, and the result's ``skipped`` says so.
+
+    Args:
+        selected: JSONL file of the accepted Rollout records.
+    """
+    folder = Path(run_dir) / phase
+    rollouts = list(read_jsonl(selected, Rollout))
+    result = train(
+        spec,
+        examples_of(rollouts),
+        model,
+        folder / "model",
+        seed=seed,
+        checkpoints=folder / "checkpoints",
+        parents={"rollouts": digest_records(rollouts)},
+    )
+    if os.environ.get("RANK", "0") == "0":
+        _write(folder / "train.json", result)
+        _tell(phase, result)
+    return result
+
+
+def _write(path: Path, result: TrainResult) -> None:
+    temporary = path.with_name(f".{path.name}.tmp")
+    temporary.write_text(result.model_dump_json(indent=1))
+    temporary.replace(path)
+
+
+def _tell(phase: str, result: TrainResult) -> None:
+    if result.skipped:
+        logger.warning("%s: NOTHING WAS TRAINED (%s); the model is passed through unchanged", phase, result.skipped)
+    else:
+        logger.info(
+            "%s: %d examples, %d agent tokens of %d, loss %.4f to %.4f in %.1f s",
+            phase, result.examples, result.tokens_trained, result.tokens_total, result.loss_first, result.loss_last,
+            result.training_seconds,
+        )  # fmt: skip
+    if result.truncated or result.dropped_too_long or result.dropped_empty:
+        logger.warning(
+            "%s: %d examples truncated (%d tokens cut), %d dropped as too long, %d dropped without an agent's token",
+            phase, result.truncated, result.tokens_cut, result.dropped_too_long, result.dropped_empty,
+        )  # fmt: skip

@@ -1,0 +1,154 @@
+"""``transformers.Trainer`` for an objective on packed trajectories.
+
+The library's are the optimiser loop, schedules, mixed precision, DeepSpeed, clipping, and what a
+checkpoint holds (safetensors weights; optimiser, scheduler and RNG states, which it reads back with
+``weights_only=True``, so that no checkpoint can run code). Ours are: which examples make a step (the
+plan), the loss of a step from the objective, and that checkpoints appear whole or not at all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, Dataset, SequentialSampler
+from tqdm import tqdm
+from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArguments
+
+from platform_sdk.training.batches import Batch, Step, pack
+from platform_sdk.training.checkpoints import discard_older, publish, staging
+from platform_sdk.training.examples import Example
+from platform_sdk.training.objectives import Objective
+from platform_sdk.training.policy import agent_logprobs
+
+
+class NotFinite(RuntimeError):
+    """The loss became infinite or not a number."""
+
+
+class PolicyTrainer(Trainer):
+    """A Trainer whose steps come from a plan and whose loss comes from an objective."""
+
+    def __init__(
+        self, model: Any, args: TrainingArguments, *, steps: Sequence[Step], examples: Sequence[Example],
+        objective: Objective,
+    ) -> None:  # fmt: skip
+        self._steps = _Shares(steps, examples, args.process_index)
+        self._objective = objective
+        self._statistics: dict[str, torch.Tensor] = {}
+        self._clock = time.perf_counter()
+        super().__init__(model, args, train_dataset=self._steps, callbacks=[_Progress()])
+        self.remove_callback(PrinterCallback)
+
+    def get_train_dataloader(self) -> DataLoader[Any]:
+        """One item per step: this process's share. Not given to accelerate, which would share it out again."""
+        return DataLoader(self._steps, batch_size=1, sampler=SequentialSampler(self._steps), collate_fn=_only)
+
+    def training_step(
+        self, model: torch.nn.Module, inputs: dict[str, Any], num_items_in_batch: Any = None
+    ) -> torch.Tensor:
+        """Accumulate the gradient of a whole step; return the step's loss.
+
+        Gradients are averaged over processes, so each loss is multiplied by their number: the sum over
+        micro-batches and processes is the step's loss whatever the division.
+        """
+        model.train()
+        micro_batches: list[Batch] = inputs["micro_batches"]
+        total = torch.zeros((), device=self.args.device)
+        statistics: dict[str, torch.Tensor] = {}
+        for number, batch in enumerate(micro_batches, start=1):
+            last = number == len(micro_batches)
+            self.accelerator.gradient_state._set_sync_gradients(last)
+            local = contextlib.nullcontext() if last or self.is_deepspeed_enabled else self.accelerator.no_sync(model)
+            batch = batch.to(self.args.device)
+            with local:
+                logprobs = agent_logprobs(model, batch)
+                loss, named = self._objective(logprobs, batch)
+                loss = loss * self.args.world_size
+                self.accelerator.backward(loss, **({"scale_wrt_gas": False} if self.is_deepspeed_enabled else {}))
+            total += loss.detach()
+            for name, value in named.items():
+                statistics[name] = statistics.get(name, 0) + value.detach()
+        if not torch.isfinite(total):
+            raise NotFinite(
+                f"the loss of step {self.state.global_step + 1} is {total.item()}; lower learning_rate, or look for "
+                "damaged weights in the model it started from"
+            )
+        self._statistics = statistics
+        return total
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """Add the objective's statistics of the step, summed over processes, and the seconds it took."""
+        if "loss" in logs:
+            for name, value in self._statistics.items():
+                logs[name] = self.accelerator.reduce(value, reduction="sum").item()
+            now = time.perf_counter()
+            logs["seconds"], self._clock = now - self._clock, now
+        super().log(logs, start_time)
+
+    def _save_checkpoint(self, model: torch.nn.Module, trial: Any) -> None:
+        folder = Path(self.args.output_dir)
+        name = f"checkpoint-{self.state.global_step}"
+        written = folder / f".{name}.writing"
+        if self.args.should_save:
+            staging(folder / name)
+        self.accelerator.wait_for_everyone()
+        self.args.output_dir = str(written)
+        try:
+            super()._save_checkpoint(model, trial)
+        finally:
+            self.args.output_dir = str(folder)
+        self.accelerator.wait_for_everyone()
+        if self.args.should_save:
+            publish(written / name, folder / name)
+            shutil.rmtree(written)
+            discard_older(folder)
+        self.accelerator.wait_for_everyone()
+
+    def _save(self, output_dir: str | None = None, state_dict: dict[str, torch.Tensor] | None = None) -> None:
+        """Save without ``training_args.bin``, a pickle that nothing here reads."""
+        super()._save(output_dir, state_dict)
+        Path(output_dir or self.args.output_dir, "training_args.bin").unlink(missing_ok=True)
+
+
+class _Shares(Dataset[dict[str, Any]]):
+    """A process's share of each step, packed when it is asked for."""
+
+    def __init__(self, steps: Sequence[Step], examples: Sequence[Example], process: int) -> None:
+        self._steps, self._examples, self._process = steps, examples, process
+
+    def __len__(self) -> int:
+        return len(self._steps)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        step = self._steps[index]
+        return {"micro_batches": [pack(self._examples, micro, step) for micro in step.shares[self._process]]}
+
+
+def _only(items: list[dict[str, Any]]) -> dict[str, Any]:
+    return items[0]
+
+
+class _Progress(TrainerCallback):
+    """A progress bar with the loss."""
+
+    def __init__(self) -> None:
+        self._bar: tqdm[Any] | None = None
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if state.is_world_process_zero:
+            self._bar = tqdm(total=state.max_steps, initial=state.global_step, desc="training", unit="step")
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float], **_: Any) -> None:
+        if self._bar is not None and "loss" in logs:
+            self._bar.set_postfix(loss=f"{logs['loss']:.4f}", refresh=False)
+            self._bar.update(state.global_step - self._bar.n)
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if self._bar is not None:
+            self._bar.close()

@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import pytest
+
+from platform_sdk.config.errors import UserError
+from platform_sdk.records import Question, Rollout, Trajectory
+from platform_sdk.training.examples import Example, digest_examples, examples_of, fit
+
+
+def example(mask: tuple[int, ...], name: str = "e") -> Example:
+    return Example(name, tuple(range(len(mask))), mask, tuple(-0.5 * m for m in mask), "w")
+
+
+def trajectory(role: str, name: str, mask: tuple[int, ...]) -> Trajectory:
+    return Trajectory(
+        role=role, id=name, token_ids=tuple(range(len(mask))), agent_mask=mask, logprobs=(0.0,) * len(mask), turns=()
+    )
+
+
+def test_planner_and_each_worker_become_examples_of_their_own() -> None:
+    rollout = Rollout(
+        question=Question(id="q7", text="?", answers=("a",), dataset="d"), attempt=3, seed=0,
+        planner=trajectory("planner", "planner", (0, 0, 1)),
+        workers=(trajectory("worker", "1.0", (0, 1)), trajectory("worker", "1.1", (0, 1, 1))),
+        outcome="answered", weights="policy", corpus="c",
+    )  # fmt: skip
+    made = examples_of([rollout])
+    assert [e.id for e in made] == ["q7#3/planner", "q7#3/1.0", "q7#3/1.1"]
+    assert [e.agent_mask for e in made] == [(0, 0, 1), (0, 1), (0, 1, 1)]
+    assert {e.weights for e in made} == {"policy"}
+
+
+def test_truncation_keeps_the_beginning_and_is_counted() -> None:
+    fitted = fit([example((0, 1, 1, 0, 1), "a"), example((0, 1), "b"), example((0, 0, 0, 0, 0, 1), "c")], 3, "truncate")
+    assert [(e.id, e.token_ids, e.agent_mask) for e in fitted.examples] == [
+        ("a", (0, 1, 2), (0, 1, 1)),
+        ("b", (0, 1), (0, 1)),
+    ]
+    # a lost 2 tokens and c 3; of c nothing is left that the agent said
+    assert (fitted.truncated, fitted.tokens_cut, fitted.dropped_too_long, fitted.dropped_empty) == (2, 5, 0, 1)
+
+
+def test_too_long_examples_are_dropped_and_counted() -> None:
+    fitted = fit([example((0, 1, 1, 0, 1)), example((0, 1))], 3, "drop")
+    assert len(fitted.examples) == 1
+    assert (fitted.truncated, fitted.tokens_cut, fitted.dropped_too_long, fitted.dropped_empty) == (0, 0, 1, 0)
+
+
+def test_too_long_as_an_error_names_the_example_and_the_remedy() -> None:
+    with pytest.raises(UserError, match=r"example e has 5 tokens.*max_length 3.*too_long"):
+        fit([example((0, 1, 1, 0, 1))], 3, "error")
+
+
+def test_an_example_of_exactly_the_length_is_whole() -> None:
+    fitted = fit([example((0, 1, 1))], 3, "error")
+    assert fitted.truncated == 0 and fitted.examples == (example((0, 1, 1)),)
+
+
+def test_a_first_token_of_the_agent_is_refused() -> None:
+    with pytest.raises(ValueError, match="first token"):
+        example((1, 1))
+
+
+def test_the_digest_sees_every_field() -> None:
+    base = Example("e", (1, 2), (0, 1), (0.0, -1.0), "w")
+    others = [
+        Example("f", (1, 2), (0, 1), (0.0, -1.0), "w"),
+        Example("e", (1, 3), (0, 1), (0.0, -1.0), "w"),
+        Example("e", (1, 2), (0, 0), (0.0, -1.0), "w"),
+        Example("e", (1, 2), (0, 1), (0.0, -1.1), "w"),
+        Example("e", (1, 2), (0, 1), (0.0, -1.0), "v"),
+    ]
+    assert len({digest_examples([e]) for e in [base, *others]}) == 6
+    assert digest_examples([base, others[0]]) != digest_examples([others[0], base])
