@@ -75,6 +75,14 @@ class Request:
 
 
 @dataclass(frozen=True)
+class Probe:
+    """Prompts, and the greatest next-token log-probability after each, as a reference gives them."""
+
+    prompts: tuple[tuple[int, ...], ...]
+    logprobs: tuple[float, ...]
+
+
+@dataclass(frozen=True)
 class Completion:
     """The sampled tokens of one request, stop string or end-of-sequence token included.
 
@@ -117,8 +125,14 @@ class SamplingEngine(Protocol):
     def cancel(self, request_id: str) -> None:
         """Forget a request in flight; unknown ids are ignored."""
 
-    def load_weights(self, path: Path | str) -> None:
+    def release(self, dialogue: str) -> None:
+        """A hint: the dialogue is over, so what is cached for its continuation may go first."""
+
+    def load_weights(self, path: Path | str, probe: Probe | None = None) -> None:
         """Sample from the weights at ``path`` from now on, and prove it.
+
+        ``probe`` are the log-probabilities to be found; by default those of a plain forward pass of
+        the weights, loaded a second time for this purpose.
 
         Raises:
             WeightsMismatch: the log-probabilities of a probe prompt are not those of the weights.

@@ -98,6 +98,7 @@ class _Task:
     parent: _Task | None = None
     place: int = 0
     request: str | None = None
+    dialogues: set[str] = field(default_factory=set)
     cancelled: bool = False
     results: list[Any] = field(default_factory=list)
     open_children: int = 0
@@ -210,6 +211,7 @@ class _Loop(Generic[T]):
                 self.ready.append((task, error))
                 return
             task.request = request.id
+            task.dialogues.add(need.dialogue)
             self.generating[request.id] = task
         elif isinstance(need, Search):
             self.searching.append((task, need))
@@ -229,6 +231,8 @@ class _Loop(Generic[T]):
 
     def _return(self, task: _Task, value: Any) -> None:
         task.rollout.tasks.remove(task)
+        for dialogue in task.dialogues:
+            self.engine.release(dialogue)
         parent = task.parent
         if parent is None:
             del self.open[id(task.rollout)]

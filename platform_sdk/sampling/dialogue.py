@@ -1,0 +1,112 @@
+"""A dialogue as token ids: what the policy samples and what it is told, never decoded and tokenised again.
+
+The chat template is asked once how a message of the environment is wrapped; from then on every turn is
+appended as tokens, so the tokens that are trained on are the ones that were sampled.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, Literal
+
+from platform_sdk.records import Evidence, Trajectory, Turn
+from platform_sdk.sampling.engine import Completion
+
+_SAID, _TOLD = "\u0001said\u0001", "\u0001told\u0001"
+
+
+class ChatTemplateError(ValueError):
+    """The tokenizer's chat template cannot extend a dialogue turn by turn."""
+
+
+class Dialogue:
+    """One agent's dialogue with its environment.
+
+    Args:
+        tokenizer: a ``transformers`` tokenizer with a chat template.
+        system: the instruction.
+        opening: the environment's first message.
+    """
+
+    def __init__(self, tokenizer: Any, system: str, opening: str) -> None:
+        self.tokenizer = tokenizer
+        messages = [{"role": "system", "content": system}, {"role": "user", "content": opening}]
+        text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        self.token_ids: list[int] = _encode(tokenizer, text)
+        self.mask: list[int] = [0] * len(self.token_ids)
+        self.logprobs: list[float] = [0.0] * len(self.token_ids)
+        self.turns: list[Turn] = [Turn(speaker="environment", text=opening, start=0, end=len(self.token_ids))]
+
+    def hear(self, completion: Completion) -> str:
+        """Append what the policy sampled; return its text without the end-of-turn token."""
+        start = len(self.token_ids)
+        self.token_ids += completion.token_ids
+        self.mask += [1] * len(completion.token_ids)
+        self.logprobs += completion.logprobs
+        spoken = list(completion.token_ids)
+        if spoken and spoken[-1] == self.tokenizer.eos_token_id:
+            spoken.pop()
+        text = str(self.tokenizer.decode(spoken, skip_special_tokens=False))
+        self.turns.append(Turn(speaker="agent", text=text, start=start, end=len(self.token_ids)))
+        return text
+
+    def note_malformed(self, reason: str) -> None:
+        """Mark the agent's last turn as malformed."""
+        self.turns[-1] = self.turns[-1].model_copy(update={"malformed": reason})
+
+    def tell(self, text: str) -> None:
+        """Append a message of the environment and the opening of the agent's next turn."""
+        before, after = _wrapping(self.tokenizer)
+        tokens = _encode(self.tokenizer, before + text + after)
+        # The template closes the agent's turn; a policy that closed it itself has sampled that token already.
+        if self.token_ids[-1] == self.tokenizer.eos_token_id and tokens[0] == self.tokenizer.eos_token_id:
+            tokens = tokens[1:]
+        start = len(self.token_ids)
+        self.token_ids += tokens
+        self.mask += [0] * len(tokens)
+        self.logprobs += [0.0] * len(tokens)
+        self.turns.append(Turn(speaker="environment", text=text, start=start, end=len(self.token_ids)))
+
+    def trajectory(
+        self,
+        id: str,
+        role: Literal["planner", "worker", "agent"],
+        *,
+        evidence: tuple[Evidence, ...] = (),
+        selected: tuple[int, ...] = (),
+        answer: str | None = None,
+    ) -> Trajectory:
+        return Trajectory(
+            id=id,
+            role=role,
+            token_ids=tuple(self.token_ids),
+            agent_mask=tuple(self.mask),
+            logprobs=tuple(self.logprobs),
+            turns=tuple(self.turns),
+            evidence=evidence,
+            selected=selected,
+            answer=answer,
+        )
+
+
+def _encode(tokenizer: Any, text: str) -> list[int]:
+    return list(tokenizer(text, add_special_tokens=False)["input_ids"])
+
+
+@lru_cache(maxsize=8)
+def _wrapping(tokenizer: Any) -> tuple[str, str]:
+    """What the chat template puts between an agent's text and the environment's, and behind that."""
+    messages = [
+        {"role": "user", "content": "-"},
+        {"role": "assistant", "content": _SAID},
+        {"role": "user", "content": _TOLD},
+    ]
+    text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    _, said, rest = text.partition(_SAID)
+    before, told, after = rest.partition(_TOLD)
+    if not said or not told:
+        raise ChatTemplateError(
+            f"the chat template of {tokenizer.name_or_path} rewrites earlier messages, so that a dialogue "
+            "cannot be extended by tokens; use a model whose template keeps them"
+        )
+    return before, after

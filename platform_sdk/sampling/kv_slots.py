@@ -1,0 +1,107 @@
+"""The key-value store of the transformers engine: which tokens each slot holds, and who may reuse them.
+
+A slot is the cache of one dialogue. The first ``rows`` slots are those that requests are decoded in;
+the others keep the caches of dialogues that wait (for a search, for their workers) when their row is
+needed. A request starts from whichever slot shares the longest prefix with it: its own dialogue's,
+or, for an instruction that many prompts begin with, anyone's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+
+class Slots:
+    """Host-side bookkeeping over ``store``, shape (layers, 2, slots, kv heads, capacity, width)."""
+
+    def __init__(self, store: torch.Tensor, rows: int) -> None:
+        slots, capacity = store.shape[2], store.shape[4]
+        self.store = store
+        self.rows = rows
+        self.tokens: npt.NDArray[np.int64] = np.zeros((slots, capacity), dtype=np.int64)
+        self.length: npt.NDArray[np.int64] = np.zeros(slots, dtype=np.int64)
+        self._used: npt.NDArray[np.int64] = np.zeros(slots, dtype=np.int64)
+        self._dialogue = [""] * slots
+        self._clock = 0
+
+    def clear(self) -> None:
+        """Forget everything: the weights have changed."""
+        self.length[:] = 0
+
+    def release(self, dialogue: str) -> None:
+        """The dialogue is over: its slots are reused first, and not saved when their row is needed."""
+        for slot, name in enumerate(self._dialogue):
+            if name == dialogue:
+                self._dialogue[slot] = ""
+
+    def shared(self, prompt: npt.NDArray[np.int64]) -> tuple[int, int]:
+        """The slot with the longest common prefix, and its length: at most ``len(prompt) - 1``, since
+        the last token must be run to predict the next."""
+        usable = len(prompt) - 1
+        prefix = _common(self.tokens[:, :usable], prompt[:usable])
+        prefix = np.minimum(prefix, self.length)
+        best = int(prefix.argmax())
+        return best, int(prefix[best])
+
+    def take(self, dialogue: str, prompt: npt.NDArray[np.int64], idle: Iterable[int]) -> tuple[int, int]:
+        """A row for a request, and how many of the prompt's tokens it already holds."""
+        source, prefix = self.shared(prompt)
+        candidates = list(idle)
+        if source in candidates and prefix == self.length[source] > 0:
+            row = source
+        else:
+            row = min(candidates, key=lambda slot: (bool(self._dialogue[slot]), self._used[slot]))
+            if self._dialogue[row]:
+                source = self._park(row, source)
+            self._copy(source, row, prefix)
+        self.length[row] = prefix
+        self._dialogue[row] = dialogue
+        self._touch(row)
+        return row, prefix
+
+    def extend(self, slot: int, tokens: Sequence[int] | npt.NDArray[np.int64]) -> None:
+        """Note that the keys and values of these next tokens are now in the slot."""
+        begin = int(self.length[slot])
+        self.tokens[slot, begin : begin + len(tokens)] = tokens
+        self.length[slot] = begin + len(tokens)
+
+    def _park(self, row: int, source: int) -> int:
+        """Save a waiting dialogue's cache from its row; return where ``source`` is afterwards."""
+        parked = range(self.rows, len(self.length))
+        if not parked:
+            return source
+        place = min(parked, key=lambda slot: (bool(self._dialogue[slot]), self._used[slot]))
+        if place == source:  # about to be overwritten: swap the two, so that nothing is lost
+            length = max(int(self.length[row]), int(self.length[place]))
+            pair = self.store[:, :, [place, row], :, :length].clone()
+            self.store[:, :, [row, place], :, :length] = pair
+            for array in (self.tokens, self.length, self._used):
+                array[[row, place]] = array[[place, row]]
+            names = self._dialogue
+            names[row], names[place] = names[place], names[row]
+            return row
+        self._copy(row, place, int(self.length[row]))
+        self.length[place], self._dialogue[place] = self.length[row], self._dialogue[row]
+        self._touch(place)
+        return place if source == row else source
+
+    def _copy(self, source: int, target: int, length: int) -> None:
+        if source != target and length:
+            self.store[:, :, target, :, :length] = self.store[:, :, source, :, :length]
+            self.tokens[target, :length] = self.tokens[source, :length]
+
+    def _touch(self, slot: int) -> None:
+        self._clock += 1
+        self._used[slot] = self._clock
+
+
+def _common(rows: npt.NDArray[np.int64], prompt: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Length of the common prefix of every row with the prompt, shape (rows,)."""
+    if not prompt.size:
+        return np.zeros(len(rows), dtype=np.int64)
+    differs = rows != prompt
+    return np.where(differs.any(axis=1), differs.argmax(axis=1), prompt.size)

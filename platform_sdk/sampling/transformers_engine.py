@@ -1,0 +1,244 @@
+"""The ``transformers`` engine: continuous batching with cached keys and values, on a CPU or one GPU.
+
+Why not the continuous batching of ``transformers`` itself (5.23): its requests share one random
+state, so that a completion depends on its neighbours; its log-probabilities are those of the warped
+distribution; and it gives no say over when a dialogue's cache goes. Here every request has its own
+random stream, log-probabilities are exact, and on a CPU in float32 the tokens and log-probabilities
+of a request are bitwise the same in any company (see ``kv_attention``).
+
+Left out: sliding-window attention, rotary embeddings that depend on the longest sequence of a
+batch, more than one device.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from platform_sdk.config.errors import UserError
+from platform_sdk.sampling import kv_attention, probe
+from platform_sdk.sampling.engine import (
+    Completion,
+    Probe,
+    PromptTooLong,
+    Request,
+    SamplingParams,
+    generate,
+    sampling_generator,
+)
+from platform_sdk.sampling.kv_attention import MIN_ROWS, Chunk
+from platform_sdk.sampling.kv_slots import Slots
+from platform_sdk.sampling.models import load_model, load_tokenizer, weights_digest
+from platform_sdk.sampling.stopping import Stopping, end_tokens
+from platform_sdk.sampling.token_sampling import sample
+
+PREFILL_TOKENS = 1024
+WORTH_WAITING = 16
+
+
+@dataclass(eq=False)
+class _Live:
+    """A request in a row. ``unread`` are the prompt tokens that the model has yet to see."""
+
+    request: Request
+    row: int
+    limit: int
+    uniforms: npt.NDArray[np.float64]
+    table: npt.NDArray[np.bool_] | None
+    unread: npt.NDArray[np.int64]
+    token_ids: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+
+
+class TransformersEngine:
+    """See ``platform_sdk.sampling.engine.SamplingEngine``.
+
+    Args:
+        model: a model's name (see ``models``).
+        live: requests that are decoded side by side; more of them wait in a queue.
+        max_model_len: the most tokens of prompt and completion; None takes the model's.
+        probe: expected log-probabilities of the first weights (see ``load_weights``).
+    """
+
+    def __init__(
+        self,
+        model: str | Path,
+        *,
+        live: int = 64,
+        dtype: str = "float32",
+        device: str = "cpu",
+        max_model_len: int | None = None,
+        probe: Probe | None = None,
+    ) -> None:
+        self.tokenizer = load_tokenizer(model)
+        self._dtype, self._device, self._rows = dtype, device, live
+        self._load(model, probe)
+        config = self._model.config
+        self.max_model_len = min(max_model_len or config.max_position_embeddings, config.max_position_embeddings)
+        self._groups = config.num_attention_heads // config.num_key_value_heads
+        width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        capacity = kv_attention.SEGMENT * -(-self.max_model_len // kv_attention.SEGMENT)
+        # Zeros, not empty: positions past a dialogue's end are multiplied by zero weights. (On a CPU
+        # the system provides zero pages only as they are touched.)
+        shape = (config.num_hidden_layers, 2, 2 * live, config.num_key_value_heads, capacity, width)
+        self._slots = Slots(torch.zeros(shape, dtype=self._model.dtype, device=device), live)
+        self._stopping = Stopping(
+            self.tokenizer, config.vocab_size, end_tokens(self.tokenizer, self._model.generation_config)
+        )
+        self._queue: deque[Request] = deque()
+        self._live: dict[str, _Live] = {}
+        self._check()
+
+    def submit(self, request: Request) -> None:
+        if not len(request.token_ids):
+            raise ValueError(f"request {request.id}: the prompt is empty")
+        if len(request.token_ids) >= self.max_model_len:
+            raise PromptTooLong(
+                f"request {request.id}: a prompt of {len(request.token_ids)} tokens leaves no room for a new one "
+                f"(max_model_len is {self.max_model_len})"
+            )
+        if request.id in self._live or any(waiting.id == request.id for waiting in self._queue):
+            raise ValueError(f"request {request.id} is in flight already")
+        self._queue.append(request)
+
+    def cancel(self, request_id: str) -> None:
+        self._live.pop(request_id, None)
+        self._queue = deque(request for request in self._queue if request.id != request_id)
+
+    def release(self, dialogue: str) -> None:
+        self._slots.release(dialogue)
+
+    def generate(
+        self, prompts: Sequence[Sequence[int]], params: SamplingParams | Sequence[SamplingParams]
+    ) -> list[Completion]:
+        return generate(self, prompts, params)
+
+    def load_weights(self, path: Path | str, probe: Probe | None = None) -> None:
+        if self._live or self._queue:
+            raise RuntimeError(f"{len(self._live) + len(self._queue)} requests are in flight: new weights must wait")
+        self._load(path, probe)
+        self._slots.clear()
+        self._check()
+
+    def close(self) -> None:
+        self._live.clear()
+        self._queue.clear()
+
+    @torch.inference_mode()
+    def step(self) -> list[Completion]:
+        """One forward pass: a token for every request in decoding, and prompt tokens of new ones."""
+        self._admit()
+        if not self._live:
+            return []
+        decoding = [live for live in self._live.values() if not len(live.unread)]
+        inputs = [live.token_ids[-1] for live in decoding]
+        chunks: list[Chunk] = []
+        sampled = list(decoding)
+        heads = list(range(len(decoding)))
+        budget = PREFILL_TOKENS
+        decoded_at = [int(self._slots.length[live.row]) for live in decoding]
+        for live in self._live.values():
+            if len(live.unread) and budget > 0:
+                part = live.unread[:budget]
+                chunks.append(Chunk(live.row, len(inputs), len(inputs) + len(part), int(self._slots.length[live.row])))
+                inputs += part.tolist()
+                budget -= len(part)
+                live.unread = live.unread[len(part) :]
+                self._slots.extend(live.row, part)
+                if not len(live.unread):
+                    sampled.append(live)
+                    heads.append(len(inputs) - 1)
+        for live in decoding:
+            self._slots.extend(live.row, live.token_ids[-1:])
+        logits = self._forward(inputs, [live.row for live in decoding], decoded_at, chunks, heads)
+        return self._sample(sampled, logits)
+
+    def _admit(self) -> None:
+        """Give queued requests a row, in their order.
+
+        A request that shares a longer prefix with one that is being read right now than with any
+        cache waits for it: its turn comes at the next step, and then the prefix is there.
+        """
+        idle = set(range(self._rows)) - {live.row for live in self._live.values()}
+        reading = [live for live in self._live.values() if len(live.unread)]
+        waiting: deque[Request] = deque()
+        while self._queue and idle:
+            request = self._queue.popleft()
+            prompt = np.asarray(request.token_ids, dtype=np.int64)
+            if reading and self._worth_waiting(prompt, reading):
+                waiting.append(request)
+                continue
+            row, prefix = self._slots.take(request.dialogue, prompt, idle)
+            idle.remove(row)
+            params = request.params
+            live = _Live(
+                request,
+                row,
+                min(params.max_tokens, self.max_model_len - len(prompt)),
+                sampling_generator(params.seed).random(params.max_tokens),
+                self._stopping.table(params.stop) if params.stop else None,
+                prompt[prefix:],
+            )
+            self._live[request.id] = live
+            reading.append(live)
+        self._queue = waiting + self._queue
+
+    def _worth_waiting(self, prompt: npt.NDArray[np.int64], reading: Sequence[_Live]) -> bool:
+        cached = self._slots.shared(prompt)[1]
+        for live in reading:
+            other = np.asarray(live.request.token_ids[: len(prompt) - 1], dtype=np.int64)
+            differs = other != prompt[: len(other)]
+            common = int(differs.argmax()) if differs.any() else len(other)
+            if common >= cached + WORTH_WAITING:
+                return True
+        return False
+
+    def _forward(
+        self, inputs: list[int], rows: list[int], positions: list[int], chunks: list[Chunk], heads: list[int]
+    ) -> torch.Tensor:
+        """Logits, shape (len(heads), vocabulary), of the flat row of tokens at the places ``heads``."""
+        plan = kv_attention.make_plan(self._slots.store, rows, positions, chunks, self._groups)
+        padding = max(0, MIN_ROWS - len(inputs))
+        tokens = torch.tensor(inputs + [0] * padding, device=self._device)[None]
+        places = torch.nn.functional.pad(plan.positions, (0, padding))[None]
+        wanted = torch.tensor(heads + [0] * (MIN_ROWS - len(heads)), device=self._device)
+        output = self._model(input_ids=tokens, position_ids=places, use_cache=False, logits_to_keep=wanted, plan=plan)
+        logits: torch.Tensor = output.logits[0, : len(heads)]
+        return logits
+
+    def _sample(self, sampled: list[_Live], logits: torch.Tensor) -> list[Completion]:
+        if not sampled:
+            return []
+        params = [live.request.params for live in sampled]
+        uniforms = [live.uniforms[len(live.token_ids)] for live in sampled]
+        finished = []
+        for live, token, logprob in zip(sampled, *sample(logits, params, uniforms), strict=True):
+            live.token_ids.append(token)
+            live.logprobs.append(logprob)
+            stop = self._stopping.stops(live.token_ids, live.request.params.stop, live.table)
+            if stop or len(live.token_ids) == live.limit:
+                del self._live[live.request.id]
+                finish = "stop" if stop else "length"
+                finished.append(Completion(live.request.id, tuple(live.token_ids), tuple(live.logprobs), finish))
+        return finished
+
+    def _load(self, path: Path | str, expected: Probe | None) -> None:
+        self._probe = expected or probe.probe_of_path(path, dtype=self._dtype, device=self._device)
+        self._model: Any = load_model(path, dtype=self._dtype, device=self._device, attention=kv_attention.NAME)
+        kinds = set(getattr(self._model.config, "layer_types", None) or ["full_attention"])
+        if kinds != {"full_attention"}:
+            raise UserError(
+                f"model {path}: the transformers engine has no {', '.join(sorted(kinds - {'full_attention'}))}"
+            )
+        self.weight_version = weights_digest(path)
+
+    def _check(self) -> None:
+        completions = self.generate(self._probe.prompts, probe.GREEDY)
+        probe.check(self._probe, completions, dtype=self._dtype, what=self.weight_version[:12])
