@@ -1,0 +1,93 @@
+"""``hopforge metrics``: score a prediction file as the dataset's official script does."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+if TYPE_CHECKING:
+    from platform_sdk.evaluation.metrics import Scores
+
+
+def register(app: typer.Typer) -> None:
+    """Attach the command to ``app``."""
+    app.command("metrics")(metrics)
+
+
+def metrics(
+    dataset: Annotated[
+        Literal["hotpotqa", "2wikimultihopqa", "musique", "nq", "qald10"],
+        typer.Argument(help="Whose formats and definitions to follow."),
+    ],
+    gold: Annotated[Path, typer.Option(help="The official questions file.")],
+    predictions: Annotated[Path, typer.Option(help="The predictions, in the official format.")],
+    names: Annotated[
+        Path | None,
+        typer.Option(
+            help="Further names of entities. 2wikimultihopqa: id_aliases.json; qald10: topic_entities.json "
+            "(by default the one beside the gold file)."
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object {metric: value in 0..1}.")] = False,
+    per_question: Annotated[bool, typer.Option("--per-question", help="Also give each question's values.")] = False,
+    intervals: Annotated[bool, typer.Option("--intervals", help="Also give 95 % bootstrap intervals.")] = False,
+    seed: Annotated[int, typer.Option(help="Seed of the bootstrap.")] = 0,
+) -> None:
+    """Score predictions, equal to the official script of the dataset.
+
+    With --json, --intervals adds "n" and "intervals" {metric: [low, high]}, and --per-question adds
+    "per_question" {id: {metric: value}}. Questions without a prediction score 0 and are counted on stderr.
+    """
+    from platform_sdk.config.errors import UserError
+    from platform_sdk.evaluation.metrics import score_files
+
+    if names is not None and dataset not in ("2wikimultihopqa", "qald10"):
+        raise UserError(f"--names is for 2wikimultihopqa and qald10; {dataset} has no file of entity names")
+    scores = score_files(dataset, gold, predictions, names)
+    for part, count in scores.missing.items():
+        if count:
+            typer.echo(f"{count} of {scores.n} questions have no {_PARTS[part]}: they score 0", err=True)
+    for note in scores.notes:
+        typer.echo(note, err=True)
+    bounds = scores.intervals(seed=seed) if intervals else {}
+    if as_json:
+        result: dict[str, object] = dict(scores.means())
+        if intervals:
+            result |= {"n": scores.n, "intervals": bounds}
+        if per_question:
+            result["per_question"] = scores.per_question()
+        typer.echo(json.dumps(result))
+    else:
+        _print_tables(dataset, scores, bounds, per_question)
+
+
+_PARTS = {"": "predicted answer", "sp_": "predicted supporting facts", "evi_": "predicted evidence"}
+
+
+def _print_tables(
+    dataset: str, scores: Scores, bounds: dict[str, tuple[float, float]], per_question: bool
+) -> None:
+    """Print the aggregates, and each question's values if asked for, in percent."""
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    console = Console()
+    if per_question:
+        detail = Table("question", title=f"{dataset}: each question, percent")
+        for name in scores.columns:
+            detail.add_column(name, justify="right")
+        for id_, values in scores.per_question().items():
+            detail.add_row(escape(id_), *(f"{100 * value:.1f}" for value in values.values()))
+        console.print(detail)
+    table = Table("metric", title=f"{dataset}: {scores.n} questions, percent")
+    table.add_column("score", justify="right")
+    if bounds:
+        table.add_column("95 % interval", justify="right")
+    for name, value in scores.means().items():
+        low_high = [f"{100 * bounds[name][0]:.2f} to {100 * bounds[name][1]:.2f}"] if bounds else []
+        table.add_row(name, f"{100 * value:.2f}", *low_high)
+    console.print(table)

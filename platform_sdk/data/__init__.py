@@ -1,0 +1,1 @@
+"""Official formats in, records out: loaders, corpora, triple stores, and the generated world."""

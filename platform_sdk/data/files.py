@@ -1,0 +1,134 @@
+"""Reading JSON and JSONL of any origin against a declared shape, with errors that say where.
+
+The shapes are msgspec structs: fields that a shape does not declare are skipped without being built,
+which is what makes scoring a gold file with its long contexts cheap.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from platform_sdk.records import RecordError
+
+T = TypeVar("T")
+_AT = re.compile(r" - at `(?:key in )?\$(?P<path>[^`]*)`$")
+_INDEX = re.compile(r"^\[(\d+)\]")
+
+
+def read_bytes(path: Path) -> bytes:
+    """Return the content of ``path``.
+
+    Raises:
+        RecordError: there is no such file, or it cannot be read.
+    """
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise RecordError(f"{path}: cannot be read: {error.strerror}") from error
+
+
+def read_json(path: Path, shape: type[T]) -> T:
+    """Return the JSON document in ``path``, checked against ``shape``.
+
+    Raises:
+        RecordError: the file is missing, is no JSON, or has a wrong or missing field.
+    """
+    data = read_bytes(path)
+    try:
+        return msgspec.json.decode(data, type=shape)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return check(path, "", parse_loose(path, data, ""), shape)
+
+
+def read_json_lines(path: Path, shape: type[T]) -> list[T]:
+    """Return the JSON objects of ``path``, one a line (blank lines are passed over), checked against ``shape``.
+
+    Raises:
+        RecordError: as :func:`read_json`, naming the line.
+    """
+    data = read_bytes(path)
+    try:
+        return msgspec.json.Decoder(shape).decode_lines(data)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return [
+            check(path, f"line {number}: ", parse_loose(path, line, f"line {number}: "), shape)
+            for number, line in lines_of(data)
+        ]
+
+
+def lines_of(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield the non-blank lines of ``data`` with their numbers from 1."""
+    return ((number, line) for number, line in enumerate(data.split(b"\n"), start=1) if line.strip())
+
+
+def is_list(data: bytes) -> bool:
+    """Say whether a JSON text is a list rather than lines of objects."""
+    return data.lstrip()[:1] == b"["
+
+
+def parse_loose(path: Path, data: bytes, where: str) -> Any:
+    """Parse one JSON text into plain Python values.
+
+    Raises:
+        RecordError: it is no JSON.
+    """
+    try:
+        return msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return _loads(path, data, where)
+
+
+def check(path: Path, where: str, value: Any, shape: type[T]) -> T:
+    """Return ``value`` as ``shape``; ``where`` (``"record 3: "``) goes into the error.
+
+    Raises:
+        RecordError: a field is missing or of a wrong type.
+    """
+    try:
+        return msgspec.convert(value, shape)
+    except msgspec.ValidationError as error:
+        raise RecordError(f"{path}: {where}{describe(error, value, shape)}") from error
+
+
+def describe(error: msgspec.ValidationError, value: Any, shape: Any) -> str:
+    """Say where ``value`` departs from ``shape``: msgspec's ``… - at `$[3].answer` `` as ``record 4: answer: …``."""
+    message = str(error)
+    found = _AT.search(message)
+    if not found:
+        return message
+    message, path = message[: found.start()], found["path"]
+    field = path.removeprefix(".").partition("[...]")[0]
+    if path.startswith(".") and field != path[1:] and isinstance(value, dict) and isinstance(value.get(field), dict):
+        # msgspec does not say which entry of an object is wrong, so each is tried by itself.
+        key = next(key for key, entry in value[field].items() if not _fits({**value, field: {key: entry}}, shape))
+        path = path.replace("[...]", f".{key}", 1)
+    record = _INDEX.match(path)
+    if record:
+        path = path[record.end() :]
+    path = path.lstrip(".")
+    return (f"record {int(record[1]) + 1}: " if record else "") + (f"{path}: " if path else "") + message
+
+
+def _fits(value: Any, shape: Any) -> bool:
+    try:
+        msgspec.convert(value, shape)
+    except msgspec.ValidationError:
+        return False
+    return True
+
+
+def _loads(path: Path, data: bytes, where: str) -> Any:
+    """Parse with the standard library, which also takes what msgspec refuses: lone surrogates, NaN."""
+    try:
+        return json.loads(data)
+    except json.JSONDecodeError as error:
+        position = f"column {error.colno}" if where else f"line {error.lineno} column {error.colno}"
+        raise RecordError(f"{path}: {where}not valid JSON ({error.msg}, {position})") from error
+    except UnicodeDecodeError as error:
+        raise RecordError(f"{path}: {where}not UTF-8 text") from error

@@ -1,0 +1,94 @@
+"""QALD's format: questions in several languages, answers as SPARQL results (entities, literals, booleans)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from platform_sdk.data.files import read_json
+
+ENTITY = "/entity/"
+_DATE = "dateTime"
+
+
+class Wording(msgspec.Struct):
+    """The question in one language."""
+
+    language: str
+    string: str
+
+
+class Binding(msgspec.Struct):
+    """One value of a SPARQL result."""
+
+    type: str
+    value: str
+    datatype: str = ""
+
+
+class Results(msgspec.Struct):
+    """The rows of a SPARQL result."""
+
+    bindings: list[dict[str, Binding]]
+
+
+class Answer(msgspec.Struct):
+    """A SPARQL answer: rows, or the boolean of an ASK query."""
+
+    results: Results | None = None
+    boolean: bool | None = None
+
+
+class QaldQuestion(msgspec.Struct):
+    """A question as the official file holds it."""
+
+    id: int | str
+    question: list[Wording]
+    answers: list[Answer]
+    query: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+class EntityNames(msgspec.Struct):
+    """The names of a question's entities, by Wikidata id: where to begin, and the answers."""
+
+    id: int | str
+    topic_entity: dict[str, str] = msgspec.field(default_factory=dict)
+    answer_labels: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+def read_entity_names(path: Path) -> dict[str, EntityNames]:
+    """Return the entity names in ``path`` (a list of :class:`EntityNames`) by question id."""
+    return {str(entry.id): entry for entry in read_json(path, list[EntityNames])}
+
+
+def english(question: QaldQuestion) -> str | None:
+    """Return the English wording, if there is one."""
+    return next((wording.string for wording in question.question if wording.language == "en"), None)
+
+
+def accepted_answers(question: QaldQuestion, labels: Mapping[str, str]) -> list[tuple[str, ...]]:
+    """Return the question's answers, each as the texts that name it, the canonical one first.
+
+    A boolean is ``yes`` or ``no``. An entity is named by its label, its id, or its URI; a literal by its value
+    less a leading ``+``; a date and time also by the date alone.
+    """
+    answers: list[tuple[str, ...]] = []
+    for answer in question.answers:
+        if answer.boolean is not None:
+            answers.append(("yes" if answer.boolean else "no",))
+        for row in answer.results.bindings if answer.results else ():
+            answers.extend(_texts(value, labels) for value in row.values())
+    return answers
+
+
+def _texts(value: Binding, labels: Mapping[str, str]) -> tuple[str, ...]:
+    if value.type == "uri":
+        identifier = value.value.rsplit("/", 1)[-1] if ENTITY in value.value else value.value
+        texts = (labels.get(identifier, identifier), identifier, value.value)
+    else:
+        plain = value.value.removeprefix("+")
+        texts = (plain.partition("T")[0], plain) if value.datatype.endswith(_DATE) else (plain,)
+    return tuple(dict.fromkeys(texts))

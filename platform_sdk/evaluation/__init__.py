@@ -1,0 +1,1 @@
+"""Metrics equal to the official scripts, intervals, comparisons and report pages."""

@@ -1,0 +1,112 @@
+"""Exact match and token F1 of an answer, as each dataset's official script counts them.
+
+The conventions differ in two places only: what a yes/no answer is worth when it is wrong, and what an
+empty answer is worth against an empty gold answer.
+
+Normalised texts and their token bags are remembered, since the same golds and the same predictions
+come again and again (attempts at one question, aliases, resampled training batches).
+"""
+
+from __future__ import annotations
+
+import re
+import string
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Literal, NamedTuple
+
+Convention = Literal["hotpotqa", "2wikimultihopqa", "musique", "nq", "qald10", "world"]
+"""The dataset whose official scoring is followed; ``Question.dataset`` holds the same names."""
+
+YES_NO_IS_ALL_OR_NOTHING = frozenset({"hotpotqa", "2wikimultihopqa", "world"})
+EMPTY_AGREES_WITH_EMPTY = frozenset({"musique"})
+_YES_NO = frozenset({"yes", "no", "noanswer"})
+
+_DROP_PUNCTUATION = str.maketrans("", "", string.punctuation)
+_ARTICLE_WORDS = frozenset({"a", "an", "the"})
+_ARTICLE = re.compile(r"\b(?:a|an|the)\b")
+
+
+class Prf(NamedTuple):
+    """Token F1 with its precision and recall, each in 0..1."""
+
+    f1: float
+    precision: float
+    recall: float
+
+
+ZERO = Prf(0.0, 0.0, 0.0)
+ONE = Prf(1.0, 1.0, 1.0)
+
+
+class Bag(NamedTuple):
+    """A normalised text and its tokens; ``words`` are the distinct ones."""
+
+    text: str
+    tokens: list[str]
+    words: frozenset[str]
+
+
+@lru_cache(maxsize=1 << 17)
+def bag(text: str) -> Bag:
+    """Return the SQuAD-normalised tokens of ``text``."""
+    bare = text.lower().translate(_DROP_PUNCTUATION)
+    if bare.isascii() and bare.isprintable():
+        # Only letters, digits and spaces are left, so an article is exactly a token. Elsewhere ("the–end")
+        # a word boundary may lie within a token, and the regular expression decides as the scripts do.
+        tokens = [token for token in bare.split() if token not in _ARTICLE_WORDS]
+    else:
+        tokens = _ARTICLE.sub(" ", bare).split()
+    return Bag(" ".join(tokens), tokens, frozenset(tokens))
+
+
+def normalize_squad(text: str) -> str:
+    """Lowercase, drop ASCII punctuation and the articles a, an, the, and collapse whitespace."""
+    return bag(text).text
+
+
+def overlap(prediction: Bag, gold: Bag) -> Prf:
+    """Return the F1, precision and recall of the multiset of predicted tokens against the gold ones."""
+    shared = prediction.words & gold.words
+    if not shared:
+        return ZERO
+    predicted, expected = prediction.tokens, gold.tokens
+    if len(prediction.words) == len(predicted) or len(gold.words) == len(expected):
+        same = len(shared)  # a word that is single on one side is shared once
+    else:
+        same = sum(min(predicted.count(word), expected.count(word)) for word in shared)
+    precision = same / len(predicted)
+    recall = same / len(expected)
+    return Prf(2 * precision * recall / (precision + recall), precision, recall)
+
+
+def pair_f1(prediction: Bag, gold: Bag, convention: Convention) -> Prf:
+    """Score one prediction against one gold answer."""
+    if prediction.text == gold.text:
+        return ONE if gold.text or convention in EMPTY_AGREES_WITH_EMPTY else ZERO
+    if convention in YES_NO_IS_ALL_OR_NOTHING and (prediction.text in _YES_NO or gold.text in _YES_NO):
+        return ZERO
+    return overlap(prediction, gold)
+
+
+def exact_match(prediction: str | None, golds: Iterable[str], convention: Convention) -> float:
+    """Return 1.0 if the normalised prediction equals a normalised gold answer, else 0.0.
+
+    ``convention`` is taken for symmetry with :func:`f1_score`; the datasets agree on exact match.
+    No prediction (``None``) scores 0.
+    """
+    if prediction is None:
+        return 0.0
+    text = bag(prediction).text
+    return float(any(bag(gold).text == text for gold in golds))
+
+
+def f1_score(prediction: str | None, golds: Iterable[str], convention: Convention) -> Prf:
+    """Return the token F1 of the gold answer that fits the prediction best, with its precision and recall.
+
+    No prediction (``None``) scores 0, and so does an empty sequence of golds.
+    """
+    if prediction is None:
+        return ZERO
+    predicted = bag(prediction)
+    return max((pair_f1(predicted, bag(gold), convention) for gold in golds), default=ZERO)

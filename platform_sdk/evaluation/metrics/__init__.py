@@ -1,0 +1,44 @@
+"""The five datasets' metrics, equal to the official scripts: gold and prediction file in, scores out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from platform_sdk.evaluation.metrics import hotpotqa, musique, nq, qald10, twowiki
+from platform_sdk.evaluation.metrics.scores import Scores
+
+Dataset = Literal["hotpotqa", "2wikimultihopqa", "musique", "nq", "qald10"]
+
+
+def score_files(dataset: Dataset, gold: Path, predictions: Path, names: Path | None = None) -> Scores:
+    """Score a prediction file against a gold file, both in the dataset's official format.
+
+    Args:
+        dataset: whose format and definitions to follow.
+        gold: the official questions file.
+        predictions: the official predictions file; ids that ``gold`` does not have are ignored.
+        names: further names of the gold entities. 2WikiMultihopQA: the official ``id_aliases.json``;
+            QALD-10: ``topic_entities.json`` (looked for beside ``gold`` when not given).
+
+    Raises:
+        RecordError: a file is missing or malformed; the message says where.
+        ValueError: ``names`` is given for a dataset that has no use for it.
+    """
+    match dataset:
+        case "2wikimultihopqa":
+            return twowiki.score(gold, predictions, names)
+        case "qald10":
+            return qald10.score(gold, predictions, names)
+    if names is not None:
+        raise ValueError(f"{dataset} has no file of further entity names")
+    match dataset:
+        case "hotpotqa":
+            return hotpotqa.score(gold, predictions)
+        case "musique":
+            return musique.score(gold, predictions)
+        case "nq":
+            return nq.score(gold, predictions)
+
+
+__all__ = ["Dataset", "Scores", "score_files"]

@@ -1,0 +1,49 @@
+"""What scoring leaves: one column of per-question values for each metric, and their aggregates."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from platform_sdk.records import RecordError
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Per-question values in 0..1, in the order of the gold file.
+
+    ``columns[name][i]`` belongs to ``ids[i]``; a question without a prediction holds 0 and so stays in the
+    denominator. ``missing`` counts such questions by the part of the prediction that they lack;
+    ``notes`` are further remarks for the reader.
+    """
+
+    ids: list[str]
+    columns: dict[str, list[float]]
+    missing: dict[str, int] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    @property
+    def n(self) -> int:
+        return len(self.ids)
+
+    def means(self) -> dict[str, float]:
+        """Return each metric's mean over all questions."""
+        return {name: sum(values) / len(values) for name, values in self.columns.items()}
+
+    def per_question(self) -> dict[str, dict[str, float]]:
+        """Return ``{question id: {metric: value}}``."""
+        names = list(self.columns)
+        rows = zip(*self.columns.values(), strict=True)
+        return {id_: dict(zip(names, row, strict=True)) for id_, row in zip(self.ids, rows, strict=True)}
+
+    def intervals(self, *, seed: int = 0, resamples: int = 10_000, level: float = 0.95) -> dict[str, tuple[float, float]]:
+        """Return each metric's bootstrap interval; the metrics share their resamples of questions."""
+        from platform_sdk.evaluation.intervals import bootstrap_intervals  # numpy only where it is asked for
+
+        return bootstrap_intervals(self.columns, seed=seed, resamples=resamples, level=level)
+
+
+def require_questions(path: Path, count: int) -> None:
+    """Raise RecordError if a gold file holds no question to score, as a mean over none has no value."""
+    if count == 0:
+        raise RecordError(f"{path}: holds no question to score")

@@ -1,0 +1,150 @@
+"""2WikiMultihopQA: answer, supporting-fact, evidence and joint scores, as ``2wikimultihop_evaluate_v1.1.py``.
+
+Predictions are HotpotQA's with ``evidence`` {id: [[head, relation, tail]]} besides. Differences from HotpotQA:
+titles of supporting facts are compared in lower case; evidence triples without case, punctuation and extra
+space. With the official ``id_aliases.json`` any alias of an entity is as good as its name; without it the
+scores are those of the script with an empty alias file.
+
+Two oddities of the script are kept, so that the numbers are its own: facts are made distinct *before* titles
+are lowered, so two spellings of a title count as two; and with aliases several predicted triples may match one
+gold triple, each counting towards recall.
+"""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from itertools import product
+from pathlib import Path
+
+import msgspec
+
+from platform_sdk.data.files import read_json, read_json_lines
+from platform_sdk.evaluation.metrics.hotpotqa import Fact
+from platform_sdk.evaluation.metrics.parts import Part, answer_part, counted, tabulate
+from platform_sdk.evaluation.metrics.scores import Scores, require_questions
+from platform_sdk.records import RecordError
+
+_DROP_PUNCTUATION = str.maketrans("", "", string.punctuation)
+NameTriple = tuple[str, str, str]
+
+
+class Gold(msgspec.Struct):
+    """The fields of a question that scoring needs."""
+
+    answer: str
+    supporting_facts: frozenset[tuple[str, int]]
+    evidences: list[NameTriple]
+    id: str = msgspec.field(name="_id")
+    answer_id: str | None = None
+    evidences_id: list[NameTriple] = msgspec.field(default_factory=list)
+
+
+class Predictions(msgspec.Struct):
+    """A prediction file."""
+
+    answer: dict[str, str]
+    sp: dict[str, frozenset[Fact]]
+    evidence: dict[str, list[tuple[str, ...]]]
+
+
+class Alias(msgspec.Struct):
+    """One line of ``id_aliases.json``."""
+
+    id: str = msgspec.field(name="Q_id")
+    aliases: list[str]
+    demonyms: list[str]
+
+
+Aliases = Mapping[str, frozenset[str]]
+
+
+def score(gold: Path, predictions: Path, aliases: Path | None = None) -> Scores:
+    """Score a prediction file; the columns bear the script's names.
+
+    Args:
+        gold: the official list of questions (contexts may be left out).
+        predictions: the prediction file.
+        aliases: the official ``id_aliases.json`` (JSONL of ``Q_id, aliases, demonyms``), or nothing.
+
+    Raises:
+        RecordError: a file is malformed.
+    """
+    questions = read_json(gold, list[Gold])
+    require_questions(gold, len(questions))
+    predicted = read_json(predictions, Predictions)
+    names = read_aliases(aliases) if aliases else {}
+    if names:
+        _check_evidence_ids(gold, questions)
+    rows = _rows(predictions, questions, predicted, names)
+    return tabulate([question.id for question in questions], ("", "sp_", "evi_"), rows)
+
+
+def read_aliases(path: Path) -> Aliases:
+    """Return the other names of each entity id; a demonym counts as one."""
+    return {line.id: frozenset(line.aliases + line.demonyms) for line in read_json_lines(path, Alias)}
+
+
+def _rows(
+    path: Path, questions: list[Gold], predicted: Predictions, names: Aliases
+) -> Iterator[tuple[Part | None, Part | None, Part | None]]:
+    for question in questions:
+        answer = predicted.answer.get(question.id)
+        facts = predicted.sp.get(question.id)
+        evidence = predicted.evidence.get(question.id)
+        yield (
+            None if answer is None else _answer(answer, question, names),
+            None if facts is None else _facts(path, question, facts),
+            None if evidence is None else _evidence(evidence, question, names),
+        )
+
+
+def _answer(prediction: str, question: Gold, names: Aliases) -> Part:
+    """Score against the answer and its aliases, each of the four numbers being the best on its own."""
+    parts = [answer_part(prediction, question.answer, "2wikimultihopqa")]
+    parts += (
+        answer_part(prediction, alias, "2wikimultihopqa") for alias in names.get(question.answer_id or "", frozenset())
+    )
+    return Part(*map(max, *parts)) if len(parts) > 1 else parts[0]
+
+
+def _facts(path: Path, question: Gold, facts: frozenset[Fact]) -> Part:
+    try:
+        predicted = [(fact[0].lower(), *fact[1:]) for fact in facts]  # type: ignore[union-attr]
+    except (IndexError, AttributeError) as error:
+        raise RecordError(f"{path}: sp.{question.id}: a supporting fact must begin with a title") from error
+    wanted = [(title.lower(), sentence) for title, sentence in question.supporting_facts]
+    wanted_once, predicted_once = frozenset(wanted), frozenset(predicted)
+    right = sum(fact in wanted_once for fact in predicted)
+    missed = sum(fact not in predicted_once for fact in wanted)
+    return counted(right, len(predicted), right, right + missed)
+
+
+def _evidence(evidence: list[tuple[str, ...]], question: Gold, names: Aliases) -> Part:
+    predicted = {tuple(map(normalize_evidence, triple)) for triple in evidence}
+    wanted: set[tuple[str, ...]] = set()
+    for position, (head, relation, tail) in enumerate(question.evidences):
+        heads, tails = [head], [tail]
+        if names and question.evidences_id:
+            head_id, _, tail_id = question.evidences_id[position]
+            heads += names.get(head_id, ())
+            tails += names.get(tail_id, ())
+        wanted.update(
+            (normalize_evidence(h), normalize_evidence(relation), normalize_evidence(t)) for h, t in product(heads, tails)
+        )
+    right = len(predicted & wanted)
+    return counted(right, len(predicted), right, len(question.evidences))
+
+
+@lru_cache(maxsize=1 << 17)
+def normalize_evidence(text: str) -> str:
+    """Lowercase, drop ASCII punctuation and collapse whitespace; articles stay."""
+    return " ".join(text.lower().translate(_DROP_PUNCTUATION).split())
+
+
+def _check_evidence_ids(path: Path, questions: list[Gold]) -> None:
+    for number, question in enumerate(questions, start=1):
+        ids = [triple[1] for triple in question.evidences_id]
+        if ids and ids != [triple[1] for triple in question.evidences]:
+            raise RecordError(f"{path}: record {number}: evidences_id: does not name the relations of evidences in turn")
