@@ -104,6 +104,7 @@ def train(
     inputs = _digest(spec, examples, parent, seed, objective)
     done = completed(output, inputs)
     if done is not None:
+        shutil.rmtree(checkpoints, ignore_errors=True)  # a kill may have come between the two
         return done
     fitted = fit(examples, _max_length(spec, model), spec.too_long)
     figures: dict[str, Any] = {
@@ -125,6 +126,11 @@ def train(
         return _fit(spec, fitted, model, output, seed, folder, objective, figures)
     finally:
         torch.set_num_threads(threads)
+
+
+def main_process() -> bool:
+    """Whether this process is the one that writes; of those that ``torchrun`` started, the first."""
+    return os.environ.get("RANK", "0") == "0"
 
 
 def completed(output: Path, inputs: str) -> TrainResult | None:
@@ -206,6 +212,8 @@ def _pass_through(
     """Nothing to learn from: the model that came in is the one that goes out."""
     reason = "no accepted trajectory" if not examples else "no example was left after the length limit"
     result = TrainResult(**figures, weights=parent, skipped=reason, steps=0, tokens_trained=0, tokens_total=0)
+    if not main_process():
+        return result
     written = staging(output)
     shutil.copytree(resolve(model), written, dirs_exist_ok=True)
     load_tokenizer(model).save_pretrained(written)

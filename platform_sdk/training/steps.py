@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import logging
-import os
 from pathlib import Path
 
 from platform_sdk.config.training import TrainSpec
 from platform_sdk.records import Rollout, digest_records, read_jsonl
 from platform_sdk.training.examples import examples_of
-from platform_sdk.training.run import TrainResult, train
+from platform_sdk.training.run import TrainResult, main_process, train
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +35,7 @@ def train_step(run_dir: Path, phase: str, model: str, selected: Path, spec: Trai
         checkpoints=folder / "checkpoints",
         parents={"rollouts": digest_records(rollouts)},
     )
-    if os.environ.get("RANK", "0") == "0":
+    if main_process():
         _write(folder / "train.json", result)
         _tell(phase, result)
     return result

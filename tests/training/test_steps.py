@@ -1,0 +1,108 @@
+"""The pipeline's training step: on one process, as a command, and on two processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from platform_sdk.config.training import TrainSpec
+from platform_sdk.records import Question, Rollout, Trajectory, write_jsonl
+from platform_sdk.sampling.models import weights_digest
+from platform_sdk.training.examples import Example
+from platform_sdk.training.run import TrainResult
+from platform_sdk.training.steps import train_step
+
+ROOT = Path(__file__).parents[2]
+SPEC = TrainSpec(
+    learning_rate=1e-2, minimum_learning_rate=1e-3, batch_size=7, micro_batch_tokens=30, device="cpu", max_length=16
+)
+
+
+def as_rollout(number: int, planner: Example, worker: Example) -> Rollout:
+    def trajectory(role: str, name: str, example: Example) -> Trajectory:
+        return Trajectory(
+            role=role, id=name, token_ids=example.token_ids, agent_mask=example.agent_mask,
+            logprobs=example.logprobs, turns=(),
+        )  # fmt: skip
+
+    return Rollout(
+        question=Question(id=f"q{number}", text="?", answers=("a",), dataset="d"), attempt=0, seed=0,
+        planner=trajectory("planner", "planner", planner), workers=(trajectory("worker", "1.0", worker),),
+        outcome="answered", weights="w", corpus="c",
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def selected(dialogues: list[Example], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("rollouts") / "selected.jsonl"
+    pairs = zip(dialogues[::2], dialogues[1::2], strict=True)
+    write_jsonl(path, Rollout, [as_rollout(number, *pair) for number, pair in enumerate(pairs)])
+    return path
+
+
+def test_the_step_leaves_a_model_and_its_figures(tiny_model: Path, selected: Path, tmp_path: Path) -> None:
+    result = train_step(tmp_path, "iteration-01", str(tiny_model), selected, SPEC, 3)
+    folder = tmp_path / "iteration-01"
+    assert sorted(path.name for path in folder.iterdir()) == ["model", "train.json"]
+    assert TrainResult.model_validate_json((folder / "train.json").read_text()) == result
+    assert result.examples == 24 and result.truncated > 0
+    assert weights_digest(folder / "model") == result.weights
+    assert set(result.parents) == {"model", "rollouts"}
+    before = (folder / "model" / "model.safetensors").stat().st_mtime_ns
+    assert train_step(tmp_path, "iteration-01", str(tiny_model), selected, SPEC, 3) == result
+    assert (folder / "model" / "model.safetensors").stat().st_mtime_ns == before
+
+
+def test_nothing_selected_is_said_loudly(
+    tiny_model: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_jsonl(tmp_path / "none.jsonl", Rollout, [])
+    result = train_step(tmp_path, "warmup", str(tiny_model), tmp_path / "none.jsonl", SPEC, 3)
+    assert result.skipped == "no accepted trajectory"
+    assert result.weights == weights_digest(tiny_model)
+    assert "NOTHING WAS TRAINED" in caplog.text
+
+
+def command(prefix: list[str], job: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *prefix, "-m", "platform_sdk.training", "--spec", str(job)],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        capture_output=True, text=True, check=False, timeout=300,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("normalization", ["token", "sequence"])
+def test_two_processes_train_as_one(tiny_model: Path, selected: Path, tmp_path: Path, normalization: str) -> None:
+    """24 examples in steps of 7: shares of unequal length, and a last step of three."""
+    spec = SPEC.model_copy(update={"normalization": normalization})
+    alone = train_step(tmp_path, "alone", str(tiny_model), selected, spec, 3)
+    job = tmp_path / "job.json"
+    content = {"run_dir": str(tmp_path), "phase": "two", "model": str(tiny_model), "selected": str(selected),
+               "seed": 3, "spec": spec.model_dump(mode="json")}  # fmt: skip
+    job.write_text(json.dumps(content))
+    finished = command(["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"], job)
+    assert finished.returncode == 0, finished.stderr[-3000:]
+    two = TrainResult.model_validate_json((tmp_path / "two" / "train.json").read_text())
+    assert [e.loss for e in two.curve] == pytest.approx([e.loss for e in alone.curve], rel=2e-4)
+    assert [e.statistics["token_loss"] for e in two.curve] == pytest.approx(
+        [e.statistics["token_loss"] for e in alone.curve], rel=2e-4
+    )
+    assert [e.grad_norm for e in two.curve] == pytest.approx([e.grad_norm for e in alone.curve], rel=2e-3)
+    expected = load_file(Path(alone.model) / "model.safetensors")
+    for name, tensor in load_file(Path(two.model) / "model.safetensors").items():
+        torch.testing.assert_close(tensor, expected[name], atol=3e-4, rtol=3e-4, msg=name)
+
+
+def test_a_wrong_job_file_is_one_clear_error(tmp_path: Path) -> None:
+    job = tmp_path / "job.json"
+    job.write_text('{"run_dir": "r", "phase": "p", "model": "m", "selected": "s", "seed": 0, "spec": {"epochs": 0}}')
+    finished = command([], job)
+    assert finished.returncode == 2
+    assert "spec.epochs" in finished.stderr and "Traceback" not in finished.stderr
