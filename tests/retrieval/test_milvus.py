@@ -1,0 +1,238 @@
+"""Collections in a real Milvus Lite, with numpy over all vectors as the oracle."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from platform_sdk.config.errors import UserError
+from platform_sdk.config.retrieval import IndexSpec, RetrievalSpec
+from platform_sdk.retrieval import milvus
+from platform_sdk.retrieval.encoders import Encoder
+from platform_sdk.retrieval.milvus import Hit, Vectors, open_vectors, rank
+from platform_sdk.sampling.rollout import RetrieverFault
+
+DIGEST = "c0ffee" * 10 + "c0ff"
+
+
+class Dots(Encoder):
+    """Unit vectors drawn from the text's hash: any number of them at no cost."""
+
+    def __init__(self, digest: str = "d07" * 21 + "d", turned: bool = False) -> None:
+        super().__init__("dots", "", "")
+        self.digest, self.dimension, self.texts, self.turned = digest, 16, 0, turned
+
+    def _embed(self, texts: list[str]) -> np.ndarray:
+        self.texts += len(texts)
+        drawn = [np.random.default_rng([*text.encode()]).normal(size=self.dimension) for text in texts]
+        vectors = np.array(drawn, dtype=np.float32) * (-1 if self.turned else 1)
+        return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+def build(
+    directory: Path, texts: list[str], encoder: Encoder, spec: RetrievalSpec | None = None, digest: str = DIGEST
+) -> Vectors:
+    return open_vectors(
+        spec or RetrievalSpec(), directory, texts, kind="passages", digest=digest, encoder=encoder, show_progress=False
+    )
+
+
+def brute_force(query: np.ndarray, vectors: np.ndarray, k: int) -> list[Hit]:
+    scores = [round(float(np.dot(vector.astype(np.float64), query.astype(np.float64))), 6) for vector in vectors]
+    return sorted(enumerate(scores), key=lambda hit: (-hit[1], hit[0]))[:k]
+
+
+@pytest.mark.parametrize("metric", ["COSINE", "IP", "L2"])
+def test_an_exact_index_gives_what_brute_force_gives(
+    tmp_path: Path, encoder: Encoder, sentences: list[str], metric: str
+) -> None:
+    spec = RetrievalSpec.model_validate({"metric": metric})
+    vectors = build(tmp_path, sentences, encoder, spec)
+    stored = encoder.encode(sentences, kind="passage")
+    queries = encoder.encode(["Who was born in Lima?", "Is Cora Lund a pilot?", "painters of Kyoto"], kind="query")
+    assert vectors.nearest(queries, 7) == [brute_force(query, stored, 7) for query in queries]
+    assert np.array_equal(vectors.fetch([5, 99, 5, 0]), stored[[5, 99, 5, 0]])
+    vectors.close()
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        IndexSpec(type="HNSW", params={"M": 8, "efConstruction": 64}, search={"ef": 32}),
+        IndexSpec(type="HNSW_SQ"),
+        IndexSpec(type="IVF_FLAT", params={"nlist": 4}, search={"nprobe": 4}),
+        IndexSpec(type="IVF_SQ8", params={"nlist": 4}, search={"nprobe": 4}),
+    ],
+    ids=lambda index: index.type,
+)
+def test_approximate_indexes_find_the_same_here(tmp_path: Path, index: IndexSpec) -> None:
+    texts, encoder = [f"text {number}" for number in range(300)], Dots()
+    vectors = build(tmp_path, texts, encoder, RetrievalSpec(index=index))
+    queries, stored = encoder.encode(["one", "two"], kind="query"), encoder.encode(texts, kind="passage")
+    assert vectors.nearest(queries, 5) == [brute_force(query, stored, 5) for query in queries]
+    described = vectors.client.describe_index(vectors.name, "vector")
+    assert described["index_type"] == index.type and described.get("params", {}) == index.params
+    vectors.close()
+
+
+def test_equal_texts_tie_and_the_first_rows_win_even_if_they_fill_the_spare_places(tmp_path: Path) -> None:
+    texts, encoder = ["other"] + ["same"] * 200 + ["another"], Dots()
+    vectors = build(tmp_path, texts, encoder)
+    [hits] = vectors.nearest(encoder.encode(["same"], kind="query"), 5)
+    assert [row for row, _ in hits] == [1, 2, 3, 4, 5]
+    assert {score for _, score in hits} == {1.0}
+    [everything] = vectors.nearest(encoder.encode(["same"], kind="query"), 500)
+    assert len(everything) == 202
+    vectors.close()
+
+
+def test_what_is_found_does_not_depend_on_the_batch(
+    tmp_path: Path, encoder: Encoder, sentences: list[str]
+) -> None:
+    vectors = build(tmp_path, sentences, encoder)
+    queries = encoder.encode([f"Where was {text.split(' is ')[0]} born, no {at}?" for at, text in enumerate(sentences)],
+                             kind="query")  # fmt: skip
+    alone = [vectors.nearest(query[None], 5)[0] for query in queries]
+    order = np.random.default_rng(1).permutation(len(queries))
+    assert vectors.nearest(queries[order], 5) == [alone[at] for at in order]
+    vectors.close()
+
+
+def test_scores_do_not_depend_on_the_other_rows() -> None:
+    rng = np.random.default_rng(2)
+    vectors = rng.normal(size=(200, 384)).astype(np.float32)
+    query = rng.normal(size=384).astype(np.float32)
+    together = dict(rank(query, list(range(200)), vectors))
+    assert all(rank(query, [row], vectors[row : row + 1]) == [(row, together[row])] for row in range(200))
+    assert rank(query, [], vectors[:0]) == []
+
+
+def test_a_collection_is_built_once(tmp_path: Path) -> None:
+    texts, encoder = [f"text {number}" for number in range(700)], Dots()
+    first = build(tmp_path, texts, encoder)
+    assert (first.rows, first.encoded) == (700, 700)
+    assert first.name == f"passages_{DIGEST[:16]}_{encoder.digest[:16]}"
+    first.close()
+    again = Dots()
+    second = build(tmp_path, texts, again)
+    assert second.encoded == 0 and again.texts == 1  # the row that is compared
+    second.close()
+    other = build(tmp_path, texts, Dots(digest="0" * 64))
+    assert other.encoded == 700
+    assert sorted(other.client.list_collections()) == sorted([first.name, other.name])
+    other.close()
+
+
+def test_another_index_is_made_of_the_same_vectors(tmp_path: Path) -> None:
+    texts = [f"text {number}" for number in range(50)]
+    build(tmp_path, texts, Dots()).close()
+    again = Dots()
+    hnsw = build(tmp_path, texts, again, RetrievalSpec(index=IndexSpec(type="HNSW")))
+    assert hnsw.client.describe_index(hnsw.name, "vector")["index_type"] == "HNSW" and again.texts == 1
+    hnsw.close()
+
+
+KILLED = """
+import sys, time
+from pathlib import Path
+sys.path.insert(0, sys.argv[2])
+import test_milvus
+from platform_sdk.retrieval import milvus
+milvus.CHUNK = 64
+class Slow(test_milvus.Dots):
+    def _embed(self, texts):
+        print("encoding", flush=True)
+        time.sleep(0.02)
+        return super()._embed(texts)
+test_milvus.build(Path(sys.argv[1]), [f"text {n}" for n in range(2000)], Slow())
+print("done", flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("chunks", [1, 4, 13, 33])
+def test_a_killed_build_is_finished_with_what_an_undisturbed_one_has(tmp_path: Path, chunks: int) -> None:
+    """Killed while the n-th chunk is encoded or written; with 33, after all rows and before or behind the mark."""
+    texts = [f"text {n}" for n in range(2000)]
+    process = subprocess.Popen(
+        [sys.executable, "-c", KILLED, str(tmp_path / "killed"), str(Path(__file__).parent)],
+        stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+    )  # fmt: skip
+    assert process.stdout is not None
+    for _ in range(chunks):
+        assert process.stdout.readline() in ("encoding\n", "done\n")
+    time.sleep(0.03)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    encoder = Dots()
+    finished = build(tmp_path / "killed", texts, encoder)
+    whole = build(tmp_path / "whole", texts, Dots())
+    assert finished.encoded <= 2000 - 64 * (chunks - 2)
+    if chunks > 4:
+        assert finished.encoded < 2000
+    rows = list(range(2000))
+    assert np.array_equal(finished.fetch(rows), whole.fetch(rows))
+    queries = encoder.encode(["a", "b", "c"], kind="query")
+    assert finished.nearest(queries, 9) == whole.nearest(queries, 9)
+    finished.close()
+    whole.close()
+
+
+def test_a_file_in_use_by_another_process_is_a_clear_error(tmp_path: Path) -> None:
+    holder = subprocess.Popen(
+        [sys.executable, "-c", "import sys\nfrom pymilvus import MilvusClient\n"
+         "MilvusClient(sys.argv[1]); print('open', flush=True); sys.stdin.read()", str(tmp_path / "milvus.db")],
+        stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert holder.stdout is not None and holder.stdout.readline() == "open\n"
+    try:
+        with pytest.raises(UserError, match="in use by another process, and Milvus Lite serves one at a time"):
+            build(tmp_path, ["text"], Dots())
+    finally:
+        holder.communicate("")
+    build(tmp_path, ["text"], Dots()).close()
+
+
+def test_a_collection_that_is_not_of_this_corpus_stops(tmp_path: Path) -> None:
+    texts = [f"text {n}" for n in range(20)]
+    build(tmp_path, texts, Dots()).close()
+    with pytest.raises(UserError, match="was not made from this corpus.*hopforge.rows"):
+        build(tmp_path, texts[:10], Dots())
+    with pytest.raises(UserError, match="was not made from this corpus.*hopforge.corpus"):
+        build(tmp_path, texts, Dots(), digest=DIGEST[:16] + "0" * 48)
+    with pytest.raises(UserError, match="the encoder has changed"):
+        build(tmp_path, texts, Dots(turned=True))
+
+
+def test_rows_that_went_missing_stop(tmp_path: Path) -> None:
+    texts = [f"text {n}" for n in range(20)]
+    vectors = build(tmp_path, texts, Dots())
+    vectors.client.delete(vectors.name, ids=[3])
+    with pytest.raises(RetrieverFault, match="1 rows are missing"):
+        vectors.fetch([2, 3])
+    vectors.close()
+    with pytest.raises(UserError, match="has gaps"):
+        build(tmp_path, texts, Dots())
+
+
+def test_what_milvus_raises_is_a_retriever_fault(tmp_path: Path) -> None:
+    encoder = Dots()
+    vectors = build(tmp_path, ["text"], encoder)
+    vectors.client.drop_collection(vectors.name)
+    with pytest.raises(RetrieverFault, match="Milvus: "):
+        vectors.nearest(encoder.encode(["a"], kind="query"), 1)
+    vectors.close()
+
+
+def test_a_server_that_is_not_there_is_a_clear_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("MILVUS_TOKEN", "root:secret")
+    with pytest.raises(UserError, match="Milvus at http://127.0.0.1:1 cannot be reached") as error:
+        milvus.connect(RetrievalSpec(uri="http://127.0.0.1:1"), None)
+    assert "secret" not in str(error.value)
