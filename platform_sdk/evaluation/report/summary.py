@@ -1,0 +1,58 @@
+"""A run in a few lines of Markdown, for the pipeline's Markdown artifact."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from platform_sdk.evaluation.report.content import FINAL, START, gather
+
+
+def build_summary(run_dir: Path) -> str:
+    """Return the scores before and after, and one line for each iteration, as Markdown.
+
+    Raises:
+        UserError: ``run_dir`` is no run directory, or one of its files is not what it should be.
+    """
+    content = gather(run_dir, rollouts_per_phase=0)
+    lines = [f"# {_cell(str(content.recipe.get('name', run_dir.name)))}", ""]
+    evaluations = content.evaluations
+    if evaluations:
+        metrics = list(dict.fromkeys(metric for phase in evaluations for metric in (phase.scores or {})["metrics"]))
+        lines += _row("evaluation", "n", *metrics) + _row(*["---"] * (2 + len(metrics)))
+        for phase in evaluations:
+            scores = phase.scores or {}
+            cells = [_score(scores["metrics"].get(metric)) for metric in metrics]
+            lines += _row(phase.name, str(scores["n"]), *cells)
+    else:
+        lines.append("No evaluation has finished yet.")
+    for change in content.differences:
+        lines.append(
+            f"\n{_cell(change.metric)}, {FINAL} − {START} on the same {change.n} questions: "
+            f"**{100 * change.value:+.1f}** ({100 * change.low:+.1f} to {100 * change.high:+.1f})"
+        )
+    if content.iterations:
+        names = ["mean_reward", "threshold", "acceptance_rate", "examples", "loss"]
+        lines += ["", *_row("iteration", *names), *_row(*["---"] * (1 + len(names)))]
+        for phase in content.iterations:
+            values = [phase.figures.get(name) for name in names]
+            lines += _row(phase.name, *(_number(value) for value in values))
+    return "\n".join(lines) + "\n"
+
+
+def _row(*cells: str) -> list[str]:
+    return ["| " + " | ".join(_cell(cell) for cell in cells) + " |"]
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ").replace("<", "&lt;")
+
+
+def _score(score: dict[str, float] | None) -> str:
+    if score is None:
+        return "–"
+    interval = f" ({100 * score['low']:.1f} to {100 * score['high']:.1f})" if "low" in score else ""
+    return f"{100 * score['value']:.1f}{interval}"
+
+
+def _number(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, (int, float)) else "–"
