@@ -13,8 +13,9 @@ positions that start anew and attention that stays within each example.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from math import ceil
+from typing import Any
 
 import numpy as np
 import torch
@@ -72,7 +73,8 @@ class Batch:
 
     def to(self, device: torch.device) -> Batch:
         values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return Batch(**{k: v.to(device) if isinstance(v, torch.Tensor) else v for k, v in values.items()})
+        moved: dict[str, Any] = {k: v.to(device) for k, v in values.items() if isinstance(v, torch.Tensor)}
+        return replace(self, **moved)
 
 
 def plan(

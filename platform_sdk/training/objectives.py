@@ -24,7 +24,7 @@ Objective = Callable[[torch.Tensor, Batch], tuple[torch.Tensor, dict[str, torch.
 class MaximumLikelihood:
     r"""Cross-entropy on the agent's tokens: MyGO's objective.
 
-    ``sequence`` is the formula of the paper, −(1/|D|) Σ_τ Σ_j 1(o_j is the agent's) log π(o_j | o_<j), with
+    ``sequence`` is the formula of the paper, -(1/|D|) Σ_τ Σ_j 1(o_j is the agent's) log π(o_j | o_<j), with
     the step's examples for D: a long dialogue weighs more. ``token`` divides by the step's agent tokens,
     as frameworks for supervised fine-tuning do (the paper trained with one).
 

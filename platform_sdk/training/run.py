@@ -203,7 +203,7 @@ def _finish(
 def _step_figures(entry: dict[str, float]) -> StepFigures:
     named = {"step", "loss", "learning_rate", "grad_norm", "seconds"}
     statistics = {name: value for name, value in entry.items() if name not in named | {"epoch"}}
-    return StepFigures(**{name: entry[name] for name in named if name in entry}, statistics=statistics)
+    return StepFigures.model_validate({k: v for k, v in entry.items() if k in named} | {"statistics": statistics})
 
 
 def _pass_through(

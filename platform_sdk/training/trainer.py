@@ -41,7 +41,7 @@ class PolicyTrainer(Trainer):
         self._steps = _Shares(steps, examples, args.process_index)
         self._objective = objective
         self._statistics: dict[str, torch.Tensor] = {}
-        self._clock = time.perf_counter()
+        self._clock: float | None = None
         super().__init__(model, args, train_dataset=self._steps, callbacks=[_Progress()])
         self.remove_callback(PrinterCallback)
 
@@ -57,6 +57,8 @@ class PolicyTrainer(Trainer):
         Gradients are averaged over processes, so each loss is multiplied by their number: the sum over
         micro-batches and processes is the step's loss whatever the division.
         """
+        if self._clock is None:
+            self._clock = time.perf_counter()
         model.train()
         micro_batches: list[Batch] = inputs["micro_batches"]
         total = torch.zeros((), device=self.args.device)
@@ -83,16 +85,17 @@ class PolicyTrainer(Trainer):
         return total
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Add the objective's statistics of the step, summed over processes, and the seconds it took."""
+        """Add the objective's statistics, summed over processes, and the seconds since the last step's log."""
         if "loss" in logs:
             for name, value in self._statistics.items():
                 logs[name] = self.accelerator.reduce(value, reduction="sum").item()
             now = time.perf_counter()
-            logs["seconds"], self._clock = now - self._clock, now
+            logs["seconds"] = now - (self._clock or now)
+            self._clock = now
         super().log(logs, start_time)
 
     def _save_checkpoint(self, model: torch.nn.Module, trial: Any) -> None:
-        folder = Path(self.args.output_dir)
+        folder = Path(str(self.args.output_dir))
         name = f"checkpoint-{self.state.global_step}"
         written = folder / f".{name}.writing"
         if self.args.should_save:
@@ -113,7 +116,7 @@ class PolicyTrainer(Trainer):
     def _save(self, output_dir: str | None = None, state_dict: dict[str, torch.Tensor] | None = None) -> None:
         """Save without ``training_args.bin``, a pickle that nothing here reads."""
         super()._save(output_dir, state_dict)
-        Path(output_dir or self.args.output_dir, "training_args.bin").unlink(missing_ok=True)
+        Path(output_dir or str(self.args.output_dir), "training_args.bin").unlink(missing_ok=True)
 
 
 class _Shares(Dataset[dict[str, Any]]):
@@ -144,8 +147,8 @@ class _Progress(TrainerCallback):
         if state.is_world_process_zero:
             self._bar = tqdm(total=state.max_steps, initial=state.global_step, desc="training", unit="step")
 
-    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float], **_: Any) -> None:
-        if self._bar is not None and "loss" in logs:
+    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **_: Any) -> None:
+        if self._bar is not None and logs and "loss" in logs:
             self._bar.set_postfix(loss=f"{logs['loss']:.4f}", refresh=False)
             self._bar.update(state.global_step - self._bar.n)
 

@@ -83,6 +83,7 @@ SCENARIOS: dict[str, list[Callable[[], None]]] = {
     "before the model has its name": [lambda: around_publish(run, 1, after=False)],
     "before the checkpoints are gone": [lambda: around_publish(run, 1, after=True)],
 }
+LORA_SCENARIOS = ("undisturbed", "between checkpoints", "in the second checkpoint")
 
 
 def attempt(sabotage: Callable[[], None] | None, work: Callable[[], None]) -> int:
@@ -110,7 +111,8 @@ def main() -> None:
         lora=LoraSpec(rank=2, dropout=0.1) if lora else None,
     )  # fmt: skip
     results = {}
-    for number, (name, sabotages) in enumerate(SCENARIOS.items()):
+    chosen = {name: SCENARIOS[name] for name in LORA_SCENARIOS} if lora else SCENARIOS
+    for number, (name, sabotages) in enumerate(chosen.items()):
         folder = base / str(number)
 
         def work(folder: Path = folder) -> None:

@@ -47,9 +47,7 @@ def test_every_epoch_sees_every_example_once(
     lengths: list[int], batch_size: int, limit: int, epochs: int, processes: int
 ) -> None:
     examples = [of_length(length) for length in lengths]
-    steps = plan(
-        examples, batch_size=batch_size, micro_batch_tokens=limit, epochs=epochs, seed=3, processes=processes
-    )
+    steps = plan(examples, batch_size=batch_size, micro_batch_tokens=limit, epochs=epochs, seed=3, processes=processes)
     seen: list[int] = []
     for step in steps:
         assert len(step.shares) == processes

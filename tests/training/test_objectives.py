@@ -21,7 +21,7 @@ EXAMPLES = [
     Example("a", (0, 1, 1), (0, 1, 1), (0.0, log(0.5), log(0.5)), "w"),
     Example("b", (0, 0, 2), (0, 0, 1), (0.0, 0.0, log(0.25)), "w"),
 ]
-# π gives the three agent tokens 1/2, 1/4 and 1/8: the sum of −log π is (1 + 2 + 3) log 2
+# π gives the three agent tokens 1/2, 1/4 and 1/8: the sum of -log π is (1 + 2 + 3) log 2
 LOGPROBS = torch.tensor([log(1 / 2), log(1 / 4), log(1 / 8)])
 
 
@@ -29,7 +29,7 @@ def test_token_normalisation_divides_by_the_steps_agent_tokens() -> None:
     loss, statistics = MaximumLikelihood("token")(LOGPROBS, batch_of(EXAMPLES, Step((), 2, 3)))
     assert loss.item() == pytest.approx(6 * log(2) / 3)
     assert statistics["token_loss"].item() == pytest.approx(2 * log(2))
-    # old − new: 0, log 2 and log 2
+    # old - new: 0, log 2 and log 2
     assert statistics["policy_drift"].item() == pytest.approx(2 * log(2) / 3)
 
 

@@ -43,9 +43,7 @@ def test_packed_logprobs_and_gradients_equal_those_of_single_dialogues(
 
 
 @pytest.mark.parametrize("attention", ["packed", "sdpa", "eager"])
-def test_no_gradient_flows_between_packed_examples(
-    tiny_model: Path, dialogues: list[Example], attention: str
-) -> None:
+def test_no_gradient_flows_between_packed_examples(tiny_model: Path, dialogues: list[Example], attention: str) -> None:
     model = load_policy(tiny_model, TrainSpec(), attention=attention)
     batch = pack(dialogues[:3], MicroBatch((0, 1, 2)), STEP)
     embedded: list[torch.Tensor] = []
@@ -77,5 +75,5 @@ def test_lora_trains_the_adapter_alone(tiny_model: Path) -> None:
 
 def test_an_adapter_of_another_rank_is_refused(tiny_model: Path, tmp_path: Path) -> None:
     load_policy(tiny_model, TrainSpec(lora=LoraSpec(rank=2)), attention="packed").save_pretrained(tmp_path)
-    with pytest.raises(UserError, match="rank 2, but lora.rank is 4"):
+    with pytest.raises(UserError, match=r"rank 2, but lora\.rank is 4"):
         load_policy(tmp_path, TrainSpec(lora=LoraSpec(rank=4)), attention="packed")

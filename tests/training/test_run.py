@@ -125,9 +125,7 @@ def test_the_figures_of_a_run(tiny_model: Path, dialogues: list[Example], tmp_pa
     assert result.tokens_cut == sum(len(e.token_ids) - 12 for e in longer)
     assert result.examples == sum(k > 0 for k in kept) and result.dropped_empty == sum(k == 0 for k in kept)
     assert result.tokens_trained == 2 * sum(kept)
-    assert result.tokens_total == 2 * sum(
-        min(12, len(e.token_ids)) for e, k in zip(dialogues, kept, strict=True) if k
-    )
+    assert result.tokens_total == 2 * sum(min(12, len(e.token_ids)) for e, k in zip(dialogues, kept, strict=True) if k)
     assert result.steps == len(result.curve) == 2 * math.ceil(result.examples / 6)
     assert (result.loss_first, result.loss_last) == (result.curve[0].loss, result.curve[-1].loss)
     assert result.loss_last < result.loss_first
@@ -197,7 +195,7 @@ def test_a_loss_that_is_not_finite_stops_the_run(tiny_model: Path, dialogues: li
 def test_a_length_beyond_the_models_context_is_refused(
     tiny_model: Path, dialogues: list[Example], tmp_path: Path
 ) -> None:
-    with pytest.raises(UserError, match="max_length 65 exceeds the context .* 64"):
+    with pytest.raises(UserError, match=r"max_length 65 exceeds the context .* 64"):
         run(tmp_path, tiny_model, dialogues, SPEC.model_copy(update={"max_length": 65}))
 
 

@@ -60,9 +60,7 @@ def test_the_step_leaves_a_model_and_its_figures(tiny_model: Path, selected: Pat
     assert (folder / "model" / "model.safetensors").stat().st_mtime_ns == before
 
 
-def test_nothing_selected_is_said_loudly(
-    tiny_model: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_nothing_selected_is_said_loudly(tiny_model: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     write_jsonl(tmp_path / "none.jsonl", Rollout, [])
     result = train_step(tmp_path, "warmup", str(tiny_model), tmp_path / "none.jsonl", SPEC, 3)
     assert result.skipped == "no accepted trajectory"
