@@ -35,10 +35,10 @@ class Line:
 
 def interval_plot(rows: Sequence[tuple[str, Sequence[Interval]]]) -> Markup:
     """Draw one row for each metric, in it one value with its 95 % interval for each phase; the axis is in percent."""
-    width, gap, inner = 760, 22, 22
+    width, gap, inner = 1000, 18, 20
     heights = [inner * len(intervals) + gap for _, intervals in rows]
     height = sum(heights) + 34
-    left, right = 92, 24
+    left, right = 130, 30
     highest = max((i.high for _, intervals in rows for i in intervals), default=1.0)
     top = next(edge for edge in (0.1, 0.25, 0.5, 0.75, 1.0) if highest <= edge or edge == 1.0)
 

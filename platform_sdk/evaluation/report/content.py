@@ -18,6 +18,8 @@ from platform_sdk.tracking.journal import FOLDER
 from platform_sdk.tracking.runs import ENVIRONMENT_FILE
 
 START, FINAL = "eval-start", "eval-final"
+HEADLINE = ("em", "f1")
+COUNTS = frozenset({"turns", "searches", "tokens"})  # means of counts; all other metrics are shares in 0..1
 FIRST_PHASES = ("eval-base", "warmup", START, "eval-warmup")
 
 
@@ -66,6 +68,12 @@ class Content:
     def iterations(self) -> list[Phase]:
         return [phase for phase in self.phases if "iteration" in phase.figures and phase.name.startswith("iteration")]
 
+    @property
+    def metrics(self) -> list[str]:
+        """The metrics of the evaluations, exact match and F1 first."""
+        found = dict.fromkeys(metric for phase in self.evaluations for metric in (phase.scores or {})["metrics"])
+        return [*(m for m in HEADLINE if m in found), *(m for m in found if m not in HEADLINE)]
+
     def scores(self, phase: str) -> dict[str, Any] | None:
         return next((found.scores for found in self.phases if found.name == phase), None)
 
@@ -94,6 +102,12 @@ def gather(run_dir: Path, *, rollouts_per_phase: int) -> Content:
     )
     content.differences = _differences(content.scores(START), content.scores(FINAL))
     return content
+
+
+def amount(metric: str, value: float, *, signed: bool = False) -> str:
+    """Write a score: shares in percent, means of counts as they are."""
+    text = f"{value:+.2f}" if metric in COUNTS else f"{100 * value:+.1f}"
+    return text.replace("-", "−") if signed else text.removeprefix("+")
 
 
 def _is_phase(folder: Path) -> bool:

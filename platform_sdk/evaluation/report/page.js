@@ -218,6 +218,7 @@
   // --- wiring -------------------------------------------------------------------------------------------
   phase.append(new Option(`all phases (${data.rollouts.length})`, ""));
   data.phases.forEach((one, place) => { if (one.shown) phase.append(new Option(`${one.name} (${one.shown})`, String(place))); });
+  if (!data.rollouts.some((rollout) => rollout.accepted)) document.querySelector('input[value="accepted"]').parentNode.hidden = true;
   const last = data.phases.map((one) => one.shown > 0).lastIndexOf(true);
   phase.value = last < 0 ? "" : String(last);
   phase.addEventListener("change", filter);

@@ -12,12 +12,11 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from platform_sdk.evaluation.report.charts import Interval, Line, interval_plot, line_chart
-from platform_sdk.evaluation.report.content import FINAL, START, Content, Phase, gather
+from platform_sdk.evaluation.report.content import COUNTS, FINAL, HEADLINE, START, Content, Phase, amount, gather
 from platform_sdk.evaluation.report.viewer import viewer_data
 
 FOLDER = Path(__file__).parent
 ROLLOUTS_PER_PHASE = 300
-HEADLINE = ("em", "f1")
 NAMES = {"em": "EM", "f1": "F1"}
 PHASE_COLOURS = {"eval-base": "c-base", START: "c-start", "eval-warmup": "c-start", FINAL: "c-final"}
 
@@ -37,8 +36,6 @@ def build_report(run_dir: Path, *, rollouts_per_phase: int = ROLLOUTS_PER_PHASE)
     environment = Environment(
         loader=FileSystemLoader(FOLDER), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    environment.filters["percent"] = lambda value: f"{100 * value:.1f}"
-    environment.filters["signed"] = lambda value: f"{100 * value:+.1f}".replace("-", "−")
     environment.filters["number"] = _number
     script = (FOLDER / "page.js").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -46,11 +43,13 @@ def build_report(run_dir: Path, *, rollouts_per_phase: int = ROLLOUTS_PER_PHASE)
         content=content,
         name=str(content.recipe.get("name", run_dir.name)),
         names=NAMES,
+        counts=COUNTS,
         headlines=_headlines(content),
         changes={change.metric: change for change in content.differences},
         colour=_colour,
         intervals=_intervals(content),
-        metrics=_metrics(content),
+        metrics=content.metrics,
+        amount=amount,
         curves=_curves(content),
         attempts=_attempts(content),
         figures=_figures(content),
@@ -71,12 +70,6 @@ def embedded_json(value: Any) -> Markup:
     return Markup(text)
 
 
-def _metrics(content: Content) -> list[str]:
-    """Return the metrics of the evaluations, exact match and F1 first."""
-    found = dict.fromkeys(metric for phase in content.evaluations for metric in (phase.scores or {})["metrics"])
-    return [*(m for m in HEADLINE if m in found), *(m for m in found if m not in HEADLINE)]
-
-
 def _headlines(content: Content) -> list[dict[str, Any]]:
     start, final = content.scores(START), content.scores(FINAL)
     if final is None:
@@ -84,7 +77,7 @@ def _headlines(content: Content) -> list[dict[str, Any]]:
     changes = {change.metric: change for change in content.differences}
     return [
         {
-            "name": NAMES[metric],
+            "metric": metric,
             "start": (start or {}).get("metrics", {}).get(metric),
             "final": final["metrics"][metric],
             "change": changes.get(metric),
@@ -96,14 +89,14 @@ def _headlines(content: Content) -> list[dict[str, Any]]:
 
 def _intervals(content: Content) -> Markup | None:
     rows = []
-    for metric in _metrics(content):
+    for metric in content.metrics:
         intervals = [
             Interval(phase.name, score["value"], score["low"], score["high"], _colour(phase))
             for phase in content.evaluations
             if (score := (phase.scores or {})["metrics"].get(metric)) and "low" in score
         ]
-        if intervals and all(0 <= interval.low <= interval.high <= 1 for interval in intervals):
-            rows.append((NAMES.get(metric, metric), intervals))
+        if intervals and metric not in COUNTS:
+            rows.append((NAMES.get(metric, metric.replace("_", " ")), intervals))
     return interval_plot(rows) if rows else None
 
 
@@ -127,11 +120,10 @@ def _curves(content: Content) -> list[dict[str, Any]]:
             Line("threshold K", points("threshold"), "c-threshold", stepped=True),
         ]),
         ("Acceptance", True, [Line("share of attempts accepted", points("acceptance_rate"), "c-accept")]),
-        ("Training loss", False, [Line("loss", points("loss"), "c-loss")]),
-        ("Examples", False, [
-            Line("dialogues trained on", points("examples"), "c-other"),
-            Line("questions without an accepted rollout", points("questions_without_accepted"), "c-threshold"),
+        ("Training loss", False, [
+            Line("first step", points("loss_first"), "c-start"), Line("last step", points("loss_last"), "c-loss"),
         ]),
+        ("Training examples", False, [Line("dialogues trained on", points("examples"), "c-other")]),
     ]  # fmt: skip
     return [
         {"title": title, "lines": [line for line in lines if line.points], "svg": line_chart(title, lines, unit=unit)}
@@ -146,10 +138,11 @@ def _attempts(content: Content) -> dict[str, Any] | None:
     for phase in content.iterations:
         histogram = phase.figures.get("attempts_histogram")
         if isinstance(histogram, dict) and histogram:
-            rows.append((phase.figures["iteration"], {int(key): int(count) for key, count in histogram.items()}))
+            counts = {int(key): int(count) for key, count in histogram.items()}
+            rows.append((phase.figures["iteration"], counts, phase.figures.get("questions_without_accepted")))
     if not rows:
         return None
-    columns = list(range(1, max(max(histogram) for _, histogram in rows) + 1))
+    columns = list(range(1, max(max(histogram) for _, histogram, _ in rows) + 1))
     return {
         "columns": columns,
         "rows": [
@@ -159,8 +152,9 @@ def _attempts(content: Content) -> dict[str, Any] | None:
                     {"count": histogram.get(column, 0), "share": round(histogram.get(column, 0) / total, 3)}
                     for column in columns
                 ],
+                "without": without,
             }
-            for iteration, histogram in rows
+            for iteration, histogram, without in rows
             if (total := sum(histogram.values()))
         ],
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from platform_sdk.evaluation.report.content import FINAL, START, gather
+from platform_sdk.evaluation.report.content import FINAL, HEADLINE, START, amount, gather
 
 
 def build_summary(run_dir: Path) -> str:
@@ -17,21 +17,22 @@ def build_summary(run_dir: Path) -> str:
     lines = [f"# {_cell(str(content.recipe.get('name', run_dir.name)))}", ""]
     evaluations = content.evaluations
     if evaluations:
-        metrics = list(dict.fromkeys(metric for phase in evaluations for metric in (phase.scores or {})["metrics"]))
+        metrics = content.metrics
         lines += _row("evaluation", "n", *metrics) + _row(*["---"] * (2 + len(metrics)))
         for phase in evaluations:
             scores = phase.scores or {}
-            cells = [_score(scores["metrics"].get(metric)) for metric in metrics]
+            cells = [_score(metric, scores["metrics"].get(metric)) for metric in metrics]
             lines += _row(phase.name, str(scores["n"]), *cells)
     else:
         lines.append("No evaluation has finished yet.")
-    for change in content.differences:
+    for change in (change for change in content.differences if change.metric in HEADLINE):
         lines.append(
             f"\n{_cell(change.metric)}, {FINAL} − {START} on the same {change.n} questions: "
-            f"**{100 * change.value:+.1f}** ({100 * change.low:+.1f} to {100 * change.high:+.1f})"
+            f"**{amount(change.metric, change.value, signed=True)}** "
+            f"({amount(change.metric, change.low, signed=True)} to {amount(change.metric, change.high, signed=True)})"
         )
     if content.iterations:
-        names = ["mean_reward", "threshold", "acceptance_rate", "examples", "loss"]
+        names = ["mean_reward", "threshold", "acceptance_rate", "examples", "loss_last"]
         lines += ["", *_row("iteration", *names), *_row(*["---"] * (1 + len(names)))]
         for phase in content.iterations:
             values = [phase.figures.get(name) for name in names]
@@ -47,11 +48,11 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("\n", " ").replace("<", "&lt;")
 
 
-def _score(score: dict[str, float] | None) -> str:
+def _score(metric: str, score: dict[str, float] | None) -> str:
     if score is None:
         return "–"
-    interval = f" ({100 * score['low']:.1f} to {100 * score['high']:.1f})" if "low" in score else ""
-    return f"{100 * score['value']:.1f}{interval}"
+    interval = f" ({amount(metric, score['low'])} to {amount(metric, score['high'])})" if "low" in score else ""
+    return f"{amount(metric, score['value'])}{interval}"
 
 
 def _number(value: object) -> str:

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from platform_sdk.evaluation.report.content import Phase
-from platform_sdk.records import Evidence, Question, Rollout, Trajectory
+from platform_sdk.records import Evidence, Rollout, Trajectory
 from platform_sdk.tracking.traces import workers_by_turn
 
 LONGEST_TEXT = 6000
@@ -24,7 +24,7 @@ def viewer_data(phases: list[Phase]) -> dict[str, Any]:
     ]
     return {
         "phases": [
-            {"name": phase.name, "shown": len(phase.rollouts), "total": phase.total, "chooses": bool(phase.accepted)}
+            {"name": phase.name, "shown": len(phase.rollouts), "total": phase.total}
             for phase in phases
         ],
         "evidence": [{"id": item.id, "kind": item.kind, "title": item.title, "text": item.text} for item in table],
@@ -34,7 +34,7 @@ def viewer_data(phases: list[Phase]) -> dict[str, Any]:
 
 def _rollout(phase: int, rollout: Rollout, accepted: bool, table: dict[Evidence, int]) -> dict[str, Any]:
     question = rollout.question
-    gold = _GoldEvidence(question)
+    gold = _GoldEvidence(rollout)
     workers = workers_by_turn(rollout)
     turns: list[dict[str, Any]] = []
     number = 0
@@ -73,11 +73,14 @@ def _rollout(phase: int, rollout: Rollout, accepted: bool, table: dict[Evidence,
 
 
 class _GoldEvidence:
-    """The gold evidence of a question, and what of it a rollout retrieved and selected."""
+    """The gold evidence of a question in the form that was searched, and what of it was retrieved and selected."""
 
-    def __init__(self, question: Question) -> None:
-        self.passages = question.gold_passages
-        self.triples = tuple(triple.text for triple in question.gold_triples)
+    def __init__(self, rollout: Rollout) -> None:
+        question = rollout.question
+        graph = any(item.kind == "triple" for trajectory in rollout.trajectories for item in trajectory.evidence)
+        by_triples = graph or not question.gold_passages
+        self.passages = () if by_triples else question.gold_passages
+        self.triples = tuple(triple.text for triple in question.gold_triples) if by_triples else ()
 
     def holds(self, item: Evidence) -> bool:
         if item.kind == "triple":

@@ -1,0 +1,283 @@
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from platform_sdk.config.errors import UserError
+from platform_sdk.evaluation.report import build_report, build_summary
+from platform_sdk.evaluation.report.page import embedded_json
+from platform_sdk.records import Rollout, write_jsonl
+from platform_sdk.tracking import manifest
+from tests.tracking.rollouts import rollout
+
+CHROMIUM = Path("/usr/bin/chromium")
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+HOSTILE = "</script><script>window.hurt=1</script><img src=x onerror='window.hurt=2'><!--"
+
+
+def make_run(folder: Path, *, hostile: str = "") -> Path:
+    """A run of ten questions, four right at the start and nine in the end, with one iteration between."""
+    run_dir = folder / "run"
+    (run_dir / "corpus").mkdir(parents=True)
+    recipe = {"pipeline": "mygo", "name": "world" + hostile, "description": hostile, "parameters": {"x": hostile}}
+    (run_dir / "recipe.json").write_text(json.dumps(recipe))
+    (run_dir / "corpus" / "digests.json").write_text(json.dumps({"passages": "1234567890abcdef" + hostile}))
+    manifest.append(run_dir, "run started" + hostile, {"recipe": "r" * 64})
+    for phase, right in (("eval-start", 4), ("iteration-01", 6), ("eval-final", 9)):
+        rollouts = [
+            rollout(
+                number,
+                answer="Lyon" if number < right else ("Paris" + hostile if number < 9 else None),
+                malformed="no <think> section" + hostile if number in (2, 7) else None,
+                hostile=hostile,
+            )
+            for number in range(10)
+        ]
+        write_jsonl(run_dir / phase / "rollouts.jsonl", Rollout, rollouts)
+        per_question = {r.question.id: {"em": r.rewards["em"], "turns": 3.0} for r in rollouts}
+        share = right / 10
+        if phase.startswith("eval"):
+            scores = {
+                "phase": phase,
+                "n": 10,
+                "metrics": {
+                    "turns": {"value": 3.0, "low": 3.0, "high": 3.0},
+                    "em": {"value": share, "low": share - 0.1, "high": share + 0.1},
+                },
+                "per_question": per_question,
+            }
+            (run_dir / phase / "scores.json").write_text(json.dumps(scores))
+        else:
+            figures = {
+                "iteration": 1,
+                "mean_reward": 0.4,
+                "threshold": 0.7,
+                "acceptance_rate": 0.6,
+                "attempts_histogram": {"1": 6, "3": 4},
+                "questions_without_accepted": 2,
+                "examples": 24,
+            }
+            (run_dir / phase / "figures.json").write_text(json.dumps(figures))
+            (run_dir / phase / "train.json").write_text(json.dumps({"loss_first": 1.5, "loss_last": 0.5}))
+            write_jsonl(run_dir / phase / "selected.jsonl", Rollout, [r for r in rollouts if r.rewards["em"]])
+    return run_dir
+
+
+def test_embedded_json_can_hold_anything_and_end_nothing() -> None:
+    value = {"a": HOSTILE + "\u2028\u2029&amp;", "b": [1, None, "é"]}
+    text = embedded_json(value)
+    assert not set("<>&\u2028\u2029") & set(text)
+    assert json.loads(text) == value
+
+
+def test_page_loads_nothing_and_keeps_hostile_text_out_of_its_markup(tmp_path: Path) -> None:
+    page = build_report(make_run(tmp_path, hostile=HOSTILE))
+    elements: list[tuple[str, dict[str, str | None]]] = []
+
+    class Parser(HTMLParser):
+        def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+            elements.append((tag, dict(attrs)))
+
+    Parser().feed(page)
+    assert [tag for tag, _ in elements].count("script") == 2
+    assert "img" not in {tag for tag, _ in elements}
+    for tag, attributes in elements:
+        assert not any(name.startswith("on") for name in attributes), (tag, attributes)
+        for name in ("src", "href", "action"):
+            target = attributes.get(name)
+            assert target is None or target.startswith(("#", "data:")), (tag, attributes)
+    assert "@import" not in page and "url(" not in page
+
+
+def test_page_says_the_scores_and_their_paired_difference(tmp_path: Path) -> None:
+    text = re.sub(r"<[^>]*>", " ", build_report(make_run(tmp_path)).split("<main")[1].split("<noscript")[0])
+    words = " ".join(text.split())
+    assert "eval-start 40.0 30.0–50.0 3.00 3.00–3.00 10" in words
+    assert "eval-final 90.0 80.0–100.0 3.00 3.00–3.00 10" in words
+    assert "+50.0" in words and "paired over 10 questions" in words
+    assert "1 6 4 2" in words  # the attempts: six questions at the first, four at the third, two never accepted
+
+
+def test_rollouts_beyond_the_cap_are_counted_and_all_phases_keep_the_same_questions(tmp_path: Path) -> None:
+    page = build_report(make_run(tmp_path), rollouts_per_phase=4)
+    data = _data(page)
+    assert [(p["name"], p["shown"], p["total"]) for p in data["phases"]] == [
+        ("eval-start", 4, 10),
+        ("iteration-01", 4, 10),
+        ("eval-final", 4, 10),
+    ]
+    chosen = [{r["id"] for r in data["rollouts"] if r["phase"] == phase} for phase in range(3)]
+    assert chosen[0] == chosen[1] == chosen[2] and len(chosen[0]) == 4
+
+
+def test_viewer_data_of_one_rollout(tmp_path: Path) -> None:
+    data = _data(build_report(make_run(tmp_path)))
+    shown = next(r for r in data["rollouts"] if r["id"] == "q2#2" and r["phase"] == 2)
+    assert shown["right"] and shown["malformed"] == 1
+    turns = [turn for turn in shown["turns"] if turn["by"] == "agent"]
+    assert [[w["id"] for w in turn["workers"]] for turn in turns] == [["1.0", "1.1"], [], ["3.0"], []]
+    assert [w["asked"] for w in turns[0]["workers"]] == ["Who directed it?", "Which studio?"]
+    assert turns[2]["workers"][0]["asked"] == "Where was Anna Vey born?"
+    titles = [data["evidence"][place]["title"] for place, *_ in turns[0]["workers"][0]["evidence"]]
+    assert titles == ["Blue Harbour", "Red Harbour"]
+    # [place, score, selected, gold]: the first was selected and is gold; the second is neither
+    assert [flags[1:] for flags in turns[0]["workers"][0]["evidence"]] == [[0.9, 1, 1], [0.8, 0, 0]]
+    assert shown["gold"] == [
+        {"name": "Blue Harbour", "retrieved": True, "selected": True},
+        {"name": "Anna Vey", "retrieved": False, "selected": False},
+    ]
+
+
+def test_an_unfinished_run_has_a_report(tmp_path: Path) -> None:
+    run_dir = make_run(tmp_path)
+    for name in ("scores.json", "rollouts.jsonl"):
+        (run_dir / "eval-final" / name).unlink()
+    with (run_dir / "iteration-01" / "rollouts.jsonl").open("a") as stream:
+        stream.write('{"question": {"id": "being writ')
+    data = _data(build_report(run_dir))
+    assert [(p["name"], p["total"]) for p in data["phases"]] == [("eval-start", 10), ("iteration-01", 10)]
+    assert "eval-start" in build_summary(run_dir)
+
+
+def test_a_broken_manifest_is_shown(tmp_path: Path) -> None:
+    run_dir = make_run(tmp_path)
+    path = run_dir / "manifest.jsonl"
+    path.write_text(path.read_text().replace("run started", "run began"))
+    assert "the entry was altered" in build_report(run_dir)
+
+
+def test_no_run_directory_is_one_clear_error(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="not a run directory"):
+        build_report(tmp_path)
+
+
+def test_summary(tmp_path: Path) -> None:
+    assert build_summary(make_run(tmp_path)).splitlines()[:5] == [
+        "# world",
+        "",
+        "| evaluation | n | em | turns |",
+        "| --- | --- | --- | --- |",
+        "| eval-start | 10 | 40.0 (30.0 to 50.0) | 3.00 (3.00 to 3.00) |",
+    ]
+
+
+def _data(page: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(page.split('id="data">')[1].split("</script>")[0])
+    return found
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    if not CHROMIUM.is_file():
+        pytest.skip(f"no browser at {CHROMIUM}: apt-get install chromium")
+    sync_api = pytest.importorskip("playwright.sync_api")
+    with sync_api.sync_playwright() as playwright:
+        launched = playwright.chromium.launch(executable_path=str(CHROMIUM), args=FLAGS)
+        yield launched
+        launched.close()
+
+
+@pytest.fixture
+def opened(browser: Any, tmp_path: Path) -> Iterator[Any]:
+    """The page of a run whose every text is hostile, and what went wrong while it was open."""
+    path = tmp_path / "report.html"
+    path.write_text(build_report(make_run(tmp_path, hostile=HOSTILE)), encoding="utf-8")
+    page = browser.new_page(viewport={"width": 1200, "height": 900})
+    troubles: list[str] = []
+    page.on("pageerror", lambda error: troubles.append(str(error)))
+    page.on("console", lambda message: troubles.append(message.text) if message.type == "error" else None)
+    page.on("request", lambda request: troubles.append(request.url) if not request.url.startswith(("file:", "data:")) else None)
+    page.goto(path.as_uri())
+    yield page
+    assert page.evaluate("window.hurt") is None
+    assert page.locator("img").count() == 0
+    assert troubles == []
+    page.close()
+
+
+def test_filters(opened: Any) -> None:
+    options = opened.locator("#list [role=option]")
+    assert options.count() == 10  # the last phase, eval-final
+    for outcome, expected in (("right", 9), ("wrong", 1), ("malformed", 2), ("accepted", 0), ("all", 10)):
+        opened.check(f"input[value={outcome}]", force=True)
+        assert options.count() == expected, outcome
+        assert opened.inner_text("#count").startswith(f"{expected} of 10 trajectories")
+    opened.select_option("#phase", label="iteration-01 (10)")
+    opened.check("input[value=accepted]", force=True)
+    assert options.count() == 6
+    opened.check("input[value=all]", force=True)
+    opened.fill("#search", "FILM 7")
+    assert options.count() == 1
+    opened.select_option("#phase", "")
+    assert options.count() == 3
+    opened.fill("#search", "no such thing")
+    assert options.count() == 0 and "Nothing matches" in opened.inner_text("#list")
+
+
+def test_viewer(opened: Any) -> None:
+    opened.fill("#search", "film 2")
+    detail = opened.locator("#detail")
+    assert HOSTILE in detail.locator("h3").inner_text()
+    workers = detail.locator(".workers").first.locator(".worker")
+    left, right = workers.nth(0).bounding_box(), workers.nth(1).bounding_box()
+    assert left["y"] == right["y"] and left["x"] + left["width"] < right["x"]  # side by side
+    assert workers.nth(0).locator("li.selected.gold").count() == 1
+    assert workers.nth(1).locator("li.selected").count() == 0
+    assert detail.locator(".part.answer").inner_text() == "Lyon"
+    assert "no <think> section" in detail.locator("> .turn > .malformed").inner_text()
+    detail.locator(".also button", has_text="eval-start").click()
+    assert "eval-start" in detail.locator(".badges").inner_text()
+
+
+def test_keyboard(opened: Any) -> None:
+    opened.focus("#list")
+    chosen = opened.locator("#list [aria-selected=true]")
+    for key, place in (("ArrowDown", 1), ("ArrowDown", 2), ("ArrowUp", 1), ("End", 9), ("Home", 0)):
+        opened.keyboard.press(key)
+        assert chosen.count() == 1 and chosen.get_attribute("id") == f"option-{place}"
+        assert opened.get_attribute("#list", "aria-activedescendant") == f"option-{place}"
+    opened.keyboard.press("Enter")
+    assert opened.evaluate("document.activeElement.id") == "detail"
+
+
+def test_light_and_dark_and_no_sideways_scrolling(opened: Any) -> None:
+    def background() -> str:
+        return str(opened.evaluate("getComputedStyle(document.body).backgroundColor"))
+
+    light = background()
+    opened.click("#theme")
+    dark = background()
+    opened.emulate_media(color_scheme="dark")
+    opened.click("#theme")
+    assert background() == light != dark
+    for width in (1200, 700, 360):
+        opened.set_viewport_size({"width": width, "height": 800})
+        assert opened.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_thousands_of_rollouts_stay_quick(browser: Any, tmp_path: Path) -> None:
+    run_dir = make_run(tmp_path)
+    write_jsonl(run_dir / "eval-final" / "rollouts.jsonl", Rollout, (rollout(number) for number in range(3000)))
+    path = tmp_path / "report.html"
+    path.write_text(build_report(run_dir, rollouts_per_phase=3000), encoding="utf-8")
+    page = browser.new_page()
+    page.goto(path.as_uri())
+    assert page.locator("#list [role=option]").count() < 500  # the rest is drawn as the list is scrolled
+    page.focus("#list")
+    page.keyboard.press("End")
+    assert page.locator("#list [aria-selected=true]").get_attribute("id") == "option-2999"
+    page.close()
