@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from platform_sdk.config.errors import UserError
+from platform_sdk.tracking.journal import Journal, read, step_file
+
+
+def test_what_is_said_twice_stands_once_but_changes_of_state_always(tmp_path: Path) -> None:
+    path = tmp_path / "step.jsonl"
+    for _ in range(2):  # a step, and the same step after a kill
+        journal = Journal(path)
+        journal.append("started", name="step")
+        journal.append("metrics", metrics={"loss": 1.5}, iteration=1)
+        journal.append("metrics", metrics={"loss": 1.5}, iteration=1)
+    journal.append("metrics", metrics={"loss": 1.25}, iteration=1)
+    events, _ = read(path)
+    assert [event["event"] for event in events] == ["started", "metrics", "started", "metrics"]
+    assert [event["metrics"]["loss"] for event in events if event["event"] == "metrics"] == [1.5, 1.25]
+
+
+def test_a_line_cut_off_by_a_kill_is_neither_read_nor_kept(tmp_path: Path) -> None:
+    path = tmp_path / "step.jsonl"
+    Journal(path).append("started", name="step")
+    whole = path.read_bytes()
+    path.write_bytes(whole + whole[:20])
+    events, offset = read(path)
+    assert len(events) == 1 and offset == len(whole)
+    Journal(path).append("ended", status="FINISHED")
+    events, _ = read(path, offset)
+    assert [event["event"] for event in events] == ["ended"]
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "../up", ".hidden", "a b"])
+def test_a_step_name_is_a_file_name(tmp_path: Path, name: str) -> None:
+    with pytest.raises(UserError, match="step name"):
+        step_file(tmp_path, name)
+
+
+def test_steps_do_not_import_mlflow() -> None:
+    code = "import sys, platform_sdk.tracking, platform_sdk.tracking.listing; sys.exit('mlflow' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

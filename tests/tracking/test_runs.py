@@ -1,0 +1,291 @@
+"""Whole runs into a real SQLite store of MLflow."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import mlflow
+import pytest
+from mlflow import MlflowClient
+
+from platform_sdk.config.errors import UserError
+from platform_sdk.records import Rollout, write_jsonl
+from platform_sdk.tracking import finish_run, manifest, mlflow_run_id, start_run, step_run
+from platform_sdk.tracking.delivery import deliver
+from platform_sdk.tracking.listing import find_run_dir, list_runs, listing_uri
+from platform_sdk.tracking.traces import pieces
+from tests.tracking.rollouts import rollout
+
+RECIPE = {"pipeline": "mygo", "name": "world", "parameters": {"dataset": {"format": "world"}, "iterations": 2}}
+FULL = "0123456789abcdef" * 4
+
+
+@pytest.fixture(autouse=True)
+def _environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    for name in ("MLFLOW_TRACKING_URI", "MLFLOW_RUN_ID", "MLFLOW_EXPERIMENT_NAME"):
+        monkeypatch.delenv(name, raising=False)
+    before = mlflow.get_tracking_uri()
+    yield
+    mlflow.set_tracking_uri(before)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One folder of run directories: its store is set up once for all tests here."""
+    return tmp_path_factory.mktemp("runs")
+
+
+@pytest.fixture
+def run_dir(folder: Path, request: pytest.FixtureRequest) -> Path:
+    made = folder / request.node.name
+    (made / "iteration-01").mkdir(parents=True)
+    (made / "recipe.json").write_text(json.dumps(RECIPE))
+    return made
+
+
+def client(folder: Path) -> MlflowClient:
+    return MlflowClient(tracking_uri=listing_uri(folder))
+
+
+def nested(folder: Path, run_id: str) -> dict[str, Any]:
+    store = client(folder)
+    experiment = store.get_run(run_id).info.experiment_id
+    found = store.search_runs([experiment], f"tags.`mlflow.parentRunId` = '{run_id}'")
+    assert len({run.info.run_name for run in found}) == len(found), "one nested run for each step"
+    return {run.info.run_name: run for run in found}
+
+
+def write_figures(run_dir: Path) -> Path:
+    path = run_dir / "iteration-01" / "figures.json"
+    path.write_text(
+        json.dumps({"iteration": 1, "phase": "iteration-01", "mean_reward": 0.25, "attempts_histogram": {"1": 6, "3": 4}})
+    )
+    return path
+
+
+def test_a_run_with_its_steps(folder: Path, run_dir: Path) -> None:
+    figures = write_figures(run_dir)
+    scores = run_dir / "scores.json"
+    scores.write_text(
+        json.dumps({"phase": "eval-final", "n": 50, "metrics": {"em": {"value": 0.5, "low": 0.4, "high": 0.6}}})
+    )
+    start_run(run_dir, RECIPE, follow=False)
+    with step_run(run_dir, "corpus") as step:
+        step.log_dataset("questions.train", digest=FULL, source="/data/q.jsonl", context="training", rows=30)
+    with step_run(run_dir, "score-1") as step:
+        step.log_figures(figures)
+        step.log_params({"threads": 1})
+    with step_run(run_dir, "evaluate") as step:
+        step.log_scores(scores, iteration=2)
+    run_id = finish_run(run_dir, "FINISHED")
+
+    store = client(folder)
+    parent = store.get_run(run_id)
+    assert parent.info.status == "FINISHED" and parent.info.run_name == run_dir.name
+    assert parent.data.params == {"pipeline": "mygo", "name": "world", "dataset.format": "world", "iterations": "2"}
+    history = store.get_metric_history(run_id, "mean_reward")
+    assert [(point.step, point.value) for point in history] == [(1, 0.25)]
+    assert parent.data.metrics["attempts_histogram/3"] == 4
+    assert parent.data.metrics["eval-final/em"] == 0.5
+    assert (parent.data.metrics["eval-final/em_low"], parent.data.metrics["eval-final/em_high"]) == (0.4, 0.6)
+    dataset = parent.inputs.dataset_inputs[0]
+    assert dataset.dataset.digest == FULL[:36]
+    assert {"hopforge.digest": FULL, "mlflow.data.context": "training"}.items() <= {t.key: t.value for t in dataset.tags}.items()
+    assert parent.data.tags["hopforge.digest.questions.train"] == FULL
+    assert {"mlflow.source.git.commit", "hopforge.git_dirty", "hopforge.digest.recipe"} <= parent.data.tags.keys()
+    assert {item.path for item in store.list_artifacts(run_id)} >= {"recipe.json", "environment.json"}
+    steps = nested(folder, run_id)
+    assert {name: run.info.status for name, run in steps.items()} == dict.fromkeys(("corpus", "score-1", "evaluate"), "FINISHED")
+    assert steps["score-1"].data.params == {"threads": "1"} and steps["score-1"].data.metrics["mean_reward"] == 0.25
+    assert [i.path for i in store.list_artifacts(steps["score-1"].info.run_id, "iteration-01")] == ["iteration-01/figures.json"]
+    # the head that is published in MLflow vouches for the manifest
+    entries = manifest.verify(run_dir, head=parent.data.tags["hopforge.manifest_head"])
+    assert [entry.event for entry in entries] == [
+        "run started", "step corpus", "step score-1", "step evaluate", "run ended: FINISHED",
+    ]  # fmt: skip
+    assert entries[1].digests == {"questions.train": FULL}
+
+    [row] = [row for row in list_runs(listing_uri(folder)) if row.run_id == run_id]
+    assert (row.status, row.iterations, row.em_start, row.em_final, row.recipe) == ("FINISHED", 1, None, 0.5, "world")
+    assert find_run_dir(run_id, folder) == run_dir.resolve() == find_run_dir(str(run_dir), folder).resolve()
+
+
+def test_what_is_repeated_leaves_no_trace(folder: Path, run_dir: Path) -> None:
+    figures = write_figures(run_dir)
+    ids = []
+    for _ in range(2):  # the whole run, and the same command again
+        start_run(run_dir, RECIPE, follow=False)
+        with step_run(run_dir, "score-1") as step:
+            step.log_figures(figures)
+        ids.append(finish_run(run_dir, "FINISHED"))
+    (run_dir / "tracking" / "mlflow.json").write_text(  # a kill after MLflow was told, before it was noted down
+        json.dumps({"run_id": None, "experiment_id": "", "steps": {}, "offsets": {}})
+    )
+    deliver(run_dir)
+    assert ids[0] == ids[1] == mlflow_run_id(run_dir)
+    assert list(nested(folder, ids[0])) == ["score-1"]
+    assert len(client(folder).get_metric_history(ids[0], "mean_reward")) == 1
+
+
+def test_a_failed_step_says_why_and_recovers(folder: Path, run_dir: Path) -> None:
+    start_run(run_dir, RECIPE, follow=False)
+    with pytest.raises(ValueError, match="no such luck"), step_run(run_dir, "train"):
+        raise ValueError("no such luck")
+    run_id = finish_run(run_dir, "FAILED")
+    assert client(folder).get_run(run_id).info.status == "FAILED"
+    failed = nested(folder, run_id)["train"]
+    assert failed.info.status == "FAILED" and failed.data.tags["hopforge.error"] == "ValueError: no such luck"
+    start_run(run_dir, RECIPE, follow=False)
+    with step_run(run_dir, "train"):
+        assert client(folder).get_run(run_id).info.status == "FAILED"  # nothing is delivered before a step ends
+    finish_run(run_dir, "FINISHED")
+    assert {name: run.info.status for name, run in nested(folder, run_id).items()} == {"train": "FINISHED"}
+
+
+def test_another_recipe_is_refused(run_dir: Path) -> None:
+    start_run(run_dir, RECIPE, follow=False)
+    with pytest.raises(UserError, match="another recipe"):
+        start_run(run_dir, {**RECIPE, "parameters": {}}, follow=False)
+
+
+def test_mlflow_run_id_is_adopted(folder: Path, run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = MlflowClient(tracking_uri=f"sqlite:///{folder}/mlflow.db")
+    theirs = store.create_run(store.create_experiment("theirs", artifact_location=(folder / "theirs").as_uri())).info.run_id
+    monkeypatch.setenv("MLFLOW_RUN_ID", theirs)
+    start_run(run_dir, RECIPE, follow=False)
+    with step_run(run_dir, "corpus"):
+        pass
+    assert finish_run(run_dir, "FINISHED") == theirs
+    assert store.get_run(theirs).info.status == "RUNNING"  # whoever began it ends it
+    assert list(nested(folder, theirs)) == ["corpus"]
+
+
+def test_model_is_registered_once_without_a_copy(folder: Path, run_dir: Path) -> None:
+    model = run_dir / "iteration-01" / "model"
+    model.mkdir()
+    (model / "model.safetensors").write_bytes(b"weights")
+    (model / "config.json").write_text("{}")
+    recipe = {**RECIPE, "name": "registered"}
+    start_run(run_dir, recipe, follow=False)
+    for step_name in ("train", "train-again"):
+        with step_run(run_dir, step_name) as step:
+            step.log_model(model, digest=FULL, tags={"base": "hopforge:world-base"})
+    run_id = finish_run(run_dir, "FINISHED")
+    store = client(folder)
+    [version] = store.search_model_versions("name = 'registered'")
+    assert version.run_id == run_id
+    assert version.tags["hopforge.digest.weights"] == FULL and version.tags["base"] == "hopforge:world-base"
+    [logged] = store.search_logged_models([store.get_run(run_id).info.experiment_id], f"source_run_id = '{run_id}'")
+    stored = Path(logged.artifact_location.removeprefix("file://"))
+    assert sorted(path.name for path in stored.iterdir()) == ["config.json", "model.safetensors"]
+    assert (stored / "model.safetensors").samefile(model / "model.safetensors")
+
+
+def test_pickled_models_are_refused(run_dir: Path) -> None:
+    (run_dir / "pytorch_model.bin").write_bytes(b"")
+    start_run(run_dir, RECIPE, follow=False)
+    with pytest.raises(UserError, match="pickled"), step_run(run_dir, "train") as step:
+        step.log_model(run_dir, digest=FULL)
+
+
+def test_rollouts_become_traces_once(folder: Path, run_dir: Path) -> None:
+    path = run_dir / "iteration-01" / "rollouts.jsonl"
+    write_jsonl(path, Rollout, [rollout(number, malformed="no tags" if number == 0 else None) for number in range(6)])
+    start_run(run_dir, RECIPE, follow=False)
+    with step_run(run_dir, "sample-1") as step:
+        step.log_rollouts(path, limit=4)
+    run_id = finish_run(run_dir, "FINISHED")
+    state = run_dir / "tracking" / "mlflow.json"
+    state.write_text(json.dumps({**json.loads(state.read_text()), "offsets": {}}))
+    deliver(run_dir)
+    store = client(folder)
+    experiment = store.get_run(run_id).info.experiment_id
+    sampled = nested(folder, run_id)["sample-1"].info.run_id
+    traces = store.search_traces(locations=[experiment], run_id=sampled)
+    assert sorted(trace.info.client_request_id for trace in traces) == [f"iteration-01/q{n}#{n % 3}" for n in range(4)]
+    [first] = [trace for trace in traces if trace.info.client_request_id == "iteration-01/q0#0"]
+    spans = {span.name: span for span in first.data.spans if span.name != "retrieval"}
+    assert len(first.data.spans) == len(pieces(rollout(0, malformed="no tags"))) == 1 + 4 + 3 + 3
+    assert spans["planner turn 2"].status.description == "no tags"
+    assert spans["worker 1.0"].parent_id == spans["rollout"].span_id
+    assert spans["worker 1.0"].start_time_ns == spans["worker 1.1"].start_time_ns  # side by side
+    assert spans["worker 3.0"].start_time_ns >= spans["planner turn 3"].end_time_ns
+    retrievals = [span for span in first.data.spans if span.name == "retrieval"]
+    assert {span.parent_id for span in retrievals} == {spans[f"worker {i}"].span_id for i in ("1.0", "1.1", "3.0")}
+    assert retrievals[0].outputs[0]["metadata"]["title"] in ("Blue Harbour", "Red Harbour")
+    assert first.info.tags["hopforge.reward.f1"] == "1"
+
+
+def test_a_follower_delivers_while_the_run_goes_on(folder: Path, run_dir: Path) -> None:
+    start_run(run_dir, RECIPE)
+    began = time.monotonic()
+    with step_run(run_dir, "corpus") as step:
+        step.log_metrics({"rows": 30})
+    assert time.monotonic() - began < 1.0, "steps only write down"
+    run_id = finish_run(run_dir, "FINISHED")
+    assert nested(folder, run_id)["corpus"].data.metrics == {"rows": 30.0}
+    assert client(folder).get_run(run_id).info.status == "FINISHED"
+
+
+def test_a_killed_run_is_marked_and_taken_up_again(folder: Path, run_dir: Path) -> None:
+    script = textwrap.dedent("""
+        import json, sys, time
+        from pathlib import Path
+        from platform_sdk.tracking import start_run, step_run
+        start_run(Path(sys.argv[1]), json.loads(sys.argv[2]))
+        with step_run(Path(sys.argv[1]), "sample"):
+            print("inside", flush=True)
+            time.sleep(600)
+    """)
+    command = [sys.executable, "-c", script, str(run_dir), json.dumps(RECIPE)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stdout.readline() == "inside\n"
+        os.kill(process.pid, signal.SIGKILL)
+    state = run_dir / "tracking" / "mlflow.json"
+    deadline = time.monotonic() + 60
+    status = None
+    while status != "KILLED" and time.monotonic() < deadline:
+        time.sleep(0.3)
+        run_id = json.loads(state.read_text())["run_id"] if state.is_file() else None
+        status = client(folder).get_run(run_id).info.status if run_id else None
+    assert status == "KILLED"
+    start_run(run_dir, RECIPE, follow=False)
+    with step_run(run_dir, "sample"):
+        pass
+    assert finish_run(run_dir, "FINISHED") == run_id
+    assert client(folder).get_run(run_id).info.status == "FINISHED"
+    assert list(nested(folder, run_id)) == ["sample"]
+
+
+def test_an_unreachable_store_stops_no_step_and_loses_nothing(
+    folder: Path, run_dir: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    start_run(run_dir, RECIPE, follow=False)
+    with step_run(run_dir, "corpus"):
+        pass
+    assert "not delivered yet" in caplog.text
+    with pytest.raises(UserError, match="127.0.0.1:9"):
+        finish_run(run_dir, "FINISHED")
+    monkeypatch.delenv("MLFLOW_TRACKING_URI")
+    run_id = finish_run(run_dir, "FINISHED")
+    assert list(nested(folder, run_id)) == ["corpus"]
+
+
+def test_errors_of_listing(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no such store"):
+        listing_uri(tmp_path)
+    with pytest.raises(UserError, match="neither a run directory nor a run"):
+        find_run_dir("f" * 32, folder)
+    with pytest.raises(UserError, match="not a run directory"):
+        find_run_dir(str(tmp_path), folder)
