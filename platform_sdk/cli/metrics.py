@@ -67,9 +67,7 @@ def metrics(
 _PARTS = {"": "predicted answer", "sp_": "predicted supporting facts", "evi_": "predicted evidence"}
 
 
-def _print_tables(
-    dataset: str, scores: Scores, bounds: dict[str, tuple[float, float]], per_question: bool
-) -> None:
+def _print_tables(dataset: str, scores: Scores, bounds: dict[str, tuple[float, float]], per_question: bool) -> None:
     """Print the aggregates, and each question's values if asked for, in percent."""
     from rich.console import Console
     from rich.markup import escape

@@ -7,6 +7,8 @@ which is what makes scoring a gold file with its long contexts cheap.
 from __future__ import annotations
 
 import json
+import mmap
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,17 +35,32 @@ def read_bytes(path: Path) -> bytes:
         raise RecordError(f"{path}: cannot be read: {error.strerror}") from error
 
 
+def read_mapped(path: Path) -> memoryview:
+    """Return the content of ``path`` mapped into memory: gold files are large, and a copy of one costs time.
+
+    Raises:
+        RecordError: as :func:`read_bytes`.
+    """
+    try:
+        with path.open("rb") as stream:
+            if not os.fstat(stream.fileno()).st_size:  # empty, or a pipe: nothing to map
+                return memoryview(stream.read())
+            return memoryview(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ))
+    except OSError as error:
+        raise RecordError(f"{path}: cannot be read: {error.strerror}") from error
+
+
 def read_json(path: Path, shape: type[T]) -> T:
     """Return the JSON document in ``path``, checked against ``shape``.
 
     Raises:
         RecordError: the file is missing, is no JSON, or has a wrong or missing field.
     """
-    data = read_bytes(path)
+    data = read_mapped(path)
     try:
         return msgspec.json.decode(data, type=shape)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        return check(path, "", parse_loose(path, data, ""), shape)
+        return check(path, "", parse_loose(path, bytes(data), ""), shape)
 
 
 def read_json_lines(path: Path, shape: type[T]) -> list[T]:
@@ -52,13 +69,13 @@ def read_json_lines(path: Path, shape: type[T]) -> list[T]:
     Raises:
         RecordError: as :func:`read_json`, naming the line.
     """
-    data = read_bytes(path)
+    data = read_mapped(path)
     try:
         return msgspec.json.Decoder(shape).decode_lines(data)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return [
             check(path, f"line {number}: ", parse_loose(path, line, f"line {number}: "), shape)
-            for number, line in lines_of(data)
+            for number, line in lines_of(bytes(data))
         ]
 
 

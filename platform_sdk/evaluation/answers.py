@@ -15,6 +15,8 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
+import msgspec
+
 Convention = Literal["hotpotqa", "2wikimultihopqa", "musique", "nq", "qald10", "world"]
 """The dataset whose official scoring is followed; ``Question.dataset`` holds the same names."""
 
@@ -39,7 +41,7 @@ ZERO = Prf(0.0, 0.0, 0.0)
 ONE = Prf(1.0, 1.0, 1.0)
 
 
-class Bag(NamedTuple):
+class Bag(msgspec.Struct, frozen=True, gc=False):
     """A normalised text and its tokens; ``words`` are the distinct ones."""
 
     text: str

@@ -20,7 +20,7 @@ Fact = tuple[str | int | float | bool | None, ...]
 """A predicted (title, sentence index). The script takes any tuple; one of another form is merely never right."""
 
 
-class Gold(msgspec.Struct):
+class Gold(msgspec.Struct, gc=False):
     """The fields of a question that scoring needs."""
 
     answer: str

@@ -21,20 +21,20 @@ from platform_sdk.evaluation.metrics.scores import Scores, require_questions
 from platform_sdk.records import RecordError
 
 
-class Paragraph(msgspec.Struct):
+class Paragraph(msgspec.Struct, gc=False):
     """A paragraph, less its text."""
 
     idx: int
     is_supporting: bool
 
 
-class Step(msgspec.Struct):
+class Step(msgspec.Struct, gc=False):
     """A step of the question's decomposition."""
 
     paragraph_support_idx: int | None
 
 
-class Gold(msgspec.Struct):
+class Gold(msgspec.Struct, gc=False):
     """The fields of a question that scoring needs."""
 
     id: str
@@ -45,7 +45,7 @@ class Gold(msgspec.Struct):
     answerable: bool = True
 
 
-class Prediction(msgspec.Struct):
+class Prediction(msgspec.Struct, gc=False):
     """A line of a prediction file."""
 
     id: str
@@ -78,7 +78,7 @@ def score(gold: Path, predictions: Path) -> Scores:
             em = f1 = support = 0.0
         else:
             em, f1 = _answer(bag(found.predicted_answer), [question.answer, *question.answer_aliases])
-            support = set_part(_indices(predictions, found), _supporting(gold, number, question)).f1
+            support = set_part(_indices(predictions, found), _supporting(gold, number, question))[1]
         add_em(em)
         add_f1(f1)
         add_support(support)

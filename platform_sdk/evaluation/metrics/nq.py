@@ -18,7 +18,7 @@ from platform_sdk.evaluation.metrics.scores import Scores, require_questions
 from platform_sdk.records import RecordError
 
 
-class Gold(msgspec.Struct):
+class Gold(msgspec.Struct, gc=False):
     """A question and its answers, under either of the names in use."""
 
     question: str
@@ -26,7 +26,7 @@ class Gold(msgspec.Struct):
     answers: list[str] | None = None
 
 
-class Prediction(msgspec.Struct):
+class Prediction(msgspec.Struct, gc=False):
     """A line of a prediction file."""
 
     question: str
@@ -75,7 +75,9 @@ def _predicted(path: Path, questions: Sequence[Gold]) -> list[str | None]:
             raise RecordError(f"{path}: mixes texts and objects; give a list of one kind")
         if not lines:
             if len(texts) != len(questions):
-                raise RecordError(f"{path}: lists {len(texts)} predictions, but the gold file has {len(questions)} questions")
+                raise RecordError(
+                    f"{path}: lists {len(texts)} predictions, but the gold file has {len(questions)} questions"
+                )
             return texts
     by_question = {line.question: line.prediction for line in lines}
     return [by_question.get(question.question) for question in questions]

@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from itertools import chain
 
 from platform_sdk.evaluation.answers import Convention, bag, pair_f1
 from platform_sdk.evaluation.metrics.scores import Scores
 
+Part = tuple[float, float, float, float]
+"""Exact match, F1, precision and recall of one part of a prediction; a plain tuple, as millions are made."""
 
-class Part(NamedTuple):
-    """Exact match, F1, precision and recall of one part of a prediction."""
-
-    em: float
-    f1: float
-    prec: float
-    recall: float
-
-
-NOTHING = Part(0.0, 0.0, 0.0, 0.0)
+NAMES = ("em", "f1", "prec", "recall")
+NOTHING: Part = (0.0, 0.0, 0.0, 0.0)
 
 
 def harmonic(precision: float, recall: float) -> float:
@@ -29,7 +23,7 @@ def harmonic(precision: float, recall: float) -> float:
 def answer_part(prediction: str, gold: str, convention: Convention) -> Part:
     """Score an answer against one gold answer."""
     predicted, expected = bag(prediction), bag(gold)
-    return Part(float(predicted.text == expected.text), *pair_f1(predicted, expected, convention))
+    return (float(predicted.text == expected.text), *pair_f1(predicted, expected, convention))
 
 
 def set_part(predicted: frozenset[object], gold: frozenset[object]) -> Part:
@@ -42,40 +36,38 @@ def counted(right: int, predicted: int, found: int, wanted: int) -> Part:
     """Score ``right`` of ``predicted`` entries and ``found`` of ``wanted`` ones."""
     precision = right / predicted if predicted else 0.0
     recall = found / wanted if wanted else 0.0
-    return Part(float(right == predicted and found == wanted), harmonic(precision, recall), precision, recall)
+    return float(right == predicted and found == wanted), harmonic(precision, recall), precision, recall
 
 
-def joint(parts: Sequence[Part | None]) -> Part:
-    """Return the product of exact matches, precisions and recalls; nothing if a part was not predicted."""
+def joint(parts: Sequence[Part]) -> Part:
+    """Return the product of exact matches, of precisions and of recalls, with the F1 of the latter two."""
     em = precision = recall = 1.0
-    for part in parts:
-        if part is None:
-            return NOTHING
-        em *= part.em
-        precision *= part.prec
-        recall *= part.recall
-    return Part(em, harmonic(precision, recall), precision, recall)
+    for part_em, _, part_precision, part_recall in parts:
+        em *= part_em
+        precision *= part_precision
+        recall *= part_recall
+    return em, harmonic(precision, recall), precision, recall
 
 
 def tabulate(ids: list[str], prefixes: Sequence[str], rows: Iterable[Sequence[Part | None]]) -> Scores:
     """Lay out the parts of each question, and their joint score, as columns named ``prefix + em`` and so on.
 
     Args:
-        ids: of the questions, in the order of ``rows``.
+        ids: of the questions, in the order of ``rows``; at least one.
         prefixes: one for each part: ``("", "sp_")``.
-        rows: the parts of each question; ``None`` where the prediction lacks that part.
+        rows: the parts of each question; ``None`` where the prediction lacks that part, which then scores 0, and
+            so does the joint.
     """
-    names = [prefix + name for prefix in (*prefixes, "joint_") for name in Part._fields]
-    columns: list[list[float]] = [[] for _ in names]
     missing = dict.fromkeys(prefixes, 0)
-    appends = [column.append for column in columns]
-    for parts in rows:
-        position = 0
-        for prefix, part in zip((*prefixes, "joint_"), (*parts, joint(parts)), strict=True):
-            if part is None:
-                missing[prefix] += 1
-                part = NOTHING
-            for value in part:
-                appends[position](value)
-                position += 1
-    return Scores(ids, dict(zip(names, columns, strict=True)), missing)
+    flat: list[tuple[float, ...]] = []
+    for row in rows:
+        parts = [part for part in row if part is not None]
+        if len(parts) == len(prefixes):
+            parts.append(joint(parts))
+        else:
+            for prefix, part in zip(prefixes, row, strict=True):
+                missing[prefix] += part is None
+            parts = [part or NOTHING for part in (*row, None)]
+        flat.append(tuple(chain.from_iterable(parts)))
+    names = [prefix + name for prefix in (*prefixes, "joint_") for name in NAMES]
+    return Scores(ids, dict(zip(names, map(list, zip(*flat, strict=True)), strict=True)), missing)

@@ -69,5 +69,5 @@ def _row(texts: list[str], answers: list[tuple[str, ...]]) -> tuple[float, ...]:
     accepted = {g.text for names in golds for g in names}
     named = sum(any(g.text in predicted for g in names) for names in golds)
     right = predicted & accepted
-    part = counted(len(right), len(predicted), named, len(answers))
-    return (float(bool(right)), f1, part.prec, part.recall, part.f1)
+    _, set_f1, set_prec, set_recall = counted(len(right), len(predicted), named, len(answers))
+    return (float(bool(right)), f1, set_prec, set_recall, set_f1)

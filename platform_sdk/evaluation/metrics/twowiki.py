@@ -22,7 +22,7 @@ import msgspec
 
 from platform_sdk.data.files import read_json, read_json_lines
 from platform_sdk.evaluation.metrics.hotpotqa import Fact
-from platform_sdk.evaluation.metrics.parts import Part, answer_part, counted, tabulate
+from platform_sdk.evaluation.metrics.parts import Part, answer_part, counted, set_part, tabulate
 from platform_sdk.evaluation.metrics.scores import Scores, require_questions
 from platform_sdk.records import RecordError
 
@@ -30,7 +30,7 @@ _DROP_PUNCTUATION = str.maketrans("", "", string.punctuation)
 NameTriple = tuple[str, str, str]
 
 
-class Gold(msgspec.Struct):
+class Gold(msgspec.Struct, gc=False):
     """The fields of a question that scoring needs."""
 
     answer: str
@@ -102,11 +102,13 @@ def _rows(
 
 def _answer(prediction: str, question: Gold, names: Aliases) -> Part:
     """Score against the answer and its aliases, each of the four numbers being the best on its own."""
-    parts = [answer_part(prediction, question.answer, "2wikimultihopqa")]
-    parts += (
-        answer_part(prediction, alias, "2wikimultihopqa") for alias in names.get(question.answer_id or "", frozenset())
-    )
-    return Part(*map(max, *parts)) if len(parts) > 1 else parts[0]
+    best = answer_part(prediction, question.answer, "2wikimultihopqa")
+    aliases = names.get(question.answer_id or "")
+    if not aliases:
+        return best
+    parts = [best, *(answer_part(prediction, alias, "2wikimultihopqa") for alias in aliases)]
+    em, f1, precision, recall = map(max, zip(*parts, strict=True))
+    return em, f1, precision, recall
 
 
 def _facts(path: Path, question: Gold, facts: frozenset[Fact]) -> Part:
@@ -115,7 +117,9 @@ def _facts(path: Path, question: Gold, facts: frozenset[Fact]) -> Part:
     except (IndexError, AttributeError) as error:
         raise RecordError(f"{path}: sp.{question.id}: a supporting fact must begin with a title") from error
     wanted = [(title.lower(), sentence) for title, sentence in question.supporting_facts]
-    wanted_once, predicted_once = frozenset(wanted), frozenset(predicted)
+    predicted_once, wanted_once = frozenset(predicted), frozenset(wanted)
+    if len(predicted_once) == len(predicted) and len(wanted_once) == len(wanted):
+        return set_part(predicted_once, wanted_once)
     right = sum(fact in wanted_once for fact in predicted)
     missed = sum(fact not in predicted_once for fact in wanted)
     return counted(right, len(predicted), right, right + missed)
@@ -123,15 +127,20 @@ def _facts(path: Path, question: Gold, facts: frozenset[Fact]) -> Part:
 
 def _evidence(evidence: list[tuple[str, ...]], question: Gold, names: Aliases) -> Part:
     predicted = {tuple(map(normalize_evidence, triple)) for triple in evidence}
+    if not names:
+        golds = {tuple(map(normalize_evidence, triple)) for triple in question.evidences}
+        right = len(predicted & golds)
+        return counted(right, len(predicted), right, len(question.evidences))
     wanted: set[tuple[str, ...]] = set()
     for position, (head, relation, tail) in enumerate(question.evidences):
         heads, tails = [head], [tail]
-        if names and question.evidences_id:
+        if question.evidences_id:
             head_id, _, tail_id = question.evidences_id[position]
             heads += names.get(head_id, ())
             tails += names.get(tail_id, ())
         wanted.update(
-            (normalize_evidence(h), normalize_evidence(relation), normalize_evidence(t)) for h, t in product(heads, tails)
+            (normalize_evidence(h), normalize_evidence(relation), normalize_evidence(t))
+            for h, t in product(heads, tails)
         )
     right = len(predicted & wanted)
     return counted(right, len(predicted), right, len(question.evidences))
@@ -147,4 +156,6 @@ def _check_evidence_ids(path: Path, questions: list[Gold]) -> None:
     for number, question in enumerate(questions, start=1):
         ids = [triple[1] for triple in question.evidences_id]
         if ids and ids != [triple[1] for triple in question.evidences]:
-            raise RecordError(f"{path}: record {number}: evidences_id: does not name the relations of evidences in turn")
+            raise RecordError(
+                f"{path}: record {number}: evidences_id: does not name the relations of evidences in turn"
+            )

@@ -1,0 +1,227 @@
+"""From a recipe's ``dataset`` to the ``corpus/`` folder of a run: questions, passages, triples, digests."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+from collections import Counter
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from platform_sdk.config.dataset import DatasetSpec
+from platform_sdk.config.errors import UserError
+from platform_sdk.config.world import WorldSpec
+from platform_sdk.data.corpus import Corpus, TripleStore, corpus_from_questions
+from platform_sdk.data.official import Loaded, load_questions
+from platform_sdk.records import SCHEMA_VERSION, Passage, Question, RecordError, digest_records, write_jsonl
+
+HUB = "hf://"
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What ``corpus/digests.json`` holds.
+
+    Attributes:
+        input: digest of the specification and of the content of every file it names.
+        train: digest of the training questions.
+        eval: digest of the evaluation questions.
+        passages: digest of the corpus; the retrieval collection is named by it.
+        triples: digest of the triple store.
+        counts: how many ``train``, ``eval``, ``passages``, ``triples`` there are, and records ``skipped``.
+        skipped: the message of each malformed record that was left out.
+    """
+
+    input: str
+    train: str
+    eval: str
+    passages: str
+    triples: str
+    counts: dict[str, int]
+    skipped: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A dataset in memory."""
+
+    train: list[Question]
+    eval: list[Question]
+    corpus: Corpus
+    triples: TripleStore
+    skipped: tuple[str, ...] = ()
+
+
+def prepare(spec: DatasetSpec, data_dir: Path | None, workdir: Path) -> Prepared:
+    """Write ``workdir/corpus/`` and return its digests; do nothing if it holds the same input's already.
+
+    ``digests.json`` is written last, so that a folder whose making was killed is made again.
+
+    Raises:
+        UserError: a path is relative and there is no data directory, or a file is missing.
+        RecordError: a file is malformed.
+    """
+    folder = workdir / "corpus"
+    marker = folder / "digests.json"
+    source = _input_digest(spec, data_dir)
+    if marker.is_file():
+        found = json.loads(marker.read_text(encoding="utf-8"))
+        if found["input"] == source:
+            return Prepared(**{**found, "skipped": tuple(found["skipped"])})
+        marker.unlink()
+    dataset = load_dataset(spec, data_dir)
+    write_jsonl(folder / "questions.train.jsonl", Question, dataset.train)
+    write_jsonl(folder / "questions.eval.jsonl", Question, dataset.eval)
+    dataset.corpus.save(folder / "passages.jsonl")
+    dataset.triples.save(folder / "triples.jsonl")
+    prepared = Prepared(
+        input=source,
+        train=digest_records(dataset.train),
+        eval=digest_records(dataset.eval),
+        passages=dataset.corpus.digest,
+        triples=dataset.triples.digest,
+        counts={
+            "train": len(dataset.train),
+            "eval": len(dataset.eval),
+            "passages": len(dataset.corpus.passages),
+            "triples": len(dataset.triples.triples),
+            "skipped": len(dataset.skipped),
+        },
+        skipped=dataset.skipped,
+    )
+    _write_atomically(marker, json.dumps(asdict(prepared), indent=2) + "\n")
+    return prepared
+
+
+def load_dataset(spec: DatasetSpec, data_dir: Path | None) -> Dataset:
+    """Load or generate the dataset of ``spec``, its questions drawn down to the sizes that it asks for.
+
+    Raises:
+        UserError: as :func:`prepare`.
+        RecordError: a file is malformed.
+    """
+    if spec.format == "world":
+        return _world(spec)
+    labels = locate(spec.labels, data_dir) if spec.labels else None
+    loaded = {
+        part: [
+            load_questions(locate(path, data_dir), spec.format, skip_invalid=spec.skip_invalid, labels=labels)
+            for path in paths
+        ]
+        for part, paths in (("train", spec.train), ("eval", spec.eval))
+    }
+    train, eval_ = (_united(part, files) for part, files in loaded.items())
+    corpus = (
+        _joined([Corpus.load(locate(path, data_dir)) for path in spec.corpus])
+        if spec.corpus
+        else corpus_from_questions([*train, *eval_])
+    )
+    triples = TripleStore(
+        (triple for path in spec.triples for triple in TripleStore.load(locate(path, data_dir)).triples)
+        if spec.triples
+        else (triple for question in [*train, *eval_] for triple in question.gold_triples)
+    )
+    return Dataset(
+        _drawn(train, spec.train_questions, f"train {spec.seed}"),
+        _drawn(eval_, spec.eval_questions, f"eval {spec.seed}"),
+        corpus,
+        triples,
+        tuple(message for files in loaded.values() for file in files for message in file.skipped),
+    )
+
+
+def locate(path: str, data_dir: Path | None) -> Path:
+    """Return the file that a recipe means by ``path``.
+
+    Raises:
+        UserError: it is relative and there is no ``data_dir``, does not exist, or the hub does not give it.
+    """
+    if path.startswith(HUB):
+        return _from_hub(path)
+    given = Path(path).expanduser()
+    if not given.is_absolute():
+        if data_dir is None:
+            raise UserError(
+                f"dataset: {path} is relative to data_dir, which is not set; "
+                "give it with --set data_dir=DIR or the environment variable HOPFORGE_DATA"
+            )
+        given = data_dir / given
+    if not given.is_file():
+        remedy = "" if Path(path).is_absolute() else "; check --set data_dir=DIR or HOPFORGE_DATA"
+        raise UserError(f"dataset: there is no file {given}{remedy}")
+    return given
+
+
+def _from_hub(path: str) -> Path:
+    owner, _, rest = path.removeprefix(HUB).partition("/")
+    name, _, file = rest.partition("/")
+    if not (owner and name and file):
+        raise UserError(f"dataset: {path} should read {HUB}OWNER/NAME/FILE")
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+
+    try:
+        return Path(hf_hub_download(f"{owner}/{name}", file, repo_type="dataset"))
+    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
+        raise UserError(f"dataset: {path} could not be fetched from the hub: {error}") from error
+
+
+def _world(spec: DatasetSpec) -> Dataset:
+    from platform_sdk.data.world import generate
+
+    world = generate(spec.world or WorldSpec())
+    return Dataset(
+        _drawn(world.train, spec.train_questions, f"train {spec.seed}"),
+        _drawn(world.eval, spec.eval_questions, f"eval {spec.seed}"),
+        Corpus(world.passages),
+        TripleStore(world.triples),
+    )
+
+
+def _drawn(questions: list[Question], count: int | None, seed: str) -> list[Question]:
+    """Return ``count`` questions drawn by ``seed``, in their original order; a larger draw keeps a smaller one."""
+    if count is None:
+        return questions
+    if count > len(questions):
+        raise UserError(f"dataset: {count} questions asked for, but there are {len(questions)}; lower the number")
+    order = list(range(len(questions)))
+    random.Random(seed).shuffle(order)
+    return [questions[number] for number in sorted(order[:count])]
+
+
+def _joined(corpora: list[Corpus]) -> Corpus:
+    """Unite corpora; the ids of several are numbered afresh, as each counts from its own zero."""
+    if len(corpora) == 1:
+        return corpora[0]
+    distinct = dict.fromkeys((p.title, p.text) for corpus in corpora for p in corpus.passages)
+    return Corpus([Passage(id=str(i), title=title, text=text) for i, (title, text) in enumerate(distinct)])
+
+
+def _united(part: str, files: list[Loaded]) -> list[Question]:
+    """Return the questions of several files one after the other."""
+    questions = [question for file in files for question in file.questions]
+    if len({question.id for question in questions}) < len(questions):
+        again = next(id_ for id_, count in Counter(question.id for question in questions).items() if count > 1)
+        raise RecordError(f"dataset.{part}: question {again} is in more than one file")
+    return questions
+
+
+def _input_digest(spec: DatasetSpec, data_dir: Path | None) -> str:
+    """Digest the specification and the content of the files that it names."""
+    sha = hashlib.sha256(f"{SCHEMA_VERSION} {spec.model_dump_json()}".encode())
+    labels = (spec.labels,) if spec.labels else ()
+    for path in (*spec.train, *spec.eval, *spec.corpus, *spec.triples, *labels):
+        with locate(path, data_dir).open("rb") as stream:
+            sha.update(hashlib.file_digest(stream, "sha256").digest())
+    return sha.hexdigest()
+
+
+def _write_atomically(path: Path, text: str) -> None:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with temporary.open("w", encoding="utf-8") as stream:
+        stream.write(text)
+        stream.flush()
+        os.fsync(stream.fileno())
+    temporary.replace(path)
