@@ -124,6 +124,30 @@ def weights_digest(model: PreTrainedModel | str | Path) -> str:
     return sha.hexdigest()
 
 
+def save_untied(name: str | Path, target: Path) -> Path:
+    """Write a model's weights to ``target`` with an output matrix of its own; return ``target``.
+
+    Engines outside this process read weights from files, and vLLM reloads tied ones wrongly.
+    """
+    import torch
+
+    model = load_model(name, dtype=_stored_dtype(name))
+    if model.config.tie_word_embeddings:
+        model.get_output_embeddings().weight = torch.nn.Parameter(model.get_input_embeddings().weight.detach().clone())
+        model.config.tie_word_embeddings = False
+    model.save_pretrained(target)
+    return target
+
+
+def _stored_dtype(name: str | Path) -> str:
+    path = resolve(name)
+    adapter = _adapter(path)
+    if adapter:
+        return _stored_dtype(adapter["base_model_name_or_path"])
+    config = json.loads((path / "config.json").read_text())
+    return str(config.get("dtype") or config.get("torch_dtype") or "float32")
+
+
 def _bytes(tensor: torch.Tensor) -> memoryview:
     import torch
 

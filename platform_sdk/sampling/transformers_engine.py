@@ -12,6 +12,7 @@ batch, more than one device.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -84,6 +85,8 @@ class TransformersEngine:
         self.max_model_len = min(max_model_len or config.max_position_embeddings, config.max_position_embeddings)
         self._groups = config.num_attention_heads // config.num_key_value_heads
         width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        # Activation functions have other last bits in what is left of 32 values at an array's end.
+        self._multiple = max(MIN_ROWS, 32 // math.gcd(32, config.intermediate_size))
         capacity = kv_attention.SEGMENT * -(-self.max_model_len // kv_attention.SEGMENT)
         # Zeros, not empty: positions past a dialogue's end are multiplied by zero weights. (On a CPU
         # the system provides zero pages only as they are touched.)
@@ -205,7 +208,7 @@ class TransformersEngine:
     ) -> torch.Tensor:
         """Logits, shape (len(heads), vocabulary), of the flat row of tokens at the places ``heads``."""
         plan = kv_attention.make_plan(self._slots.store, rows, positions, chunks, self._groups)
-        padding = max(0, MIN_ROWS - len(inputs))
+        padding = -len(inputs) % self._multiple
         tokens = torch.tensor(inputs + [0] * padding, device=self._device)[None]
         places = torch.nn.functional.pad(plan.positions, (0, padding))[None]
         wanted = torch.tensor(heads + [0] * (MIN_ROWS - len(heads)), device=self._device)

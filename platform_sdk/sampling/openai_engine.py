@@ -1,0 +1,191 @@
+"""The ``openai`` engine: a vLLM server with the OpenAI-compatible completions route.
+
+Prompts go as token ids, and token ids with log-probabilities come back (``return_token_ids``, which
+vLLM has and OpenAI's own service has not). vLLM's log-probabilities are of the full distribution
+at temperature 1, and a completion's tokens include those that spell its stop string.
+
+On a CPU start the server as ``tests/integration/vllm.mk`` does. New weights reach it by
+``/collective_rpc``, which exists under ``VLLM_SERVER_DEV_MODE=1`` only and has no access control: such
+a server must not be reachable from outside its job. It reads the files itself, so it needs the same
+file system. Requests are concurrent, not sampled in a fixed order: log-probabilities of one request
+may differ in their last digits with the load of the server.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from platform_sdk.config.errors import UserError
+from platform_sdk.sampling import probe as probing
+from platform_sdk.sampling.engine import (
+    Completion,
+    Probe,
+    PromptTooLong,
+    Request,
+    SamplingParams,
+    WeightsMismatch,
+    generate,
+)
+from platform_sdk.sampling.models import load_tokenizer, save_untied, weights_digest
+
+RETRIES = 4
+TIMEOUT = httpx.Timeout(600.0, connect=10.0)
+
+
+class OpenAIEngine:
+    """See ``platform_sdk.sampling.engine.SamplingEngine``.
+
+    Args:
+        url: of the server, without ``/v1``. An API key is taken from ``OPENAI_API_KEY`` if it is set.
+        model: whose weights shall be sampled from. A server that holds others is given these.
+        live: concurrent requests.
+        dtype: what the server computes in; sets the tolerance of the check.
+        device: where the reference of the check is computed.
+        max_model_len: the most tokens of prompt and completion; None takes the server's.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        model: str | Path,
+        *,
+        live: int = 64,
+        dtype: str = "float32",
+        device: str = "cpu",
+        max_model_len: int | None = None,
+    ) -> None:
+        self.tokenizer = load_tokenizer(model)
+        self._dtype, self._device, self._url = dtype, device, url.rstrip("/")
+        key = os.environ.get("OPENAI_API_KEY")
+        self._client = httpx.Client(
+            base_url=self._url,
+            timeout=TIMEOUT,
+            headers={"Authorization": f"Bearer {key}"} if key else {},
+            limits=httpx.Limits(max_connections=live),
+        )
+        self._pool = ThreadPoolExecutor(max_workers=live, thread_name_prefix="openai-engine")
+        self._futures: dict[str, Future[Completion]] = {}
+        served = self._call("GET", "/v1/models")["data"][0]
+        self._served = served["id"]
+        limit = int(served.get("max_model_len") or max_model_len or 0)
+        if not limit:
+            raise UserError(f"{url}: the server does not tell its context length; set max_model_len")
+        self.max_model_len = min(limit, max_model_len or limit)
+        reference = probing.probe_of_path(model, dtype=dtype, device=device)
+        try:
+            self._check(model, reference)
+        except WeightsMismatch:
+            self.load_weights(model, reference)
+
+    def submit(self, request: Request) -> None:
+        if not len(request.token_ids):
+            raise ValueError(f"request {request.id}: the prompt is empty")
+        if len(request.token_ids) >= self.max_model_len:
+            raise PromptTooLong(
+                f"request {request.id}: a prompt of {len(request.token_ids)} tokens leaves no room for a new one "
+                f"(max_model_len is {self.max_model_len})"
+            )
+        if request.id in self._futures:
+            raise ValueError(f"request {request.id} is in flight already")
+        self._futures[request.id] = self._pool.submit(self._complete, request)
+
+    def step(self) -> list[Completion]:
+        """Wait until at least one request is finished; return all that are."""
+        if not self._futures:
+            return []
+        done, _ = wait(self._futures.values(), return_when=FIRST_COMPLETED)
+        finished = [name for name, future in self._futures.items() if future in done]
+        return [self._futures.pop(name).result() for name in finished]
+
+    def cancel(self, request_id: str) -> None:
+        future = self._futures.pop(request_id, None)
+        if future is not None:
+            future.cancel()  # one that is being answered already runs to its end unheard
+
+    def release(self, dialogue: str) -> None:
+        """The server decides by itself what it keeps."""
+
+    def generate(
+        self, prompts: Sequence[Sequence[int]], params: SamplingParams | Sequence[SamplingParams]
+    ) -> list[Completion]:
+        return generate(self, prompts, params)
+
+    def load_weights(self, path: Path | str, probe: Probe | None = None) -> None:
+        if self._futures:
+            raise RuntimeError(f"{len(self._futures)} requests are in flight: new weights must wait")
+        reference = probe or probing.probe_of_path(path, dtype=self._dtype, device=self._device)
+        # vLLM reloads tied embeddings wrongly without a word: it is only ever given untied ones.
+        with tempfile.TemporaryDirectory(prefix="hopforge-weights-") as directory:
+            untied = save_untied(path, Path(directory))
+            body = {"method": "reload_weights", "kwargs": {"weights_path": str(untied)}}
+            self._call("POST", "/collective_rpc", body)
+        self._call("POST", "/reset_prefix_cache")
+        self._check(path, reference)
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._client.close()
+
+    def _check(self, path: Path | str, reference: Probe) -> None:
+        completions = self.generate(reference.prompts, probing.GREEDY)
+        probing.check(reference, completions, dtype=self._dtype, what=f"{self._url} with {path}")
+        self.weight_version = weights_digest(path)
+
+    def _complete(self, request: Request) -> Completion:
+        params = request.params
+        body: dict[str, Any] = {
+            "model": self._served,
+            "prompt": list(request.token_ids),
+            "max_tokens": min(params.max_tokens, self.max_model_len - len(request.token_ids)),
+            "temperature": params.temperature,
+            "top_p": params.top_p,
+            "top_k": params.top_k,
+            "stop": list(params.stop),
+            "seed": params.seed,
+            "logprobs": 0,
+            "return_token_ids": True,
+            # Named, since the model's generation config would otherwise set other values.
+            "repetition_penalty": 1.0,
+            "min_p": 0.0,
+            "skip_special_tokens": False,
+        }
+        choice = self._call("POST", "/v1/completions", body)["choices"][0]
+        token_ids, logprobs = choice.get("token_ids"), (choice.get("logprobs") or {}).get("token_logprobs")
+        if token_ids is None or logprobs is None or len(token_ids) != len(logprobs):
+            raise UserError(
+                f"{self._url}: the server does not return token ids with log-probabilities; "
+                "hopforge needs a vLLM server that knows return_token_ids"
+            )
+        finish = "length" if choice["finish_reason"] == "length" else "stop"
+        return Completion(request.id, tuple(token_ids), tuple(logprobs), finish)
+
+    def _call(self, method: str, route: str, body: dict[str, Any] | None = None) -> Any:
+        """Send a request, again after a fault of the connection or the server; return the JSON answer."""
+        fault = ""
+        for attempt in range(RETRIES):
+            if attempt:
+                time.sleep(0.25 * 4 ** (attempt - 1))
+            try:
+                answer = self._client.request(method, route, json=body)
+            except httpx.TransportError as error:
+                fault = f"{type(error).__name__}: {error}"
+                continue
+            if answer.status_code == 404 and route in ("/collective_rpc", "/reset_prefix_cache"):
+                raise UserError(
+                    f"{self._url}{route}: the server takes no new weights; start it with VLLM_SERVER_DEV_MODE=1, "
+                    "or with the model that is to be sampled from"
+                )
+            if answer.status_code < 400:
+                return answer.json() if answer.content else None
+            fault = f"HTTP {answer.status_code}: {answer.text[:500]}"
+            if answer.status_code < 500 and answer.status_code != 429:
+                break
+        raise UserError(f"{self._url}{route}: {fault}")

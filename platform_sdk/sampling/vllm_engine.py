@@ -1,0 +1,136 @@
+"""The ``vllm`` engine: ``vllm.LLM`` in this process, for one node's GPUs (or a CPU, for tests).
+
+vLLM caches shared prefixes and batches continuously by itself, so requests are just handed over.
+Its log-probabilities are of the full distribution at temperature 1, and a completion's tokens
+include those that spell its stop string.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from platform_sdk.config.errors import UserError
+from platform_sdk.sampling import probe as probing
+from platform_sdk.sampling.engine import Completion, Probe, PromptTooLong, Request, SamplingParams, generate
+from platform_sdk.sampling.models import load_tokenizer, save_untied, weights_digest
+
+# Seeded requests under chunked prefill have killed vLLM 0.32 on a CPU.
+ON_CPU = {"enforce_eager": True, "enable_chunked_prefill": False, "max_num_batched_tokens": 16384}
+
+
+class VllmEngine:
+    """See ``platform_sdk.sampling.engine.SamplingEngine``.
+
+    Args:
+        model: a model's name (see ``models``). Tied embeddings are untied in a temporary copy, since
+            vLLM would later reload them wrongly.
+        live: requests that vLLM samples side by side (``max_num_seqs``).
+        extra: further arguments of ``vllm.LLM``.
+    """
+
+    def __init__(
+        self,
+        model: str | Path,
+        *,
+        live: int = 64,
+        dtype: str = "bfloat16",
+        device: str = "cuda",
+        max_model_len: int | None = None,
+        extra: Mapping[str, Any] | None = None,
+    ) -> None:
+        try:
+            import vllm
+        except ImportError as error:
+            raise UserError("the engine vllm needs the package vllm; pip install vllm") from error
+        self.tokenizer = load_tokenizer(model)
+        self._vllm, self._dtype, self._device = vllm, dtype, device
+        reference = probing.probe_of_path(model, dtype=dtype, device=device)
+        self._directory = tempfile.TemporaryDirectory(prefix="hopforge-weights-")
+        untied = save_untied(model, Path(self._directory.name))
+        self.tokenizer.save_pretrained(untied)
+        arguments = {
+            "dtype": dtype,
+            "max_model_len": max_model_len,
+            "max_num_seqs": live,
+            "generation_config": "vllm",
+            **(ON_CPU if device == "cpu" else {}),
+            **(extra or {}),
+        }
+        self._engine = vllm.LLM(model=str(untied), **arguments)
+        self.max_model_len = int(self._engine.llm_engine.model_config.max_model_len)
+        self._in_flight: set[str] = set()
+        self._check(model, reference)
+
+    def submit(self, request: Request) -> None:
+        if not len(request.token_ids):
+            raise ValueError(f"request {request.id}: the prompt is empty")
+        if len(request.token_ids) >= self.max_model_len:
+            raise PromptTooLong(
+                f"request {request.id}: a prompt of {len(request.token_ids)} tokens leaves no room for a new one "
+                f"(max_model_len is {self.max_model_len})"
+            )
+        if request.id in self._in_flight:
+            raise ValueError(f"request {request.id} is in flight already")
+        params = request.params
+        self._engine.llm_engine.add_request(
+            request.id,
+            {"prompt_token_ids": list(request.token_ids)},
+            self._vllm.SamplingParams(
+                max_tokens=min(params.max_tokens, self.max_model_len - len(request.token_ids)),
+                temperature=params.temperature,
+                top_p=params.top_p,
+                top_k=params.top_k,
+                stop=list(params.stop),
+                seed=params.seed,
+                logprobs=0,
+                skip_special_tokens=False,
+            ),
+        )
+        self._in_flight.add(request.id)
+
+    def step(self) -> list[Completion]:
+        finished = []
+        for output in self._engine.llm_engine.step():
+            if output.finished and output.request_id in self._in_flight:
+                self._in_flight.remove(output.request_id)
+                choice = output.outputs[0]
+                tokens = tuple(choice.token_ids)
+                logprobs = tuple(row[token].logprob for token, row in zip(tokens, choice.logprobs, strict=True))
+                finish = "length" if choice.finish_reason == "length" else "stop"
+                finished.append(Completion(output.request_id, tokens, logprobs, finish))
+        return finished
+
+    def cancel(self, request_id: str) -> None:
+        if request_id in self._in_flight:
+            self._in_flight.remove(request_id)
+            self._engine.llm_engine.abort_request([request_id])
+
+    def release(self, dialogue: str) -> None:
+        """vLLM decides by itself what it keeps."""
+
+    def generate(
+        self, prompts: Sequence[Sequence[int]], params: SamplingParams | Sequence[SamplingParams]
+    ) -> list[Completion]:
+        return generate(self, prompts, params)
+
+    def load_weights(self, path: Path | str, probe: Probe | None = None) -> None:
+        if self._in_flight:
+            raise RuntimeError(f"{len(self._in_flight)} requests are in flight: new weights must wait")
+        reference = probe or probing.probe_of_path(path, dtype=self._dtype, device=self._device)
+        with tempfile.TemporaryDirectory(prefix="hopforge-weights-") as directory:
+            untied = save_untied(path, Path(directory))
+            self._engine.collective_rpc("reload_weights", kwargs={"weights_path": str(untied)})
+        self._engine.reset_prefix_cache()
+        self._check(path, reference)
+
+    def close(self) -> None:
+        self._directory.cleanup()
+        del self._engine
+
+    def _check(self, path: Path | str, reference: Probe) -> None:
+        completions = self.generate(reference.prompts, probing.GREEDY)
+        probing.check(reference, completions, dtype=self._dtype, what=f"vllm with {path}")
+        self.weight_version = weights_digest(path)

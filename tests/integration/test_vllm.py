@@ -1,0 +1,147 @@
+"""The real vLLM on a CPU against the transformers engine; see ``vllm.mk`` (``make test-vllm``).
+
+``HOPFORGE_VLLM_PYTHON`` names the Python of an environment with vLLM; without it these tests skip.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+
+from platform_sdk.config.sampling import EngineSpec
+from platform_sdk.sampling.engine import Completion, PromptTooLong, Request, SamplingEngine, SamplingParams
+from platform_sdk.sampling.load import load_engine
+from platform_sdk.sampling.models import weights_digest
+from tests.sampling.conftest import VOCABULARY, save_model
+
+PYTHON = os.environ.get("HOPFORGE_VLLM_PYTHON")
+ROOT = Path(__file__).parents[2]
+START_UP = 300
+pytestmark = pytest.mark.skipif(PYTHON is None, reason="HOPFORGE_VLLM_PYTHON is not set; run make test-vllm")
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Two tiny random models of one shape: the first untied, the second (new weights) tied."""
+    directory = tmp_path_factory.mktemp("models")
+    shape = {"heads": 4, "kv_heads": 2, "width": 128}
+    return save_model(directory / "one", **shape), save_model(directory / "two", seed=1, tied=True, **shape)
+
+
+def environment() -> dict[str, str]:
+    settings = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_CPU_KVCACHE_SPACE": "1", "PYTHONPATH": str(ROOT)}
+    offline = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
+    return {**os.environ, **settings, **offline}
+
+
+@pytest.fixture(scope="module")
+def server(models: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    log = tmp_path_factory.mktemp("server") / "log"
+    assert PYTHON
+    command = [PYTHON, "-m", "vllm.entrypoints.openai.api_server", "--model", str(models[0]), "--enforce-eager"]
+    command += ["--dtype", "float32", "--no-enable-chunked-prefill", "--max-num-batched-tokens", "16384"]
+    command += ["--host", "127.0.0.1", "--port", str(port), "--max-model-len", "512"]
+    with log.open("w") as stream:
+        process = subprocess.Popen(command, stdout=stream, stderr=subprocess.STDOUT, env=environment(), cwd=ROOT)
+    try:
+        url = f"http://127.0.0.1:{port}"
+        deadline = time.monotonic() + START_UP
+        while time.monotonic() < deadline:
+            assert process.poll() is None, log.read_text()[-3000:]
+            try:
+                if httpx.get(f"{url}/health").status_code == 200:
+                    break
+            except httpx.TransportError:
+                time.sleep(1)
+        else:
+            pytest.fail(f"no server after {START_UP} s: {log.read_text()[-3000:]}")
+        yield url
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+def prompts() -> list[tuple[int, ...]]:
+    random = np.random.default_rng(0)
+    return [tuple(random.integers(3, VOCABULARY, size=n).tolist()) for n in (1, 7, 40, 200)]
+
+
+def assert_equal(found: list[Completion], expected: list[Completion]) -> None:
+    for one, other in zip(found, expected, strict=True):
+        assert (one.token_ids, one.finish) == (other.token_ids, other.finish)
+        np.testing.assert_allclose(one.logprobs, other.logprobs, atol=1e-4)
+
+
+def test_a_server_agrees_with_transformers_before_and_after_new_weights(server: str, models: tuple[Path, Path]) -> None:
+    engine: SamplingEngine = load_engine(EngineSpec(engine="openai", url=server, live=8), models[0])
+    greedy = SamplingParams(temperature=0, max_tokens=30)
+    for number, path in enumerate(models):
+        if number:
+            engine.load_weights(path)
+        assert engine.weight_version == weights_digest(path)
+        reference = load_engine(EngineSpec(live=8, max_model_len=512), path)
+        expected = reference.generate(prompts(), greedy)
+        assert_equal(engine.generate(prompts(), greedy), expected)
+        text = reference.tokenizer.decode(expected[2].token_ids[3:5])
+        stopping = SamplingParams(temperature=0, max_tokens=30, stop=(text,))
+        assert_equal(engine.generate(prompts(), stopping), reference.generate(prompts(), stopping))
+    drawn = [engine.generate(prompts(), SamplingParams(max_tokens=20, seed=seed)) for seed in (1, 1, 2)]
+    tokens = [[one.token_ids for one in done] for done in drawn]
+    assert tokens[0] == tokens[1] != tokens[2]
+    with pytest.raises(PromptTooLong):
+        engine.submit(Request("long", (5,) * 512, greedy))
+    engine.close()
+    back = load_engine(EngineSpec(engine="openai", url=server, live=8), models[0])
+    assert back.weight_version == weights_digest(models[0]), "a server that holds other weights is given the right ones"
+    back.close()
+
+
+IN_PROCESS = """
+import json, sys
+from dataclasses import asdict
+from platform_sdk.config.sampling import EngineSpec
+from platform_sdk.sampling.engine import SamplingParams
+from platform_sdk.sampling.load import load_engine
+
+if __name__ == "__main__":
+    given = json.loads(sys.argv[1])
+    spec = EngineSpec(engine="vllm", live=8, max_model_len=512, threads=None)
+    engine = load_engine(spec, given["models"][0])
+    answers = []
+    for path in given["models"]:
+        engine.load_weights(path)
+        done = engine.generate(given["prompts"], SamplingParams(temperature=0, max_tokens=30))
+        answers.append([engine.weight_version, [asdict(one) for one in done]])
+    print("ANSWER" + json.dumps(answers))
+"""
+
+
+def test_vllm_in_process_agrees_with_transformers(models: tuple[Path, Path], tmp_path: Path) -> None:
+    script = tmp_path / "in_process.py"
+    script.write_text(IN_PROCESS)
+    given = json.dumps({"models": [str(path) for path in models], "prompts": prompts()})
+    assert PYTHON
+    done = subprocess.run(
+        [PYTHON, str(script), given], env=environment(), capture_output=True, text=True, timeout=2 * START_UP
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    [line] = [line for line in done.stdout.splitlines() if line.startswith("ANSWER")]
+    for path, (version, answers) in zip(models, json.loads(line.removeprefix("ANSWER")), strict=True):
+        assert version == weights_digest(path)
+        expected = load_engine(EngineSpec(live=8), path).generate(
+            prompts(), SamplingParams(temperature=0, max_tokens=30)
+        )
+        found = [Completion(a["id"], tuple(a["token_ids"]), tuple(a["logprobs"]), a["finish"]) for a in answers]
+        assert_equal(found, expected)

