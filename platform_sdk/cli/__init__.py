@@ -1,0 +1,37 @@
+"""The command ``hopforge``: each module here parses, calls and prints; it imports what it calls when it is called."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+import typer
+
+from platform_sdk.cli import metrics, run, runs, search
+from platform_sdk.config.errors import UserError
+from platform_sdk.records import RecordError
+
+app = typer.Typer(
+    name="hopforge",
+    help="Train retrieval-augmented question-answering agents from recipes.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+for module in (run, runs, search, metrics):
+    module.register(app)
+
+
+def main() -> None:
+    """Run the command line. Errors that are meant for people are printed without a traceback; the exit status is 2."""
+    try:
+        status = app(standalone_mode=False)
+    except (UserError, RecordError) as error:
+        typer.echo(f"error: {error}", err=True)
+        sys.exit(2)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except (KeyboardInterrupt, click.Abort):
+        sys.exit(130)
+    sys.exit(status if isinstance(status, int) else 0)

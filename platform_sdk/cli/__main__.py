@@ -1,0 +1,3 @@
+from platform_sdk.cli import main
+
+main()

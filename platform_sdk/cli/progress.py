@@ -1,0 +1,81 @@
+"""How ``hopforge run`` shows a run: a line for each step, a spinner under them, and the scores at the end."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+REPORTED = ("em", "f1", "evidence_recall", "well_formed")
+
+
+class Progress:
+    """Prints each step as it ends; on a terminal also what the running one says."""
+
+    def __init__(self, name: str, run_dir: Path, tasks: int) -> None:
+        self.console = Console(highlight=False)
+        self.tasks = tasks
+        self.done = 0
+        self.began = time.monotonic()
+        self.status = self.console.status("")
+        self.console.print(f"[bold]{escape(name)}[/bold] in {escape(str(run_dir))}: {tasks} steps")
+
+    def __enter__(self) -> Self:
+        self.status.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.status.stop()
+        if kind is None:
+            self.console.print(f"finished in {_time(time.monotonic() - self.began)}")
+
+    def started(self, task: str) -> None:
+        self.status.update(f"{task} …")
+
+    def said(self, task: str, line: str) -> None:
+        room = max(20, self.console.width - len(task) - 8)
+        self.status.update(f"{task} [dim]{escape(line[:room])}[/dim]")
+
+    def finished(self, task: str, seconds: float) -> None:
+        self._ended("[green]✓[/green]", task, seconds)
+
+    def failed(self, task: str, seconds: float) -> None:
+        self._ended("[red]✗[/red]", task, seconds)
+
+    def _ended(self, mark: str, task: str, seconds: float) -> None:
+        self.done += 1
+        self.console.print(f"{mark} {self.done:>{len(str(self.tasks))}}/{self.tasks}  {task:<28}{_time(seconds):>10}")
+
+
+def print_outcome(scores: list[dict[str, Any]], run_dir: Path, tracking_uri: str) -> None:
+    """Print the score table, and where the report and the MLflow UI are."""
+    console = Console(highlight=False, soft_wrap=True)
+    if scores:
+        measured = [name for name in REPORTED if all(name in score["metrics"] for score in scores)]
+        table = Table(title="Scores in percent (95 % interval), on unseen questions")
+        table.add_column("evaluation")
+        for name in ("questions", *measured):
+            table.add_column(name, justify="right")
+        for score in scores:
+            cells = [_score(score["metrics"][name]) for name in measured]
+            table.add_row(score["phase"], str(score["n"]), *cells)
+        console.print(table)
+    report = run_dir / "report.html"
+    if report.is_file():
+        console.print(f"report:  {escape(str(report.resolve()))}")
+    console.print(f"MLflow:  mlflow ui --backend-store-uri {escape(tracking_uri)}")
+
+
+def _score(metric: dict[str, float]) -> str:
+    return f"{100 * metric['value']:.1f} ({100 * metric['low']:.1f} to {100 * metric['high']:.1f})"
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds < 100 else f"{int(seconds) // 60} min {int(seconds) % 60:02d} s"

@@ -1,0 +1,247 @@
+"""What a recipe may say: a pipeline, and values for its parameters. Everything is checked before anything runs."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from platform_sdk.config.errors import UserError
+from platform_sdk.config.pipeline import (
+    STEP_ID,
+    Parameter,
+    Pipeline,
+    check_scalar,
+    find_pipeline,
+    load_pipeline,
+    problems_of,
+)
+from platform_sdk.config.plan import UNKNOWN, Task, make_plan
+from platform_sdk.config.source import ConfigError, Path_, Problem, Source, dotted, load_source, parse_value, suggestion
+
+
+class RecipeDocument(BaseModel):
+    """A whole recipe file."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    pipeline: str = Field(description="the name of a pipeline, or the path of one from the recipe's folder")
+    name: str = Field(pattern=STEP_ID)
+    description: str = ""
+    parameters: dict[str, Any] = Field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A recipe with every value resolved, and the tasks it unrolls to.
+
+    ``parameters`` holds plain JSON values, defaults included.
+    """
+
+    path: Path
+    name: str
+    description: str
+    pipeline: Pipeline
+    parameters: dict[str, Any]
+    plan: tuple[Task, ...]
+
+    def resolved(self) -> dict[str, Any]:
+        """What ``recipe.json`` holds: everything that decides the outcome of a run."""
+        return {"pipeline": self.pipeline.name, "name": self.name, "parameters": self.parameters}
+
+    def settings(self, name: str) -> Any:
+        """A struct parameter as its pydantic model."""
+        model = self.pipeline.document.parameters[name].model()
+        assert model is not None, f"{name} is a struct"
+        return model.model_validate(self.parameters[name])
+
+
+def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
+    """Read a recipe, lay ``--set`` values over it, fill in the defaults, and check all of it.
+
+    A value comes from ``--set``, else the recipe, else the pipeline's default (a struct's keys one by one), else
+    the default of the struct's model.
+
+    Args:
+        overrides: ``PATH=VALUE`` with PATH a parameter or a field in it (``selection.attempts``), VALUE read as YAML.
+
+    Raises:
+        ConfigError: with every problem of recipe, overrides and wiring, each with file, line, field and remedy.
+    """
+    source = load_source(path)
+    try:
+        document = RecipeDocument.model_validate(source.data)
+    except ValidationError as error:
+        raise ConfigError(problems_of(error, source, ())) from error
+    try:
+        pipeline_path = find_pipeline(document.pipeline, path)
+    except UserError as error:
+        raise ConfigError([source.problem(("pipeline",), str(error))]) from error
+    pipeline = load_pipeline(pipeline_path)
+    resolver = _Resolver(pipeline, source, overrides)
+    values = resolver.values()
+    plan, problems = make_plan(pipeline, values)
+    if resolver.problems or problems:
+        raise ConfigError([*resolver.problems, *problems])
+    return Recipe(path, document.name, document.description, pipeline, values, plan)
+
+
+class _Resolver:
+    """Works out the value of every parameter, and notes where that fails."""
+
+    def __init__(self, pipeline: Pipeline, source: Source, overrides: Sequence[str]) -> None:
+        self.pipeline = pipeline
+        self.source = source
+        self.problems: list[Problem] = []
+        self.given: dict[str, Any] = dict(source.data.get("parameters") or {})
+        self.overridden: dict[Path_, str] = {}
+        for override in overrides:
+            self._override(override)
+
+    def problem(self, path: Path_, message: str) -> None:
+        """Note a problem of the parameter at ``path``, at the ``--set`` that gave it or its line in the recipe."""
+        for end in range(len(path), 0, -1):
+            if path[:end] in self.overridden:
+                self.problems.append(Problem(self.overridden[path[:end]], dotted(path), message))
+                return
+        self.problems.append(Problem(self.source.place(("parameters", *path)), dotted(("parameters", *path)), message))
+
+    def _override(self, override: str) -> None:
+        place = f"--set {override}"
+        name, equals, text = override.partition("=")
+        path = tuple(name.split("."))
+        if not equals or not all(path):
+            self.problems.append(Problem(place, "", "must look like parameter=value or parameter.field=value"))
+            return
+        declared = self.pipeline.document.parameters
+        if path[0] not in declared:
+            self.problems.append(Problem(place, path[0], f"there is no such parameter; {suggestion(path[0], declared)}"))
+            return
+        if len(path) > 1 and declared[path[0]].type != "struct":
+            message = f"is of type {declared[path[0]].type} and has no fields; use --set {path[0]}=…"
+            self.problems.append(Problem(place, path[0], message))
+            return
+        try:
+            value = parse_value(text)
+        except ValueError as error:
+            self.problems.append(Problem(place, name, str(error)))
+            return
+        self.given = _with(self.given, path, value)
+        self.overridden[path] = place
+
+    def values(self) -> dict[str, Any]:
+        declared = self.pipeline.document.parameters
+        for name in self.given.keys() - declared.keys():
+            self.problem((name,), f"there is no such parameter; {suggestion(name, declared)}")
+        return {name: self._value(name, parameter) for name, parameter in declared.items()}
+
+    def _value(self, name: str, parameter: Parameter) -> Any:
+        if parameter.type == "struct":
+            return self._struct(name, parameter)
+        if name in self.given:
+            value = self.given[name]
+        elif parameter.environment and os.environ.get(parameter.environment):
+            value = os.environ[parameter.environment]
+        elif not parameter.required:
+            value = parameter.default
+        else:
+            return self._missing(name, parameter)
+        if problem := check_scalar(parameter, value):
+            self.problem((name,), problem)
+            return UNKNOWN
+        return float(value) if parameter.type == "number" else value
+
+    def _missing(self, name: str, parameter: Parameter) -> Any:
+        self.problem((name,), f"is required ({parameter.description}); add it under parameters, or --set {name}=…")
+        return UNKNOWN
+
+    def _struct(self, name: str, parameter: Parameter) -> Any:
+        model = parameter.model()
+        assert model is not None, "load_pipeline has checked that a struct has a schema"
+        if name not in self.given and parameter.required:
+            return self._missing(name, parameter)
+        given = self.given.get(name, {})
+        if not isinstance(given, dict):
+            self.problem((name,), f"must be a mapping of its fields, but is {given!r}")
+            return UNKNOWN
+        try:
+            checked = model.model_validate(_laid_over(given, parameter.default or {}))
+        except ValidationError as error:
+            for item in error.errors():
+                path = (name, *_known_location(item["loc"], given, item["type"]))
+                self.problem(path, _remedy(model, item["type"], item["msg"], item["loc"], item["input"]))
+            return UNKNOWN
+        value = checked.model_dump(mode="json")
+        if not parameter.compile_time and model.model_validate(without_nulls(value)) != checked:
+            self.problem((name,), "a null stands where the default is something else, and a pipeline cannot carry it")
+            return UNKNOWN
+        return value
+
+
+def without_nulls(value: Any) -> Any:
+    """A struct without its null fields, which KFP's parameters cannot hold; their defaults say the same."""
+    if isinstance(value, dict):
+        return {key: without_nulls(inner) for key, inner in value.items() if inner is not None}
+    return [without_nulls(inner) for inner in value] if isinstance(value, list) else value
+
+
+def _with(tree: Mapping[str, Any], path: Sequence[str], value: Any) -> dict[str, Any]:
+    """A copy of ``tree`` with the value at ``path`` replaced."""
+    head, *rest = path
+    if rest:
+        inner = tree.get(head)
+        value = _with(inner if isinstance(inner, dict) else {}, rest, value)
+    return {**tree, head: value}
+
+
+def _laid_over(upper: Any, lower: Any) -> Any:
+    if not (isinstance(upper, dict) and isinstance(lower, dict)):
+        return upper
+    return {**lower, **{key: _laid_over(value, lower.get(key)) for key, value in upper.items()}}
+
+
+def _known_location(location: tuple[int | str, ...], given: Any, type_: str) -> Path_:
+    """A pydantic location without the parts that name a branch of a union and not a field."""
+    path: list[int | str] = []
+    for depth, part in enumerate(location):
+        inside = (isinstance(given, dict) and part in given) or (
+            isinstance(given, list) and isinstance(part, int) and part < len(given)
+        )
+        last_missing = type_ == "missing" and depth == len(location) - 1
+        if inside or last_missing:
+            path.append(part)
+            given = given[part] if inside else None
+    return tuple(path)
+
+
+def _remedy(model: type[BaseModel], type_: str, message: str, location: tuple[int | str, ...], value: Any) -> str:
+    if type_ == "missing":
+        return "is required; add it"
+    if type_ == "extra_forbidden":
+        name = str(location[-1])
+        known = _fields(model, location[:-1])
+        near = difflib.get_close_matches(name, known, n=1)
+        return f"there is no such field; {f'did you mean {near[0]}? ' if near else ''}known are {', '.join(known)}"
+    message = message.removeprefix("Value error, ").removeprefix("Input ")
+    return message if isinstance(value, (dict, list)) else f"{message}, but is {value!r}"
+
+
+def _fields(model: type[BaseModel], location: tuple[int | str, ...]) -> list[str]:
+    """The fields of the model at ``location``; those of all its branches where it is a union."""
+    models = [model]
+    for part in location:
+        annotations = [m.model_fields[part].annotation for m in models if part in m.model_fields]  # type: ignore[index]
+        if annotations:
+            models = [found for annotation in annotations for found in _models(annotation)]
+    return sorted({name for found in models for name in found.model_fields})
+
+
+def _models(annotation: Any) -> list[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [found for argument in get_args(annotation) for found in _models(argument)]

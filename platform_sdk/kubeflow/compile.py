@@ -1,0 +1,141 @@
+"""From a recipe to a Kubeflow pipeline: its tasks as KFP tasks, its parameters with defaults, texts and choices.
+
+The recipe's values become the defaults of the pipeline's parameters; ``compile_time`` ones are written into the
+tasks. Every task is a component of its own name, so that the UI and the local run call it by what it does.
+"""
+
+from __future__ import annotations
+
+import copy
+import importlib.util
+import inspect
+from pathlib import Path
+from typing import Any
+
+from kfp import compiler
+from kfp.dsl import structures
+from kfp.dsl.base_component import BaseComponent
+from kfp.dsl.graph_component import GraphComponent
+from kfp.pipeline_spec import pipeline_spec_pb2
+
+from platform_sdk.config.components import Interface, read_interface
+from platform_sdk.config.errors import UserError
+from platform_sdk.config.pipeline import Parameter
+from platform_sdk.config.plan import RUN_DIR, Constant, FromParameter, FromTask
+from platform_sdk.config.recipe import Recipe, without_nulls
+
+KFP_TYPES = {"string": "String", "integer": "Integer", "number": "Float", "boolean": "Boolean", "struct": "Dict"}
+RUN_DIR_TEXT = "Run: the directory that holds the run's state; the same directory resumes the run"
+
+
+def compile_recipe(recipe: Recipe) -> GraphComponent:
+    """Build the KFP pipeline of a recipe.
+
+    Raises:
+        UserError: a component cannot be loaded.
+    """
+    loaded: dict[str, BaseComponent] = {}
+
+    def body(*values: Any) -> None:
+        channels = dict(zip(inputs, values, strict=True))
+        tasks: dict[str, Any] = {}
+        for planned in recipe.plan:
+            interface = read_interface(recipe.pipeline.component_path(planned.component))
+            if planned.component not in loaded:
+                loaded[planned.component] = load_component(interface)
+            component = _named(loaded[planned.component], planned.id)
+            arguments: dict[str, Any] = {}
+            for name, wire in planned.inputs.items():
+                match wire:
+                    case Constant(value=value):
+                        number = interface.inputs[name].type == "number"
+                        arguments[name] = float(value) if number else without_nulls(value)
+                    case FromParameter(name=parameter):
+                        arguments[name] = channels[parameter]
+                    case FromTask(task=task, output=output):
+                        arguments[name] = tasks[task].outputs[output]
+            tasks[planned.id] = component(**arguments)
+
+    declared = run_time_parameters(recipe)
+    inputs = {RUN_DIR: structures.InputSpec("String", description=RUN_DIR_TEXT)}
+    for name, parameter in declared.items():
+        inputs[name] = structures.InputSpec(
+            KFP_TYPES[parameter.type],
+            default=without_nulls(recipe.parameters[name]),
+            optional=True,
+            description=f"{parameter.group}: {parameter.description}" if parameter.group else parameter.description,
+        )
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    # KFP asks the function for its parameters' names.
+    body.__signature__ = inspect.Signature([inspect.Parameter(name, kind) for name in inputs])  # type: ignore[attr-defined]
+    specification = structures.ComponentSpec(
+        name=recipe.pipeline.name,
+        description=recipe.description or recipe.pipeline.document.description,
+        inputs=inputs,
+        outputs=None,
+        implementation=structures.Implementation(),
+    )
+    pipeline = GraphComponent(component_spec=specification, pipeline_func=body)
+    _add_choices(pipeline.pipeline_spec, declared)
+    return pipeline
+
+
+def run_time_parameters(recipe: Recipe) -> dict[str, Parameter]:
+    """The parameters that a run can be started with: all but those of compile time."""
+    declared = recipe.pipeline.document.parameters
+    return {name: parameter for name, parameter in declared.items() if not parameter.compile_time}
+
+
+def arguments_of(recipe: Recipe, run_dir: Path) -> dict[str, Any]:
+    """What the compiled pipeline is started with to be this recipe's run in ``run_dir``."""
+    values = {name: without_nulls(recipe.parameters[name]) for name in run_time_parameters(recipe)}
+    return {RUN_DIR: str(run_dir.resolve()), **values}
+
+
+def write_ir(pipeline: GraphComponent, path: Path) -> None:
+    """Write the pipeline's intermediate representation, which ``kfp.components.load_component_from_file`` reads."""
+    if path.suffix not in (".yaml", ".yml"):
+        raise UserError(f"{path}: KFP writes pipelines as YAML; end the name in .yaml")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    compiler.Compiler().compile(pipeline, str(path))
+
+
+def load_component(interface: Interface) -> BaseComponent:
+    """Import a component's file and return its KFP component.
+
+    Raises:
+        UserError: the file cannot be imported, or its function is no KFP component.
+    """
+    path = interface.path
+    specification = importlib.util.spec_from_file_location(f"hopforge_component_{path.parent.name}", path)
+    assert specification is not None and specification.loader is not None, path
+    module = importlib.util.module_from_spec(specification)
+    try:
+        specification.loader.exec_module(module)
+    except Exception as error:
+        raise UserError(f"{path}: cannot be loaded: {type(error).__name__}: {error}") from error
+    component = getattr(module, interface.function)
+    if not isinstance(component, BaseComponent):
+        raise UserError(f"{path}: {interface.function} is no KFP component; decorate it with @dsl.component")
+    return component
+
+
+def _named(component: BaseComponent, name: str) -> BaseComponent:
+    """A copy of a component under a task's name: KFP names tasks and their folders by their component."""
+    copied = copy.copy(component)
+    copied.component_spec = copy.deepcopy(component.component_spec)
+    copied.component_spec.name = name
+    copied.name = name
+    return copied
+
+
+def _add_choices(specification: pipeline_spec_pb2.PipelineSpec, declared: dict[str, Parameter]) -> None:
+    """Write choices as ``literals``, which the UI shows as a drop-down; the SDK itself cannot say them."""
+    inputs = specification.root.input_definitions.parameters
+    for name, parameter in declared.items():
+        for choice in parameter.choices:
+            literal = inputs[name].literals.add()
+            if isinstance(choice, str):
+                literal.string_value = choice
+            else:
+                literal.number_value = choice

@@ -1,0 +1,205 @@
+"""A compiled pipeline, run on this machine by ``kfp.local``, each step in a process of its own.
+
+The run directory is the state: the same pipeline started again on it goes on where it was stopped. It is locked
+while anything of a run is alive.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import io
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any, Protocol, TextIO
+
+from kfp import local
+from kfp.dsl.graph_component import GraphComponent
+from kfp.local import subprocess_task_handler
+from kfp.local.status import Status
+
+import platform_sdk
+from platform_sdk.config.errors import UserError
+
+LOCK_SECONDS = 10.0
+TAIL = 15
+_TOLD = re.compile(r"^(?:\w+\.)*(?:UserError|ConfigError|RecordError): (.*)$")
+
+
+class Listener(Protocol):
+    """Hears how a run goes on."""
+
+    def started(self, task: str) -> None: ...
+
+    def said(self, task: str, line: str) -> None: ...
+
+    def finished(self, task: str, seconds: float) -> None: ...
+
+    def failed(self, task: str, seconds: float) -> None: ...
+
+
+class StepFailed(UserError):
+    """A step of the run ended with an error; the message holds it, and where the whole log is."""
+
+
+def run_local(pipeline: GraphComponent, arguments: dict[str, Any], run_dir: Path, listener: Listener) -> None:
+    """Run a pipeline to its end.
+
+    Step output goes to ``logs/TASK.log`` in the run directory. On SIGINT and SIGTERM the running step is ended,
+    and KeyboardInterrupt is raised; a step whose run is killed ends by itself.
+
+    Raises:
+        StepFailed: a step failed; the ones after it were not started.
+        UserError: another run is at work in ``run_dir``.
+        KeyboardInterrupt: the run was told to end.
+    """
+    outputs = run_dir / "kfp"
+    with _locked(run_dir) as lock, _terminable():
+        shutil.rmtree(outputs, ignore_errors=True)  # of an earlier attempt; KFP names its folders by the time
+        session = _Session(run_dir, lock, listener)
+        local.init(
+            local.SubprocessRunner(use_venv=False),
+            pipeline_root=str(outputs),
+            workspace_root=str(outputs / "workspace"),
+        )
+        with _handled_by(session), contextlib.redirect_stdout(io.StringIO()):
+            try:
+                pipeline(**arguments)
+            except RuntimeError as error:
+                if session.failure is None:
+                    raise
+                raise session.failure from error
+
+
+class _Session:
+    """Runs the tasks of one run, in place of kfp.local's own handler."""
+
+    def __init__(self, run_dir: Path, lock: TextIO, listener: Listener) -> None:
+        self.logs = run_dir / "logs"
+        self.lock = lock
+        self.listener = listener
+        self.failure: StepFailed | None = None
+
+    def run(self, command: list[str], variables: dict[str, str]) -> Status:
+        task = _task_name(command)
+        path = self.logs / f"{task}.log"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.listener.started(task)
+        began = time.monotonic()
+        with path.open("a", encoding="utf-8") as log:
+            code, tail = self._execute(task, command, variables, log)
+        seconds = time.monotonic() - began
+        if code == 0:
+            self.listener.finished(task, seconds)
+            return Status.SUCCESS
+        self.listener.failed(task, seconds)
+        self.failure = StepFailed(f"step {task} failed: {cause(tail, code)}\n(its whole log: {path})")
+        return Status.FAILURE
+
+    def _execute(
+        self, task: str, command: list[str], variables: dict[str, str], log: TextIO
+    ) -> tuple[int, list[str]]:
+        """The command's exit status and its last lines."""
+        # The steps run the code that this process runs, installed or not.
+        here = str(Path(platform_sdk.__file__).parents[1])
+        search = os.pathsep.join(filter(None, [here, os.environ.get("PYTHONPATH")]))
+        process = subprocess.Popen(
+            [sys.executable, "-m", "platform_sdk.kubeflow.guard", *command],
+            stdin=self.lock,  # held as long as anything of the step lives
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            encoding="utf-8",
+            errors="replace",
+            env={**os.environ, "PYTHONPATH": search, "PYTHONUNBUFFERED": "1", **variables},
+            start_new_session=True,  # Ctrl-C is for the run, which tells its step
+        )
+        assert process.stdout is not None
+        tail: deque[str] = deque(maxlen=200)
+        try:
+            for line in process.stdout:
+                log.write(line)
+                tail.append(line.rstrip())
+                if line.strip():
+                    self.listener.said(task, line.strip())
+            return process.wait(), list(tail)
+        except BaseException:
+            process.terminate()
+            process.wait()
+            raise
+
+
+def cause(lines: list[str], code: int) -> str:
+    """Why a step failed: the message that was meant for people, or else the last lines it wrote."""
+    for number in reversed(range(len(lines))):
+        if told := _TOLD.match(lines[number]):
+            return "\n".join([told[1], *lines[number + 1 :]]).strip()
+    if not any(lines):
+        return f"exit status {code}, and it wrote nothing"
+    return f"exit status {code}; its last lines:\n" + "\n".join(f"  {line}" for line in lines[-TAIL:])
+
+
+def _task_name(command: list[str]) -> str:
+    """KFP hands the task's name on only as the folder of its outputs."""
+    executor_input = json.loads(command[command.index("--executor_input") + 1])
+    return Path(executor_input["outputs"]["outputFile"]).parent.name
+
+
+@contextlib.contextmanager
+def _handled_by(session: _Session) -> Iterator[None]:
+    """Let ``session`` run the tasks: kfp.local has no hook for the processes of its tasks, their output or their end."""
+
+    class Handler:
+        def __init__(self, full_command: list[str], env_vars: dict[str, str], **_: Any) -> None:
+            self.command = subprocess_task_handler.replace_python_executable(full_command, sys.executable)
+            self.variables = env_vars
+
+        def run(self) -> Status:
+            return session.run(self.command, self.variables)
+
+    own = subprocess_task_handler.SubprocessTaskHandler
+    subprocess_task_handler.SubprocessTaskHandler = Handler
+    try:
+        yield
+    finally:
+        subprocess_task_handler.SubprocessTaskHandler = own
+
+
+@contextlib.contextmanager
+def _locked(run_dir: Path) -> Iterator[TextIO]:
+    run_dir.mkdir(parents=True, exist_ok=True)
+    with (run_dir / ".lock").open("a+", encoding="utf-8") as lock:
+        deadline = time.monotonic() + LOCK_SECONDS
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError as error:
+                if time.monotonic() > deadline:
+                    raise UserError(f"{run_dir}: another run is at work there; wait for it, or choose --workdir") from error
+                time.sleep(0.2)  # a step of a killed run may need a moment to end
+        yield lock
+
+
+@contextlib.contextmanager
+def _terminable() -> Iterator[None]:
+    """SIGTERM as KeyboardInterrupt, so that both end a run in the same way."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

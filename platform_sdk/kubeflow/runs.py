@@ -1,0 +1,56 @@
+"""Run directories: which recipe a run is of, and what came out of it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from platform_sdk.config.errors import UserError
+from platform_sdk.config.recipe import Recipe
+
+FILE = "recipe.json"
+
+
+def claim(run_dir: Path, recipe: Recipe) -> None:
+    """Write the resolved recipe into a new run directory; check that it is the one of a begun run.
+
+    Raises:
+        UserError: the directory holds a run of another recipe; the message says what differs.
+    """
+    path = run_dir / FILE
+    resolved = json.loads(json.dumps(recipe.resolved()))
+    if not path.exists():
+        run_dir.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_name(f".{FILE}.{os.getpid()}.tmp")
+        temporary.write_text(json.dumps(resolved, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        temporary.replace(path)
+        return
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except json.JSONDecodeError as error:
+        raise UserError(f"{path}:{error.lineno}: is not JSON: {error.msg}; choose another --workdir") from error
+    changes = list(differences(found, resolved))
+    if changes:
+        raise UserError(
+            f"{run_dir}: holds a run with other parameters; choose another --workdir, or repeat the command that "
+            "began it. What differs (there, now):\n" + "\n".join(f"  {change}" for change in changes)
+        )
+
+
+def differences(old: Any, new: Any, name: str = "") -> Iterator[str]:
+    """``path: old → new`` for every leaf that differs."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        for key in sorted({*old, *new}):
+            inner = f"{name}.{key}" if name else key
+            yield from differences(old.get(key, "(absent)"), new.get(key, "(absent)"), inner)
+    elif old != new:
+        yield f"{name}: {json.dumps(old, ensure_ascii=False)} → {json.dumps(new, ensure_ascii=False)}"
+
+
+def scores(run_dir: Path) -> list[dict[str, Any]]:
+    """The contents of every ``eval-*/scores.json``, in the order they were written."""
+    found = sorted(run_dir.glob("eval-*/scores.json"), key=lambda path: path.stat().st_mtime_ns)
+    return [json.loads(path.read_text(encoding="utf-8")) for path in found]
