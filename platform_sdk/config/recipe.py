@@ -177,7 +177,7 @@ class _Resolver:
                 self.problem(path, _remedy(model, item["type"], item["msg"], item["loc"], item["input"]))
             return UNKNOWN
         value = checked.model_dump(mode="json")
-        if not parameter.compile_time and model.model_validate(without_nulls(value)) != checked:
+        if model.model_validate(without_nulls(value)) != checked:
             self.problem((name,), "a null stands where the default is something else, and a pipeline cannot carry it")
             return UNKNOWN
         return value

@@ -1,0 +1,79 @@
+"""A policy's scores on unseen questions."""
+
+from typing import NamedTuple
+
+from kfp import dsl
+
+from platform_sdk.kubeflow.component import LAUNCHER_IMAGE
+
+
+@dsl.component(base_image=LAUNCHER_IMAGE, install_kfp_package=False)
+def evaluate(
+    run_dir: str,
+    method: str,
+    phase: str,
+    iteration: int,
+    model_path: str,
+    model_digest: str,
+    environment: str,
+    agent: dict,
+    sampling: dict,
+    retrieval: dict,
+    evaluation: dict,
+    searched_digest: str,
+    index_digest: str,
+    eval_digest: str,
+    seed: int,
+    scores: dsl.Output[dsl.Dataset],
+    metrics: dsl.Output[dsl.Metrics],
+) -> NamedTuple("Outputs", [("scores_digest", str)]):
+    """Answer every evaluation question once and score the answers.
+
+    Args:
+        run_dir: The run directory.
+        method: Whose agent and prompts (a room of platform_sdk.recipes).
+        phase: The folder in the run directory, as eval-start or eval-final.
+        iteration: After how many iterations.
+        model_path: The policy.
+        model_digest: Digest of its weights.
+        environment: What the agent searches in.
+        agent: The agent's settings.
+        sampling: The engine.
+        retrieval: Encoder and index.
+        evaluation: Distribution and prompts of the evaluation.
+        searched_digest: Digest of what is searched; a mismatch stops the run.
+        index_digest: Digest of the index.
+        eval_digest: Digest of the questions.
+        seed: Of the bootstrap, and of sampling where it is not greedy.
+        scores: Where the scores are, and their digest.
+        metrics: The mean of each metric.
+    """
+    import importlib
+    from pathlib import Path
+    from typing import NamedTuple
+
+    from platform_sdk.config.retrieval import RetrievalSpec
+    from platform_sdk.kubeflow.component import describe, log_numbers, whole_numbers
+    from platform_sdk.tracking import step_run
+
+    steps = importlib.import_module(f"platform_sdk.recipes.{method}.steps")
+    settings = importlib.import_module(f"platform_sdk.recipes.{method}.settings")
+    run = Path(run_dir)
+    setting = steps.Setting(
+        run_dir=run,
+        environment=environment,
+        agent=settings.AgentSpec.model_validate(whole_numbers(agent)),
+        sampling=settings.SamplingSpec.model_validate(whole_numbers(sampling)),
+        retrieval=RetrievalSpec.model_validate(whole_numbers(retrieval)),
+        corpus_digest=searched_digest,
+        seed=seed,
+    )
+    spec = settings.EvaluationSpec.model_validate(whole_numbers(evaluation))
+    with step_run(run, phase) as step:
+        evaluated = steps.evaluate(setting, phase, model_path, spec)
+        step.record_digests(policy=model_digest, searched=searched_digest, index=index_digest, scores=evaluated.digest)
+        step.log_scores(evaluated.path, iteration=iteration)
+        step.log_rollouts(evaluated.path.with_name("rollouts.jsonl"))
+        describe(scores, evaluated.path, digest=evaluated.digest, parents=[model_digest, searched_digest, eval_digest])
+        log_numbers(metrics, evaluated.metrics)
+    return NamedTuple("Outputs", [("scores_digest", str)])(evaluated.digest)

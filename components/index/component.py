@@ -1,0 +1,50 @@
+"""The index over what an environment searches in."""
+
+from typing import NamedTuple
+
+from kfp import dsl
+
+from platform_sdk.kubeflow.component import LAUNCHER_IMAGE
+
+
+@dsl.component(base_image=LAUNCHER_IMAGE, install_kfp_package=False)
+def index(
+    run_dir: str,
+    environment: str,
+    retrieval: dict,
+    corpus_digest: str,
+    triples_digest: str,
+    collection: dsl.Output[dsl.Dataset],
+) -> NamedTuple("Outputs", [("searched_digest", str), ("index_digest", str)]):
+    """Encode and index what an environment searches in; a killed build goes on.
+
+    Args:
+        run_dir: The run directory.
+        environment: What the agent searches in, as hotpot or 2wiki-kg.
+        retrieval: Encoder and index (platform_sdk.config.retrieval).
+        corpus_digest: Digest of the passages.
+        triples_digest: Digest of the triples.
+        collection: Name, size and digests of the collection.
+    """
+    import hashlib
+    from dataclasses import asdict
+    from pathlib import Path
+    from typing import NamedTuple
+
+    from platform_sdk.config.retrieval import RetrievalSpec
+    from platform_sdk.kubeflow.component import describe, whole_numbers
+    from platform_sdk.retrieval.index import build_index
+    from platform_sdk.tracking import step_run
+
+    run = Path(run_dir)
+    spec = RetrievalSpec.model_validate(whole_numbers(retrieval))
+    with step_run(run, "index") as step:
+        built = build_index(run, spec, environment)
+        digest = hashlib.sha256(f"{built.collection} {spec.index.model_dump_json()}".encode()).hexdigest()
+        step.log_metrics({"index/rows": built.rows})
+        step.record_digests(searched=built.corpus_digest, encoder=built.encoder_digest, index=digest)
+        describe(
+            collection, run / "index", digest=digest, parents=[corpus_digest, triples_digest], **asdict(built)
+        )
+    outputs = NamedTuple("Outputs", [("searched_digest", str), ("index_digest", str)])
+    return outputs(built.corpus_digest, digest)

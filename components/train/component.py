@@ -1,0 +1,57 @@
+"""A policy trained on the selected rollouts of a phase."""
+
+from typing import NamedTuple
+
+from kfp import dsl
+
+from platform_sdk.kubeflow.component import LAUNCHER_IMAGE
+
+
+@dsl.component(base_image=LAUNCHER_IMAGE, install_kfp_package=False)
+def train(
+    run_dir: str,
+    phase: str,
+    iteration: int,
+    model_path: str,
+    model_digest: str,
+    selected_digest: str,
+    training: dict,
+    seed: int,
+    model: dsl.Output[dsl.Model],
+    metrics: dsl.Output[dsl.Metrics],
+) -> NamedTuple("Outputs", [("model_path", str), ("model_digest", str)]):
+    """Train a policy on the selected rollouts of a phase; a killed step goes on from its last checkpoint.
+
+    Args:
+        run_dir: The run directory.
+        phase: The phase whose selected rollouts are learned from.
+        iteration: The number of the iteration from 1; 0 for the warm-up.
+        model_path: The policy to start from.
+        model_digest: Digest of its weights.
+        selected_digest: Digest of the selected rollouts.
+        training: Optimiser, batches, precision (platform_sdk.config.training).
+        seed: Of the order of the examples.
+        model: Where the trained policy is, and the digest of its weights.
+        metrics: Loss, tokens and seconds.
+    """
+    from pathlib import Path
+    from typing import NamedTuple
+
+    from platform_sdk.config.training import TrainSpec
+    from platform_sdk.kubeflow.component import describe, log_numbers, whole_numbers
+    from platform_sdk.tracking import step_run
+    from platform_sdk.training.steps import train_step
+
+    run = Path(run_dir)
+    spec = TrainSpec.model_validate(whole_numbers(training))
+    with step_run(run, f"train-{phase}") as step:
+        result = train_step(run, phase, model_path, run / phase / "selected.jsonl", spec, seed)
+        step.log_figures(run / phase / "train.json", iteration=iteration)
+        parents = {"parent_weights": model_digest, "selected": selected_digest}
+        step.record_digests(**parents)
+        if result.skipped is None:
+            step.log_model(Path(result.model), digest=result.weights, tags=parents)
+        describe(model, Path(result.model), digest=result.weights, parents=[model_digest, selected_digest])
+        log_numbers(metrics, result.model_dump())
+    outputs = NamedTuple("Outputs", [("model_path", str), ("model_digest", str)])
+    return outputs(str(Path(result.model).resolve()), result.weights)
