@@ -11,6 +11,7 @@ import hashlib
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -137,7 +138,7 @@ def _records(path: Path, format: Format) -> Iterator[tuple[str, Callable[[], Any
     if format in ("musique", "nq") and not is_list(data):
         for number, line in lines_of(data):
             where = f"record {number}: "
-            yield where, lambda line=line, where=where: parse_loose(path, line, where)
+            yield where, partial(parse_loose, path, line, where)
         return
     document = parse_loose(path, data, "")
     if format == "qald10":
@@ -145,7 +146,11 @@ def _records(path: Path, format: Format) -> Iterator[tuple[str, Callable[[], Any
     if not isinstance(document, list):
         raise RecordError(f"{path}: not a {format} file: {_EXPECTED.get(format, 'a JSON list of records')} is expected")
     for number, record in enumerate(document, start=1):
-        yield f"record {number}: ", lambda record=record: record
+        yield f"record {number}: ", partial(_given, record)
+
+
+def _given(record: Any) -> Any:
+    return record
 
 
 _EXPECTED = {"qald10": "an object with a list of questions"}

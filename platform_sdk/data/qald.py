@@ -87,7 +87,7 @@ def accepted_answers(question: QaldQuestion, labels: Mapping[str, str]) -> list[
 def _texts(value: Binding, labels: Mapping[str, str]) -> tuple[str, ...]:
     if value.type == "uri":
         identifier = value.value.rsplit("/", 1)[-1] if ENTITY in value.value else value.value
-        texts = (labels.get(identifier, identifier), identifier, value.value)
+        texts: tuple[str, ...] = (labels.get(identifier, identifier), identifier, value.value)
     else:
         plain = value.value.removeprefix("+")
         texts = (plain.partition("T")[0], plain) if value.datatype.endswith(_DATE) else (plain,)

@@ -1,0 +1,65 @@
+"""``hopforge metrics`` from the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner, Result
+
+from platform_sdk.cli.metrics import register
+from platform_sdk.config.errors import UserError
+from platform_sdk.records import RecordError
+
+GOLD = [{"_id": i, "answer": "big cat", "supporting_facts": [["T", 0]]} for i in ("a", "[b]")]
+PREDICTIONS = {"answer": {"a": "the cat"}, "sp": {"a": [["T", 0]], "[b]": []}}
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> list[str]:
+    (tmp_path / "gold.json").write_text(json.dumps(GOLD))
+    (tmp_path / "predictions.json").write_text(json.dumps(PREDICTIONS))
+    return ["--gold", str(tmp_path / "gold.json"), "--predictions", str(tmp_path / "predictions.json")]
+
+
+def invoke(*arguments: str) -> Result:
+    app = typer.Typer()
+    app.callback()(lambda: None)
+    register(app)
+    return CliRunner().invoke(app, ["metrics", *arguments])
+
+
+def test_json_is_one_object_of_the_official_names(files: list[str]) -> None:
+    result = invoke("hotpotqa", *files, "--json")
+    assert result.exit_code == 0
+    found = json.loads(result.stdout)
+    assert list(found) == [prefix + name for prefix in ("", "sp_", "joint_") for name in ("em", "f1", "prec", "recall")]
+    assert found["f1"] == pytest.approx(1 / 3) and found["sp_em"] == found["joint_prec"] == 0.5
+    assert "1 of 2 questions have no predicted answer" in result.stderr
+
+
+def test_json_with_everything(files: list[str]) -> None:
+    found = json.loads(invoke("hotpotqa", *files, "--json", "--per-question", "--intervals").stdout)
+    assert found["n"] == 2
+    assert found["per_question"]["a"]["f1"] == pytest.approx(2 / 3)
+    low, high = found["intervals"]["sp_em"]
+    assert (low, high) == (0.0, 1.0)
+    again = json.loads(invoke("hotpotqa", *files, "--json", "--intervals").stdout)
+    assert again["intervals"] == found["intervals"]
+
+
+def test_tables(files: list[str]) -> None:
+    result = invoke("hotpotqa", *files, "--per-question", "--intervals")
+    assert result.exit_code == 0
+    for text in ("2 questions", "joint_recall", "33.33", "0.00 to 66.67", "[b]"):
+        assert text in result.stdout
+
+
+def test_errors_say_what_and_where(files: list[str], tmp_path: Path) -> None:
+    assert isinstance(invoke("nq", *files, "--names", "x").exception, UserError)
+    (tmp_path / "predictions.json").write_text("{")
+    error = invoke("hotpotqa", *files).exception
+    assert isinstance(error, RecordError) and "predictions.json: not valid JSON" in str(error)
+    assert invoke("squad", *files).exit_code == 2

@@ -1,0 +1,89 @@
+"""Corpora and triple stores: loading, saving, digests."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from platform_sdk.data.corpus import Corpus, TripleStore, corpus_from_questions
+from platform_sdk.records import Passage, Question, RecordError, Triple
+
+
+def test_an_official_corpus_and_its_saved_form_have_one_digest(tmp_path: Path) -> None:
+    (tmp_path / "c.jsonl").write_text(
+        '{"id": "0", "title": "A", "text": "x"}\n\n{"id": "1", "title": "B", "text": "é"}\n'
+    )
+    corpus = Corpus.load(tmp_path / "c.jsonl")
+    assert corpus.passages == [Passage(id="0", title="A", text="x"), Passage(id="1", title="B", text="é")]
+    corpus.save(tmp_path / "saved.jsonl")
+    again = Corpus.load(tmp_path / "saved.jsonl")
+    assert again.passages == corpus.passages and again.digest == corpus.digest
+    by_hand = '{"id":"0","title":"A","text":"x"}\n{"id":"1","title":"B","text":"é"}\n'
+    assert corpus.digest == hashlib.sha256(by_hand.encode()).hexdigest()
+    assert Corpus(corpus.passages[::-1]).digest != corpus.digest
+
+
+def test_bad_corpora(tmp_path: Path) -> None:
+    path = tmp_path / "c.jsonl"
+    path.write_text('{"id": "0", "title": "A", "text": "x"}\n{"id": "0", "title": "B", "text": "y"}\n')
+    with pytest.raises(RecordError, match="record 2: id: 0 is another"):
+        Corpus.load(path)
+    path.write_text('{"id": "0", "title": "A"}\n')
+    with pytest.raises(RecordError, match="line 1: .*`text`"):
+        Corpus.load(path)
+
+
+def test_a_corpus_from_contexts_holds_each_passage_once() -> None:
+    def question(id_: str, *texts: str) -> Question:
+        context = tuple(Passage(id=f"{id_}/{n}", title=t[0], text=t) for n, t in enumerate(texts))
+        return Question(id=id_, text="?", answers=("x",), dataset="nq", context=context)
+
+    corpus = corpus_from_questions([question("q", "a", "b"), question("r", "b", "ab", "a")])
+    assert [(p.id, p.title, p.text) for p in corpus.passages] == [("0", "a", "a"), ("1", "b", "b"), ("2", "a", "ab")]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'head_id\thead\trelation\ttail_id\ttail\nQ1\tThe "A"\tr\tQ2\tB\n',
+        'question_id\thead_id\thead\tproperty_id\ttail_id_or_literal\ttail\n3\tQ1\tThe "A"\tr\tQ2\tB\n',
+    ],
+)
+def test_triples_of_either_header(tmp_path: Path, text: str) -> None:
+    (tmp_path / "t.tsv").write_text(text + text.splitlines()[1] + "\n")
+    store = TripleStore.load(tmp_path / "t.tsv")
+    assert store.triples == [Triple(head='The "A"', relation="r", tail="B", head_id="Q1", tail_id="Q2")]
+    store.save(tmp_path / "t.jsonl")
+    assert TripleStore.load(tmp_path / "t.jsonl").digest == store.digest
+
+
+def test_triples_are_found_by_head() -> None:
+    triples = [Triple(head=h, relation="r", tail=t) for h, t in ("ab", "ac", "bc")]
+    store = TripleStore(triples)
+    assert store.by_head("a") == triples[:2] and store.by_head("c") == []
+
+
+def test_bad_triples(tmp_path: Path) -> None:
+    path = tmp_path / "t.tsv"
+    path.write_text("head\ttail\n")
+    with pytest.raises(RecordError, match="line 1: the header lacks relation"):
+        TripleStore.load(path)
+    path.write_text("head\trelation\ttail\na\tb\tc\na\tb\n")
+    with pytest.raises(RecordError, match="line 3: 2 columns, but the header has 3"):
+        TripleStore.load(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "count"), [("hotpotqa", 6721), ("2wikimultihopqa", 8559), ("musique", 5976), ("nq", 5159)]
+)
+def test_real_corpora(real_data: Path, name: str, count: int) -> None:
+    assert len(Corpus.load(real_data / name / "corpus.jsonl").passages) == count
+
+
+def test_real_triples(real_data: Path) -> None:
+    store = TripleStore.load(real_data / "2wikimultihopqa/kg_triples.tsv")
+    assert len(store.triples) == 10152
+    assert store.by_head("Les Champs Libres")[0].tail == "France"
+    assert len(TripleStore.load(real_data / "2wikimultihopqa/kg_distractors_trex_zsre.tsv").triples) == 8612

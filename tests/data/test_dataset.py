@@ -1,0 +1,152 @@
+"""From a dataset's specification to a run's corpus folder."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from platform_sdk.config.dataset import DatasetSpec
+from platform_sdk.config.errors import UserError
+from platform_sdk.config.world import WorldSpec
+from platform_sdk.data.corpus import Corpus, TripleStore
+from platform_sdk.data.dataset import prepare
+from platform_sdk.records import Question, RecordError, digest_records, read_jsonl
+
+
+def record(number: int) -> dict[str, Any]:
+    return {
+        "_id": f"q{number}",
+        "question": f"Question {number}?",
+        "answer": f"B{number}",
+        "type": "compositional",
+        "supporting_facts": [[f"A{number}", 0]],
+        "context": [[f"A{number}", ["One.", "Two."]], ["Common", ["Same."]]],
+        "evidences": [[f"A{number}", "r", f"B{number}"]],
+        "evidences_id": [],
+    }
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    (folder / "train.json").write_text(json.dumps([record(n) for n in range(20)]))
+    (folder / "dev.json").write_text(json.dumps([record(n) for n in range(20, 25)]))
+    (folder / "kg.tsv").write_text("head\trelation\ttail\nA1\tr\tB1\n")
+    return folder
+
+
+def spec(**more: Any) -> DatasetSpec:
+    return DatasetSpec(**{"format": "2wikimultihopqa", "train": "train.json", "eval": "dev.json"} | more)
+
+
+def questions(workdir: Path, part: str) -> list[Question]:
+    return list(read_jsonl(workdir / f"corpus/questions.{part}.jsonl", Question))
+
+
+def test_prepared_files_and_digests_agree(data: Path, tmp_path: Path) -> None:
+    prepared = prepare(spec(), data, tmp_path / "run")
+    assert prepared.counts == {"train": 20, "eval": 5, "passages": 26, "triples": 25, "skipped": 0}
+    corpus = tmp_path / "run/corpus"
+    assert Corpus.load(corpus / "passages.jsonl").digest == prepared.passages
+    assert TripleStore.load(corpus / "triples.jsonl").digest == prepared.triples
+    assert digest_records(questions(tmp_path / "run", "train")) == prepared.train
+    assert questions(tmp_path / "run", "eval")[0].context[0].text == "One. Two."
+    written = json.loads((corpus / "digests.json").read_text())
+    assert written["passages"] == prepared.passages and written["counts"] == prepared.counts
+    assert {path.name for path in corpus.iterdir()} == {
+        "questions.train.jsonl", "questions.eval.jsonl", "passages.jsonl", "triples.jsonl", "digests.json"
+    }  # fmt: skip
+
+
+def test_what_is_done_is_not_done_again_unless_the_input_changed(data: Path, tmp_path: Path) -> None:
+    first = prepare(spec(), data, tmp_path / "run")
+    marker = tmp_path / "run/corpus/passages.jsonl"
+    before = marker.stat().st_mtime_ns
+    assert prepare(spec(), data, tmp_path / "run") == first
+    assert marker.stat().st_mtime_ns == before
+    (data / "dev.json").write_text(json.dumps([record(30)]))
+    changed = prepare(spec(), data, tmp_path / "run")
+    assert changed.input != first.input and changed.eval != first.eval and changed.train == first.train
+
+
+def test_a_killed_preparation_is_made_again(data: Path, tmp_path: Path) -> None:
+    first = prepare(spec(), data, tmp_path / "run")
+    (tmp_path / "run/corpus/digests.json").unlink()
+    (tmp_path / "run/corpus/triples.jsonl").unlink()
+    assert prepare(spec(), data, tmp_path / "run") == first
+    assert (tmp_path / "run/corpus/triples.jsonl").exists()
+
+
+def test_subsets_are_drawn_by_seed_and_grow(data: Path, tmp_path: Path) -> None:
+    def drawn(count: int, seed: int = 0) -> list[str]:
+        workdir = tmp_path / f"{count}-{seed}"
+        prepared = prepare(spec(train_questions=count, seed=seed), data, workdir)
+        assert prepared.counts["passages"] == 26  # what is searched does not shrink with the questions
+        return [question.id for question in questions(workdir, "train")]
+
+    assert len(drawn(5)) == 5 and set(drawn(5)) < set(drawn(9))
+    assert drawn(9) != drawn(9, seed=1)
+    assert drawn(9) == sorted(drawn(9), key=lambda id_: int(id_[1:]))
+    with pytest.raises(UserError, match="21 questions asked for, but there are 20"):
+        drawn(21)
+
+
+def test_given_corpus_and_triples_replace_the_questions_own(data: Path, tmp_path: Path) -> None:
+    (data / "c1.jsonl").write_text('{"id": "0", "title": "A", "text": "x"}\n{"id": "1", "title": "B", "text": "y"}\n')
+    (data / "c2.jsonl").write_text('{"id": "0", "title": "B", "text": "y"}\n{"id": "1", "title": "C", "text": "z"}\n')
+    one = prepare(spec(corpus="c1.jsonl", triples=["kg.tsv"]), data, tmp_path / "one")
+    assert (one.counts["passages"], one.counts["triples"]) == (2, 1)
+    prepare(spec(corpus=["c1.jsonl", "c2.jsonl"]), data, tmp_path / "two")
+    passages = Corpus.load(tmp_path / "two/corpus/passages.jsonl").passages
+    assert [(p.id, p.title) for p in passages] == [("0", "A"), ("1", "B"), ("2", "C")]
+
+
+def test_paths_without_a_data_directory(data: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="--set data_dir=DIR or the environment variable HOPFORGE_DATA"):
+        prepare(spec(), None, tmp_path / "run")
+    absolute = spec(train=str(data / "train.json"), eval=str(data / "dev.json"))
+    assert prepare(absolute, None, tmp_path / "run").counts["train"] == 20
+    with pytest.raises(UserError, match="there is no file .*nowhere.json; check --set data_dir"):
+        prepare(spec(train="nowhere.json"), data, tmp_path / "run")
+    with pytest.raises(UserError, match="should read hf://OWNER/NAME/FILE"):
+        prepare(spec(train="hf://owner/name"), data, tmp_path / "run")
+
+
+def test_skipped_records_are_counted_and_listed(data: Path, tmp_path: Path) -> None:
+    (data / "train.json").write_text(json.dumps([record(0), {"_id": "broken"}]))
+    with pytest.raises(RecordError, match="record 2"):
+        prepare(spec(), data, tmp_path / "run")
+    prepared = prepare(spec(skip_invalid=True), data, tmp_path / "run")
+    assert prepared.counts["skipped"] == 1 and "train.json: record 2" in prepared.skipped[0]
+
+
+def test_a_question_in_two_files_is_refused(data: Path, tmp_path: Path) -> None:
+    with pytest.raises(RecordError, match="dataset.train: question q0 is in more than one file"):
+        prepare(spec(train=["train.json", "train.json"]), data, tmp_path / "run")
+
+
+def test_a_generated_world_needs_no_files(tmp_path: Path) -> None:
+    world = DatasetSpec(format="world", world=WorldSpec(train_questions=30, eval_questions=10), train_questions=12)
+    prepared = prepare(world, None, tmp_path / "run")
+    assert (prepared.counts["train"], prepared.counts["eval"]) == (12, 10)
+    assert prepared.counts["passages"] > 0 and prepared.counts["triples"] > 0
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"format": "world", "train": "x"}, "format world is generated; remove train"),
+        ({"format": "nq", "train": "x", "world": {}}, "world is for format world"),
+        ({"format": "nq"}, "name question files"),
+        ({"format": "nq", "eval": "x", "labels": "y"}, "labels is for format qald10"),
+        ({"format": "squad", "eval": "x"}, "format"),
+    ],
+)
+def test_specifications_that_make_no_sense(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        DatasetSpec(**fields)

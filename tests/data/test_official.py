@@ -1,0 +1,210 @@
+"""The loaders: each official format in, questions out; malformed records; the real files."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from platform_sdk.data.official import load_questions
+from platform_sdk.records import Passage, RecordError, Triple
+
+HOTPOT: dict[str, Any] = {
+    "_id": "h1",
+    "question": "Who made it?",
+    "answer": "Ann",
+    "type": "bridge",
+    "level": "hard",
+    "supporting_facts": [["Film", 0], ["Ann", 9], ["Film", 1]],  # Ann has no tenth sentence
+    "context": [["Film", ["The film.", " By Ann."]], ["Ann", ["Ann is."]]],
+}
+TWOWIKI = HOTPOT | {
+    "evidences": [["Film", "director", "Ann"], ["Other", "director", "Cid"], ["Ann", "date of birth", "1 May 1900"]],
+    "evidences_id": [["Q1", "director", "Q2"], ["Q3", "director", "Q4"], ["Q2", "date of birth", "date_information"]],
+}
+MUSIQUE: dict[str, Any] = {
+    "id": "3hop1__1_2_3",
+    "question": "?",
+    "answer": "Ann",
+    "answer_aliases": ["Anna", "Ann"],
+    "answerable": True,
+    "question_decomposition": [{"id": n, "question": "", "answer": "", "paragraph_support_idx": n} for n in range(3)],
+    "paragraphs": [
+        {"idx": n, "title": f"T{n % 3}", "paragraph_text": f"text {n}", "is_supporting": n < 4} for n in range(5)
+    ],
+}
+
+
+def write(path: Path, records: list[Any], *, lines: bool = False) -> Path:
+    path.write_text("\n".join(map(json.dumps, records)) if lines else json.dumps(records))
+    return path
+
+
+def test_hotpotqa(tmp_path: Path) -> None:
+    (question,) = load_questions(write(tmp_path / "f", [HOTPOT]), "hotpotqa").questions
+    assert (question.id, question.text, question.answers, question.dataset) == (
+        "h1",
+        "Who made it?",
+        ("Ann",),
+        "hotpotqa",
+    )
+    assert (question.type, question.hops, question.gold_passages) == ("bridge", 2, ("Film", "Ann"))
+    assert question.supporting_facts == (("Film", 0), ("Ann", 9), ("Film", 1))
+    assert question.context == (
+        Passage(id="h1/0", title="Film", text="The film. By Ann."),
+        Passage(id="h1/1", title="Ann", text="Ann is."),
+    )
+
+
+def test_twowiki_joins_sentences_with_a_space_and_finds_the_entry_points(tmp_path: Path) -> None:
+    (question,) = load_questions(write(tmp_path / "f", [TWOWIKI]), "2wikimultihopqa").questions
+    assert question.context[0].text == "The film.  By Ann."
+    assert question.topic_entities == ("Film", "Other")  # Ann is the answer to the first triple
+    assert question.gold_triples[0] == Triple(head="Film", relation="director", tail="Ann", head_id="Q1", tail_id="Q2")
+    assert question.gold_triples[2].tail_id == ""  # a placeholder is no entity
+    assert question.dataset == "2wikimultihopqa"
+
+
+def test_twowiki_without_ids_and_without_context(tmp_path: Path) -> None:
+    record = {key: value for key, value in TWOWIKI.items() if key != "context"} | {"evidences_id": []}
+    (question,) = load_questions(write(tmp_path / "f", [record]), "2wikimultihopqa").questions
+    assert question.context == () and question.gold_triples[0].head_id == ""
+
+
+def test_musique(tmp_path: Path) -> None:
+    (question,) = load_questions(write(tmp_path / "f", [MUSIQUE], lines=True), "musique").questions
+    assert question.answers == ("Ann", "Anna")
+    assert (question.type, question.hops, question.gold_passages) == ("3hop1", 3, ("T0", "T1", "T2"))
+    assert question.context[4] == Passage(id="3hop1__1_2_3/4", title="T1", text="text 4")
+    bare = {key: value for key, value in MUSIQUE.items() if key != "paragraphs"}
+    (question,) = load_questions(write(tmp_path / "g", [bare], lines=True), "musique").questions
+    assert question.context == question.gold_passages == ()
+
+
+def test_nq_with_and_without_gold_passages(tmp_path: Path) -> None:
+    records = [
+        {"question": "q1", "answer": ["a", "b", "a"]},
+        {"question": "q2", "answers": ["c"], "ctxs": [{"title": "T", "text": "x", "isgold": True, "hasanswer": True}]},
+        {"question": "q1", "answer": ["d"]},
+    ]
+    first, second, again = load_questions(write(tmp_path / "f", records, lines=True), "nq").questions
+    assert first.answers == ("a", "b")
+    assert second.gold_passages == ("T",) and second.context[0].text == "x"
+    assert len({first.id, second.id, again.id}) == 3
+    # the id depends on the question alone, not on its place
+    assert load_questions(write(tmp_path / "g", records[1:2], lines=True), "nq").questions[0].id == second.id
+
+
+def qald(id_: int, *values: dict[str, Any], boolean: bool | None = None, language: str = "en") -> dict[str, Any]:
+    answer = {"results": {"bindings": [{"result": v} for v in values]}} if boolean is None else {"boolean": boolean}
+    wordings = [{"language": "de", "string": "Wer?"}, {"language": language, "string": "Who?"}]
+    return {"id": id_, "question": wordings, "query": {"sparql": "…"}, "answers": [answer]}
+
+
+def uri(entity: str) -> dict[str, Any]:
+    return {"type": "uri", "value": f"http://www.wikidata.org/entity/{entity}"}
+
+
+def literal(value: str, datatype: str) -> dict[str, Any]:
+    return {"type": "literal", "value": value, "datatype": f"http://www.w3.org/2001/XMLSchema#{datatype}"}
+
+
+def test_qald10(tmp_path: Path) -> None:
+    records = [
+        qald(1, uri("Q5"), uri("Q6")),
+        qald(2, boolean=True),
+        qald(3, literal("+100", "decimal")),
+        qald(4, literal("1955-02-24T00:00:00Z", "dateTime")),
+    ]
+    (tmp_path / "f").write_text(json.dumps({"dataset": {}, "questions": records}))
+    names = [{"id": 1, "topic_entity": {"Q9": "Tencent"}, "answer_labels": {"Q5": "Ann"}}]
+    questions = load_questions(tmp_path / "f", "qald10", labels=write(tmp_path / "names", names)).questions
+    assert [q.id for q in questions] == ["1", "2", "3", "4"]
+    assert [q.text for q in questions] == ["Who?"] * 4
+    assert [q.answers for q in questions] == [("Ann", "Q6"), ("yes",), ("100",), ("1955-02-24", "1955-02-24T00:00:00Z")]
+    assert questions[0].topic_entities == ("Tencent",)
+
+
+@pytest.mark.parametrize(
+    ("format", "record", "message"),
+    [
+        ("hotpotqa", {"answer": None}, "answer: Expected `str`, got `null`"),
+        ("hotpotqa", {"_id": 5}, "_id: Expected `str`, got `int`"),
+        ("hotpotqa", {"supporting_facts": [["T", "0"]]}, r"supporting_facts\[0\]\[1\]: Expected `int`, got `str`"),
+        ("hotpotqa", {"context": [["T"]]}, r"context\[0\]: Expected `array` of length 2"),
+        ("2wikimultihopqa", {"evidences": [["a", "b"]]}, r"evidences\[0\]: Expected `array` of length 3"),
+        ("2wikimultihopqa", {"evidences_id": [["a", "b", "c"]]}, "evidences_id: 1 entries, but evidences has 3"),
+    ],
+)
+def test_a_malformed_record_is_named_by_file_number_and_field(
+    tmp_path: Path, format: Any, record: dict[str, Any], message: str
+) -> None:
+    path = write(tmp_path / "file.json", [TWOWIKI | {"_id": "fine"}, TWOWIKI | record])
+    with pytest.raises(RecordError, match=rf"file\.json: record 2: {message}"):
+        load_questions(path, format)
+
+
+def test_missing_fields_and_bad_lines(tmp_path: Path) -> None:
+    path = tmp_path / "f"
+    path.write_text(json.dumps(MUSIQUE) + '\n\n{"id": "x"\n')
+    with pytest.raises(RecordError, match=r"f: record 3: not valid JSON"):
+        load_questions(path, "musique")
+    with pytest.raises(RecordError, match="record 1: Object missing required field `question`"):
+        load_questions(write(path, [{"_id": "x"}]), "hotpotqa")
+    with pytest.raises(RecordError, match="record 1: answer: missing or empty"):
+        load_questions(write(path, [{"question": "x", "answer": []}], lines=True), "nq")
+    with pytest.raises(RecordError, match="record 1: question: has no English wording"):
+        (tmp_path / "q").write_text(json.dumps({"questions": [qald(1, boolean=True, language="ru")]}))
+        load_questions(tmp_path / "q", "qald10")
+    with pytest.raises(RecordError, match="an object with a list of questions is expected"):
+        load_questions(write(path, []), "qald10")
+    with pytest.raises(RecordError, match="record 2: id: h1 is another record's too"):
+        load_questions(write(path, [HOTPOT, HOTPOT]), "hotpotqa")
+    with pytest.raises(RecordError, match="nowhere: cannot be read"):
+        load_questions(tmp_path / "nowhere", "hotpotqa")
+
+
+def test_skipping_lists_every_record_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "f"
+    path.write_text("\n".join(["{", json.dumps(MUSIQUE), json.dumps(MUSIQUE | {"id": "2hop__", "answer": 1})]))
+    loaded = load_questions(path, "musique", skip_invalid=True)
+    assert [question.id for question in loaded.questions] == [MUSIQUE["id"]]
+    assert [message.split(": ")[1] for message in loaded.skipped] == ["record 1", "record 3"]
+    assert "answer: Expected `str`" in loaded.skipped[1]
+
+
+REAL = {
+    "hotpotqa/hotpot_train.json": ("hotpotqa", 300),
+    "hotpotqa/hotpot_dev.json": ("hotpotqa", 100),
+    "hotpotqa/hotpot_dev_fullwiki_extra.json": ("hotpotqa", 285),
+    "2wikimultihopqa/train.json": ("2wikimultihopqa", 300),
+    "2wikimultihopqa/dev_questions_nocontext.json": ("2wikimultihopqa", 3977),
+    "musique/musique_ans_train.jsonl": ("musique", 100),
+    "musique/musique_ans_dev_noparagraphs.jsonl": ("musique", 2210),
+    "nq/NQ-open.train.sample.jsonl": ("nq", 300),
+    "nq/nq_gold_passages.dev.jsonl": ("nq", 100),
+    "qald10/qald_10_dev.json": ("qald10", 194),
+}
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_real_files_load_whole(real_data: Path, name: str) -> None:
+    format, count = REAL[name]
+    questions = load_questions(real_data / name, format).questions  # type: ignore[arg-type]
+    assert len(questions) == count
+    assert all(question.dataset == format and question.text and question.answers for question in questions)
+
+
+def test_real_oddities_are_kept_as_found(real_data: Path) -> None:
+    hotpot = load_questions(real_data / "hotpotqa/hotpot_train.json", "hotpotqa").questions
+    assert Counter(len(question.context) for question in hotpot) == {10: 297, 4: 2, 2: 1}
+    without = [q for q in hotpot if not set(q.gold_passages) <= {passage.title for passage in q.context}]
+    assert len(without) == 57
+    qald = load_questions(
+        real_data / "qald10/qald_10_dev.json", "qald10", labels=real_data / "qald10/topic_entities.json"
+    )
+    assert sum(question.answers in (("yes",), ("no",)) for question in qald.questions) == 33
+    assert sum(bool(question.topic_entities) for question in qald.questions) == 161
