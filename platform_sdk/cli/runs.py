@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -36,8 +37,8 @@ def runs(
 
     table = Table(box=None, header_style="bold", pad_edge=False)
     for title in ("run", "recipe", "started (UTC)", "status"):
-        table.add_column(title, overflow="fold")
-    for title in ("iterations", "EM start → final", "F1 start → final"):
+        table.add_column(title)
+    for title in ("iterations", "EM", "F1"):
         table.add_column(title, justify="right", no_wrap=True)
     table.add_column("weights", no_wrap=True)
     for row in rows:
@@ -51,7 +52,8 @@ def runs(
             _change(row.f1_start, row.f1_final),
             (row.weights or "–")[:12],
         )
-    Console().print(table)
+    # A pipe has no width of its own, and wrapped lines are of no use to what reads them.
+    Console(width=None if sys.stdout.isatty() else 200).print(table)
 
 
 def report(
@@ -70,4 +72,6 @@ def report(
 
 
 def _change(start: float | None, final: float | None) -> str:
+    if start is None and final is None:
+        return "–"
     return " → ".join("–" if score is None else f"{100 * score:.1f}" for score in (start, final))

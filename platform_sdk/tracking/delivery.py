@@ -260,7 +260,8 @@ class Delivery:
             "tags": [RunTag(name, _clip(value, TAG_LENGTH)) for name, value in (tags or {}).items()],
         }
         while any(parts.values()):
-            self.client.log_batch(run_id, **{name: part[: BATCH[name]] for name, part in parts.items()})
+            now = {name: part[: BATCH[name]] for name, part in parts.items()}
+            self.client.log_batch(run_id, now["metrics"], now["params"], now["tags"])
             parts = {name: part[BATCH[name] :] for name, part in parts.items()}
 
     def _experiment(self, name: str) -> str:

@@ -36,9 +36,7 @@ def deliver_model(client: MlflowClient, state: State, run_dir: Path, event: Even
         _register(client, str(state.run_id), name, model, tags)
 
 
-def _logged(
-    client: MlflowClient, state: State, name: str, event: Event, tags: Mapping[str, str]
-) -> LoggedModel:
+def _logged(client: MlflowClient, state: State, name: str, event: Event, tags: Mapping[str, str]) -> LoggedModel:
     query = f"source_run_id = '{state.run_id}' AND tags.`{WEIGHTS_TAG}` = '{event['digest']}'"
     found = client.search_logged_models([state.experiment_id], filter_string=query, max_results=1)
     model = found[0] if found else None
@@ -67,9 +65,7 @@ def _store_files(client: MlflowClient, model: LoggedModel, directory: Path) -> N
             shutil.copyfile(source, destination)
 
 
-def _register(
-    client: MlflowClient, run_id: str, name: str, model: LoggedModel, tags: Mapping[str, Any]
-) -> None:
+def _register(client: MlflowClient, run_id: str, name: str, model: LoggedModel, tags: Mapping[str, Any]) -> None:
     from mlflow.exceptions import MlflowException
 
     try:

@@ -70,7 +70,9 @@ class StepRun:
 
     def log_metrics(self, metrics: Mapping[str, float], *, iteration: int = 0) -> None:
         """Log figures of this step and of the whole run, at ``iteration`` on the axis of steps."""
-        self._journal.append("metrics", metrics=_finite(metrics), iteration=iteration)
+        self._journal.append(
+            "metrics", metrics={name: float(value) for name, value in metrics.items()}, iteration=iteration
+        )
 
     def log_figures(self, path: Path, *, iteration: int | None = None) -> None:
         """Log the numbers of a figures file (``figures.json``, ``train.json``), and the file itself.
@@ -98,9 +100,7 @@ class StepRun:
         self.log_metrics(numbers, iteration=iteration)
         self.log_artifact(path)
 
-    def log_dataset(
-        self, name: str, *, digest: str, source: str, context: str, rows: int | None = None
-    ) -> None:
+    def log_dataset(self, name: str, *, digest: str, source: str, context: str, rows: int | None = None) -> None:
         """Log a dataset input of the run.
 
         Args:
@@ -135,9 +135,7 @@ class StepRun:
         pickled = sorted(file.name for file in path.rglob("*") if file.suffix in PICKLES)
         if pickled:
             raise UserError(f"{path}: holds pickled files ({', '.join(pickled)}); save the model as safetensors")
-        self._journal.append(
-            "model", path=str(path.resolve()), digest=digest, register=register, tags=dict(tags or {})
-        )
+        self._journal.append("model", path=str(path.resolve()), digest=digest, register=register, tags=dict(tags or {}))
         self.record_digests(weights=digest)
 
     def log_rollouts(self, path: Path, *, limit: int = 20) -> None:
@@ -179,7 +177,9 @@ def start_run(run_dir: Path, recipe: Mapping[str, Any], *, follow: bool = True) 
     origin = provenance()
     environment = path.parent / ENVIRONMENT_FILE
     environment.parent.mkdir(parents=True, exist_ok=True)
-    environment.write_text(origin.model_dump_json(indent=1))
+    temporary = environment.with_suffix(".tmp")
+    temporary.write_text(origin.model_dump_json(indent=1))
+    temporary.replace(environment)
     info = RunInfo(run_dir, run_dir.name, store_uri(run_dir), _experiment(recipe))
     canonical = json.dumps(recipe, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     digests = {"recipe": hashlib.sha256(canonical.encode()).hexdigest(), "git_commit": origin.commit or "unknown"}
@@ -310,10 +310,6 @@ def _numbers(value: Any, prefix: str = "") -> Iterator[tuple[str, float]]:
             yield from _numbers(inner, f"{prefix}/{name}" if prefix else str(name))
     elif isinstance(value, (int, float)):
         yield prefix, value
-
-
-def _finite(metrics: Mapping[str, float]) -> dict[str, float]:
-    return {name: float(value) for name, value in metrics.items()}
 
 
 def _read_json(path: Path) -> dict[str, Any]:

@@ -67,7 +67,9 @@ def nested(folder: Path, run_id: str) -> dict[str, Any]:
 def write_figures(run_dir: Path) -> Path:
     path = run_dir / "iteration-01" / "figures.json"
     path.write_text(
-        json.dumps({"iteration": 1, "phase": "iteration-01", "mean_reward": 0.25, "attempts_histogram": {"1": 6, "3": 4}})
+        json.dumps(
+            {"iteration": 1, "phase": "iteration-01", "mean_reward": 0.25, "attempts_histogram": {"1": 6, "3": 4}}
+        )
     )
     return path
 
@@ -99,14 +101,20 @@ def test_a_run_with_its_steps(folder: Path, run_dir: Path) -> None:
     assert (parent.data.metrics["eval-final/em_low"], parent.data.metrics["eval-final/em_high"]) == (0.4, 0.6)
     dataset = parent.inputs.dataset_inputs[0]
     assert dataset.dataset.digest == FULL[:36]
-    assert {"hopforge.digest": FULL, "mlflow.data.context": "training"}.items() <= {t.key: t.value for t in dataset.tags}.items()
+    assert {"hopforge.digest": FULL, "mlflow.data.context": "training"}.items() <= {
+        t.key: t.value for t in dataset.tags
+    }.items()
     assert parent.data.tags["hopforge.digest.questions.train"] == FULL
     assert {"mlflow.source.git.commit", "hopforge.git_dirty", "hopforge.digest.recipe"} <= parent.data.tags.keys()
     assert {item.path for item in store.list_artifacts(run_id)} >= {"recipe.json", "environment.json"}
     steps = nested(folder, run_id)
-    assert {name: run.info.status for name, run in steps.items()} == dict.fromkeys(("corpus", "score-1", "evaluate"), "FINISHED")
+    assert {name: run.info.status for name, run in steps.items()} == dict.fromkeys(
+        ("corpus", "score-1", "evaluate"), "FINISHED"
+    )
     assert steps["score-1"].data.params == {"threads": "1"} and steps["score-1"].data.metrics["mean_reward"] == 0.25
-    assert [i.path for i in store.list_artifacts(steps["score-1"].info.run_id, "iteration-01")] == ["iteration-01/figures.json"]
+    assert [i.path for i in store.list_artifacts(steps["score-1"].info.run_id, "iteration-01")] == [
+        "iteration-01/figures.json"
+    ]
     # the head that is published in MLflow vouches for the manifest
     entries = manifest.verify(run_dir, head=parent.data.tags["hopforge.manifest_head"])
     assert [entry.event for entry in entries] == [
@@ -159,7 +167,9 @@ def test_another_recipe_is_refused(run_dir: Path) -> None:
 
 def test_mlflow_run_id_is_adopted(folder: Path, run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = MlflowClient(tracking_uri=f"sqlite:///{folder}/mlflow.db")
-    theirs = store.create_run(store.create_experiment("theirs", artifact_location=(folder / "theirs").as_uri())).info.run_id
+    theirs = store.create_run(
+        store.create_experiment("theirs", artifact_location=(folder / "theirs").as_uri())
+    ).info.run_id
     monkeypatch.setenv("MLFLOW_RUN_ID", theirs)
     start_run(run_dir, RECIPE, follow=False)
     with step_run(run_dir, "corpus"):
@@ -275,7 +285,7 @@ def test_an_unreachable_store_stops_no_step_and_loses_nothing(
     with step_run(run_dir, "corpus"):
         pass
     assert "not delivered yet" in caplog.text
-    with pytest.raises(UserError, match="127.0.0.1:9"):
+    with pytest.raises(UserError, match=r"127\.0\.0\.1:9"):
         finish_run(run_dir, "FINISHED")
     monkeypatch.delenv("MLFLOW_TRACKING_URI")
     run_id = finish_run(run_dir, "FINISHED")

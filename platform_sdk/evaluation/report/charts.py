@@ -55,11 +55,18 @@ def interval_plot(rows: Sequence[tuple[str, Sequence[Interval]]]) -> Markup:
         parts.append(_text(left - 14, y + (row - gap) / 2 + 5, name, "row", "end"))
         for interval in intervals:
             centre = y + inner / 2
-            tip = f"{name}, {interval.label}: {_percent(interval.value)} ({_percent(interval.low)} to {_percent(interval.high)})"
+            at, low, high = (_percent(share) for share in (interval.value, interval.low, interval.high))
+            tip = f"{name}, {interval.label}: {at} ({low} to {high})"
             parts.append(_format('<g style="--c:var(--{0})"><title>{1}</title>', interval.colour, tip))
-            parts.append(_format('<line x1="{0}" x2="{1}" y1="{2}" y2="{2}" class="bar"/>', x(interval.low), x(interval.high), centre))
+            parts.append(
+                _format(
+                    '<line x1="{0}" x2="{1}" y1="{2}" y2="{2}" class="bar"/>', x(interval.low), x(interval.high), centre
+                )
+            )
             for end in (interval.low, interval.high):
-                parts.append(_format('<line x1="{0}" x2="{0}" y1="{1}" y2="{2}" class="cap"/>', x(end), centre - 5, centre + 5))
+                parts.append(
+                    _format('<line x1="{0}" x2="{0}" y1="{1}" y2="{2}" class="cap"/>', x(end), centre - 5, centre + 5)
+                )
             parts.append(_format('<circle cx="{0}" cy="{1}" r="5.5" class="dot"/></g>', x(interval.value), centre))
             y += inner
         y += gap
@@ -85,7 +92,9 @@ def line_chart(title: str, lines: Sequence[Line], *, unit: bool = True) -> Marku
     parts = []
     for tick in range(5):
         value = top * tick / 4
-        parts.append(_format('<line x1="{0}" x2="{1}" y1="{2}" y2="{2}" class="grid"/>', LEFT, WIDTH - RIGHT, py(value)))
+        parts.append(
+            _format('<line x1="{0}" x2="{1}" y1="{2}" y2="{2}" class="grid"/>', LEFT, WIDTH - RIGHT, py(value))
+        )
         parts.append(_text(LEFT - 7, py(value) + 4, f"{value:.3g}", "tick", "end"))
     every = max(1, -(-len(xs) // 10))
     for place, x in enumerate(xs):
@@ -96,7 +105,9 @@ def line_chart(title: str, lines: Sequence[Line], *, unit: bool = True) -> Marku
         parts.append(_format('<g style="--c:var(--{0})"><path d="{1}" class="curve"/>', line.colour, path))
         for x, y in line.points:
             tip = f"{line.label}, iteration {x:g}: {y:.4g}"
-            parts.append(_format('<circle cx="{0}" cy="{1}" r="3.5" class="dot"><title>{2}</title></circle>', px(x), py(y), tip))
+            parts.append(
+                _format('<circle cx="{0}" cy="{1}" r="3.5" class="dot"><title>{2}</title></circle>', px(x), py(y), tip)
+            )
         parts.append(Markup("</g>"))
     return _svg(WIDTH, HEIGHT, parts, title)
 

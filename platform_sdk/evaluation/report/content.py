@@ -78,8 +78,8 @@ class Content:
         return next((found.scores for found in self.phases if found.name == phase), None)
 
 
-def gather(run_dir: Path, *, rollouts_per_phase: int) -> Content:
-    """Read a run directory, finished or not.
+def gather(run_dir: Path, *, rollouts: int) -> Content:
+    """Read a run directory, finished or not; of its rollouts at most so many, an equal share of each phase.
 
     Raises:
         UserError: it is no run directory, or one of its files is not what it should be.
@@ -88,7 +88,8 @@ def gather(run_dir: Path, *, rollouts_per_phase: int) -> Content:
     if not (run_dir / "recipe.json").is_file():
         raise UserError(f"{run_dir}: not a run directory (it holds no recipe.json)")
     folders = sorted((path for path in run_dir.iterdir() if path.is_dir()), key=lambda path: _rank(path.name))
-    phases = [_phase(folder, rollouts_per_phase) for folder in folders if _is_phase(folder)]
+    sampled = sum((folder / "rollouts.jsonl").is_file() for folder in folders)
+    phases = [_phase(folder, rollouts // max(sampled, 1)) for folder in folders if _is_phase(folder)]
     chain, chain_error = _chain(run_dir)
     content = Content(
         run_dir=run_dir,

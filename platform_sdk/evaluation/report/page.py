@@ -16,25 +16,29 @@ from platform_sdk.evaluation.report.content import COUNTS, FINAL, HEADLINE, STAR
 from platform_sdk.evaluation.report.viewer import viewer_data
 
 FOLDER = Path(__file__).parent
-ROLLOUTS_PER_PHASE = 300
+ROLLOUTS = 2000
 NAMES = {"em": "EM", "f1": "F1"}
 PHASE_COLOURS = {"eval-base": "c-base", START: "c-start", "eval-warmup": "c-start", FINAL: "c-final"}
 
 
-def build_report(run_dir: Path, *, rollouts_per_phase: int = ROLLOUTS_PER_PHASE) -> str:
+def build_report(run_dir: Path, *, rollouts: int = ROLLOUTS) -> str:
     """Return a run as one HTML page that needs nothing else.
 
     Args:
         run_dir: The run directory, of a finished run or of one on its way.
-        rollouts_per_phase: At most so many rollouts of each phase are embedded; the page says how many there are.
+        rollouts: At most so many rollouts are embedded, an equal share of each phase; the page says how many there are.
 
     Raises:
         UserError: ``run_dir`` is no run directory, or one of its files is not what it should be.
         RecordError: a rollout cannot be read.
     """
-    content = gather(run_dir, rollouts_per_phase=rollouts_per_phase)
+    content = gather(run_dir, rollouts=rollouts)
     environment = Environment(
-        loader=FileSystemLoader(FOLDER), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=FileSystemLoader(FOLDER),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
     environment.filters["number"] = _number
     script = (FOLDER / "page.js").read_text(encoding="utf-8")

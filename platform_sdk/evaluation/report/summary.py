@@ -13,7 +13,7 @@ def build_summary(run_dir: Path) -> str:
     Raises:
         UserError: ``run_dir`` is no run directory, or one of its files is not what it should be.
     """
-    content = gather(run_dir, rollouts_per_phase=0)
+    content = gather(run_dir, rollouts=0)
     lines = [f"# {_cell(str(content.recipe.get('name', run_dir.name)))}", ""]
     evaluations = content.evaluations
     if evaluations:

@@ -6,10 +6,11 @@ import re
 from typing import Any
 
 from platform_sdk.evaluation.report.content import Phase
-from platform_sdk.records import Evidence, Rollout, Trajectory
+from platform_sdk.records import Evidence, Rollout, Trajectory, Turn
 from platform_sdk.tracking.traces import workers_by_turn
 
-LONGEST_TEXT = 6000
+LONGEST_TEXT = 4000
+LONGEST_PROMPT = 1600
 # The sub-questions of a turn, in either form of the grammar (a fact of the method, see mygo's grammar).
 _SUB_QUESTIONS = (re.compile(r"<search>(.*?)</search>", re.DOTALL), re.compile(r'Search\s*\([^"]*"([^"]*)"\s*\)'))
 
@@ -23,10 +24,7 @@ def viewer_data(phases: list[Phase]) -> dict[str, Any]:
         for rollout in phase.rollouts
     ]
     return {
-        "phases": [
-            {"name": phase.name, "shown": len(phase.rollouts), "total": phase.total}
-            for phase in phases
-        ],
+        "phases": [{"name": phase.name, "shown": len(phase.rollouts), "total": phase.total} for phase in phases],
         "evidence": [{"id": item.id, "kind": item.kind, "title": item.title, "text": item.text} for item in table],
         "rollouts": rollouts,
     }
@@ -38,8 +36,8 @@ def _rollout(phase: int, rollout: Rollout, accepted: bool, table: dict[Evidence,
     workers = workers_by_turn(rollout)
     turns: list[dict[str, Any]] = []
     number = 0
-    for turn in rollout.planner.turns:
-        shown: dict[str, Any] = {"by": turn.speaker, "text": _clip(turn.text)}
+    for place, turn in enumerate(rollout.planner.turns):
+        shown: dict[str, Any] = {"by": turn.speaker, "text": _clip(turn, place)}
         if turn.malformed:
             shown["malformed"] = turn.malformed
         if turn.speaker == "agent":
@@ -101,16 +99,15 @@ class _GoldEvidence:
         ]
 
 
-def _worker(
-    worker: Trajectory, asked: str | None, gold: _GoldEvidence, table: dict[Evidence, int]
-) -> dict[str, Any]:
+def _worker(worker: Trajectory, asked: str | None, gold: _GoldEvidence, table: dict[Evidence, int]) -> dict[str, Any]:
     return {
         "id": worker.id,
         "asked": asked,
         "answer": worker.answer,
         "evidence": _evidence(worker, gold, table),
         "turns": [
-            {"by": turn.speaker, "text": _clip(turn.text), "malformed": turn.malformed} for turn in worker.turns
+            {"by": turn.speaker, "text": _clip(turn, place), "malformed": turn.malformed}
+            for place, turn in enumerate(worker.turns)
         ],
     }
 
@@ -132,7 +129,10 @@ def _sub_questions(text: str, workers: int) -> list[str | None]:
     return [None] * workers
 
 
-def _clip(text: str) -> str:
-    if len(text) <= LONGEST_TEXT:
-        return text
-    return f"{text[:LONGEST_TEXT]}\n… ({len(text) - LONGEST_TEXT} more characters are in the run directory)"
+def _clip(turn: Turn, place: int) -> str:
+    """Shorten a long text in its middle: a prompt's instructions and the question at its end both stay visible."""
+    longest = LONGEST_PROMPT if place == 0 and turn.speaker == "environment" else LONGEST_TEXT
+    if len(turn.text) <= longest:
+        return turn.text
+    half = longest // 2
+    return f"{turn.text[:half]}\n… ({len(turn.text) - 2 * half} characters left out) …\n{turn.text[-half:]}"
