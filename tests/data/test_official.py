@@ -81,7 +81,7 @@ def test_musique(tmp_path: Path) -> None:
     assert question.context[4] == Passage(id="3hop1__1_2_3/4", title="T1", text="text 4")
     bare = {key: value for key, value in MUSIQUE.items() if key != "paragraphs"}
     (question,) = load_questions(write(tmp_path / "g", [bare], lines=True), "musique").questions
-    assert question.context == question.gold_passages == ()
+    assert not question.context and not question.gold_passages
 
 
 def test_nq_with_and_without_gold_passages(tmp_path: Path) -> None:
