@@ -6,8 +6,9 @@ One process, one thread, float32. Every trainer starts from the same weights, se
 in each optimiser step, with the same AdamW, schedule and clipping, loss on the same tokens, no gradient
 checkpointing and no saving within the measured time; the rounds are interleaved. TRL gets tokenised
 examples with labels, its own fused language-model head, and several divisions of a step (padded batches
-of 32 and of 8, padding-free ones of 4); it is judged by its best. The clock runs from the start of the first
-step to the end of the last. The loss curves must agree, or the benchmark fails.
+of 32 and of 8, padding-free ones of 4); it is judged by its best. Seconds are the process's CPU seconds
+(on an idle core: all that pass), so that what else the machine does counts little, from the begin of the
+first step to the end of the last. The loss curves must agree, or the benchmark fails.
 """
 
 from __future__ import annotations
@@ -86,24 +87,26 @@ SPEC = TrainSpec(
 
 
 def run_hopforge(model: Path, examples: list[Example], folder: Path) -> Run:
-    result = train(SPEC, examples, model, folder / "model", seed=SEED, checkpoints=folder / "checkpoints")
-    # The last step's time is taken before the checkpoint that ends a run.
-    return Run(result.training_seconds, [entry.loss for entry in result.curve])
+    clock = Clock()
+    result = train(
+        SPEC, examples, model, folder / "model", seed=SEED, checkpoints=folder / "checkpoints", callbacks=[clock]
+    )
+    return Run(clock.seconds, [entry.loss for entry in result.curve])
 
 
 class Clock(TrainerCallback):
-    """The first step's begin and the last log of a step."""
+    """CPU seconds from the begin of the first step to the last log of one, before anything is saved."""
 
     def __init__(self) -> None:
         self.start: float | None = None
-        self.end = 0.0
+        self.seconds = 0.0
 
     def on_step_begin(self, *_: Any, **__: Any) -> None:
-        self.start = self.start or time.perf_counter()
+        self.start = self.start or time.process_time()
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float], **_: Any) -> None:
-        if "loss" in logs:
-            self.end = time.perf_counter()
+        if "loss" in logs and self.start is not None:
+            self.seconds = time.process_time() - self.start
 
 
 def run_trl(model: Path, examples: list[Example], folder: Path, micro: int, padding_free: bool) -> Run:
@@ -131,8 +134,7 @@ def run_trl(model: Path, examples: list[Example], folder: Path, micro: int, padd
     )  # fmt: skip
     trainer.remove_callback(PrinterCallback)
     trainer.train()
-    assert clock.start is not None
-    return Run(clock.end - clock.start, [entry["loss"] for entry in trainer.state.log_history if "loss" in entry])
+    return Run(clock.seconds, [entry["loss"] for entry in trainer.state.log_history if "loss" in entry])
 
 
 def main() -> int:
@@ -165,7 +167,7 @@ def main() -> int:
         abs(a - b) / b for trainer, done in runs.items() for run in done for a, b in zip(ours, run.losses, strict=True)
     )
     peers = [trainer for trainer in speeds if trainer != "hopforge"]
-    # Within a round, against TRL's best of that round: what else the machine does hits both.
+    # Within a round, against TRL's best of that round: a busy machine slows both.
     ratios = [speeds["hopforge"][r] / max(speeds[peer][r] for peer in peers) for r in range(options.rounds)]
     figures = {
         "tokens_per_second": {trainer: median(values) for trainer, values in speeds.items()},

@@ -59,7 +59,7 @@ class TrainSpec(BaseModel):
     attention: Literal["auto", "packed", "sdpa", "eager", "flash_attention_2"] = Field(
         default="auto", description="auto: flash_attention_2 where it is installed with a GPU, else packed"
     )
-    deepspeed: Literal["zero2", "zero3"] | None = Field(default=None, description="under torchrun, on GPUs")
+    deepspeed: Literal["zero2", "zero3"] | None = Field(default=None, description="under torchrun")
     threads: int = Field(default=1, ge=1, description="of torch, on a CPU")
     checkpoint_steps: int = Field(default=50, ge=1, description="optimiser steps between checkpoints")
 
@@ -69,6 +69,4 @@ class TrainSpec(BaseModel):
             raise ValueError(
                 f"minimum_learning_rate {self.minimum_learning_rate} is above learning_rate {self.learning_rate}"
             )
-        if self.deepspeed and self.device == "cpu":
-            raise ValueError("deepspeed needs GPUs; leave it out for device: cpu")
         return self

@@ -40,8 +40,6 @@ def main() -> int:
     parser.add_argument("--spec", type=Path, required=True, help="JSON file of the training step")
     path: Path = parser.parse_args().spec
     logging.basicConfig(level=logging.INFO if os.environ.get("RANK", "0") == "0" else logging.ERROR)
-    # DeepSpeed reads its checkpoints as pickles; this makes torch refuse what is more than data.
-    os.environ["TORCH_FORCE_WEIGHTS_ONLY_LOAD"] = "1"
     try:
         job = Job.model_validate_json(path.read_text())
         from platform_sdk.training.steps import train_step

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 from pydantic import BaseModel, ConfigDict
-from transformers import AutoConfig, TrainingArguments, set_seed
+from transformers import AutoConfig, TrainerCallback, TrainingArguments, set_seed
 
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.training import TrainSpec
@@ -28,6 +28,7 @@ from platform_sdk.training.examples import Example, Fitted, digest_examples, fit
 from platform_sdk.training.objectives import MaximumLikelihood, Objective
 from platform_sdk.training.policy import attention_for, load_policy
 from platform_sdk.training.trainer import PolicyTrainer
+from platform_sdk.training.zero import deepspeed_file
 
 RESULT = "training.json"
 
@@ -85,6 +86,7 @@ def train(
     checkpoints: Path,
     objective: Objective | None = None,
     parents: dict[str, str] | None = None,
+    callbacks: Sequence[TrainerCallback] = (),
 ) -> TrainResult:
     """Train ``model`` on ``examples`` and write it to the directory ``output``, as one atomic step.
 
@@ -94,6 +96,7 @@ def train(
         checkpoints: directory for the checkpoints of this output alone; deleted when the model is complete.
         objective: default: maximum likelihood with ``spec.normalization``.
         parents: digests of what the examples came from, for the result.
+        callbacks: of transformers, told of every step as it happens.
 
     Raises:
         UserError: a setting does not fit the examples, the model or the machine.
@@ -123,7 +126,7 @@ def train(
     threads = torch.get_num_threads()
     torch.set_num_threads(spec.threads)
     try:
-        return _fit(spec, fitted, model, output, seed, folder, objective, figures)
+        return _fit(spec, fitted, model, output, seed, folder, objective, figures, callbacks)
     finally:
         torch.set_num_threads(threads)
 
@@ -144,7 +147,7 @@ def completed(output: Path, inputs: str) -> TrainResult | None:
 
 def _fit(
     spec: TrainSpec, fitted: Fitted, model: str | Path, output: Path, seed: int, folder: Path, objective: Objective,
-    figures: dict[str, Any],
+    figures: dict[str, Any], callbacks: Sequence[TrainerCallback],
 ) -> TrainResult:  # fmt: skip
     device = _device(spec)
     args = _arguments(spec, folder, seed, device)
@@ -160,7 +163,9 @@ def _fit(
     args.warmup_steps = round(spec.warmup_ratio * len(steps))
     set_seed(seed)  # a new adapter's weights are drawn
     policy = load_policy(model, spec, attention=attention_for(spec, device))
-    trainer = PolicyTrainer(policy, args, steps=steps, examples=fitted.examples, objective=objective)
+    trainer = PolicyTrainer(
+        policy, args, steps=steps, examples=fitted.examples, objective=objective, callbacks=callbacks
+    )
     checkpoint = latest(folder)
     trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     return _finish(trainer, model, output, folder, figures, fitted, spec, steps)
@@ -259,7 +264,8 @@ def _arguments(spec: TrainSpec, folder: Path, seed: int, device: str) -> Trainin
         max_steps=1,  # set with the plan
         learning_rate=spec.learning_rate,
         lr_scheduler_type="cosine_with_min_lr",
-        lr_scheduler_kwargs={"min_lr": spec.minimum_learning_rate},
+        # As a ratio: for "min_lr" transformers asks the optimiser for its defaults, which DeepSpeed's does not have.
+        lr_scheduler_kwargs={"min_lr_rate": spec.minimum_learning_rate / spec.learning_rate},
         optim="adamw_torch_fused",
         weight_decay=spec.weight_decay,
         adam_beta1=spec.betas[0],
@@ -272,7 +278,7 @@ def _arguments(spec: TrainSpec, folder: Path, seed: int, device: str) -> Trainin
         use_cpu=device == "cpu",
         ddp_backend="gloo" if device == "cpu" and "WORLD_SIZE" in os.environ else None,
         ddp_find_unused_parameters=False,
-        deepspeed=str(Path(__file__).parent / "deepspeed" / f"{spec.deepspeed}.json") if spec.deepspeed else None,
+        deepspeed=deepspeed_file(spec, device),
         save_strategy="steps",
         save_steps=spec.checkpoint_steps,
         logging_strategy="steps",
@@ -288,6 +294,4 @@ def _arguments(spec: TrainSpec, folder: Path, seed: int, device: str) -> Trainin
             "(python -m torch.distributed.run --nproc-per-node N -m platform_sdk.training --spec FILE), "
             "or show it one with CUDA_VISIBLE_DEVICES"
         )
-    if spec.deepspeed and args.world_size == 1:
-        raise UserError(f"deepspeed {spec.deepspeed} works under torchrun with one process per GPU")
     return args

@@ -36,13 +36,13 @@ class PolicyTrainer(Trainer):
 
     def __init__(
         self, model: Any, args: TrainingArguments, *, steps: Sequence[Step], examples: Sequence[Example],
-        objective: Objective,
+        objective: Objective, callbacks: Sequence[TrainerCallback] = (),
     ) -> None:  # fmt: skip
         self._steps = _Shares(steps, examples, args.process_index)
         self._objective = objective
         self._statistics: dict[str, torch.Tensor] = {}
         self._clock: float | None = None
-        super().__init__(model, args, train_dataset=self._steps, callbacks=[_Progress()])
+        super().__init__(model, args, train_dataset=self._steps, callbacks=[_Progress(), *callbacks])
         self.remove_callback(PrinterCallback)
 
     def get_train_dataloader(self) -> DataLoader[Any]:

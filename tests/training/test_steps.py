@@ -12,6 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from platform_sdk.config.errors import UserError
 from platform_sdk.config.training import TrainSpec
 from platform_sdk.records import Question, Rollout, Trajectory, write_jsonl
 from platform_sdk.sampling.models import weights_digest
@@ -71,19 +72,31 @@ def test_nothing_selected_is_said_loudly(tiny_model: Path, tmp_path: Path, caplo
 def command(prefix: list[str], job: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, *prefix, "-m", "platform_sdk.training", "--spec", str(job)],
-        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path]), "OMP_NUM_THREADS": "1"},
         capture_output=True, text=True, check=False, timeout=300,
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("normalization", ["token", "sequence"])
-def test_two_processes_train_as_one(tiny_model: Path, selected: Path, tmp_path: Path, normalization: str) -> None:
+@pytest.mark.parametrize(
+    "change",
+    [{"normalization": "token"}, {"normalization": "sequence"}, {"deepspeed": "zero2"}, {"deepspeed": "zero3"}],
+    ids=lambda change: "-".join(change.values()),
+)
+def test_two_processes_train_as_one(tiny_model: Path, selected: Path, tmp_path: Path, change: dict[str, str]) -> None:
     """24 examples in steps of 7: shares of unequal length, and a last step of three."""
-    spec = SPEC.model_copy(update={"normalization": normalization})
-    alone = train_step(tmp_path, "alone", str(tiny_model), selected, spec, 3)
+    if "deepspeed" in change:
+        pytest.importorskip("deepspeed", reason="deepspeed is not installed")
+    spec = SPEC.model_copy(update=change)
+    alone = train_step(tmp_path, "alone", str(tiny_model), selected, spec.model_copy(update={"deepspeed": None}), 3)
     job = tmp_path / "job.json"
-    content = {"run_dir": str(tmp_path), "phase": "two", "model": str(tiny_model), "selected": str(selected),
-               "seed": 3, "spec": spec.model_dump(mode="json")}  # fmt: skip
+    content = {
+        "run_dir": str(tmp_path),
+        "phase": "two",
+        "model": str(tiny_model),
+        "selected": str(selected),
+        "seed": 3,
+        "spec": spec.model_dump(mode="json"),
+    }
     job.write_text(json.dumps(content))
     finished = command(["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"], job)
     assert finished.returncode == 0, finished.stderr[-3000:]
@@ -96,6 +109,11 @@ def test_two_processes_train_as_one(tiny_model: Path, selected: Path, tmp_path: 
     expected = load_file(Path(alone.model) / "model.safetensors")
     for name, tensor in load_file(Path(two.model) / "model.safetensors").items():
         torch.testing.assert_close(tensor, expected[name], atol=3e-4, rtol=3e-4, msg=name)
+
+
+def test_deepspeed_without_torchrun_is_refused(tiny_model: Path, selected: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="torchrun"):
+        train_step(tmp_path, "a", str(tiny_model), selected, SPEC.model_copy(update={"deepspeed": "zero2"}), 3)
 
 
 def test_a_wrong_job_file_is_one_clear_error(tmp_path: Path) -> None:
