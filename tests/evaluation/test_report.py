@@ -100,7 +100,8 @@ def test_page_loads_nothing_and_keeps_hostile_text_out_of_its_markup(tmp_path: P
         for name in ("src", "href", "action"):
             target = attributes.get(name)
             assert target is None or target.startswith(("#", "data:")), (tag, attributes)
-    assert "@import" not in page and "url(" not in page
+    assert "@import" not in page
+    assert "url(" not in page
 
 
 def test_page_says_the_scores_and_their_paired_difference(tmp_path: Path) -> None:
@@ -108,7 +109,8 @@ def test_page_says_the_scores_and_their_paired_difference(tmp_path: Path) -> Non
     words = " ".join(text.split())
     assert "eval-start 40.0 30.0–50.0 3.00 3.00–3.00 10" in words
     assert "eval-final 90.0 80.0–100.0 3.00 3.00–3.00 10" in words
-    assert "+50.0" in words and "paired over 10 questions" in words
+    assert "+50.0" in words
+    assert "paired over 10 questions" in words
     assert "1 6 4 2" in words  # the attempts: six questions at the first, four at the third, two never accepted
 
 
@@ -121,13 +123,15 @@ def test_rollouts_beyond_the_cap_are_counted_and_all_phases_keep_the_same_questi
         ("eval-final", 4, 10),
     ]
     chosen = [{r["id"] for r in data["rollouts"] if r["phase"] == phase} for phase in range(3)]
-    assert chosen[0] == chosen[1] == chosen[2] and len(chosen[0]) == 4
+    assert chosen[0] == chosen[1] == chosen[2]
+    assert len(chosen[0]) == 4
 
 
 def test_viewer_data_of_one_rollout(tmp_path: Path) -> None:
     data = _data(build_report(make_run(tmp_path)))
     shown = next(r for r in data["rollouts"] if r["id"] == "q2#2" and r["phase"] == 2)
-    assert shown["right"] and shown["malformed"] == 1
+    assert shown["right"]
+    assert shown["malformed"] == 1
     turns = [turn for turn in shown["turns"] if turn["by"] == "agent"]
     assert [[w["id"] for w in turn["workers"]] for turn in turns] == [["1.0", "1.1"], [], ["3.0"], []]
     assert [w["asked"] for w in turns[0]["workers"]] == ["Who directed it?", "Which studio?"]
@@ -228,7 +232,8 @@ def test_filters(opened: Any) -> None:
     opened.select_option("#phase", "")
     assert options.count() == 3
     opened.fill("#search", "no such thing")
-    assert options.count() == 0 and "Nothing matches" in opened.inner_text("#list")
+    assert options.count() == 0
+    assert "Nothing matches" in opened.inner_text("#list")
 
 
 def test_viewer(opened: Any) -> None:
@@ -237,7 +242,8 @@ def test_viewer(opened: Any) -> None:
     assert HOSTILE in detail.locator("h3").inner_text()
     workers = detail.locator(".workers").first.locator(".worker")
     left, right = workers.nth(0).bounding_box(), workers.nth(1).bounding_box()
-    assert left["y"] == right["y"] and left["x"] + left["width"] < right["x"]  # side by side
+    assert left["y"] == right["y"]
+    assert left["x"] + left["width"] < right["x"]
     assert workers.nth(0).locator("li.selected.gold").count() == 1
     assert workers.nth(1).locator("li.selected").count() == 0
     assert detail.locator(".part.answer").inner_text() == "Lyon"
@@ -251,7 +257,8 @@ def test_keyboard(opened: Any) -> None:
     chosen = opened.locator("#list [aria-selected=true]")
     for key, place in (("ArrowDown", 1), ("ArrowDown", 2), ("ArrowUp", 1), ("End", 9), ("Home", 0)):
         opened.keyboard.press(key)
-        assert chosen.count() == 1 and chosen.get_attribute("id") == f"option-{place}"
+        assert chosen.count() == 1
+        assert chosen.get_attribute("id") == f"option-{place}"
         assert opened.get_attribute("#list", "aria-activedescendant") == f"option-{place}"
     opened.keyboard.press("Enter")
     assert opened.evaluate("document.activeElement.id") == "detail"

@@ -29,7 +29,8 @@ def test_a_line_cut_off_by_a_kill_is_neither_read_nor_kept(tmp_path: Path) -> No
     whole = path.read_bytes()
     path.write_bytes(whole + whole[:20])
     events, offset = read(path)
-    assert len(events) == 1 and offset == len(whole)
+    assert len(events) == 1
+    assert offset == len(whole)
     Journal(path).append("ended", status="FINISHED")
     events, _ = read(path, offset)
     assert [event["event"] for event in events] == ["ended"]

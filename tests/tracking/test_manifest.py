@@ -25,7 +25,8 @@ def test_chain_as_the_definition_says(run_dir: Path) -> None:
     for number, line in enumerate(lines(run_dir)):
         entry = json.loads(line)
         claimed = entry.pop("hash")
-        assert entry["sequence"] == number and entry["previous"] == previous
+        assert entry["sequence"] == number
+        assert entry["previous"] == previous
         text = json.dumps(entry, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
         assert claimed == hashlib.sha256(text.encode()).hexdigest()
         previous = claimed

@@ -92,7 +92,8 @@ def test_a_run_with_its_steps(folder: Path, run_dir: Path) -> None:
 
     store = client(folder)
     parent = store.get_run(run_id)
-    assert parent.info.status == "FINISHED" and parent.info.run_name == run_dir.name
+    assert parent.info.status == "FINISHED"
+    assert parent.info.run_name == run_dir.name
     assert parent.data.params == {"pipeline": "mygo", "name": "world", "dataset.format": "world", "iterations": "2"}
     history = store.get_metric_history(run_id, "mean_reward")
     assert [(point.step, point.value) for point in history] == [(1, 0.25)]
@@ -111,7 +112,8 @@ def test_a_run_with_its_steps(folder: Path, run_dir: Path) -> None:
     assert {name: run.info.status for name, run in steps.items()} == dict.fromkeys(
         ("corpus", "score-1", "evaluate"), "FINISHED"
     )
-    assert steps["score-1"].data.params == {"threads": "1"} and steps["score-1"].data.metrics["mean_reward"] == 0.25
+    assert steps["score-1"].data.params == {"threads": "1"}
+    assert steps["score-1"].data.metrics["mean_reward"] == 0.25
     assert [i.path for i in store.list_artifacts(steps["score-1"].info.run_id, "iteration-01")] == [
         "iteration-01/figures.json"
     ]
@@ -151,7 +153,8 @@ def test_a_failed_step_says_why_and_recovers(folder: Path, run_dir: Path) -> Non
     run_id = finish_run(run_dir, "FAILED")
     assert client(folder).get_run(run_id).info.status == "FAILED"
     failed = nested(folder, run_id)["train"]
-    assert failed.info.status == "FAILED" and failed.data.tags["hopforge.error"] == "ValueError: no such luck"
+    assert failed.info.status == "FAILED"
+    assert failed.data.tags["hopforge.error"] == "ValueError: no such luck"
     start_run(run_dir, RECIPE, follow=False)
     with step_run(run_dir, "train"):
         assert client(folder).get_run(run_id).info.status == "FAILED"  # nothing is delivered before a step ends
@@ -193,7 +196,8 @@ def test_model_is_registered_once_without_a_copy(folder: Path, run_dir: Path) ->
     store = client(folder)
     [version] = store.search_model_versions("name = 'registered'")
     assert version.run_id == run_id
-    assert version.tags["hopforge.digest.weights"] == FULL and version.tags["base"] == "hopforge:world-base"
+    assert version.tags["hopforge.digest.weights"] == FULL
+    assert version.tags["base"] == "hopforge:world-base"
     [logged] = store.search_logged_models([store.get_run(run_id).info.experiment_id], f"source_run_id = '{run_id}'")
     stored = Path(logged.artifact_location.removeprefix("file://"))
     assert sorted(path.name for path in stored.iterdir()) == ["config.json", "model.safetensors"]
@@ -258,7 +262,8 @@ def test_a_killed_run_is_marked_and_taken_up_again(folder: Path, run_dir: Path) 
     """)
     command = [sys.executable, "-c", script, str(run_dir), json.dumps(RECIPE)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None and process.stdout.readline() == "inside\n"
+        assert process.stdout is not None
+        assert process.stdout.readline() == "inside\n"
         os.kill(process.pid, signal.SIGKILL)
     state = run_dir / "tracking" / "mlflow.json"
     deadline = time.monotonic() + 60
