@@ -56,6 +56,14 @@ class IndexSpec(BaseModel):
     def _upper_case(cls, value: str) -> str:
         return value.upper()
 
+    @field_validator("params", "search")
+    @classmethod
+    def _whole_numbers(cls, value: dict[str, int | float | str | bool]) -> dict[str, int | float | str | bool]:
+        # A KFP pipeline carries every number as a float, and Milvus takes 16.0 for another M than 16.
+        return {
+            key: int(each) if isinstance(each, float) and each.is_integer() else each for key, each in value.items()
+        }
+
 
 class RetrievalSpec(BaseModel):
     """How passages and triples are made into vectors, kept and searched."""

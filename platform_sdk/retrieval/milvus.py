@@ -30,6 +30,8 @@ from platform_sdk.sampling.rollout import RetrieverFault
 if TYPE_CHECKING:
     from pymilvus import MilvusClient
 
+log = logging.getLogger(__name__)
+
 CHUNK = 512  # rows encoded and written at once
 QUERIES = 256  # per search call: with their candidates some 8 MB, under gRPC's limit
 FETCH = 4096  # rows per fetch
@@ -178,18 +180,23 @@ def connect(spec: RetrievalSpec, path: Path | None) -> MilvusClient:
                 f"Milvus at {spec.uri} cannot be reached or refuses the token in {spec.token_env}: {error.message}"
             ) from error
     path.parent.mkdir(parents=True, exist_ok=True)
+    # Lite's server, a thread of this process, logs a traceback for each call of pymilvus that it does not have.
+    logging.getLogger("grpc._server").setLevel(logging.CRITICAL)
     server_log = logging.getLogger("milvus_lite.server_manager")
     was = server_log.disabled
     server_log.disabled = True  # it logs a traceback; the error below says what is wrong
     try:
-        return MilvusClient(uri=str(path))
+        # The client's pings, every ten seconds even at rest, are more than Lite's server bears: it hangs up.
+        return MilvusClient(uri=str(path), grpc_options={"grpc.keepalive_time_ms": 2**31 - 1})
     except MilvusException as error:
         if _is_locked(path):
             raise UserError(
                 f"{path} is in use by another process, and Milvus Lite serves one at a time: wait until that process "
                 "has ended, or give retrieval.uri (another .db path, or a Milvus server, which serves many)"
             ) from error
-        raise UserError(f"{path} cannot be opened as a Milvus Lite file: {error.message}; delete it to rebuild it") from error
+        raise UserError(
+            f"{path} cannot be opened as a Milvus Lite file: {error.message}; delete it to rebuild it"
+        ) from error
     finally:
         server_log.disabled = was
 
@@ -279,8 +286,10 @@ def _fill(
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    if present == 0:
-        encoder.warn_of_truncation(texts)
+    if too_long := encoder.too_long(texts):
+        log.warning(
+            "%d of %d texts are longer than %s reads; their ends are not searched", too_long, len(texts), encoder.name
+        )
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), disable=not show_progress) as progress:
         task = progress.add_task("Index", total=len(texts), completed=present)
@@ -310,9 +319,7 @@ def _ensure_index(client: MilvusClient, name: str, spec: RetrievalSpec) -> None:
     # The parameters stand in a dictionary of their own: MilvusClient spreads the outer one, and Milvus
     # Lite passes over parameters that are spread; a server takes either.
     inner = {"params": dict(spec.index.params)} if spec.index.params else {}
-    params.add_index(
-        "vector", index_name="vector", index_type=spec.index.type, metric_type=spec.metric, params=inner
-    )
+    params.add_index("vector", index_name="vector", index_type=spec.index.type, metric_type=spec.metric, params=inner)
     client.create_index(name, params)
 
 

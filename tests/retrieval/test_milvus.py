@@ -78,7 +78,8 @@ def test_approximate_indexes_find_the_same_here(tmp_path: Path, index: IndexSpec
     queries, stored = encoder.encode(["one", "two"], kind="query"), encoder.encode(texts, kind="passage")
     assert vectors.nearest(queries, 5) == [brute_force(query, stored, 5) for query in queries]
     described = vectors.client.describe_index(vectors.name, "vector")
-    assert described["index_type"] == index.type and described.get("params", {}) == index.params
+    assert described["index_type"] == index.type
+    assert described.get("params", {}) == index.params
     vectors.close()
 
 
@@ -93,9 +94,7 @@ def test_equal_texts_tie_and_the_first_rows_win_even_if_they_fill_the_spare_plac
     vectors.close()
 
 
-def test_what_is_found_does_not_depend_on_the_batch(
-    tmp_path: Path, encoder: Encoder, sentences: list[str]
-) -> None:
+def test_what_is_found_does_not_depend_on_the_batch(tmp_path: Path, encoder: Encoder, sentences: list[str]) -> None:
     vectors = build(tmp_path, sentences, encoder)
     queries = encoder.encode([f"Where was {text.split(' is ')[0]} born, no {at}?" for at, text in enumerate(sentences)],
                              kind="query")  # fmt: skip
@@ -122,7 +121,8 @@ def test_a_collection_is_built_once(tmp_path: Path) -> None:
     first.close()
     again = Dots()
     second = build(tmp_path, texts, again)
-    assert second.encoded == 0 and again.texts == 1  # the row that is compared
+    assert second.encoded == 0
+    assert again.texts == 1
     second.close()
     other = build(tmp_path, texts, Dots(digest="0" * 64))
     assert other.encoded == 700
@@ -135,7 +135,8 @@ def test_another_index_is_made_of_the_same_vectors(tmp_path: Path) -> None:
     build(tmp_path, texts, Dots()).close()
     again = Dots()
     hnsw = build(tmp_path, texts, again, RetrievalSpec(index=IndexSpec(type="HNSW")))
-    assert hnsw.client.describe_index(hnsw.name, "vector")["index_type"] == "HNSW" and again.texts == 1
+    assert hnsw.client.describe_index(hnsw.name, "vector")["index_type"] == "HNSW"
+    assert again.texts == 1
     hnsw.close()
 
 
@@ -185,13 +186,24 @@ def test_a_killed_build_is_finished_with_what_an_undisturbed_one_has(tmp_path: P
     whole.close()
 
 
+HOLDER = """
+import sys
+from pymilvus import MilvusClient
+MilvusClient(sys.argv[1])
+print("open", flush=True)
+sys.stdin.read()
+"""
+
+
 def test_a_file_in_use_by_another_process_is_a_clear_error(tmp_path: Path) -> None:
     holder = subprocess.Popen(
-        [sys.executable, "-c", "import sys\nfrom pymilvus import MilvusClient\n"
-         "MilvusClient(sys.argv[1]); print('open', flush=True); sys.stdin.read()", str(tmp_path / "milvus.db")],
-        stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    assert holder.stdout is not None and holder.stdout.readline() == "open\n"
+        [sys.executable, "-c", HOLDER, str(tmp_path / "milvus.db")],
+        stdout=subprocess.PIPE,
+        stdin=subprocess.PIPE,
+        text=True,
+    )
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "open\n"
     try:
         with pytest.raises(UserError, match="in use by another process, and Milvus Lite serves one at a time"):
             build(tmp_path, ["text"], Dots())
@@ -203,9 +215,9 @@ def test_a_file_in_use_by_another_process_is_a_clear_error(tmp_path: Path) -> No
 def test_a_collection_that_is_not_of_this_corpus_stops(tmp_path: Path) -> None:
     texts = [f"text {n}" for n in range(20)]
     build(tmp_path, texts, Dots()).close()
-    with pytest.raises(UserError, match="was not made from this corpus.*hopforge.rows"):
+    with pytest.raises(UserError, match=r"was not made from this corpus.*hopforge.rows"):
         build(tmp_path, texts[:10], Dots())
-    with pytest.raises(UserError, match="was not made from this corpus.*hopforge.corpus"):
+    with pytest.raises(UserError, match=r"was not made from this corpus.*hopforge.corpus"):
         build(tmp_path, texts, Dots(), digest=DIGEST[:16] + "0" * 48)
     with pytest.raises(UserError, match="the encoder has changed"):
         build(tmp_path, texts, Dots(turned=True))
@@ -233,6 +245,6 @@ def test_what_milvus_raises_is_a_retriever_fault(tmp_path: Path) -> None:
 
 def test_a_server_that_is_not_there_is_a_clear_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("MILVUS_TOKEN", "root:secret")
-    with pytest.raises(UserError, match="Milvus at http://127.0.0.1:1 cannot be reached") as error:
+    with pytest.raises(UserError, match=r"Milvus at http://127.0.0.1:1 cannot be reached") as error:
         milvus.connect(RetrievalSpec(uri="http://127.0.0.1:1"), None)
     assert "secret" not in str(error.value)

@@ -1,0 +1,155 @@
+"""``hopforge search`` and ``hopforge recall``: what a recipe's retriever finds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from platform_sdk.config.errors import UserError
+
+if TYPE_CHECKING:
+    from platform_sdk.config.recipe import Recipe
+    from platform_sdk.retrieval.search import IndexRetriever
+
+RecipeOption = Annotated[
+    Path, typer.Option("--recipe", metavar="RECIPE", help="A recipe, as pipelines/mygo/world.yaml.")
+]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=VALUE", help="Override a value, as data_dir=DIR. May be repeated."),
+]
+WorkdirOption = Annotated[
+    Path | None,
+    typer.Option(
+        help="Where data and index are kept, and made if need be; runs/NAME of the recipe if it is not given."
+    ),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Attach the commands."""
+    app.command("search")(search)
+    app.command("recall")(recall)
+
+
+def search(
+    question: Annotated[str, typer.Argument(help="What to look for.")],
+    recipe: RecipeOption,
+    k: Annotated[int | None, typer.Option("-k", min=1, help="How many; the recipe's agent.top_k if not given.")] = None,
+    head: Annotated[
+        str | None, typer.Option(help="In a knowledge graph: the entity whose triples are searched.")
+    ] = None,
+    question_id: Annotated[
+        str | None, typer.Option(help="In hotpot-kimi: the question whose own passages are searched.")
+    ] = None,
+    overrides: SetOption = None,
+    workdir: WorkdirOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Search as the recipe's agent does."""
+    from platform_sdk.config.recipe import load_recipe
+    from platform_sdk.retrieval.index import FORMS
+    from platform_sdk.sampling.rollout import SearchRequest
+
+    loaded = load_recipe(recipe, overrides or ())
+    form = FORMS.get(loaded.parameters["environment"])
+    if form == "triples" and head is None:
+        raise UserError("this recipe's agent searches the triples of one entity: name it with --head")
+    if form == "contexts" and question_id is None:
+        raise UserError("this recipe's agent searches a question's own passages: name the question with --question-id")
+    with _retriever(loaded, workdir) as (retriever, _):
+        request = SearchRequest(question, head=head, question_id=question_id)
+        [found] = retriever.search([request], k or loaded.parameters["agent"]["top_k"])
+    if as_json:
+        evidence = [hit.model_dump() for hit in found]
+        typer.echo(json.dumps({"question": question, "corpus": retriever.corpus_digest, "evidence": evidence}))
+        return
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table("score", "id", "title", "text")
+    for hit in found:
+        table.add_row(f"{hit.score:.4f}", escape(hit.id), escape(hit.title), escape(hit.text))
+    Console().print(table if found else "nothing found")
+
+
+def recall(
+    recipe: RecipeOption,
+    k: Annotated[str, typer.Option("-k", metavar="K,K,…", help="Among how many.")] = "2,5,10",
+    overrides: SetOption = None,
+    workdir: WorkdirOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Measure recall@k of the gold evidence over the evaluation questions, each searched as it stands.
+
+    In text: of gold passages, by title. In a graph: of gold triples, each among those of its head.
+    """
+    from platform_sdk.config.recipe import load_recipe
+    from platform_sdk.records import Question, read_jsonl
+    from platform_sdk.retrieval.index import FORMS
+    from platform_sdk.retrieval.recall import measure_recall
+
+    loaded = load_recipe(recipe, overrides or ())
+    environment = loaded.parameters["environment"]
+    ks = _numbers(k)
+    with _retriever(loaded, workdir) as (retriever, run_dir):
+        questions = list(read_jsonl(run_dir / "corpus" / "questions.eval.jsonl", Question))
+        found = measure_recall(retriever, FORMS[environment], questions, ks)
+    if as_json:
+        content = {
+            "recipe": loaded.name,
+            "environment": environment,
+            "encoder": loaded.parameters["retrieval"]["encoder"],
+            "corpus": retriever.corpus_digest,
+            "n": found.n,
+            "without_gold": found.without_gold,
+            "recall": {str(at): value for at, value in found.at.items()},
+            "intervals": {str(at): bounds for at, bounds in found.intervals.items()},
+        }
+        typer.echo(json.dumps(content))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("k", title=f"{loaded.name} ({environment}): {found.n} questions, percent")
+    table.add_column("recall@k", justify="right")
+    table.add_column("95 % interval", justify="right")
+    for at, value in found.at.items():
+        low, high = found.intervals[at]
+        table.add_row(str(at), f"{100 * value:.1f}", f"{100 * low:.1f} to {100 * high:.1f}")
+    Console().print(table)
+    if found.without_gold:
+        typer.echo(f"{found.without_gold} questions name no gold evidence and are not counted", err=True)
+
+
+def _numbers(text: str) -> list[int]:
+    try:
+        return sorted({int(part) for part in text.split(",")})
+    except ValueError as error:
+        raise UserError(f"-k takes whole numbers separated by commas, as 2,5,10, not {text}") from error
+
+
+@contextmanager
+def _retriever(recipe: Recipe, workdir: Path | None) -> Iterator[tuple[IndexRetriever, Path]]:
+    """The recipe's retriever and the directory with its data; both are made if they are not there."""
+    from platform_sdk.data.dataset import prepare
+    from platform_sdk.kubeflow.runs import FILE, differences
+    from platform_sdk.retrieval.environments import build_retriever
+
+    run_dir = workdir or Path("runs") / recipe.name
+    if (run_dir / FILE).exists():  # preparing other data would take it from under that run
+        there = json.loads((run_dir / FILE).read_text(encoding="utf-8"))["parameters"]
+        changes = list(differences(there.get("dataset"), recipe.parameters["dataset"], "dataset"))
+        if changes:
+            raise UserError(f"{run_dir} holds a run on other data; choose another --workdir.\n" + "\n".join(changes))
+    data_dir = recipe.parameters["data_dir"]
+    prepare(recipe.settings("dataset"), Path(data_dir) if data_dir else None, run_dir)
+    with build_retriever(recipe.parameters["environment"], run_dir, recipe.settings("retrieval")) as retriever:
+        yield retriever, run_dir

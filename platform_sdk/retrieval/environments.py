@@ -1,0 +1,36 @@
+"""The retriever of an environment: what its ``Search`` looks in decides which one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from platform_sdk.config.errors import UserError
+from platform_sdk.config.retrieval import RetrievalSpec
+from platform_sdk.retrieval.encoders import load_encoder
+from platform_sdk.retrieval.index import Form, load_material, open_index
+from platform_sdk.retrieval.search import ContextRetriever, IndexRetriever, PassageRetriever, TripleRetriever
+
+RETRIEVERS: dict[Form, type[IndexRetriever]] = {
+    "passages": PassageRetriever,
+    "triples": TripleRetriever,
+    "contexts": ContextRetriever,
+}
+
+
+def build_retriever(
+    environment: str, run_dir: Path, spec: RetrievalSpec, *, show_progress: bool = True
+) -> IndexRetriever:
+    """The retriever of ``environment`` over the run directory's corpus; builds the index if need be.
+
+    Raises:
+        UserError: see ``load_material``, ``load_encoder`` and ``open_vectors``.
+        RetrieverFault: Milvus or the embeddings endpoint failed.
+    """
+    material = load_material(run_dir, environment)
+    encoder = load_encoder(**spec.encoder_settings())
+    vectors = open_index(run_dir, spec, material, encoder, show_progress=show_progress)
+    try:
+        return RETRIEVERS[material.form](material, vectors, encoder)
+    except UserError:
+        vectors.close()
+        raise
