@@ -83,7 +83,7 @@ def load_model(
         from peft import PeftModel
 
         model = PeftModel.from_pretrained(model, str(path)).merge_and_unload()
-    return model.to(device).eval()  # type: ignore[no-any-return]
+    return model.to(device).eval()
 
 
 def load_tokenizer(name: str | Path) -> Any:
@@ -131,7 +131,7 @@ def save_untied(name: str | Path, target: Path) -> Path:
     """
     import torch
 
-    model = load_model(name, dtype=_stored_dtype(name))
+    model: Any = load_model(name, dtype=_stored_dtype(name))
     if model.config.tie_word_embeddings:
         model.get_output_embeddings().weight = torch.nn.Parameter(model.get_input_embeddings().weight.detach().clone())
         model.config.tie_word_embeddings = False
@@ -148,10 +148,10 @@ def _stored_dtype(name: str | Path) -> str:
     return str(config.get("dtype") or config.get("torch_dtype") or "float32")
 
 
-def _bytes(tensor: torch.Tensor) -> memoryview:
+def _bytes(tensor: torch.Tensor) -> bytes:
     import torch
 
-    return memoryview(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
 
 
 def _stored_tensors(path: Path) -> Iterator[tuple[str, torch.Tensor]]:
@@ -171,7 +171,7 @@ def _stored_tensors(path: Path) -> Iterator[tuple[str, torch.Tensor]]:
 
 def _adapter(path: Path) -> dict[str, Any] | None:
     file = path / "adapter_config.json"
-    return json.loads(file.read_text()) if file.exists() else None  # type: ignore[no-any-return]
+    return json.loads(file.read_text()) if file.exists() else None
 
 
 def _from_hub(name: str) -> Path:
@@ -222,7 +222,7 @@ def _convert_gguf(gguf: Path, target: Path) -> None:
     config = type(read.config).from_dict(
         {key: value for key, value in read.config.to_dict().items() if key != "quantization_config"}
     )
-    fresh = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    fresh = type(read)(config).to(torch.float32)
     fresh.load_state_dict(read.state_dict())
     fresh.generation_config = read.generation_config
     fresh.save_pretrained(target)

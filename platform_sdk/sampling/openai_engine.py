@@ -19,7 +19,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import httpx
 
@@ -164,7 +164,7 @@ class OpenAIEngine:
                 f"{self._url}: the server does not return token ids with log-probabilities; "
                 "hopforge needs a vLLM server that knows return_token_ids"
             )
-        finish = "length" if choice["finish_reason"] == "length" else "stop"
+        finish: Literal["stop", "length"] = "length" if choice["finish_reason"] == "length" else "stop"
         return Completion(request.id, tuple(token_ids), tuple(logprobs), finish)
 
     def _call(self, method: str, route: str, body: dict[str, Any] | None = None) -> Any:

@@ -27,10 +27,10 @@ def sample(
     logits = logits.float()
     logprobs = torch.log_softmax(logits, dim=-1)
     temperatures = np.array([one.temperature for one in params], dtype=np.float32)
-    drawn = np.flatnonzero(temperatures > 0)
+    drawn = [row for row, one in enumerate(params) if one.temperature > 0]
     tokens = torch.argmax(logits, dim=-1)
-    if len(drawn):
-        rows = torch.from_numpy(drawn).to(logits.device)
+    if drawn:
+        rows = torch.tensor(drawn, device=logits.device)
         scale = torch.from_numpy(temperatures[drawn]).to(logits.device)
         plain = bool((temperatures[drawn] == 1).all())
         probabilities = (logprobs[rows] if plain else torch.log_softmax(logits[rows] / scale[:, None], dim=-1)).exp()

@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -228,7 +228,7 @@ class TransformersEngine:
             stop = self._stopping.stops(live.token_ids, live.request.params.stop, live.table)
             if stop or len(live.token_ids) == live.limit:
                 del self._live[live.request.id]
-                finish = "stop" if stop else "length"
+                finish: Literal["stop", "length"] = "stop" if stop else "length"
                 finished.append(Completion(live.request.id, tuple(live.token_ids), tuple(live.logprobs), finish))
         return finished
 

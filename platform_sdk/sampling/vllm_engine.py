@@ -10,7 +10,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from platform_sdk.config.errors import UserError
 from platform_sdk.sampling import probe as probing
@@ -99,7 +99,7 @@ class VllmEngine:
                 choice = output.outputs[0]
                 tokens = tuple(choice.token_ids)
                 logprobs = tuple(row[token].logprob for token, row in zip(tokens, choice.logprobs, strict=True))
-                finish = "length" if choice.finish_reason == "length" else "stop"
+                finish: Literal["stop", "length"] = "length" if choice.finish_reason == "length" else "stop"
                 finished.append(Completion(output.request_id, tokens, logprobs, finish))
         return finished
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import time
@@ -21,11 +22,11 @@ from platform_sdk.config.sampling import EngineSpec
 from platform_sdk.sampling.engine import Completion, PromptTooLong, Request, SamplingEngine, SamplingParams
 from platform_sdk.sampling.load import load_engine
 from platform_sdk.sampling.models import weights_digest
-from tests.sampling.conftest import VOCABULARY, save_model
+from tests.sampling.tiny_models import VOCABULARY, save_model
 
 PYTHON = os.environ.get("HOPFORGE_VLLM_PYTHON")
 ROOT = Path(__file__).parents[2]
-START_UP = 300
+START_UP = 900  # seconds; about one minute on an idle machine
 pytestmark = pytest.mark.skipif(PYTHON is None, reason="HOPFORGE_VLLM_PYTHON is not set; run make test-vllm")
 
 
@@ -54,7 +55,9 @@ def server(models: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) 
     command += ["--dtype", "float32", "--no-enable-chunked-prefill", "--max-num-batched-tokens", "16384"]
     command += ["--host", "127.0.0.1", "--port", str(port), "--max-model-len", "512"]
     with log.open("w") as stream:
-        process = subprocess.Popen(command, stdout=stream, stderr=subprocess.STDOUT, env=environment(), cwd=ROOT)
+        process = subprocess.Popen(
+            command, stdout=stream, stderr=subprocess.STDOUT, env=environment(), cwd=ROOT, start_new_session=True
+        )
     try:
         url = f"http://127.0.0.1:{port}"
         deadline = time.monotonic() + START_UP
@@ -69,8 +72,12 @@ def server(models: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) 
             pytest.fail(f"no server after {START_UP} s: {log.read_text()[-3000:]}")
         yield url
     finally:
-        process.terminate()
-        process.wait(60)
+        os.killpg(process.pid, signal.SIGTERM)  # the engine and its workers are processes of their own
+        try:
+            process.wait(60)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
 
 
 def prompts() -> list[tuple[int, ...]]:

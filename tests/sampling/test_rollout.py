@@ -82,8 +82,11 @@ def test_agents_are_taken_as_places_become_free(engine: TransformersEngine) -> N
     for _ in run(starts(), engine, search, live=3, progress=progress.append):
         finished += 1
         most.append(len(started) - finished)
-    assert finished == 7 and max(most) <= 2 and len(started) == 7
-    assert [one.finished for one in progress] == list(range(1, 8)) and progress[-1].tokens > 7
+    assert finished == 7
+    assert max(most) <= 2
+    assert len(started) == 7
+    assert [one.finished for one in progress] == list(range(1, 8))
+    assert progress[-1].tokens > 7
 
 
 def test_searches_of_waiting_agents_go_together(engine: TransformersEngine) -> None:
@@ -112,7 +115,8 @@ def test_a_retriever_fault_starts_only_its_rollout_again(engine: TransformersEng
     plans = [[1, "bad", 2], [1, "good", 2], [[["bb", 3], [40]], 1]]
     expected = sorted(run([partial(agent, f"x{i}", p) for i, p in enumerate(plans)], engine, search, live=3))
     found = sorted(run([partial(agent, f"x{i}", p) for i, p in enumerate(plans)], engine, faulty, live=3))
-    assert found == expected and faults["bad"] == 4
+    assert found == expected
+    assert faults["bad"] == 4
     assert asked["good"] <= 2
 
 
@@ -145,7 +149,8 @@ def test_leaving_the_loop_leaves_the_engine_empty(engine: TransformersEngine) ->
     results = run([partial(careful, f"x{i}") for i in range(3)], engine, search, live=3)
     assert next(results) == "x0"
     results.close()
-    assert sorted(closed) == ["x0", "x1", "x2"] and engine.step() == []
+    assert sorted(closed) == ["x0", "x1", "x2"]
+    assert engine.step() == []
 
 
 def test_a_prompt_that_is_too_long_is_told_to_the_agent(engine: TransformersEngine) -> None:

@@ -19,7 +19,7 @@ from platform_sdk.sampling.engine import (
 )
 from platform_sdk.sampling.models import weights_digest
 from platform_sdk.sampling.transformers_engine import TransformersEngine
-from tests.sampling.conftest import VOCABULARY, save_model
+from tests.sampling.tiny_models import VOCABULARY, save_model
 
 RANDOM = np.random.default_rng(7)
 
@@ -60,7 +60,8 @@ def test_logprobs_are_those_of_a_plain_forward_pass(
         )
     ]
     for given, done in zip(prompts, engine.generate(prompts, params), strict=True):
-        assert len(done.token_ids) == 12 and done.finish == "length"
+        assert len(done.token_ids) == 12
+        assert done.finish == "length"
         np.testing.assert_allclose(done.logprobs, plain_logprobs(path, given, done.token_ids), atol=2e-5)
 
 
@@ -201,17 +202,20 @@ def test_stop_strings_and_the_end_token_end_a_completion(tiny: Path) -> None:
     [stopped] = engine.generate([given], SamplingParams(max_tokens=60, seed=3, stop=("nothing like it", text)))
     pairs = list(zip(free.token_ids, free.token_ids[1:], strict=False))
     end = pairs.index(free.token_ids[10:12]) + 2
-    assert stopped.finish == "stop" and stopped.token_ids == free.token_ids[:end]
+    assert stopped.finish == "stop"
+    assert stopped.token_ids == free.token_ids[:end]
     assert stopped.logprobs == free.logprobs[:end]
     engine._stopping.ends = frozenset({free.token_ids[7]})
     [ended] = engine.generate([given], SamplingParams(max_tokens=60, seed=3))
-    assert ended.finish == "stop" and ended.token_ids == free.token_ids[: free.token_ids.index(free.token_ids[7]) + 1]
+    assert ended.finish == "stop"
+    assert ended.token_ids == free.token_ids[: free.token_ids.index(free.token_ids[7]) + 1]
 
 
 def test_the_model_length_limits_prompts_and_completions(tiny: Path) -> None:
     engine = without_ends(tiny, live=2, max_model_len=64)
     [done] = engine.generate([prompt(60)], SamplingParams(max_tokens=100))
-    assert len(done.token_ids) == 4 and done.finish == "length"
+    assert len(done.token_ids) == 4
+    assert done.finish == "length"
     with pytest.raises(PromptTooLong, match="64 tokens"):
         engine.submit(Request("long", prompt(64), SamplingParams()))
     with pytest.raises(ValueError, match="empty"):
@@ -232,7 +236,8 @@ def test_cancelled_requests_leave_no_trace(tiny: Path) -> None:
     done: list[Completion] = []
     while not done:
         done = engine.step()
-    assert [one.id for one in done] == ["2"] and content(done) == expected
+    assert [one.id for one in done] == ["2"]
+    assert content(done) == expected
     assert engine.step() == []
 
 
