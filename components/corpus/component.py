@@ -13,7 +13,9 @@ def corpus(
     dataset: dict,
     data_dir: str,
     data: dsl.Output[dsl.Dataset],
-) -> NamedTuple("Outputs", [("corpus_digest", str), ("train_digest", str), ("eval_digest", str), ("triples_digest", str)]):
+) -> NamedTuple(
+    "Outputs", [("corpus_digest", str), ("train_digest", str), ("eval_digest", str), ("triples_digest", str)]
+):
     """Read a dataset in its official format, or generate it, and write it as records.
 
     Args:
@@ -28,16 +30,24 @@ def corpus(
 
     from platform_sdk.config.dataset import DatasetSpec
     from platform_sdk.data.dataset import prepare
-    from platform_sdk.kubeflow.component import describe, whole_numbers
+    from platform_sdk.kubeflow.component import describe, received
     from platform_sdk.tracking import step_run
 
     run = Path(run_dir)
-    spec = DatasetSpec.model_validate(whole_numbers(dataset))
+    spec = DatasetSpec.model_validate(received(dataset))
     with step_run(run, "corpus") as step:
         made = prepare(spec, Path(data_dir) if data_dir else None, run)
-        for part, context in (("train", "training"), ("eval", "evaluation"), ("passages", "retrieval"), ("triples", "retrieval")):
+        for part, context in (
+            ("train", "training"),
+            ("eval", "evaluation"),
+            ("passages", "retrieval"),
+            ("triples", "retrieval"),
+        ):
             step.log_dataset(
-                part, digest=getattr(made, part), source=f"{spec.format} ({run.name}/corpus)", context=context,
+                part,
+                digest=getattr(made, part),
+                source=f"{spec.format} ({run.name}/corpus)",
+                context=context,
                 rows=made.counts[part],
             )
         describe(data, run / "corpus", **asdict(made))

@@ -53,7 +53,7 @@ def evaluate(
     from typing import NamedTuple
 
     from platform_sdk.config.retrieval import RetrievalSpec
-    from platform_sdk.kubeflow.component import describe, log_numbers, whole_numbers
+    from platform_sdk.kubeflow.component import describe, log_numbers, received
     from platform_sdk.tracking import step_run
 
     steps = importlib.import_module(f"platform_sdk.recipes.{method}.steps")
@@ -62,13 +62,13 @@ def evaluate(
     setting = steps.Setting(
         run_dir=run,
         environment=environment,
-        agent=settings.AgentSpec.model_validate(whole_numbers(agent)),
-        sampling=settings.SamplingSpec.model_validate(whole_numbers(sampling)),
-        retrieval=RetrievalSpec.model_validate(whole_numbers(retrieval)),
+        agent=settings.AgentSpec.model_validate(received(agent)),
+        sampling=settings.SamplingSpec.model_validate(received(sampling)),
+        retrieval=RetrievalSpec.model_validate(received(retrieval)),
         corpus_digest=searched_digest,
         seed=seed,
     )
-    spec = settings.EvaluationSpec.model_validate(whole_numbers(evaluation))
+    spec = settings.EvaluationSpec.model_validate(received(evaluation))
     with step_run(run, phase) as step:
         evaluated = steps.evaluate(setting, phase, model_path, spec)
         step.record_digests(policy=model_digest, searched=searched_digest, index=index_digest, scores=evaluated.digest)

@@ -32,19 +32,17 @@ def index(
     from typing import NamedTuple
 
     from platform_sdk.config.retrieval import RetrievalSpec
-    from platform_sdk.kubeflow.component import describe, whole_numbers
+    from platform_sdk.kubeflow.component import describe, received
     from platform_sdk.retrieval.index import build_index
     from platform_sdk.tracking import step_run
 
     run = Path(run_dir)
-    spec = RetrievalSpec.model_validate(whole_numbers(retrieval))
+    spec = RetrievalSpec.model_validate(received(retrieval))
     with step_run(run, "index") as step:
         built = build_index(run, spec, environment)
         digest = hashlib.sha256(f"{built.collection} {spec.index.model_dump_json()}".encode()).hexdigest()
         step.log_metrics({"index/rows": built.rows})
         step.record_digests(searched=built.corpus_digest, encoder=built.encoder_digest, index=digest)
-        describe(
-            collection, run / "index", digest=digest, parents=[corpus_digest, triples_digest], **asdict(built)
-        )
+        describe(collection, run / "index", digest=digest, parents=[corpus_digest, triples_digest], **asdict(built))
     outputs = NamedTuple("Outputs", [("searched_digest", str), ("index_digest", str)])
     return outputs(built.corpus_digest, digest)

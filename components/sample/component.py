@@ -55,7 +55,7 @@ def sample(
     from typing import NamedTuple
 
     from platform_sdk.config.retrieval import RetrievalSpec
-    from platform_sdk.kubeflow.component import describe, whole_numbers
+    from platform_sdk.kubeflow.component import describe, received
     from platform_sdk.tracking import step_run
 
     steps = importlib.import_module(f"platform_sdk.recipes.{method}.steps")
@@ -64,21 +64,24 @@ def sample(
     setting = steps.Setting(
         run_dir=run,
         environment=environment,
-        agent=settings.AgentSpec.model_validate(whole_numbers(agent)),
-        sampling=settings.SamplingSpec.model_validate(whole_numbers(sampling)),
-        retrieval=RetrievalSpec.model_validate(whole_numbers(retrieval)),
+        agent=settings.AgentSpec.model_validate(received(agent)),
+        sampling=settings.SamplingSpec.model_validate(received(sampling)),
+        retrieval=RetrievalSpec.model_validate(received(retrieval)),
         corpus_digest=searched_digest,
         seed=seed,
     )
-    chosen = settings.SelectionSpec.model_validate(whole_numbers(selection))
-    warming = settings.WarmupSpec.model_validate(whole_numbers(warmup))
+    chosen = settings.SelectionSpec.model_validate(received(selection))
+    warming = settings.WarmupSpec.model_validate(received(warmup))
     with step_run(run, f"sample-{phase}") as step:
         start = threshold if iteration else chosen.initial_threshold
         sampled = steps.sample(setting, phase, iteration, model_path, start, chosen, warming)
         step.record_digests(policy=model_digest, searched=searched_digest, index=index_digest, rollouts=sampled.digest)
         step.log_rollouts(sampled.path)
         describe(
-            rollouts, sampled.path, digest=sampled.digest, threshold=sampled.threshold,
+            rollouts,
+            sampled.path,
+            digest=sampled.digest,
+            threshold=sampled.threshold,
             parents=[model_digest, searched_digest, train_digest],
         )
     return NamedTuple("Outputs", [("rollouts_digest", str), ("threshold", float)])(sampled.digest, sampled.threshold)

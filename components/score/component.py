@@ -36,14 +36,14 @@ def score(
     from pathlib import Path
     from typing import NamedTuple
 
-    from platform_sdk.kubeflow.component import describe, log_numbers, whole_numbers
+    from platform_sdk.kubeflow.component import describe, log_numbers, received
     from platform_sdk.tracking import step_run
 
     steps = importlib.import_module(f"platform_sdk.recipes.{method}.steps")
     settings = importlib.import_module(f"platform_sdk.recipes.{method}.settings")
     run = Path(run_dir)
-    chosen = settings.SelectionSpec.model_validate(whole_numbers(selection))
-    warming = settings.WarmupSpec.model_validate(whole_numbers(warmup))
+    chosen = settings.SelectionSpec.model_validate(received(selection))
+    warming = settings.WarmupSpec.model_validate(received(warmup))
     with step_run(run, f"score-{phase}") as step:
         scored = steps.score(run, phase, chosen, warming)
         step.record_digests(rollouts=rollouts_digest, selected=scored.digest)

@@ -38,12 +38,12 @@ def train(
     from typing import NamedTuple
 
     from platform_sdk.config.training import TrainSpec
-    from platform_sdk.kubeflow.component import describe, log_numbers, whole_numbers
+    from platform_sdk.kubeflow.component import describe, log_numbers, received
     from platform_sdk.tracking import step_run
     from platform_sdk.training.steps import train_step
 
     run = Path(run_dir)
-    spec = TrainSpec.model_validate(whole_numbers(training))
+    spec = TrainSpec.model_validate(received(training))
     with step_run(run, f"train-{phase}") as step:
         result = train_step(run, phase, model_path, run / phase / "selected.jsonl", spec, seed)
         step.log_figures(run / phase / "train.json", iteration=iteration)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 
-import click
 import typer
 
 from platform_sdk.cli import metrics, run, runs
@@ -25,13 +24,7 @@ for module in (run, runs, metrics):
 def main() -> None:
     """Run the command line. Errors that are meant for people are printed without a traceback; the exit status is 2."""
     try:
-        status = app(standalone_mode=False)
+        app()
     except (UserError, RecordError) as error:
         typer.echo(f"error: {error}", err=True)
         sys.exit(2)
-    except click.ClickException as error:
-        error.show()
-        sys.exit(error.exit_code)
-    except (KeyboardInterrupt, click.Abort):
-        sys.exit(130)
-    sys.exit(status if isinstance(status, int) else 0)

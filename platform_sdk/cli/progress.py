@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from pathlib import Path
 from types import TracebackType
@@ -18,7 +19,8 @@ class Progress:
     """Prints each step as it ends; on a terminal also what the running one says."""
 
     def __init__(self, name: str, run_dir: Path, tasks: int) -> None:
-        self.console = Console(highlight=False)
+        # kfp.local talks on standard output while it runs; this is the one from before it is taken away.
+        self.console = Console(file=sys.stdout, highlight=False)
         self.tasks = tasks
         self.done = 0
         self.began = time.monotonic()

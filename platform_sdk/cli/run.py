@@ -48,10 +48,10 @@ def run(
     try:
         with Progress(loaded.name, run_dir, len(loaded.plan)) as progress:
             run_local(pipeline, arguments_of(loaded, run_dir), run_dir, progress)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
         finish_run(run_dir, "KILLED")
         typer.echo("stopped; the same command goes on from here", err=True)
-        raise
+        raise typer.Exit(130) from error
     except BaseException:
         finish_run(run_dir, "FAILED")
         raise
@@ -82,9 +82,10 @@ def validate(
 ) -> None:
     """Check recipes and their pipelines' wiring, and say everything that is wrong."""
     from platform_sdk.config.recipe import load_recipe
-    from platform_sdk.config.source import ConfigError
+    from platform_sdk.config.source import ConfigError, Problem
 
-    problems, resolved = [], []
+    problems: list[Problem] = []
+    resolved = []
     for path in recipes:
         try:
             loaded = load_recipe(path, overrides or ())

@@ -14,7 +14,14 @@ from pathlib import Path
 from platform_sdk.config.errors import UserError
 
 # Annotations of parameters, and what KFP calls them; every other type is an artifact's.
-PARAMETER_TYPES = {"str": "string", "int": "integer", "float": "number", "bool": "boolean", "dict": "struct", "list": "list"}
+PARAMETER_TYPES = {
+    "str": "string",
+    "int": "integer",
+    "float": "number",
+    "bool": "boolean",
+    "dict": "struct",
+    "list": "list",
+}
 
 
 @dataclass(frozen=True)

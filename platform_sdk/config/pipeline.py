@@ -16,10 +16,13 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, Validatio
 
 import platform_sdk
 from platform_sdk.config.errors import UserError
-from platform_sdk.config.source import ConfigError, Path_, Problem, Source, load_source, suggestion
+from platform_sdk.config.source import ConfigError, FieldPath, Problem, Source, load_source, suggestion
 
 IDENTIFIER = r"^[a-z][a-z0-9_]*$"
 STEP_ID = r"^[a-z][a-z0-9-]*$"
+
+
+ModelType = type[BaseModel]
 
 
 class Declaration(BaseModel):
@@ -49,7 +52,7 @@ class Parameter(Declaration):
     def required(self) -> bool:
         return "default" not in self.model_fields_set
 
-    def model(self) -> type[BaseModel] | None:
+    def model(self) -> ModelType | None:
         """The pydantic model of a struct.
 
         Raises:
@@ -186,7 +189,7 @@ def load_pipeline(path: Path, components: Path | None = None) -> Pipeline:
     return Pipeline(document, source, components)
 
 
-def problems_of(error: ValidationError, source: Source, prefix: Path_) -> list[Problem]:
+def problems_of(error: ValidationError, source: Source, prefix: FieldPath) -> list[Problem]:
     """Pydantic's errors as problems at their lines."""
     problems = []
     for item in error.errors():
@@ -208,14 +211,16 @@ def _message(type_: str, message: str, value: Any) -> str:
 
 def _parameter(source: Source, name: str, parameter: Parameter) -> list[Problem]:
     """What is wrong with one declaration that its model cannot see."""
-    path: Path_ = ("parameters", name)
+    path: FieldPath = ("parameters", name)
     problems = []
     if name == "run_dir":
         problems.append(source.problem(path, "the name is taken: every pipeline has run_dir; use ${run.dir}"))
     if parameter.type == "struct" and parameter.schema_ is None:
         problems.append(source.problem(path, "a struct needs schema: MODULE:CLASS, a pydantic model"))
     if parameter.type != "struct" and parameter.schema_ is not None:
-        problems.append(source.problem((*path, "schema"), f"only a struct has a schema, and this is a {parameter.type}"))
+        problems.append(
+            source.problem((*path, "schema"), f"only a struct has a schema, and this is a {parameter.type}")
+        )
     if parameter.schema_ is not None:
         try:
             parameter.model()

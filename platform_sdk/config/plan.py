@@ -10,17 +10,17 @@ from platform_sdk.config.components import Interface, Port, read_interface
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.pipeline import Pipeline, Repeat, RepeatBlock, Step, has_type
 from platform_sdk.config.references import (
+    BadReference,
     Carried,
     Counter,
     ParameterPart,
     Reference,
-    ReferenceError_,
     RunFact,
     StepOutput,
     Template,
     parse,
 )
-from platform_sdk.config.source import Path_, Problem, suggestion
+from platform_sdk.config.source import FieldPath, Problem, suggestion
 
 
 @dataclass(frozen=True)
@@ -95,11 +95,11 @@ class _Planner:
         self.values = values
         self.problems: list[Problem] = []
         self.tasks: dict[str, Task] = {}
-        self.places: dict[str, Path_] = {}
+        self.places: dict[str, FieldPath] = {}
         self.interfaces: dict[str, Interface | None] = {}
         self.inner: set[str] = set()
 
-    def problem(self, path: Path_, message: str) -> None:
+    def problem(self, path: FieldPath, message: str) -> None:
         self.problems.append(self.pipeline.source.problem(path, message))
 
     def unroll(self) -> None:
@@ -114,9 +114,9 @@ class _Planner:
                 self._repeat(block.repeat, ("steps", index, "repeat"), outer)
 
     def _check_ids(self) -> None:
-        seen: dict[str, Path_] = {}
+        seen: dict[str, FieldPath] = {}
         for index, block in enumerate(self.pipeline.document.steps):
-            places: Sequence[tuple[Step, Path_]]
+            places: Sequence[tuple[Step, FieldPath]]
             if isinstance(block, Step):
                 places = [(block, ("steps", index, "id"))]
             else:
@@ -127,7 +127,7 @@ class _Planner:
                     self.problem(path, f"there is a step {step.id!r} already ({first}); give it another id")
                 seen.setdefault(step.id, path)
 
-    def _repeat(self, repeat: Repeat, path: Path_, outer: _Scope) -> None:
+    def _repeat(self, repeat: Repeat, path: FieldPath, outer: _Scope) -> None:
         count = self._fixed(repeat.count, (*path, "count"), "integer", fallback=1)
         if count < 0:
             self.problem((*path, "count"), f"must be 0 or more, but is {count}")
@@ -159,14 +159,14 @@ class _Planner:
                 self.problem((*path, "carry", name), "another repeat carries this name already; use another one")
             outer.carried[name] = past[-1]
 
-    def _add(self, step: Step, path: Path_, id: str, scope: _Scope) -> None:
+    def _add(self, step: Step, path: FieldPath, id: str, scope: _Scope) -> None:
         wires = {name: self._wire(value, (*path, "inputs", name), scope) for name, value in step.inputs.items()}
         if id not in self.tasks:
             self.tasks[id] = Task(id, step.component, {name: wire for name, wire in wires.items() if wire is not None})
             self.places[id] = path
         self._interface(step, path)
 
-    def _interface(self, step: Step, path: Path_) -> None:
+    def _interface(self, step: Step, path: FieldPath) -> None:
         if step.component in self.interfaces:
             return
         try:
@@ -178,11 +178,11 @@ class _Planner:
             remedy = "" if step.component in known else f"; {suggestion(step.component, known)}"
             self.problem((*path, "component"), f"{error}{remedy}")
 
-    def _wire(self, value: Any, path: Path_, scope: _Scope) -> Wire | None:
+    def _wire(self, value: Any, path: FieldPath, scope: _Scope) -> Wire | None:
         """The wire of an input; None where it has a problem, which is noted."""
         try:
             parsed = parse(value)
-        except ReferenceError_ as error:
+        except BadReference as error:
             self.problem(path, str(error))
             return None
         match parsed:
@@ -193,7 +193,7 @@ class _Planner:
                 return self._resolve(parsed, path, scope)
         return Constant(value)
 
-    def _text(self, reference: Reference, path: Path_, scope: _Scope) -> str | None:
+    def _text(self, reference: Reference, path: FieldPath, scope: _Scope) -> str | None:
         """A reference inside a text; the iteration's number has two digits there."""
         wire = self._resolve(reference, path, scope)
         if wire is None:
@@ -203,7 +203,7 @@ class _Planner:
             return None
         return f"{wire.value:02d}" if isinstance(reference, Counter) else str(wire.value)
 
-    def _resolve(self, reference: Reference, path: Path_, scope: _Scope) -> Wire | None:
+    def _resolve(self, reference: Reference, path: FieldPath, scope: _Scope) -> Wire | None:
         match reference:
             case RunFact(name="method"):
                 return Constant(self.pipeline.document.method)
@@ -230,7 +230,7 @@ class _Planner:
             case ParameterPart(name=name, fields=fields):
                 return self._parameter(name, fields, path)
 
-    def _parameter(self, name: str, fields: tuple[str, ...], path: Path_) -> Wire | None:
+    def _parameter(self, name: str, fields: tuple[str, ...], path: FieldPath) -> Wire | None:
         declared = self.pipeline.document.parameters
         if name not in declared:
             self.problem(path, f"there is no parameter {name!r}; {suggestion(name, declared)}")
@@ -255,7 +255,7 @@ class _Planner:
             value = value[part]
         return Constant(value)
 
-    def _fixed(self, value: Any, path: Path_, type_: str | None, *, fallback: int) -> Any:
+    def _fixed(self, value: Any, path: FieldPath, type_: str | None, *, fallback: int) -> Any:
         """A value that shapes the pipeline and so must be known when it is compiled."""
         wire = self._wire(value, path, _Scope())
         if wire is None or (isinstance(wire, Constant) and wire.value is UNKNOWN):
@@ -280,18 +280,21 @@ class _Planner:
                 self.problem((*path, "inputs", name), message)
             for name, port in interface.inputs.items():
                 if name not in given and port.required:
-                    self.problem((*path, "inputs"), f"component {task.component} needs the input {name!r} ({port.type})")
+                    self.problem(
+                        (*path, "inputs"), f"component {task.component} needs the input {name!r} ({port.type})"
+                    )
                 elif name in task.inputs:
                     self._check_type(task.inputs[name], port, (*path, "inputs", name))
         self._check_cycles()
 
-    def _given(self, path: Path_) -> set[str]:
+    def _given(self, path: FieldPath) -> set[str]:
         data: Any = self.pipeline.source.data
         for part in path:
             data = data[part]
         return set(data.get("inputs") or {})
 
-    def _check_type(self, wire: Wire, port: Port, path: Path_) -> None:
+    def _check_type(self, wire: Wire, port: Port, path: FieldPath) -> None:
+        found: str
         match wire:
             case Constant(value=value):
                 if value is not UNKNOWN and (port.artifact or not has_type(value, port.type)):
@@ -321,7 +324,9 @@ class _Planner:
             # Among what is left, those that something else left needs lie on the cycles.
             needed = set().union(*(task.upstream for task in rest.values())) & rest.keys()
             names = ", ".join(id for id in rest if id in needed)
-            self.problem(self.places[next(id for id in rest if id in needed)], f"the steps wait for each other: {names}")
+            self.problem(
+                self.places[next(id for id in rest if id in needed)], f"the steps wait for each other: {names}"
+            )
 
     def ordered(self) -> tuple[Task, ...]:
         """The tasks in the order they are declared in, but none before one that it needs."""

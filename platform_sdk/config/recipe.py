@@ -22,7 +22,16 @@ from platform_sdk.config.pipeline import (
     problems_of,
 )
 from platform_sdk.config.plan import UNKNOWN, Task, make_plan
-from platform_sdk.config.source import ConfigError, Path_, Problem, Source, dotted, load_source, parse_value, suggestion
+from platform_sdk.config.source import (
+    ConfigError,
+    FieldPath,
+    Problem,
+    Source,
+    dotted,
+    load_source,
+    parse_value,
+    suggestion,
+)
 
 
 class RecipeDocument(BaseModel):
@@ -99,16 +108,18 @@ class _Resolver:
         self.source = source
         self.problems: list[Problem] = []
         self.given: dict[str, Any] = dict(source.data.get("parameters") or {})
-        self.overridden: dict[Path_, str] = {}
+        self.overridden: dict[FieldPath, str] = {}
         for override in overrides:
             self._override(override)
 
-    def problem(self, path: Path_, message: str) -> None:
+    def problem(self, path: FieldPath, message: str) -> None:
         """Note a problem of the parameter at ``path``, at the ``--set`` that gave it or its line in the recipe."""
-        for end in range(len(path), 0, -1):
-            if path[:end] in self.overridden:
-                self.problems.append(Problem(self.overridden[path[:end]], dotted(path), message))
-                return
+        # The override that gave the value or what it lies in; for a struct's own problem those of its fields.
+        around = [self.overridden[path[:end]] for end in range(len(path), 0, -1) if path[:end] in self.overridden]
+        inside = [place for given, place in self.overridden.items() if given[: len(path)] == path]
+        if around or inside:
+            self.problems.append(Problem((around or [" ".join(inside)])[0], dotted(path), message))
+            return
         self.problems.append(Problem(self.source.place(("parameters", *path)), dotted(("parameters", *path)), message))
 
     def _override(self, override: str) -> None:
@@ -120,7 +131,9 @@ class _Resolver:
             return
         declared = self.pipeline.document.parameters
         if path[0] not in declared:
-            self.problems.append(Problem(place, path[0], f"there is no such parameter; {suggestion(path[0], declared)}"))
+            self.problems.append(
+                Problem(place, path[0], f"there is no such parameter; {suggestion(path[0], declared)}")
+            )
             return
         if len(path) > 1 and declared[path[0]].type != "struct":
             message = f"is of type {declared[path[0]].type} and has no fields; use --set {path[0]}=…"
@@ -176,18 +189,7 @@ class _Resolver:
                 path = (name, *_known_location(item["loc"], given, item["type"]))
                 self.problem(path, _remedy(model, item["type"], item["msg"], item["loc"], item["input"]))
             return UNKNOWN
-        value = checked.model_dump(mode="json")
-        if model.model_validate(without_nulls(value)) != checked:
-            self.problem((name,), "a null stands where the default is something else, and a pipeline cannot carry it")
-            return UNKNOWN
-        return value
-
-
-def without_nulls(value: Any) -> Any:
-    """A struct without its null fields, which KFP's parameters cannot hold; their defaults say the same."""
-    if isinstance(value, dict):
-        return {key: without_nulls(inner) for key, inner in value.items() if inner is not None}
-    return [without_nulls(inner) for inner in value] if isinstance(value, list) else value
+        return checked.model_dump(mode="json")
 
 
 def _with(tree: Mapping[str, Any], path: Sequence[str], value: Any) -> dict[str, Any]:
@@ -205,7 +207,7 @@ def _laid_over(upper: Any, lower: Any) -> Any:
     return {**lower, **{key: _laid_over(value, lower.get(key)) for key, value in upper.items()}}
 
 
-def _known_location(location: tuple[int | str, ...], given: Any, type_: str) -> Path_:
+def _known_location(location: tuple[int | str, ...], given: Any, type_: str) -> FieldPath:
     """A pydantic location without the parts that name a branch of a union and not a field."""
     path: list[int | str] = []
     for depth, part in enumerate(location):
@@ -235,7 +237,7 @@ def _fields(model: type[BaseModel], location: tuple[int | str, ...]) -> list[str
     """The fields of the model at ``location``; those of all its branches where it is a union."""
     models = [model]
     for part in location:
-        annotations = [m.model_fields[part].annotation for m in models if part in m.model_fields]  # type: ignore[index]
+        annotations = [m.model_fields[part].annotation for m in models if part in m.model_fields]
         if annotations:
             models = [found for annotation in annotations for found in _models(annotation)]
     return sorted({name for found in models for name in found.model_fields})

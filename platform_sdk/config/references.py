@@ -13,7 +13,7 @@ _FORMS = (
 )
 
 
-class ReferenceError_(ValueError):
+class BadReference(ValueError):
     """Text between ``${`` and ``}`` that refers to nothing."""
 
 
@@ -68,13 +68,13 @@ def parse(value: Any) -> Any:
     """A Reference, a Template, or the value itself where it refers to nothing.
 
     Raises:
-        ReferenceError_: a reference has none of the known forms.
+        BadReference: a reference has none of the known forms.
     """
     if not isinstance(value, str) or "${" not in value:
         return value
     pieces = _REFERENCE.split(value)
     if any("${" in text for text in pieces[::2]):
-        raise ReferenceError_(f"{value!r}: a reference has no closing brace, or braces inside it")
+        raise BadReference(f"{value!r}: a reference has no closing brace, or braces inside it")
     parts = tuple(
         piece if index % 2 == 0 else _reference(piece) for index, piece in enumerate(pieces) if piece or index % 2
     )
@@ -95,4 +95,4 @@ def _reference(text: str) -> Reference:
             return RunFact(name)
         case [name] if name.isidentifier():
             return Counter(name)
-    raise ReferenceError_(f"${{{text}}} is no reference; the forms are {_FORMS}")
+    raise BadReference(f"${{{text}}} is no reference; the forms are {_FORMS}")

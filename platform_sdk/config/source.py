@@ -11,7 +11,7 @@ from typing import Any
 from platform_sdk.config.errors import UserError
 
 # The place of a value in a document: keys of mappings and indices of lists, from the outside in.
-Path_ = tuple[str | int, ...]
+FieldPath = tuple[str | int, ...]
 
 
 @dataclass(frozen=True, order=True)
@@ -42,19 +42,19 @@ class Source:
 
     name: str
     data: dict[str, Any]
-    lines: Mapping[Path_, int]
+    lines: Mapping[FieldPath, int]
 
-    def place(self, path: Path_) -> str:
+    def place(self, path: FieldPath) -> str:
         """``FILE:LINE`` of the value at ``path``, or of the innermost thing around it that is there."""
         while path and path not in self.lines:
             path = path[:-1]
         return f"{self.name}:{self.lines.get(path, 1)}"
 
-    def problem(self, path: Path_, message: str) -> Problem:
+    def problem(self, path: FieldPath, message: str) -> Problem:
         return Problem(self.place(path), dotted(path), message)
 
 
-def dotted(path: Path_) -> str:
+def dotted(path: FieldPath) -> str:
     """``("steps", 2, "inputs")`` as ``steps[2].inputs``."""
     text = ""
     for part in path:
@@ -84,7 +84,7 @@ def load_source(path: Path) -> Source:
         raise ConfigError([Problem(f"{name}:{line}", "", f"is not valid YAML: {problem}")]) from error
     if not isinstance(document, dict):
         raise ConfigError([Problem(f"{name}:1", "", "must be a mapping, as `name: …` at its top")])
-    lines: dict[Path_, int] = {(): 1}
+    lines: dict[FieldPath, int] = {(): 1}
     return Source(name, _plain(document, (), lines), lines)
 
 
@@ -106,15 +106,18 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     return (f"did you mean {near[0]}? " if near else "") + f"known are {', '.join(names) or 'none'}"
 
 
-def _plain(value: Any, path: Path_, lines: dict[Path_, int]) -> Any:
+def _plain(value: Any, path: FieldPath, lines: dict[FieldPath, int]) -> Any:
     """The plain data of ruamel's round-trip tree; notes the line of everything inside in ``lines``."""
-    if isinstance(value, dict):
+    position = getattr(value, "lc", None)
+    if isinstance(value, dict) and position is not None:
         for key in value:
-            lines[(*path, str(key))] = value.lc.key(key)[0] + 1
+            # A key that came in by a merge (<<) has no line of its own: the mapping's stands for it.
+            own = (position.data or {}).get(key)
+            lines[(*path, str(key))] = (own[0] if own else position.line) + 1
         return {str(key): _plain(inner, (*path, str(key)), lines) for key, inner in value.items()}
-    if isinstance(value, list):
+    if isinstance(value, list) and position is not None:
         for index in range(len(value)):
-            lines[(*path, index)] = value.lc.item(index)[0] + 1
+            lines[(*path, index)] = position.item(index)[0] + 1
         return [_plain(inner, (*path, index), lines) for index, inner in enumerate(value)]
     if value is None or isinstance(value, bool):
         return value

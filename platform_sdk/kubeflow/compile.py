@@ -22,7 +22,8 @@ from platform_sdk.config.components import Interface, read_interface
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.pipeline import Parameter
 from platform_sdk.config.plan import RUN_DIR, Constant, FromParameter, FromTask
-from platform_sdk.config.recipe import Recipe, without_nulls
+from platform_sdk.config.recipe import Recipe
+from platform_sdk.kubeflow.component import sent
 
 KFP_TYPES = {"string": "String", "integer": "Integer", "number": "Float", "boolean": "Boolean", "struct": "Dict"}
 RUN_DIR_TEXT = "Run: the directory that holds the run's state; the same directory resumes the run"
@@ -49,7 +50,7 @@ def compile_recipe(recipe: Recipe) -> GraphComponent:
                 match wire:
                     case Constant(value=value):
                         number = interface.inputs[name].type == "number"
-                        arguments[name] = float(value) if number else without_nulls(value)
+                        arguments[name] = float(value) if number else sent(value)
                     case FromParameter(name=parameter):
                         arguments[name] = channels[parameter]
                     case FromTask(task=task, output=output):
@@ -61,7 +62,7 @@ def compile_recipe(recipe: Recipe) -> GraphComponent:
     for name, parameter in declared.items():
         inputs[name] = structures.InputSpec(
             KFP_TYPES[parameter.type],
-            default=without_nulls(recipe.parameters[name]),
+            default=sent(recipe.parameters[name]),
             optional=True,
             description=f"{parameter.group}: {parameter.description}" if parameter.group else parameter.description,
         )
@@ -88,7 +89,7 @@ def run_time_parameters(recipe: Recipe) -> dict[str, Parameter]:
 
 def arguments_of(recipe: Recipe, run_dir: Path) -> dict[str, Any]:
     """What the compiled pipeline is started with to be this recipe's run in ``run_dir``."""
-    values = {name: without_nulls(recipe.parameters[name]) for name in run_time_parameters(recipe)}
+    values = {name: sent(recipe.parameters[name]) for name in run_time_parameters(recipe)}
     return {RUN_DIR: str(run_dir.resolve()), **values}
 
 
@@ -108,7 +109,8 @@ def load_component(interface: Interface) -> BaseComponent:
     """
     path = interface.path
     specification = importlib.util.spec_from_file_location(f"hopforge_component_{path.parent.name}", path)
-    assert specification is not None and specification.loader is not None, path
+    assert specification is not None
+    assert specification.loader is not None
     module = importlib.util.module_from_spec(specification)
     try:
         specification.loader.exec_module(module)

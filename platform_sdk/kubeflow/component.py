@@ -9,6 +9,7 @@ from typing import Any
 
 # The image that runs the steps on a cluster: Python with hopforge installed, no GPU.
 LAUNCHER_IMAGE = os.environ.get("HOPFORGE_LAUNCHER_IMAGE", "hopforge/launcher:latest")
+NULL = "${null}"
 
 
 def describe(artifact: Any, path: Path, **facts: Any) -> None:
@@ -30,10 +31,19 @@ def log_numbers(metrics: Any, numbers: dict[str, Any]) -> None:
             metrics.log_metric(name, float(value))
 
 
-def whole_numbers(struct: Any) -> Any:
-    """A struct as the recipe gave it: KFP carries numbers as doubles, so that 16 arrives as 16.0."""
-    if isinstance(struct, dict):
-        return {key: whole_numbers(value) for key, value in struct.items()}
-    if isinstance(struct, list):
-        return [whole_numbers(value) for value in struct]
-    return int(struct) if isinstance(struct, float) and struct.is_integer() else struct
+def sent(value: Any) -> Any:
+    """A parameter's value as KFP's parameters can hold it: they know no null inside a struct."""
+    if isinstance(value, dict):
+        return {key: NULL if inner is None else sent(inner) for key, inner in value.items()}
+    return [NULL if inner is None else sent(inner) for inner in value] if isinstance(value, list) else value
+
+
+def received(value: Any) -> Any:
+    """A struct as the recipe gave it: undoes ``sent``, and KFP's doubles, as which 16 arrives as 16.0."""
+    if isinstance(value, dict):
+        return {key: received(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [received(inner) for inner in value]
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return None if value == NULL else value

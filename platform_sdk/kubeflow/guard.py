@@ -6,6 +6,7 @@ processes must never write into one run directory. The exit status is the comman
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -35,10 +36,8 @@ def main() -> int:
         return 1
     except _Told:
         _signal(process, signal.SIGINT)
-        try:
+        with contextlib.suppress(subprocess.TimeoutExpired, _Told):
             process.wait(GRACE_SECONDS)
-        except (subprocess.TimeoutExpired, _Told):
-            pass
         _signal(process, signal.SIGKILL)
         return 128 + signal.SIGTERM
 
@@ -49,10 +48,8 @@ def _raise(number: int, frame: FrameType | None) -> None:
 
 def _signal(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
     """Signal the command and everything it started."""
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, number)
-    except ProcessLookupError:
-        pass
 
 
 if __name__ == "__main__":

@@ -106,9 +106,7 @@ class _Session:
         self.failure = StepFailed(f"step {task} failed: {cause(tail, code)}\n(its whole log: {path})")
         return Status.FAILURE
 
-    def _execute(
-        self, task: str, command: list[str], variables: dict[str, str], log: TextIO
-    ) -> tuple[int, list[str]]:
+    def _execute(self, task: str, command: list[str], variables: dict[str, str], log: TextIO) -> tuple[int, list[str]]:
         """The command's exit status and its last lines."""
         # The steps run the code that this process runs, installed or not.
         here = str(Path(platform_sdk.__file__).parents[1])
@@ -157,7 +155,7 @@ def _task_name(command: list[str]) -> str:
 
 @contextlib.contextmanager
 def _handled_by(session: _Session) -> Iterator[None]:
-    """Let ``session`` run the tasks: kfp.local has no hook for the processes of its tasks, their output or their end."""
+    """Let ``session`` run the tasks: kfp.local has no hook for its tasks' processes, output or end."""
 
     class Handler:
         def __init__(self, full_command: list[str], env_vars: dict[str, str], **_: Any) -> None:
@@ -186,7 +184,9 @@ def _locked(run_dir: Path) -> Iterator[TextIO]:
                 break
             except BlockingIOError as error:
                 if time.monotonic() > deadline:
-                    raise UserError(f"{run_dir}: another run is at work there; wait for it, or choose --workdir") from error
+                    raise UserError(
+                        f"{run_dir}: another run is at work there; wait for it, or choose --workdir"
+                    ) from error
                 time.sleep(0.2)  # a step of a killed run may need a moment to end
         yield lock
 

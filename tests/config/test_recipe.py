@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from platform_sdk.config.pipeline import load_pipeline
+from platform_sdk.config.recipe import load_recipe
+from platform_sdk.config.schema import pipeline_schema, recipe_schema
+from platform_sdk.config.source import ConfigError
+from platform_sdk.config.training import TrainSpec
+from tests.kubeflow.toy import PIPELINE, write_toy
+
+HOME = Path(__file__).parents[2]
+SHIPPED = sorted(path for path in HOME.glob("pipelines/*/*.yaml") if path.name != "pipeline.yaml")
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> Path:
+    return write_toy(tmp_path)
+
+
+def problems(path: Path, *overrides: str) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        load_recipe(path, overrides)
+    return list(map(str, caught.value.problems))
+
+
+def test_values_and_where_they_come_from(recipe: Path) -> None:
+    recipe.write_text(recipe.read_text() + "  spec: {epochs: 4, lora: {rank: 2}}\n")
+    loaded = load_recipe(recipe, ["spec.lora.alpha=1e1", "seed=5"])
+    assert loaded.resolved() == {
+        "pipeline": "toy",
+        "name": "small",
+        "parameters": {
+            "iterations": 2,
+            "overlap": False,
+            "seed": 5,  # --set
+            "rate": 0.5,  # the recipe
+            "mode": "well",  # the pipeline's default
+            # The pipeline's batch_size, the recipe's epochs and lora, --set's alpha; the rest is the model's.
+            "spec": TrainSpec(batch_size=3, epochs=4, lora={"rank": 2, "alpha": 10.0}).model_dump(mode="json"),
+        },
+    }
+    assert loaded.settings("spec") == TrainSpec(batch_size=3, epochs=4, lora={"rank": 2, "alpha": 10.0})
+    json.dumps(loaded.resolved())
+
+
+def test_a_whole_number_is_a_number(recipe: Path) -> None:
+    rate = load_recipe(recipe, ["rate=1"]).parameters["rate"]
+    assert (rate, type(rate)) == (1.0, float)
+
+
+def test_a_recipe_is_needed_for_what_has_no_default(recipe: Path) -> None:
+    recipe.write_text("pipeline: toy\nname: small\n")
+    (problem,) = problems(recipe)
+    assert problem == (f"{recipe}:1: parameters.rate: is required (A rate); add it under parameters, or --set rate=…")
+
+
+@pytest.mark.parametrize(
+    ("override", "says"),
+    [
+        ("rate", "must look like parameter=value"),
+        ("=1", "must look like parameter=value"),
+        ("sede=1", "--set sede=1: sede: there is no such parameter; did you mean seed?"),
+        ("seed.x=1", "seed: is of type integer and has no fields"),
+        ("seed=one", "--set seed=one: seed: must be of type integer, but is 'one'"),
+        ("seed=true", "must be of type integer, but is True"),
+        ("rate=1.5", "must be at most 1, but is 1.5"),
+        ("rate=-1", "must be at least 0, but is -1"),
+        ("rate=[1", "put it in quotes"),
+        ("mode=wel", "'wel' is not one of the choices; did you mean well?"),
+        ("spec=3", "must be a mapping of its fields, but is 3"),
+        ("spec.epochs=0", "--set spec.epochs=0: spec.epochs: should be greater than or equal to 1, but is 0"),
+        ("spec.lora.rnk=3", "spec.lora.rnk: there is no such field; did you mean rank? known are alpha, dropout"),
+        ("spec.too_long=cut", "should be 'truncate', 'drop' or 'error', but is 'cut'"),
+        ("spec.minimum_learning_rate=1", "minimum_learning_rate 1.0 is above learning_rate 5e-07"),
+    ],
+)
+def test_a_bad_override_names_itself_and_the_remedy(recipe: Path, override: str, says: str) -> None:
+    found = problems(recipe, override)
+    assert len(found) == 1
+    assert says in found[0]
+    assert f"--set {override}: " in found[0]
+
+
+def test_problems_of_structs_have_their_line(recipe: Path) -> None:
+    recipe.write_text(recipe.read_text() + "  spec:\n    epochs: 2\n    lora:\n      rank: 0\n    bach_size: 1\n")
+    assert problems(recipe) == [
+        f"{recipe}:8: parameters.spec.lora.rank: should be greater than or equal to 1, but is 0",
+        next(p for p in problems(recipe) if p.startswith(f"{recipe}:9: parameters.spec.bach_size: there is no such")),
+    ]
+
+
+def test_environment_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seed = "seed: {type: integer"
+    folder = 'folder: {type: string, description: F, default: "", environment: TOY_DIR}'
+    pipeline = PIPELINE.replace(seed, f"{folder}\n  {seed}")
+    recipe = write_toy(tmp_path, pipeline=pipeline)
+    monkeypatch.delenv("TOY_DIR", raising=False)
+    assert load_recipe(recipe).parameters["folder"] == ""
+    monkeypatch.setenv("TOY_DIR", "/data")
+    assert load_recipe(recipe).parameters["folder"] == "/data"
+    assert load_recipe(recipe, ["folder=/other"]).parameters["folder"] == "/other"
+
+
+def test_where_a_pipeline_is_looked_for(recipe: Path, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "mine.yaml"
+    elsewhere.write_text(recipe.read_text().replace("pipeline: toy", "pipeline: ./pipelines/toy"))
+    assert load_recipe(elsewhere).parameters == load_recipe(recipe).parameters
+    elsewhere.write_text(recipe.read_text().replace("pipeline: toy", "pipeline: mygoo"))
+    (problem,) = problems(elsewhere)
+    assert problem == f"{elsewhere}:1: pipeline: there is no pipeline 'mygoo'; did you mean mygo? known are mygo"
+
+
+def test_unknown_keys_of_a_recipe(recipe: Path) -> None:
+    recipe.write_text(recipe.read_text() + "stages: 2\n")
+    assert problems(recipe) == [f"{recipe}:5: stages: is not known here; remove it"]
+
+
+def test_schema(recipe: Path) -> None:
+    schema = recipe_schema(load_pipeline(recipe.parent / "pipeline.yaml"))
+    parameters = schema["properties"]["parameters"]
+    assert parameters["required"] == ["rate"]
+    assert parameters["properties"]["rate"] == {
+        "type": "number", "description": "A rate", "minimum": 0, "maximum": 1,
+    }  # fmt: skip
+    assert parameters["properties"]["mode"]["enum"] == ["well", "slow", "user-error", "bug"]
+    assert parameters["properties"]["seed"]["description"] == "General: Of everything"
+    assert parameters["properties"]["spec"]["properties"]["epochs"]["minimum"] == 1
+    assert "LoraSpec" in schema["$defs"]
+    assert set(pipeline_schema()["required"]) == {"name", "description", "method", "parameters", "steps"}
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.name)
+def test_shipped_recipes_are_valid(path: Path) -> None:
+    assert load_recipe(path).plan

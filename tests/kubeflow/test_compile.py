@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kfp import compiler, components
+from ruamel.yaml import YAML
+
+from platform_sdk.config.errors import UserError
+from platform_sdk.config.recipe import load_recipe
+from platform_sdk.kubeflow.compile import arguments_of, compile_recipe, write_ir
+from platform_sdk.kubeflow.component import received, sent
+from tests.kubeflow.toy import write_toy
+
+HOME = Path(__file__).parents[2]
+
+
+def ir(path: Path) -> dict[str, Any]:
+    return next(document for document in YAML(typ="safe").load_all(path.read_text()) if document)
+
+
+@pytest.fixture
+def compiled(tmp_path: Path) -> Path:
+    recipe = load_recipe(write_toy(tmp_path), ["seed=7"])
+    write_ir(compile_recipe(recipe), tmp_path / "toy.yaml")
+    return tmp_path / "toy.yaml"
+
+
+def test_parameters_have_texts_defaults_and_choices(compiled: Path) -> None:
+    parameters = ir(compiled)["root"]["inputDefinitions"]["parameters"]
+    assert set(parameters) == {"run_dir", "seed", "rate", "mode", "spec"}  # those of compile time are written in
+    assert parameters["seed"] == {
+        "parameterType": "NUMBER_INTEGER",
+        "defaultValue": 7.0,
+        "isOptional": True,
+        "description": "General: Of everything",
+    }
+    assert parameters["mode"]["literals"] == ["well", "slow", "user-error", "bug"]
+    assert parameters["spec"]["parameterType"] == "STRUCT"
+    assert parameters["spec"]["defaultValue"]["batch_size"] == 3.0
+    assert "isOptional" not in parameters["run_dir"]
+
+
+def test_tasks_are_wired(compiled: Path) -> None:
+    tasks = ir(compiled)["root"]["dag"]["tasks"]
+    assert set(tasks) == {"make", "use-01", "use-02", "last"}
+    inputs = tasks["use-02"]["inputs"]["parameters"]
+    assert inputs["phase"] == {"runtimeValue": {"constant": "iteration-02"}}
+    assert inputs["level"] == {"taskOutputParameter": {"producerTask": "make", "outputParameterKey": "level"}}
+    assert inputs["digest"] == {"taskOutputParameter": {"producerTask": "use-01", "outputParameterKey": "Output"}}
+    assert inputs["run_dir"] == {"componentInputParameter": "run_dir"}
+    assert sorted(tasks["use-02"]["dependentTasks"]) == ["make", "use-01"]
+
+
+def test_a_round_trip_keeps_everything(compiled: Path, tmp_path: Path) -> None:
+    loaded = components.load_component_from_file(str(compiled))
+    compiler.Compiler().compile(loaded, str(tmp_path / "again.yaml"))
+    assert ir(tmp_path / "again.yaml") == ir(compiled)
+
+
+def test_a_step_is_the_shim_alone(compiled: Path) -> None:
+    """No pip install on the cluster: the image has everything."""
+    container = ir(compiled)["deploymentSpec"]["executors"]["exec-use-01"]["container"]
+    assert container["image"] == "none"
+    assert not any("pip install" in part for part in container["command"])
+
+
+def test_arguments(tmp_path: Path) -> None:
+    recipe = load_recipe(write_toy(tmp_path))
+    arguments = arguments_of(recipe, tmp_path / "run")
+    assert set(arguments) == {"run_dir", "seed", "rate", "mode", "spec"}
+    assert arguments["run_dir"] == str((tmp_path / "run").resolve())
+    assert arguments["spec"]["lora"] == "${null}"  # KFP's structs hold no null
+
+
+def test_numbers_and_nulls_survive_the_protobuf() -> None:
+    given = {"a": None, "b": [{"c": None, "d": 0}, None], "e": ""}
+    assert "None" not in repr(sent(given))
+    assert received(sent(given)) == given
+    struct = received({"a": 16.0, "b": [1.5, 2.0], "c": True, "d": "1.0", "e": {"f": -3.0}})
+    assert struct == {"a": 16, "b": [1.5, 2], "c": True, "d": "1.0", "e": {"f": -3}}
+    assert [type(value) for value in (struct["a"], struct["c"], struct["b"][0])] == [int, bool, float]
+
+
+def test_ir_is_yaml(tmp_path: Path) -> None:
+    pipeline = compile_recipe(load_recipe(write_toy(tmp_path)))
+    with pytest.raises(UserError, match=r"end the name in \.yaml"):
+        write_ir(pipeline, tmp_path / "toy.json")
+
+
+def test_a_component_that_does_not_load(tmp_path: Path) -> None:
+    recipe = write_toy(tmp_path)
+    component = tmp_path / "components" / "make" / "component.py"
+    component.write_text("import nothing_of_that_name\n" + component.read_text())
+    with pytest.raises(UserError, match=r"component\.py: cannot be loaded: ModuleNotFoundError"):
+        compile_recipe(load_recipe(recipe))
+
+
+@pytest.mark.parametrize("path", sorted(HOME.glob("pipelines/*/[!p]*.yaml")), ids=lambda path: path.name)
+def test_shipped_recipes_compile(path: Path, tmp_path: Path) -> None:
+    recipe = load_recipe(path)
+    write_ir(compile_recipe(recipe), tmp_path / "ir.yaml")
+    assert components.load_component_from_file(str(tmp_path / "ir.yaml"))
+    assert set(ir(tmp_path / "ir.yaml")["root"]["dag"]["tasks"]) == {task.id for task in recipe.plan}

@@ -1,0 +1,163 @@
+"""Runs of the toy pipeline through kfp.local, each step in a process of its own, disturbed and undisturbed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from platform_sdk.config.errors import UserError
+from platform_sdk.config.recipe import load_recipe
+from platform_sdk.kubeflow import runs
+from platform_sdk.kubeflow.compile import arguments_of, compile_recipe
+from platform_sdk.kubeflow.local import StepFailed, cause, run_local
+from tests.kubeflow.toy import write_toy
+
+HOME = Path(__file__).parents[2]
+RUN = """
+import sys
+from pathlib import Path
+from tests.kubeflow.test_local import Heard, run
+run(Path(sys.argv[1]), Path(sys.argv[2]), *sys.argv[3:])
+"""
+
+
+class Heard:
+    def __init__(self) -> None:
+        self.events: list[str] = []
+
+    def started(self, task: str) -> None:
+        self.events.append(f"+{task}")
+
+    def said(self, task: str, line: str) -> None:
+        assert line.strip()
+
+    def finished(self, task: str, seconds: float) -> None:
+        assert seconds > 0
+        self.events.append(f"-{task}")
+
+    def failed(self, task: str, seconds: float) -> None:
+        self.events.append(f"!{task}")
+
+
+def run(recipe: Path, run_dir: Path, *overrides: str) -> Heard:
+    loaded = load_recipe(recipe, overrides)
+    heard = Heard()
+    run_local(compile_recipe(loaded), arguments_of(loaded, run_dir), run_dir, heard)
+    return heard
+
+
+def begin(recipe: Path, run_dir: Path, *overrides: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", RUN, str(recipe), str(run_dir), *overrides], cwd=HOME, text=True, stderr=subprocess.PIPE
+    )
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 30) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.05)
+
+
+def alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
+
+
+def test_a_run(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    heard = run(write_toy(tmp_path), tmp_path / "run", "overlap=true")
+    assert heard.events == ["+make", "-make", "+use-01", "-use-01", "+use-02", "-use-02", "+last", "-last"]
+    used = (tmp_path / "run" / "use.txt").read_text().splitlines()
+    assert used == [
+        "iteration-01 1 0.5 d1 d1",
+        "iteration-02 2 0.5 d1/1 d1/1",
+        "last 9 1.0 d1/1/2 ",
+    ]
+    assert "'batch_size': 3.0" in (tmp_path / "run" / "make.txt").read_text()  # component.received mends this
+    assert capfd.readouterr().out == ""  # kfp.local's own talk is not shown
+    assert "KFP Executor" in (tmp_path / "run" / "logs" / "make.log").read_text()
+
+
+def test_again(tmp_path: Path) -> None:
+    """A second run on the directory runs every step again; only the newest of KFP's folders stays."""
+    recipe = write_toy(tmp_path)
+    for _ in range(2):
+        run(recipe, tmp_path / "run", "iterations=0")
+    assert len((tmp_path / "run" / "use.txt").read_text().splitlines()) == 2
+    assert len(list((tmp_path / "run" / "kfp").glob("toy-*"))) == 1
+
+
+@pytest.mark.parametrize(
+    ("mode", "says"),
+    [
+        ("user-error", "step make failed: the data are wrong;\nmend them\n(its whole log: "),
+        ("bug", "ZeroDivisionError: a bug"),
+    ],
+)
+def test_a_failed_step(tmp_path: Path, mode: str, says: str) -> None:
+    with pytest.raises(StepFailed) as caught:
+        run(write_toy(tmp_path), tmp_path / "run", f"mode={mode}")
+    assert says in str(caught.value)
+    assert not (tmp_path / "run" / "use.txt").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL], ids=lambda number: number.name)
+def test_a_stopped_run_leaves_no_process_and_goes_on(tmp_path: Path, number: signal.Signals) -> None:
+    recipe, run_dir = write_toy(tmp_path), tmp_path / "run"
+    process = begin(recipe, run_dir, "mode=slow")
+    wait_for((run_dir / "pid").exists)
+    step = int((run_dir / "pid").read_text() or "0")
+    assert alive(step)
+    process.send_signal(number)
+    process.communicate(timeout=30)
+    assert process.returncode != 0
+    wait_for(lambda: not alive(step))
+    assert run(recipe, run_dir, "iterations=0").events == ["+make", "-make", "+last", "-last"]
+
+
+def test_two_runs_do_not_share_a_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("platform_sdk.kubeflow.local.LOCK_SECONDS", 0.3)
+    recipe, run_dir = write_toy(tmp_path), tmp_path / "run"
+    process = begin(recipe, run_dir, "mode=slow")
+    try:
+        wait_for((run_dir / "pid").exists)
+        with pytest.raises(UserError, match="another run is at work there"):
+            run(recipe, run_dir)
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_the_guard_passes_the_status_on() -> None:
+    guard = [sys.executable, "-m", "platform_sdk.kubeflow.guard"]
+    assert subprocess.run([*guard, "sh", "-c", "exit 7"], cwd=HOME).returncode == 7
+
+
+def test_cause() -> None:
+    assert cause(["a", "platform_sdk.config.errors.UserError: b", "c"], 1) == "b\nc"
+    assert cause(["RecordError: f:3: no"], 1) == "f:3: no"
+    assert cause(["x", "ValueError: y"], 1) == "exit status 1; its last lines:\n  x\n  ValueError: y"
+    assert cause([], 137) == "exit status 137, and it wrote nothing"
+
+
+def test_claim(tmp_path: Path) -> None:
+    recipe, run_dir = write_toy(tmp_path), tmp_path / "run"
+    runs.claim(run_dir, load_recipe(recipe))
+    before = (run_dir / "recipe.json").read_bytes()
+    runs.claim(run_dir, load_recipe(recipe))
+    with pytest.raises(UserError) as caught:
+        runs.claim(run_dir, load_recipe(recipe, ["seed=2", "spec.lora={rank: 4}"]))
+    assert "parameters.seed: 1 → 2" in str(caught.value)
+    assert "parameters.spec.lora: null → " in str(caught.value)
+    assert (run_dir / "recipe.json").read_bytes() == before
+    assert os.listdir(run_dir) == ["recipe.json"]

@@ -1,0 +1,100 @@
+"""The house's floors: imports point downwards only, and the quick commands import nothing heavy."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HOME = Path(__file__).parents[1]
+PACKAGE = HOME / "platform_sdk"
+FLOORS = [  # from the top
+    "cli", "recipes", "retrieval", "kubeflow", "training", "evaluation", "graph", "sampling", "tracking", "data",
+    "config", "records",
+]  # fmt: skip
+TORCH_ROOMS = {"sampling", "training"}
+RECIPES = sorted(path for path in HOME.glob("pipelines/*/*.yaml") if path.name != "pipeline.yaml")
+
+
+def imported(path: Path) -> list[tuple[int, str]]:
+    """Every module that a file imports, at its top or inside functions, with the line."""
+    found = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found += [(node.lineno, alias.name) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}:{node.lineno}: import by the full name"
+            module = node.module or ""
+            # `from platform_sdk import x` imports the room x.
+            found += [(node.lineno, f"{module}.{a.name}") for a in node.names] if module == "platform_sdk" else []
+            found.append((node.lineno, module))
+    return found
+
+
+def room_of(module: str) -> str | None:
+    parts = module.split(".")
+    return parts[1] if parts[0] == "platform_sdk" and len(parts) > 1 else None
+
+
+def files() -> list[tuple[Path, str]]:
+    return [
+        (path, path.relative_to(PACKAGE).parts[0].removesuffix(".py"))
+        for path in sorted(PACKAGE.rglob("*.py"))
+        if path.parent != PACKAGE or path.name != "__init__.py"
+    ]
+
+
+def test_every_room_has_its_floor() -> None:
+    assert {room for _, room in files()} <= set(FLOORS)
+
+
+def test_imports_point_downwards() -> None:
+    wrong = [
+        f"{path.relative_to(HOME)}:{line}: {room} imports {module}"
+        for path, room in files()
+        for line, module in imported(path)
+        if (other := room_of(module)) is not None and other in FLOORS and FLOORS.index(other) < FLOORS.index(room)
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_methods_do_not_know_each_other() -> None:
+    wrong = []
+    for path in sorted((PACKAGE / "recipes").glob("*/**/*.py")):
+        own = path.relative_to(PACKAGE).parts[1]
+        for line, module in imported(path):
+            parts = module.split(".")
+            if parts[:2] == ["platform_sdk", "recipes"] and len(parts) > 2 and parts[2] != own:
+                wrong.append(f"{path.relative_to(HOME)}:{line}: {own} imports {module}")
+    # The base model is pre-trained on dialogues of the methods it is the base of.
+    assert not [line for line in wrong if not line.startswith("platform_sdk/recipes/world_base/")], "\n".join(wrong)
+
+
+def test_torch_stays_in_its_rooms() -> None:
+    wrong = [
+        f"{path.relative_to(HOME)}:{line}: {room} imports {module}"
+        for path, room in files()
+        for line, module in imported(path)
+        if module.split(".")[0] == "torch" and room not in TORCH_ROOMS
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--help"], ["run", "--help"], ["validate", *map(str, RECIPES)], ["schema", "mygo"], ["schema"]],
+    ids=lambda arguments: arguments[0],
+)
+def test_quick_commands_import_nothing_heavy(arguments: list[str]) -> None:
+    code = (
+        "import sys\nfrom platform_sdk.cli import main\nsys.argv[1:] = " + repr(arguments) + "\n"
+        "try:\n    main()\nexcept SystemExit as end:\n    assert not end.code, end.code\n"
+        "heavy = {'torch', 'mlflow', 'kfp', 'transformers', 'sentence_transformers', 'pymilvus'} & set(sys.modules)\n"
+        "print(sorted(heavy), file=sys.stderr)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=HOME, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.strip().splitlines()[-1] == "[]"
