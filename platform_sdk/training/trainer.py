@@ -31,7 +31,7 @@ class NotFinite(RuntimeError):
     """The loss became infinite or not a number."""
 
 
-class PolicyTrainer(Trainer):
+class PolicyTrainer(Trainer):  # type: ignore[misc]
     """A Trainer whose steps come from a plan and whose loss comes from an objective."""
 
     def __init__(
@@ -137,7 +137,7 @@ def _only(items: list[dict[str, Any]]) -> dict[str, Any]:
     return items[0]
 
 
-class _Progress(TrainerCallback):
+class _Progress(TrainerCallback):  # type: ignore[misc]
     """A progress bar with the loss."""
 
     def __init__(self) -> None:
