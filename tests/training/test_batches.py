@@ -21,7 +21,8 @@ def test_a_packed_batch_by_hand() -> None:
     batch = pack(examples, MicroBatch((1, 0)), step)
     assert batch.input_ids.tolist() == [[9, 4, 3, 5, 6, 7, 8]]
     assert batch.position_ids.tolist() == [[0, 1, 2, 0, 1, 2, 3]]
-    assert batch.boundaries.tolist() == [0, 3, 7] and batch.boundaries.dtype == torch.int32
+    assert batch.boundaries.tolist() == [0, 3, 7]
+    assert batch.boundaries.dtype == torch.int32
     assert batch.longest == 4
     assert batch.predicts.tolist() == [[True, False, False, False, True, True, False]]
     assert batch.targets.tolist() == [4, 7, 8]
@@ -32,7 +33,8 @@ def test_a_packed_batch_by_hand() -> None:
 
 def test_a_filler_predicts_nothing() -> None:
     batch = pack([of_length(3)], MicroBatch((0,), filler=True), Step((), 1, 2))
-    assert not batch.predicts.any() and batch.targets.shape == (0,)
+    assert not batch.predicts.any()
+    assert batch.targets.shape == (0,)
 
 
 @settings(max_examples=150, deadline=None)

@@ -53,7 +53,8 @@ def test_too_long_as_an_error_names_the_example_and_the_remedy() -> None:
 
 def test_an_example_of_exactly_the_length_is_whole() -> None:
     fitted = fit([example((0, 1, 1))], 3, "error")
-    assert fitted.truncated == 0 and fitted.examples == (example((0, 1, 1)),)
+    assert fitted.truncated == 0
+    assert fitted.examples == (example((0, 1, 1)),)
 
 
 def test_a_first_token_of_the_agent_is_refused() -> None:

@@ -57,7 +57,8 @@ def test_no_gradient_flows_between_packed_examples(tiny_model: Path, dialogues: 
     gradient = embedded[0].grad
     assert gradient is not None
     start, end = batch.boundaries[1:3].tolist()
-    assert (gradient[0, :start] == 0).all() and (gradient[0, end:] == 0).all()
+    assert (gradient[0, :start] == 0).all()
+    assert (gradient[0, end:] == 0).all()
     assert gradient[0, start:end].abs().sum() > 0
 
 
@@ -70,7 +71,8 @@ def test_packed_attention_refuses_what_it_cannot_serve(tiny_model: Path) -> None
 def test_lora_trains_the_adapter_alone(tiny_model: Path) -> None:
     model = load_policy(tiny_model, TrainSpec(lora=LoraSpec(rank=2)), attention="packed")
     trainable = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
-    assert trainable and all("lora_" in name for name in trainable)
+    assert trainable
+    assert all("lora_" in name for name in trainable)
 
 
 def test_an_adapter_of_another_rank_is_refused(tiny_model: Path, tmp_path: Path) -> None:

@@ -123,7 +123,8 @@ def test_the_figures_of_a_run(tiny_model: Path, dialogues: list[Example], tmp_pa
     kept = [sum(e.agent_mask[:12]) for e in dialogues]
     assert result.truncated == len(longer) > 0
     assert result.tokens_cut == sum(len(e.token_ids) - 12 for e in longer)
-    assert result.examples == sum(k > 0 for k in kept) and result.dropped_empty == sum(k == 0 for k in kept)
+    assert result.examples == sum(k > 0 for k in kept)
+    assert result.dropped_empty == sum(k == 0 for k in kept)
     assert result.tokens_trained == 2 * sum(kept)
     assert result.tokens_total == 2 * sum(min(12, len(e.token_ids)) for e, k in zip(dialogues, kept, strict=True) if k)
     assert result.steps == len(result.curve) == 2 * math.ceil(result.examples / 6)
@@ -142,7 +143,8 @@ def test_a_finished_run_is_not_repeated_and_other_inputs_are_not_mistaken_for_it
         patch.setattr(PolicyTrainer, "train", None)
         assert run(tmp_path, tiny_model, dialogues, SPEC) == first
     other = run(tmp_path, tiny_model, dialogues, SPEC, seed=6)
-    assert other.weights != first.weights and weights_digest(other.model) == other.weights
+    assert other.weights != first.weights
+    assert weights_digest(other.model) == other.weights
 
 
 def test_no_example_passes_the_model_through(tiny_model: Path, tmp_path: Path) -> None:

@@ -53,7 +53,8 @@ def test_the_step_leaves_a_model_and_its_figures(tiny_model: Path, selected: Pat
     folder = tmp_path / "iteration-01"
     assert sorted(path.name for path in folder.iterdir()) == ["model", "train.json"]
     assert TrainResult.model_validate_json((folder / "train.json").read_text()) == result
-    assert result.examples == 24 and result.truncated > 0
+    assert result.examples == 24
+    assert result.truncated > 0
     assert weights_digest(folder / "model") == result.weights
     assert set(result.parents) == {"model", "rollouts"}
     before = (folder / "model" / "model.safetensors").stat().st_mtime_ns
@@ -121,4 +122,5 @@ def test_a_wrong_job_file_is_one_clear_error(tmp_path: Path) -> None:
     job.write_text('{"run_dir": "r", "phase": "p", "model": "m", "selected": "s", "seed": 0, "spec": {"epochs": 0}}')
     finished = command([], job)
     assert finished.returncode == 2
-    assert "spec.epochs" in finished.stderr and "Traceback" not in finished.stderr
+    assert "spec.epochs" in finished.stderr
+    assert "Traceback" not in finished.stderr
