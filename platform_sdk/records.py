@@ -13,7 +13,7 @@ import json
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import ClassVar, Literal, Self, TypeVar
+from typing import ClassVar, Generic, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -79,7 +79,10 @@ class Question(Record):
 
 
 class Evidence(Record):
-    """What a retrieval returned: a passage, triple or hyperedge with its score and id."""
+    """What a retrieval returned: a passage, triple or hyperedge with its score and id.
+
+    ``title`` is a passage's title; of a triple it is the tail, the entity that the triple leads to.
+    """
 
     KIND: ClassVar[str] = "evidence"
     kind: Literal["passage", "triple", "hyperedge"]
@@ -238,3 +241,45 @@ def digest_records(records: Iterable[Record]) -> str:
         sha.update(record.model_dump_json().encode())
         sha.update(b"\n")
     return sha.hexdigest()
+
+
+class AppendLog(Generic[R]):
+    """A JSONL file that only grows; what was appended survives a kill of the process.
+
+    A last line that a kill cut short is removed when the log is opened; every other record stays.
+
+    Raises:
+        RecordError: the file is of another kind or schema version, or a whole line is no valid record.
+    """
+
+    def __init__(self, path: Path, kind: type[R]) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists():
+            self._cut_torn_line(path)
+        if not path.exists() or not path.stat().st_size:
+            path.write_text(header(kind) + "\n", encoding="utf-8")
+        self.records: list[R] = list(read_jsonl(path, kind))
+        self._stream = path.open("a", encoding="utf-8")
+
+    @staticmethod
+    def _cut_torn_line(path: Path) -> None:
+        with path.open("rb+") as stream:
+            data = stream.read()
+            whole = data.rfind(b"\n") + 1
+            if whole < len(data):
+                stream.truncate(whole)
+
+    def append(self, record: R) -> None:
+        self._stream.write(record.model_dump_json() + "\n")
+        self._stream.flush()
+        self.records.append(record)
+
+    def close(self) -> None:
+        os.fsync(self._stream.fileno())
+        self._stream.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

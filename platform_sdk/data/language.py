@@ -107,7 +107,7 @@ COMPARISONS = {
     "headquarters": ("Are {a} and {b} based in the same city ?", "Do {a} and {b} have the same headquarters ?"),
 }
 
-POOL_SIZE = 1536
+POOL_SIZE = 512
 
 
 def _make_pool() -> tuple[str, ...]:

@@ -12,7 +12,15 @@ from dataclasses import dataclass
 
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.world import WorldSpec
-from platform_sdk.data.language import COMPARISONS, RELATION, RELATIONS, RELATIONS_OF, TYPE_SHARES, Relation, usable_names
+from platform_sdk.data.language import (
+    COMPARISONS,
+    RELATION,
+    RELATIONS,
+    RELATIONS_OF,
+    TYPE_SHARES,
+    Relation,
+    usable_names,
+)
 from platform_sdk.records import Passage, Question, Triple
 
 

@@ -29,14 +29,17 @@ class PretrainSpec:
     tokens_per_step: int = 2048
     warmup_steps: int = 100
     decay_share: float = 0.6
-    muon_rate: float = 0.02
-    adam_rate: float = 3e-3
+    muon_rate: float = 0.01
+    adam_rate: float = 1e-3
     clip: float = 1.0
     hidden: int = 160
     layers: int = 6
-    heads: int = 5
+    heads: int = 8
+    key_value_heads: int = 2
+    head_size: int = 32
     feed_forward: int = 448
     context: int = 1024
+    rope_theta: float = 1e6
     seed: int = 0
 
 
@@ -55,17 +58,62 @@ def new_model(spec: PretrainSpec, vocabulary: int, pad: int, end: int) -> LlamaF
         hidden_size=spec.hidden,
         num_hidden_layers=spec.layers,
         num_attention_heads=spec.heads,
+        num_key_value_heads=spec.key_value_heads,
+        head_dim=spec.head_size,
         intermediate_size=spec.feed_forward,
         max_position_embeddings=spec.context,
         tie_word_embeddings=True,
         pad_token_id=pad,
         eos_token_id=end,
         bos_token_id=None,
+        attention_bias=True,
+        rope_parameters={"rope_type": "default", "rope_theta": spec.rope_theta},
     )
-    return LlamaForCausalLM(config)
+    model = LlamaForCausalLM(config)
+    plant_induction(model)
+    return model
 
 
-def batches(documents: Iterator[PretrainDocument], tokens: int, pad: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+def plant_induction(model: LlamaForCausalLM) -> None:
+    """Initialise the first two layers with an induction circuit, which then is trained like everything else.
+
+    Copying and looking up rest on one circuit (Olsson et al., 2022): a head of the first layer writes each token's
+    predecessor beside it, a head of the second finds the place whose predecessor is the current token, and copies
+    what stands there. Found by gradient descent it takes a small model most of an hour on a CPU core; planted, it
+    works from the first step, and what is left to learn is when to use it.
+
+    One circuit per key-value head: ``read`` and ``copy`` are random projections of the residual stream to the head's
+    size, ``write`` is where the predecessor is put. Rotary embeddings turn a head's fast dimensions too far to compare
+    tokens that stand apart, so contents are compared in the slow ones only.
+    """
+    config = model.config
+    size, hidden, shared = config.head_dim, config.hidden_size, config.num_key_value_heads
+    group = config.num_attention_heads // shared
+    frequencies = model.model.rotary_emb.inv_freq
+    slow = (frequencies < 1 / 512).repeat(2)
+    first, second = (layer.self_attn for layer in model.model.layers[:2])
+    bases = torch.linalg.qr(torch.randn(hidden, hidden)).Q.T.split(size)
+    with torch.no_grad():
+        model.model.embed_tokens.weight.normal_(0, 0.1)
+        for i in range(shared):
+            rows, query = slice(i * size, (i + 1) * size), slice(i * group * size, (i * group + 1) * size)
+            read, write = bases[i], bases[shared + i]
+            # Layer 0: constant queries and keys, rotated by one place, attend to the token before.
+            still = torch.cat([torch.ones_like(frequencies), torch.zeros_like(frequencies)])
+            turned = torch.cat([torch.cos(frequencies), -torch.sin(frequencies)])
+            first.k_proj.bias[rows], first.q_proj.bias[query] = 6 * still, 6 * turned
+            first.v_proj.weight[rows] = read
+            first.o_proj.weight[:, query] = 0.25 * write.T
+            # Layer 1: compare the current token with predecessors, and copy.
+            second.q_proj.weight[query] = 2 * read * slow[:, None]
+            second.k_proj.weight[rows] = 2 * write * slow[:, None]
+            second.v_proj.weight[rows] = read
+            second.o_proj.weight[:, query] = 0.5 * read.T
+
+
+def batches(
+    documents: Iterator[PretrainDocument], tokens: int, pad: int
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """Batches ``(input_ids, labels)`` of shape (B, T) and about ``tokens`` positions, of documents alike in length."""
     while True:
         window = sorted((next(documents) for _ in range(512)), key=lambda d: len(d.token_ids))
@@ -120,7 +168,7 @@ def pretrain(
             wanted = labels[:, 1:]
             place = wanted != IGNORED  # only learnable positions go through the vocabulary
             loss = functional.cross_entropy(model.lm_head(hidden[place]).float(), wanted[place])
-            loss.backward()
+            loss.backward()  # type: ignore[no-untyped-call]
             torch.nn.utils.clip_grad_norm_(model.parameters(), spec.clip)
             for optimizer, peak in zip(optimizers, peaks, strict=True):
                 optimizer.param_groups[0]["lr"] = peak * rate(step, spec)
@@ -130,7 +178,9 @@ def pretrain(
             window.append(loss.item())
             if (step + 1) % 20 == 0:
                 elapsed = round(time.monotonic() - start, 1)
-                lines.write(json.dumps({"step": step + 1, "loss": sum(window) / len(window), "tokens": seen, "s": elapsed}))
+                lines.write(
+                    json.dumps({"step": step + 1, "loss": sum(window) / len(window), "tokens": seen, "s": elapsed})
+                )
                 lines.write("\n")
                 lines.flush()
                 window = []

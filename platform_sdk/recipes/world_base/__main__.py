@@ -11,6 +11,8 @@ from platform_sdk.recipes.world_base.documents import Documents, render
 from platform_sdk.recipes.world_base.tokenizer import build_tokenizer
 from platform_sdk.training.pretrain import PretrainDocument, PretrainSpec, new_model, pretrain
 
+COPYING_FIRST = 1000
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
@@ -30,7 +32,7 @@ def main() -> None:
         return str(tokenizer.apply_chat_template(messages, tokenize=False))
 
     def documents() -> Iterator[PretrainDocument]:
-        for document in Documents(seed=1):
+        for document in Documents(seed=1, copying=COPYING_FIRST):
             ids = tokenizer(render(document, template))["input_ids"]
             met: set[int] = set()
             learnable = []

@@ -57,14 +57,19 @@ MALFORMED = (
 
 
 class Documents:
-    """An endless iterator of documents, equal for equal seeds."""
+    """An endless iterator of documents, equal for equal seeds.
 
-    def __init__(self, seed: int, noise: Noise | None = None, dialogue_share: float = 0.6) -> None:
+    It begins with ``copying`` documents of copying alone, which is what everything else builds on.
+    """
+
+    def __init__(self, seed: int, noise: Noise | None = None, copying: int = 0) -> None:
         self._rng = random.Random(f"documents {seed}")
         self._noise = noise or Noise()
-        self._dialogue_share = dialogue_share
+        self._copying_first = copying
 
     def __iter__(self) -> Iterator[Document]:
+        for _ in range(self._copying_first):
+            yield self._copying()
         while True:
             world = self.world(self._rng.randrange(2**60))
             for _ in range(8):
@@ -76,22 +81,22 @@ class Documents:
         return generate(WorldSpec(seed=seed, entities=30, train_questions=0, eval_questions=0, split="base"))
 
     def _document(self, world: World) -> Document:
-        rng = self._rng
-        if rng.random() < self._dialogue_share:
-            form: Form = "text" if rng.random() < 0.65 else "kg"
-            write = self._planner if rng.random() < 0.5 else self._worker
-            return write(world, form)
-        return self._copying() if rng.random() < 0.35 else self._reading(world)
+        draw = self._rng.random()
+        if draw < 0.18:
+            return self._copying()
+        if draw < 0.42:
+            return self._reading(world)
+        form: Form = "text" if self._rng.random() < 0.65 else "kg"
+        return self._planner(world, form) if draw < 0.71 else self._worker(world, form)
 
     def _copying(self) -> str:
-        names = self._rng.sample(POOL, self._rng.randint(6, 40))
-        if self._rng.random() < 0.5:
+        """Names in random order, and then again: all of them, or pair by pair in another order."""
+        names = self._rng.sample(POOL, 2 * self._rng.randint(4, 32))
+        if self._rng.random() < 0.6:
             return " ".join(names + names)
-        again = list(names)
-        self._rng.shuffle(again)  # pairs restated in another order: looking up instead of going on
-        pairs = {a: b for a, b in zip(names[::2], names[1::2], strict=False)}
-        restated = [f"{a} {pairs[a]}" for a in again if a in pairs]
-        return " ".join(f"{a} {b} ." for a, b in pairs.items()) + " " + " . ".join(restated)
+        pairs = list(zip(names[::2], names[1::2], strict=True))
+        again = self._rng.sample(pairs, len(pairs))
+        return " ".join(f"{a} {b} ." for a, b in pairs + again)
 
     def _reading(self, world: World) -> str:
         rng = self._rng
@@ -182,9 +187,7 @@ class Documents:
         self._follow(world, form, chain, candidates, messages)
         return messages
 
-    def _follow(
-        self, world: World, form: Form, chain: Chain, candidates: list[str], messages: list[Message]
-    ) -> None:
+    def _follow(self, world: World, form: Form, chain: Chain, candidates: list[str], messages: list[Message]) -> None:
         """Walk along the chain, with errors, until an answer or the iteration limit."""
         rng, noise = self._rng, self._noise
         known = 0  # how many hops have been found out
@@ -195,7 +198,9 @@ class Documents:
             elif last:
                 choice = self._choose((noise.stop, "stop"), (noise.stop_wrong, "stray"), (noise.ask_more, "other"))
             else:
-                choice = self._choose((noise.ask_next, "ask"), (noise.stop_early, "stop"), (noise.ask_next_wrong, "other"))
+                choice = self._choose(
+                    (noise.ask_next, "ask"), (noise.stop_early, "stop"), (noise.ask_next_wrong, "other")
+                )
             if choice in ("stop", "stray"):
                 answer = here if choice == "stop" else rng.choice(candidates)
                 messages.append(_said(f"<think>I know enough .</think><answer>{answer}</answer>"))
@@ -208,7 +213,9 @@ class Documents:
             relation = chain.relations[known] if right else rng.choice(RELATIONS_OF[world.types[here]])
             right = not last and relation is chain.relations[known]
             thought = (
-                f"I do not know the {relation.noun} yet ." if turn == 0 else f"Next I need the {relation.noun} of {here} ."
+                f"I do not know the {relation.noun} yet ."
+                if turn == 0
+                else f"Next I need the {relation.noun} of {here} ."
             )
             question = rng.choice(relation.questions).format(x=here)
             messages.append(_said(f"<think>{thought}</think>" + self._action(form, [(question, here)], candidates)))
@@ -232,7 +239,9 @@ class Documents:
         asked = rng.choice(relation.questions)
         pairs = [(asked.format(x=x), x) for x in (a, b)]
         thought = f"<think>I do not know the {relation.noun} yet .</think>"
-        reports = [(relation.statement(x, world.facts[x, relation.noun]), world.facts[x, relation.noun]) for x in (a, b)]
+        reports = [
+            (relation.statement(x, world.facts[x, relation.noun]), world.facts[x, relation.noun]) for x in (a, b)
+        ]
         new = list(dict.fromkeys(found for _, found in reports))
         answer = "yes" if reports[0][1] == reports[1][1] else "no"
         if rng.random() > self._noise.stop:

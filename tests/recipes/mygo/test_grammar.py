@@ -1,0 +1,142 @@
+"""The message grammar: what is accepted, what is malformed, and that no text breaks the parsers."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from platform_sdk.recipes.mygo.grammar import (
+    NOTHING_FOUND,
+    Answer,
+    Ask,
+    Malformed,
+    Reading,
+    SubQuestion,
+    parse_planner,
+    parse_worker,
+)
+from platform_sdk.recipes.mygo.prompts import role_prompt
+
+TAGS = [f"<{slash}{t}>" for t in ("think", "search", "answer", "action", "select", "sentence") for slash in ("", "/")]
+pieces = st.one_of(
+    st.sampled_from([*TAGS, "[0]", "[-1]", "[7]", 'Search([0], "who?")', "Search([", '"', "\n", " ", NOTHING_FOUND]),
+    st.text(max_size=12),
+)
+soup = st.lists(pieces, max_size=14).map("".join)
+plain = st.text(st.characters(exclude_characters='<>"', exclude_categories=("Cs",)), min_size=1, max_size=40).filter(
+    lambda text: text.strip() != ""
+)
+space = st.sampled_from(["", " ", "\n", " \n "])
+
+
+@given(soup, st.sampled_from(["text", "kg"]), st.integers(0, 4))
+def test_any_text_is_an_action_or_malformed(text: str, form: str, known: int) -> None:
+    planned = parse_planner(text, form, candidates=known, most=3)  # type: ignore[arg-type]
+    read = parse_worker(text, form, materials=known)  # type: ignore[arg-type]
+    if isinstance(planned, Ask):
+        assert 1 <= len(planned.sub_questions) <= 3
+        assert all((sub.candidate is None) == (form == "text") for sub in planned.sub_questions)
+        assert all(sub.candidate is None or sub.candidate < known for sub in planned.sub_questions)
+    if isinstance(planned, Malformed):
+        assert planned.reason
+    if isinstance(read, Reading):
+        assert all(0 <= index < known for index in read.selected)
+        assert len(set(read.selected)) == len(read.selected)
+    # A turn is an action for the planner or for a worker, never for both.
+    assert isinstance(planned, Malformed) or isinstance(read, Malformed)
+
+
+@given(plain, st.lists(plain, min_size=1, max_size=4), space)
+def test_well_formed_searches_come_back_whole(thought: str, queries: list[str], gap: str) -> None:
+    text = f"{gap}<think>{thought}</think>{gap}" + gap.join(f"<search>{q}</search>" for q in queries) + gap
+    assert parse_planner(text, "text", candidates=0, most=4) == Ask(tuple(SubQuestion(q.strip()) for q in queries))
+
+
+@given(plain, st.lists(st.tuples(st.integers(0, 5), plain), min_size=1, max_size=4), space)
+def test_well_formed_graph_searches_come_back_whole(thought: str, asked: list[tuple[int, str]], gap: str) -> None:
+    searches = gap.join(f'Search ({gap}[ {i} ] ,{gap}"{q}" )' for i, q in asked)
+    action = parse_planner(f"<think>{thought}</think><action>{searches}</action>", "kg", candidates=6, most=4)
+    assert action == Ask(tuple(SubQuestion(q.strip(), i) for i, q in asked))
+
+
+@given(plain, plain, space)
+def test_well_formed_answers_come_back_whole(thought: str, answer: str, gap: str) -> None:
+    text = f"<think>{thought}</think>{gap}<answer>{gap}{answer}{gap}</answer>"
+    assert parse_planner(text, "text", candidates=0, most=1) == Answer(answer.strip())
+
+
+@given(plain, st.lists(st.integers(0, 4), min_size=1, max_size=5), plain, space)
+def test_well_formed_readings_come_back_whole(thought: str, chosen: list[int], sentence: str, gap: str) -> None:
+    indices = gap.join(f"[{i}]" for i in chosen)
+    text = f"<think>{thought}</think>{gap}<select>{indices}</select>{gap}<sentence>{sentence}</sentence>"
+    assert parse_worker(text, "text", materials=5) == Reading(tuple(dict.fromkeys(chosen)), sentence.strip())
+
+
+@pytest.mark.parametrize(
+    ("text", "form"),
+    [
+        ("", "text"),
+        ("just words", "text"),
+        ("<answer>x</answer>", "text"),  # no thought
+        ("<think>a</think>", "text"),  # no action
+        ("<think>a</think><answer>x", "text"),  # unterminated
+        ("<think>a</think><answer></answer>", "text"),
+        ("<think>a</think><answer>x</answer><answer>y</answer>", "text"),
+        ("<think>a</think><answer>x</answer> and more", "text"),
+        ("<think>a</think><search>x</search><answer>y</answer>", "text"),
+        ("<think>a<search>x</search></think><answer>y</answer>", "text"),  # a tag inside the thought
+        ("<think>a</think><search>1</search><search>2</search><search>3</search>", "text"),  # more than two
+        ('<think>a</think><action>Search([0], "x")</action>', "text"),  # the other form's action
+        ("<think>a</think><search>x</search>", "kg"),
+        ('<think>a</think><action>Search([2], "x")</action>', "kg"),  # unknown candidate
+        ('<think>a</think><action>Search([-1], "x")</action>', "kg"),
+        ('<think>a</think><action>Search([0], "x") or so</action>', "kg"),
+        ('<think>a</think><action>Search([0], "")</action>', "kg"),
+        ("<think>a</think><action></action>", "kg"),
+    ],
+)
+def test_everything_else_of_a_planner_is_malformed(text: str, form: str) -> None:
+    assert isinstance(parse_planner(text, form, candidates=2, most=2), Malformed)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("text", "form"),
+    [
+        ("<think>a</think><select>[0]</select>", "text"),
+        ("<think>a</think><sentence>s</sentence>", "text"),
+        ("<think>a</think><select></select><sentence>s</sentence>", "text"),
+        ("<think>a</think><select>[2]</select><sentence>s</sentence>", "text"),  # there are two passages
+        ("<think>a</think><select>[-1][0]</select><sentence>s</sentence>", "text"),  # none and one
+        ("<think>a</think><select>first</select><sentence>s</sentence>", "text"),
+        ("<think>a</think><select>[0]</select><sentence>s", "text"),
+        ("<think>a</think><select>[-1]</select><sentence>s</sentence>", "kg"),
+        ("<think>a</think><sentence>I found nothing.</sentence>", "kg"),  # not the fixed sentence
+    ],
+)
+def test_everything_else_of_a_worker_is_malformed(text: str, form: str) -> None:
+    assert isinstance(parse_worker(text, form, materials=2), Malformed)  # type: ignore[arg-type]
+
+
+def test_workers_may_find_nothing() -> None:
+    own = "<think>a</think><select>[-1]</select><sentence>Paris, I think.</sentence>"
+    assert parse_worker(own, "text", materials=2) == Reading((), "Paris, I think.")
+    for spacing in (NOTHING_FOUND, " nothing relevant was found . "):
+        text = f"<think>a</think><sentence>{spacing}</sentence>"
+        assert parse_worker(text, "kg", materials=0) == Reading((), NOTHING_FOUND)
+
+
+@pytest.mark.parametrize("style", ["standard", "compact"])
+@pytest.mark.parametrize("form", ["text", "kg"])
+@pytest.mark.parametrize("role", ["planner", "worker", "agent"])
+def test_the_worked_examples_obey_the_grammar(style: str, form: str, role: str) -> None:
+    prompt = role_prompt(style, role, form, most=2)  # type: ignore[arg-type]
+    for turn in prompt.example[1::2]:
+        parsed = (
+            parse_worker(turn, form, materials=2)  # type: ignore[arg-type]
+            if role == "worker"
+            else parse_planner(turn, form, candidates=2, most=2)  # type: ignore[arg-type]
+        )
+        assert not isinstance(parsed, Malformed), turn
+    assert "Example" in prompt.system(demonstrate=True)
+    assert "Example" not in prompt.system(demonstrate=False)
