@@ -61,13 +61,12 @@ def print_outcome(scores: list[dict[str, Any]], run_dir: Path, tracking_uri: str
     console = Console(highlight=False, soft_wrap=True)
     if scores:
         measured = [name for name in REPORTED if all(name in score["metrics"] for score in scores)]
-        table = Table(title="Scores in percent (95 % interval), on unseen questions")
-        table.add_column("evaluation")
-        for name in ("questions", *measured):
-            table.add_column(name, justify="right")
+        table = Table(title="Scores in percent (95 % interval) on unseen questions")
+        table.add_column("", no_wrap=True)
         for score in scores:
-            cells = [_score(score["metrics"][name]) for name in measured]
-            table.add_row(score["phase"], str(score["n"]), *cells)
+            table.add_column(f"{score['phase']}, n = {score['n']}", justify="right", no_wrap=True)
+        for name in measured:
+            table.add_row(name, *(_score(score["metrics"][name]) for score in scores))
         console.print(table)
     report = run_dir / "report.html"
     if report.is_file():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -47,16 +47,30 @@ def run(
     info = start_run(run_dir, loaded.resolved())
     try:
         with Progress(loaded.name, run_dir, len(loaded.plan)) as progress:
-            run_local(pipeline, arguments_of(loaded, run_dir), run_dir, progress)
+            order = [task.id for task in loaded.plan]
+            run_local(pipeline, arguments_of(loaded, run_dir), order, run_dir, progress)
     except KeyboardInterrupt as error:
-        finish_run(run_dir, "KILLED")
+        _end(run_dir, "KILLED")
         typer.echo("stopped; the same command goes on from here", err=True)
         raise typer.Exit(130) from error
     except BaseException:
-        finish_run(run_dir, "FAILED")
+        _end(run_dir, "FAILED")
         raise
-    finish_run(run_dir, "FINISHED")
-    print_outcome(runs.scores(run_dir), run_dir, info.tracking_uri)
+    try:
+        finish_run(run_dir, "FINISHED")
+    finally:  # what was learned stands in the run directory, whether or not MLflow could be reached
+        print_outcome(runs.scores(run_dir), run_dir, info.tracking_uri)
+
+
+def _end(run_dir: Path, status: Literal["KILLED", "FAILED"]) -> None:
+    """End a run in MLflow; that it cannot be reached must not hide why the run ended."""
+    from platform_sdk.config.errors import UserError
+    from platform_sdk.tracking import finish_run
+
+    try:
+        finish_run(run_dir, status)
+    except UserError as error:
+        typer.echo(f"warning: {error}", err=True)
 
 
 def compile_(

@@ -18,14 +18,15 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any, Protocol, TextIO
+from unittest import mock
 
 from kfp import local
 from kfp.dsl.graph_component import GraphComponent
-from kfp.local import subprocess_task_handler
+from kfp.local import graph_utils, subprocess_task_handler
 from kfp.local.status import Status
 
 import platform_sdk
@@ -52,8 +53,10 @@ class StepFailed(UserError):
     """A step of the run ended with an error; the message holds it, and where the whole log is."""
 
 
-def run_local(pipeline: GraphComponent, arguments: dict[str, Any], run_dir: Path, listener: Listener) -> None:
-    """Run a pipeline to its end.
+def run_local(
+    pipeline: GraphComponent, arguments: dict[str, Any], order: Sequence[str], run_dir: Path, listener: Listener
+) -> None:
+    """Run a pipeline to its end, its tasks in the order given.
 
     Step output goes to ``logs/TASK.log`` in the run directory. On SIGINT and SIGTERM the running step is ended,
     and KeyboardInterrupt is raised; a step whose run is killed ends by itself.
@@ -72,7 +75,7 @@ def run_local(pipeline: GraphComponent, arguments: dict[str, Any], run_dir: Path
             pipeline_root=str(outputs),
             workspace_root=str(outputs / "workspace"),
         )
-        with _handled_by(session), contextlib.redirect_stdout(io.StringIO()):
+        with _handled_by(session, order), contextlib.redirect_stdout(io.StringIO()):
             try:
                 pipeline(**arguments)
             except RuntimeError as error:
@@ -154,8 +157,12 @@ def _task_name(command: list[str]) -> str:
 
 
 @contextlib.contextmanager
-def _handled_by(session: _Session) -> Iterator[None]:
-    """Let ``session`` run the tasks: kfp.local has no hook for its tasks' processes, output or end."""
+def _handled_by(session: _Session, order: Sequence[str]) -> Iterator[None]:
+    """Let ``session`` run the tasks, in this order.
+
+    kfp.local has no hook for its tasks' processes, output or end, and sorts them by name where their
+    dependencies leave it free: the last evaluation would come before the first.
+    """
 
     class Handler:
         def __init__(self, full_command: list[str], env_vars: dict[str, str], **_: Any) -> None:
@@ -165,12 +172,12 @@ def _handled_by(session: _Session) -> Iterator[None]:
         def run(self) -> Status:
             return session.run(self.command, self.variables)
 
-    own = subprocess_task_handler.SubprocessTaskHandler
-    subprocess_task_handler.SubprocessTaskHandler = Handler
-    try:
+    with (
+        mock.patch.object(subprocess_task_handler, "SubprocessTaskHandler", Handler),
+        # A stack: the task at its end is the first to run.
+        mock.patch.object(graph_utils, "topological_sort_tasks", return_value=[*reversed(order)]),
+    ):
         yield
-    finally:
-        subprocess_task_handler.SubprocessTaskHandler = own
 
 
 @contextlib.contextmanager

@@ -49,7 +49,8 @@ class Heard:
 def run(recipe: Path, run_dir: Path, *overrides: str) -> Heard:
     loaded = load_recipe(recipe, overrides)
     heard = Heard()
-    run_local(compile_recipe(loaded), arguments_of(loaded, run_dir), run_dir, heard)
+    order = [task.id for task in loaded.plan]
+    run_local(compile_recipe(loaded), arguments_of(loaded, run_dir), order, run_dir, heard)
     return heard
 
 

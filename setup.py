@@ -1,0 +1,19 @@
+"""Puts the pipelines and components into the wheel; everything else is in pyproject.toml."""
+
+import shutil
+from pathlib import Path
+
+from setuptools import setup
+from setuptools.command.build_py import build_py
+
+
+class BuildWithPipelines(build_py):
+    def run(self) -> None:
+        super().run()
+        if not self.editable_mode:  # an editable install finds them in the checkout
+            for folder in ("components", "pipelines"):
+                target = Path(self.build_lib, "platform_sdk", "shipped", folder)
+                shutil.copytree(folder, target, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
+
+
+setup(cmdclass={"build_py": BuildWithPipelines})
