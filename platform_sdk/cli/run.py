@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
@@ -37,40 +37,15 @@ def run(
     run_dir = workdir or Path("runs") / loaded.name
 
     from platform_sdk.cli.progress import Progress, print_outcome
-    from platform_sdk.kubeflow import runs
-    from platform_sdk.kubeflow.compile import arguments_of, compile_recipe
-    from platform_sdk.kubeflow.local import run_local
-    from platform_sdk.tracking import finish_run, start_run
+    from platform_sdk.kubeflow.runs import execute, scores
 
-    runs.claim(run_dir, loaded)
-    pipeline = compile_recipe(loaded)
-    info = start_run(run_dir, loaded.resolved())
     try:
         with Progress(loaded.name, run_dir, len(loaded.plan)) as progress:
-            order = [task.id for task in loaded.plan]
-            run_local(pipeline, arguments_of(loaded, run_dir), order, run_dir, progress)
+            info = execute(loaded, run_dir, progress)
     except KeyboardInterrupt as error:
-        _end(run_dir, "KILLED")
         typer.echo("stopped; the same command goes on from here", err=True)
         raise typer.Exit(130) from error
-    except BaseException:
-        _end(run_dir, "FAILED")
-        raise
-    try:
-        finish_run(run_dir, "FINISHED")
-    finally:  # what was learned stands in the run directory, whether or not MLflow could be reached
-        print_outcome(runs.scores(run_dir), run_dir, info.tracking_uri)
-
-
-def _end(run_dir: Path, status: Literal["KILLED", "FAILED"]) -> None:
-    """End a run in MLflow; that it cannot be reached must not hide why the run ended."""
-    from platform_sdk.config.errors import UserError
-    from platform_sdk.tracking import finish_run
-
-    try:
-        finish_run(run_dir, status)
-    except UserError as error:
-        typer.echo(f"warning: {error}", err=True)
+    print_outcome(scores(run_dir), run_dir, info.tracking_uri)
 
 
 def compile_(

@@ -54,34 +54,39 @@ class StepFailed(UserError):
 
 
 def run_local(
-    pipeline: GraphComponent, arguments: dict[str, Any], order: Sequence[str], run_dir: Path, listener: Listener
+    pipeline: GraphComponent,
+    arguments: dict[str, Any],
+    order: Sequence[str],
+    run_dir: Path,
+    lock: TextIO,
+    listener: Listener,
 ) -> None:
     """Run a pipeline to its end, its tasks in the order given.
 
-    Step output goes to ``logs/TASK.log`` in the run directory. On SIGINT and SIGTERM the running step is ended,
-    and KeyboardInterrupt is raised; a step whose run is killed ends by itself.
+    Step output goes to ``logs/TASK.log`` in the run directory. On KeyboardInterrupt the running step is ended; a
+    step whose run is killed ends by itself.
+
+    Args:
+        lock: What ``locked`` gave; the steps hold it as long as they live.
 
     Raises:
         StepFailed: a step failed; the ones after it were not started.
-        UserError: another run is at work in ``run_dir``.
-        KeyboardInterrupt: the run was told to end.
     """
     outputs = run_dir / "kfp"
-    with _locked(run_dir) as lock, _terminable():
-        shutil.rmtree(outputs, ignore_errors=True)  # of an earlier attempt; KFP names its folders by the time
-        session = _Session(run_dir, lock, listener)
-        local.init(
-            local.SubprocessRunner(use_venv=False),
-            pipeline_root=str(outputs),
-            workspace_root=str(outputs / "workspace"),
-        )
-        with _handled_by(session, order), contextlib.redirect_stdout(io.StringIO()):
-            try:
-                pipeline(**arguments)
-            except RuntimeError as error:
-                if session.failure is None:
-                    raise
-                raise session.failure from error
+    shutil.rmtree(outputs, ignore_errors=True)  # of an earlier attempt; KFP names its folders by the time
+    session = _Session(run_dir, lock, listener)
+    local.init(
+        local.SubprocessRunner(use_venv=False),
+        pipeline_root=str(outputs),
+        workspace_root=str(outputs / "workspace"),
+    )
+    with _handled_by(session, order), contextlib.redirect_stdout(io.StringIO()):
+        try:
+            pipeline(**arguments)
+        except RuntimeError as error:
+            if session.failure is None:
+                raise
+            raise session.failure from error
 
 
 class _Session:
@@ -181,7 +186,12 @@ def _handled_by(session: _Session, order: Sequence[str]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _locked(run_dir: Path) -> Iterator[TextIO]:
+def locked(run_dir: Path) -> Iterator[TextIO]:
+    """Lock a run directory.
+
+    Raises:
+        UserError: another run is at work there.
+    """
     run_dir.mkdir(parents=True, exist_ok=True)
     with (run_dir / ".lock").open("a+", encoding="utf-8") as lock:
         deadline = time.monotonic() + LOCK_SECONDS
@@ -199,7 +209,7 @@ def _locked(run_dir: Path) -> Iterator[TextIO]:
 
 
 @contextlib.contextmanager
-def _terminable() -> Iterator[None]:
+def terminable() -> Iterator[None]:
     """SIGTERM as KeyboardInterrupt, so that both end a run in the same way."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:

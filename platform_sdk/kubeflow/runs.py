@@ -1,4 +1,4 @@
-"""Run directories: which recipe a run is of, and what came out of it."""
+"""A recipe run on this machine, in a run directory that is one recipe's and goes on where it was stopped."""
 
 from __future__ import annotations
 
@@ -10,8 +10,36 @@ from typing import Any
 
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.recipe import Recipe
+from platform_sdk.kubeflow.compile import arguments_of, compile_recipe
+from platform_sdk.kubeflow.local import Listener, locked, run_local, terminable
+from platform_sdk.tracking import RunInfo, finish_run, start_run
 
 FILE = "recipe.json"
+
+
+def execute(recipe: Recipe, run_dir: Path, listener: Listener) -> RunInfo:
+    """Run a recipe to its end, or go on with a run of it that was stopped; tracked in MLflow.
+
+    Raises:
+        UserError: another run is at work in ``run_dir``, or it holds a run of another recipe; a component cannot
+            be loaded; a step failed (``StepFailed``); or MLflow could not be reached at the end.
+        KeyboardInterrupt: SIGINT or SIGTERM ended the run.
+    """
+    with terminable(), locked(run_dir) as lock:
+        claim(run_dir, recipe)
+        pipeline = compile_recipe(recipe)
+        info = start_run(run_dir, recipe.resolved())
+        order = [task.id for task in recipe.plan]
+        try:
+            run_local(pipeline, arguments_of(recipe, run_dir), order, run_dir, lock, listener)
+        except BaseException as error:
+            try:
+                finish_run(run_dir, "KILLED" if isinstance(error, KeyboardInterrupt) else "FAILED")
+            except UserError as unreached:
+                error.add_note(str(unreached))  # it must not hide why the run ended
+            raise
+        finish_run(run_dir, "FINISHED")
+    return info
 
 
 def claim(run_dir: Path, recipe: Recipe) -> None:

@@ -16,7 +16,7 @@ from platform_sdk.config.errors import UserError
 from platform_sdk.config.recipe import load_recipe
 from platform_sdk.kubeflow import runs
 from platform_sdk.kubeflow.compile import arguments_of, compile_recipe
-from platform_sdk.kubeflow.local import StepFailed, cause, run_local
+from platform_sdk.kubeflow.local import StepFailed, cause, locked, run_local, terminable
 from tests.kubeflow.toy import write_toy
 
 HOME = Path(__file__).parents[2]
@@ -50,7 +50,8 @@ def run(recipe: Path, run_dir: Path, *overrides: str) -> Heard:
     loaded = load_recipe(recipe, overrides)
     heard = Heard()
     order = [task.id for task in loaded.plan]
-    run_local(compile_recipe(loaded), arguments_of(loaded, run_dir), order, run_dir, heard)
+    with terminable(), locked(run_dir) as lock:
+        run_local(compile_recipe(loaded), arguments_of(loaded, run_dir), order, run_dir, lock, heard)
     return heard
 
 
