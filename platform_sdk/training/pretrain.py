@@ -41,6 +41,7 @@ class PretrainSpec:
     context: int = 1024
     rope_theta: float = 1e6
     seed: int = 0
+    threads: int = 1
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,12 @@ def new_model(spec: PretrainSpec, vocabulary: int, pad: int, end: int) -> LlamaF
     )
     model = LlamaForCausalLM(config)
     plant_induction(model)
+    return model
+
+
+def load_model(path: Path) -> LlamaForCausalLM:
+    """An earlier stage's model, in the precision that it is trained in."""
+    model: LlamaForCausalLM = LlamaForCausalLM.from_pretrained(path, dtype=torch.float32)
     return model
 
 
@@ -157,6 +164,7 @@ def pretrain(
         torch.optim.AdamW(rest, lr=spec.adam_rate, betas=(0.9, 0.95), weight_decay=0.0),
     ]
     peaks = [spec.muon_rate, spec.adam_rate]
+    torch.set_num_threads(spec.threads)
     model.train()
     start, seen, window = time.monotonic(), 0, []
     stream = batches(documents, spec.tokens_per_step, pad)
@@ -184,5 +192,7 @@ def pretrain(
                 lines.write("\n")
                 lines.flush()
                 window = []
-            if (step + 1) % 200 == 0 or step + 1 == spec.steps:
+            if (step + 1) % 200 == 0:
                 model.save_pretrained(save)
+    # Half precision halves the file; whoever loads it for work widens it again.
+    model.to(torch.float16).save_pretrained(save)

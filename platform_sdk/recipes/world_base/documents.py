@@ -33,21 +33,24 @@ CONTEXT_PASSAGES = 3
 class Noise:
     """How often the simulated agent does what, in the order the decisions come.
 
-    Each pair or triple sums to less than 1; the rest is the malformed turn.
+    Each group sums to less than 1; the rest is the malformed turn.
     """
 
-    ask_first: float = 0.72  # the right sub-question, when nothing is known yet
-    ask_first_wrong: float = 0.20  # … a sub-question about another relation
-    ask_next: float = 0.34  # the right next sub-question, when the chain is not at its end
-    stop_early: float = 0.48  # … an answer, though hops are missing
-    ask_next_wrong: float = 0.13
-    stop: float = 0.70  # the right answer, when the last hop is known
-    stop_wrong: float = 0.08  # … some other entity
-    ask_more: float = 0.17
-    read: float = 0.62  # the right line and sentence
-    read_beside: float = 0.22  # … another fact of the right passage
-    read_first: float = 0.12  # … the first fact of the first passage
+    ask_first: float  # the right sub-question, when nothing is known yet
+    ask_first_wrong: float  # … a sub-question about another relation
+    ask_next: float  # the right next sub-question, when the chain is not at its end
+    stop_early: float  # … an answer, though hops are missing
+    ask_next_wrong: float
+    stop: float  # the right answer, when the last hop is known
+    stop_wrong: float  # … some other entity
+    ask_more: float
+    read: float  # the right line and sentence
+    read_beside: float  # … another fact of the right passage
+    read_first: float  # … a fact of the first passage
 
+
+ERRS_OFTEN = Noise(0.72, 0.20, 0.34, 0.48, 0.13, 0.70, 0.08, 0.17, 0.62, 0.22, 0.12)
+ERRS_LESS = Noise(0.85, 0.10, 0.48, 0.40, 0.07, 0.80, 0.05, 0.10, 0.82, 0.10, 0.05)
 
 MALFORMED = (
     ("<think>I know enough .", "begin with <think>…</think>"),
@@ -62,9 +65,9 @@ class Documents:
     It begins with ``copying`` documents of copying alone, which is what everything else builds on.
     """
 
-    def __init__(self, seed: int, noise: Noise | None = None, copying: int = 0) -> None:
+    def __init__(self, seed: int, noise: Noise = ERRS_OFTEN, copying: int = 0) -> None:
         self._rng = random.Random(f"documents {seed}")
-        self._noise = noise or Noise()
+        self._noise = noise
         self._copying_first = copying
 
     def __iter__(self) -> Iterator[Document]:

@@ -1,0 +1,130 @@
+"""A recipe run whole, as a user runs it; and the same run killed at several moments, which must end the same."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from platform_sdk.records import Rollout, read_jsonl
+
+ROOT = Path(__file__).parents[2]
+SMALL = {
+    "iterations": 1,
+    "dataset.world.entities": 60,
+    "dataset.world.train_questions": 40,
+    "dataset.world.eval_questions": 12,
+    "warmup.trajectories": 8,
+    "warmup.attempts": 1,
+    "warmup.training.checkpoint_steps": 1,
+    "warmup.training.batch_size": 8,
+    "selection.questions": 12,
+    "selection.attempts": 4,
+    "selection.accepted": 2,
+    "training.checkpoint_steps": 1,
+    "training.batch_size": 8,
+}
+PHASES = ("warmup", "iteration-01", "eval-start", "eval-final")
+
+
+def command(workdir: Path) -> list[str]:
+    overrides = [part for key, value in SMALL.items() for part in ("--set", f"{key}={value}")]
+    recipe = ROOT / "pipelines/mygo/world.yaml"
+    return [sys.executable, "-m", "platform_sdk.cli", "run", str(recipe), "--workdir", str(workdir), *overrides]
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+
+
+def lines(path: Path, count: int) -> Callable[[], bool]:
+    return lambda: path.exists() and len(path.read_bytes().splitlines()) > count
+
+
+def kill_when(workdir: Path, moment: Callable[[], bool]) -> None:
+    """Start the run and kill it, with SIGKILL and without its steps being told, once ``moment`` has come."""
+    process = subprocess.Popen(command(workdir), env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    try:
+        deadline = time.monotonic() + 300
+        while not moment():
+            assert process.poll() is None, process.stdout.read().decode()  # type: ignore[union-attr]
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+
+
+def finish(workdir: Path) -> str:
+    done = subprocess.run(command(workdir), env=environment(), capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def outcome(workdir: Path) -> dict[str, Any]:
+    """Everything that must not depend on kills."""
+    found: dict[str, Any] = {}
+    for phase in PHASES:
+        rollouts = list(read_jsonl(workdir / phase / "rollouts.jsonl", Rollout))
+        assert len({r.id for r in rollouts}) == len(rollouts), "an attempt was sampled twice"
+        found[phase] = sorted(r.model_dump_json() for r in rollouts)
+    for phase in ("warmup", "iteration-01"):
+        sampled = json.loads((workdir / phase / "sample.json").read_text())
+        trained = json.loads((workdir / phase / "train.json").read_text())
+        found[f"{phase} threshold"] = (sampled["threshold"], sampled["mean_reward"], sampled["digest"])
+        found[f"{phase} weights"] = (trained["weights"], trained["examples"], trained["tokens_trained"])
+    for phase in ("eval-start", "eval-final"):
+        scores = json.loads((workdir / phase / "scores.json").read_text())
+        found[f"{phase} scores"] = (scores["metrics"], scores["per_question"])
+    return found
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    workdir = tmp_path_factory.mktemp("undisturbed") / "run"
+    printed = finish(workdir)
+    assert "em" in printed.lower()
+    assert "report.html" in printed
+    return workdir
+
+
+def test_a_run_leaves_what_it_promises(undisturbed: Path) -> None:
+    for name in ("recipe.json", "manifest.jsonl", "report.html", "corpus/digests.json"):
+        assert (undisturbed / name).stat().st_size > 0, name
+    recipe = json.loads((undisturbed / "recipe.json").read_text())
+    assert recipe["parameters"]["selection"]["attempts"] == 4
+    figures = json.loads((undisturbed / "iteration-01/figures.json").read_text())
+    assert sum(figures["attempts_histogram"].values()) == figures["questions"] == 12
+    # The threshold is the midpoint between the first pass and a perfect answer, or the initial one if that is more.
+    assert figures["threshold"] == pytest.approx(max(0.5, (figures["mean_reward"] + 1) / 2))
+    # The policy that sampled iteration 1 is the one that the warm-up left.
+    warmed = json.loads((undisturbed / "warmup/train.json").read_text())["weights"]
+    assert {r.weights for r in read_jsonl(undisturbed / "iteration-01/rollouts.jsonl", Rollout)} == {warmed}
+    for rollout in read_jsonl(undisturbed / "iteration-01/selected.jsonl", Rollout):
+        assert rollout.rewards["f1"] >= figures["threshold"]
+
+
+def test_a_finished_run_is_not_run_again(undisturbed: Path) -> None:
+    before = {p: p.stat().st_mtime_ns for p in undisturbed.glob("*/rollouts.jsonl")}
+    weights = (undisturbed / "iteration-01/model/model.safetensors").stat().st_mtime_ns
+    finish(undisturbed)
+    assert {p: p.stat().st_mtime_ns for p in undisturbed.glob("*/rollouts.jsonl")} == before
+    assert (undisturbed / "iteration-01/model/model.safetensors").stat().st_mtime_ns == weights
+
+
+def test_kills_change_nothing(undisturbed: Path, tmp_path: Path) -> None:
+    workdir = tmp_path / "run"
+    kill_when(workdir, lines(workdir / "warmup/rollouts.jsonl", 5))
+    kill_when(workdir, lambda: any(workdir.glob("warmup/checkpoints/*")))
+    kill_when(workdir, lines(workdir / "iteration-01/rollouts.jsonl", 14))  # in the second wave of attempts
+    kill_when(workdir, lines(workdir / "eval-final/rollouts.jsonl", 3))
+    finish(workdir)
+    assert outcome(workdir) == outcome(undisturbed)
