@@ -30,9 +30,7 @@ class Dialogue:
 
     def __init__(self, tokenizer: Any, system: str, opening: str) -> None:
         self.tokenizer = tokenizer
-        messages = [{"role": "system", "content": system}, {"role": "user", "content": opening}]
-        text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-        self.token_ids: list[int] = _encode(tokenizer, text)
+        self.token_ids: list[int] = _head(tokenizer, system, opening)
         self.mask: list[int] = [0] * len(self.token_ids)
         self.logprobs: list[float] = [0.0] * len(self.token_ids)
         self.turns: list[Turn] = [Turn(speaker="environment", text=opening, start=0, end=len(self.token_ids))]
@@ -87,6 +85,31 @@ class Dialogue:
             selected=selected,
             answer=answer,
         )
+
+
+def with_instruction(trajectory: Trajectory, tokenizer: Any, system: str) -> Trajectory:
+    """The same dialogue under another instruction; all that was said stays as it is, token for token.
+
+    The log-probabilities stay those of the instruction that was sampled under.
+    """
+    opening, *rest = trajectory.turns
+    head = _head(tokenizer, system, opening.text)
+    cut, shift = opening.end, len(head) - opening.end
+    turns = [opening.model_copy(update={"end": len(head)})]
+    turns += [t.model_copy(update={"start": t.start + shift, "end": t.end + shift}) for t in rest]
+    return trajectory.model_copy(
+        update={
+            "token_ids": (*head, *trajectory.token_ids[cut:]),
+            "agent_mask": (0,) * len(head) + trajectory.agent_mask[cut:],
+            "logprobs": (0.0,) * len(head) + trajectory.logprobs[cut:],
+            "turns": tuple(turns),
+        }
+    )
+
+
+def _head(tokenizer: Any, system: str, opening: str) -> list[int]:
+    messages = [{"role": "system", "content": system}, {"role": "user", "content": opening}]
+    return _encode(tokenizer, tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
 
 
 def _encode(tokenizer: Any, text: str) -> list[int]:

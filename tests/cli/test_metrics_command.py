@@ -36,7 +36,8 @@ def test_json_is_one_object_of_the_official_names(files: list[str]) -> None:
     assert result.exit_code == 0
     found = json.loads(result.stdout)
     assert list(found) == [prefix + name for prefix in ("", "sp_", "joint_") for name in ("em", "f1", "prec", "recall")]
-    assert found["f1"] == pytest.approx(1 / 3) and found["sp_em"] == found["joint_prec"] == 0.5
+    assert found["f1"] == pytest.approx(1 / 3)
+    assert found["sp_em"] == found["joint_prec"] == 0.5
     assert "1 of 2 questions have no predicted answer" in result.stderr
 
 
@@ -61,5 +62,6 @@ def test_errors_say_what_and_where(files: list[str], tmp_path: Path) -> None:
     assert isinstance(invoke("nq", *files, "--names", "x").exception, UserError)
     (tmp_path / "predictions.json").write_text("{")
     error = invoke("hotpotqa", *files).exception
-    assert isinstance(error, RecordError) and "predictions.json: not valid JSON" in str(error)
+    assert isinstance(error, RecordError)
+    assert "predictions.json: not valid JSON" in str(error)
     assert invoke("squad", *files).exit_code == 2

@@ -19,7 +19,8 @@ def test_an_official_corpus_and_its_saved_form_have_one_digest(tmp_path: Path) -
     assert corpus.passages == [Passage(id="0", title="A", text="x"), Passage(id="1", title="B", text="é")]
     corpus.save(tmp_path / "saved.jsonl")
     again = Corpus.load(tmp_path / "saved.jsonl")
-    assert again.passages == corpus.passages and again.digest == corpus.digest
+    assert again.passages == corpus.passages
+    assert again.digest == corpus.digest
     by_hand = '{"id":"0","title":"A","text":"x"}\n{"id":"1","title":"B","text":"é"}\n'
     assert corpus.digest == hashlib.sha256(by_hand.encode()).hexdigest()
     assert Corpus(corpus.passages[::-1]).digest != corpus.digest
@@ -62,7 +63,8 @@ def test_triples_of_either_header(tmp_path: Path, text: str) -> None:
 def test_triples_are_found_by_head() -> None:
     triples = [Triple(head=h, relation="r", tail=t) for h, t in ("ab", "ac", "bc")]
     store = TripleStore(triples)
-    assert store.by_head("a") == triples[:2] and store.by_head("c") == []
+    assert store.by_head("a") == triples[:2]
+    assert store.by_head("c") == []
 
 
 def test_bad_triples(tmp_path: Path) -> None:

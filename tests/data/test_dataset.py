@@ -57,7 +57,8 @@ def test_prepared_files_and_digests_agree(data: Path, tmp_path: Path) -> None:
     assert digest_records(questions(tmp_path / "run", "train")) == prepared.train
     assert questions(tmp_path / "run", "eval")[0].context[0].text == "One. Two."
     written = json.loads((corpus / "digests.json").read_text())
-    assert written["passages"] == prepared.passages and written["counts"] == prepared.counts
+    assert written["passages"] == prepared.passages
+    assert written["counts"] == prepared.counts
     assert {path.name for path in corpus.iterdir()} == {
         "questions.train.jsonl", "questions.eval.jsonl", "passages.jsonl", "triples.jsonl", "digests.json"
     }  # fmt: skip
@@ -71,7 +72,9 @@ def test_what_is_done_is_not_done_again_unless_the_input_changed(data: Path, tmp
     assert marker.stat().st_mtime_ns == before
     (data / "dev.json").write_text(json.dumps([record(30)]))
     changed = prepare(spec(), data, tmp_path / "run")
-    assert changed.input != first.input and changed.eval != first.eval and changed.train == first.train
+    assert changed.input != first.input
+    assert changed.eval != first.eval
+    assert changed.train == first.train
 
 
 def test_a_killed_preparation_is_made_again(data: Path, tmp_path: Path) -> None:
@@ -89,7 +92,8 @@ def test_subsets_are_drawn_by_seed_and_grow(data: Path, tmp_path: Path) -> None:
         assert prepared.counts["passages"] == 26  # what is searched does not shrink with the questions
         return [question.id for question in questions(workdir, "train")]
 
-    assert len(drawn(5)) == 5 and set(drawn(5)) < set(drawn(9))
+    assert len(drawn(5)) == 5
+    assert set(drawn(5)) < set(drawn(9))
     assert drawn(9) != drawn(9, seed=1)
     assert drawn(9) == sorted(drawn(9), key=lambda id_: int(id_[1:]))
     with pytest.raises(UserError, match="21 questions asked for, but there are 20"):
@@ -122,7 +126,8 @@ def test_skipped_records_are_counted_and_listed(data: Path, tmp_path: Path) -> N
     with pytest.raises(RecordError, match="record 2"):
         prepare(spec(), data, tmp_path / "run")
     prepared = prepare(spec(skip_invalid=True), data, tmp_path / "run")
-    assert prepared.counts["skipped"] == 1 and "train.json: record 2" in prepared.skipped[0]
+    assert prepared.counts["skipped"] == 1
+    assert "train.json: record 2" in prepared.skipped[0]
 
 
 def test_a_question_in_two_files_is_refused(data: Path, tmp_path: Path) -> None:
@@ -134,7 +139,8 @@ def test_a_generated_world_needs_no_files(tmp_path: Path) -> None:
     world = DatasetSpec(format="world", world=WorldSpec(train_questions=30, eval_questions=10), train_questions=12)
     prepared = prepare(world, None, tmp_path / "run")
     assert (prepared.counts["train"], prepared.counts["eval"]) == (12, 10)
-    assert prepared.counts["passages"] > 0 and prepared.counts["triples"] > 0
+    assert prepared.counts["passages"] > 0
+    assert prepared.counts["triples"] > 0
 
 
 @pytest.mark.parametrize(

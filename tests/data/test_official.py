@@ -71,7 +71,8 @@ def test_twowiki_joins_sentences_with_a_space_and_finds_the_entry_points(tmp_pat
 def test_twowiki_without_ids_and_without_context(tmp_path: Path) -> None:
     record = {key: value for key, value in TWOWIKI.items() if key != "context"} | {"evidences_id": []}
     (question,) = load_questions(write(tmp_path / "f", [record]), "2wikimultihopqa").questions
-    assert question.context == () and question.gold_triples[0].head_id == ""
+    assert question.context == ()
+    assert question.gold_triples[0].head_id == ""
 
 
 def test_musique(tmp_path: Path) -> None:
@@ -81,7 +82,8 @@ def test_musique(tmp_path: Path) -> None:
     assert question.context[4] == Passage(id="3hop1__1_2_3/4", title="T1", text="text 4")
     bare = {key: value for key, value in MUSIQUE.items() if key != "paragraphs"}
     (question,) = load_questions(write(tmp_path / "g", [bare], lines=True), "musique").questions
-    assert not question.context and not question.gold_passages
+    assert not question.context
+    assert not question.gold_passages
 
 
 def test_nq_with_and_without_gold_passages(tmp_path: Path) -> None:
@@ -92,7 +94,8 @@ def test_nq_with_and_without_gold_passages(tmp_path: Path) -> None:
     ]
     first, second, again = load_questions(write(tmp_path / "f", records, lines=True), "nq").questions
     assert first.answers == ("a", "b")
-    assert second.gold_passages == ("T",) and second.context[0].text == "x"
+    assert second.gold_passages == ("T",)
+    assert second.context[0].text == "x"
     assert len({first.id, second.id, again.id}) == 3
     # the id depends on the question alone, not on its place
     assert load_questions(write(tmp_path / "g", records[1:2], lines=True), "nq").questions[0].id == second.id

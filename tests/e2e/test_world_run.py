@@ -51,11 +51,13 @@ def lines(path: Path, count: int) -> Callable[[], bool]:
 
 def kill_when(workdir: Path, moment: Callable[[], bool]) -> None:
     """Start the run and kill it, with SIGKILL and without its steps being told, once ``moment`` has come."""
-    process = subprocess.Popen(command(workdir), env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    process = subprocess.Popen(
+        command(workdir), env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
     try:
         deadline = time.monotonic() + 300
         while not moment():
-            assert process.poll() is None, process.stdout.read().decode()  # type: ignore[union-attr]
+            assert process.poll() is None, "the run ended before the moment to kill it"
             assert time.monotonic() < deadline
             time.sleep(0.02)
     finally:
@@ -108,6 +110,10 @@ def test_a_run_leaves_what_it_promises(undisturbed: Path) -> None:
     # The policy that sampled iteration 1 is the one that the warm-up left.
     warmed = json.loads((undisturbed / "warmup/train.json").read_text())["weights"]
     assert {r.weights for r in read_jsonl(undisturbed / "iteration-01/rollouts.jsonl", Rollout)} == {warmed}
+    # What the warm-up learns has no worked example in its prompts, though it was sampled with one.
+    for name, count in (("rollouts", True), ("selected", False)):
+        texts = read_jsonl(undisturbed / f"warmup/{name}.jsonl", Rollout)
+        assert all((len(r.planner.token_ids[: r.planner.turns[0].end]) > 90) == count for r in texts), name
     for rollout in read_jsonl(undisturbed / "iteration-01/selected.jsonl", Rollout):
         assert rollout.rewards["f1"] >= figures["threshold"]
 
@@ -123,7 +129,7 @@ def test_a_finished_run_is_not_run_again(undisturbed: Path) -> None:
 def test_kills_change_nothing(undisturbed: Path, tmp_path: Path) -> None:
     workdir = tmp_path / "run"
     kill_when(workdir, lines(workdir / "warmup/rollouts.jsonl", 5))
-    kill_when(workdir, lambda: any(workdir.glob("warmup/checkpoints/*")))
+    kill_when(workdir, lambda: any(workdir.glob("*/checkpoints/**/checkpoint-*")))
     kill_when(workdir, lines(workdir / "iteration-01/rollouts.jsonl", 14))  # in the second wave of attempts
     kill_when(workdir, lines(workdir / "eval-final/rollouts.jsonl", 3))
     finish(workdir)

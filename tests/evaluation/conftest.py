@@ -17,7 +17,8 @@ ROOT = Path(__file__).resolve().parents[2]
 def plain() -> ModuleType:
     """The straightforward reading of the definitions: the peer of ``benchmarks/metrics.py`` is the oracle here."""
     spec = importlib.util.spec_from_file_location("benchmarks_metrics", ROOT / "benchmarks" / "metrics.py")
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)

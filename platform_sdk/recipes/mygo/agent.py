@@ -26,7 +26,7 @@ from platform_sdk.recipes.mygo.grammar import (
 from platform_sdk.recipes.mygo.rewards import rewards
 from platform_sdk.recipes.mygo.settings import AgentSpec
 from platform_sdk.records import Evidence, Question, Rollout, Trajectory
-from platform_sdk.sampling.dialogue import Dialogue
+from platform_sdk.sampling.dialogue import Dialogue, with_instruction
 from platform_sdk.sampling.engine import Completion, PromptTooLong, SamplingParams
 from platform_sdk.sampling.rollout import Agent, Generate, Search, SearchRequest, Together
 
@@ -138,6 +138,22 @@ class Mujica:
             corpus=self.corpus,
         )
         return rollout.model_copy(update={"rewards": rewards(rollout)})
+
+    def undemonstrated(self, rollout: Rollout) -> Rollout:
+        """The rollout as if it had been sampled without worked examples: what the warm-up learns from.
+
+        It is there to make the examples needless, so the policy must learn what it said from the bare prompts that all
+        later sampling uses (Mujica-MyGO, section 4.2).
+        """
+
+        def bare(trajectory: Trajectory) -> Trajectory:
+            most = 1 if trajectory.role == "worker" else self.spec.most
+            prompt = prompts.role_prompt(self.spec.prompts, trajectory.role, self.form, most=most)
+            return with_instruction(trajectory, self.tokenizer, prompt.system(demonstrate=False))
+
+        return rollout.model_copy(
+            update={"planner": bare(rollout.planner), "workers": tuple(bare(w) for w in rollout.workers)}
+        )
 
     def _worker(self, sub: SubQuestion, request: SearchRequest, id: str, dialogue: str, seed: int) -> Agent[Report]:
         """A mini-RAG: retrieve, choose by index, answer in one sentence."""

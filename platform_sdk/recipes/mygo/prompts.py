@@ -122,14 +122,13 @@ to assistants, who search and report one sentence each.
 Every turn starts with your thoughts in <think>…</think>: sum up what is known so far and judge whether it is enough.
 {act}
 If it is enough, end with <answer>…</answer>: only the short answer (a name, a date, a number, yes or no), no sentence.
-Ask several sub-questions in one turn when none needs another's result; ask {most} at most. \
-A sub-question must be understandable alone: use names, never "he" or "the former".
+{several} A sub-question must be understandable alone: use names, never "he" or "the former".
 Write nothing outside the tags."""
 _PLANNER_ACT_TEXT = "If it is not enough, ask sub-questions, each in its own <search>…</search>."
 _PLANNER_ACT_KG = """\
 You explore a knowledge graph from numbered candidate entities; entities that are found become new candidates.
 If it is not enough, write <action>Search([i], "sub-question")</action>, where [i] is the candidate whose facts answer \
-the sub-question; an action may hold several searches."""
+the sub-question."""
 _WORKER_STANDARD_TEXT = """\
 You answer one simple question from numbered passages.
 First think in <think>…</think>: what is asked, and which passages say it.
@@ -149,7 +148,7 @@ You answer a complex question by searching. Every turn starts with your thoughts
 sum up what you have read and judge whether it is enough.
 {act}
 If it is enough, end with <answer>…</answer>: only the short answer (a name, a date, a number, yes or no), no sentence.
-Ask {most} at most in one turn, each understandable alone. What is found is shown to you. \
+{several} What is found is shown to you. \
 Write nothing outside the tags."""
 
 _COMPACT = {
@@ -166,13 +165,17 @@ def role_prompt(style: Style, role: Role, form: Form, *, most: int) -> RolePromp
     """The prompt of a role; ``most`` sub-questions may be asked at a time (1 is the chain ablation)."""
     if style == "compact":
         return _COMPACT[role, form]
-    limit = "one" if most == 1 else str(most)
+    several = (
+        "Ask exactly one sub-question per turn."
+        if most == 1
+        else f"Ask several sub-questions in one turn when none needs another's result; ask {most} at most."
+    )
     act = _PLANNER_ACT_TEXT if form == "text" else _PLANNER_ACT_KG
     examples = {key: prompt.example for key, prompt in _COMPACT.items()}
     if role == "worker":
         instruction = _WORKER_STANDARD_TEXT if form == "text" else _WORKER_STANDARD_KG
     elif role == "planner":
-        instruction = _PLANNER_STANDARD.format(act=act, most=limit)
+        instruction = _PLANNER_STANDARD.format(act=act, several=several)
     else:
-        instruction = _AGENT_STANDARD.format(act=act, most=limit)
+        instruction = _AGENT_STANDARD.format(act=act, several=several)
     return RolePrompt(instruction, examples[role, form])

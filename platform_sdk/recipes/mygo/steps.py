@@ -11,7 +11,7 @@ import json
 import os
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,8 @@ from platform_sdk.recipes.mygo.settings import AgentSpec, EvaluationSpec, Sampli
 from platform_sdk.records import Question, Rollout, digest_records, read_jsonl, write_jsonl
 
 WARMUP = "warmup"
+UNDEMONSTRATED = "undemonstrated.jsonl"
+"""The warm-up's successes under the bare prompts: what is trained on."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +96,7 @@ def sample(
             questions = shuffled(questions, setting.seed, WARMUP)
         else:
             questions = batch_of(questions, iteration, selection.questions, setting.seed)
+        _begin(folder, inputs)
         began = time.monotonic()
         with _open_phase(setting, path, phase, model, demonstrate=phase == WARMUP, evaluation=None) as work:
             if phase == WARMUP:
@@ -102,6 +105,9 @@ def sample(
             else:
                 mean_reward, threshold = sample_iteration(work, questions, threshold, selection)
             rollouts = work.ordered(questions)
+            if phase == WARMUP:
+                successes = [work.agent.undemonstrated(r) for r in rollouts if r.rewards["em"] == 1]
+                write_jsonl(folder / UNDEMONSTRATED, Rollout, successes)
         done = {
             "inputs": inputs,
             "iteration": iteration,
@@ -126,6 +132,10 @@ def score(run_dir: Path, phase: str, selection: SelectionSpec, warmup: WarmupSpe
     sampled = _read_json(folder / "sample.json")
     place = {id: i for i, id in enumerate(sampled["order"])}
     rollouts = sorted(read_jsonl(folder / "rollouts.jsonl", Rollout), key=lambda r: (place[r.question.id], r.attempt))
+    if digest_records(rollouts) != sampled["digest"]:
+        raise UserError(
+            f"{folder / 'rollouts.jsonl'}: was changed after it was sampled; its digest is not sample.json's"
+        )
     for rollout in rollouts:
         if rollout.rewards != rewards(rollout):
             raise UserError(
@@ -134,7 +144,8 @@ def score(run_dir: Path, phase: str, selection: SelectionSpec, warmup: WarmupSpe
     if phase == WARMUP:
         # In the order they were sampled in, so that the number asked for is reached as early as possible.
         rollouts.sort(key=lambda r: (r.attempt, place[r.question.id]))
-        chosen = select(rollouts, "em", 1.0, warmup.attempts)[: warmup.trajectories]
+        bare = {r.id: r for r in read_jsonl(folder / UNDEMONSTRATED, Rollout)}
+        chosen = [bare[r.id] for r in select(rollouts, "em", 1.0, warmup.attempts)[: warmup.trajectories]]
         threshold, reward = 1.0, "em"
     else:
         threshold, reward = sampled["threshold"], selection.reward
@@ -154,6 +165,7 @@ def score(run_dir: Path, phase: str, selection: SelectionSpec, warmup: WarmupSpe
         "attempts_histogram": {str(n): count for n, count in sorted(Counter(tried.values()).items())},
         "questions": len(tried),
         "questions_without_accepted": len(tried) - len(successful),
+        "wanted": warmup.trajectories if phase == WARMUP else None,
         "selected": len(chosen),
         "examples": sum(len(r.trajectories) for r in chosen),
         "well_formed": sum(r.rewards["well_formed"] for r in rollouts) / len(rollouts),
@@ -172,6 +184,7 @@ def evaluate(setting: Setting, phase: str, model: str, evaluation: EvaluationSpe
     scores = _finished(outcome, inputs)
     if scores is None:
         questions = _questions(setting, "eval")
+        _begin(folder, inputs)
         with _open_phase(
             setting, folder / "rollouts.jsonl", phase, model, demonstrate=evaluation.demonstrate, evaluation=evaluation
         ) as work:
@@ -275,6 +288,14 @@ def _digest(*parts: Any) -> str:
     return hashlib.sha256(json.dumps([plain(part) for part in parts], sort_keys=True).encode()).hexdigest()
 
 
+def _begin(folder: Path, inputs: str) -> None:
+    """Note what a phase is sampled with, so that a killed one is not continued with other settings."""
+    begun = folder / "begun.json"
+    if begun.exists() and _read_json(begun)["inputs"] != inputs:
+        raise UserError(f"{folder}: was begun with other settings; use another --workdir, or remove it")
+    _write_json(begun, {"inputs": inputs})
+
+
 def _finished(path: Path, inputs: str) -> dict[str, Any] | None:
     """The outcome of an earlier, finished run of a step with the same inputs."""
     if not path.exists():
@@ -294,7 +315,7 @@ def _read_json(path: Path) -> dict[str, Any]:
     return content
 
 
-def _write_json(path: Path, content: Mapping[str, Any] | Sequence[Any]) -> None:
+def _write_json(path: Path, content: Mapping[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     temporary.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")

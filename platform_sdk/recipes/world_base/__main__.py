@@ -1,7 +1,8 @@
-"""Make the base model, in two stages.
+"""Make the base model, in three stages.
 
-``python -m platform_sdk.recipes.world_base first FOLDER`` learns the language with an agent that errs most of the time
-(some 35 minutes on one core); ``… second OTHER --start FOLDER`` goes on with one that errs less (some 7 minutes).
+``python -m platform_sdk.recipes.world_base first A`` learns the language with an agent that errs most of the time (some
+35 minutes on one core); ``… second B --start A`` and ``… third C --start B`` go on with agents that err less (7 and 4
+minutes), so that a chain of two hops succeeds often enough to learn from.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from platform_sdk.data.language import POOL
-from platform_sdk.recipes.world_base.documents import ERRS_LESS, ERRS_OFTEN, Documents, render
+from platform_sdk.recipes.world_base.documents import ERRS_LESS, ERRS_OFTEN, ERRS_SOMETIMES, Documents, render
 from platform_sdk.recipes.world_base.tokenizer import build_tokenizer
 from platform_sdk.training.pretrain import PretrainDocument, PretrainSpec, load_model, new_model, pretrain
 
@@ -21,6 +22,10 @@ STAGES = {
         PretrainSpec(steps=700, warmup_steps=20, decay_share=1.0, muon_rate=0.005, adam_rate=5e-4),
         Documents(seed=2, noise=ERRS_LESS),
     ),
+    "third": (
+        PretrainSpec(steps=450, warmup_steps=20, decay_share=1.0, muon_rate=0.005, adam_rate=5e-4),
+        Documents(seed=3, noise=ERRS_SOMETIMES),
+    ),
 }
 
 
@@ -28,10 +33,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("stage", choices=STAGES)
     parser.add_argument("output", type=Path, help="folder for the model, its tokenizer and its training log")
-    parser.add_argument("--start", type=Path, help="folder of the first stage's model; the second stage needs it")
+    parser.add_argument("--start", type=Path, help="folder of the model that the stage before made")
     arguments = parser.parse_args()
-    if (arguments.stage == "second") != (arguments.start is not None):
-        parser.error("--start FOLDER belongs to the second stage")
+    if (arguments.stage == "first") != (arguments.start is None):
+        parser.error("--start FOLDER is for the stages after the first, which need it")
     spec, texts = STAGES[arguments.stage]
     tokenizer = build_tokenizer(spec.context)
     names = set(tokenizer.convert_tokens_to_ids(list(POOL)))

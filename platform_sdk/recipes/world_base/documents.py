@@ -51,6 +51,7 @@ class Noise:
 
 ERRS_OFTEN = Noise(0.72, 0.20, 0.34, 0.48, 0.13, 0.70, 0.08, 0.17, 0.62, 0.22, 0.12)
 ERRS_LESS = Noise(0.85, 0.10, 0.48, 0.40, 0.07, 0.80, 0.05, 0.10, 0.82, 0.10, 0.05)
+ERRS_SOMETIMES = Noise(0.90, 0.06, 0.62, 0.28, 0.05, 0.84, 0.05, 0.07, 0.86, 0.09, 0.03)
 
 MALFORMED = (
     ("<think>I know enough .", "begin with <think>…</think>"),

@@ -47,16 +47,21 @@ def test_hotpotqa(score: Any) -> None:
     scores = score("hotpotqa", gold, predictions)
     rows = scores.per_question()
     assert rows["a"] == pytest.approx(
-        dict(em=0, f1=2 / 3, prec=1, recall=0.5)
-        | dict(sp_em=0, sp_f1=0.5, sp_prec=0.5, sp_recall=0.5)
-        | dict(joint_em=0, joint_f1=2 * 0.5 * 0.25 / 0.75, joint_prec=0.5, joint_recall=0.25)
+        {"em": 0, "f1": 2 / 3, "prec": 1, "recall": 0.5}
+        | {"sp_em": 0, "sp_f1": 0.5, "sp_prec": 0.5, "sp_recall": 0.5}
+        | {"joint_em": 0, "joint_f1": 2 * 0.5 * 0.25 / 0.75, "joint_prec": 0.5, "joint_recall": 0.25}
     )
-    assert rows["b"]["em"] == 1 and rows["b"]["sp_f1"] == rows["b"]["joint_f1"] == 0
-    assert rows["c"]["sp_em"] == 1 and rows["c"]["em"] == rows["c"]["joint_em"] == 0
-    assert rows["d"]["em"] == 1 and rows["d"]["sp_em"] == rows["d"]["joint_recall"] == 0
+    assert rows["b"]["em"] == 1
+    assert rows["b"]["sp_f1"] == rows["b"]["joint_f1"] == 0
+    assert rows["c"]["sp_em"] == 1
+    assert rows["c"]["em"] == rows["c"]["joint_em"] == 0
+    assert rows["d"]["em"] == 1
+    assert rows["d"]["sp_em"] == rows["d"]["joint_recall"] == 0
     means = scores.means()
     assert list(means) == [p + n for p in ("", "sp_", "joint_") for n in ("em", "f1", "prec", "recall")]
-    assert means["em"] == 0.5 and means["sp_em"] == 0.25 and means["joint_prec"] == 0.125
+    assert means["em"] == 0.5
+    assert means["sp_em"] == 0.25
+    assert means["joint_prec"] == 0.125
     assert scores.missing == {"": 1, "sp_": 1}
 
 
@@ -67,7 +72,8 @@ def test_no_facts_for_no_facts_is_an_exact_match_of_f1_zero(score: Any) -> None:
 
 def test_facts_of_another_form_are_merely_wrong(score: Any) -> None:
     means = score("hotpotqa", [hotpot("a")], {"answer": {}, "sp": {"a": [["T"], ["U", 1.0], ["T", "0"]]}}).means()
-    assert means["sp_prec"] == pytest.approx(1 / 3) and means["sp_recall"] == 0.5
+    assert means["sp_prec"] == pytest.approx(1 / 3)
+    assert means["sp_recall"] == 0.5
 
 
 def test_twowiki(score: Any) -> None:
@@ -186,7 +192,8 @@ def test_musique_passes_over_the_unanswerable_twin(score: Any) -> None:
     line = {"id": "a", "predicted_answer": "feline", "predicted_support_idxs": [1, 3]}
     gold = [musique("a", answerable=False), musique("a")]
     scores = score("musique", gold, [line | {"predicted_answer": "wrong"}, line])
-    assert scores.n == 1 and scores.means()["answer_em"] == 1
+    assert scores.n == 1
+    assert scores.means()["answer_em"] == 1
     assert scores.notes == ("1 unanswerable questions take no part",)
 
 
@@ -224,7 +231,8 @@ def test_qald10(score: Any) -> None:
     )
     assert scores.per_question()["2"]["em"] == scores.per_question()["3"]["set_f1"] == 1
     by_id = score("qald10", QALD, {"1": ["Q5", "http://www.wikidata.org/entity/Q6"]}).per_question()
-    assert by_id["1"]["set_f1"] == 1 and by_id["2"]["em"] == 0
+    assert by_id["1"]["set_f1"] == 1
+    assert by_id["2"]["em"] == 0
 
 
 @pytest.mark.parametrize(

@@ -146,7 +146,7 @@ def good_policy(request: Request) -> list[int]:
     text = TOKENIZER.decode(request.token_ids)
     if "Read :" in text:
         return say("<think>t</think><select>[0]</select><sentence>The director of Amberfall is Ida Roth .</sentence>")
-    if "Obs:" in text or "Obs :" in text:
+    if "Obs" in text.rsplit("<|user|>", 1)[-1]:
         return say("<think>t</think><answer>Lena Roth</answer>")
     return say(
         "<think>t</think><search>Who directed Amberfall ?</search><search>Who is the mother of Ida Roth ?</search>"
@@ -197,3 +197,19 @@ def test_ablations() -> None:
     chain = play(good_policy, plan="chain", iteration_limit=2)
     assert chain.planner.turns[1].malformed == "ask at most 1 sub-question at a time"
     assert chain.workers == ()
+
+
+def test_the_warm_up_learns_from_bare_prompts() -> None:
+    agents = [
+        Mujica(
+            tokenizer=TOKENIZER, spec=AgentSpec(prompts="compact"), form="text", demonstrate=shown, temperature=1.0,
+            top_p=1.0, top_k=0, weights="w", corpus="c", seed=0, phase="test",
+        )
+        for shown in (True, False)
+    ]  # fmt: skip
+    shown, bare = (
+        next(run([partial(agent.rollout, QUESTION, 0)], Scripted(good_policy), search("text"), live=1))  # type: ignore[arg-type]
+        for agent in agents
+    )
+    assert len(shown.planner.token_ids) > len(bare.planner.token_ids)
+    assert agents[0].undemonstrated(shown) == bare
