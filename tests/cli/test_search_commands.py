@@ -32,26 +32,26 @@ def call(command: str, recipe: str, workdir: Path, *arguments: str) -> str:
 
 
 def test_recall_and_search_in_text(tmp_path: Path) -> None:
-    found: dict[str, Any] = json.loads(call("recall", "world.yaml", tmp_path, *WORLD, "--json", "-k", "100,1,5"))
+    found: dict[str, Any] = json.loads(call("recall", "world-text.yaml", tmp_path, *WORLD, "--json", "-k", "100,1,5"))
     assert (found["environment"], found["n"]) == ("world-text", 10)
     assert list(found["recall"]) == ["1", "5", "100"]
     assert 0 < found["recall"]["1"] <= found["recall"]["5"] <= found["recall"]["100"] == 1.0
-    assert "recall@k" in call("recall", "world.yaml", tmp_path, *WORLD)
+    assert "recall@k" in call("recall", "world-text.yaml", tmp_path, *WORLD)
 
     passage = next(read_jsonl(tmp_path / "corpus/passages.jsonl", Passage))
-    answer = json.loads(call("search", "world.yaml", tmp_path, *WORLD, "--json", "-k", "2", f"{passage.title} ?"))
+    answer = json.loads(call("search", "world-text.yaml", tmp_path, *WORLD, "--json", "-k", "2", f"{passage.title} ?"))
     assert answer["evidence"][0]["title"] == passage.title
     assert len(answer["evidence"]) == 2
     assert answer["corpus"] == found["corpus"]
 
 
 def test_recall_and_search_in_a_graph(tmp_path: Path) -> None:
-    found = json.loads(call("recall", "world-kg.yaml", tmp_path, *WORLD, "--json"))
+    found = json.loads(call("recall", "world.yaml", tmp_path, *WORLD, "--json"))
     assert found["recall"]["10"] == 1.0
     triple = next(read_jsonl(tmp_path / "corpus/triples.jsonl", Triple))
     with pytest.raises(UserError, match="name it with --head"):
-        call("search", "world-kg.yaml", tmp_path, *WORLD, "anything")
-    shown = call("search", "world-kg.yaml", tmp_path, *WORLD, triple.text, "--head", triple.head, "-k", "1")
+        call("search", "world.yaml", tmp_path, *WORLD, "anything")
+    shown = call("search", "world.yaml", tmp_path, *WORLD, triple.text, "--head", triple.head, "-k", "1")
     assert triple.tail in shown
 
 
@@ -59,14 +59,14 @@ def test_other_data_is_not_prepared_over_a_run(tmp_path: Path) -> None:
     dataset = {"format": "world", "world": {"seed": 1}}
     (tmp_path / "recipe.json").write_text(json.dumps({"parameters": {"dataset": dataset}}))
     with pytest.raises(UserError, match=r"holds a run on other data; choose another --workdir"):
-        call("recall", "world.yaml", tmp_path, *WORLD)
+        call("recall", "world-text.yaml", tmp_path, *WORLD)
     assert not (tmp_path / "corpus").exists()
 
 
 @pytest.mark.parametrize("k", ["two", "2;5"])
 def test_ks_are_numbers(tmp_path: Path, k: str) -> None:
     with pytest.raises(UserError, match="whole numbers separated by commas"):
-        call("recall", "world.yaml", tmp_path, "-k", k)
+        call("recall", "world-text.yaml", tmp_path, "-k", k)
 
 
 def test_recall_on_real_questions(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ PHASES = ("warmup", "iteration-01", "eval-start", "eval-final")
 
 def command(workdir: Path) -> list[str]:
     overrides = [part for key, value in SMALL.items() for part in ("--set", f"{key}={value}")]
-    recipe = ROOT / "pipelines/mygo/world.yaml"
+    recipe = ROOT / "pipelines/mygo/world-text.yaml"
     return [sys.executable, "-m", "platform_sdk.cli", "run", str(recipe), "--workdir", str(workdir), *overrides]
 
 

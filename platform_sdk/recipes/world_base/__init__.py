@@ -3,5 +3,5 @@
 A small language model cannot learn to read from nothing in the minutes that a demonstration has, so the
 project ships one that has seen the *language* of generated worlds: copying, looking facts up, and the dialogues of
 an agent that errs often. Its worlds share no (subject, relation) pair with those that recipes generate (see
-``WorldSpec.split``). ``python -m platform_sdk.recipes.world_base OUTPUT`` makes it again.
+``WorldSpec.split``). ``python -m platform_sdk.recipes.world_base --help`` says how to make it again.
 """
