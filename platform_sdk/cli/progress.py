@@ -56,9 +56,11 @@ class Progress:
         self.console.print(f"{mark} {self.done:>{len(str(self.tasks))}}/{self.tasks}  {task:<28}{_time(seconds):>10}")
 
 
-def print_outcome(scores: list[dict[str, Any]], run_dir: Path, tracking_uri: str) -> None:
-    """Print the score table, and where the report and the MLflow UI are."""
+def print_outcome(scores: list[dict[str, Any]], untrained: dict[str, str], run_dir: Path, tracking_uri: str) -> None:
+    """Print what was not trained, the score table, and where the report and the MLflow UI are."""
     console = Console(highlight=False, soft_wrap=True)
+    for phase, reason in untrained.items():
+        console.print(f"[bold]warning:[/bold] {phase}: nothing was trained ({escape(reason)}); the policy is unchanged")
     if scores:
         measured = [name for name in REPORTED if all(name in score["metrics"] for score in scores)]
         table = Table(title="Scores in percent (95 % interval) on unseen questions")

@@ -37,7 +37,7 @@ def run(
     run_dir = workdir or Path("runs") / loaded.name
 
     from platform_sdk.cli.progress import Progress, print_outcome
-    from platform_sdk.kubeflow.runs import execute, scores
+    from platform_sdk.kubeflow.runs import execute, scores, untrained
 
     try:
         with Progress(loaded.name, run_dir, len(loaded.plan)) as progress:
@@ -45,7 +45,7 @@ def run(
     except KeyboardInterrupt as error:
         typer.echo("stopped; the same command goes on from here", err=True)
         raise typer.Exit(130) from error
-    print_outcome(scores(run_dir), run_dir, info.tracking_uri)
+    print_outcome(scores(run_dir), untrained(run_dir), run_dir, info.tracking_uri)
 
 
 def compile_(

@@ -82,3 +82,13 @@ def scores(run_dir: Path) -> list[dict[str, Any]]:
     """The contents of every ``eval-*/scores.json``, in the order they were written."""
     found = sorted(run_dir.glob("eval-*/scores.json"), key=lambda path: path.stat().st_mtime_ns)
     return [json.loads(path.read_text(encoding="utf-8")) for path in found]
+
+
+def untrained(run_dir: Path) -> dict[str, str]:
+    """The phases whose training had nothing to learn from, and why: their policies were passed on unchanged."""
+    reasons = {}
+    for path in sorted(run_dir.glob("*/train.json")):
+        reason = json.loads(path.read_text(encoding="utf-8")).get("skipped")
+        if reason:
+            reasons[path.parent.name] = str(reason)
+    return reasons
