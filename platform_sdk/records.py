@@ -58,7 +58,7 @@ class Triple(Record):
 class Question(Record):
     """A question with everything that is known about it.
 
-    ``answers`` are the accepted answers (the first is the canonical one). ``gold_titles`` name the
+    ``answers`` are the accepted answers (the first is the canonical one). ``gold_passages`` name the
     passages a correct answer rests on; ``supporting_facts`` are ``(title, sentence index)`` pairs;
     ``topic_entities`` are the gold entry points of the knowledge-graph environments; ``context``
     holds the question's own passages where the dataset gives them, gold ones among distractors.
@@ -96,7 +96,6 @@ class Turn(Record):
     """One message of a dialogue: the token span ``[start, end)`` of its trajectory, and its text.
 
     ``malformed`` says what was wrong with an agent's turn that broke the grammar (``None``: nothing).
-    ``selected`` are the indices into the trajectory's ``evidence`` that a worker chose.
     """
 
     KIND: ClassVar[str] = "turn"
@@ -112,7 +111,7 @@ class Trajectory(Record):
 
     ``token_ids``, ``agent_mask`` and ``logprobs`` have one entry per token; the mask is 1 exactly on
     tokens the policy sampled, and ``logprobs`` (natural logarithm, of the distribution that was
-    sampled from at temperature 1) is 0.0 elsewhere.
+    sampled from at temperature 1) is 0.0 elsewhere. ``selected`` are the indices into ``evidence`` that a worker chose.
     """
 
     KIND: ClassVar[str] = "trajectory"

@@ -52,22 +52,14 @@ def evaluate(
     from pathlib import Path
     from typing import NamedTuple
 
-    from platform_sdk.config.retrieval import RetrievalSpec
     from platform_sdk.kubeflow.component import describe, log_numbers, received
     from platform_sdk.tracking import step_run
 
     steps = importlib.import_module(f"platform_sdk.recipes.{method}.steps")
     settings = importlib.import_module(f"platform_sdk.recipes.{method}.settings")
     run = Path(run_dir)
-    setting = steps.Setting(
-        run_dir=run,
-        environment=environment,
-        agent=settings.AgentSpec.model_validate(received(agent)),
-        sampling=settings.SamplingSpec.model_validate(received(sampling)),
-        retrieval=RetrievalSpec.model_validate(received(retrieval)),
-        corpus_digest=searched_digest,
-        seed=seed,
-    )
+    structs = (received(struct) for struct in (agent, sampling, retrieval))
+    setting = steps.Setting.read(run, environment, *structs, searched_digest, seed)
     spec = settings.EvaluationSpec.model_validate(received(evaluation))
     with step_run(run, phase) as step:
         evaluated = steps.evaluate(setting, phase, model_path, spec)

@@ -54,22 +54,14 @@ def sample(
     from pathlib import Path
     from typing import NamedTuple
 
-    from platform_sdk.config.retrieval import RetrievalSpec
     from platform_sdk.kubeflow.component import describe, received
     from platform_sdk.tracking import step_run
 
     steps = importlib.import_module(f"platform_sdk.recipes.{method}.steps")
     settings = importlib.import_module(f"platform_sdk.recipes.{method}.settings")
     run = Path(run_dir)
-    setting = steps.Setting(
-        run_dir=run,
-        environment=environment,
-        agent=settings.AgentSpec.model_validate(received(agent)),
-        sampling=settings.SamplingSpec.model_validate(received(sampling)),
-        retrieval=RetrievalSpec.model_validate(received(retrieval)),
-        corpus_digest=searched_digest,
-        seed=seed,
-    )
+    structs = (received(struct) for struct in (agent, sampling, retrieval))
+    setting = steps.Setting.read(run, environment, *structs, searched_digest, seed)
     chosen = settings.SelectionSpec.model_validate(received(selection))
     warming = settings.WarmupSpec.model_validate(received(warmup))
     with step_run(run, f"sample-{phase}") as step:

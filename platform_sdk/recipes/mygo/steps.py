@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.retrieval import RetrievalSpec
@@ -43,6 +43,28 @@ class Setting:
     retrieval: RetrievalSpec
     corpus_digest: str
     seed: int
+
+    @classmethod
+    def read(
+        cls,
+        run_dir: Path,
+        environment: str,
+        agent: Mapping[str, Any],
+        sampling: Mapping[str, Any],
+        retrieval: Mapping[str, Any],
+        corpus_digest: str,
+        seed: int,
+    ) -> Self:
+        """The setting from a recipe's plain structs, validated."""
+        return cls(
+            run_dir,
+            environment,
+            AgentSpec.model_validate(agent),
+            SamplingSpec.model_validate(sampling),
+            RetrievalSpec.model_validate(retrieval),
+            corpus_digest,
+            seed,
+        )
 
 
 @dataclass(frozen=True)

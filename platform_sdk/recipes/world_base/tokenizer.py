@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 import re
 import string
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from platform_sdk.data.language import POOL
@@ -68,7 +67,3 @@ def build_tokenizer(max_length: int) -> PreTrainedTokenizerFast:
     )
     fast.chat_template = CHAT_TEMPLATE
     return fast
-
-
-def save_tokenizer(path: Path, max_length: int) -> None:
-    build_tokenizer(max_length).save_pretrained(path)
