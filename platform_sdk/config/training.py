@@ -20,8 +20,8 @@ class LoraSpec(BaseModel):
     )
 
 
-class TrainSpec(BaseModel):
-    """The settings of one training run. The defaults are MyGO's iterations on one device.
+class OptimiserSpec(BaseModel):
+    """What every way of training says: the optimiser, the memory and the device.
 
     Full-parameter training keeps the weights in float32 whatever the precision of the arithmetic: a
     step of 5e-7 is lost in bfloat16's 8 bits.
@@ -32,19 +32,12 @@ class TrainSpec(BaseModel):
     learning_rate: float = Field(default=5e-7, gt=0, description="where the cosine starts")
     minimum_learning_rate: float = Field(default=1e-8, ge=0, description="where the cosine ends")
     warmup_ratio: float = Field(default=0.0, ge=0, lt=1, description="share of the steps with a rising rate")
-    epochs: int = Field(default=1, ge=1)
-    batch_size: int = Field(default=32, ge=1, description="examples per optimiser step, over all processes")
     micro_batch_tokens: int = Field(
         default=4096, ge=1, description="tokens a device works on at once; more examples are accumulated"
     )
     max_length: int | None = Field(default=None, ge=2, description="tokens per example; null: the model's context")
     too_long: Literal["truncate", "drop", "error"] = Field(
         default="truncate", description="what happens to longer examples; counted and reported"
-    )
-    normalization: Literal["token", "sequence"] = Field(
-        default="token",
-        description="mean over the step's agent tokens, or MyGO's formula: "
-        "mean over trajectories of the sum over their agent tokens",
     )
     weight_decay: float = Field(default=0.0, ge=0)
     betas: tuple[float, float] = (0.9, 0.999)
@@ -60,6 +53,7 @@ class TrainSpec(BaseModel):
         default="auto", description="auto: flash_attention_2 where it is installed with a GPU, else packed"
     )
     deepspeed: Literal["zero2", "zero3"] | None = Field(default=None, description="under torchrun")
+    processes: int | None = Field(default=None, ge=1, description="null: one per visible GPU, 1 on a CPU")
     threads: int = Field(default=1, ge=1, description="of torch, on a CPU")
     checkpoint_steps: int = Field(default=50, ge=1, description="optimiser steps between checkpoints")
 
@@ -70,3 +64,15 @@ class TrainSpec(BaseModel):
                 f"minimum_learning_rate {self.minimum_learning_rate} is above learning_rate {self.learning_rate}"
             )
         return self
+
+
+class TrainSpec(OptimiserSpec):
+    """The settings of one training run on given examples. The defaults are MyGO's iterations on one device."""
+
+    epochs: int = Field(default=1, ge=1)
+    batch_size: int = Field(default=32, ge=1, description="examples per optimiser step, over all processes")
+    normalization: Literal["token", "sequence"] = Field(
+        default="token",
+        description="mean over the step's agent tokens, or MyGO's formula: "
+        "mean over trajectories of the sum over their agent tokens",
+    )

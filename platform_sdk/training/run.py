@@ -228,9 +228,9 @@ def _pass_through(
 
 
 def _digest(spec: TrainSpec, examples: Sequence[Example], parent: str, seed: int, objective: Objective) -> str:
-    """Of everything that decides the trained weights. How often to save does not."""
+    """Of everything that decides the trained weights. How often to save, and how many processes share the work, does not."""
     content = {
-        "spec": spec.model_dump(mode="json", exclude={"checkpoint_steps"}),
+        "spec": spec.model_dump(mode="json", exclude={"checkpoint_steps", "processes"}),
         "examples": digest_examples(examples),
         "model": parent,
         "seed": seed,
