@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 
 class WorldSpec(BaseModel):
@@ -23,4 +23,15 @@ class WorldSpec(BaseModel):
     eval_questions: int = Field(default=200, ge=0)
     hops: tuple[int, ...] = Field(default=(1, 2, 3, 4), min_length=1, description="chain lengths, equally frequent")
     comparisons: float = Field(default=0.1, ge=0, le=1, description="share of yes/no questions about two entities")
+    context: int = Field(default=0, ge=0, description="passages given with each question, gold ones among others")
     split: Literal["evaluation", "base"] = "evaluation"
+
+    @model_validator(mode="after")
+    def _context_holds_the_gold_passages(self) -> Self:
+        gold = max(*self.hops, 2 if self.comparisons else 1)
+        if self.context and not gold <= self.context <= self.entities:
+            raise ValueError(
+                f"context: {self.context} passages do not lie between the {gold} that a question may need and "
+                f"the {self.entities} that there are; give 0 for none"
+            )
+        return self

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from platform_sdk.config.errors import UserError
@@ -60,6 +61,11 @@ def generate(spec: WorldSpec) -> World:
     passages = [describe(name, types[name], facts, rng) for name in types]
     triples = [Triple(head=x, relation=noun, tail=y) for (x, noun), y in facts.items()]
     questions = make_questions(spec, types, facts, rng)
+    if spec.context:
+        # A random stream of its own, so that the world and its questions are those of a world without contexts.
+        draw = random.Random(f"contexts {spec.split} {spec.seed}")
+        surroundings = Surroundings(passages, facts)
+        questions = [q.model_copy(update={"context": surroundings.context(q, spec.context, draw)}) for q in questions]
     return World(types, facts, passages, triples, questions[: spec.train_questions], questions[spec.train_questions :])
 
 
@@ -109,6 +115,31 @@ def describe(name: str, kind: str, facts: dict[tuple[str, str], str], rng: rando
     sentences = [rng.choice(r.sentences).format(x=name, y=facts[name, r.noun]) for r in relations]
     text = " ".join([f"{name} is a {kind} .", *sentences])
     return Passage(id=name, title=name, text=text)
+
+
+class Surroundings:
+    """Which passages mention which entity, to find a question's gold passages company that looks like them."""
+
+    def __init__(self, passages: Sequence[Passage], facts: Mapping[tuple[str, str], str]) -> None:
+        self._passages = {passage.id: passage for passage in passages}
+        self._mentioning: dict[str, dict[str, None]] = {name: {name: None} for name in self._passages}
+        for (subject, _), target in facts.items():
+            self._mentioning[target][subject] = None
+
+    def context(self, question: Question, size: int, rng: random.Random) -> tuple[Passage, ...]:
+        """Return ``size`` passages in random order: the gold ones, and others to choose them from.
+
+        Half of the others (rounded up, as far as there are so many) mention an entity of the question's facts.
+        """
+        gold = dict.fromkeys(question.gold_passages)
+        entities = dict.fromkeys(name for triple in question.gold_triples for name in (triple.head, triple.tail))
+        near = list(dict.fromkeys(n for entity in entities for n in self._mentioning[entity] if n not in gold))
+        others = size - len(gold)
+        beside = rng.sample(near, min(len(near), (others + 1) // 2))
+        rest = [name for name in self._passages if name not in gold and name not in beside]
+        chosen = [*gold, *beside, *rng.sample(rest, others - len(beside))]
+        rng.shuffle(chosen)
+        return tuple(self._passages[name] for name in chosen)
 
 
 def random_chain(

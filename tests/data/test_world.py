@@ -11,6 +11,7 @@ from platform_sdk.config.world import WorldSpec
 from platform_sdk.data.language import RELATION
 from platform_sdk.data.world import generate
 from platform_sdk.recipes.world_base.documents import Documents
+from platform_sdk.records import digest_records
 
 seeds = st.integers(0, 2**31)
 
@@ -52,6 +53,65 @@ def test_equal_settings_give_an_equal_world_and_texts_are_unique() -> None:
     assert generate(WorldSpec(seed=4)).passages != first.passages
     meanings = [(q.topic_entities, tuple(t.relation for t in q.gold_triples)) for q in first.train + first.eval]
     assert len(set(meanings)) == len(meanings)  # evaluation questions are unseen ones
+
+
+@settings(max_examples=15, deadline=None)
+@given(seeds, st.sampled_from([12, 40, 240]), st.integers(4, 9))
+def test_given_passages_hold_the_gold_ones_among_some_that_mention_the_same(
+    seed: int, entities: int, size: int
+) -> None:
+    spec = WorldSpec(seed=seed, entities=entities, train_questions=20, eval_questions=5, comparisons=0.3)
+    bare, world = generate(spec), generate(spec.model_copy(update={"context": size}))
+    assert world.passages == bare.passages  # the same world, with the same questions
+    assert [q.model_copy(update={"context": ()}) for q in world.train + world.eval] == bare.train + bare.eval
+    corpus = {p.id: p for p in world.passages}
+    for question in world.train + world.eval:
+        given_ids = [p.id for p in question.context]
+        assert len(set(given_ids)) == len(given_ids) == size
+        assert set(question.gold_passages) <= set(given_ids)
+        assert [corpus[id_] for id_ in given_ids] == list(question.context)
+        # A passage mentions an entity if its facts do; at least one distractor does, if the world has one.
+        entities_asked = {name for t in question.gold_triples for name in (t.head, t.tail)}
+        near = {
+            id_
+            for id_ in set(corpus) - set(question.gold_passages)
+            if entities_asked & {id_, *(t.tail for t in world.triples if t.head == id_)}
+        }
+        others = size - len(question.gold_passages)
+        assert len(near & set(given_ids)) >= min(len(near), (others + 1) // 2)
+
+
+def test_the_order_of_given_passages_says_nothing() -> None:
+    world = generate(WorldSpec(seed=5, entities=400, hops=(1,), comparisons=0, context=4))
+    places = [[p.id for p in q.context].index(q.gold_passages[0]) for q in world.train]
+    assert len(places) == 600
+    assert all(110 <= places.count(place) <= 190 for place in range(4))  # 150 each, give or take 3.8 deviations
+
+
+@pytest.mark.parametrize(("hops", "comparisons", "context"), [((1, 3), 0.0, 2), ((1,), 0.1, 1), ((1,), 0.0, 50)])
+def test_a_context_that_cannot_hold_its_gold_passages_is_refused(
+    hops: tuple[int, ...], comparisons: float, context: int
+) -> None:
+    with pytest.raises(ValueError, match=r"context: \d+ passages do not lie between"):
+        WorldSpec(entities=40, hops=hops, comparisons=comparisons, context=context)
+
+
+@pytest.mark.parametrize(
+    ("spec", "questions", "passages"),
+    [
+        (WorldSpec(seed=3), "fd3fd2d2", "2f86284d"),
+        (
+            WorldSpec(seed=1, entities=40, train_questions=60, eval_questions=20, split="base"),
+            "6470e523",
+            "33a72f75",
+        ),
+    ],
+)
+def test_worlds_are_those_of_earlier_versions(spec: WorldSpec, questions: str, passages: str) -> None:
+    """Digests of worlds made before questions could have contexts: runs and the base model rest on them."""
+    world = generate(spec)
+    assert digest_records(world.train + world.eval).startswith(questions)
+    assert digest_records(world.passages).startswith(passages)
 
 
 def test_a_world_too_small_for_its_questions_says_so() -> None:
