@@ -1,0 +1,113 @@
+"""The form of a response: its sections, and what a parser may read from them (ARENA, section 3.1).
+
+A form is a sequence of sections ``<name>…</name>``. The specification leaves open what a damaged response is worth;
+what is decided here:
+
+* A tag is written exactly so: lower case, no white space inside. Anything else is text.
+* White space around, between and inside the sections carries no meaning (word-level tokenizers put it everywhere).
+  It is what ``str.strip`` removes; a zero-width space or a byte-order mark is something else that stands there.
+* A section is there if its opening and its closing tag each occur once in the whole response, in this order. A second
+  tag anywhere, inside another section too, makes it repeated, and a repeated section is not read.
+* A section is read wherever it stands, inside another one or out of order; only the format minds the place.
+* The relevance section holds one list of whole numbers such as ``[1,5]``: brackets, ASCII digits, commas. ``[]`` is the
+  empty list. A list without brackets, with words, fractions, other separators or digits of another script cannot be
+  read. Numbers that no passage has (0, negative, huge) are read: they are wrong, not unreadable.
+* A blank answer is no answer.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+Form = Literal["three_part", "think", "direct"]
+"""ARENA's three sections; the naive baseline's ``<think>`` and ``<answer>``; or the answer alone."""
+
+SECTIONS: dict[Form, tuple[str, ...]] = {
+    "three_part": ("relevance", "analysis", "answer"),
+    "think": ("think", "answer"),
+    "direct": (),
+}
+
+_LIST = re.compile(r"\[\s*(?:(-?[0-9]+(?:\s*,\s*-?[0-9]+)*)\s*)?\]")
+_MOST_DIGITS = 18
+NO_PASSAGE = 0
+"""Passages are numbered from 1."""
+
+
+@dataclass(frozen=True)
+class Response:
+    """What could be read of a response; ``None`` where a section is missing, repeated or unreadable.
+
+    ``relevance`` holds the numbers as the model wrote them, from 1.
+    """
+
+    relevance: frozenset[int] | None
+    reasoning: str | None
+    answer: str | None
+
+
+def parse(text: str, form: Form) -> Response:
+    """Read the sections of a response, whether or not they make up its form."""
+    if form == "direct":
+        return Response(None, None, text.strip() or None)
+    listed = section(text, "relevance") if form == "three_part" else None
+    answer = section(text, "answer")
+    return Response(
+        relevance=None if listed is None else numbers(listed),
+        reasoning=section(text, "analysis" if form == "three_part" else "think"),
+        answer=answer or None,
+    )
+
+
+def well_formed(text: str, form: Form, *, strict: bool = True) -> bool:
+    """Whether the form's sections stand in their order with nothing else around them.
+
+    Without ``strict`` text may follow the last section on a new line, as the published code's pattern lets it; it may
+    not hold a section's tag, since a response has each section once. The answer alone has a form if it is not blank.
+    """
+    names = SECTIONS[form]
+    if not names:
+        return bool(text.strip())
+    if any(section(text, name) is None for name in names):
+        return False
+    for name in names:
+        # Every tag occurs once, so that what lies between a section's tags can hold no other section of the form
+        # without that section missing where it should stand.
+        text = text.lstrip()
+        if not text.startswith(f"<{name}>"):
+            return False
+        text = text.partition(f"</{name}>")[2]
+    behind = text.lstrip()
+    return not behind or (not strict and "\n" in text[: len(text) - len(behind)])
+
+
+def section(text: str, name: str) -> str | None:
+    """The content of ``<name>…</name>`` without the white space around it; None if it is missing or repeated."""
+    opening, closing = f"<{name}>", f"</{name}>"
+    if text.count(opening) != 1 or text.count(closing) != 1:
+        return None
+    content, end, _ = text.partition(opening)[2].partition(closing)
+    return content.strip() if end else None
+
+
+def numbers(text: str) -> frozenset[int] | None:
+    """The numbers of a list such as ``[1,5]``; None if ``text`` is no such list."""
+    found = _LIST.fullmatch(text.strip())
+    if found is None:
+        return None
+    written = found[1].split(",") if found[1] else []
+    return frozenset(_number(number.strip()) for number in written)
+
+
+def _number(written: str) -> int:
+    # Python refuses to read thousands of digits; a number that long is no passage's, whatever it is.
+    return int(written) if len(written) <= _MOST_DIGITS else NO_PASSAGE
+
+
+def write(relevance: Iterable[int], analysis: str, answer: str) -> str:
+    """A response in ARENA's three sections; passages are numbered from 1."""
+    listed = ",".join(map(str, relevance))
+    return f"<relevance>[{listed}]</relevance><analysis>{analysis}</analysis><answer>{answer}</answer>"
