@@ -139,22 +139,6 @@ class Mujica:
         )
         return rollout.model_copy(update={"rewards": rewards(rollout)})
 
-    def undemonstrated(self, rollout: Rollout) -> Rollout:
-        """The rollout as if it had been sampled without worked examples: what the warm-up learns from.
-
-        It is there to make the examples needless, so the policy must learn what it said from the bare prompts that all
-        later sampling uses (Mujica-MyGO, section 4.2).
-        """
-
-        def bare(trajectory: Trajectory) -> Trajectory:
-            most = 1 if trajectory.role == "worker" else self.spec.most
-            prompt = prompts.role_prompt(self.spec.prompts, trajectory.role, self.form, most=most)
-            return with_instruction(trajectory, self.tokenizer, prompt.system(demonstrate=False))
-
-        return rollout.model_copy(
-            update={"planner": bare(rollout.planner), "workers": tuple(bare(w) for w in rollout.workers)}
-        )
-
     def _worker(self, sub: SubQuestion, request: SearchRequest, id: str, dialogue: str, seed: int) -> Agent[Report]:
         """A mini-RAG: retrieve, choose by index, answer in one sentence."""
         [evidence] = yield Search((request,), self.spec.top_k)
@@ -201,6 +185,23 @@ class Mujica:
             max_tokens=most,
             seed=seed_of(seed, place),
         )
+
+
+def undemonstrated(tokenizer: Any, spec: AgentSpec, form: Form, rollout: Rollout) -> Rollout:
+    """The rollout as if it had been sampled without worked examples: what the warm-up learns from.
+
+    It is there to make the examples needless, so the policy must learn what it said from the bare prompts that all
+    later sampling uses (Mujica-MyGO, section 4.2).
+    """
+
+    def bare(trajectory: Trajectory) -> Trajectory:
+        most = 1 if trajectory.role == "worker" else spec.most
+        prompt = prompts.role_prompt(spec.prompts, trajectory.role, form, most=most)
+        return with_instruction(trajectory, tokenizer, prompt.system(demonstrate=False))
+
+    return rollout.model_copy(
+        update={"planner": bare(rollout.planner), "workers": tuple(bare(w) for w in rollout.workers)}
+    )
 
 
 def _tail(item: Evidence) -> str:

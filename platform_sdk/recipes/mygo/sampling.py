@@ -1,92 +1,20 @@
-"""Sampling rollouts of a phase: warm-up, an iteration of MyGO, or an evaluation.
-
-Every finished rollout is appended to the phase's ``rollouts.jsonl`` at once and never sampled again. What is
-sampled follows from seeds and rewards alone, so a phase that was killed and started again ends with the same
-rollouts as one that was not.
-"""
+"""Which questions a phase takes up, in what order, and how often: the warm-up, and an iteration of MyGO."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
-from types import TracebackType
-from typing import Self
 
-from tqdm import tqdm
-
-from platform_sdk.config.errors import UserError
-from platform_sdk.recipes.mygo.agent import Mujica
 from platform_sdk.recipes.mygo.selection import next_attempts, raised_threshold
 from platform_sdk.recipes.mygo.settings import SelectionSpec, WarmupSpec
-from platform_sdk.records import AppendLog, Question, Rollout
-from platform_sdk.sampling.engine import SamplingEngine
-from platform_sdk.sampling.rollout import Agent, SearchFunction, Together, run
+from platform_sdk.records import Question
+from platform_sdk.sampling.phase import Phase
+from platform_sdk.sampling.rollout import Agent, Together
 
 WARMUP_CHUNK = 64
 """Questions between two looks at how many warm-up trajectories there are: fixed, so that where the sampling
 stops does not depend on which rollout happens to finish first."""
-
-
-@dataclass
-class Phase:
-    """The rollouts of one phase, on disk and in memory, and what is needed to make more of them."""
-
-    path: Path
-    agent: Mujica
-    engine: SamplingEngine
-    search: SearchFunction
-    live: int
-    done: dict[str, dict[int, Rollout]] = field(default_factory=dict)
-
-    def __enter__(self) -> Self:
-        self._log = AppendLog(self.path, Rollout)
-        for rollout in self._log.records:
-            self._check(rollout)
-            self.done.setdefault(rollout.question.id, {})[rollout.attempt] = rollout
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._log.close()
-
-    def _check(self, rollout: Rollout) -> None:
-        for what, found, wanted in (
-            ("weights", rollout.weights, self.agent.weights),
-            ("corpus", rollout.corpus, self.agent.corpus),
-        ):
-            if found != wanted:
-                raise UserError(
-                    f"{self.path}: holds rollouts of other {what} ({found[:12]}…, now {wanted[:12]}…); "
-                    "they cannot be mixed: use another --workdir"
-                )
-
-    def rewards(self, question: Question, name: str) -> dict[int, float]:
-        return {attempt: r.rewards[name] for attempt, r in self.done.get(question.id, {}).items()}
-
-    def attempt(self, question: Question, number: int) -> Agent[Rollout]:
-        """One attempt, written down the moment it is finished."""
-        rollout = yield from self.agent.rollout(question, number)
-        self._log.append(rollout)
-        self.done.setdefault(question.id, {})[number] = rollout
-        return rollout
-
-    def once(self, questions: Iterable[Question], number: int, description: str) -> None:
-        """Make attempt ``number`` at every question that lacks it."""
-        missing = [q for q in questions if number not in self.done.get(q.id, {})]
-        if not missing:
-            return
-        starts = (partial(self.attempt, question, number) for question in missing)
-        with tqdm(total=len(missing), desc=description, unit="rollout") as bar:
-            for _ in run(starts, self.engine, self.search, live=self.live):
-                bar.update()
-
-    def ordered(self, questions: Sequence[Question]) -> list[Rollout]:
-        """All rollouts: in the questions' order, and by attempt."""
-        return [self.done[q.id][a] for q in questions if q.id in self.done for a in sorted(self.done[q.id])]
 
 
 def shuffled(questions: Sequence[Question], seed: int, purpose: str) -> list[Question]:
@@ -134,9 +62,7 @@ def sample_iteration(
     unfinished = [
         q for q in questions if next_attempts(phase.rewards(q, spec.reward), threshold, spec.accepted, spec.attempts)
     ]
-    with tqdm(total=len(unfinished), desc="more attempts", unit="question") as bar:
-        for _ in run((partial(more, q) for q in unfinished), phase.engine, phase.search, live=phase.live):
-            bar.update()
+    phase.play([partial(more, question) for question in unfinished], "more attempts", unit="question")
     return mean_reward, threshold
 
 

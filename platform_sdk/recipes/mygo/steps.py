@@ -6,26 +6,28 @@ inputs, and goes on where a killed one stopped.
 
 from __future__ import annotations
 
-import hashlib
-import json
-import os
-import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.retrieval import RetrievalSpec
+from platform_sdk.evaluation import run
 from platform_sdk.evaluation.answers import f1_score
-from platform_sdk.evaluation.intervals import bootstrap_intervals
-from platform_sdk.recipes.mygo.agent import Mujica, form_of
+from platform_sdk.evaluation.run import Evaluated
+from platform_sdk.recipes.mygo.agent import Mujica, form_of, undemonstrated
 from platform_sdk.recipes.mygo.rewards import rewards
-from platform_sdk.recipes.mygo.sampling import Phase, batch_of, sample_iteration, sample_warmup, shuffled
+from platform_sdk.recipes.mygo.sampling import batch_of, sample_iteration, sample_warmup, shuffled
 from platform_sdk.recipes.mygo.selection import select
 from platform_sdk.recipes.mygo.settings import AgentSpec, EvaluationSpec, SamplingSpec, SelectionSpec, WarmupSpec
 from platform_sdk.records import Question, Rollout, digest_records, read_jsonl, write_jsonl
+from platform_sdk.sampling.models import weights_digest
+from platform_sdk.sampling.phase import Phase, open_phase
+from platform_sdk.tracking.outcomes import begin, digest_of, finished, read_json, write_json
 
 WARMUP = "warmup"
 UNDEMONSTRATED = "undemonstrated.jsonl"
@@ -43,6 +45,11 @@ class Setting:
     retrieval: RetrievalSpec
     corpus_digest: str
     seed: int
+
+    @property
+    def inputs(self) -> dict[str, Any]:
+        """What decides a step's outcome. The place of a run does not: a moved run directory is the same run."""
+        return {name: value for name, value in vars(self).items() if name != "run_dir"}
 
     @classmethod
     def read(
@@ -85,15 +92,6 @@ class Scored:
     figures: dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Evaluated:
-    """The outcome of an evaluation: ``scores.json``, its digest, and the metrics' values."""
-
-    path: Path
-    digest: str
-    metrics: dict[str, float]
-
-
 def sample(
     setting: Setting,
     phase: str,
@@ -109,18 +107,19 @@ def sample(
         UserError: the phase's folder holds rollouts of other weights or another corpus.
     """
     folder = setting.run_dir / phase
-    inputs = _digest(setting, phase, iteration, _weights_digest(model), threshold, selection, warmup)
+    inputs = digest_of(setting.inputs, phase, iteration, weights_digest(model), threshold, selection, warmup)
     path, outcome = folder / "rollouts.jsonl", folder / "sample.json"
-    done = _finished(outcome, inputs)
+    done = finished(outcome, inputs)
     if done is None:
         questions = _questions(setting, "train")
         if phase == WARMUP:
             questions = shuffled(questions, setting.seed, WARMUP)
         else:
             questions = batch_of(questions, iteration, selection.questions, setting.seed)
-        _begin(folder, inputs)
-        began = time.monotonic()
-        with _open_phase(setting, path, phase, model, demonstrate=phase == WARMUP, evaluation=None) as work:
+        begin(folder, inputs)
+        with _open_phase(
+            setting, path, phase, model, demonstrate=phase == WARMUP, distribution=setting.sampling
+        ) as work:
             if phase == WARMUP:
                 sample_warmup(work, questions, warmup)
                 mean_reward = None
@@ -128,7 +127,8 @@ def sample(
                 mean_reward, threshold = sample_iteration(work, questions, threshold, selection)
             rollouts = work.ordered(questions)
             if phase == WARMUP:
-                successes = [work.agent.undemonstrated(r) for r in rollouts if r.rewards["em"] == 1]
+                bare = partial(undemonstrated, work.engine.tokenizer, setting.agent, form_of(setting.environment))
+                successes = [bare(r) for r in rollouts if r.rewards["em"] == 1]
                 write_jsonl(folder / UNDEMONSTRATED, Rollout, successes)
         done = {
             "inputs": inputs,
@@ -138,9 +138,9 @@ def sample(
             "digest": digest_records(rollouts),
             "order": [q.id for q in questions],
             "tokens_sampled": sum(sum(t.agent_mask) for r in rollouts for t in r.trajectories),
-            "sampling_seconds": round(time.monotonic() - began, 2),
+            "sampling_seconds": round(work.seconds, 2),
         }
-        _write_json(outcome, done)
+        write_json(outcome, done)
     return Sampled(path, done["digest"], done["threshold"])
 
 
@@ -151,7 +151,7 @@ def score(run_dir: Path, phase: str, selection: SelectionSpec, warmup: WarmupSpe
         UserError: the phase has not been sampled, or a rollout's recorded rewards are not those of its answer.
     """
     folder = run_dir / phase
-    sampled = _read_json(folder / "sample.json")
+    sampled = read_json(folder / "sample.json")
     place = {id: i for i, id in enumerate(sampled["order"])}
     rollouts = sorted(read_jsonl(folder / "rollouts.jsonl", Rollout), key=lambda r: (place[r.question.id], r.attempt))
     if digest_records(rollouts) != sampled["digest"]:
@@ -194,40 +194,30 @@ def score(run_dir: Path, phase: str, selection: SelectionSpec, warmup: WarmupSpe
         "tokens_sampled": sampled["tokens_sampled"],
         "sampling_seconds": sampled["sampling_seconds"],
     }
-    _write_json(folder / "figures.json", figures)
+    write_json(folder / "figures.json", figures)
     return Scored(path, digest_records(chosen), figures)
 
 
 def evaluate(setting: Setting, phase: str, model: str, evaluation: EvaluationSpec) -> Evaluated:
     """Answer every evaluation question once, and write ``scores.json`` with 95 % bootstrap intervals."""
     folder = setting.run_dir / phase
-    inputs = _digest(setting, phase, _weights_digest(model), evaluation)
-    outcome = folder / "scores.json"
-    scores = _finished(outcome, inputs)
-    if scores is None:
-        questions = _questions(setting, "eval")
-        _begin(folder, inputs)
-        with _open_phase(
-            setting, folder / "rollouts.jsonl", phase, model, demonstrate=evaluation.demonstrate, evaluation=evaluation
-        ) as work:
-            work.once(questions, 0, phase)
-            rollouts = [work.done[q.id][0] for q in questions]
-        per_question = {rollout.question.id: measures(rollout) for rollout in rollouts}
-        columns = {name: [values[name] for values in per_question.values()] for name in measures(rollouts[0])}
-        intervals = bootstrap_intervals(columns, seed=setting.seed)
-        scores = {
-            "inputs": inputs,
-            "phase": phase,
-            "n": len(rollouts),
-            "metrics": {
-                name: {"value": sum(values) / len(values), "low": intervals[name][0], "high": intervals[name][1]}
-                for name, values in columns.items()
-            },
-            "per_question": per_question,
-        }
-        _write_json(outcome, scores)
-    values = {name: metric["value"] for name, metric in scores["metrics"].items()}
-    return Evaluated(outcome, hashlib.sha256(outcome.read_bytes()).hexdigest(), values)
+    return run.evaluate(
+        partial(
+            _open_phase,
+            setting,
+            folder / "rollouts.jsonl",
+            # An evaluation asks the same questions of every model with the same seeds.
+            "evaluation",
+            model,
+            demonstrate=evaluation.demonstrate,
+            distribution=SamplingSpec(temperature=evaluation.temperature, top_p=evaluation.top_p),
+        ),
+        _questions(setting, "eval"),
+        measures,
+        outcome=folder / run.SCORES,
+        inputs=digest_of(setting.inputs, phase, weights_digest(model), evaluation),
+        seed=setting.seed,
+    )
 
 
 def measures(rollout: Rollout) -> dict[str, float]:
@@ -253,36 +243,37 @@ def measures(rollout: Rollout) -> dict[str, float]:
     }
 
 
+@contextmanager
 def _open_phase(
-    setting: Setting, path: Path, phase: str, model: str, *, demonstrate: bool, evaluation: EvaluationSpec | None
-) -> Phase:
+    setting: Setting, path: Path, phase: str, model: str, *, demonstrate: bool, distribution: SamplingSpec
+) -> Iterator[Phase]:
     """Bring up the engine and the retriever: the slow part, left out when a step has nothing to do."""
     from platform_sdk.retrieval.environments import build_retriever
-    from platform_sdk.sampling.load import load_engine
 
-    retriever = build_retriever(setting.environment, setting.run_dir, setting.retrieval)
-    if retriever.corpus_digest != setting.corpus_digest:
-        raise UserError(
-            f"{setting.run_dir}: the retriever searches corpus {retriever.corpus_digest[:12]}…, but this run's is "
-            f"{setting.corpus_digest[:12]}…; build the index again"
-        )
-    engine = load_engine(setting.sampling.engine, model)
-    distribution = evaluation or setting.sampling
-    agent = Mujica(
-        tokenizer=engine.tokenizer,
-        spec=setting.agent,
-        form=form_of(setting.environment),
-        demonstrate=demonstrate,
-        temperature=distribution.temperature,
-        top_p=distribution.top_p,
-        top_k=0 if evaluation else setting.sampling.top_k,
-        weights=engine.weight_version,
-        corpus=retriever.corpus_digest,
-        seed=setting.seed,
-        # An evaluation asks the same questions of every model with the same seeds.
-        phase="evaluation" if evaluation else phase,
-    )
-    return Phase(path, agent, engine, retriever.search, setting.sampling.engine.live)
+    with build_retriever(setting.environment, setting.run_dir, setting.retrieval) as retriever:
+        if retriever.corpus_digest != setting.corpus_digest:
+            raise UserError(
+                f"{setting.run_dir}: the retriever searches corpus {retriever.corpus_digest[:12]}…, but this run's is "
+                f"{setting.corpus_digest[:12]}…; build the index again"
+            )
+
+        def make_agent(tokenizer: Any, weights: str) -> Mujica:
+            return Mujica(
+                tokenizer=tokenizer,
+                spec=setting.agent,
+                form=form_of(setting.environment),
+                demonstrate=demonstrate,
+                temperature=distribution.temperature,
+                top_p=distribution.top_p,
+                top_k=distribution.top_k,
+                weights=weights,
+                corpus=retriever.corpus_digest,
+                seed=setting.seed,
+                phase=phase,
+            )
+
+        with open_phase(path, setting.sampling.engine, model, retriever.search, make_agent) as work:
+            yield work
 
 
 def _questions(setting: Setting, part: str) -> list[Question]:
@@ -290,55 +281,3 @@ def _questions(setting: Setting, part: str) -> list[Question]:
     if not questions:
         raise UserError(f"{setting.run_dir}/corpus: there are no questions for {part}; see dataset in the recipe")
     return questions
-
-
-def _weights_digest(model: str) -> str:
-    from platform_sdk.sampling.models import weights_digest
-
-    return weights_digest(model)
-
-
-def _digest(*parts: Any) -> str:
-    """A digest of a step's inputs: settings, names and numbers."""
-
-    def plain(part: Any) -> Any:
-        if isinstance(part, Setting):
-            # The place of a run is not an input: a moved run directory is the same run.
-            return {k: plain(v) for k, v in vars(part).items() if k != "run_dir"}
-        return part.model_dump(mode="json") if hasattr(part, "model_dump") else part
-
-    return hashlib.sha256(json.dumps([plain(part) for part in parts], sort_keys=True).encode()).hexdigest()
-
-
-def _begin(folder: Path, inputs: str) -> None:
-    """Note what a phase is sampled with, so that a killed one is not continued with other settings."""
-    begun = folder / "begun.json"
-    if begun.exists() and _read_json(begun)["inputs"] != inputs:
-        raise UserError(f"{folder}: was begun with other settings; use another --workdir, or remove it")
-    _write_json(begun, {"inputs": inputs})
-
-
-def _finished(path: Path, inputs: str) -> dict[str, Any] | None:
-    """The outcome of an earlier, finished run of a step with the same inputs."""
-    if not path.exists():
-        return None
-    outcome = _read_json(path)
-    if outcome.get("inputs") != inputs:
-        raise UserError(f"{path}: was made with other settings; use another --workdir, or remove {path.parent}")
-    return outcome
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise UserError(f"{path}: missing; run the steps before this one first") from error
-    assert isinstance(content, dict)
-    return content
-
-
-def _write_json(path: Path, content: Mapping[str, Any]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    temporary.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    temporary.replace(path)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from platform_sdk.recipes.mygo.agent import Mujica
+from platform_sdk.recipes.mygo.agent import Mujica, undemonstrated
 from platform_sdk.recipes.mygo.grammar import Form
 from platform_sdk.recipes.mygo.settings import AgentSpec
 from platform_sdk.recipes.world_base.tokenizer import build_tokenizer
@@ -212,4 +212,4 @@ def test_the_warm_up_learns_from_bare_prompts() -> None:
         for agent in agents
     )
     assert len(shown.planner.token_ids) > len(bare.planner.token_ids)
-    assert agents[0].undemonstrated(shown) == bare
+    assert undemonstrated(TOKENIZER, AgentSpec(prompts="compact"), "text", shown) == bare

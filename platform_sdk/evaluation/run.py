@@ -1,0 +1,88 @@
+"""An evaluation: every question answered once, and its scores with intervals."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from platform_sdk.evaluation.intervals import bootstrap_intervals
+from platform_sdk.records import Question, Rollout
+from platform_sdk.sampling.phase import Phase
+from platform_sdk.tracking.outcomes import begin, finished, write_json
+
+SCORES = "scores.json"
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """The outcome of an evaluation: ``scores.json``, its digest, and the metrics' values."""
+
+    path: Path
+    digest: str
+    metrics: dict[str, float]
+
+
+def evaluate(
+    open_phase: Callable[[], AbstractContextManager[Phase]],
+    questions: Sequence[Question],
+    measures: Callable[[Rollout], Mapping[str, float]],
+    *,
+    outcome: Path,
+    inputs: str,
+    seed: int,
+) -> Evaluated:
+    """Answer every question once, and write the scores with 95 % bootstrap intervals.
+
+    Args:
+        open_phase: opens the phase that the rollouts belong to; not called where the scores are there already.
+        measures: the metrics of a rollout. One may lack a metric (no gold evidence is named, say): the mean, its
+            interval and ``n`` are then over those that have it.
+        outcome: ``scores.json`` in the evaluation's folder.
+        inputs: digest of everything that decides the scores.
+        seed: of the bootstrap.
+
+    Raises:
+        UserError: the folder was begun or finished with other inputs.
+    """
+    scores = finished(outcome, inputs)
+    if scores is None:
+        begin(outcome.parent, inputs)
+        with open_phase() as phase:
+            phase.once(questions, 0, outcome.parent.name)
+            rollouts = [phase.done[question.id][0] for question in questions]
+        per_question = {rollout.question.id: dict(measures(rollout)) for rollout in rollouts}
+        scores = {
+            "inputs": inputs,
+            "phase": outcome.parent.name,
+            "n": len(rollouts),
+            "metrics": _means(per_question, seed),
+            "per_question": per_question,
+        }
+        write_json(outcome, scores)
+    values = {name: metric["value"] for name, metric in scores["metrics"].items()}
+    return Evaluated(outcome, hashlib.sha256(outcome.read_bytes()).hexdigest(), values)
+
+
+def _means(per_question: Mapping[str, Mapping[str, float]], seed: int) -> dict[str, dict[str, Any]]:
+    """The mean of each metric over the questions that have it; metrics of the same questions are resampled together."""
+    having: dict[str, tuple[str, ...]] = {
+        name: tuple(id for id, values in per_question.items() if name in values)
+        for name in dict.fromkeys(name for values in per_question.values() for name in values)
+    }
+    intervals: dict[str, tuple[float, float]] = {}
+    for ids in set(having.values()):
+        columns = {name: [per_question[id][name] for id in ids] for name in having if having[name] == ids}
+        intervals |= bootstrap_intervals(columns, seed=seed)
+    return {
+        name: {
+            "value": sum(per_question[id][name] for id in ids) / len(ids),
+            "low": intervals[name][0],
+            "high": intervals[name][1],
+            "n": len(ids),
+        }
+        for name, ids in having.items()
+    }

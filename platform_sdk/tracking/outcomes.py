@@ -1,0 +1,79 @@
+"""What a step leaves behind so that it is never done twice, and never continued with other settings.
+
+``begun.json`` in a phase's folder holds the digest of the inputs it was begun with; the step's outcome (a JSON
+object with a name of its own) holds the digest of those it was finished with.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from platform_sdk.config.errors import UserError
+
+BEGUN = "begun.json"
+
+
+def digest_of(*parts: Any) -> str:
+    """SHA-256 (hex) of a step's inputs: settings (pydantic models), names, numbers, and mappings of these."""
+
+    def plain(part: Any) -> Any:
+        if isinstance(part, Mapping):
+            return {key: plain(value) for key, value in part.items()}
+        return part.model_dump(mode="json") if isinstance(part, BaseModel) else part
+
+    return hashlib.sha256(json.dumps([plain(part) for part in parts], sort_keys=True).encode()).hexdigest()
+
+
+def begin(folder: Path, inputs: str) -> None:
+    """Note what a phase is begun with, so that a killed one is not continued with other settings.
+
+    Raises:
+        UserError: it was begun with other inputs.
+    """
+    begun = folder / BEGUN
+    if begun.exists() and read_json(begun)["inputs"] != inputs:
+        raise UserError(f"{folder}: was begun with other settings; use another --workdir, or remove it")
+    write_json(begun, {"inputs": inputs})
+
+
+def finished(path: Path, inputs: str) -> dict[str, Any] | None:
+    """The outcome of an earlier, finished run of a step with the same inputs; None: there is none yet.
+
+    Raises:
+        UserError: the outcome is of other inputs.
+    """
+    if not path.exists():
+        return None
+    outcome = read_json(path)
+    if outcome.get("inputs") != inputs:
+        raise UserError(f"{path}: was made with other settings; use another --workdir, or remove {path.parent}")
+    return outcome
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The JSON object that an earlier step wrote.
+
+    Raises:
+        UserError: it is not there.
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise UserError(f"{path}: missing; run the steps before this one first") from error
+    assert isinstance(content, dict)
+    return content
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Write an object as one atomic step (temporary name, rename)."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    temporary.replace(path)
