@@ -1,0 +1,39 @@
+"""What a recipe may say about a language model that judges answers."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class JudgeSpec(BaseModel):
+    """A chat model behind an OpenAI-compatible endpoint, asked whether an answer is right.
+
+    The key is never a setting: it is read from the environment variable ``api_key_env``.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    url: str = Field(
+        pattern=r"^https?://\S+$",
+        description="Base address of the endpoint with its version, as https://api.openai.com/v1.",
+    )
+    model: str = Field(min_length=1, description="The model's name there; a dated one keeps its meaning.")
+    api_key_env: str = Field(
+        "OPENAI_API_KEY",
+        min_length=1,
+        description="The environment variable with the endpoint's key, if it asks for one.",
+    )
+    concurrency: int = Field(8, ge=1, description="Requests at a time.")
+    timeout: float = Field(60.0, gt=0, description="Seconds that one request may take.")
+    retries: int = Field(
+        5, ge=0, description="Further tries, ever later, after a time-out, a lost connection, HTTP 429 or 5xx."
+    )
+    max_tokens: int | None = Field(
+        1024, ge=1, description="Most tokens of a verdict, reasoning included; null does not send it."
+    )
+    unparsable: float = Field(
+        0.05, ge=0, le=1, description="The run stops when more than this share of the verdicts cannot be read."
+    )
+    cache: str | None = Field(
+        None, description="Directory of remembered verdicts; null: hopforge/judge in the user's cache directory."
+    )
