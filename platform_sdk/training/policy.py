@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as functional
+from safetensors.torch import load_file
 from transformers import AttentionInterface, AttentionMaskInterface
 
 from platform_sdk.config.errors import UserError
@@ -69,24 +70,31 @@ def load_policy(name: str | Path, spec: TrainSpec, *, attention: str) -> Any:
     """The model to train, in float32 on the CPU: whole, or frozen with a trainable adapter on it.
 
     A model that is a LoRA adapter itself is trained on as such where ``spec.lora`` is set, and merged into
-    its base otherwise.
+    its base otherwise. It goes on under the recipe's dropout; what its weights mean must be the recipe's.
 
     Raises:
-        UserError: there is no such model, or its adapter does not have the recipe's rank.
+        UserError: there is no such model, or its adapter has another rank, alpha or targets than the recipe's.
     """
     if spec.lora is None:
         return load_model(name, attention=attention)
-    from peft import LoraConfig, PeftModel, get_peft_model
+    from peft import LoraConfig, get_peft_model, get_peft_model_state_dict, set_peft_model_state_dict
 
     path = resolve(name)
     file = path / "adapter_config.json"
-    if file.exists():
-        adapter = json.loads(file.read_text())
-        if adapter["r"] != spec.lora.rank:
-            raise UserError(f"model {name}: an adapter of rank {adapter['r']}, but lora.rank is {spec.lora.rank}")
-        base = load_model(adapter["base_model_name_or_path"], attention=attention)
-        return PeftModel.from_pretrained(base, str(path), is_trainable=True)
-    return get_peft_model(load_model(name, attention=attention), LoraConfig(**_lora_settings(spec.lora)))
+    settings = LoraConfig(**_lora_settings(spec.lora))
+    if not file.exists():
+        return get_peft_model(load_model(name, attention=attention), settings)
+    adapter = json.loads(file.read_text())
+    for key, field, value in (("r", "rank", spec.lora.rank), ("lora_alpha", "alpha", spec.lora.alpha)):
+        if adapter[key] != value:
+            raise UserError(f"model {name}: an adapter of {field} {adapter[key]}, but lora.{field} is {value}")
+    policy = get_peft_model(load_model(adapter["base_model_name_or_path"], attention=attention), settings)
+    weights = load_file(path / "adapter_model.safetensors")
+    # Compared by what was adapted, not by the names in the file: peft writes all-linear down as the names it found.
+    if weights.keys() != get_peft_model_state_dict(policy).keys():
+        raise UserError(f"model {name}: its adapter is on other modules than lora.targets {spec.lora.targets} names")
+    set_peft_model_state_dict(policy, weights)
+    return policy
 
 
 def _lora_settings(lora: LoraSpec) -> dict[str, Any]:

@@ -75,7 +75,34 @@ def test_lora_trains_the_adapter_alone(tiny_model: Path) -> None:
     assert all("lora_" in name for name in trainable)
 
 
-def test_an_adapter_of_another_rank_is_refused(tiny_model: Path, tmp_path: Path) -> None:
-    load_policy(tiny_model, TrainSpec(lora=LoraSpec(rank=2)), attention="packed").save_pretrained(tmp_path)
-    with pytest.raises(UserError, match=r"rank 2, but lora\.rank is 4"):
-        load_policy(tmp_path, TrainSpec(lora=LoraSpec(rank=4)), attention="packed")
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"rank": 4}, r"rank 2, but lora\.rank is 4"),
+        ({"alpha": 8.0}, r"alpha 32\.0, but lora\.alpha is 8\.0"),
+        ({"targets": ("q_proj", "v_proj")}, r"other modules than lora\.targets"),
+    ],
+)
+def test_an_adapter_of_other_settings_is_refused(
+    tiny_model: Path, tmp_path: Path, change: dict[str, object], says: str
+) -> None:
+    lora = LoraSpec(rank=2)
+    load_policy(tiny_model, TrainSpec(lora=lora), attention="packed").save_pretrained(tmp_path)
+    with pytest.raises(UserError, match=says):
+        load_policy(tmp_path, TrainSpec(lora=lora.model_copy(update=change)), attention="packed")
+
+
+def test_an_adapter_goes_on_as_it_is_under_the_recipes_dropout(tiny_model: Path, tmp_path: Path) -> None:
+    first = load_policy(tiny_model, TrainSpec(lora=LoraSpec(rank=2, targets=("q_proj",))), attention="packed")
+    with torch.no_grad():
+        for name, parameter in first.named_parameters():
+            if "lora_" in name:
+                parameter.normal_()
+    first.save_pretrained(tmp_path)
+    spec = TrainSpec(lora=LoraSpec(rank=2, targets=("q_proj",), dropout=0.25))
+    second = load_policy(tmp_path, spec, attention="packed")
+    adapted = [name for name, parameter in second.named_parameters() if parameter.requires_grad]
+    assert len(adapted) == 2 * 2  # A and B in each of the two layers
+    for name in adapted:
+        torch.testing.assert_close(second.get_parameter(name), first.get_parameter(name), rtol=0, atol=0)
+    assert {module.p for module in second.modules() if isinstance(module, torch.nn.Dropout)} == {0.25}
