@@ -120,7 +120,7 @@ class _Session:
         here = str(Path(platform_sdk.__file__).parents[1])
         search = os.pathsep.join(filter(None, [here, os.environ.get("PYTHONPATH")]))
         process = subprocess.Popen(
-            [sys.executable, "-m", "platform_sdk.kubeflow.guard", *command],
+            [sys.executable, "-m", "platform_sdk.kubeflow.guard", str(os.getpid()), *command],
             stdin=self.lock,  # held as long as anything of the step lives
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
