@@ -62,6 +62,7 @@ class Question(Record):
     passages a correct answer rests on; ``supporting_facts`` are ``(title, sentence index)`` pairs;
     ``topic_entities`` are the gold entry points of the knowledge-graph environments; ``context``
     holds the question's own passages where the dataset gives them, gold ones among distractors.
+    ``gold_passages`` are titles; ``gold_context`` are ids in the context, for datasets whose titles repeat there.
     """
 
     KIND: ClassVar[str] = "question"
@@ -76,6 +77,14 @@ class Question(Record):
     gold_triples: tuple[Triple, ...] = ()
     topic_entities: tuple[str, ...] = ()
     context: tuple[Passage, ...] = ()
+    gold_context: tuple[str, ...] = ()
+
+    @property
+    def gold_positions(self) -> tuple[int, ...]:
+        """Where in the context the gold passages stand, from 0; a gold passage that the context lacks has no place."""
+        if self.gold_context:
+            return tuple(i for i, passage in enumerate(self.context) if passage.id in self.gold_context)
+        return tuple(i for i, passage in enumerate(self.context) if passage.title in self.gold_passages)
 
 
 class Evidence(Record):

@@ -248,6 +248,7 @@ def _musique(record: MusiqueRecord) -> Question:
         context=tuple(
             Passage(id=f"{record.id}/{p.idx}", title=p.title, text=p.paragraph_text) for p in record.paragraphs
         ),
+        gold_context=tuple(f"{record.id}/{p.idx}" for p in record.paragraphs if p.is_supporting),
     )
 
 

@@ -3,6 +3,10 @@
 The conventions differ in two places only: what a yes/no answer is worth when it is wrong, and what an
 empty answer is worth against an empty gold answer.
 
+There are two normalisers. ``squad`` (:func:`normalize_squad`) is that of the official scripts and of all metrics: it
+deletes punctuation. ``spaced`` (:func:`normalize_spaced`) is that of ARENA's reward: it puts a space in its place. They
+are never mixed: a function of this module that is not called ``spaced`` knows the first one only.
+
 Normalised texts and their token bags are remembered, since the same golds and the same predictions
 come again and again (attempts at one question, aliases, resampled training batches).
 """
@@ -24,6 +28,7 @@ YES_NO_IS_ALL_OR_NOTHING = frozenset({"hotpotqa", "2wikimultihopqa", "world"})
 EMPTY_AGREES_WITH_EMPTY = frozenset({"musique"})
 _YES_NO = frozenset({"yes", "no", "noanswer"})
 
+_SPACED_PUNCTUATION = str.maketrans(dict.fromkeys(string.punctuation + "‘’“”´", " "))
 _DROP_PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLE_WORDS = frozenset({"a", "an", "the"})
 _ARTICLE = re.compile(r"\b(?:a|an|the)\b")
@@ -65,6 +70,42 @@ def bag(text: str) -> Bag:
 def normalize_squad(text: str) -> str:
     """Lowercase, drop ASCII punctuation and the articles a, an, the, and collapse whitespace."""
     return bag(text).text
+
+
+@lru_cache(maxsize=1 << 17)
+def spaced_bag(text: str) -> Bag:
+    """Return the tokens of ``text`` under ARENA's normaliser."""
+    tokens = _ARTICLE.sub(" ", text.lower().translate(_SPACED_PUNCTUATION)).split()
+    return Bag(" ".join(tokens), tokens, frozenset(tokens))
+
+
+def normalize_spaced(text: str) -> str:
+    """Lowercase, turn punctuation into spaces, drop the articles a, an, the, and collapse whitespace.
+
+    Punctuation is ASCII's, ``_`` included, with the curly quotes and the acute accent that stands for one. So ``U.S.``
+    is ``u s`` here and ``us`` under :func:`normalize_squad`.
+    """
+    return spaced_bag(text).text
+
+
+def spaced_exact_match(prediction: str | None, golds: Iterable[str]) -> float:
+    """Return 1.0 if the prediction equals a gold answer under ARENA's normaliser, else 0.0 (no prediction: 0.0)."""
+    if prediction is None:
+        return 0.0
+    text = spaced_bag(prediction).text
+    return float(any(spaced_bag(gold).text == text for gold in golds))
+
+
+def spaced_f1(prediction: str | None, golds: Iterable[str]) -> float:
+    """Return the greatest token F1 of the prediction with a gold answer under ARENA's normaliser (ARENA, section C.2).
+
+    Equal texts score 1, empty ones too, so that an exact match never scores less than 1. No prediction scores 0.
+    """
+    if prediction is None:
+        return 0.0
+    predicted = spaced_bag(prediction)
+    expected = [spaced_bag(gold) for gold in golds]
+    return max((1.0 if gold.text == predicted.text else overlap(predicted, gold).f1 for gold in expected), default=0.0)
 
 
 def overlap(prediction: Bag, gold: Bag) -> Prf:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from platform_sdk.recipes.arena.grammar import Form
-from platform_sdk.records import Passage
+from platform_sdk.records import Passage, Question
 
 Style = Literal["standard", "compact"]
 
@@ -41,19 +41,91 @@ _COMPACT: dict[Form, str] = {
 _COMPACT_CLOSED_BOOK = "Answer ."
 
 
-def instruction(style: Style, form: Form) -> str:
-    """The system message where passages are given."""
+def instruction(style: Style, form: Form, *, passages: bool = True) -> str:
+    """The system message; without passages the answer alone is asked for, whatever the form."""
+    if not passages:
+        return _STANDARD_CLOSED_BOOK if style == "standard" else _COMPACT_CLOSED_BOOK
     return (_STANDARD if style == "standard" else _COMPACT)[form]
-
-
-def closed_book_instruction(style: Style) -> str:
-    """The system message where no passages are given: the answer alone is asked for."""
-    return _STANDARD_CLOSED_BOOK if style == "standard" else _COMPACT_CLOSED_BOOK
 
 
 def opening(question: str, passages: Sequence[Passage]) -> str:
     """The user's message; without passages it is the question."""
     return "\n".join([f"Question : {question}", *_numbered(passages)])
+
+
+def explain_opening(question: Question, gold: Sequence[int]) -> str:
+    """The user's message that asks for the reasoning behind a known answer (ARENA, appendix D, SFT-reasoning)."""
+    return "\n".join(
+        [
+            opening(question.text, question.context),
+            f"Passages to use : {', '.join(f'[{number}]' for number in gold)}",
+            f"Answer : {question.answers[0]}",
+        ]
+    )
+
+
+EXPLAIN: dict[Style, str] = {
+    "standard": """\
+You are given a question, numbered passages, the numbers of the passages to use, and the right answer. Explain in a \
+few sentences how the answer follows from these passages and from no others; after each claim comes the number of the \
+passage that says it, such as [2]. Reply with the explanation alone.""",
+    "compact": "Explain the answer from the passages .",
+}
+
+# SuRe (Kim et al., 2024): candidates, a summary for each that argues for it, then its validity and rank.
+
+SURE_CANDIDATES = """\
+You answer a question from numbered passages. Name exactly {count} different possible answers, the most plausible \
+first, each on a line of its own and numbered, such as:
+1. first possible answer
+2. second possible answer
+Each is a name, a date, a number, yes or no. Write nothing else."""
+SURE_SUMMARY = """\
+You are given a question, numbered passages, and one possible answer. Sum up in a few sentences what the passages say \
+in favour of this answer. Reply with the summary alone."""
+SURE_VALID = """\
+You are given a question, a possible answer, and a summary that argues for it. Does the summary support the answer to \
+the question? Reply with yes or no alone."""
+SURE_BETTER = """\
+You are given a question and two summaries that argue for different answers. Which of them says more that helps to \
+answer the question? Reply with 1 or 2 alone."""
+
+
+def sure_summary_opening(question: str, passages: Sequence[Passage], candidate: str) -> str:
+    return f"{opening(question, passages)}\nPossible answer : {candidate}"
+
+
+def sure_valid_opening(question: str, candidate: str, summary: str) -> str:
+    return f"Question : {question}\nPossible answer : {candidate}\nSummary : {summary}"
+
+
+def sure_better_opening(question: str, first: str, second: str) -> str:
+    return f"Question : {question}\nSummary 1 : {first}\nSummary 2 : {second}"
+
+
+# Self-ask (Press et al., 2023): the model asks itself follow-up questions before it answers.
+
+FOLLOW_UP, FINAL = "Follow-up question :", "Final answer :"
+SELF_ASK = f"""\
+You answer a question from numbered passages by asking yourself simpler questions first, one at a time.
+While you need to know more, reply with one line: {FOLLOW_UP} and a question. Its answer is then given to you.
+As soon as you know enough, reply with one line: {FINAL} and {_SHORT}.
+Example :
+User : Question : Who is the mother of the director of Amberfall ?
+You : {FOLLOW_UP} Who directed Amberfall ?
+User : Intermediate answer : Ida Roth
+You : {FOLLOW_UP} Who is the mother of Ida Roth ?
+User : Intermediate answer : Lena Roth
+You : {FINAL} Lena Roth"""
+
+
+def intermediate(answer: str) -> str:
+    """What self-ask is told in reply to a follow-up question."""
+    return f"Intermediate answer : {answer}"
+
+
+def no_more_follow_ups() -> str:
+    return f"No further questions . Reply with {FINAL} now ."
 
 
 def _numbered(passages: Sequence[Passage]) -> list[str]:

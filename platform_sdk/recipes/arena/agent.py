@@ -1,0 +1,86 @@
+"""The generator: passages in, one response that shows what it rests on (ARENA, section 3.1).
+
+One rollout is one trajectory of role ``agent``: its evidence are the question's passages in their order, ``selected``
+those that the response names. The prompting baselines have dialogues beside it, as workers (``strategies``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from platform_sdk.recipes.arena import prompts
+from platform_sdk.recipes.arena.grammar import parse, well_formed
+from platform_sdk.recipes.arena.rewards import rewards
+from platform_sdk.recipes.arena.settings import AgentSpec
+from platform_sdk.recipes.arena.speaker import Distribution, Speaker
+from platform_sdk.recipes.arena.strategies import Spoken, self_ask, sure
+from platform_sdk.records import Evidence, Passage, Question, Rollout
+from platform_sdk.sampling.rollout import Agent
+from platform_sdk.sampling.seeds import seed_of
+
+Environment = Literal["distractor", "closed-book"]
+DISORDER = "the sections do not stand in their order with nothing else around them"
+
+
+@dataclass(frozen=True)
+class Generator:
+    """The agent with everything that one rollout depends on besides the question and the attempt.
+
+    ``weights`` and ``corpus`` are the digests of the policy and of the passages.
+    """
+
+    tokenizer: Any
+    spec: AgentSpec
+    environment: Environment
+    distribution: Distribution
+    weights: str
+    corpus: str
+    seed: int
+    phase: str
+
+    def rollout(self, question: Question, attempt: int) -> Agent[Rollout]:
+        """One attempt at a question; returns the scored rollout."""
+        seed = seed_of(self.seed, self.phase, question.id, attempt)
+        speaker = Speaker(self.tokenizer, self.distribution, f"{question.id}#{attempt}", seed)
+        passages = question.context if self.environment == "distractor" else ()
+        match self.spec.strategy:
+            case "single":
+                spoken = yield from self._respond(speaker, question, passages)
+            case "sure":
+                spoken = yield from sure(speaker, question, passages, self.spec)
+            case "self_ask":
+                spoken = yield from self_ask(speaker, question, passages, self.spec)
+        rollout = Rollout(
+            question=question,
+            attempt=attempt,
+            seed=seed,
+            planner=spoken.trajectory,
+            workers=spoken.workers,
+            outcome=spoken.outcome,
+            weights=self.weights,
+            corpus=self.corpus,
+        )
+        return rollout.model_copy(update={"rewards": rewards(rollout, self.spec)})
+
+    def _respond(self, speaker: Speaker, question: Question, passages: tuple[Passage, ...]) -> Agent[Spoken]:
+        form = self.spec.form
+        dialogue = speaker.dialogue(
+            prompts.instruction(self.spec.prompts, form, passages=bool(passages)),
+            prompts.opening(question.text, passages),
+        )
+        evidence = evidence_of(passages)
+        text = yield from speaker.reply(dialogue, "response")
+        if text is None:
+            return Spoken(dialogue.trajectory("agent", "agent", evidence=evidence), outcome="context_limit")
+        if not well_formed(text, form, strict=self.spec.rewards.format == "strict"):
+            dialogue.note_malformed(DISORDER)
+        response = parse(text, form)
+        selected = tuple(n - 1 for n in sorted(response.relevance or ()) if 1 <= n <= len(passages))
+        trajectory = dialogue.trajectory("agent", "agent", evidence=evidence, selected=selected, answer=response.answer)
+        return Spoken(trajectory, outcome="iteration_limit" if response.answer is None else "answered")
+
+
+def evidence_of(passages: tuple[Passage, ...]) -> tuple[Evidence, ...]:
+    """Passages that were given, not found: they have no score."""
+    return tuple(Evidence(kind="passage", id=p.id, title=p.title, text=p.text, score=0.0) for p in passages)

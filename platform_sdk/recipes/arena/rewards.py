@@ -1,0 +1,104 @@
+"""ARENA's adaptive rewards (section 3.3): named components of a response's worth, and their weighted sum.
+
+| component | value |
+|---|---|
+| format | 1 if the form's sections stand in order with nothing else around them |
+| accuracy | of the answer section: exact match, or token F1, under ARENA's normaliser; or a judge's verdict |
+| relevance | of the numbers in the relevance section against the gold ones, as sets: 1 equal, 0.5 overlapping |
+| bonus | 10 if the three are all 1 |
+| reward | the weighted sum of these and of a recipe's own rewards |
+
+Accuracy and relevance are read from their own section wherever it stands. *1* in the bonus's condition means the value
+itself whatever gives the accuracy: a token F1 of 1, a verdict of yes. Both sets empty are equal: ``[]`` is right where
+the context holds no gold passage, and a missing section is not ``[]``.
+
+``em`` and ``f1`` are beside them, under the dataset's own convention: they are what an evaluation reports, and no part
+of the sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from platform_sdk.evaluation.answers import exact_match, f1_score, spaced_exact_match, spaced_f1
+from platform_sdk.recipes.arena.grammar import parse, well_formed
+from platform_sdk.recipes.arena.plugins import load_reward
+from platform_sdk.recipes.arena.settings import AgentSpec
+from platform_sdk.records import Question, Rollout
+
+if TYPE_CHECKING:
+    from platform_sdk.evaluation.judge import Judge
+
+BONUS = 10.0
+
+
+def rewards(rollout: Rollout, spec: AgentSpec, judged: float | None = None) -> dict[str, float]:
+    """All named rewards of a rollout.
+
+    Args:
+        judged: a judge's verdict on the answer. Where accuracy is a judge's and there is none yet, what depends on it
+            (accuracy, bonus, reward) is left out.
+    """
+    question, text, settings = rollout.question, response_of(rollout, spec), spec.rewards
+    response = parse(text, spec.form)
+    convention = question.dataset
+    values = {
+        "em": exact_match(response.answer, question.answers, convention),  # type: ignore[arg-type]
+        "f1": f1_score(response.answer, question.answers, convention).f1,  # type: ignore[arg-type]
+        "format": float(well_formed(text, spec.form, strict=settings.format == "strict")),
+        "relevance": relevance(response.relevance, gold_numbers(question)),
+    }
+    accuracy = judged
+    if settings.accuracy != "judge":
+        measure = spaced_exact_match if settings.accuracy == "em" else spaced_f1
+        accuracy = measure(response.answer, question.answers)
+    if accuracy is None:
+        return values
+    values["accuracy"] = accuracy
+    values["bonus"] = BONUS * (values["format"] == accuracy == values["relevance"] == 1)
+    values |= {name: float(load_reward(extra.function)(rollout)) for name, extra in settings.extra.items()}
+    weights = settings.weights.model_dump() | {name: extra.weight for name, extra in settings.extra.items()}
+    return values | {"reward": sum(weight * values[name] for name, weight in weights.items())}
+
+
+def judged(rollouts: Sequence[Rollout], spec: AgentSpec, judge: Judge) -> list[Rollout]:
+    """The rollouts with all their rewards, where accuracy is a judge's, who is asked about all of them at once."""
+    verdicts = verdicts_on(rollouts, judge)
+    return [
+        rollout.model_copy(update={"rewards": rewards(rollout, spec, verdict)})
+        for rollout, verdict in zip(rollouts, verdicts, strict=True)
+    ]
+
+
+def verdicts_on(rollouts: Sequence[Rollout], judge: Judge) -> list[float]:
+    """A judge's verdict on each rollout's answer, 1 or 0; one without an answer is wrong, and not asked about."""
+    asked = [(i, rollout.planner.answer) for i, rollout in enumerate(rollouts)]
+    answered = [(i, answer) for i, answer in asked if answer is not None]
+    found = judge.scores([(rollouts[i].question.text, rollouts[i].question.answers, text) for i, text in answered])
+    verdicts = [0.0] * len(rollouts)
+    for (i, _), verdict in zip(answered, found, strict=True):
+        verdicts[i] = verdict
+    return verdicts
+
+
+def relevance(predicted: frozenset[int] | None, gold: frozenset[int]) -> float:
+    """1 for the gold passages and no others, 0.5 for some of them, else 0; ``None`` (could not be read) scores 0."""
+    if predicted is None:
+        return 0.0
+    if predicted == gold:
+        return 1.0
+    return 0.5 if predicted & gold else 0.0
+
+
+def gold_numbers(question: Question) -> frozenset[int]:
+    """The numbers, from 1, of the gold passages in the question's context."""
+    return frozenset(place + 1 for place in question.gold_positions)
+
+
+def response_of(rollout: Rollout, spec: AgentSpec) -> str:
+    """The text that is scored: the agent's one turn, or the answer that a strategy of several came to; or nothing."""
+    if spec.strategy != "single":
+        return rollout.planner.answer or ""
+    spoken = [turn.text for turn in rollout.planner.turns if turn.speaker == "agent"]
+    return spoken[-1] if spoken else ""

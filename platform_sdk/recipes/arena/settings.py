@@ -1,0 +1,106 @@
+"""What a recipe may say about ARENA. Defaults are the paper's, where it gives them."""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from platform_sdk.config.judge import JudgeSpec
+from platform_sdk.config.sampling import EngineSpec
+from platform_sdk.recipes.arena.plugins import load_reward
+
+
+class Settings(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Weights(Settings):
+    """What each component counts in the sum (ARENA, section 3.3: 1 each, so a reward lies in 0 to 13)."""
+
+    format: float = Field(1.0, ge=0)
+    accuracy: float = Field(1.0, ge=0)
+    relevance: float = Field(1.0, ge=0)
+    bonus: float = Field(1.0, ge=0)
+
+
+class ExtraReward(Settings):
+    """A reward of one's own: a function from a rollout to a number, added to the sum with a weight."""
+
+    function: str = Field(
+        pattern=r"^[\w.]+:\w+$", description="module:function, takes a platform_sdk.records.Rollout and returns a float"
+    )
+    weight: float = 1.0
+
+    @field_validator("function")
+    @classmethod
+    def _can_be_called(cls, function: str) -> str:
+        load_reward(function)
+        return function
+
+
+class RewardSpec(Settings):
+    """The reward (ARENA, section 3.3)."""
+
+    format: Literal["strict", "compat"] = Field(
+        "strict", description="compat: text may follow on a new line behind </answer>, as in the published code"
+    )
+    accuracy: Literal["em", "f1", "judge"] = "em"
+    judge: JudgeSpec | None = Field(None, description="who judges, for accuracy judge")
+    weights: Weights = Weights()
+    extra: dict[str, ExtraReward] = Field(
+        default_factory=dict, description="further rewards by name, each of one function"
+    )
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if (self.accuracy == "judge") != (self.judge is not None):
+            raise ValueError("judge: {url, model} must be given for accuracy judge, and only for it")
+        if taken := sorted(NAMED & self.extra.keys()):
+            raise ValueError(f"extra: {', '.join(taken)} is the name of a reward that there is already; choose another")
+        return self
+
+
+NAMED = frozenset({"format", "accuracy", "relevance", "bonus", "reward", "em", "f1"})
+"""The rewards that every rollout has."""
+
+
+class AgentSpec(Settings):
+    """The generator and what its responses are worth."""
+
+    form: Literal["three_part", "think", "direct"] = Field(
+        "three_part",
+        description="ARENA's sections; think: the naive baseline's <think> and <answer>; direct: the answer alone",
+    )
+    strategy: Literal["single", "sure", "self_ask"] = Field(
+        "single", description="one response, or a prompting baseline of several: SuRe or self-ask"
+    )
+    prompts: Literal["standard", "compact"] = Field("standard", description="compact: for very small models")
+    max_tokens: int = Field(256, ge=1, description="most tokens of a response while training")
+    candidates: int = Field(2, ge=2, description="sure: answers that are weighed against each other")
+    follow_ups: int = Field(4, ge=1, description="self_ask: most questions that the model asks itself")
+    rewards: RewardSpec = RewardSpec()
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.strategy != "single" and self.form != "direct":
+            raise ValueError(f"strategy {self.strategy} ends with the answer alone: set form: direct")
+        return self
+
+
+class SamplingSpec(Settings):
+    """How rollouts are sampled: the engine and the policy's distribution."""
+
+    engine: EngineSpec = EngineSpec()
+    temperature: float = Field(0.9, ge=0, description="the paper's; 1 makes the sampled distribution the trained one")
+    top_p: float = Field(1.0, gt=0, le=1)
+    top_k: int = Field(0, ge=0, description="0: all tokens")
+
+
+class EvaluationSpec(Settings):
+    """An evaluation run: one response to every evaluation question."""
+
+    temperature: float = Field(0.0, ge=0, description="0: the most probable token")
+    top_p: float = Field(1.0, gt=0, le=1)
+    max_tokens: int = Field(1024, ge=1, description="most tokens of a response")
+    judge: JudgeSpec | None = Field(None, description="also ask this model whether the answer is right")

@@ -1,0 +1,151 @@
+"""The prompting baselines of several calls: SuRe and self-ask (ARENA, section 4.3).
+
+Both end with the answer alone. The policy's other dialogues stand beside the first one as workers of the rollout.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import permutations
+from typing import Literal
+
+from platform_sdk.recipes.arena import prompts
+from platform_sdk.recipes.arena.settings import AgentSpec
+from platform_sdk.recipes.arena.speaker import Speaker
+from platform_sdk.records import Passage, Question, Trajectory
+from platform_sdk.sampling.rollout import Agent, Together
+
+Outcome = Literal["answered", "iteration_limit", "context_limit"]
+_CANDIDATE = re.compile(r"\d+\s*[.)]\s*(\S.*)")
+
+
+@dataclass(frozen=True)
+class Spoken:
+    """The dialogues of a rollout: the one with the answer, the others, and how it ended."""
+
+    trajectory: Trajectory
+    workers: tuple[Trajectory, ...] = ()
+    outcome: Outcome = "answered"
+
+
+@dataclass(frozen=True)
+class _Aside:
+    """A dialogue of one reply; ``text`` is None if there was no room for one."""
+
+    trajectory: Trajectory
+    text: str | None
+
+
+def sure(speaker: Speaker, question: Question, passages: tuple[Passage, ...], spec: AgentSpec) -> Agent[Spoken]:
+    """SuRe (Kim et al., 2024): candidates, a summary in favour of each, then the best supported one.
+
+    A candidate's score is 1 if its summary is found to support it, plus the number of other candidates whose summary
+    its own is preferred to in both orders, a split verdict counting one half; the first of the best wins.
+    """
+    text = question.text
+    dialogue = speaker.dialogue(prompts.SURE_CANDIDATES.format(count=spec.candidates), prompts.opening(text, passages))
+    named = yield from speaker.reply(dialogue, "candidates")
+    candidates = _candidates(named or "")[: spec.candidates]
+    if not candidates:
+        if named is not None:
+            dialogue.note_malformed("no numbered candidate")
+        return Spoken(
+            dialogue.trajectory("agent", "agent"), outcome="context_limit" if named is None else "iteration_limit"
+        )
+    summaries: list[_Aside] = yield Together(
+        tuple(
+            _aside(speaker, f"summary-{n}", prompts.SURE_SUMMARY, prompts.sure_summary_opening(text, passages, c))
+            for n, c in enumerate(candidates)
+        )
+    )
+    said = [summary.text or "" for summary in summaries]
+    checks: list[_Aside] = yield Together(
+        tuple(
+            _aside(speaker, f"valid-{n}", prompts.SURE_VALID, prompts.sure_valid_opening(text, candidate, said[n]))
+            for n, candidate in enumerate(candidates)
+        )
+    )
+    pairs = list(permutations(range(len(candidates)), 2))
+    duels: list[_Aside] = yield Together(
+        tuple(
+            _aside(speaker, f"better-{i}-{j}", prompts.SURE_BETTER, prompts.sure_better_opening(text, said[i], said[j]))
+            for i, j in pairs
+        )
+    )
+    scores = [float(_verdict(check.text, r"yes|no") == "yes") for check in checks]
+    for (i, j), duel in zip(pairs, duels, strict=True):
+        # Each pair is asked about in both orders, so that a summary's place is no advantage.
+        match _verdict(duel.text, r"1|2"):
+            case "1":
+                scores[i] += 0.5
+            case "2":
+                scores[j] += 0.5
+            case _:
+                pass
+    best = max(range(len(candidates)), key=lambda n: scores[n])
+    asides = (*summaries, *checks, *duels)
+    return Spoken(
+        dialogue.trajectory("agent", "agent", answer=candidates[best]), tuple(aside.trajectory for aside in asides)
+    )
+
+
+def self_ask(speaker: Speaker, question: Question, passages: tuple[Passage, ...], spec: AgentSpec) -> Agent[Spoken]:
+    """Self-ask (Press et al., 2023): follow-up questions one by one, each answered from the passages by the policy."""
+    dialogue = speaker.dialogue(prompts.SELF_ASK, prompts.opening(question.text, passages))
+    asides: list[_Aside] = []
+    answer: str | None = None
+    outcome: Outcome = "iteration_limit"
+    for turn in range(spec.follow_ups + 1):
+        text = yield from speaker.reply(dialogue, f"turn-{turn}")
+        if text is None:
+            outcome = "context_limit"
+            break
+        asked, answer = _marked(text, prompts.FOLLOW_UP), _marked(text, prompts.FINAL)
+        if answer is not None:
+            outcome = "answered"
+            break
+        if asked is None:
+            dialogue.note_malformed(f"neither {prompts.FOLLOW_UP} nor {prompts.FINAL}")
+            break
+        if turn == spec.follow_ups:
+            break
+        aside = yield from _aside(
+            speaker,
+            f"follow-up-{turn}",
+            prompts.instruction(spec.prompts, "direct", passages=bool(passages)),
+            prompts.opening(asked, passages),
+        )
+        asides.append(aside)
+        told = prompts.intermediate((aside.text or "").strip() or "unknown")
+        dialogue.tell(told if turn + 1 < spec.follow_ups else f"{told}\n{prompts.no_more_follow_ups()}")
+    return Spoken(
+        dialogue.trajectory("agent", "agent", answer=answer), tuple(aside.trajectory for aside in asides), outcome
+    )
+
+
+def _aside(speaker: Speaker, place: str, system: str, opening: str) -> Agent[_Aside]:
+    dialogue = speaker.dialogue(system, opening)
+    text = yield from speaker.reply(dialogue, place)
+    return _Aside(dialogue.trajectory(place, "worker", answer=text), text)
+
+
+def _candidates(text: str) -> list[str]:
+    """The numbered lines, without repetitions."""
+    lines: Sequence[str] = text.splitlines()
+    found = [match[1].strip() for line in lines if (match := _CANDIDATE.fullmatch(line.strip()))]
+    return list(dict.fromkeys(found))
+
+
+def _verdict(text: str | None, words: str) -> str | None:
+    """The first word of a reply, if it is one of those asked for."""
+    found = re.match(rf"\W*({words})\b", (text or "").lower())
+    return found[1] if found else None
+
+
+def _marked(text: str, marker: str) -> str | None:
+    """What stands behind a marker on its line, whatever the case and the white space; None if there is nothing."""
+    words = r"\s*".join(re.escape(word) for word in marker.split())
+    found = re.search(rf"^\s*{words}[ \t]*(\S.*?)\s*$", text, re.IGNORECASE | re.MULTILINE)
+    return found[1] if found else None
