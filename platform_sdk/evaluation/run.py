@@ -29,7 +29,7 @@ class Evaluated:
 def evaluate(
     open_phase: Callable[[], AbstractContextManager[Phase]],
     questions: Sequence[Question],
-    measures: Callable[[Rollout], Mapping[str, float]],
+    measures: Callable[[Sequence[Rollout]], Sequence[Mapping[str, float]]],
     *,
     outcome: Path,
     inputs: str,
@@ -39,8 +39,8 @@ def evaluate(
 
     Args:
         open_phase: opens the phase that the rollouts belong to; not called where the scores are there already.
-        measures: the metrics of a rollout. One may lack a metric (no gold evidence is named, say): the mean, its
-            interval and ``n`` are then over those that have it.
+        measures: the metrics of each rollout, asked of all at once. A rollout may lack a metric (no gold evidence is
+            named, say): the mean, its interval and ``n`` are then over those that have it.
         outcome: ``scores.json`` in the evaluation's folder.
         inputs: digest of everything that decides the scores.
         seed: of the bootstrap.
@@ -54,7 +54,7 @@ def evaluate(
         with open_phase() as phase:
             phase.once(questions, 0, outcome.parent.name)
             rollouts = [phase.done[question.id][0] for question in questions]
-        per_question = {rollout.question.id: dict(measures(rollout)) for rollout in rollouts}
+        per_question = {r.question.id: dict(values) for r, values in zip(rollouts, measures(rollouts), strict=True)}
         scores = {
             "inputs": inputs,
             "phase": outcome.parent.name,

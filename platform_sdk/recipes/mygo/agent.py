@@ -7,7 +7,7 @@ one-sentence reports only, never raw passages. Both are generators for ``samplin
 
 from __future__ import annotations
 
-import hashlib
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -29,6 +29,7 @@ from platform_sdk.records import Evidence, Question, Rollout, Trajectory
 from platform_sdk.sampling.dialogue import Dialogue, with_instruction
 from platform_sdk.sampling.engine import Completion, PromptTooLong, SamplingParams
 from platform_sdk.sampling.rollout import Agent, Generate, Search, SearchRequest, Together
+from platform_sdk.sampling.seeds import seed_of
 
 CUT_OFF = "the turn is longer than allowed"
 UNREADABLE = "Error : the assistant's reply could not be read ."
@@ -38,11 +39,6 @@ TOO_LONG = "Error : the materials are too long to read ."
 def form_of(environment: str) -> Form:
     """The form of the grammar that an environment calls for."""
     return "kg" if environment.endswith("-kg") else "text"
-
-
-def seed_of(*parts: str | int) -> int:
-    """A 63-bit seed that depends on ``parts`` alone: who samples beside makes no difference."""
-    return int.from_bytes(hashlib.sha256(repr(parts).encode()).digest()[:8], "big") >> 1
 
 
 @dataclass(frozen=True)
@@ -78,12 +74,12 @@ class Mujica:
         seed = seed_of(self.seed, self.phase, question.id, attempt)
         candidates = list(question.topic_entities) if self.form == "kg" else []
         role: Literal["planner", "agent"] = "planner" if self.spec.split else "agent"
+        prompt = prompts.role_prompt(self.spec.prompts, role, self.form, most=self.spec.most)
         planner = Dialogue(
             self.tokenizer,
-            prompts.role_prompt(self.spec.prompts, role, self.form, most=self.spec.most).system(
-                demonstrate=self.demonstrate
-            ),
+            prompt.system(demonstrate=self.demonstrate),
             prompts.planner_opening(question.text, candidates, self.form),
+            prompt.turns(demonstrate=self.demonstrate),
         )
         workers: list[Trajectory] = []
         read: list[Evidence] = []  # by the undivided agent
@@ -142,10 +138,12 @@ class Mujica:
     def _worker(self, sub: SubQuestion, request: SearchRequest, id: str, dialogue: str, seed: int) -> Agent[Report]:
         """A mini-RAG: retrieve, choose by index, answer in one sentence."""
         [evidence] = yield Search((request,), self.spec.top_k)
+        prompt = prompts.role_prompt(self.spec.prompts, "worker", self.form, most=1)
         worker = Dialogue(
             self.tokenizer,
-            prompts.role_prompt(self.spec.prompts, "worker", self.form, most=1).system(demonstrate=self.demonstrate),
+            prompt.system(demonstrate=self.demonstrate),
             prompts.worker_opening(sub.text, evidence, self.form),
+            prompt.turns(demonstrate=self.demonstrate),
         )
         shown = tuple(evidence)
         try:
@@ -185,6 +183,13 @@ class Mujica:
             max_tokens=most,
             seed=seed_of(seed, place),
         )
+
+
+def searches(form: Form, rollout: Rollout) -> int:
+    """How often a rollout searched: the sub-questions of its well-formed planner turns, whoever searched for them."""
+    said = [turn.text for turn in rollout.planner.turns if turn.speaker == "agent" and turn.malformed is None]
+    actions = [parse_planner(text, form, candidates=sys.maxsize, most=sys.maxsize) for text in said]
+    return sum(len(action.sub_questions) for action in actions if isinstance(action, Ask))
 
 
 def undemonstrated(tokenizer: Any, spec: AgentSpec, form: Form, rollout: Rollout) -> Rollout:

@@ -1,7 +1,7 @@
 """What the agent is told. All wording is the project's own.
 
 Two styles say the same things: ``standard`` for instruction-tuned models, ``compact`` for small models
-that cannot afford long instructions. A worked example belongs to each role; it is shown while sampling the
+that cannot afford long instructions. Worked examples belong to each role; they are shown while sampling the
 warm-up trajectories and left out afterwards (Mujica-MyGO, section 4.2).
 """
 
@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from platform_sdk.recipes.mygo import examples
 from platform_sdk.recipes.mygo.grammar import NOTHING_FOUND, Form
 from platform_sdk.records import Evidence
 
@@ -21,13 +22,23 @@ Message = dict[str, str]
 
 @dataclass(frozen=True)
 class RolePrompt:
-    """An instruction and a worked example (alternating environment and agent texts)."""
+    """An instruction and worked examples (alternating environment and agent texts).
+
+    ``as_turns``: they are shown as turns of the dialogue that already took place, rather than as text within the
+    instruction. A chat model takes up a form that it seems to have used far better than one that is described to it.
+    """
 
     instruction: str
     example: tuple[str, ...]
+    as_turns: bool = False
+
+    def turns(self, *, demonstrate: bool) -> tuple[str, ...]:
+        """The texts between the instruction and the first message."""
+        return self.example if demonstrate and self.as_turns else ()
 
     def system(self, *, demonstrate: bool) -> str:
-        if not demonstrate:
+        """The instruction, with the worked example where it is not shown as turns."""
+        if not demonstrate or self.as_turns:
             return self.instruction
         speakers = ("User", "You")
         transcript = "\n".join(f"{speakers[i % 2]} : {text}" for i, text in enumerate(self.example))
@@ -160,6 +171,15 @@ _COMPACT = {
     ("agent", "kg"): RolePrompt("Plan and read : visit a candidate or answer .", _AGENT_EXAMPLE_KG),
 }
 
+_EXAMPLES: dict[tuple[Role, Form], tuple[tuple[str, ...], ...]] = {
+    ("planner", "text"): (examples.PLANNER_TEXT_BRIDGE, examples.PLANNER_TEXT_COMPARISON),
+    ("planner", "kg"): (examples.PLANNER_KG_BRIDGE, examples.PLANNER_KG_COMPARISON),
+    ("worker", "text"): (examples.WORKER_TEXT,),
+    ("worker", "kg"): (examples.WORKER_KG,),
+    ("agent", "text"): (examples.AGENT_TEXT_BRIDGE, examples.AGENT_TEXT_COMPARISON),
+    ("agent", "kg"): (examples.AGENT_KG_BRIDGE, examples.AGENT_KG_COMPARISON),
+}
+
 
 def role_prompt(style: Style, role: Role, form: Form, *, most: int) -> RolePrompt:
     """The prompt of a role; ``most`` sub-questions may be asked at a time (1 is the chain ablation)."""
@@ -171,11 +191,12 @@ def role_prompt(style: Style, role: Role, form: Form, *, most: int) -> RolePromp
         else f"Ask several sub-questions in one turn when none needs another's result; ask {most} at most."
     )
     act = _PLANNER_ACT_TEXT if form == "text" else _PLANNER_ACT_KG
-    examples = {key: prompt.example for key, prompt in _COMPACT.items()}
     if role == "worker":
         instruction = _WORKER_STANDARD_TEXT if form == "text" else _WORKER_STANDARD_KG
     elif role == "planner":
         instruction = _PLANNER_STANDARD.format(act=act, several=several)
     else:
         instruction = _AGENT_STANDARD.format(act=act, several=several)
-    return RolePrompt(instruction, examples[role, form])
+    # The last example asks two sub-questions at once.
+    shown = _EXAMPLES[role, form] if most > 1 else _EXAMPLES[role, form][:1]
+    return RolePrompt(instruction, tuple(text for example in shown for text in example), as_turns=True)

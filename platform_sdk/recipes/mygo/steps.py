@@ -7,7 +7,7 @@ inputs, and goes on where a killed one stopped.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -19,7 +19,8 @@ from platform_sdk.config.retrieval import RetrievalSpec
 from platform_sdk.evaluation import run
 from platform_sdk.evaluation.answers import f1_score
 from platform_sdk.evaluation.run import Evaluated
-from platform_sdk.recipes.mygo.agent import Mujica, form_of, undemonstrated
+from platform_sdk.recipes.mygo.agent import Mujica, form_of, searches, undemonstrated
+from platform_sdk.recipes.mygo.grammar import Form
 from platform_sdk.recipes.mygo.rewards import rewards
 from platform_sdk.recipes.mygo.sampling import batch_of, sample_iteration, sample_warmup, shuffled
 from platform_sdk.recipes.mygo.selection import select
@@ -213,34 +214,37 @@ def evaluate(setting: Setting, phase: str, model: str, evaluation: EvaluationSpe
             distribution=SamplingSpec(temperature=evaluation.temperature, top_p=evaluation.top_p),
         ),
         _questions(setting, "eval"),
-        measures,
+        partial(measures, form_of(setting.environment)),
         outcome=folder / run.SCORES,
         inputs=digest_of(setting.inputs, phase, weights_digest(model), evaluation),
         seed=setting.seed,
     )
 
 
-def measures(rollout: Rollout) -> dict[str, float]:
-    """What an evaluation reports of one rollout: the answer's scores, and how it came about."""
+def measures(form: Form, rollouts: Sequence[Rollout]) -> list[dict[str, float]]:
+    """What an evaluation reports of each rollout: the answer's scores, and how it came about."""
+    return [_measures(form, rollout) for rollout in rollouts]
+
+
+def _measures(form: Form, rollout: Rollout) -> dict[str, float]:
     question = rollout.question
     best = f1_score(rollout.planner.answer, question.answers, question.dataset)  # type: ignore[arg-type]
-    searched = rollout.workers or (rollout.planner,)
-    seen = {item.title if item.kind == "passage" else item.text for t in searched for item in t.evidence}
-    gold = set(question.gold_passages) or {t.text for t in question.gold_triples}
-    if any(item.kind == "triple" for t in searched for item in t.evidence):
-        gold = {t.text for t in question.gold_triples}
-    return {
+    found = {
         "em": rollout.rewards["em"],
         "f1": best.f1,
         "prec": best.precision,
         "recall": best.recall,
         "answered": float(rollout.outcome == "answered"),
         "well_formed": rollout.rewards["well_formed"],
-        "evidence_recall": len(gold & seen) / len(gold) if gold else 0.0,
         "turns": float(sum(turn.speaker == "agent" for turn in rollout.planner.turns)),
-        "searches": float(len(rollout.workers)),
+        "searches": float(searches(form, rollout)),
         "tokens": float(sum(sum(t.agent_mask) for t in rollout.trajectories)),
     }
+    gold = {triple.text for triple in question.gold_triples} if form == "kg" else set(question.gold_passages)
+    if gold:
+        seen = {item.text if form == "kg" else item.title for t in rollout.trajectories for item in t.evidence}
+        found["evidence_recall"] = len(gold & seen) / len(gold)
+    return found
 
 
 @contextmanager

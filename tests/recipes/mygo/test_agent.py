@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from platform_sdk.recipes.mygo.agent import Mujica, undemonstrated
+from platform_sdk.recipes.mygo.agent import Mujica, searches, undemonstrated
 from platform_sdk.recipes.mygo.grammar import Form
 from platform_sdk.recipes.mygo.settings import AgentSpec
 from platform_sdk.recipes.world_base.tokenizer import build_tokenizer
@@ -194,9 +194,11 @@ def test_ablations() -> None:
     assert alone.workers == ()
     assert alone.planner.role == "agent"
     assert "Ida Roth directed Amberfall ." in alone.planner.turns[2].text  # raw passages
+    assert searches("text", alone) == searches("text", play(good_policy)) == 2
     chain = play(good_policy, plan="chain", iteration_limit=2)
     assert chain.planner.turns[1].malformed == "ask at most 1 sub-question at a time"
     assert chain.workers == ()
+    assert searches("text", chain) == 0  # what was asked against the rule was not searched
 
 
 def test_the_warm_up_learns_from_bare_prompts() -> None:

@@ -10,6 +10,7 @@ from platform_sdk.recipes.mygo.grammar import (
     NOTHING_FOUND,
     Answer,
     Ask,
+    Form,
     Malformed,
     Reading,
     SubQuestion,
@@ -138,5 +139,16 @@ def test_the_worked_examples_obey_the_grammar(style: str, form: str, role: str) 
             else parse_planner(turn, form, candidates=2, most=2)  # type: ignore[arg-type]
         )
         assert not isinstance(parsed, Malformed), turn
-    assert "Example" in prompt.system(demonstrate=True)
+    # Shown once, in the one place or the other, and not at all without a demonstration.
+    assert ("Example" in prompt.system(demonstrate=True)) == (style == "compact")
+    assert (prompt.turns(demonstrate=True) == prompt.example) == (style == "standard")
     assert "Example" not in prompt.system(demonstrate=False)
+    assert prompt.turns(demonstrate=False) == ()
+
+
+@pytest.mark.parametrize("most", [1, 2])
+@pytest.mark.parametrize("form", ["text", "kg"])
+def test_the_examples_ask_as_many_sub_questions_at_once_as_are_allowed(form: Form, most: int) -> None:
+    example = role_prompt("standard", "planner", form, most=most).example
+    turns = [parse_planner(text, form, candidates=2, most=2) for text in example[1::2]]
+    assert max(len(turn.sub_questions) for turn in turns if isinstance(turn, Ask)) == most

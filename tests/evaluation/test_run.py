@@ -1,0 +1,85 @@
+"""An evaluation run: means over those that have a metric, and nothing done twice."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from platform_sdk.config.errors import UserError
+from platform_sdk.evaluation.run import Evaluated, evaluate
+from platform_sdk.records import Evidence, Question, Rollout, Trajectory
+from platform_sdk.sampling.engine import Completion, Request
+from platform_sdk.sampling.phase import Phase
+from platform_sdk.sampling.rollout import Agent, Search, SearchRequest
+
+QUESTIONS = [Question(id=f"q{i}", text="?", answers=("x",), dataset="world") for i in range(4)]
+
+
+class Idle:
+    """An engine that nobody asks: the agent here only searches."""
+
+    tokenizer = None
+    weight_version = "w"
+    max_model_len = 8
+
+    def submit(self, request: Request) -> None:
+        raise AssertionError
+
+    def step(self) -> list[Completion]:
+        return []
+
+    def release(self, dialogue: str) -> None:
+        raise AssertionError
+
+
+class Searcher:
+    weights, corpus = "w", "c"
+
+    def rollout(self, question: Question, attempt: int) -> Agent[Rollout]:
+        yield Search((SearchRequest("?"),), 1)
+        planner = Trajectory(id="agent", role="agent", token_ids=(), agent_mask=(), logprobs=(), turns=())
+        return Rollout(
+            question=question, attempt=attempt, seed=0, planner=planner, outcome="answered", weights="w", corpus="c"
+        )
+
+
+def search(requests: Sequence[SearchRequest], k: int) -> list[list[Evidence]]:
+    return [[]] * len(requests)
+
+
+def measures(rollouts: Sequence[Rollout]) -> list[dict[str, float]]:
+    """Questions 0 to 3 score 0, 1, 2, 3; only the last two have gold evidence."""
+    numbers = [int(rollout.question.id[1:]) for rollout in rollouts]
+    return [{"em": float(n)} | ({"evidence_recall": n / 4} if n > 1 else {}) for n in numbers]
+
+
+def test_scores_by_hand(tmp_path: Path) -> None:
+    opened: list[int] = []
+
+    @contextmanager
+    def open_phase() -> Iterator[Phase]:
+        opened.append(1)
+        with Phase(tmp_path / "eval-start/rollouts.jsonl", Searcher(), Idle(), search, 2) as phase:  # type: ignore[arg-type]
+            yield phase
+
+    def run(inputs: str) -> Evaluated:
+        outcome = tmp_path / "eval-start/scores.json"
+        return evaluate(open_phase, QUESTIONS, measures, outcome=outcome, inputs=inputs, seed=0)
+
+    first = run("a")
+    assert first.metrics == {"em": 1.5, "evidence_recall": 0.625}
+    scores = json.loads(first.path.read_text())
+    assert (scores["phase"], scores["n"], scores["inputs"]) == ("eval-start", 4, "a")
+    assert [scores["metrics"][name]["n"] for name in ("em", "evidence_recall")] == [4, 2]
+    assert scores["per_question"]["q1"] == {"em": 1.0}
+    # Of two values the bootstrap's mean is one of them at either end, or the middle.
+    recall = scores["metrics"]["evidence_recall"]
+    assert (recall["low"], recall["high"]) == (0.5, 0.75)
+    assert run("a") == first
+    assert opened == [1]
+    with pytest.raises(UserError, match="was made with other settings"):
+        run("b")
