@@ -77,7 +77,8 @@ class Question(Record):
     gold_triples: tuple[Triple, ...] = ()
     topic_entities: tuple[str, ...] = ()
     context: tuple[Passage, ...] = ()
-    gold_context: tuple[str, ...] = ()
+    # Left out where it is empty, so that the records of all other datasets keep their digests.
+    gold_context: tuple[str, ...] = Field(default=(), exclude_if=lambda ids: not ids)
 
     @property
     def gold_positions(self) -> tuple[int, ...]:
@@ -249,6 +250,20 @@ def digest_records(records: Iterable[Record]) -> str:
         sha.update(record.model_dump_json().encode())
         sha.update(b"\n")
     return sha.hexdigest()
+
+
+def check_digest(path: Path, kind: type[R], digest: str) -> None:
+    """Compare the records of ``path`` with the digest that the step which wrote them handed on.
+
+    Raises:
+        RecordError: they are others; or as :func:`read_jsonl`.
+    """
+    found = digest_records(read_jsonl(path, kind))
+    if found != digest:
+        raise RecordError(
+            f"{path}: was changed after it was written (its digest is {found[:12]}…, not {digest[:12]}…); "
+            "restore it, or begin anew with another --workdir"
+        )
 
 
 class AppendLog(Generic[R]):

@@ -24,13 +24,18 @@ class DatasetSpec(BaseModel):
     Paths are relative to the recipe's ``data_dir``, absolute, or ``hf://OWNER/NAME/FILE`` for a file of a dataset on
     the Hugging Face hub. Without ``corpus`` the passages are those of the questions' own contexts; without
     ``triples`` the triples are the questions' gold ones.
+
+    A ``mixed`` dataset is others put together: each entry of ``mixture`` is a dataset of its own, with its own format
+    and numbers of questions. One that names only ``eval`` is held out of the training, and one that names only
+    ``train`` is not evaluated on.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    format: Literal[Format, "world"] = Field(
-        description="the official format of the question files, or a generated world"
+    format: Literal[Format, "world", "mixed"] = Field(
+        description="the official format of the question files, a generated world, or several datasets (mixture)"
     )
+    mixture: tuple[DatasetSpec, ...] = Field(default=(), description="format mixed: the datasets that it consists of")
     train: Paths = Field(default=(), description="official question files to train on")
     eval: Paths = Field(default=(), description="official question files to evaluate on")
     corpus: Paths = Field(default=(), description="passages: JSONL of id, title, text")
@@ -46,13 +51,21 @@ class DatasetSpec(BaseModel):
 
     @model_validator(mode="after")
     def _fits_the_format(self) -> Self:
-        if self.format == "world":
-            given = [name for name in ("train", "eval", "corpus", "triples", "labels") if getattr(self, name)]
-            if given:
-                raise ValueError(f"format world is generated; remove {', '.join(given)}")
-        elif self.world is not None:
+        if self.format in ("world", "mixed"):
+            own = ("train_questions", "eval_questions", "seed", "skip_invalid", "world") if self.format == "mixed" else ()
+            foreign = ("train", "eval", "corpus", "triples", "labels", *own)
+            if given := [name for name in foreign if getattr(self, name)]:
+                reason = "is generated" if self.format == "world" else "takes everything from its mixture"
+                raise ValueError(f"format {self.format} {reason}; remove {', '.join(given)}")
+        if (self.format == "mixed") != bool(self.mixture):
+            raise ValueError("mixture: a list of datasets must be given for format mixed, and only for it")
+        if any(part.format == "mixed" for part in self.mixture):
+            raise ValueError("mixture: its entries cannot be mixed themselves; list them side by side")
+        if self.format in ("world", "mixed"):
+            return self
+        if self.world is not None:
             raise ValueError(f"world is for format world, not {self.format}")
-        elif not self.eval and not self.train:
+        if not self.eval and not self.train:
             raise ValueError("name question files under train, eval or both")
         if self.labels and self.format != "qald10":
             raise ValueError("labels is for format qald10")

@@ -14,7 +14,7 @@ from platform_sdk.config.dataset import DatasetSpec
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.world import WorldSpec
 from platform_sdk.data.corpus import Corpus, TripleStore, corpus_from_questions
-from platform_sdk.data.official import Loaded, load_questions
+from platform_sdk.data.official import load_questions
 from platform_sdk.records import SCHEMA_VERSION, Passage, Question, RecordError, digest_records, write_jsonl
 
 HUB = "hf://"
@@ -104,6 +104,8 @@ def load_dataset(spec: DatasetSpec, data_dir: Path | None) -> Dataset:
     """
     if spec.format == "world":
         return _world(spec)
+    if spec.format == "mixed":
+        return _mixed([load_dataset(part, data_dir) for part in spec.mixture])
     labels = locate(spec.labels, data_dir) if spec.labels else None
     loaded = {
         part: [
@@ -112,7 +114,7 @@ def load_dataset(spec: DatasetSpec, data_dir: Path | None) -> Dataset:
         ]
         for part, paths in (("train", spec.train), ("eval", spec.eval))
     }
-    train, eval_ = (_united(part, files) for part, files in loaded.items())
+    train, eval_ = (_united(part, [file.questions for file in files]) for part, files in loaded.items())
     corpus = (
         _joined([Corpus.load(locate(path, data_dir)) for path in spec.corpus])
         if spec.corpus
@@ -129,6 +131,17 @@ def load_dataset(spec: DatasetSpec, data_dir: Path | None) -> Dataset:
         corpus,
         triples,
         tuple(message for files in loaded.values() for file in files for message in file.skipped),
+    )
+
+
+def _mixed(parts: list[Dataset]) -> Dataset:
+    """The parts one after the other; a question's id must be its own among all of them."""
+    return Dataset(
+        _united("train", [part.train for part in parts]),
+        _united("eval", [part.eval for part in parts]),
+        _joined([part.corpus for part in parts]),
+        TripleStore(triple for part in parts for triple in part.triples.triples),
+        tuple(message for part in parts for message in part.skipped),
     )
 
 
@@ -199,9 +212,9 @@ def _joined(corpora: list[Corpus]) -> Corpus:
     return Corpus([Passage(id=str(i), title=title, text=text) for i, (title, text) in enumerate(distinct)])
 
 
-def _united(part: str, files: list[Loaded]) -> list[Question]:
+def _united(part: str, files: list[list[Question]]) -> list[Question]:
     """Return the questions of several files one after the other."""
-    questions = [question for file in files for question in file.questions]
+    questions = [question for file in files for question in file]
     if len({question.id for question in questions}) < len(questions):
         again = next(id_ for id_, count in Counter(question.id for question in questions).items() if count > 1)
         raise RecordError(f"dataset.{part}: question {again} is in more than one file")
@@ -211,6 +224,8 @@ def _united(part: str, files: list[Loaded]) -> list[Question]:
 def _input_digest(spec: DatasetSpec, data_dir: Path | None) -> str:
     """Digest the specification and the content of the files that it names."""
     sha = hashlib.sha256(f"{SCHEMA_VERSION} {spec.model_dump_json()}".encode())
+    for part in spec.mixture:
+        sha.update(_input_digest(part, data_dir).encode())
     labels = (spec.labels,) if spec.labels else ()
     for path in (*spec.train, *spec.eval, *spec.corpus, *spec.triples, *labels):
         with locate(path, data_dir).open("rb") as stream:

@@ -156,3 +156,52 @@ def test_a_generated_world_needs_no_files(tmp_path: Path) -> None:
 def test_specifications_that_make_no_sense(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         DatasetSpec(**fields)
+
+
+def hotpot(number: int) -> dict[str, Any]:
+    return {key: value for key, value in record(number).items() if not key.startswith("evidences")}
+
+
+def mixture(**second: Any) -> DatasetSpec:
+    parts = [
+        {"format": "2wikimultihopqa", "train": "train.json", "eval": "dev.json", "train_questions": 3},
+        {"format": "hotpotqa", "eval": "hotpot.json", **second},
+    ]
+    return DatasetSpec.model_validate({"format": "mixed", "mixture": parts})
+
+
+def test_a_mixture_is_its_datasets_one_after_the_other(data: Path, tmp_path: Path) -> None:
+    (data / "hotpot.json").write_text(json.dumps([hotpot(n) for n in range(100, 104)]))
+    prepared = prepare(mixture(eval_questions=2), data, tmp_path / "run")
+    # The corpus is that of all questions, drawn or not: A0 to A24, A100 to A103, and the one Common.
+    assert prepared.counts == {"train": 3, "eval": 7, "passages": 30, "triples": 25, "skipped": 0}
+    assert {q.dataset for q in questions(tmp_path / "run", "train")} == {"2wikimultihopqa"}
+    assert [q.dataset for q in questions(tmp_path / "run", "eval")] == ["2wikimultihopqa"] * 5 + ["hotpotqa"] * 2
+    assert questions(tmp_path / "run", "train") == questions_alone(data, tmp_path)
+    (data / "hotpot.json").write_text(json.dumps([hotpot(n) for n in range(101, 105)]))
+    assert prepare(mixture(eval_questions=2), data, tmp_path / "run").eval != prepared.eval
+
+
+def questions_alone(data: Path, tmp_path: Path) -> list[Question]:
+    prepare(spec(train_questions=3), data, tmp_path / "alone")
+    return questions(tmp_path / "alone", "train")
+
+
+def test_a_mixture_with_a_question_twice_is_refused(data: Path, tmp_path: Path) -> None:
+    (data / "hotpot.json").write_text(json.dumps([hotpot(22)]))
+    with pytest.raises(RecordError, match="question q22 is in more than one file"):
+        prepare(mixture(), data, tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({"format": "mixed"}, "a list of datasets must be given for format mixed"),
+        ({"format": "world", "mixture": [{"format": "world"}]}, "and only for it"),
+        ({"format": "mixed", "mixture": [{"format": "world"}], "train_questions": 5}, "remove train_questions"),
+        ({"format": "mixed", "mixture": [{"format": "mixed", "mixture": [{"format": "world"}]}]}, "side by side"),
+    ],
+)
+def test_a_mixture_that_cannot_be_is_refused(content: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        DatasetSpec.model_validate(content)

@@ -211,3 +211,13 @@ def test_real_oddities_are_kept_as_found(real_data: Path) -> None:
     )
     assert sum(question.answers in (("yes",), ("no",)) for question in qald.questions) == 33
     assert sum(bool(question.topic_entities) for question in qald.questions) == 161
+
+
+def test_gold_passages_stand_where_their_paragraphs_do(tmp_path: Path) -> None:
+    """MuSiQue's by paragraph, since titles repeat: T0 is gold as paragraphs 0 and 3, T1 as 1 and not as 4."""
+    (musique,) = load_questions(write(tmp_path / "m", [MUSIQUE], lines=True), "musique").questions
+    assert musique.gold_positions == (0, 1, 2, 3)
+    more = HOTPOT | {"context": [*HOTPOT["context"], ["Not", ["It."]]]}
+    lacking = HOTPOT | {"_id": "h2", "context": [["No", ["-"]], ["Ann", ["-"]]]}  # no paragraph on Film
+    hotpot, partly = load_questions(write(tmp_path / "h", [more, lacking]), "hotpotqa").questions
+    assert (hotpot.gold_positions, partly.gold_positions) == ((0, 1), (1,))

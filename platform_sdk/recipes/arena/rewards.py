@@ -73,13 +73,7 @@ def judged(rollouts: Sequence[Rollout], spec: AgentSpec, judge: Judge) -> list[R
 
 def verdicts_on(rollouts: Sequence[Rollout], judge: Judge) -> list[float]:
     """A judge's verdict on each rollout's answer, 1 or 0; one without an answer is wrong, and not asked about."""
-    asked = [(i, rollout.planner.answer) for i, rollout in enumerate(rollouts)]
-    answered = [(i, answer) for i, answer in asked if answer is not None]
-    found = judge.scores([(rollouts[i].question.text, rollouts[i].question.answers, text) for i, text in answered])
-    verdicts = [0.0] * len(rollouts)
-    for (i, _), verdict in zip(answered, found, strict=True):
-        verdicts[i] = verdict
-    return verdicts
+    return judge.scores([(r.question.text, r.question.answers, r.planner.answer) for r in rollouts])
 
 
 def relevance(predicted: frozenset[int] | None, gold: frozenset[int]) -> float:

@@ -1,0 +1,44 @@
+"""``hopforge score``: rewards of responses that were made elsewhere."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def register(app: typer.Typer) -> None:
+    """Attach the command to ``app``."""
+    app.command("score")(score)
+
+
+def score(
+    recipe: Annotated[
+        Path, typer.Option(metavar="RECIPE", help="Whose rewards, as pipelines/arena/hotpotqa-smollm2.yaml.")
+    ],
+    gold: Annotated[
+        Path, typer.Option(help="The official questions file, with passages: HotpotQA, 2WikiMultihopQA or MuSiQue.")
+    ],
+    responses: Annotated[Path, typer.Option(help='JSONL of {"id": …, "response": …}.')],
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="Override a value of the recipe. May be repeated."),
+    ] = None,
+) -> None:
+    """Print the rewards of responses as JSONL, in their order.
+
+    Each line holds id, format, accuracy, relevance, bonus and reward; passages count from 1 in the file's own order.
+    """
+    from platform_sdk.config.errors import UserError
+    from platform_sdk.config.recipe import load_recipe
+
+    loaded = load_recipe(recipe, overrides or ())
+    room = f"platform_sdk.recipes.{loaded.pipeline.document.method}.scoring"
+    if importlib.util.find_spec(room) is None:
+        raise UserError(f"{recipe}: method {loaded.pipeline.document.method} has no rewards for single responses")
+    for scored in importlib.import_module(room).score_file(loaded.settings("agent"), gold, responses):
+        typer.echo(json.dumps(scored))

@@ -1,0 +1,48 @@
+"""Which dataset an official question file is of, told by its fields."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from platform_sdk.config.dataset import Format
+from platform_sdk.data.files import is_list, lines_of, parse_loose, read_bytes
+from platform_sdk.records import RecordError
+
+
+class _Marks(msgspec.Struct):
+    """The fields that tell the formats apart; all others are passed over without being built."""
+
+    id: Any = msgspec.field(name="_id", default=None)
+    supporting_facts: Any = None
+    evidences: Any = None
+    paragraphs: Any = None
+
+
+def distractor_format(path: Path) -> Format:
+    """Which of the datasets whose questions bring their passages a file is of, by its first record.
+
+    Raises:
+        RecordError: the file cannot be read, or is of none of HotpotQA, 2WikiMultihopQA and MuSiQue.
+    """
+    first = _first(path)
+    if first is not None and first.paragraphs is not None:
+        return "musique"
+    if first is not None and first.id is not None and first.supporting_facts is not None:
+        return "hotpotqa" if first.evidences is None else "2wikimultihopqa"
+    raise RecordError(f"{path}: not an official question file of HotpotQA, 2WikiMultihopQA or MuSiQue with passages")
+
+
+def _first(path: Path) -> _Marks | None:
+    data = read_bytes(path)
+    try:
+        if is_list(data):
+            return next(iter(msgspec.json.decode(data, type=list[_Marks])), None)
+        return next((msgspec.json.decode(line, type=_Marks) for _, line in lines_of(data)), None)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        # What msgspec refuses the standard library may take; if it does not either, its error says where.
+        parsed = parse_loose(path, data if is_list(data) else next(lines_of(data))[1], "")
+        found = parsed[0] if isinstance(parsed, list) and parsed else parsed
+        return msgspec.convert(found, _Marks) if isinstance(found, dict) else None
