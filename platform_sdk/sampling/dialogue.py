@@ -6,6 +6,7 @@ appended as tokens, so the tokens that are trained on are the ones that were sam
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -26,11 +27,12 @@ class Dialogue:
         tokenizer: a ``transformers`` tokenizer with a chat template.
         system: the instruction.
         opening: the environment's first message.
+        example: turns that are shown as if they had come before it: alternating texts of environment and agent.
     """
 
-    def __init__(self, tokenizer: Any, system: str, opening: str) -> None:
+    def __init__(self, tokenizer: Any, system: str, opening: str, example: Sequence[str] = ()) -> None:
         self.tokenizer = tokenizer
-        self.token_ids: list[int] = _head(tokenizer, system, opening)
+        self.token_ids: list[int] = _head(tokenizer, system, opening, example)
         self.mask: list[int] = [0] * len(self.token_ids)
         self.logprobs: list[float] = [0.0] * len(self.token_ids)
         self.turns: list[Turn] = [Turn(speaker="environment", text=opening, start=0, end=len(self.token_ids))]
@@ -88,7 +90,7 @@ class Dialogue:
 
 
 def with_instruction(trajectory: Trajectory, tokenizer: Any, system: str) -> Trajectory:
-    """The same dialogue under another instruction; all that was said stays as it is, token for token.
+    """The same dialogue under another instruction, and no example; all that was said stays as it is, token for token.
 
     The log-probabilities stay those of the instruction that was sampled under.
     """
@@ -107,8 +109,9 @@ def with_instruction(trajectory: Trajectory, tokenizer: Any, system: str) -> Tra
     )
 
 
-def _head(tokenizer: Any, system: str, opening: str) -> list[int]:
-    messages = [{"role": "system", "content": system}, {"role": "user", "content": opening}]
+def _head(tokenizer: Any, system: str, opening: str, example: Sequence[str] = ()) -> list[int]:
+    shown = [{"role": ("user", "assistant")[i % 2], "content": text} for i, text in enumerate(example)]
+    messages = [{"role": "system", "content": system}, *shown, {"role": "user", "content": opening}]
     return _encode(tokenizer, tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
 
 

@@ -1,0 +1,35 @@
+"""Dialogues as token ids: examples as earlier turns, and the same words under another instruction."""
+
+from __future__ import annotations
+
+from platform_sdk.recipes.world_base.tokenizer import build_tokenizer
+from platform_sdk.sampling.dialogue import Dialogue, with_instruction
+from platform_sdk.sampling.engine import Completion
+
+TOKENIZER = build_tokenizer(1024)
+EXAMPLE = ("Who directed Amberfall ?", "Ida Roth", "And who is the mother ?", "Lena Roth")
+
+
+def speak(dialogue: Dialogue) -> Dialogue:
+    said = (*TOKENIZER("Lena Roth", add_special_tokens=False)["input_ids"], TOKENIZER.eos_token_id)
+    dialogue.hear(Completion("r", tuple(said), (-0.5,) * len(said), "stop"))
+    dialogue.tell("Obs: go on")
+    return dialogue
+
+
+def test_an_example_stands_between_the_instruction_and_the_first_message() -> None:
+    dialogue = Dialogue(TOKENIZER, "Answer .", "Who wrote it ?", EXAMPLE)
+    roles = ("system", "user", "assistant", "user", "assistant", "user")
+    texts = ("Answer .", *EXAMPLE, "Who wrote it ?")
+    messages = [{"role": role, "content": text} for role, text in zip(roles, texts, strict=True)]
+    rendered = TOKENIZER.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    assert dialogue.token_ids == TOKENIZER(rendered, add_special_tokens=False)["input_ids"]
+    # None of it is the agent's: nothing of an example is ever trained on.
+    assert sum(dialogue.mask) == 0
+    assert [(turn.speaker, turn.text) for turn in dialogue.turns] == [("environment", "Who wrote it ?")]
+
+
+def test_another_instruction_leaves_what_was_said_and_drops_the_example() -> None:
+    shown = speak(Dialogue(TOKENIZER, "Answer .", "Who wrote it ?", EXAMPLE)).trajectory("p", "planner")
+    bare = speak(Dialogue(TOKENIZER, "Now alone .", "Who wrote it ?")).trajectory("p", "planner")
+    assert with_instruction(shown, TOKENIZER, "Now alone .") == bare
