@@ -14,7 +14,7 @@ from platform_sdk.config.errors import UserError
 
 if TYPE_CHECKING:
     from platform_sdk.config.recipe import Recipe
-    from platform_sdk.retrieval.search import IndexRetriever
+    from platform_sdk.retrieval.search import Retriever
 
 RecipeOption = Annotated[
     Path, typer.Option("--recipe", metavar="RECIPE", help="A recipe, as pipelines/mygo/world.yaml.")
@@ -137,7 +137,7 @@ def _numbers(text: str) -> list[int]:
 
 
 @contextmanager
-def _retriever(recipe: Recipe, workdir: Path | None) -> Iterator[tuple[IndexRetriever, Path]]:
+def _retriever(recipe: Recipe, workdir: Path | None) -> Iterator[tuple[Retriever, Path]]:
     """The recipe's retriever and the directory with its data; both are made if they are not there."""
     from platform_sdk.data.dataset import prepare
     from platform_sdk.kubeflow.runs import FILE, differences

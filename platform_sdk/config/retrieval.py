@@ -70,6 +70,16 @@ class RetrievalSpec(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    url: str | None = Field(
+        None,
+        description="A retriever service (http://host:8080) to search, instead of an index of the run's own.",
+    )
+    collection: str | None = Field(
+        None, description="What the service calls the collection; it may be left out where there is but one."
+    )
+    url_token_env: str = Field(
+        "HOPFORGE_RETRIEVER_TOKEN", min_length=1, description="The environment variable with the team's token there."
+    )
     encoder: str = Field(
         DEFAULT_ENCODER,
         min_length=1,
@@ -123,6 +133,15 @@ class RetrievalSpec(BaseModel):
             raise ValueError("credentials do not belong in a recipe: put user:password into the variable of token_env")
         return value
 
+    @field_validator("url")
+    @classmethod
+    def _url_is_usable(cls, value: str | None) -> str | None:
+        if value is not None and (urlsplit(value).scheme not in ("http", "https") or not urlsplit(value).hostname):
+            raise ValueError(f"{value!r}: a retriever service's address is http://host:port or https://host:port")
+        if value is not None and urlsplit(value).username:
+            raise ValueError("credentials do not belong in a recipe: put the token into the variable of url_token_env")
+        return value
+
     @field_validator("encoder")
     @classmethod
     def _encoder_is_named(cls, value: str) -> str:
@@ -131,6 +150,12 @@ class RetrievalSpec(BaseModel):
             if not model or urlsplit(url).scheme not in ("http", "https"):
                 raise ValueError(f"{value!r}: an endpoint is named openai:MODEL@URL, as openai:bge-m3@http://host/v1")
         return value
+
+    @model_validator(mode="after")
+    def _collection_is_of_a_service(self) -> Self:
+        if self.collection is not None and self.url is None:
+            raise ValueError("collection names what a retriever service serves: give its url, or leave it out")
+        return self
 
     @model_validator(mode="after")
     def _backend_has_the_index(self) -> Self:

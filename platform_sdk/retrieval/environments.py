@@ -7,8 +7,14 @@ from pathlib import Path
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.retrieval import RetrievalSpec
 from platform_sdk.retrieval.encoders import load_encoder
-from platform_sdk.retrieval.index import Form, load_material, open_index
-from platform_sdk.retrieval.search import ContextRetriever, IndexRetriever, PassageRetriever, TripleRetriever
+from platform_sdk.retrieval.index import Form, connect, load_material, open_index
+from platform_sdk.retrieval.search import (
+    ContextRetriever,
+    IndexRetriever,
+    PassageRetriever,
+    Retriever,
+    TripleRetriever,
+)
 
 RETRIEVERS: dict[Form, type[IndexRetriever]] = {
     "passages": PassageRetriever,
@@ -17,7 +23,19 @@ RETRIEVERS: dict[Form, type[IndexRetriever]] = {
 }
 
 
-def build_retriever(
+def build_retriever(environment: str, run_dir: Path, spec: RetrievalSpec) -> Retriever:
+    """The retriever of ``environment``: the service that the recipe names, or else one of the run's own.
+
+    Raises:
+        UserError: see ``open_retriever`` and ``connect``.
+        RetrieverFault: Milvus, the embeddings endpoint or the service failed.
+    """
+    if spec.url is None:
+        return open_retriever(environment, run_dir, spec)
+    return connect(run_dir, spec, environment)
+
+
+def open_retriever(
     environment: str, run_dir: Path, spec: RetrievalSpec, *, show_progress: bool = True
 ) -> IndexRetriever:
     """The retriever of ``environment`` over the run directory's corpus; builds the index if need be.

@@ -14,6 +14,7 @@ from platform_sdk.data.corpus import Corpus, TripleStore
 from platform_sdk.records import Passage, Question, Triple, read_jsonl
 from platform_sdk.retrieval.encoders import Encoder, load_encoder
 from platform_sdk.retrieval.milvus import Vectors, open_vectors
+from platform_sdk.retrieval.service.remote import RemoteRetriever
 
 Form = Literal["passages", "triples", "contexts"]
 
@@ -106,13 +107,41 @@ def open_index(
     )
 
 
+def connect(run_dir: Path, spec: RetrievalSpec, environment: str) -> RemoteRetriever:
+    """The retriever service that the recipe names, which must search what the run prepared, in the run's way.
+
+    Raises:
+        UserError: it searches something else, lets this team not in, or has no such collection.
+        RetrieverFault: it could not be reached.
+    """
+    assert spec.url is not None
+    material = load_material(run_dir, environment)
+    remote = RemoteRetriever(spec.url, spec.collection, token_env=spec.url_token_env)
+    facts = remote.facts
+    if FORMS.get(facts.environment) != material.form or facts.corpus_digest != material.digest:
+        remote.close()
+        raise UserError(
+            f"{spec.url}: collection {facts.name} is {facts.environment} of corpus "
+            f"{facts.corpus_digest[:16]}…, but this run's are {material.form} of {material.digest[:16]}…; "
+            "name another collection, or have the service serve this corpus"
+        )
+    return remote
+
+
 def build_index(run_dir: Path, spec: RetrievalSpec, environment: str, *, show_progress: bool = True) -> IndexResult:
     """Index what ``environment`` searches; goes on where a killed build stopped, and is quick when done.
+
+    Where the recipe names a retriever service, that is asked what it has, and nothing is built.
 
     Raises:
         UserError: see ``load_material``, ``load_encoder`` and ``open_vectors``.
         RetrieverFault: Milvus or the embeddings endpoint failed.
     """
+    if spec.url is not None:
+        with connect(run_dir, spec, environment) as remote:
+            facts = remote.facts
+            kind = "triples" if FORMS[environment] == "triples" else "passages"
+            return IndexResult(facts.name, kind, facts.rows, 0, facts.corpus_digest, facts.encoder_digest)
     material = load_material(run_dir, environment)
     encoder = load_encoder(**spec.encoder_settings())
     vectors = open_index(run_dir, spec, material, encoder, show_progress=show_progress)

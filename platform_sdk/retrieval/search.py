@@ -33,6 +33,14 @@ class Retriever(Protocol):
         """
         ...
 
+    def close(self) -> None:
+        """Let go of files and connections; leaving it as a context manager does the same."""
+        ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
 
 class IndexRetriever(ABC):
     """A retriever over an index. Use it as a context manager, so that the Milvus Lite file is let go."""
@@ -47,8 +55,29 @@ class IndexRetriever(ABC):
             raise ValueError(f"k must be 1 or more, not {k}")
         if not requests:
             return []
+        for request in requests:
+            if wrong := self.refusal(request):
+                raise ValueError(f"{wrong}: {request}")
         queries = self._encoder.encode([request.query for request in requests], kind="query")
         return [[self._evidence(hit) for hit in hits] for hits in self._hits(requests, queries, k)]
+
+    @property
+    def rows(self) -> int:
+        """How many passages or triples there are."""
+        return len(self._rows)
+
+    def refusal(self, request: SearchRequest) -> str | None:
+        """What is wrong with a request that this retriever cannot make sense of; None if nothing is."""
+        return None
+
+    def warm(self) -> None:
+        """Bring encoder and index to life, so that the first search does not wait for them.
+
+        Raises:
+            RetrieverFault: one of them failed.
+        """
+        self._encoder.encode(["Who wrote it?"], kind="query")
+        self._vectors.fetch([0])
 
     def close(self) -> None:
         self._vectors.close()
@@ -113,9 +142,11 @@ class TripleRetriever(_RowRetriever):
             if isinstance(row, Triple):
                 self._by_head[row.head].append(number)
 
+    def refusal(self, request: SearchRequest) -> str | None:
+        return "a search of the graph needs the entity to start from (head)" if request.head is None else None
+
     def _visible(self, request: SearchRequest) -> Sequence[int]:
-        if request.head is None:
-            raise ValueError(f"a search of the graph needs the entity to start from: {request}")
+        assert request.head is not None  # else refused
         return self._by_head.get(request.head, [])
 
 
@@ -136,7 +167,10 @@ class ContextRetriever(_RowRetriever):
                 )
             self._by_question[question.id] = known
 
+    def refusal(self, request: SearchRequest) -> str | None:
+        known = request.question_id in self._by_question
+        return None if known else f"no passages are known of question {request.question_id!r} (question_id)"
+
     def _visible(self, request: SearchRequest) -> Sequence[int]:
-        if request.question_id not in self._by_question:
-            raise ValueError(f"no passages are known of question {request.question_id!r}")
+        assert request.question_id is not None  # else refused
         return self._by_question[request.question_id]

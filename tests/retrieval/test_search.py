@@ -13,7 +13,7 @@ from platform_sdk.config.retrieval import RetrievalSpec
 from platform_sdk.data.corpus import Corpus, TripleStore
 from platform_sdk.records import Evidence, Passage, Question, Triple, write_jsonl
 from platform_sdk.retrieval.encoders import Encoder
-from platform_sdk.retrieval.environments import build_retriever
+from platform_sdk.retrieval.environments import open_retriever
 from platform_sdk.retrieval.index import build_index, load_material
 from platform_sdk.retrieval.recall import measure_recall
 from platform_sdk.sampling.rollout import SearchRequest
@@ -58,7 +58,7 @@ def nearest(encoder: Encoder, query: str, texts: list[str], k: int) -> list[tupl
 
 def test_passages_are_the_nearest_of_the_corpus(run_dir: Path, encoder: Encoder) -> None:
     passages = Corpus.load(run_dir / "corpus/passages.jsonl").passages
-    with build_retriever("hotpot", run_dir, SPEC, show_progress=False) as retriever:
+    with open_retriever("hotpot", run_dir, SPEC, show_progress=False) as retriever:
         assert retriever.corpus_digest == Corpus.load(run_dir / "corpus/passages.jsonl").digest
         asked = ["Who was born in Kyoto?", "Which Moss is a judge?"]
         found = retriever.search([SearchRequest(query) for query in asked], 4)
@@ -74,7 +74,7 @@ def test_passages_are_the_nearest_of_the_corpus(run_dir: Path, encoder: Encoder)
 def test_a_graph_search_ranks_the_triples_of_its_head_only(run_dir: Path, encoder: Encoder) -> None:
     store = TripleStore.load(run_dir / "corpus/triples.jsonl")
     question = "Who is the spouse of Ada Kahn?"
-    with build_retriever("2wiki-kg", run_dir, SPEC, show_progress=False) as retriever:
+    with open_retriever("2wiki-kg", run_dir, SPEC, show_progress=False) as retriever:
         assert retriever.corpus_digest == store.digest
         spouse, everything, born, unknown = (
             retriever.search([SearchRequest(question, head="Ada Kahn")], 1)[0],
@@ -103,7 +103,7 @@ def test_a_graph_search_ranks_the_triples_of_its_head_only(run_dir: Path, encode
 def test_a_questions_own_passages_are_searched_and_no_others(run_dir: Path, encoder: Encoder) -> None:
     passages = Corpus.load(run_dir / "corpus/passages.jsonl").passages
     query = "Who was born in Rome?"
-    with build_retriever("hotpot-kimi", run_dir, SPEC, show_progress=False) as retriever:
+    with open_retriever("hotpot-kimi", run_dir, SPEC, show_progress=False) as retriever:
         requests = [SearchRequest(query, question_id="q0"), SearchRequest(query, question_id="q1")]
         first, second = retriever.search(requests, 3)
         with pytest.raises(ValueError, match="no passages are known of question 'q9'"):
@@ -122,9 +122,9 @@ def test_what_is_found_does_not_depend_on_company_or_process(run_dir: Path, envi
         for verb in ("born", "never at all seen")
         for head, question in (("Ada Kahn", "q0"), ("Bela Lund", "q1"))
     ]
-    with build_retriever(environment, run_dir, SPEC, show_progress=False) as retriever:
+    with open_retriever(environment, run_dir, SPEC, show_progress=False) as retriever:
         together = retriever.search(requests, 3)
-    with build_retriever(environment, run_dir, SPEC, show_progress=False) as retriever:
+    with open_retriever(environment, run_dir, SPEC, show_progress=False) as retriever:
         assert [retriever.search([request], 3)[0] for request in reversed(requests)] == together[::-1]
 
 
@@ -152,7 +152,7 @@ def test_own_passages_must_be_in_the_corpus(run_dir: Path, sentences: list[str])
     with pytest.raises(
         UserError, match=r"question q1 has passages that are not in the corpus; leave dataset.corpus out"
     ):
-        build_retriever("hotpot-kimi", run_dir, SPEC, show_progress=False)
+        open_retriever("hotpot-kimi", run_dir, SPEC, show_progress=False)
 
 
 def test_environments_with_nothing_to_search_are_refused(run_dir: Path) -> None:
@@ -167,7 +167,7 @@ def test_recall_is_the_share_of_gold_evidence_among_the_first_k(run_dir: Path) -
     from platform_sdk.records import read_jsonl
 
     questions = list(read_jsonl(run_dir / "corpus/questions.eval.jsonl", Question))
-    with build_retriever("hotpot", run_dir, SPEC, show_progress=False) as retriever:
+    with open_retriever("hotpot", run_dir, SPEC, show_progress=False) as retriever:
         found = measure_recall(retriever, "passages", questions, (1, 105))
         hits = retriever.search([SearchRequest(question.text) for question in questions[:2]], 1)
         expected = (
@@ -184,7 +184,7 @@ def test_recall_is_the_share_of_gold_evidence_among_the_first_k(run_dir: Path) -
             measure_recall(retriever, "passages", questions, (0,))
         with pytest.raises(UserError, match="none of the 1 evaluation questions names gold evidence"):
             measure_recall(retriever, "passages", questions[2:], (1,))
-    with build_retriever("2wiki-kg", run_dir, SPEC, show_progress=False) as retriever:
+    with open_retriever("2wiki-kg", run_dir, SPEC, show_progress=False) as retriever:
         graph = measure_recall(retriever, "triples", questions, (1, 3))
         assert (graph.n, graph.at[3]) == (1, 1.0)
         tops = [

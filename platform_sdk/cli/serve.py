@@ -1,0 +1,102 @@
+"""``hopforge serve``: the services that run beside a training run."""
+
+from __future__ import annotations
+
+import ipaddress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from platform_sdk.config.errors import UserError
+
+if TYPE_CHECKING:
+    from platform_sdk.config.service import ServiceSpec
+
+
+def register(app: typer.Typer) -> None:
+    """Attach the commands."""
+    services = typer.Typer(help="Serve what runs need.", no_args_is_help=True)
+    services.command("retriever")(retriever)
+    app.add_typer(services, name="serve")
+
+
+def retriever(
+    recipe: Annotated[
+        Path | None, typer.Option("--recipe", metavar="RECIPE", help="Serve what this recipe's agent searches.")
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Serve the collections of this file (YAML) instead.")
+    ] = None,
+    overrides: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Override a value of the recipe.")
+    ] = None,
+    workdir: Annotated[
+        Path | None, typer.Option(help="Where the recipe's data and index are kept, and made if need be.")
+    ] = None,
+    tokens: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="One file per team with its bearer token, as Kubernetes mounts a Secret."),
+    ] = None,
+    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535)] = 8080,
+) -> None:
+    """Serve searches over HTTP until told to end; a recipe finds it by retrieval.url.
+
+    What waits when the service is told to end is answered first.
+    """
+    if (recipe is None) == (config is None):
+        raise UserError("say what to serve: either --recipe RECIPE or --config FILE")
+    if tokens is None and not _loopback(host):
+        raise UserError(
+            f"listening on {host} without --tokens would let everybody search: give --tokens DIR, or --host 127.0.0.1"
+        )
+    spec = _of_recipe(recipe, overrides or [], workdir) if recipe is not None else _of_file(config)
+
+    import uvicorn
+
+    from platform_sdk.retrieval.service.app import create_app
+    from platform_sdk.retrieval.service.tokens import Tokens
+
+    app = create_app(spec, Tokens(tokens) if tokens else None)
+    uvicorn.run(app, host=host, port=port, timeout_graceful_shutdown=60, log_level="info", access_log=False)
+
+
+def _of_recipe(path: Path, overrides: list[str], workdir: Path | None) -> ServiceSpec:
+    from platform_sdk.config.recipe import load_recipe
+    from platform_sdk.config.service import CollectionSpec, ServiceSpec
+    from platform_sdk.data.dataset import prepare
+
+    loaded = load_recipe(path, overrides)
+    run_dir = workdir or Path("runs") / loaded.name
+    data_dir = loaded.parameters["data_dir"]
+    prepare(loaded.settings("dataset"), Path(data_dir) if data_dir else None, run_dir)
+    collection = CollectionSpec(
+        name=loaded.name,
+        run_dir=run_dir,
+        environment=loaded.parameters["environment"],
+        retrieval=loaded.settings("retrieval"),
+    )
+    return ServiceSpec(collections=(collection,))
+
+
+def _of_file(path: Path | None) -> ServiceSpec:
+    from pydantic import ValidationError
+
+    from platform_sdk.config.pipeline import problems_of
+    from platform_sdk.config.service import ServiceSpec
+    from platform_sdk.config.source import ConfigError, load_source
+
+    assert path is not None
+    source = load_source(path)
+    try:
+        return ServiceSpec.model_validate(source.data)
+    except ValidationError as error:
+        raise ConfigError(problems_of(error, source, ())) from error
+
+
+def _loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,41 @@
+"""What the retriever service is told: which collections it serves, to whom, and how much may wait."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from platform_sdk.config.retrieval import RetrievalSpec
+
+
+class CollectionSpec(BaseModel):
+    """One collection: the prepared data it is made of, how an agent searches it, and who may."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$", description="What a request calls it.")
+    run_dir: Path = Field(description="The directory that holds corpus/, as a run's does.")
+    environment: str = Field(description="How it is searched, as hotpot (passages) or 2wiki-kg (triples of an entity).")
+    retrieval: RetrievalSpec = RetrievalSpec()
+    teams: tuple[str, ...] = Field((), description="The teams that may search it; none named: every team.")
+
+
+class ServiceSpec(BaseModel):
+    """The service: its collections and its limits."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    collections: tuple[CollectionSpec, ...] = Field(min_length=1)
+    queue: int = Field(2048, ge=1, description="Queries that may wait, over all requests; more are answered 429.")
+    batch: int = Field(256, ge=1, description="Most queries that are encoded and searched together.")
+    deadline_seconds: float = Field(30.0, gt=0, description="How long a request may take that names no deadline.")
+
+    @field_validator("collections")
+    @classmethod
+    def _names_differ(cls, value: tuple[CollectionSpec, ...]) -> tuple[CollectionSpec, ...]:
+        names = [collection.name for collection in value]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ValueError(f"two collections are called {', '.join(twice)}; give each a name of its own")
+        return value

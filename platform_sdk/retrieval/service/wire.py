@@ -1,0 +1,109 @@
+"""Requests and answers of the retriever service, version 1."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from platform_sdk.records import Evidence
+from platform_sdk.sampling.rollout import SearchRequest
+
+DIGEST_HEADER = "X-Corpus-Digest"
+MOST_QUERIES = 1024
+
+
+class Wire(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Query(Wire):
+    """One query, as an agent asks it."""
+
+    query: str = Field(min_length=1, max_length=8192)
+    head: str | None = Field(None, max_length=1024, description="In a graph: the entity whose triples are searched.")
+    question_id: str | None = Field(
+        None, max_length=1024, description="Where questions have passages of their own: whose passages are searched."
+    )
+
+    def request(self) -> SearchRequest:
+        return SearchRequest(self.query, head=self.head, question_id=self.question_id)
+
+
+class SearchBody(Wire):
+    """A batch of queries against one collection."""
+
+    queries: tuple[Query, ...] = Field(min_length=1, max_length=MOST_QUERIES)
+    k: int = Field(ge=1, le=1000, description="Most pieces of evidence for each query.")
+    collection: str | None = Field(None, description="Which collection; may be left out where there is but one.")
+    deadline_ms: int | None = Field(None, ge=1, le=600_000, description="How long the caller will wait.")
+
+
+class Hit(Wire):
+    """A piece of evidence. ``parts`` are what its score is made of."""
+
+    kind: Literal["passage", "triple", "hyperedge"]
+    id: str
+    title: str
+    text: str
+    score: float
+    parts: dict[str, float]
+
+    @classmethod
+    def of(cls, evidence: Evidence) -> Hit:
+        return cls(**evidence.model_dump(), parts={"similarity": evidence.score})
+
+    def evidence(self) -> Evidence:
+        return Evidence(kind=self.kind, id=self.id, title=self.title, text=self.text, score=self.score)
+
+
+class Fault(Wire):
+    """Why something was not done. ``code`` is for programs, ``message`` says what to do."""
+
+    code: str
+    message: str
+
+
+class Item(Wire):
+    """The outcome of one query: evidence, best first, or what was wrong with the query."""
+
+    evidence: tuple[Hit, ...] | None = None
+    error: Fault | None = None
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Item:
+        if (self.evidence is None) == (self.error is None):
+            raise ValueError("an item holds either evidence or an error")
+        return self
+
+
+class SearchAnswer(Wire):
+    """One item for each query, in their order."""
+
+    collection: str
+    corpus_digest: str
+    results: tuple[Item, ...]
+
+
+class Refusal(Wire):
+    """The body of every answer that is no success."""
+
+    error: Fault
+
+
+class CollectionFacts(Wire):
+    """What a collection is."""
+
+    name: str
+    environment: str
+    corpus_digest: str
+    encoder: str
+    encoder_digest: str
+    rows: int
+
+
+class Status(Wire):
+    """Whether the service is ready, and if not, why."""
+
+    status: Literal["loading", "ready", "failed", "stopping"]
+    detail: str = ""

@@ -1,0 +1,210 @@
+"""The service and its client over real sockets, on a small generated world."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import uvicorn
+
+from platform_sdk.config.dataset import DatasetSpec
+from platform_sdk.config.errors import UserError
+from platform_sdk.config.retrieval import RetrievalSpec
+from platform_sdk.config.service import CollectionSpec, ServiceSpec
+from platform_sdk.config.world import WorldSpec
+from platform_sdk.data.dataset import prepare
+from platform_sdk.records import Question, Triple, read_jsonl
+from platform_sdk.retrieval.environments import build_retriever, open_retriever
+from platform_sdk.retrieval.index import build_index
+from platform_sdk.retrieval.milvus import Vectors
+from platform_sdk.retrieval.service.app import create_app
+from platform_sdk.retrieval.service.remote import RemoteRetriever
+from platform_sdk.retrieval.service.tokens import Tokens
+from platform_sdk.sampling.rollout import RetrieverFault, SearchRequest
+
+OWN = RetrievalSpec(threads=1)
+TOKENS = {"red": "red-secret", "blue": "blue-secret"}
+
+
+@pytest.fixture(scope="module")
+def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("world")
+    world = WorldSpec(entities=40, train_questions=5, eval_questions=20)
+    prepare(DatasetSpec(format="world", world=world), None, path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def queries(run_dir: Path) -> list[SearchRequest]:
+    questions = read_jsonl(run_dir / "corpus/questions.eval.jsonl", Question)
+    return [SearchRequest(question.text) for question in questions]
+
+
+@contextmanager
+def served(spec: ServiceSpec, tokens: Tokens | None = None, port: int = 0) -> Iterator[str]:
+    """The service in a thread of this process; its address."""
+    server = uvicorn.Server(uvicorn.Config(create_app(spec, tokens), port=port, log_level="error"))
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        deadline = time.monotonic() + 60
+        while not (server.started and server.servers):
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        url = f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+        while httpx.get(f"{url}/readyz").status_code != 200:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        yield url
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
+def passages(run_dir: Path, **more: Any) -> CollectionSpec:
+    return CollectionSpec(name="passages", run_dir=run_dir, environment="world-text", retrieval=OWN, **more)
+
+
+def test_it_finds_what_a_retriever_in_the_process_finds(run_dir: Path, queries: list[SearchRequest]) -> None:
+    with open_retriever("world-text", run_dir, OWN, show_progress=False) as own:
+        expected = own.search(queries, 4)
+        digest, rows = own.corpus_digest, own.rows
+    triples = CollectionSpec(name="facts", run_dir=run_dir, environment="world-kg", retrieval=OWN.model_copy(
+        update={"uri": str(run_dir / "index/facts.db")}))  # fmt: skip
+    with served(ServiceSpec(collections=(passages(run_dir), triples))) as url:
+        by_service = RetrievalSpec(url=url, collection="passages")
+        with build_retriever("world-text", run_dir, by_service) as remote:
+            assert remote.search(queries, 4) == expected
+            assert remote.corpus_digest == digest
+        built = build_index(run_dir, by_service, "world-text")
+        assert (built.rows, built.added, built.corpus_digest) == (rows, 0, digest)
+        fact = next(iter(read_jsonl(run_dir / "corpus/triples.jsonl", Triple)))
+        with RemoteRetriever(url, "facts") as graph:
+            found = graph.search([SearchRequest("What is known?", head=fact.head)], 50)[0]
+            assert fact.text in {one.text for one in found}
+            assert all(one.text.startswith(f"{fact.head}, ") for one in found)
+            with pytest.raises(ValueError, match="entity to start from"):
+                graph.search([SearchRequest("no head")], 3)
+        with pytest.raises(UserError, match=r"several collections.*passages, facts"):
+            RemoteRetriever(url)
+        with pytest.raises(UserError, match="this run's are triples"):
+            build_retriever("world-kg", run_dir, by_service)
+
+
+def test_a_request_is_answered_item_by_item_and_refused_with_a_reason(run_dir: Path, tmp_path: Path) -> None:
+    for team, token in TOKENS.items():
+        (tmp_path / team).write_text(token + "\n")
+    graph = CollectionSpec(name="facts", run_dir=run_dir, environment="world-kg", retrieval=OWN, teams=("red",))
+    with (
+        served(ServiceSpec(collections=(graph,)), Tokens(tmp_path)) as url,
+        httpx.Client(base_url=url, headers={"Authorization": "Bearer red-secret"}) as red,
+    ):
+        head = next(iter(read_jsonl(run_dir / "corpus/triples.jsonl", Triple))).head
+        asked = [{"query": "who", "head": head}, {"query": "who"}, {"query": "who", "head": "nobody"}]
+        answer = red.post("/v1/search", json={"queries": asked, "k": 2})
+        good, bad, empty = answer.json()["results"]
+        assert answer.headers["X-Corpus-Digest"] == answer.json()["corpus_digest"]
+        assert good["error"] is None
+        assert good["evidence"][0]["parts"] == {"similarity": good["evidence"][0]["score"]}
+        assert (bad["evidence"], bad["error"]["code"]) == (None, "invalid_query")
+        assert empty == {"evidence": [], "error": None}  # the graph knows nothing of it, which is no fault
+
+        body = {"queries": asked[:1], "k": 2}
+        cases: list[tuple[httpx.Response, int, str]] = [
+            (httpx.post(f"{url}/v1/search", json=body), 401, "unauthorized"),
+            (red.post("/v1/search", json=body, headers={"Authorization": "Bearer wrong"}), 401, "unauthorized"),
+            (red.post("/v1/search", json=body, headers={"Authorization": "Bearer blue-secret"}), 403, "not_yours"),
+            (red.post("/v1/search", json=body | {"collection": "x"}), 404, "no_such_collection"),
+            (red.post("/v1/search", json=body, headers={"X-Corpus-Digest": "other"}), 409, "other_corpus"),
+            (red.post("/v1/search", json=body | {"k": 0}), 422, "invalid_request"),
+            (red.post("/v1/search", json=body | {"queries": []}), 422, "invalid_request"),
+        ]
+        for response, status, code in cases:
+            assert (response.status_code, response.json()["error"]["code"]) == (status, code)
+        assert red.get("/v1/collections", headers={"Authorization": "Bearer blue-secret"}).json() == []
+        assert httpx.get(f"{url}/readyz", params={"digest": "other"}).status_code == 503
+        assert httpx.get(f"{url}/readyz", params={"digest": answer.json()["corpus_digest"]}).status_code == 200
+        metrics = httpx.get(f"{url}/metrics").text
+        assert re.search(r'^hopforge_retriever_queries_total\{collection="facts",team="red"\} 2\.0$', metrics, re.M)
+        assert "secret" not in metrics
+        (tmp_path / "red").write_text("rotated")
+        deadline = time.monotonic() + 10
+        while red.post("/v1/search", json=body).status_code != 401:
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+
+
+def test_without_a_token_a_team_is_told_what_to_do(run_dir: Path, tmp_path: Path) -> None:
+    (tmp_path / "red").write_text("red-secret")
+    with (
+        served(ServiceSpec(collections=(passages(run_dir),)), Tokens(tmp_path)) as url,
+        pytest.raises(UserError, match="HOPFORGE_RETRIEVER_TOKEN"),
+    ):
+        RemoteRetriever(url)
+
+
+def test_many_clients_at_once_get_what_each_asked_for(run_dir: Path, queries: list[SearchRequest]) -> None:
+    with open_retriever("world-text", run_dir, OWN, show_progress=False) as own:
+        expected = own.search(queries, 3)
+    with served(ServiceSpec(collections=(passages(run_dir),), queue=16, batch=8)) as url:
+        # Forty clients against a queue of sixteen: some are told to come back, and all are answered in the end.
+        def ask(number: int) -> bool:
+            with RemoteRetriever(url) as remote:
+                place = number % len(queries)
+                return remote.search([queries[place]] * 2, 3) == [expected[place]] * 2
+
+        with ThreadPoolExecutor(40) as pool:
+            assert all(pool.map(ask, range(60)))
+        metrics = httpx.get(f"{url}/metrics").text
+        calls = float(re.search(r"^hopforge_retriever_batch_queries_count\S* (\S+)$", metrics, re.M)[1])  # type: ignore[index]
+        assert calls < 60  # requests were joined
+
+
+def test_rollouts_wait_for_a_service_that_is_away(run_dir: Path, queries: list[SearchRequest]) -> None:
+    spec = ServiceSpec(collections=(passages(run_dir),))
+    with served(spec) as url:
+        port = int(url.rsplit(":", 1)[1])
+        remote = RemoteRetriever(url, patience=60)
+        expected = remote.search(queries, 2)
+    with ThreadPoolExecutor(1) as pool, remote:
+        waiting = pool.submit(remote.search, queries, 2)
+        time.sleep(1)
+        assert not waiting.done()
+        with served(spec, port=port):
+            assert waiting.result(60) == expected
+
+
+def test_a_fault_of_milvus_is_waited_for_and_never_an_empty_result(
+    run_dir: Path, queries: list[SearchRequest], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    away = threading.Event()
+    nearest = Vectors.nearest
+
+    def sometimes(self: Vectors, *arguments: Any) -> Any:
+        if away.is_set():
+            raise RetrieverFault("Milvus: connection refused")
+        return nearest(self, *arguments)
+
+    monkeypatch.setattr(Vectors, "nearest", sometimes)
+    with served(ServiceSpec(collections=(passages(run_dir),))) as url, RemoteRetriever(url, patience=30) as remote:
+        expected = remote.search(queries, 2)
+        away.set()
+        answer = httpx.post(f"{url}/v1/search", json={"queries": [{"query": "who"}], "k": 1})
+        assert (answer.status_code, answer.headers["Retry-After"]) == (503, "2")
+        with ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(remote.search, queries, 2)
+            time.sleep(1)
+            assert not waiting.done()
+            away.clear()
+            assert waiting.result(30) == expected
+        away.set()
+        with RemoteRetriever(url, patience=1) as hasty, pytest.raises(RetrieverFault, match="connection refused"):
+            hasty.search(queries, 2)
