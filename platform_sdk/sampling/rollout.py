@@ -1,9 +1,10 @@
 """The rollout loop: many agents at once against one engine and one retriever.
 
-An agent is a generator. It yields what it needs (text to be generated, a search, other agents to
-run side by side) and is sent the answer; its return value is the rollout. So an agent reads like a
-dialogue from top to bottom, and knows nothing of batching: the loop gathers the needs of all live
-agents, hands every generation to the engine as it arises, and the searches together.
+An agent is a generator. It yields what it needs (text to be generated, a search, an expert's opinion,
+other agents to run side by side) and is sent the answer; its return value is the rollout. So an agent
+reads like a dialogue from top to bottom, and knows nothing of batching: the loop gathers the needs of
+all live agents, hands every generation to the engine as it arises, and what experts and the retriever
+are asked together.
 
     def worker(question):
         [found] = yield Search((SearchRequest(question),), k=5)
@@ -60,13 +61,21 @@ class Search:
 
 
 @dataclass(frozen=True)
+class Consult:
+    """Ask ``expert`` about ``item``; answered with what it says. It is asked about the items of all agents together."""
+
+    expert: Callable[[list[Any]], Sequence[Any]]
+    item: Any
+
+
+@dataclass(frozen=True)
 class Together:
     """Run agents side by side; answered with the list of their return values, in this order."""
 
     agents: tuple[Agent[Any], ...]
 
 
-Agent = Generator[Generate | Search | Together, Any, T]
+Agent = Generator[Generate | Search | Consult | Together, Any, T]
 SearchFunction = Callable[[Sequence[SearchRequest], int], list[list[Evidence]]]
 
 
@@ -147,6 +156,7 @@ class _Loop(Generic[T]):
         self.ready: deque[tuple[_Task, Any]] = deque()
         self.generating: dict[str, _Task] = {}
         self.searching: list[tuple[_Task, Search]] = []
+        self.consulting: list[tuple[_Task, Consult]] = []
         self.done: deque[T] = deque()
         self.requests = self.finished = self.tokens = 0
         self.began = time.monotonic()
@@ -168,10 +178,12 @@ class _Loop(Generic[T]):
                     continue
                 if not self.open:
                     return
-                # A search costs much the same for one query as for many: wait until as many agents
-                # search as generate.
-                if self.searching and len(self.searching) >= len(self.generating):
+                # A search or a consultation costs much the same for one item as for many: wait until as many
+                # agents need one as generate.
+                waiting = len(self.searching) + len(self.consulting)
+                if waiting and waiting >= len(self.generating):
                     self._search()
+                    self._consult()
                 else:
                     self._generate()
         finally:
@@ -215,10 +227,12 @@ class _Loop(Generic[T]):
             self.generating[request.id] = task
         elif isinstance(need, Search):
             self.searching.append((task, need))
+        elif isinstance(need, Consult):
+            self.consulting.append((task, need))
         elif isinstance(need, Together):
             self._spawn(task, need.agents)
         else:
-            raise TypeError(f"an agent yields Generate, Search or Together, not {type(need).__name__}")
+            raise TypeError(f"an agent yields Generate, Search, Consult or Together, not {type(need).__name__}")
 
     def _spawn(self, parent: _Task, agents: tuple[Agent[Any], ...]) -> None:
         parent.results, parent.open_children = [None] * len(agents), len(agents)
@@ -266,6 +280,14 @@ class _Loop(Generic[T]):
                 except RetrieverFault as fault:
                     self._again(group[0][0].rollout, fault)
 
+    def _consult(self) -> None:
+        """Ask each expert about all that waits for it; what it raises ends the run."""
+        waiting, self.consulting = self.consulting, []
+        for expert in dict.fromkeys(need.expert for _, need in waiting):
+            part = [(task, need.item) for task, need in waiting if need.expert == expert]
+            said = expert([item for _, item in part])
+            self.ready.extend((task, answer) for (task, _), answer in zip(part, said, strict=True))
+
     def _answer(self, waiting: list[tuple[_Task, Search]]) -> None:
         answers: list[tuple[_Task, list[list[Evidence]]]] = []
         for k in sorted({need.k for _, need in waiting}):
@@ -298,3 +320,4 @@ class _Loop(Generic[T]):
             task.agent.close()
         rollout.tasks = []
         self.searching = [(task, need) for task, need in self.searching if not task.cancelled]
+        self.consulting = [(task, need) for task, need in self.consulting if not task.cancelled]

@@ -12,7 +12,16 @@ from hypothesis import strategies as st
 
 from platform_sdk.records import Evidence
 from platform_sdk.sampling.engine import PromptTooLong, SamplingParams
-from platform_sdk.sampling.rollout import Generate, Progress, RetrieverFault, Search, SearchRequest, Together, run
+from platform_sdk.sampling.rollout import (
+    Consult,
+    Generate,
+    Progress,
+    RetrieverFault,
+    Search,
+    SearchRequest,
+    Together,
+    run,
+)
 from platform_sdk.sampling.transformers_engine import TransformersEngine
 
 Tree = tuple[Any, ...]
@@ -99,6 +108,22 @@ def test_searches_of_waiting_agents_go_together(engine: TransformersEngine) -> N
     starts = [partial(agent, f"agent{i}", ["bb", 2]) for i in range(4)]
     assert len(list(run(starts, engine, counting, live=4))) == 4
     assert sizes == [(4, 2)]
+
+
+def test_an_expert_is_asked_about_all_that_waits_at_once(engine: TransformersEngine) -> None:
+    asked: list[list[int]] = []
+
+    def squares(items: list[int]) -> list[int]:
+        asked.append(items)
+        return [item**2 for item in items]
+
+    def curious(number: int) -> Generator[Any, Any, tuple[int, int]]:
+        yield Generate((3, 4, 5), SamplingParams(max_tokens=2, seed=number), f"curious{number}")
+        return number, (yield Consult(squares, number))
+
+    found = run([partial(curious, number) for number in range(5)], engine, search, live=5)
+    assert sorted(found) == [(0, 0), (1, 1), (2, 4), (3, 9), (4, 16)]
+    assert [sorted(items) for items in asked] == [[0, 1, 2, 3, 4]]
 
 
 def test_a_retriever_fault_starts_only_its_rollout_again(engine: TransformersEngine) -> None:
