@@ -53,6 +53,7 @@ def evaluate(
     from typing import NamedTuple
 
     from platform_sdk.kubeflow.component import describe, log_numbers, received
+    from platform_sdk.records import Question, check_digest
     from platform_sdk.tracking import step_run
 
     steps = importlib.import_module(f"platform_sdk.recipes.{method}.steps")
@@ -62,6 +63,7 @@ def evaluate(
     setting = steps.Setting.read(run, environment, *structs, searched_digest, seed)
     spec = settings.EvaluationSpec.model_validate(received(evaluation))
     with step_run(run, phase) as step:
+        check_digest(run / "corpus" / "questions.eval.jsonl", Question, eval_digest)
         evaluated = steps.evaluate(setting, phase, model_path, spec)
         step.record_digests(policy=model_digest, searched=searched_digest, index=index_digest, scores=evaluated.digest)
         step.log_scores(evaluated.path, iteration=iteration)

@@ -55,6 +55,7 @@ def sample(
     from typing import NamedTuple
 
     from platform_sdk.kubeflow.component import describe, received
+    from platform_sdk.records import Question, check_digest
     from platform_sdk.tracking import step_run
 
     steps = importlib.import_module(f"platform_sdk.recipes.{method}.steps")
@@ -65,6 +66,7 @@ def sample(
     chosen = settings.SelectionSpec.model_validate(received(selection))
     warming = settings.WarmupSpec.model_validate(received(warmup))
     with step_run(run, f"sample-{phase}") as step:
+        check_digest(run / "corpus" / "questions.train.jsonl", Question, train_digest)
         start = threshold if iteration else chosen.initial_threshold
         sampled = steps.sample(setting, phase, iteration, model_path, start, chosen, warming)
         step.record_digests(policy=model_digest, searched=searched_digest, index=index_digest, rollouts=sampled.digest)

@@ -38,13 +38,14 @@ class Dialogue:
         self.turns: list[Turn] = [Turn(speaker="environment", text=opening, start=0, end=len(self.token_ids))]
 
     def hear(self, completion: Completion) -> str:
-        """Append what the policy sampled; return its text without the end-of-turn token."""
+        """Append what the policy sampled; return its text without the end token, whichever the engine stopped at."""
         start = len(self.token_ids)
         self.token_ids += completion.token_ids
         self.mask += [1] * len(completion.token_ids)
         self.logprobs += completion.logprobs
         spoken = list(completion.token_ids)
-        if spoken and spoken[-1] == self.tokenizer.eos_token_id:
+        # What an engine stops at is an end token or the end of a stop string, and a special token spells no string.
+        if completion.finish == "stop" and spoken and spoken[-1] in _special(self.tokenizer):
             spoken.pop()
         text = str(self.tokenizer.decode(spoken, skip_special_tokens=False))
         self.turns.append(Turn(speaker="agent", text=text, start=start, end=len(self.token_ids)))
@@ -58,8 +59,9 @@ class Dialogue:
         """Append a message of the environment and the opening of the agent's next turn."""
         before, after = _wrapping(self.tokenizer)
         tokens = _encode(self.tokenizer, before + text + after)
-        # The template closes the agent's turn; a policy that closed it itself has sampled that token already.
-        if self.token_ids[-1] == self.tokenizer.eos_token_id and tokens[0] == self.tokenizer.eos_token_id:
+        # The template closes the agent's turn; a policy that closed it in the same way has sampled that token already.
+        # Behind another end token the template's still comes, so that the next turn begins as it always does.
+        if self.token_ids[-1] == tokens[0] and tokens[0] in _special(self.tokenizer):
             tokens = tokens[1:]
         start = len(self.token_ids)
         self.token_ids += tokens
@@ -117,6 +119,13 @@ def _head(tokenizer: Any, system: str, opening: str, example: Sequence[str] = ()
 
 def _encode(tokenizer: Any, text: str) -> list[int]:
     return list(tokenizer(text, add_special_tokens=False)["input_ids"])
+
+
+@lru_cache(maxsize=8)
+def _special(tokenizer: Any) -> frozenset[int]:
+    """The tokens that are no text; ends of turn and of sequence are among them."""
+    added = tokenizer.added_tokens_decoder.items()
+    return frozenset([*tokenizer.all_special_ids, *(id for id, token in added if token.special)])
 
 
 @lru_cache(maxsize=8)

@@ -12,10 +12,6 @@ from platform_sdk.records import Question
 from platform_sdk.sampling.phase import Phase
 from platform_sdk.sampling.rollout import Agent, Together
 
-WARMUP_CHUNK = 64
-"""Questions between two looks at how many warm-up trajectories there are: fixed, so that where the sampling
-stops does not depend on which rollout happens to finish first."""
-
 
 def shuffled(questions: Sequence[Question], seed: int, purpose: str) -> list[Question]:
     """The order in which a run takes up its questions; ``purpose`` tells independent orders apart."""
@@ -67,11 +63,15 @@ def sample_iteration(
 
 
 def sample_warmup(phase: Phase, questions: Sequence[Question], spec: WarmupSpec) -> None:
-    """Sample few-shot rollouts until enough of them have EM = 1, or every question has had its attempts."""
+    """Sample few-shot rollouts until enough of them have EM = 1, or every question has had its attempts.
+
+    The engine's ``live`` rollouts are started together, and counted when all of them are finished: so where the
+    sampling stops does not depend on which one happens to finish first.
+    """
     got = 0
     for number in range(spec.attempts):
-        for start in range(0, len(questions), WARMUP_CHUNK):
-            chunk = questions[start : start + WARMUP_CHUNK]
+        for start in range(0, len(questions), phase.live):
+            chunk = questions[start : start + phase.live]
             phase.once(chunk, number, f"warm-up: {got} of {spec.trajectories} trajectories")
             # Counted chunk by chunk, since a killed run may hold a part of the chunk that comes next.
             got += sum(phase.done[q.id][number].rewards["em"] == 1 for q in chunk)

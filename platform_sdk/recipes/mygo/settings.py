@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from platform_sdk.config.sampling import EngineSpec
 from platform_sdk.config.training import TrainSpec
@@ -55,6 +55,14 @@ class SelectionSpec(Settings):
     threshold: Literal["rising", "fixed"] = Field(
         "rising", description="K follows the mean reward, or stays (the offline variant)"
     )
+
+    @model_validator(mode="after")
+    def _starts_within_the_cap(self) -> Self:
+        if self.initial_threshold > self.threshold_cap:
+            raise ValueError(
+                f"initial_threshold {self.initial_threshold} is above threshold_cap {self.threshold_cap}: K never falls"
+            )
+        return self
 
 
 class WarmupSpec(Settings):

@@ -98,3 +98,8 @@ def test_iterations_go_through_all_questions_in_turn(count: int, size: int, seed
     first = batch_of(questions, 1, size, seed)
     assert len({q.id for q in first}) == size  # no question twice
     assert first == batch_of(questions, 1, size, seed)
+
+
+def test_a_threshold_above_its_cap_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"initial_threshold 0.95 is above threshold_cap 0.9"):
+        SelectionSpec(initial_threshold=0.95, threshold_cap=0.9)
