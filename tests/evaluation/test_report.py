@@ -16,16 +16,6 @@ from platform_sdk.records import Rollout, write_jsonl
 from platform_sdk.tracking import manifest
 from tests.tracking.rollouts import rollout
 
-CHROMIUM = Path("/usr/bin/chromium")
-FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
 HOSTILE = "</script><script>window.hurt=1</script><img src=x onerror='window.hurt=2'><!--"
 
 
@@ -184,41 +174,19 @@ def _data(page: str) -> dict[str, Any]:
     return found
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    if not CHROMIUM.is_file():
-        pytest.skip(f"no browser at {CHROMIUM}: apt-get install chromium")
-    sync_api = pytest.importorskip("playwright.sync_api")
-    with sync_api.sync_playwright() as playwright:
-        launched = playwright.chromium.launch(executable_path=str(CHROMIUM), args=FLAGS)
-        yield launched
-        launched.close()
-
-
 @pytest.fixture
-def opened(browser: Any, tmp_path: Path) -> Iterator[Any]:
-    """The page of a run whose every text is hostile, and what went wrong while it was open."""
-    path = tmp_path / "report.html"
-    path.write_text(build_report(make_run(tmp_path, hostile=HOSTILE)), encoding="utf-8")
-    page = browser.new_page(viewport={"width": 1200, "height": 900})
-    troubles: list[str] = []
-    page.on("pageerror", lambda error: troubles.append(str(error)))
-    page.on("console", lambda message: troubles.append(message.text) if message.type == "error" else None)
-    page.on(
-        "request",
-        lambda request: troubles.append(request.url) if not request.url.startswith(("file:", "data:")) else None,
-    )
-    page.goto(path.as_uri())
+def opened(open_page: Any, tmp_path: Path) -> Iterator[Any]:
+    """The page of a run whose every text is hostile."""
+    page = open_page(build_report(make_run(tmp_path, hostile=HOSTILE)))
     yield page
     assert page.evaluate("window.hurt") is None
     assert page.locator("img").count() == 0
-    assert troubles == []
-    page.close()
 
 
 def test_filters(opened: Any) -> None:
     options = opened.locator("#list [role=option]")
     assert options.count() == 10  # the last phase, eval-final
+    assert opened.locator("input[value=ungrounded]").count() == 0  # no answers from given passages
     for outcome, expected in (("right", 9), ("wrong", 1), ("malformed", 2), ("accepted", 0), ("all", 10)):
         opened.check(f"input[value={outcome}]", force=True)
         assert options.count() == expected, outcome
@@ -279,15 +247,11 @@ def test_light_and_dark_and_no_sideways_scrolling(opened: Any) -> None:
         assert opened.evaluate("document.documentElement.scrollWidth") <= width
 
 
-def test_thousands_of_rollouts_stay_quick(browser: Any, tmp_path: Path) -> None:
+def test_thousands_of_rollouts_stay_quick(open_page: Any, tmp_path: Path) -> None:
     run_dir = make_run(tmp_path)
     write_jsonl(run_dir / "eval-final" / "rollouts.jsonl", Rollout, (rollout(number) for number in range(2000)))
-    path = tmp_path / "report.html"
-    path.write_text(build_report(run_dir, rollouts=6000), encoding="utf-8")
-    page = browser.new_page()
-    page.goto(path.as_uri())
+    page = open_page(build_report(run_dir, rollouts=6000))
     assert page.locator("#list [role=option]").count() < 500  # the rest is drawn as the list is scrolled
     page.focus("#list")
     page.keyboard.press("End")
     assert page.locator("#list [aria-selected=true]").get_attribute("id") == "option-1999"
-    page.close()

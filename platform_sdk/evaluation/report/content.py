@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import hashlib
-import heapq
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from platform_sdk.config.errors import UserError
 from platform_sdk.evaluation.intervals import paired_bootstrap
-from platform_sdk.records import Rollout, check_header, parse_line
+from platform_sdk.evaluation.report import updates
+from platform_sdk.evaluation.report.samples import SELECTED_FILE, Sample, draw, sources
+from platform_sdk.evaluation.report.updates import Update, read_updates
 from platform_sdk.tracking import manifest
 from platform_sdk.tracking.journal import FOLDER
 from platform_sdk.tracking.runs import ENVIRONMENT_FILE
 
 START, FINAL = "eval-start", "eval-final"
 HEADLINE = ("em", "f1")
-COUNTS = frozenset({"turns", "searches", "tokens"})  # means of counts; all other metrics are shares in 0..1
+COUNTS = frozenset({"turns", "searches", "tokens"})  # counts, however small the numbers of a run happen to be
 FIRST_PHASES = ("eval-base", "warmup", START, "eval-warmup")
 
 
@@ -37,14 +37,13 @@ class Difference:
 
 @dataclass
 class Phase:
-    """One phase of the run: its folder's name, figures, scores, and a sample of its ``total`` rollouts."""
+    """One phase of the run: its folder's name, figures, scores, updates (of an online phase), and some rollouts."""
 
     name: str
     figures: dict[str, Any] = field(default_factory=dict)
     scores: dict[str, Any] | None = None
-    rollouts: list[Rollout] = field(default_factory=list)
-    total: int = 0
-    accepted: set[str] = field(default_factory=set)
+    updates: list[Update] = field(default_factory=list)
+    samples: list[Sample] = field(default_factory=list)
 
 
 @dataclass
@@ -69,10 +68,35 @@ class Content:
         return [phase for phase in self.phases if "iteration" in phase.figures and phase.name.startswith("iteration")]
 
     @property
+    def online(self) -> list[Phase]:
+        return [phase for phase in self.phases if phase.updates]
+
+    @property
+    def samples(self) -> list[Sample]:
+        return [sample for phase in self.phases for sample in phase.samples]
+
+    @cached_property
+    def counts(self) -> frozenset[str]:
+        """The metrics that are no shares in 0..1: means of counts, and rewards on a scale of their own."""
+        beyond = {
+            metric
+            for phase in self.evaluations
+            for values in (phase.scores or {}).get("per_question", {}).values()
+            for metric, value in values.items()
+            if not 0 <= value <= 1
+        }
+        return COUNTS | beyond
+
+    @property
     def metrics(self) -> list[str]:
         """The metrics of the evaluations, exact match and F1 first."""
         found = dict.fromkeys(metric for phase in self.evaluations for metric in (phase.scores or {})["metrics"])
         return [*(m for m in HEADLINE if m in found), *(m for m in found if m not in HEADLINE)]
+
+    def amount(self, metric: str, value: float, *, signed: bool = False) -> str:
+        """Write a score: a share in percent, the mean of a count as it is."""
+        text = f"{value:+.2f}" if metric in self.counts else f"{100 * value:+.1f}"
+        return text.replace("-", "−") if signed else text.removeprefix("+")
 
     def scores(self, phase: str) -> dict[str, Any] | None:
         return next((found.scores for found in self.phases if found.name == phase), None)
@@ -88,8 +112,11 @@ def gather(run_dir: Path, *, rollouts: int) -> Content:
     if not (run_dir / "recipe.json").is_file():
         raise UserError(f"{run_dir}: not a run directory (it holds no recipe.json)")
     folders = sorted((path for path in run_dir.iterdir() if path.is_dir()), key=lambda path: _rank(path.name))
-    sampled = sum((folder / "rollouts.jsonl").is_file() for folder in folders)
-    phases = [_phase(folder, rollouts // max(sampled, 1)) for folder in folders if _is_phase(folder)]
+    phases = [_phase(folder) for folder in folders if _is_phase(folder)]
+    found = [(phase, *source) for phase in phases for source in sources(run_dir / phase.name)] if rollouts else []
+    for phase, name, paths in found:
+        selected = run_dir / phase.name / SELECTED_FILE
+        phase.samples.append(draw(name, paths, rollouts // len(found), selected))
     chain, chain_error = _chain(run_dir)
     content = Content(
         run_dir=run_dir,
@@ -105,14 +132,9 @@ def gather(run_dir: Path, *, rollouts: int) -> Content:
     return content
 
 
-def amount(metric: str, value: float, *, signed: bool = False) -> str:
-    """Write a score: shares in percent, means of counts as they are."""
-    text = f"{value:+.2f}" if metric in COUNTS else f"{100 * value:+.1f}"
-    return text.replace("-", "−") if signed else text.removeprefix("+")
-
-
 def _is_phase(folder: Path) -> bool:
-    return any((folder / name).is_file() for name in ("rollouts.jsonl", "figures.json", "scores.json"))
+    files = ("rollouts.jsonl", "figures.json", "train.json", "scores.json", updates.FILE)
+    return any((folder / name).is_file() for name in files)
 
 
 def _rank(name: str) -> tuple[int, str]:
@@ -123,44 +145,13 @@ def _rank(name: str) -> tuple[int, str]:
     return len(FIRST_PHASES), name
 
 
-def _phase(folder: Path, limit: int) -> Phase:
-    phase = Phase(folder.name, figures={**_object(folder / "train.json"), **_object(folder / "figures.json")})
-    if (folder / "scores.json").is_file():
-        phase.scores = _object(folder / "scores.json")
-    if (folder / "selected.jsonl").is_file():
-        phase.accepted = {rollout.id for rollout in _complete_rollouts(folder / "selected.jsonl")}
-    if (folder / "rollouts.jsonl").is_file():
-        phase.rollouts, phase.total = _sample(folder / "rollouts.jsonl", limit)
-    return phase
-
-
-def _sample(path: Path, limit: int) -> tuple[list[Rollout], int]:
-    """Return at most ``limit`` rollouts, and how many there are: every phase shows the same questions.
-
-    Questions are taken in the order of a hash of their ids, which is a fair draw and the same in every phase.
-    """
-    total = 0
-
-    def counted() -> Iterator[Rollout]:
-        nonlocal total
-        for rollout in _complete_rollouts(path):
-            total += 1
-            yield rollout
-
-    def order(rollout: Rollout) -> tuple[str, int]:
-        return hashlib.sha256(rollout.question.id.encode()).hexdigest(), rollout.attempt
-
-    chosen = heapq.nsmallest(limit, counted(), key=order)
-    return sorted(chosen, key=lambda rollout: (rollout.question.id, rollout.attempt)), total
-
-
-def _complete_rollouts(path: Path) -> Iterator[Rollout]:
-    """Yield the rollouts of a file that a running step may still be writing: a line without its end is not yet one."""
-    with path.open(encoding="utf-8") as stream:
-        check_header(path, stream.readline(), Rollout)
-        for number, line in enumerate(stream, start=2):
-            if line.endswith("\n"):
-                yield parse_line(path, number, line, Rollout)
+def _phase(folder: Path) -> Phase:
+    return Phase(
+        folder.name,
+        figures={**_object(folder / "train.json"), **_object(folder / "figures.json")},
+        scores=_object(folder / "scores.json") if (folder / "scores.json").is_file() else None,
+        updates=read_updates(folder),
+    )
 
 
 def _differences(before: dict[str, Any] | None, after: dict[str, Any] | None) -> list[Difference]:

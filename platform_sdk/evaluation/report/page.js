@@ -35,6 +35,8 @@
     sameQuestion.get(rollout.questionId).push(rollout);
   }
 
+  const trace = traceView({ data, make, badge });
+
   // --- filters and list ---------------------------------------------------------------------------------
   const outcome = () => document.querySelector('input[name="outcome"]:checked').value;
   const passes = {
@@ -43,6 +45,7 @@
     wrong: (rollout) => !rollout.right,
     malformed: (rollout) => rollout.malformed > 0,
     accepted: (rollout) => rollout.accepted,
+    ungrounded: (rollout) => rollout.trace !== null && ["partial", "other", "none"].includes(rollout.trace.grounds),
   };
 
   const filter = () => {
@@ -75,6 +78,7 @@
     if ("f1" in rollout.rewards) meta.append(make("span", "", `F1 ${number(rollout.rewards.f1)}`));
     if (rollout.malformed) meta.append(badge(`${rollout.malformed} malformed`, "warn"));
     if (rollout.accepted) meta.append(badge("accepted", "accent"));
+    if (rollout.trace) meta.append(trace.grounds(rollout));
     const node = make("div", "option", sign(rollout), make("span", "q", rollout.question), meta);
     node.id = `option-${place}`;
     node.setAttribute("role", "option");
@@ -110,6 +114,11 @@
     if (rollout.accepted) badges.append(badge("accepted for training", "accent"));
     if (rollout.type) badges.append(badge(rollout.type));
     if (rollout.hops) badges.append(badge(`${rollout.hops} hop${rollout.hops > 1 ? "s" : ""}`));
+    if (rollout.trace) {
+      badges.append(trace.grounds(rollout));
+      return [make("h3", "", rollout.question), badges, also(rollout), ...trace.describe(rollout), footnote(rollout)]
+        .filter((node) => node !== null);
+    }
     return [make("h3", "", rollout.question), badges, verdict(rollout), also(rollout), ...dialogue(rollout.turns, "planner"),
       rollout.evidence.length ? evidence(rollout.evidence, "Evidence this dialogue retrieved") : null, footnote(rollout)]
       .filter((node) => node !== null);
@@ -218,7 +227,8 @@
   // --- wiring -------------------------------------------------------------------------------------------
   phase.append(new Option(`all phases (${data.rollouts.length})`, ""));
   data.phases.forEach((one, place) => { if (one.shown) phase.append(new Option(`${one.name} (${one.shown})`, String(place))); });
-  if (!data.rollouts.some((rollout) => rollout.accepted)) document.querySelector('input[value="accepted"]').parentNode.hidden = true;
+  if (!data.rollouts.some((rollout) => rollout.accepted)) document.querySelector('input[value="accepted"]').parentNode.remove();
+  if (!data.rollouts.some((rollout) => rollout.trace)) document.querySelector('input[value="ungrounded"]').parentNode.remove();
   const last = data.phases.map((one) => one.shown > 0).lastIndexOf(true);
   phase.value = last < 0 ? "" : String(last);
   phase.addEventListener("change", filter);

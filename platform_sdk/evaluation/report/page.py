@@ -5,19 +5,21 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from platform_sdk.evaluation.report.charts import Interval, Line, interval_plot, line_chart
-from platform_sdk.evaluation.report.content import COUNTS, FINAL, HEADLINE, START, Content, Phase, amount, gather
+from platform_sdk.evaluation.report.charts import Interval, interval_plot
+from platform_sdk.evaluation.report.content import FINAL, FIRST_PHASES, HEADLINE, START, Content, Phase, gather
+from platform_sdk.evaluation.report.curves import curves, name_of
 from platform_sdk.evaluation.report.viewer import viewer_data
 
 FOLDER = Path(__file__).parent
 ROLLOUTS = 2000
-NAMES = {"em": "EM", "f1": "F1"}
+PLOTTED = (*FIRST_PHASES, FINAL)  # evaluations between these are points of a curve
 PHASE_COLOURS = {"eval-base": "c-base", START: "c-start", "eval-warmup": "c-start", FINAL: "c-final"}
 
 
@@ -33,6 +35,31 @@ def build_report(run_dir: Path, *, rollouts: int = ROLLOUTS) -> str:
         RecordError: a rollout cannot be read.
     """
     content = gather(run_dir, rollouts=rollouts)
+    return render(
+        "page.html.j2",
+        ("trace.js", "page.js"),
+        content=content,
+        name=str(content.recipe.get("name", run_dir.name)),
+        name_of=name_of,
+        headlines=_headlines(content),
+        changes={change.metric: change for change in content.differences},
+        colour=_colour,
+        plotted=[phase for phase in content.evaluations if phase.name in PLOTTED],
+        intervals=_intervals(content),
+        metrics=content.metrics,
+        amount=content.amount,
+        curves=curves(content),
+        attempts=_attempts(content),
+        figures=_figures(content),
+        updates=_updates(content),
+        digests=_digests(content),
+        recipe=json.dumps(content.recipe, indent=2, ensure_ascii=False),
+        data=embedded_json(viewer_data(content.samples)),
+    )
+
+
+def render(template: str, scripts: Sequence[str], **values: Any) -> str:
+    """Return a page that needs nothing else: style and ``scripts`` inside, and a policy that allows no other script."""
     environment = Environment(
         loader=FileSystemLoader(FOLDER),
         autoescape=True,
@@ -41,29 +68,10 @@ def build_report(run_dir: Path, *, rollouts: int = ROLLOUTS) -> str:
         lstrip_blocks=True,
     )
     environment.filters["number"] = _number
-    script = (FOLDER / "page.js").read_text(encoding="utf-8")
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    return environment.get_template("page.html.j2").render(
-        content=content,
-        name=str(content.recipe.get("name", run_dir.name)),
-        names=NAMES,
-        counts=COUNTS,
-        headlines=_headlines(content),
-        changes={change.metric: change for change in content.differences},
-        colour=_colour,
-        intervals=_intervals(content),
-        metrics=content.metrics,
-        amount=amount,
-        curves=_curves(content),
-        attempts=_attempts(content),
-        figures=_figures(content),
-        digests=_digests(content),
-        recipe=json.dumps(content.recipe, indent=2, ensure_ascii=False),
-        style=Markup((FOLDER / "page.css").read_text(encoding="utf-8")),
-        script=Markup(script),
-        script_digest=digest,
-        data=embedded_json(viewer_data(content.phases)),
-    )
+    code = "\n".join((FOLDER / script).read_text(encoding="utf-8") for script in scripts)
+    digest = base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()
+    style = Markup((FOLDER / "page.css").read_text(encoding="utf-8"))
+    return environment.get_template(template).render(script=Markup(code), script_digest=digest, style=style, **values)
 
 
 def embedded_json(value: Any) -> Markup:
@@ -97,43 +105,15 @@ def _intervals(content: Content) -> Markup | None:
         intervals = [
             Interval(phase.name, score["value"], score["low"], score["high"], _colour(phase))
             for phase in content.evaluations
-            if (score := (phase.scores or {})["metrics"].get(metric)) and "low" in score
+            if phase.name in PLOTTED and (score := (phase.scores or {})["metrics"].get(metric)) and "low" in score
         ]
-        if intervals and metric not in COUNTS:
-            rows.append((NAMES.get(metric, metric.replace("_", " ")), intervals))
+        if intervals and metric not in content.counts:
+            rows.append((name_of(metric), intervals))
     return interval_plot(rows) if rows else None
 
 
 def _colour(phase: Phase) -> str:
     return PHASE_COLOURS.get(phase.name, "c-other")
-
-
-def _curves(content: Content) -> list[dict[str, Any]]:
-    """Return the learning curves: each a title, its lines, and its picture."""
-
-    def points(figure: str) -> list[tuple[float, float]]:
-        return [
-            (float(phase.figures["iteration"]), float(phase.figures[figure]))
-            for phase in content.iterations
-            if isinstance(phase.figures.get(figure), (int, float))
-        ]
-
-    wanted = [
-        ("Reward and threshold", True, [
-            Line("mean reward r̄ of the first pass", points("mean_reward"), "c-final"),
-            Line("threshold K", points("threshold"), "c-threshold", stepped=True),
-        ]),
-        ("Acceptance", True, [Line("share of attempts accepted", points("acceptance_rate"), "c-accept")]),
-        ("Training loss", False, [
-            Line("first step", points("loss_first"), "c-start"), Line("last step", points("loss_last"), "c-loss"),
-        ]),
-        ("Training examples", False, [Line("dialogues trained on", points("examples"), "c-other")]),
-    ]  # fmt: skip
-    return [
-        {"title": title, "lines": [line for line in lines if line.points], "svg": line_chart(title, lines, unit=unit)}
-        for title, unit, lines in wanted
-        if any(line.points for line in lines)
-    ]
 
 
 def _attempts(content: Content) -> dict[str, Any] | None:
@@ -173,6 +153,21 @@ def _figures(content: Content) -> dict[str, Any]:
     columns = [name for name in names if name != "iteration"]
     rows = [{"phase": phase.name, "cells": [phase.figures.get(name) for name in columns]} for phase in phases]
     return {"columns": columns, "rows": rows if columns else []}
+
+
+def _updates(content: Content) -> list[dict[str, Any]]:
+    """Return a table of each online phase: a row for each update, a column for each figure that it has."""
+    tables = []
+    for phase in content.online:
+        rows = [
+            {**update.model_dump(exclude={"rewards"}), **{f"reward {name}": v for name, v in update.rewards.items()}}
+            for update in phase.updates
+        ]
+        columns = [name for name in rows[0] if any(row.get(name) is not None for row in rows)]
+        tables.append(
+            {"phase": phase.name, "columns": columns, "rows": [[row.get(name) for name in columns] for row in rows]}
+        )
+    return tables
 
 
 def _digests(content: Content) -> list[tuple[str, str]]:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
-from platform_sdk.evaluation.report.content import FINAL, HEADLINE, START, amount, gather
+from platform_sdk.evaluation.report.content import FINAL, HEADLINE, START, Content, gather
+from platform_sdk.evaluation.report.updates import Update
+
+LEARNED = ("mean_reward", "loss", "kl", "zero_variance")
 
 
 def build_summary(run_dir: Path) -> str:
@@ -21,15 +25,17 @@ def build_summary(run_dir: Path) -> str:
         lines += _row("evaluation", "n", *metrics) + _row(*["---"] * (2 + len(metrics)))
         for phase in evaluations:
             scores = phase.scores or {}
-            cells = [_score(metric, scores["metrics"].get(metric)) for metric in metrics]
+            cells = [_score(content, metric, scores["metrics"].get(metric)) for metric in metrics]
             lines += _row(phase.name, str(scores["n"]), *cells)
     else:
         lines.append("No evaluation has finished yet.")
     for change in (change for change in content.differences if change.metric in HEADLINE):
+        value, low, high = (
+            content.amount(change.metric, amount, signed=True) for amount in (change.value, change.low, change.high)
+        )
         lines.append(
             f"\n{_cell(change.metric)}, {FINAL} − {START} on the same {change.n} questions: "
-            f"**{amount(change.metric, change.value, signed=True)}** "
-            f"({amount(change.metric, change.low, signed=True)} to {amount(change.metric, change.high, signed=True)})"
+            f"**{value}** ({low} to {high})"
         )
     if content.iterations:
         names = ["mean_reward", "threshold", "acceptance_rate", "examples", "loss_last"]
@@ -37,6 +43,12 @@ def build_summary(run_dir: Path) -> str:
         for phase in content.iterations:
             values = [phase.figures.get(name) for name in names]
             lines += _row(phase.name, *(_number(value) for value in values))
+    if content.online:
+        lines += ["", *_row("online", "updates", *(f"{name}, first → last tenth" for name in LEARNED))]
+        lines += _row(*["---"] * (2 + len(LEARNED)))
+        for phase in content.online:
+            changes = [_change(phase.updates, name) for name in LEARNED]
+            lines += _row(phase.name, str(len(phase.updates)), *changes)
     return "\n".join(lines) + "\n"
 
 
@@ -48,11 +60,23 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("\n", " ").replace("<", "&lt;")
 
 
-def _score(metric: str, score: dict[str, float] | None) -> str:
+def _score(content: Content, metric: str, score: dict[str, float] | None) -> str:
     if score is None:
         return "–"
-    interval = f" ({amount(metric, score['low'])} to {amount(metric, score['high'])})" if "low" in score else ""
-    return f"{amount(metric, score['value'])}{interval}"
+    value = content.amount(metric, score["value"])
+    if "low" not in score:
+        return value
+    return f"{value} ({content.amount(metric, score['low'])} to {content.amount(metric, score['high'])})"
+
+
+def _change(updates: Sequence[Update], name: str) -> str:
+    """The mean of a figure over the first and the last tenth of the updates, at least one each."""
+    tenth = -(-len(updates) // 10)
+    ends = []
+    for part in (updates[:tenth], updates[-tenth:]):
+        values = [value for update in part if (value := getattr(update, name)) is not None]
+        ends.append(_number(sum(values) / len(values) if values else None))
+    return " → ".join(ends)
 
 
 def _number(value: object) -> str:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from platform_sdk.evaluation.report.content import Phase
+from platform_sdk.evaluation.report.gold import GoldEvidence
+from platform_sdk.evaluation.report.samples import Sample
+from platform_sdk.evaluation.report.trace import is_trace, trace_of
 from platform_sdk.records import Evidence, Rollout, Trajectory, Turn
 from platform_sdk.tracking.traces import workers_by_turn
 
@@ -15,16 +17,16 @@ LONGEST_PROMPT = 1600
 _SUB_QUESTIONS = (re.compile(r"<search>(.*?)</search>", re.DOTALL), re.compile(r'Search\s*\([^"]*"([^"]*)"\s*\)'))
 
 
-def viewer_data(phases: list[Phase]) -> dict[str, Any]:
-    """Return the phases, their rollouts, and one table of all evidence, since passages are found again and again."""
+def viewer_data(samples: list[Sample]) -> dict[str, Any]:
+    """Return the samples, their rollouts, and one table of all evidence, since passages are found again and again."""
     table: dict[Evidence, int] = {}
     rollouts = [
-        _rollout(number, rollout, rollout.id in phase.accepted, table)
-        for number, phase in enumerate(phases)
-        for rollout in phase.rollouts
+        _rollout(number, rollout, rollout.id in sample.accepted, table)
+        for number, sample in enumerate(samples)
+        for rollout in sample.rollouts
     ]
     return {
-        "phases": [{"name": phase.name, "shown": len(phase.rollouts), "total": phase.total} for phase in phases],
+        "phases": [{"name": sample.name, "shown": len(sample.rollouts), "total": sample.total} for sample in samples],
         "evidence": [{"id": item.id, "kind": item.kind, "title": item.title, "text": item.text} for item in table],
         "rollouts": rollouts,
     }
@@ -32,7 +34,7 @@ def viewer_data(phases: list[Phase]) -> dict[str, Any]:
 
 def _rollout(phase: int, rollout: Rollout, accepted: bool, table: dict[Evidence, int]) -> dict[str, Any]:
     question = rollout.question
-    gold = _GoldEvidence(rollout)
+    gold = GoldEvidence(rollout)
     workers = workers_by_turn(rollout)
     turns: list[dict[str, Any]] = []
     number = 0
@@ -63,6 +65,7 @@ def _rollout(phase: int, rollout: Rollout, accepted: bool, table: dict[Evidence,
         "accepted": accepted,
         "tokens": sum(sum(trajectory.agent_mask) for trajectory in rollout.trajectories),
         "turns": turns,
+        "trace": trace_of(rollout.planner, gold.places(rollout.planner)) if is_trace(rollout) else None,
         "evidence": _evidence(rollout.planner, gold, table),
         "gold": gold.found_by(rollout),
         "weights": rollout.weights,
@@ -70,36 +73,7 @@ def _rollout(phase: int, rollout: Rollout, accepted: bool, table: dict[Evidence,
     }
 
 
-class _GoldEvidence:
-    """The gold evidence of a question in the form that was searched, and what of it was retrieved and selected."""
-
-    def __init__(self, rollout: Rollout) -> None:
-        question = rollout.question
-        graph = any(item.kind == "triple" for trajectory in rollout.trajectories for item in trajectory.evidence)
-        by_triples = graph or not question.gold_passages
-        self.passages = () if by_triples else question.gold_passages
-        self.triples = tuple(triple.text for triple in question.gold_triples) if by_triples else ()
-
-    def holds(self, item: Evidence) -> bool:
-        if item.kind == "triple":
-            return item.text in self.triples
-        return item.title in self.passages or item.id in self.passages
-
-    def found_by(self, rollout: Rollout) -> list[dict[str, Any]]:
-        retrieved: set[str] = set()
-        selected: set[str] = set()
-        for trajectory in rollout.trajectories:
-            for index, item in enumerate(trajectory.evidence):
-                names = {item.text} if item.kind == "triple" else {item.title, item.id}
-                retrieved |= names
-                selected |= names if index in trajectory.selected else set()
-        return [
-            {"name": name, "retrieved": name in retrieved, "selected": name in selected}
-            for name in (*self.passages, *self.triples)
-        ]
-
-
-def _worker(worker: Trajectory, asked: str | None, gold: _GoldEvidence, table: dict[Evidence, int]) -> dict[str, Any]:
+def _worker(worker: Trajectory, asked: str | None, gold: GoldEvidence, table: dict[Evidence, int]) -> dict[str, Any]:
     return {
         "id": worker.id,
         "asked": asked,
@@ -112,12 +86,13 @@ def _worker(worker: Trajectory, asked: str | None, gold: _GoldEvidence, table: d
     }
 
 
-def _evidence(trajectory: Trajectory, gold: _GoldEvidence, table: dict[Evidence, int]) -> list[list[Any]]:
+def _evidence(trajectory: Trajectory, gold: GoldEvidence, table: dict[Evidence, int]) -> list[list[Any]]:
     """Return ``[place in the table, score, selected, gold]`` for each piece of evidence, in the order of retrieval."""
     found: list[list[Any]] = []
+    places = gold.places(trajectory)
     for index, item in enumerate(trajectory.evidence):
         place = table.setdefault(item.model_copy(update={"score": 0.0}), len(table))
-        found.append([place, round(item.score, 4), int(index in trajectory.selected), int(gold.holds(item))])
+        found.append([place, round(item.score, 4), int(index in trajectory.selected), int(index in places)])
     return found
 
 

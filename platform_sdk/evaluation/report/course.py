@@ -1,0 +1,134 @@
+"""The course of a run: what was spent on the way, stage by stage, and which score stands where on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from platform_sdk.evaluation.report.content import FINAL, FIRST_PHASES, START, Content, Phase
+
+UNTRAINED = "eval-base"
+EVALUATION = "eval-"
+
+
+@dataclass(frozen=True)
+class Spent:
+    """Seconds, and counts of what was sampled and trained on. Evaluations and the start of engines cost nothing here.
+
+    ``rollouts`` are attempts at questions; ``trajectories`` are the dialogues trained on, of planner and workers
+    alike, each as often as it was selected or sampled for training.
+    """
+
+    sampling_seconds: float = 0.0
+    training_seconds: float = 0.0
+    sync_seconds: float = 0.0
+    rollouts: int = 0
+    trajectories: int = 0
+    tokens_sampled: int = 0
+    tokens_trained: int = 0
+
+    @property
+    def seconds(self) -> float:
+        return self.sampling_seconds + self.training_seconds + self.sync_seconds
+
+    def __add__(self, other: Spent) -> Spent:
+        return Spent(**{name: value + getattr(other, name) for name, value in vars(self).items()})
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One iteration, update or other phase of sampling and training; an update's name is ``uNNNN``."""
+
+    name: str
+    spent: Spent
+
+
+@dataclass(frozen=True)
+class Point:
+    """An evaluation on the way: after ``step`` iterations or updates, and what was spent until then."""
+
+    phase: str
+    step: int
+    spent: Spent
+    scores: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Course:
+    """The stages in their order; the first ``preparation`` of them came before the first evaluation."""
+
+    stages: tuple[Stage, ...]
+    preparation: int
+    points: tuple[Point, ...]
+    step: str
+    """What a step is: ``iteration``, ``update``, or ``phase`` where neither took place."""
+
+    @property
+    def spent(self) -> Spent:
+        return total(self.stages)
+
+
+def total(stages: Iterable[Stage]) -> Spent:
+    return sum((stage.spent for stage in stages), Spent())
+
+
+def course_of(content: Content) -> Course:
+    """Lay out a run's course.
+
+    ``eval-start`` stands behind the warm-up, ``eval-NAME`` behind the stage of that name (``eval-iteration-03``,
+    ``eval-u0050``), ``eval-final`` at the end. Evaluations of other names have no place on it.
+    """
+    before = [stage for phase in content.phases if phase.name in FIRST_PHASES for stage in _stages(phase)]
+    learning = [stage for phase in content.phases if phase.name not in FIRST_PHASES for stage in _stages(phase)]
+    stages = [*before, *learning]
+    ends = {stage.name: number for number, stage in enumerate(stages, start=1)}
+    ends |= {name.removeprefix(EVALUATION): len(before) for name in (START, "eval-warmup")}
+    ends |= {UNTRAINED.removeprefix(EVALUATION): 0, FINAL.removeprefix(EVALUATION): len(stages)}
+    points = [
+        Point(phase.name, max(0, end - len(before)), total(stages[:end]), phase.scores)
+        for phase in content.phases
+        if phase.scores is not None and (end := ends.get(phase.name.removeprefix(EVALUATION))) is not None
+    ]
+    points.sort(key=lambda point: (point.step, point.spent.seconds))
+    step = "update" if content.online else "iteration" if content.iterations else "phase"
+    return Course(tuple(stages), len(before), tuple(points), step)
+
+
+def _stages(phase: Phase) -> list[Stage]:
+    if phase.updates:
+        return [
+            Stage(
+                f"u{update.update:04d}",
+                Spent(
+                    update.sampling_seconds,
+                    update.training_seconds,
+                    update.sync_seconds,
+                    update.rollouts,
+                    update.trajectories,
+                    update.tokens_sampled,
+                    update.tokens_trained,
+                ),
+            )
+            for update in phase.updates
+        ]
+    figures = phase.figures
+    if not figures:
+        return []
+
+    def number(name: str) -> float:
+        return float(figures.get(name) or 0)
+
+    return [
+        Stage(
+            phase.name,
+            Spent(
+                sampling_seconds=number("sampling_seconds"),
+                training_seconds=number("training_seconds"),
+                rollouts=int(number("rollouts")),
+                trajectories=int(number("examples")),
+                tokens_sampled=int(number("tokens_sampled")),
+                tokens_trained=int(number("tokens_trained")),
+            ),
+        )
+    ]

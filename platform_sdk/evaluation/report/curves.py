@@ -1,0 +1,146 @@
+"""Which curves a report draws: scores on the way, iterations of sampling and training, and online updates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from platform_sdk.evaluation.report.content import HEADLINE, Content
+from platform_sdk.evaluation.report.course import course_of
+from platform_sdk.evaluation.report.lines import Line, line_chart
+from platform_sdk.evaluation.report.updates import Update
+
+NAMES = {"em": "EM", "f1": "F1", "kl": "KL"}
+PALETTE = ("c-final", "c-threshold", "c-other", "c-loss", "c-base", "c-leaf", "c-start", "c-sky")
+FEWEST_POINTS = 3  # of a score curve: before and after are a pair, not a curve
+
+Points = list[tuple[float, float]]
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A chart with its title, its lines for the legend, and what its horizontal axis is."""
+
+    title: str
+    lines: list[Line]
+    svg: Markup
+    axis: str
+
+
+def curves(content: Content) -> list[Curve]:
+    """Return the charts of a run's learning, those of its scores first."""
+    return [*_scores(content), *_iterations(content), *_updates(content)]
+
+
+def name_of(metric: str) -> str:
+    return NAMES.get(metric, metric.replace("_", " "))
+
+
+def coloured(lines: Sequence[tuple[str, Points]]) -> list[Line]:
+    return [Line(label, points, PALETTE[place % len(PALETTE)]) for place, (label, points) in enumerate(lines)]
+
+
+def _chart(title: str, lines: Sequence[Line], axis: str, *, unit: bool) -> list[Curve]:
+    drawn = [line for line in lines if line.points]
+    return [Curve(title, drawn, line_chart(title, drawn, unit=unit, x=axis), axis)] if drawn else []
+
+
+def _scores(content: Content) -> list[Curve]:
+    course = course_of(content)
+    if len({point.step for point in course.points}) < FEWEST_POINTS:
+        return []
+    main: list[Line] = []
+    others: list[tuple[str, Points]] = []
+    for metric in (metric for metric in content.metrics if metric not in content.counts):
+        having = [point for point in course.points if metric in point.scores["metrics"]]
+        scores = [point.scores["metrics"][metric] for point in having]
+        points = [(float(point.step), score["value"]) for point, score in zip(having, scores, strict=True)]
+        if metric in HEADLINE:
+            bounds = [(score["low"], score["high"]) for score in scores if "low" in score]
+            colour = PALETTE[HEADLINE.index(metric)]
+            main.append(Line(name_of(metric), points, colour, bounds=bounds if len(bounds) == len(points) else ()))
+        else:
+            others.append((name_of(metric), points))
+    return [
+        *_chart("Scores on the evaluation questions", main, course.step, unit=True),
+        *_chart("Other scores on the evaluation questions", coloured(others), course.step, unit=True),
+    ]
+
+
+def _iterations(content: Content) -> list[Curve]:
+    def points(figure: str) -> Points:
+        return [
+            (float(phase.figures["iteration"]), float(phase.figures[figure]))
+            for phase in content.iterations
+            if isinstance(phase.figures.get(figure), (int, float))
+        ]
+
+    rewards = [
+        Line("mean reward r̄ of the first pass", points("mean_reward"), "c-final"),
+        Line("threshold K", points("threshold"), "c-threshold", stepped=True),
+    ]
+    loss = [Line("first step", points("loss_first"), "c-start"), Line("last step", points("loss_last"), "c-loss")]
+    accepted = [Line("share of attempts accepted", points("acceptance_rate"), "c-other")]
+    examples = [Line("dialogues trained on", points("examples"), "c-other")]
+    return [
+        *_chart("Reward and threshold", rewards, "iteration", unit=True),
+        *_chart("Acceptance", accepted, "iteration", unit=True),
+        *_chart("Training loss", loss, "iteration", unit=False),
+        *_chart("Training examples", examples, "iteration", unit=False),
+    ]
+
+
+def _updates(content: Content) -> list[Curve]:
+    found = []
+    for phase in content.online:
+        before = f"{phase.name}: " if len(content.online) > 1 else ""
+        for title, lines, unit in _online(phase.updates):
+            found += _chart(before + title, coloured(lines), "update", unit=unit)
+    return found
+
+
+def _online(updates: Sequence[Update]) -> list[tuple[str, list[tuple[str, Points]], bool]]:
+    def points(value: Callable[[Update], float | None]) -> Points:
+        return [(float(u.update), float(found)) for u in updates if (found := value(u)) is not None]
+
+    trained = points(lambda update: update.mean_reward)
+    rewards = {"mean reward": trained}
+    for name in dict.fromkeys(name for update in updates for name in update.rewards):
+        named = points(lambda update, name=name: update.rewards.get(name))  # type: ignore[misc]
+        if named != trained:
+            rewards[name_of(name)] = named
+    shares = {name: line for name, line in rewards.items() if all(0 <= y <= 1 for _, y in line)}
+    beyond = {name: line for name, line in rewards.items() if name not in shares}
+    return [
+        ("Rewards", list(shares.items()), True),
+        ("Rewards on a scale of their own", list(beyond.items()), False),
+        ("Loss", [("loss", points(lambda update: update.loss))], False),
+        ("Divergence from the reference", [("KL", points(lambda update: update.kl))], False),
+        (
+            "What taught nothing, what was clipped",
+            [
+                ("groups without variance", points(lambda update: update.zero_variance)),
+                ("tokens clipped", points(lambda update: update.clip_fraction)),
+            ],
+            True,
+        ),
+        (
+            "Tokens of an update",
+            [
+                ("sampled", points(lambda update: update.tokens_sampled)),
+                ("trained on", points(lambda update: update.tokens_trained)),
+            ],
+            False,
+        ),
+        (
+            "Seconds of an update",
+            [
+                ("sampling", points(lambda update: update.sampling_seconds)),
+                ("training", points(lambda update: update.training_seconds)),
+                ("giving the engine the weights", points(lambda update: update.sync_seconds)),
+            ],
+            False,
+        ),
+    ]

@@ -1,0 +1,84 @@
+"""The rollouts that a report shows: a fair draw of a phase's, the same questions in every phase."""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from platform_sdk.records import Rollout, check_header, parse_line
+
+PHASE_FILE = "rollouts.jsonl"
+UPDATES_FOLDER = "rollouts"
+SELECTED_FILE = "selected.jsonl"
+UPDATES_SHOWN = 8
+
+
+@dataclass
+class Sample:
+    """Some rollouts of a phase, or of one update of an online phase, out of ``total``; ``accepted`` holds ids."""
+
+    name: str
+    rollouts: list[Rollout]
+    total: int
+    accepted: set[str] = field(default_factory=set)
+
+
+def sources(folder: Path) -> list[tuple[str, list[Path]]]:
+    """Return what rollouts a phase's folder holds, each by its name and files: one source for the whole phase.
+
+    An online phase has one for each update, of which some are returned: the first, the last, and others evenly
+    between them. The rollouts of an update are in a file for each process.
+    """
+    if (folder / PHASE_FILE).is_file():
+        return [(folder.name, [folder / PHASE_FILE])]
+    updates: dict[int, list[Path]] = {}
+    for path in sorted((folder / UPDATES_FOLDER).glob("*.jsonl")):
+        number = path.name.partition(".")[0]
+        if number.isdigit():  # rollouts that were set aside bear another name
+            updates.setdefault(int(number), []).append(path)
+    return [(f"{folder.name} · update {number}", updates[number]) for number in _spread(sorted(updates))]
+
+
+def draw(name: str, paths: list[Path], limit: int, selected: Path) -> Sample:
+    """Return at most ``limit`` rollouts of the files, and how many there are.
+
+    Questions are taken in the order of a hash of their ids, which is a fair draw and the same in every phase.
+
+    Raises:
+        RecordError: a file cannot be read.
+    """
+    total = 0
+
+    def counted() -> Iterator[Rollout]:
+        nonlocal total
+        for path in paths:
+            for rollout in _complete_rollouts(path):
+                total += 1
+                yield rollout
+
+    def order(rollout: Rollout) -> tuple[str, int]:
+        return hashlib.sha256(rollout.question.id.encode()).hexdigest(), rollout.attempt
+
+    chosen = heapq.nsmallest(limit, counted(), key=order)
+    chosen.sort(key=lambda rollout: (rollout.question.id, rollout.attempt))
+    accepted = {rollout.id for rollout in _complete_rollouts(selected)} if selected.is_file() else set()
+    return Sample(name, chosen, total, accepted)
+
+
+def _spread(numbers: list[int]) -> list[int]:
+    if len(numbers) <= UPDATES_SHOWN:
+        return numbers
+    last = len(numbers) - 1
+    return [numbers[round(place * last / (UPDATES_SHOWN - 1))] for place in range(UPDATES_SHOWN)]
+
+
+def _complete_rollouts(path: Path) -> Iterator[Rollout]:
+    """Yield the rollouts of a file that a running step may still be writing: a line without its end is not yet one."""
+    with path.open(encoding="utf-8") as stream:
+        check_header(path, stream.readline(), Rollout)
+        for number, line in enumerate(stream, start=2):
+            if line.endswith("\n"):
+                yield parse_line(path, number, line, Rollout)

@@ -1,0 +1,55 @@
+"""The decision trace: an answer from given passages, with what it was drawn from, for the page to show.
+
+For any rollout of one dialogue with one turn of the agent over passages that were given with the question. The page
+numbers the passages from 1, as such prompts do, so that a citation [n] in the response means the n-th passage.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from platform_sdk.records import Rollout, Trajectory
+
+_SECTION = re.compile(r"<([a-z_]+)>(.*?)</\1>", re.DOTALL)
+
+
+def is_trace(rollout: Rollout) -> bool:
+    """Whether the rollout answers from given passages in one turn."""
+    agent = rollout.planner
+    said = sum(turn.speaker == "agent" for turn in agent.turns)
+    passages = bool(agent.evidence) and all(item.kind == "passage" for item in agent.evidence)
+    return agent.role == "agent" and not rollout.workers and said == 1 and passages
+
+
+def sections(text: str) -> list[list[str]]:
+    """Return the response in its parts, ``[tag, text]``; the tag of what stands outside of all sections is empty."""
+    parts: list[list[str]] = []
+    end = 0
+    for match in _SECTION.finditer(text):
+        parts += [["", text[end : match.start()]], [match[1], match[2]]]
+        end = match.end()
+    parts.append(["", text[end:]])
+    return [[tag, said.strip()] for tag, said in parts if said.strip() or tag]
+
+
+def trace_of(agent: Trajectory, gold: frozenset[int]) -> dict[str, Any]:
+    """Return what the page shows of the decision; ``gold`` are the places of the gold passages in its evidence."""
+    chosen = frozenset(agent.selected)
+    [turn] = [turn for turn in agent.turns if turn.speaker == "agent"]
+    return {
+        "sections": sections(turn.text),
+        "malformed": turn.malformed,
+        "grounds": _grounds(chosen, gold),
+    }
+
+
+def _grounds(chosen: frozenset[int], gold: frozenset[int]) -> str:
+    """How the chosen passages stand to the gold ones."""
+    if not gold:
+        return "unknown"
+    if not chosen:
+        return "none"
+    if chosen == gold:
+        return "exact"
+    return "partial" if chosen & gold else "other"
