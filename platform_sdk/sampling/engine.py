@@ -65,21 +65,24 @@ class Request:
     """One completion to sample. ``id`` is unique among the requests in flight.
 
     ``dialogue`` names the dialogue that ``token_ids`` is the state of, in traces and errors; whether
-    cached keys and values fit is always decided on the token ids themselves.
+    cached keys and values fit is always decided on the token ids themselves. ``role`` says who speaks, which
+    matters to a pair of models only (see ``pairs``).
     """
 
     id: str
     token_ids: Sequence[int]
     params: SamplingParams
     dialogue: str = ""
+    role: str = ""
 
 
 @dataclass(frozen=True)
 class Probe:
-    """Prompts, and the greatest next-token log-probability after each, as a reference gives them."""
+    """Prompts, and the greatest next-token log-probability after each, as a reference of ``dtype`` gives them."""
 
     prompts: tuple[tuple[int, ...], ...]
     logprobs: tuple[float, ...]
+    dtype: str = "float32"
 
 
 @dataclass(frozen=True)

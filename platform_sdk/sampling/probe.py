@@ -8,6 +8,7 @@ model. (The greatest log-probability is compared, not the token: a near tie prov
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 TOLERANCE = {"float32": 1e-3, "bfloat16": 0.15, "float16": 0.05}
+NOISE = {"float32": 3e-5, "bfloat16": 0.015, "float16": 0.003}
+"""Standard deviation of what a right engine's log-probabilities differ from the reference by."""
 GREEDY = SamplingParams(temperature=0.0, max_tokens=1)
 
 
@@ -37,7 +40,7 @@ def probe_of(model: PreTrainedModel) -> Probe:
         for prompt in prompts:
             logits = model(torch.tensor([prompt], device=model.device), use_cache=False).logits[0, -1]
             logprobs.append(float(torch.log_softmax(logits.float(), dim=-1).max()))
-    return Probe(prompts, tuple(logprobs))
+    return Probe(prompts, tuple(logprobs), str(model.dtype).removeprefix("torch."))
 
 
 def probe_of_path(path: Path | str, *, dtype: str, device: str) -> Probe:
@@ -51,9 +54,10 @@ def check(probe: Probe, completions: Sequence[Completion], *, dtype: str, what: 
     """Compare an engine's greedy one-token completions of the probe's prompts with the reference.
 
     Raises:
-        WeightsMismatch: a log-probability is further from the reference than ``TOLERANCE[dtype]``.
+        WeightsMismatch: a log-probability is further from the reference than the tolerance of the coarser of
+            the two's ``dtype``.
     """
-    tolerance = TOLERANCE[dtype]
+    tolerance = max(TOLERANCE[dtype], TOLERANCE[probe.dtype])
     for number, (completion, expected) in enumerate(zip(completions, probe.logprobs, strict=True)):
         found = completion.logprobs[0]
         if not abs(found - expected) <= tolerance:
@@ -61,3 +65,27 @@ def check(probe: Probe, completions: Sequence[Completion], *, dtype: str, what: 
                 f"{what}: the engine does not sample from these weights: on probe prompt {number} the greatest "
                 f"log-probability is {found:.5f}, but a plain forward pass gives {expected:.5f} (tolerance {tolerance})"
             )
+
+
+def check_moved(before: Probe, after: Probe, completions: Sequence[Completion], *, dtype: str, what: str) -> None:
+    """After an update: the engine's log-probabilities have moved along with the reference's.
+
+    An update moves them by less than ``check`` tolerates, so that an engine which kept the old weights would pass it
+    for many updates. The moves are compared over all prompts at once: 1 is where the engine should be on the way
+    from ``before`` to ``after``, 0 is where it stays with the old weights; looked at where the way is so much longer
+    than ``NOISE`` that a right engine is 5 standard deviations from one half.
+
+    Raises:
+        WeightsMismatch: the engine still samples from the weights of ``before``.
+    """
+    way = [new - old for new, old in zip(after.logprobs, before.logprobs, strict=True)]
+    length = math.sqrt(sum(step * step for step in way))
+    if length < 10 * max(NOISE[dtype], NOISE[after.dtype]):
+        return
+    moved = [done.logprobs[0] - old for done, old in zip(completions, before.logprobs, strict=True)]
+    place = sum(a * b for a, b in zip(moved, way, strict=True)) / length**2
+    if place < 0.5:
+        raise WeightsMismatch(
+            f"{what}: the engine took the new weights without a word and goes on with the old ones: its "
+            f"log-probabilities on the probe prompts have gone {place:.0%} of the update's way"
+        )

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -31,12 +31,13 @@ from platform_sdk.sampling.engine import (
     PromptTooLong,
     Request,
     SamplingParams,
+    WeightsMismatch,
     generate,
     sampling_generator,
 )
 from platform_sdk.sampling.kv_attention import MIN_ROWS, Chunk
 from platform_sdk.sampling.kv_slots import Slots
-from platform_sdk.sampling.models import load_model, load_tokenizer, weights_digest
+from platform_sdk.sampling.models import OUTPUT, load_model, load_tokenizer, weights_digest
 from platform_sdk.sampling.stopping import Stopping, end_tokens
 from platform_sdk.sampling.token_sampling import sample
 
@@ -124,9 +125,36 @@ class TransformersEngine:
         return generate(self, prompts, params)
 
     def load_weights(self, path: Path | str, probe: Probe | None = None) -> None:
-        if self._live or self._queue:
-            raise RuntimeError(f"{len(self._live) + len(self._queue)} requests are in flight: new weights must wait")
+        self._idle()
         self._load(path, probe)
+        self._slots.clear()
+        self._check()
+
+    def adopt(self, weights: Mapping[str, torch.Tensor], version: str, probe: Probe) -> None:
+        """Sample from a model in this process from now on, and prove it as ``load_weights`` does.
+
+        Tensors of this engine's dtype and device are shared, not copied: what changes them in place afterwards
+        changes what is sampled from, and calls for ``adopt`` again, since cached keys and values are of the old ones.
+
+        Args:
+            weights: all tensors by their names in a plain transformers model, without a tied output matrix.
+            version: their digest.
+            probe: log-probabilities of the model they are of.
+
+        Raises:
+            WeightsMismatch: these are not all the weights of this model, or the engine does not sample from them.
+            RuntimeError: requests are in flight.
+        """
+        self._idle()
+        state = self._model.state_dict(keep_vars=True)
+        if self._model.config.tie_word_embeddings:
+            state.pop(OUTPUT, None)
+        if state.keys() != weights.keys():
+            names = ", ".join(sorted(state.keys() ^ weights.keys())[:5])
+            raise WeightsMismatch(f"the weights are not those of this engine's model: only one of the two has {names}")
+        for name, tensor in state.items():
+            tensor.data = weights[name].detach().to(dtype=tensor.dtype, device=tensor.device)
+        self.weight_version, self._probe = version, probe
         self._slots.clear()
         self._check()
 
@@ -231,6 +259,10 @@ class TransformersEngine:
                 finish: Literal["stop", "length"] = "stop" if stop else "length"
                 finished.append(Completion(live.request.id, tuple(live.token_ids), tuple(live.logprobs), finish))
         return finished
+
+    def _idle(self) -> None:
+        if self._live or self._queue:
+            raise RuntimeError(f"{len(self._live) + len(self._queue)} requests are in flight: new weights must wait")
 
     def _load(self, path: Path | str, expected: Probe | None) -> None:
         self._probe = expected or probe.probe_of_path(path, dtype=self._dtype, device=self._device)

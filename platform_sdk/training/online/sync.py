@@ -1,0 +1,171 @@
+"""Giving the sampling engine the policy's weights, and proof that it has them.
+
+One class for each way: an engine in this process shares the policy's tensors, any other reads a directory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import PartialState
+from safetensors.torch import save_file
+
+from platform_sdk.config.sampling import EngineSpec
+from platform_sdk.sampling import probe as probing
+from platform_sdk.sampling.engine import Probe, SamplingEngine
+from platform_sdk.sampling.models import OUTPUT, tensors_digest
+from platform_sdk.sampling.transformers_engine import TransformersEngine
+from platform_sdk.training.checkpoints import publish, staging
+
+
+class WeightSync(ABC):
+    """Keeps an engine's weights those of a policy in training.
+
+    Args:
+        engine: started with a model of the policy's shape.
+        policy: a transformers model, or one with a LoRA adapter on it, which is merged.
+        dtype: what the engine computes in; sets the tolerance of the check.
+    """
+
+    def __init__(self, engine: SamplingEngine, policy: Any, dtype: str) -> None:
+        self.engine = engine
+        self._policy, self._dtype = policy, dtype
+        self._before: Probe | None = None
+
+    def refresh(self) -> str:
+        """Give the engine the policy's weights as they are now; return their version, which is their digest.
+
+        Under several processes all of them call this together.
+
+        Raises:
+            WeightsMismatch: the engine does not sample from these weights, or still from the last ones.
+        """
+        weights = plain_weights(self._policy)
+        version = tensors_digest(weights.items())
+        probe = probe_of_policy(self._policy)
+        self._hand_over(weights, version, probe)
+        completions = self.engine.generate(probe.prompts, probing.GREEDY)
+        what = f"weights {version[:12]}"
+        probing.check(probe, completions, dtype=self._dtype, what=what)
+        if self._before is not None:
+            probing.check_moved(self._before, probe, completions, dtype=self._dtype, what=what)
+        self._before = probe
+        return version
+
+    @abstractmethod
+    def _hand_over(self, weights: Mapping[str, torch.Tensor], version: str, probe: Probe) -> None: ...
+
+
+class SharedWeights(WeightSync):
+    """For the transformers engine, in this process: it samples from the policy's own tensors."""
+
+    engine: TransformersEngine
+
+    def _hand_over(self, weights: Mapping[str, torch.Tensor], version: str, probe: Probe) -> None:
+        self.engine.adopt(weights, version, probe)
+
+
+class SavedWeights(WeightSync):
+    """For vLLM, as a server in the same job or in this process: it reloads the weights from a directory.
+
+    Args:
+        folder: on a file system that the engine sees under the same name.
+        shared: one engine serves all processes (a server), so that only one of them tells it to reload.
+    """
+
+    def __init__(self, engine: SamplingEngine, policy: Any, dtype: str, folder: Path, *, shared: bool) -> None:
+        super().__init__(engine, policy, dtype)
+        self._folder, self._shared = folder, shared
+
+    def _hand_over(self, weights: Mapping[str, torch.Tensor], version: str, probe: Probe) -> None:
+        state = PartialState()
+        if state.is_main_process:
+            written = staging(self._folder)
+            # A full state dict, whatever wraps the policy: it needs no adapter's or wrapper's way of saving itself.
+            save_file({name: tensor.contiguous() for name, tensor in weights.items()}, written / "model.safetensors")
+            _plain(self._policy).config.save_pretrained(written)
+            self.engine.tokenizer.save_pretrained(written)
+            publish(written, self._folder)
+        state.wait_for_everyone()
+        if not self._shared or state.is_main_process:
+            self.engine.load_weights(self._folder, probe)
+        state.wait_for_everyone()
+        if state.is_main_process:
+            shutil.rmtree(self._folder)
+
+
+def sync_for(spec: EngineSpec, engine: SamplingEngine, policy: Any, folder: Path) -> WeightSync:
+    """The way by which the engine of ``spec`` gets its weights; ``folder`` is for those that read files."""
+    if isinstance(engine, TransformersEngine):
+        return SharedWeights(engine, policy, spec.dtype)
+    return SavedWeights(engine, policy, spec.dtype, folder, shared=spec.engine == "openai")
+
+
+def plain_weights(policy: Any) -> dict[str, torch.Tensor]:
+    """The policy's tensors as a plain transformers model has them, ordered by name; a tied output matrix is left out.
+
+    They are the policy's own storage, but for those that a LoRA adapter changes: these are new ones, base and adapter
+    summed as peft merges them. (Merging in place and undoing it would leave rounding errors in the base.)
+    """
+    model = _plain(policy)
+    state = {
+        name.replace(".base_layer.", "."): tensor
+        for name, tensor in model.state_dict().items()
+        if ".lora_" not in name and not (model.config.tie_word_embeddings and name == OUTPUT)
+    }
+    if model is not policy:
+        from peft.tuners.lora import LoraLayer
+
+        with torch.no_grad():
+            for name, module in model.named_modules():
+                if isinstance(module, LoraLayer):
+                    layer: Any = module
+                    weight = state[f"{name}.weight"]
+                    for adapter in layer.active_adapters:
+                        weight = weight + layer.get_delta_weight(adapter).to(weight.dtype)
+                    state[f"{name}.weight"] = weight
+    return dict(sorted(state.items()))
+
+
+def probe_of_policy(policy: Any) -> Probe:
+    """The reference log-probabilities of a policy in training, under whatever attention it trains with."""
+    model = _plain(policy)
+    prompts = probing.probe_prompts(int(model.config.vocab_size))
+    logprobs = []
+    with _evaluating(policy), torch.no_grad():
+        for prompt in prompts:
+            tokens = torch.tensor([prompt], device=model.device)
+            ends = torch.tensor([0, len(prompt)], dtype=torch.int32, device=model.device)
+            logits = policy(
+                input_ids=tokens,
+                position_ids=torch.arange(len(prompt), device=model.device)[None],
+                use_cache=False,
+                cu_seq_lens_q=ends,
+                cu_seq_lens_k=ends,
+                max_length_q=len(prompt),
+                max_length_k=len(prompt),
+            ).logits[0, -1]
+            logprobs.append(float(torch.log_softmax(logits.float(), dim=-1).max()))
+    return Probe(prompts, tuple(logprobs), str(model.dtype).removeprefix("torch."))
+
+
+def _plain(policy: Any) -> Any:
+    """The transformers model under an adapter."""
+    return policy.get_base_model() if hasattr(policy, "peft_config") else policy
+
+
+@contextlib.contextmanager
+def _evaluating(policy: Any) -> Iterator[None]:
+    """Without dropout."""
+    training = policy.training
+    policy.eval()
+    try:
+        yield
+    finally:
+        policy.train(training)
