@@ -139,16 +139,17 @@ def _numbers(text: str) -> list[int]:
 @contextmanager
 def _retriever(recipe: Recipe, workdir: Path | None) -> Iterator[tuple[Retriever, Path]]:
     """The recipe's retriever and the directory with its data; both are made if they are not there."""
+    from platform_sdk.config.differences import differences
     from platform_sdk.data.dataset import prepare
-    from platform_sdk.kubeflow.runs import FILE, differences
+    from platform_sdk.kubeflow.runs import FILE
     from platform_sdk.retrieval.environments import build_retriever
 
     run_dir = workdir or Path("runs") / recipe.name
     if (run_dir / FILE).exists():  # preparing other data would take it from under that run
         there = json.loads((run_dir / FILE).read_text(encoding="utf-8"))["parameters"]
-        changes = list(differences(there.get("dataset"), recipe.parameters["dataset"], "dataset"))
+        changes = "\n".join(map(str, differences(there.get("dataset"), recipe.parameters["dataset"], "dataset")))
         if changes:
-            raise UserError(f"{run_dir} holds a run on other data; choose another --workdir.\n" + "\n".join(changes))
+            raise UserError(f"{run_dir} holds a run on other data; choose another --workdir.\n{changes}")
     data_dir = recipe.parameters["data_dir"]
     prepare(recipe.settings("dataset"), Path(data_dir) if data_dir else None, run_dir)
     with build_retriever(recipe.parameters["environment"], run_dir, recipe.settings("retrieval")) as retriever:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from platform_sdk.config.differences import differences
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.recipe import Recipe
 from platform_sdk.kubeflow.compile import arguments_of, compile_recipe
@@ -66,16 +66,6 @@ def claim(run_dir: Path, recipe: Recipe) -> None:
             f"{run_dir}: holds a run with other parameters; choose another --workdir, or repeat the command that "
             "began it. What differs (there, now):\n" + "\n".join(f"  {change}" for change in changes)
         )
-
-
-def differences(old: Any, new: Any, name: str = "") -> Iterator[str]:
-    """``path: old → new`` for every leaf that differs."""
-    if isinstance(old, dict) and isinstance(new, dict):
-        for key in sorted({*old, *new}):
-            inner = f"{name}.{key}" if name else key
-            yield from differences(old.get(key, "(absent)"), new.get(key, "(absent)"), inner)
-    elif old != new:
-        yield f"{name}: {json.dumps(old, ensure_ascii=False)} → {json.dumps(new, ensure_ascii=False)}"
 
 
 def scores(run_dir: Path) -> list[dict[str, Any]]:
