@@ -42,7 +42,7 @@ class SearchRequest:
 
 @dataclass(frozen=True)
 class Generate:
-    """Sample a continuation of ``token_ids``; answered with a ``Completion``.
+    """Sample a continuation of ``token_ids``, spoken by ``role``; answered with a ``Completion``.
 
     ``PromptTooLong`` is thrown into the agent where the tokens leave no room for a new one.
     """
@@ -50,6 +50,7 @@ class Generate:
     token_ids: Sequence[int]
     params: SamplingParams
     dialogue: str
+    role: str = ""
 
 
 @dataclass(frozen=True)
@@ -216,7 +217,7 @@ class _Loop(Generic[T]):
             return
         if isinstance(need, Generate):
             self.requests += 1
-            request = Request(f"{need.dialogue}@{self.requests}", need.token_ids, need.params, need.dialogue)
+            request = Request(f"{need.dialogue}@{self.requests}", need.token_ids, need.params, need.dialogue, need.role)
             try:
                 self.engine.submit(request)
             except PromptTooLong as error:

@@ -7,7 +7,6 @@ one-sentence reports only, never raw passages. Both are generators for ``samplin
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -91,6 +90,7 @@ class Mujica:
                     tuple(planner.token_ids),
                     self._params(self.spec.planner_tokens, seed, iteration),
                     f"{question.id}#{attempt}",
+                    role,
                 )
             except PromptTooLong:
                 outcome = "context_limit"
@@ -148,7 +148,7 @@ class Mujica:
         shown = tuple(evidence)
         try:
             completion = yield Generate(
-                tuple(worker.token_ids), self._params(self.spec.worker_tokens, seed, id), f"{dialogue}/{id}"
+                tuple(worker.token_ids), self._params(self.spec.worker_tokens, seed, id), f"{dialogue}/{id}", "worker"
             )
         except PromptTooLong:
             return Report(worker.trajectory(id, "worker", evidence=shown), TOO_LONG)
@@ -183,13 +183,6 @@ class Mujica:
             max_tokens=most,
             seed=seed_of(seed, place),
         )
-
-
-def searches(form: Form, rollout: Rollout) -> int:
-    """How often a rollout searched: the sub-questions of its well-formed planner turns, whoever searched for them."""
-    said = [turn.text for turn in rollout.planner.turns if turn.speaker == "agent" and turn.malformed is None]
-    actions = [parse_planner(text, form, candidates=sys.maxsize, most=sys.maxsize) for text in said]
-    return sum(len(action.sub_questions) for action in actions if isinstance(action, Ask))
 
 
 def undemonstrated(tokenizer: Any, spec: AgentSpec, form: Form, rollout: Rollout) -> Rollout:

@@ -81,3 +81,8 @@ class EvaluationSpec(Settings):
     temperature: float = Field(0.0, ge=0, description="0: the most probable token")
     top_p: float = Field(1.0, gt=0, le=1)
     demonstrate: bool = Field(False, description="show the worked example (few-shot)")
+
+    @property
+    def distribution(self) -> SamplingSpec:
+        """What is sampled from: the engine and the number of tokens are the run's."""
+        return SamplingSpec(temperature=self.temperature, top_p=self.top_p)

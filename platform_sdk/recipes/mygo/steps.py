@@ -7,72 +7,40 @@ inputs, and goes on where a killed one stopped.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any
 
 from platform_sdk.config.errors import UserError
-from platform_sdk.config.retrieval import RetrievalSpec
+from platform_sdk.config.online import OnlineSpec
 from platform_sdk.evaluation import run
-from platform_sdk.evaluation.answers import f1_score
 from platform_sdk.evaluation.run import Evaluated
-from platform_sdk.recipes.mygo.agent import Mujica, form_of, searches, undemonstrated
-from platform_sdk.recipes.mygo.grammar import Form
+from platform_sdk.recipes.mygo.agent import form_of, undemonstrated
+from platform_sdk.recipes.mygo.measures import measures
 from platform_sdk.recipes.mygo.rewards import rewards
 from platform_sdk.recipes.mygo.sampling import batch_of, sample_iteration, sample_warmup, shuffled
 from platform_sdk.recipes.mygo.selection import select
-from platform_sdk.recipes.mygo.settings import AgentSpec, EvaluationSpec, SamplingSpec, SelectionSpec, WarmupSpec
-from platform_sdk.records import Question, Rollout, digest_records, read_jsonl, write_jsonl
-from platform_sdk.sampling.models import weights_digest
-from platform_sdk.sampling.phase import Phase, open_phase
+from platform_sdk.recipes.mygo.setting import Setting, mujica_of, open_mujica, open_search
+from platform_sdk.recipes.mygo.settings import EvaluationSpec, SelectionSpec, WarmupSpec
+from platform_sdk.records import Rollout, digest_records, read_jsonl, write_jsonl
+from platform_sdk.sampling.engine import SamplingEngine
+from platform_sdk.sampling.pairs import models_of, policy_digest
+from platform_sdk.sampling.phase import Phase
 from platform_sdk.tracking.outcomes import begin, digest_of, finished, read_json, write_json
 
+if TYPE_CHECKING:
+    from platform_sdk.training.online.loop import OnlineResult
+
+__all__ = ["Setting", "evaluate", "online", "sample", "score"]
+
 WARMUP = "warmup"
+EVALUATION = "evaluation"
+"""Names the seeds of every evaluation alike: the same questions are asked of every model with the same seeds."""
 UNDEMONSTRATED = "undemonstrated.jsonl"
 """The warm-up's successes under the bare prompts: what is trained on."""
-
-
-@dataclass(frozen=True)
-class Setting:
-    """What all sampling steps of a run share; the digests are those of the data that the run began with."""
-
-    run_dir: Path
-    environment: str
-    agent: AgentSpec
-    sampling: SamplingSpec
-    retrieval: RetrievalSpec
-    corpus_digest: str
-    seed: int
-
-    @property
-    def inputs(self) -> dict[str, Any]:
-        """What decides a step's outcome. The place of a run does not: a moved run directory is the same run."""
-        return {name: value for name, value in vars(self).items() if name != "run_dir"}
-
-    @classmethod
-    def read(
-        cls,
-        run_dir: Path,
-        environment: str,
-        agent: Mapping[str, Any],
-        sampling: Mapping[str, Any],
-        retrieval: Mapping[str, Any],
-        corpus_digest: str,
-        seed: int,
-    ) -> Self:
-        """The setting from a recipe's plain structs, validated."""
-        return cls(
-            run_dir,
-            environment,
-            AgentSpec.model_validate(agent),
-            SamplingSpec.model_validate(sampling),
-            RetrievalSpec.model_validate(retrieval),
-            corpus_digest,
-            seed,
-        )
 
 
 @dataclass(frozen=True)
@@ -108,19 +76,18 @@ def sample(
         UserError: the phase's folder holds rollouts of other weights or another corpus.
     """
     folder = setting.run_dir / phase
-    inputs = digest_of(setting.inputs, phase, iteration, weights_digest(model), threshold, selection, warmup)
+    inputs = digest_of(setting.inputs, phase, iteration, policy_digest(model), threshold, selection, warmup)
     path, outcome = folder / "rollouts.jsonl", folder / "sample.json"
     done = finished(outcome, inputs)
     if done is None:
-        questions = _questions(setting, "train")
+        questions = setting.questions("train")
         if phase == WARMUP:
             questions = shuffled(questions, setting.seed, WARMUP)
         else:
             questions = batch_of(questions, iteration, selection.questions, setting.seed)
         begin(folder, inputs)
-        with _open_phase(
-            setting, path, phase, model, demonstrate=phase == WARMUP, distribution=setting.sampling
-        ) as work:
+        make_agent = mujica_of(setting, setting.sampling, demonstrate=phase == WARMUP)
+        with open_mujica(setting, path, phase, model, make_agent) as work:
             if phase == WARMUP:
                 sample_warmup(work, questions, warmup)
                 mean_reward = None
@@ -201,87 +168,61 @@ def score(run_dir: Path, phase: str, selection: SelectionSpec, warmup: WarmupSpe
 
 def evaluate(setting: Setting, phase: str, model: str, evaluation: EvaluationSpec) -> Evaluated:
     """Answer every evaluation question once, and write ``scores.json`` with 95 % bootstrap intervals."""
-    folder = setting.run_dir / phase
-    return run.evaluate(
-        partial(
-            _open_phase,
-            setting,
-            folder / "rollouts.jsonl",
-            # An evaluation asks the same questions of every model with the same seeds.
-            "evaluation",
+    path = setting.run_dir / phase / "rollouts.jsonl"
+    make_agent = mujica_of(setting, evaluation.distribution, demonstrate=evaluation.demonstrate)
+    opened = partial(open_mujica, setting, path, EVALUATION, model, make_agent)
+    return _evaluate(setting, phase, policy_digest(model), evaluation, opened)
+
+
+def online(setting: Setting, phase: str, model: str, spec: OnlineSpec, evaluation: EvaluationSpec) -> OnlineResult:
+    """Train by GRPO on what the agent samples itself: the baseline that MyGO is compared with (Mujica-MyGO, section 4).
+
+    The reward of a rollout is the planner's; its advantage goes to the agent's tokens in the planner's dialogue and in
+    those of its workers. What the environment said is never trained on. Every ``spec.evaluate_every`` updates the
+    evaluation questions are answered into ``eval-uNNNN``.
+
+    Raises:
+        UserError: the policy is a pair of models; or see ``train_online``.
+    """
+    from platform_sdk.training.online.loop import train_online
+    from platform_sdk.training.online.task import OnlineTask
+
+    if models_of(model):
+        raise UserError("GRPO trains one model, which plays both roles; leave worker_model out")
+    folder, live = setting.run_dir / phase, setting.sampling.engine.live
+    with open_search(setting) as search:
+
+        def evaluate_between(update: int, engine: SamplingEngine) -> None:
+            name, weights = f"eval-u{update:04d}", engine.weight_version
+            make_agent = mujica_of(setting, evaluation.distribution, demonstrate=evaluation.demonstrate)
+            agent = make_agent(engine.tokenizer, weights, EVALUATION)
+            opened = partial(Phase, setting.run_dir / name / "rollouts.jsonl", agent, engine, search, live)
+            _evaluate(setting, name, weights, evaluation, opened)
+
+        return train_online(
+            spec,
+            OnlineTask(setting.questions("train"), search, mujica_of(setting, setting.sampling), live),
             model,
-            demonstrate=evaluation.demonstrate,
-            distribution=SamplingSpec(temperature=evaluation.temperature, top_p=evaluation.top_p),
-        ),
-        _questions(setting, "eval"),
+            folder / "model",
+            engine=setting.sampling.engine,
+            seed=setting.seed,
+            folder=folder,
+            on_update=evaluate_between,
+        )
+
+
+def _evaluate(
+    setting: Setting,
+    phase: str,
+    weights: str,
+    evaluation: EvaluationSpec,
+    opened: Callable[[], AbstractContextManager[Phase]],
+) -> Evaluated:
+    return run.evaluate(
+        opened,
+        setting.questions("eval"),
         partial(measures, form_of(setting.environment)),
-        outcome=folder / run.SCORES,
-        inputs=digest_of(setting.inputs, phase, weights_digest(model), evaluation),
+        outcome=setting.run_dir / phase / run.SCORES,
+        inputs=digest_of(setting.inputs, phase, weights, evaluation),
         seed=setting.seed,
     )
-
-
-def measures(form: Form, rollouts: Sequence[Rollout]) -> list[dict[str, float]]:
-    """What an evaluation reports of each rollout: the answer's scores, and how it came about."""
-    return [_measures(form, rollout) for rollout in rollouts]
-
-
-def _measures(form: Form, rollout: Rollout) -> dict[str, float]:
-    question = rollout.question
-    best = f1_score(rollout.planner.answer, question.answers, question.dataset)  # type: ignore[arg-type]
-    found = {
-        "em": rollout.rewards["em"],
-        "f1": best.f1,
-        "prec": best.precision,
-        "recall": best.recall,
-        "answered": float(rollout.outcome == "answered"),
-        "well_formed": rollout.rewards["well_formed"],
-        "turns": float(sum(turn.speaker == "agent" for turn in rollout.planner.turns)),
-        "searches": float(searches(form, rollout)),
-        "tokens": float(sum(sum(t.agent_mask) for t in rollout.trajectories)),
-    }
-    gold = {triple.text for triple in question.gold_triples} if form == "kg" else set(question.gold_passages)
-    if gold:
-        seen = {item.text if form == "kg" else item.title for t in rollout.trajectories for item in t.evidence}
-        found["evidence_recall"] = len(gold & seen) / len(gold)
-    return found
-
-
-@contextmanager
-def _open_phase(
-    setting: Setting, path: Path, phase: str, model: str, *, demonstrate: bool, distribution: SamplingSpec
-) -> Iterator[Phase]:
-    """Bring up the engine and the retriever: the slow part, left out when a step has nothing to do."""
-    from platform_sdk.retrieval.environments import build_retriever
-
-    with build_retriever(setting.environment, setting.run_dir, setting.retrieval) as retriever:
-        if retriever.corpus_digest != setting.corpus_digest:
-            raise UserError(
-                f"{setting.run_dir}: the retriever searches corpus {retriever.corpus_digest[:12]}…, but this run's is "
-                f"{setting.corpus_digest[:12]}…; build the index again"
-            )
-
-        def make_agent(tokenizer: Any, weights: str) -> Mujica:
-            return Mujica(
-                tokenizer=tokenizer,
-                spec=setting.agent,
-                form=form_of(setting.environment),
-                demonstrate=demonstrate,
-                temperature=distribution.temperature,
-                top_p=distribution.top_p,
-                top_k=distribution.top_k,
-                weights=weights,
-                corpus=retriever.corpus_digest,
-                seed=setting.seed,
-                phase=phase,
-            )
-
-        with open_phase(path, setting.sampling.engine, model, retriever.search, make_agent) as work:
-            yield work
-
-
-def _questions(setting: Setting, part: str) -> list[Question]:
-    questions = list(read_jsonl(setting.run_dir / "corpus" / f"questions.{part}.jsonl", Question))
-    if not questions:
-        raise UserError(f"{setting.run_dir}/corpus: there are no questions for {part}; see dataset in the recipe")
-    return questions

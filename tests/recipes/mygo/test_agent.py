@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from platform_sdk.recipes.mygo.agent import Mujica, searches, undemonstrated
+from platform_sdk.recipes.mygo.agent import Mujica, undemonstrated
 from platform_sdk.recipes.mygo.grammar import Form
+from platform_sdk.recipes.mygo.measures import searches
 from platform_sdk.recipes.mygo.settings import AgentSpec
 from platform_sdk.recipes.world_base.tokenizer import build_tokenizer
 from platform_sdk.records import Evidence, Question, Rollout

@@ -1,0 +1,114 @@
+"""Two models as one policy: one plans, the other works (Mujica's switch; one model usually plays both roles).
+
+A *pair* is a directory that leads to the models ``planner`` and ``worker``. It goes wherever a model's path goes:
+an engine of a pair hands each request to the model of its role, and training trains each on its own dialogues.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from platform_sdk.config.errors import UserError
+from platform_sdk.sampling.engine import Completion, Probe, Request, SamplingEngine, SamplingParams
+from platform_sdk.sampling.models import load_tokenizer, resolve, weights_digest
+from platform_sdk.tracking.outcomes import digest_of
+
+ROLES = ("planner", "worker")
+
+
+def models_of(policy: str | Path) -> dict[str, Path]:
+    """The models of a pair by their roles; nothing for any other policy, which is one model."""
+    paths = {role: Path(policy) / role for role in ROLES}
+    return paths if all(path.is_dir() for path in paths.values()) else {}
+
+
+def policy_digest(policy: str | Path) -> str:
+    """The digest of a policy's weights: those of its model, or of both models of a pair."""
+    models = models_of(policy)
+    return (
+        digest_of({role: weights_digest(path) for role, path in models.items()}) if models else weights_digest(policy)
+    )
+
+
+def make_pair(folder: Path, planner: str | Path, worker: str | Path) -> Path:
+    """Make ``folder`` lead to two models; return it.
+
+    Raises:
+        UserError: a model does not exist, or the two differ in their tokens or chat template: a dialogue is made of
+            tokens before it is known who reads it.
+    """
+    models = dict(zip(ROLES, (resolve(planner).resolve(), resolve(worker).resolve()), strict=True))
+    one, other = (load_tokenizer(path) for path in models.values())
+    if (one.get_vocab(), one.chat_template) != (other.get_vocab(), other.chat_template):
+        raise UserError(
+            f"planner {planner} and worker {worker} have different tokenizers or chat templates; "
+            "take two models of one family"
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    for role, path in models.items():
+        # Within a run directory the way is relative, so that a run can be moved.
+        inside = path.is_relative_to(folder.resolve().parent)
+        temporary = folder / f".{role}.{os.getpid()}.tmp"
+        temporary.unlink(missing_ok=True)
+        temporary.symlink_to(os.path.relpath(path, folder.resolve()) if inside else path)
+        temporary.replace(folder / role)
+    return folder
+
+
+class PairEngine:
+    """The engines of a pair as one (see ``engine.SamplingEngine``): a request goes to that of its ``role``.
+
+    Args:
+        load: starts the engine of a model.
+    """
+
+    def __init__(self, policy: str | Path, load: Callable[[Path], SamplingEngine]) -> None:
+        self._engines: dict[str, SamplingEngine] = {role: load(path) for role, path in models_of(policy).items()}
+        self._name_weights()
+
+    @property
+    def tokenizer(self) -> Any:
+        return self._engines["planner"].tokenizer
+
+    @property
+    def max_model_len(self) -> int:
+        return min(engine.max_model_len for engine in self._engines.values())
+
+    def submit(self, request: Request) -> None:
+        if request.role not in self._engines:
+            raise ValueError(f"request {request.id}: a pair's models are {' and '.join(ROLES)}, not {request.role!r}")
+        self._engines[request.role].submit(request)
+
+    def step(self) -> list[Completion]:
+        return [completion for engine in self._engines.values() for completion in engine.step()]
+
+    def cancel(self, request_id: str) -> None:
+        for engine in self._engines.values():
+            engine.cancel(request_id)
+
+    def release(self, dialogue: str) -> None:
+        for engine in self._engines.values():
+            engine.release(dialogue)
+
+    def generate(
+        self, prompts: Sequence[Sequence[int]], params: SamplingParams | Sequence[SamplingParams]
+    ) -> list[Completion]:
+        """By the planner's model: prompts alone have no role."""
+        return self._engines["planner"].generate(prompts, params)
+
+    def load_weights(self, path: Path | str, probe: Probe | None = None) -> None:
+        if probe is not None:
+            raise ValueError("a probe is of one model, and this engine has two")
+        for role, model in models_of(path).items():
+            self._engines[role].load_weights(model)
+        self._name_weights()
+
+    def close(self) -> None:
+        for engine in self._engines.values():
+            engine.close()
+
+    def _name_weights(self) -> None:
+        self.weight_version = digest_of({role: engine.weight_version for role, engine in self._engines.items()})
