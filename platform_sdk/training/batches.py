@@ -56,6 +56,8 @@ class Batch:
         targets: (A,) int64, the agent's tokens in their order.
         example: (A,) int64, which of the n examples an agent's token belongs to.
         old_logprobs: (A,) float32, of the policy that sampled the tokens.
+        advantages: (A,) float32, 0 where the examples have none.
+        reference_logprobs: (A,) float32, of the policy not to stray from; None where the objective needs none.
         step_tokens: agent tokens of the whole step, over micro-batches and processes.
         step_examples: examples of the whole step.
     """
@@ -68,8 +70,10 @@ class Batch:
     targets: torch.Tensor
     example: torch.Tensor
     old_logprobs: torch.Tensor
+    advantages: torch.Tensor
     step_tokens: int
     step_examples: int
+    reference_logprobs: torch.Tensor | None = None
 
     def to(self, device: torch.device) -> Batch:
         values = {field.name: getattr(self, field.name) for field in fields(self)}
@@ -92,15 +96,18 @@ def plan(
         order = np.random.default_rng((seed, epoch)).permutation(len(examples)).tolist()
         for start in range(0, len(order), batch_size):
             chosen = order[start : start + batch_size]
-            lengths = {index: len(examples[index].token_ids) for index in chosen}
-            steps.append(
-                Step(
-                    shares=_shares(lengths, micro_batch_tokens, processes),
-                    examples=len(chosen),
-                    agent_tokens=sum(examples[index].agent_tokens for index in chosen),
-                )
-            )
+            steps.append(step_of(examples, chosen, micro_batch_tokens=micro_batch_tokens, processes=processes))
     return steps
+
+
+def step_of(examples: Sequence[Example], chosen: Sequence[int], *, micro_batch_tokens: int, processes: int = 1) -> Step:
+    """The step that learns from the ``chosen`` ones of ``examples``, whatever their order."""
+    lengths = {index: len(examples[index].token_ids) for index in chosen}
+    return Step(
+        shares=_shares(lengths, micro_batch_tokens, processes),
+        examples=len(chosen),
+        agent_tokens=sum(examples[index].agent_tokens for index in chosen),
+    )
 
 
 def _shares(lengths: dict[int, int], limit: int, processes: int) -> tuple[tuple[MicroBatch, ...], ...]:
@@ -141,6 +148,9 @@ def pack(examples: Sequence[Example], micro: MicroBatch, step: Step) -> Batch:
     if micro.filler:
         mask[:] = False
     old = np.concatenate([np.array(example.logprobs, dtype=np.float32) for example in chosen])
+    advantages = np.concatenate(
+        [np.array(example.advantages or np.zeros(len(example.token_ids)), dtype=np.float32) for example in chosen]
+    )
     positions = np.arange(len(tokens)) - np.repeat(ends - lengths, lengths)
     # The token at j is predicted at j - 1, in the same example: an example's first token is never the agent's.
     predicts = np.append(mask[1:], False)
@@ -153,6 +163,7 @@ def pack(examples: Sequence[Example], micro: MicroBatch, step: Step) -> Batch:
         targets=torch.from_numpy(tokens[mask]),
         example=torch.from_numpy(np.repeat(np.arange(len(chosen)), lengths)[mask]),
         old_logprobs=torch.from_numpy(old[mask]),
+        advantages=torch.from_numpy(advantages[mask]),
         step_tokens=step.agent_tokens,
         step_examples=step.examples,
     )

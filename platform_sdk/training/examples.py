@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -21,6 +21,8 @@ class Example:
         agent_mask: 1 on the tokens the policy produced; only these are learned.
         logprobs: of the policy that sampled them, 0.0 elsewhere.
         weights: digest of that policy.
+        advantages: how much better than expected the token's rollout was, 0.0 off the agent's tokens; empty where
+            the objective knows no rewards.
     """
 
     id: str
@@ -28,10 +30,13 @@ class Example:
     agent_mask: tuple[int, ...]
     logprobs: tuple[float, ...]
     weights: str
+    advantages: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         if not len(self.token_ids) == len(self.agent_mask) == len(self.logprobs):
             raise ValueError(f"example {self.id}: token_ids, agent_mask and logprobs must have one entry per token")
+        if self.advantages and len(self.advantages) != len(self.token_ids):
+            raise ValueError(f"example {self.id}: advantages must have one entry per token, or none at all")
         if self.agent_mask and self.agent_mask[0]:
             raise ValueError(f"example {self.id}: the first token has no context to be predicted from")
 
@@ -51,8 +56,15 @@ class Fitted:
     dropped_empty: int
 
 
-def examples_of(rollouts: Iterable[Rollout]) -> list[Example]:
-    """Each trajectory of each rollout, the planner's and its workers', as an example of its own."""
+def examples_of(
+    rollouts: Iterable[Rollout], advantages: Mapping[str, float] | None = None, role: str | None = None
+) -> list[Example]:
+    """Each trajectory of each rollout, the planner's and its workers', as an example of its own.
+
+    Args:
+        advantages: of each rollout, by its id; all agent tokens of a rollout share it.
+        role: whose trajectories; None: everybody's.
+    """
     return [
         Example(
             id=f"{rollout.id}/{trajectory.id}",
@@ -60,9 +72,11 @@ def examples_of(rollouts: Iterable[Rollout]) -> list[Example]:
             agent_mask=trajectory.agent_mask,
             logprobs=trajectory.logprobs,
             weights=rollout.weights,
+            advantages=tuple(float(m) * advantages[rollout.id] for m in trajectory.agent_mask) if advantages else (),
         )
         for rollout in rollouts
         for trajectory in rollout.trajectories
+        if role is None or trajectory.role == role
     ]
 
 
@@ -94,6 +108,7 @@ def fit(examples: Sequence[Example], max_length: int, too_long: Literal["truncat
                 token_ids=example.token_ids[:max_length],
                 agent_mask=example.agent_mask[:max_length],
                 logprobs=example.logprobs[:max_length],
+                advantages=example.advantages[:max_length],
             )
         if example.agent_tokens:
             kept.append(example)
@@ -106,7 +121,14 @@ def digest_examples(examples: Iterable[Example]) -> str:
     """SHA-256 (hex) over everything of the examples that training can see, in their order."""
     sha = hashlib.sha256()
     for example in examples:
-        content = (example.id, example.token_ids, example.agent_mask, example.logprobs, example.weights)
+        content = (
+            example.id,
+            example.token_ids,
+            example.agent_mask,
+            example.logprobs,
+            example.weights,
+            example.advantages,
+        )
         sha.update(repr(content).encode())
         sha.update(b"\n")
     return sha.hexdigest()

@@ -13,9 +13,10 @@ from safetensors.torch import load_file
 from transformers import AttentionInterface, AttentionMaskInterface
 
 from platform_sdk.config.errors import UserError
-from platform_sdk.config.training import LoraSpec, TrainSpec
+from platform_sdk.config.training import LoraSpec, OptimiserSpec
 from platform_sdk.sampling.models import load_model, resolve
 from platform_sdk.training.batches import Batch
+from platform_sdk.training.logprobs import scoring
 
 PACKED = "packed"
 
@@ -60,13 +61,13 @@ AttentionInterface.register(PACKED, packed_attention)
 AttentionMaskInterface.register(PACKED, _no_mask)
 
 
-def attention_for(spec: TrainSpec, device: str) -> str:
+def attention_for(spec: OptimiserSpec, device: str) -> str:
     if spec.attention != "auto":
         return spec.attention
     return "flash_attention_2" if device == "cuda" and importlib.util.find_spec("flash_attn") else PACKED
 
 
-def load_policy(name: str | Path, spec: TrainSpec, *, attention: str) -> Any:
+def load_policy(name: str | Path, spec: OptimiserSpec, *, attention: str) -> Any:
     """The model to train, in float32 on the CPU: whole, or frozen with a trainable adapter on it.
 
     A model that is a LoRA adapter itself is trained on as such where ``spec.lora`` is set, and merged into
@@ -110,18 +111,23 @@ def _lora_settings(lora: LoraSpec) -> dict[str, Any]:
 def agent_logprobs(model: torch.nn.Module, batch: Batch) -> torch.Tensor:
     """log π of the batch's agent tokens, (A,) float32, at temperature 1.
 
-    Logits are made at the positions that predict an agent's token and nowhere else: with a vocabulary of
-    150,000 they would be most of the memory, and with a small model most of the work.
+    Hidden states reach the output layer only where an agent's token is predicted, and logits are made for a part
+    of the vocabulary at a time: with a vocabulary of 150,000 they would be most of the memory, and with a small
+    model most of the work.
+
+    Raises:
+        UserError: the model's logits are not simply its output layer's.
     """
-    output = model(
-        input_ids=batch.input_ids,
-        position_ids=batch.position_ids,
-        use_cache=False,
-        logits_to_keep=batch.predicts,
-        cu_seq_lens_q=batch.boundaries,
-        cu_seq_lens_k=batch.boundaries,
-        max_length_q=batch.longest,
-        max_length_k=batch.longest,
-    )
-    logits = output.logits.reshape(-1, output.logits.shape[-1])
-    return -functional.cross_entropy(logits.float(), batch.targets, reduction="none")
+    with scoring(model, batch.targets):
+        output = model(
+            input_ids=batch.input_ids,
+            position_ids=batch.position_ids,
+            use_cache=False,
+            logits_to_keep=batch.predicts,
+            cu_seq_lens_q=batch.boundaries,
+            cu_seq_lens_k=batch.boundaries,
+            max_length_q=batch.longest,
+            max_length_k=batch.longest,
+        )
+    logprobs: torch.Tensor = output.logits[0, :, 0]
+    return logprobs

@@ -8,32 +8,40 @@ from pathlib import Path
 from platform_sdk.config.training import TrainSpec
 from platform_sdk.records import Rollout, digest_records, read_jsonl
 from platform_sdk.training.examples import examples_of
-from platform_sdk.training.run import TrainResult, main_process, train
+from platform_sdk.training.output import main_process
+from platform_sdk.training.run import TrainResult, train
+from platform_sdk.training.steplog import StepLog
+
+STEPS = "steps.jsonl"
 
 logger = logging.getLogger(__name__)
 
 
-def train_step(run_dir: Path, phase: str, model: str, selected: Path, spec: TrainSpec, seed: int) -> TrainResult:
+def train_step(
+    run_dir: Path, phase: str, model: str, selected: Path, spec: TrainSpec, seed: int, role: str | None = None
+) -> TrainResult:
     """Train ``model`` on the trajectories of the ``selected`` rollouts, planner's and workers' alike.
 
     Writes ``<run_dir>/<phase>/model`` (a Hugging Face directory with tokenizer, or an adapter) and
-    ``<phase>/train.json`` (the result). A finished step is not repeated, a killed one continues from
-    ``<phase>/checkpoints`` and ends with the same weights. Without a selected rollout the model is passed
-    through unchanged, and the result's ``skipped`` says so.
+    ``<phase>/train.json`` (the result), and while it trains ``<phase>/steps.jsonl`` (``steplog``). A finished
+    step is not repeated, a killed one continues from ``<phase>/checkpoints`` and ends with the same weights.
+    Without a selected rollout the model is passed through unchanged, and the result's ``skipped`` says so.
 
     Args:
         selected: JSONL file of the accepted Rollout records.
+        role: whose trajectories to learn; None: everybody's.
     """
     folder = Path(run_dir) / phase
     rollouts = list(read_jsonl(selected, Rollout))
     result = train(
         spec,
-        examples_of(rollouts),
+        examples_of(rollouts, role=role),
         model,
         folder / "model",
         seed=seed,
         checkpoints=folder / "checkpoints",
         parents={"rollouts": digest_records(rollouts)},
+        callbacks=[StepLog(folder / STEPS)],
     )
     if main_process():
         _write(folder / "train.json", result)

@@ -2,8 +2,8 @@
 
 The library's are the optimiser loop, schedules, mixed precision, DeepSpeed, clipping, and what a
 checkpoint holds (safetensors weights; optimiser, scheduler and RNG states, which it reads back with
-``weights_only=True``, so that no checkpoint can run code). Ours are: which examples make a step (the
-plan), the loss of a step from the objective, and that checkpoints appear whole or not at all.
+``weights_only=True``, so that no checkpoint can run code). Ours are: what a step learns from (the source),
+the loss of a step from the objective, and that checkpoints appear whole or not at all.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ import shutil
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
-from torch.utils.data import DataLoader, Dataset, SequentialSampler
+from torch.utils.data import DataLoader, SequentialSampler
 from tqdm import tqdm
 from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArguments
 
 from platform_sdk.training.batches import Batch, Step, pack
-from platform_sdk.training.checkpoints import discard_older, publish, staging
+from platform_sdk.training.checkpoints import discard_older, latest, publish, staging
 from platform_sdk.training.examples import Example
 from platform_sdk.training.objectives import Objective
 from platform_sdk.training.policy import agent_logprobs
@@ -31,23 +31,43 @@ class NotFinite(RuntimeError):
     """The loss became infinite or not a number."""
 
 
+class Source(Protocol):
+    """What the optimiser steps of a run learn from, for one process."""
+
+    def __len__(self) -> int:
+        """Optimiser steps of the whole run."""
+
+    def __getitem__(self, step: int) -> Sequence[Batch]:
+        """This process's micro-batches of a step, from 0; on every process equally many.
+
+        Steps are asked for in their order, each once and when the one before is done, so they may be sampled with
+        the weights as they are then. A resumed run begins to ask at its checkpoint's step.
+        """
+
+
 class PolicyTrainer(Trainer):  # type: ignore[misc]
-    """A Trainer whose steps come from a plan and whose loss comes from an objective."""
+    """A Trainer whose steps come from a source and whose loss comes from an objective."""
 
     def __init__(
-        self, model: Any, args: TrainingArguments, *, steps: Sequence[Step], examples: Sequence[Example],
-        objective: Objective, callbacks: Sequence[TrainerCallback] = (),
+        self, model: Any, args: TrainingArguments, *, source: Source, objective: Objective,
+        callbacks: Sequence[TrainerCallback] = (),
     ) -> None:  # fmt: skip
-        self._steps = _Shares(steps, examples, args.process_index)
+        self._source = source
         self._objective = objective
         self._statistics: dict[str, torch.Tensor] = {}
-        self._clock: float | None = None
-        super().__init__(model, args, train_dataset=self._steps, callbacks=[_Progress(), *callbacks])
+        self._begun = 0.0
+        super().__init__(model, args, train_dataset=source, callbacks=list(callbacks))
         self.remove_callback(PrinterCallback)
+
+    def resume(self) -> None:
+        """Train to the end, from the latest complete checkpoint if there is one."""
+        checkpoint = latest(Path(str(self.args.output_dir)))
+        self.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
 
     def get_train_dataloader(self) -> DataLoader[Any]:
         """One item per step: this process's share. Not given to accelerate, which would share it out again."""
-        return DataLoader(self._steps, batch_size=1, sampler=SequentialSampler(self._steps), collate_fn=_only)
+        source: Any = self._source
+        return DataLoader(source, batch_size=1, sampler=SequentialSampler(source), collate_fn=_micro_batches)
 
     def training_step(
         self, model: torch.nn.Module, inputs: dict[str, Any], num_items_in_batch: Any = None
@@ -57,10 +77,9 @@ class PolicyTrainer(Trainer):  # type: ignore[misc]
         Gradients are averaged over processes, so each loss is multiplied by their number: the sum over
         micro-batches and processes is the step's loss whatever the division.
         """
-        if self._clock is None:
-            self._clock = time.perf_counter()
+        self._begun = time.perf_counter()
         model.train()
-        micro_batches: list[Batch] = inputs["micro_batches"]
+        micro_batches: Sequence[Batch] = inputs["micro_batches"]
         total = torch.zeros((), device=self.args.device)
         statistics: dict[str, torch.Tensor] = {}
         for number, batch in enumerate(micro_batches, start=1):
@@ -85,13 +104,11 @@ class PolicyTrainer(Trainer):  # type: ignore[misc]
         return total
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Add the objective's statistics, summed over processes, and the seconds since the last step's log."""
+        """Add the objective's statistics, summed over processes, and the seconds since the step was begun."""
         if "loss" in logs:
             for name, value in self._statistics.items():
                 logs[name] = self.accelerator.reduce(value, reduction="sum").item()
-            now = time.perf_counter()
-            logs["seconds"] = now - (self._clock or now)
-            self._clock = now
+            logs["seconds"] = time.perf_counter() - self._begun
         super().log(logs, start_time)
 
     def _save_checkpoint(self, model: torch.nn.Module, trial: Any) -> None:
@@ -119,8 +136,8 @@ class PolicyTrainer(Trainer):  # type: ignore[misc]
         Path(output_dir or str(self.args.output_dir), "training_args.bin").unlink(missing_ok=True)
 
 
-class _Shares(Dataset[dict[str, Any]]):
-    """A process's share of each step, packed when it is asked for."""
+class PlannedSteps:
+    """The source of a plan: a process's share of each step, packed when it is asked for."""
 
     def __init__(self, steps: Sequence[Step], examples: Sequence[Example], process: int) -> None:
         self._steps, self._examples, self._process = steps, examples, process
@@ -128,16 +145,16 @@ class _Shares(Dataset[dict[str, Any]]):
     def __len__(self) -> int:
         return len(self._steps)
 
-    def __getitem__(self, index: int) -> dict[str, Any]:
+    def __getitem__(self, index: int) -> list[Batch]:
         step = self._steps[index]
-        return {"micro_batches": [pack(self._examples, micro, step) for micro in step.shares[self._process]]}
+        return [pack(self._examples, micro, step) for micro in step.shares[self._process]]
 
 
-def _only(items: list[dict[str, Any]]) -> dict[str, Any]:
-    return items[0]
+def _micro_batches(items: list[Sequence[Batch]]) -> dict[str, Sequence[Batch]]:
+    return {"micro_batches": items[0]}
 
 
-class _Progress(TrainerCallback):  # type: ignore[misc]
+class Progress(TrainerCallback):  # type: ignore[misc]
     """A progress bar with the loss."""
 
     def __init__(self) -> None:

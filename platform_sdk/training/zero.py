@@ -8,10 +8,10 @@ from pathlib import Path
 import torch
 
 from platform_sdk.config.errors import UserError
-from platform_sdk.config.training import TrainSpec
+from platform_sdk.config.training import OptimiserSpec
 
 
-def deepspeed_file(spec: TrainSpec, device: str) -> str | None:
+def deepspeed_file(spec: OptimiserSpec, device: str) -> str | None:
     """Make DeepSpeed ready and return its configuration file; None where ``spec`` does without it.
 
     DeepSpeed reads its checkpoints with ``weights_only=False``. Here torch is told to refuse every pickle

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from platform_sdk.config.training import LoraSpec, TrainSpec
-from platform_sdk.training import run, trainer
+from platform_sdk.training import output, run, trainer
 from platform_sdk.training.examples import Example
 
 
@@ -80,8 +80,8 @@ SCENARIOS: dict[str, list[Callable[[], None]]] = {
     "in the last file of a checkpoint": [lambda: half_written("rng_state.pth", 2)],
     "before a checkpoint has its name": [lambda: around_publish(trainer, 2, after=False)],
     "before the older checkpoint is gone": [lambda: around_publish(trainer, 2, after=True)],
-    "before the model has its name": [lambda: around_publish(run, 1, after=False)],
-    "before the checkpoints are gone": [lambda: around_publish(run, 1, after=True)],
+    "before the model has its name": [lambda: around_publish(output, 1, after=False)],
+    "before the checkpoints are gone": [lambda: around_publish(output, 1, after=True)],
 }
 LORA_SCENARIOS = ("undisturbed", "between checkpoints", "in the second checkpoint")
 
@@ -121,7 +121,7 @@ def main() -> None:
         killed = [os.WTERMSIG(attempt(sabotage, work)) for sabotage in sabotages]
         status = attempt(None, work)
         status = status or attempt(None, work)  # a finished run returns at once
-        result = json.loads((folder / "model" / run.RESULT).read_text()) if status == 0 else {}
+        result = json.loads((folder / "model" / output.RESULT).read_text()) if status == 0 else {}
         results[name] = {
             "killed": killed,
             "status": status,

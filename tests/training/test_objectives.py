@@ -49,18 +49,26 @@ def test_micro_batches_of_a_step_add_up(normalization: str) -> None:
     torch.testing.assert_close(first + second, whole)
 
 
-class FixedLogits(torch.nn.Module):
-    """A bigram model: the logits at a position are a row of a table, chosen by the token there."""
+class Bigram(torch.nn.Module):
+    """The logits at a position are a row of a table, chosen by the token there."""
 
     table = torch.tensor([[0.0, log(3.0), 0.0], [log(2.0), 0.0, 0.0], [0.0, 0.0, 0.0]])
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = torch.nn.Linear(3, 3, bias=False)
+        self.head.weight.data = self.table.T.clone()
+
+    def get_output_embeddings(self) -> torch.nn.Module:
+        return self.head
+
     def forward(self, input_ids: torch.Tensor, logits_to_keep: torch.Tensor, **_: object) -> object:
         output = type("Output", (), {})()
-        output.logits = self.table[input_ids][logits_to_keep]
+        output.logits = self.head(torch.eye(3)[input_ids][logits_to_keep])
         return output
 
 
 def test_logprobs_by_hand() -> None:
     """After 0: (1, 3, 1)/5; after 1: (2, 1, 1)/4. In a, 1 follows 0 and 1 follows 1; in b, 2 follows 0."""
-    logprobs = agent_logprobs(FixedLogits(), batch_of(EXAMPLES, Step((), 2, 3)))
+    logprobs = agent_logprobs(Bigram(), batch_of(EXAMPLES, Step((), 2, 3)))
     torch.testing.assert_close(logprobs, torch.tensor([log(3 / 5), log(1 / 4), log(1 / 5)]))

@@ -1,0 +1,114 @@
+"""From settings to the Trainer's arguments."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+from transformers import AutoConfig, TrainingArguments
+
+from platform_sdk.config.errors import UserError
+from platform_sdk.config.training import OptimiserSpec
+from platform_sdk.sampling.models import resolve
+from platform_sdk.training.zero import deepspeed_file
+
+
+def device_for(spec: OptimiserSpec) -> str:
+    """``cuda`` or ``cpu``.
+
+    Raises:
+        UserError: a GPU is asked for, and there is none.
+    """
+    if spec.device == "cuda" and not torch.cuda.is_available():
+        raise UserError("device: cuda, but torch sees no GPU; set device to auto or cpu")
+    return "cuda" if spec.device != "cpu" and torch.cuda.is_available() else "cpu"
+
+
+def bfloat16_for(spec: OptimiserSpec, device: str) -> bool:
+    """Whether the arithmetic is in bfloat16."""
+    return spec.precision == "bfloat16" or (spec.precision == "auto" and device == "cuda")
+
+
+def context_length(spec: OptimiserSpec, model: str | Path) -> int:
+    """The most tokens an example may have: ``max_length``, or else the model's context.
+
+    Raises:
+        UserError: ``max_length`` is beyond the model's context.
+    """
+    path = resolve(model)
+    adapter = path / "adapter_config.json"
+    if adapter.exists():
+        path = resolve(json.loads(adapter.read_text())["base_model_name_or_path"])
+    context: int = AutoConfig.from_pretrained(path).max_position_embeddings
+    if spec.max_length is not None and spec.max_length > context:
+        raise UserError(f"max_length {spec.max_length} exceeds the context of model {model}: {context} tokens")
+    return spec.max_length or context
+
+
+def training_arguments(spec: OptimiserSpec, folder: Path, seed: int, device: str) -> TrainingArguments:
+    """All but the number of steps, which may depend on the number of processes that these arguments tell.
+
+    Args:
+        folder: for the checkpoints.
+
+    Raises:
+        UserError: this process sees several GPUs, or DeepSpeed cannot be had.
+    """
+    args = TrainingArguments(
+        output_dir=str(folder),
+        per_device_train_batch_size=1,  # one item is a process's share of a step
+        max_steps=1,  # see set_steps
+        learning_rate=spec.learning_rate,
+        lr_scheduler_type="cosine_with_min_lr",
+        # As a ratio: for "min_lr" transformers asks the optimiser for its defaults, which DeepSpeed's does not have.
+        lr_scheduler_kwargs={"min_lr_rate": spec.minimum_learning_rate / spec.learning_rate},
+        optim="adamw_torch_fused",
+        weight_decay=spec.weight_decay,
+        adam_beta1=spec.betas[0],
+        adam_beta2=spec.betas[1],
+        adam_epsilon=spec.epsilon,
+        max_grad_norm=spec.max_grad_norm,
+        bf16=bfloat16_for(spec, device),
+        activation_checkpointing=spec.gradient_checkpointing,
+        activation_checkpointing_kwargs={"use_reentrant": False} if spec.gradient_checkpointing else None,
+        use_cpu=device == "cpu",
+        ddp_backend="gloo" if device == "cpu" and "WORLD_SIZE" in os.environ else None,
+        ddp_find_unused_parameters=False,
+        deepspeed=deepspeed_file(spec, device),
+        save_strategy="steps",
+        save_steps=spec.checkpoint_steps,
+        logging_strategy="steps",
+        logging_steps=1,
+        logging_nan_inf_filter=False,
+        report_to=[],
+        disable_tqdm=True,
+        seed=seed,
+    )
+    if args.n_gpu > 1:
+        raise UserError(
+            f"this process sees {args.n_gpu} GPUs: start one process per GPU with torchrun "
+            "(python -m torch.distributed.run --nproc-per-node N -m platform_sdk.training --spec FILE), "
+            "or show it one with CUDA_VISIBLE_DEVICES"
+        )
+    return args
+
+
+def set_steps(args: TrainingArguments, spec: OptimiserSpec, steps: int) -> None:
+    """The optimiser steps of the whole run, and its warm-up's share of them."""
+    args.max_steps = steps
+    args.warmup_steps = round(spec.warmup_ratio * steps)
+
+
+@contextmanager
+def threads(count: int) -> Iterator[None]:
+    """Within, torch computes with ``count`` threads."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,154 @@
+"""Log-probabilities of given tokens, and their gradients, without ever holding all logits.
+
+The logits of A tokens over a vocabulary of V are A·V numbers, with V = 150,000 most of a step's memory. Here
+they are made for a part of the vocabulary at a time, in the forward pass to sum up the normaliser and in the
+backward pass again. ``torch.nn.functional.linear_cross_entropy`` (torch 2.13) does alike, but gives results in
+the precision of its inputs, and a log-probability of 8 bits is no ground for a ratio of policies; on a CPU it
+was half as fast as this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from platform_sdk.config.errors import UserError
+
+LOGITS_AT_ONCE = 2**23  # 32 MiB of float32; of the sizes tried on a CPU and a small model, none was faster
+
+
+@contextmanager
+def scoring(model: torch.nn.Module, targets: torch.Tensor) -> Iterator[None]:
+    """Within, ``model`` returns as its logits, (1, A, 1), the log-probabilities of ``targets`` (A,), in float32.
+
+    The output layer itself computes them, in its own forward: so DDP, DeepSpeed and PEFT see a forward pass like
+    any other and bring its weight along. Outside, for instance where the model generates, nothing is changed.
+
+    Args:
+        model: a causal language model, wrapped in whatever the trainer wraps it in.
+
+    Raises:
+        UserError: the model's logits are not simply its output layer's, so the result would be another.
+    """
+    policy: Any = model
+    while hasattr(policy, "module"):  # DDP's and DeepSpeed's
+        policy = policy.module
+    head = policy.get_output_embeddings()
+    plain = type(head) is torch.nn.Linear
+    if not plain:
+        raise UserError(
+            f"the model's output layer is a {type(head).__name__}, and only a plain linear one can be trained; "
+            "if lora.targets names it, leave it out"
+        )
+
+    def forward(hidden: torch.Tensor) -> torch.Tensor:
+        flat = hidden.reshape(-1, hidden.shape[-1])
+        return token_logprobs(flat, head.weight, head.bias, targets)[None, :, None]
+
+    hidden_by = head.__dict__.get("forward")
+    made: list[torch.Tensor] = []
+    watch = head.register_forward_hook(lambda _module, _inputs, output: made.append(output))
+    final = policy.register_forward_hook(lambda _module, _inputs, output: _unaltered(output.logits, made[-1]))
+    head.forward = forward
+    try:
+        yield
+    finally:
+        watch.remove()
+        final.remove()
+        if hidden_by is None:
+            del head.forward
+        else:
+            head.forward = hidden_by
+
+
+def _unaltered(returned: torch.Tensor, made: torch.Tensor) -> None:
+    if returned.data_ptr() != made.data_ptr():
+        raise UserError(
+            "this model alters its logits behind the output layer (soft capping or a scale, as Gemma 2, Cohere and "
+            "Granite do), which training does not support; choose another model"
+        )
+
+
+def token_logprobs(
+    hidden: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, targets: torch.Tensor
+) -> torch.Tensor:
+    """log softmax(hidden · weightᵀ + bias) at the targets, (A,) float32.
+
+    The products are in autocast's precision where it is on, their sums and the softmax in float32.
+
+    Args:
+        hidden: (A, H).
+        weight: (V, H).
+        bias: (V,) or none.
+        targets: (A,) int64, below V.
+    """
+    device = hidden.device.type
+    precision = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
+    result: torch.Tensor = _TokenLogprobs.apply(hidden, weight, bias, targets, precision)  # type: ignore[no-untyped-call]
+    return result
+
+
+def _product(left: torch.Tensor, right: torch.Tensor, precision: torch.dtype) -> torch.Tensor:
+    """left · right, the factors rounded to ``precision``, the sums in float32."""
+    left, right = left.to(precision), right.to(precision)
+    if left.is_cuda and precision != torch.float32:
+        return torch.mm(left, right, out_dtype=torch.float32)
+    return torch.mm(left.float(), right.float())
+
+
+class _TokenLogprobs(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, hidden: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, targets: torch.Tensor,
+        precision: torch.dtype,
+    ) -> torch.Tensor:  # fmt: skip
+        ctx.precision = precision
+        normaliser = hidden.new_full((len(targets),), -torch.inf, dtype=torch.float32)
+        chosen = torch.zeros_like(normaliser)
+        parts = _parts(len(targets), len(weight))
+        for part in parts:
+            logits = _logits(hidden, weight, bias, part, precision)
+            normaliser = torch.logaddexp(normaliser, torch.logsumexp(logits, dim=1))
+            place = targets - part.start
+            here = (place >= 0) & (place < logits.shape[1])
+            found = logits.gather(1, place.clamp(0, logits.shape[1] - 1)[:, None])[:, 0]
+            chosen = torch.where(here, found, chosen)
+        only = logits if len(parts) == 1 else None  # small enough to be kept
+        ctx.save_for_backward(hidden, weight, bias, targets, normaliser, only)
+        return chosen - normaliser
+
+    @staticmethod
+    def backward(ctx: Any, upstream: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        """d log p(t) / d logit_v = 1(v = t) - p_v."""
+        hidden, weight, bias, targets, normaliser, only = ctx.saved_tensors
+        of_hidden, of_weight, of_bias = ctx.needs_input_grad[:3]
+        grad_hidden = torch.zeros_like(hidden, dtype=torch.float32) if of_hidden else None
+        grad_weight = torch.empty_like(weight) if of_weight else None
+        grad_bias = torch.empty_like(bias) if of_bias else None
+        for part in _parts(len(targets), len(weight)):
+            logits = only if only is not None else _logits(hidden, weight, bias, part, ctx.precision)
+            grad = (logits - normaliser[:, None]).exp_().mul_(-upstream[:, None])
+            rows = ((targets >= part.start) & (targets < part.stop)).nonzero()[:, 0]
+            grad[rows, targets[rows] - part.start] += upstream[rows]
+            if grad_hidden is not None:
+                grad_hidden += _product(grad, weight[part], ctx.precision)
+            if grad_weight is not None:
+                grad_weight[part] = _product(grad.T, hidden, ctx.precision)
+            if grad_bias is not None:
+                grad_bias[part] = grad.sum(dim=0)
+        return grad_hidden if grad_hidden is None else grad_hidden.to(hidden.dtype), grad_weight, grad_bias, None, None
+
+
+def _parts(tokens: int, vocabulary: int) -> list[slice]:
+    width = max(1, LOGITS_AT_ONCE // max(1, tokens))
+    return [slice(start, min(start + width, vocabulary)) for start in range(0, vocabulary, width)]
+
+
+def _logits(
+    hidden: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, part: slice, precision: torch.dtype
+) -> torch.Tensor:
+    logits = _product(hidden, weight[part].T, precision)
+    return logits if bias is None else logits + bias[part].float()

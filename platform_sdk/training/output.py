@@ -1,0 +1,84 @@
+"""The directory of a trained model: written whole, with the figures of how it was made."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import BaseModel, ConfigDict
+from transformers import Trainer
+
+from platform_sdk.config.errors import UserError
+from platform_sdk.sampling.models import load_tokenizer, resolve
+from platform_sdk.training.checkpoints import publish, staging
+
+RESULT = "training.json"
+
+
+class Made(BaseModel):
+    """What is known of every trained model: its directory, and the digest of all that it was made from."""
+
+    model_config = ConfigDict(frozen=True)
+
+    model: str
+    inputs: str
+
+
+M = TypeVar("M", bound=Made)
+
+
+def main_process() -> bool:
+    """Whether this process is the one that writes; of those that ``torchrun`` started, the first."""
+    return os.environ.get("RANK", "0") == "0"
+
+
+def completed(output: Path, inputs: str, kind: type[M]) -> M | None:
+    """The result that ``output`` holds, if it was made from the same inputs."""
+    file = output / RESULT
+    if not file.exists():
+        return None
+    result = kind.model_validate_json(file.read_text())
+    return result.model_copy(update={"model": str(output)}) if result.inputs == inputs else None
+
+
+def read_back(output: Path, inputs: str, kind: type[M]) -> M:
+    """The result that ``write_model`` has just left.
+
+    Raises:
+        UserError: it is not to be seen, since the processes do not share a directory.
+    """
+    result = completed(output, inputs, kind)
+    if result is None:
+        raise UserError(f"{output}: written by the main process, but not visible to this one; use a shared directory")
+    return result
+
+
+def write_model(trainer: Trainer, parent: str | Path, output: Path, describe: Callable[[Path], Made]) -> None:
+    """Write the trainer's model and ``parent``'s tokenizer to ``output``, as one atomic step. Every process calls this.
+
+    Args:
+        describe: makes the result from the directory in which the model is written; called on the main process.
+    """
+    written = output.with_name(f".{output.name}.writing")
+    if trainer.args.should_save:
+        staging(output)
+    trainer.accelerator.wait_for_everyone()
+    trainer.save_model(str(written))
+    trainer.accelerator.wait_for_everyone()
+    if trainer.args.should_save:
+        load_tokenizer(parent).save_pretrained(written)
+        (written / RESULT).write_text(describe(written).model_dump_json(indent=1))
+        publish(written, output)
+    trainer.accelerator.wait_for_everyone()
+
+
+def pass_through(model: str | Path, output: Path, result: Made) -> None:
+    """Nothing was learned: the model that came in is the one that goes out, with the result that says so."""
+    written = staging(output)
+    shutil.copytree(resolve(model), written, dirs_exist_ok=True)
+    load_tokenizer(model).save_pretrained(written)
+    (written / RESULT).write_text(result.model_dump_json(indent=1))
+    publish(written, output)
