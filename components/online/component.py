@@ -1,0 +1,89 @@
+"""A policy trained on what it samples itself."""
+
+from typing import NamedTuple
+
+from kfp import dsl
+
+from platform_sdk.kubeflow.component import LAUNCHER_IMAGE
+
+
+@dsl.component(base_image=LAUNCHER_IMAGE, install_kfp_package=False)
+def online(
+    run_dir: str,
+    method: str,
+    phase: str,
+    model_path: str,
+    model_digest: str,
+    environment: str,
+    agent: dict,
+    sampling: dict,
+    retrieval: dict,
+    online: dict,
+    evaluation: dict,
+    searched_digest: str,
+    train_digest: str,
+    seed: int,
+    model: dsl.Output[dsl.Model],
+    metrics: dsl.Output[dsl.Metrics],
+) -> NamedTuple("Outputs", [("model_path", str), ("model_digest", str)]):
+    """Sample, score and update in one loop; a killed step goes on from its last checkpoint.
+
+    Args:
+        run_dir: The run directory.
+        method: Whose agent, prompts and rewards (a room of platform_sdk.recipes).
+        phase: The folder in the run directory, as online.
+        model_path: The policy to start from.
+        model_digest: Digest of its weights.
+        environment: What the agent searches in.
+        agent: The agent's settings.
+        sampling: Engine and distribution.
+        retrieval: Encoder and index.
+        online: Updates, groups, objective and optimiser (platform_sdk.config.online).
+        evaluation: Distribution and prompts of the evaluations between updates.
+        searched_digest: Digest of what is searched; a mismatch stops the run.
+        train_digest: Digest of the questions.
+        seed: Of everything that is drawn.
+        model: Where the trained policy is, and the digest of its weights.
+        metrics: Rewards, tokens and seconds.
+    """
+    from pathlib import Path
+    from typing import NamedTuple
+
+    from platform_sdk.kubeflow.component import describe, log_numbers, received
+    from platform_sdk.recipes.online import OnlineJob, launch_online
+    from platform_sdk.records import Question, check_digest
+    from platform_sdk.tracking import step_run
+    from platform_sdk.tracking.following import following
+
+    run = Path(run_dir)
+    job = OnlineJob.model_validate(
+        {
+            "method": method,
+            "run_dir": run,
+            "phase": phase,
+            "model": model_path,
+            "environment": environment,
+            "agent": received(agent),
+            "sampling": received(sampling),
+            "retrieval": received(retrieval),
+            "corpus_digest": searched_digest,
+            "seed": seed,
+            "online": received(online),
+            "evaluation": received(evaluation),
+        }
+    )
+    with step_run(run, f"online-{phase}") as step:
+        check_digest(run / "corpus" / "questions.train.jsonl", Question, train_digest)
+        with following(step, run / phase / "updates.jsonl", axis="update", phase=phase):
+            result = launch_online(job)
+        step.log_figures(run / phase / "train.json", iteration=result.updates)
+        parents = {"parent_weights": model_digest, "searched": searched_digest, "train": train_digest}
+        step.record_digests(**parents)
+        if result.skipped is None:
+            step.log_model(Path(result.model), digest=result.weights, tags=parents)
+        describe(
+            model, Path(result.model), digest=result.weights, parents=[model_digest, searched_digest, train_digest]
+        )
+        log_numbers(metrics, result.model_dump())
+    outputs = NamedTuple("Outputs", [("model_path", str), ("model_digest", str)])
+    return outputs(str(Path(result.model).resolve()), result.weights)

@@ -1,0 +1,44 @@
+"""Figures of a step while it works: a file that grows, line by line, becomes curves."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from platform_sdk.tracking.runs import StepRun
+
+POLL_SECONDS = 2.0
+
+
+@contextmanager
+def following(step: StepRun, path: Path, *, axis: str, phase: str) -> Iterator[None]:
+    """Log the JSON lines of ``path`` as curves over ``axis`` while the body works, and what is left behind it.
+
+    Whoever writes the file, this process or others that it started, needs to know nothing of tracking.
+    """
+    stop = threading.Event()
+
+    def follow() -> None:
+        while not stop.wait(POLL_SECONDS):
+            step.log_curve(_rows(path), axis=axis, phase=phase)
+
+    thread = threading.Thread(target=follow, name=f"following {path.name}", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+        step.log_curve(_rows(path), axis=axis, phase=phase)
+
+
+def _rows(path: Path) -> list[dict[str, Any]]:
+    """The whole lines; one that is being written does not count yet."""
+    if not path.exists():
+        return []
+    text = path.read_text(encoding="utf-8")
+    return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]

@@ -1,0 +1,91 @@
+"""``updates.jsonl`` in the folder of an online phase: one line for each update of the policy."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from platform_sdk.config.errors import UserError
+
+FILE = "updates.jsonl"
+
+
+class Update(BaseModel):
+    """One update. The optimiser's figures are means over the iterations on its rollouts.
+
+    ``rewards`` and ``mean_reward`` are means over the first group at each question; ``zero_variance`` is the share of
+    groups that teach nothing, since their rewards are all equal, after resampling. ``rollouts`` and ``tokens_sampled``
+    count all that was sampled, ``trajectories`` the dialogues that were learned from, ``tokens_trained`` their agents'
+    tokens, in every iteration anew; ``truncated`` and ``dropped`` are trajectories beyond the length. ``weights`` are
+    those that sampled the rollouts. ``statistics`` are the objective's others.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    update: int
+    mean_reward: float
+    rewards: dict[str, float]
+    zero_variance: float
+    rollouts: int
+    trajectories: int
+    tokens_sampled: int
+    tokens_trained: int
+    truncated: int
+    dropped: int
+    loss: float
+    kl: float | None
+    clip_fraction: float | None
+    statistics: dict[str, float]
+    learning_rate: float
+    grad_norm: float | None
+    sampling_seconds: float
+    training_seconds: float
+    sync_seconds: float
+    weights: str
+
+
+def read_updates(folder: Path) -> list[Update]:
+    """The updates of a phase in their order; none if it is not an online phase.
+
+    A last line without its end is still being written, or was cut short by a kill: it does not count.
+
+    Raises:
+        UserError: a line is not what it should be.
+    """
+    path = folder / FILE
+    if not path.is_file():
+        return []
+    text = path.read_text(encoding="utf-8")
+    return [_read(path, number, line) for number, line in enumerate(_whole_lines(text), start=1)]
+
+
+def append_update(folder: Path, update: Update) -> None:
+    """Write an update down; it is on the disk when this returns."""
+    with (folder / FILE).open("a", encoding="utf-8") as stream:
+        stream.write(update.model_dump_json() + "\n")
+        stream.flush()
+        os.fsync(stream.fileno())
+
+
+def keep_updates(folder: Path, last: int) -> None:
+    """Forget the updates after ``last``: the run goes on from there, and makes them again."""
+    lines = "".join(f"{update.model_dump_json()}\n" for update in read_updates(folder) if update.update <= last)
+    path = folder / FILE
+    temporary = path.with_name(f".{path.name}.tmp")
+    temporary.write_text(lines, encoding="utf-8")
+    temporary.replace(path)
+
+
+def _whole_lines(text: str) -> list[str]:
+    return text[: text.rfind("\n") + 1].splitlines()
+
+
+def _read(path: Path, number: int, line: str) -> Update:
+    try:
+        return Update.model_validate_json(line)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"])) or "line"
+        raise UserError(f"{path}:{number}: {where}: {first['msg']}") from error

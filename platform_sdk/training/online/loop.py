@@ -1,0 +1,195 @@
+"""Training a policy online: sample with the current weights, score, update, hand the new weights over.
+
+It may be killed at any moment and started again, and then ends with the same rollouts and weights: on a CPU with one
+thread bit for bit. Checkpoints hold optimiser, schedule and random numbers; the place among the questions follows from
+the number of the update; rollouts that were sampled after the last checkpoint are used again where the weights come
+out the same, and set aside where they do not.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from transformers import set_seed
+
+from platform_sdk.config.errors import UserError
+from platform_sdk.config.online import OnlineSpec
+from platform_sdk.config.sampling import EngineSpec
+from platform_sdk.records import digest_records
+from platform_sdk.sampling.engine import SamplingEngine
+from platform_sdk.sampling.load import load_engine
+from platform_sdk.sampling.models import weights_digest
+from platform_sdk.tracking.outcomes import digest_of, write_json
+from platform_sdk.tracking.updates import read_updates
+from platform_sdk.training.arguments import context_length, device_for, set_steps, threads, training_arguments
+from platform_sdk.training.objectives import GroupRelative
+from platform_sdk.training.online.groups import GroupSampler
+from platform_sdk.training.online.recorder import Recorder
+from platform_sdk.training.online.source import OnlineSource, OnUpdate
+from platform_sdk.training.online.sync import sync_for
+from platform_sdk.training.online.task import OnlineTask
+from platform_sdk.training.output import Made, completed, main_process, pass_through, read_back, write_model
+from platform_sdk.training.policy import attention_for, load_policy
+from platform_sdk.training.reference import reference_for
+from platform_sdk.training.trainer import PolicyTrainer
+
+logger = logging.getLogger(__name__)
+
+
+class OnlineResult(Made):
+    """What an online run did. Counts and seconds are sums over its updates, which stand in ``updates.jsonl``.
+
+    ``reward_first`` and ``reward_last`` are the mean rewards of the first and the last update, before it was made;
+    ``skipped`` says why nothing was trained, if so.
+    """
+
+    weights: str
+    parents: dict[str, str]
+    skipped: str | None = None
+    updates: int
+    rollouts: int = 0
+    tokens_sampled: int = 0
+    tokens_trained: int = 0
+    truncated: int = 0
+    dropped: int = 0
+    zero_variance: float = 0.0
+    reward_first: float | None = None
+    reward_last: float | None = None
+    sampling_seconds: float = 0.0
+    training_seconds: float = 0.0
+    sync_seconds: float = 0.0
+
+
+def train_online(
+    spec: OnlineSpec,
+    task: OnlineTask,
+    model: str | Path,
+    output: Path,
+    *,
+    engine: EngineSpec,
+    seed: int,
+    folder: Path,
+    on_update: OnUpdate | None = None,
+) -> OnlineResult:
+    """Train ``model`` by ``spec.updates`` updates on what it samples itself, and write it to the directory ``output``.
+
+    Under ``torchrun`` every process calls this with the same arguments, on a file system that all of them see.
+
+    Args:
+        engine: which engine samples. ``transformers`` shares the policy's weights in each process; ``openai`` is one
+            server for all of them; ``vllm`` stands in each process.
+        folder: of the phase: ``rollouts/0001.jsonl``, …, ``updates.jsonl``, ``train.json`` (the result) and
+            ``checkpoints`` while it runs. Its name enters the seeds.
+        on_update: see ``OnlineSource``.
+
+    Raises:
+        UserError: a setting does not fit the task, the model or the machine.
+        WeightsMismatch: the engine does not sample from the weights it was given.
+        NotFinite: the loss became infinite or not a number.
+    """
+    if not task.questions:
+        raise UserError(f"{folder}: there are no questions to learn from")
+    folder.mkdir(parents=True, exist_ok=True)
+    parent = weights_digest(model)
+    inputs = _inputs(spec, task, parent, engine, seed, folder)
+    result = completed(output, inputs, OnlineResult)
+    if result is None and not spec.updates:
+        result = OnlineResult(
+            model=str(output), inputs=inputs, weights=parent, parents={"model": parent}, updates=0,
+            skipped="updates is 0",
+        )  # fmt: skip
+        if main_process():
+            pass_through(model, output, result)
+    if result is None:
+        with threads(spec.threads):
+            result = _train(spec, task, model, output, engine, seed, folder, on_update, inputs, parent)
+    if main_process():
+        shutil.rmtree(folder / "checkpoints", ignore_errors=True)  # a kill may have come before
+        write_json(folder / "train.json", result.model_dump(mode="json"))
+    return result
+
+
+def _train(
+    spec: OnlineSpec, task: OnlineTask, model: str | Path, output: Path, engine_spec: EngineSpec, seed: int,
+    folder: Path, on_update: OnUpdate | None, inputs: str, parent: str,
+) -> OnlineResult:  # fmt: skip
+    device = device_for(spec)
+    args = training_arguments(spec, folder / "checkpoints" / inputs[:16], seed, device)
+    set_steps(args, spec, spec.updates * spec.iterations)
+    # Between the iterations of an update the weights that sampled it are gone: checkpoints come after whole updates.
+    args.save_steps = spec.checkpoint_steps * spec.iterations
+    set_seed(seed)  # a new adapter's weights are drawn
+    policy = load_policy(model, spec, attention=attention_for(spec, device))
+    reference = reference_for(model, policy, spec, device) if spec.beta else None
+    with _engine(engine_spec, model) as engine:
+        sampler = GroupSampler(spec, task, engine, folder / "rollouts", folder.name)
+        sync = sync_for(engine_spec, engine, policy, folder / "weights")
+        source = OnlineSource(
+            spec, task.questions, sampler, sync, beside=engine_spec.engine == "openai",
+            length=spec.max_length or context_length(spec, model), seed=seed, on_update=on_update,
+        )  # fmt: skip
+        objective = GroupRelative(spec.clip, spec.beta, spec.kl, spec.normalization)
+        trainer = PolicyTrainer(
+            policy, args, source=source, objective=objective, reference=reference,
+            callbacks=[Recorder(source, folder, spec.iterations)],
+        )  # fmt: skip
+        try:
+            trainer.resume()
+            if on_update is not None and spec.evaluate_every and spec.updates % spec.evaluate_every == 0:
+                source.after(spec.updates)
+        finally:
+            source.close()
+
+    def describe(written: Path) -> OnlineResult:
+        return _result(output, inputs, weights_digest(written), parent, folder)
+
+    write_model(trainer, model, output, describe)
+    return read_back(output, inputs, OnlineResult)
+
+
+def _result(output: Path, inputs: str, weights: str, parent: str, folder: Path) -> OnlineResult:
+    updates = read_updates(folder)
+    return OnlineResult(
+        model=str(output),
+        inputs=inputs,
+        weights=weights,
+        parents={"model": parent},
+        updates=len(updates),
+        rollouts=sum(update.rollouts for update in updates),
+        tokens_sampled=sum(update.tokens_sampled for update in updates),
+        tokens_trained=sum(update.tokens_trained for update in updates),
+        truncated=sum(update.truncated for update in updates),
+        dropped=sum(update.dropped for update in updates),
+        zero_variance=sum(update.zero_variance for update in updates) / len(updates),
+        reward_first=updates[0].mean_reward,
+        reward_last=updates[-1].mean_reward,
+        sampling_seconds=round(sum(update.sampling_seconds for update in updates), 3),
+        training_seconds=round(sum(update.training_seconds for update in updates), 3),
+        sync_seconds=round(sum(update.sync_seconds for update in updates), 3),
+    )
+
+
+def _inputs(spec: OnlineSpec, task: OnlineTask, parent: str, engine: EngineSpec, seed: int, folder: Path) -> str:
+    """Of everything known here that decides the rollouts and the weights; the agent's settings are its method's."""
+    return digest_of(
+        spec.model_dump(mode="json", exclude={"checkpoint_steps", "processes", "evaluate_every"}),
+        digest_records(task.questions),
+        parent,
+        engine.model_dump(mode="json", exclude={"live", "url", "threads"}),
+        seed,
+        folder.name,
+    )
+
+
+@contextmanager
+def _engine(spec: EngineSpec, model: str | Path) -> Iterator[SamplingEngine]:
+    # The engine's threads are the trainer's: both work in this process, one after the other.
+    engine = load_engine(spec.model_copy(update={"threads": None}), model)
+    try:
+        yield engine
+    finally:
+        engine.close()

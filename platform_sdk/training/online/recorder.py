@@ -1,0 +1,106 @@
+"""The callback of an online run: writes every update down, and shows how it goes."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+from tqdm.contrib.logging import logging_redirect_tqdm
+from transformers import TrainerCallback
+
+from platform_sdk.tracking.updates import Update, append_update, keep_updates
+from platform_sdk.training.online.source import OnlineSource, Sampled
+
+logger = logging.getLogger(__name__)
+Logs = dict[str, float]
+NOT_STATISTICS = {*Update.model_fields, "seconds", "epoch", "step"}
+
+
+class Recorder(TrainerCallback):  # type: ignore[misc]
+    """Writes an update down as it ends, with a line in the log and reward and loss in a progress bar.
+
+    Also has the source settled before a checkpoint is written.
+    """
+
+    def __init__(self, source: OnlineSource, folder: Path, iterations: int) -> None:
+        self._source, self._folder, self._iterations = source, folder, iterations
+        self._logs: list[Logs] = []
+        self._bar: tqdm[Any] | None = None
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if state.is_world_process_zero:
+            total, done = state.max_steps // self._iterations, state.global_step // self._iterations
+            keep_updates(self._folder, done)
+            self._bar = tqdm(total=total, initial=done, desc="online", unit="update")
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if state.global_step % args.save_steps == 0:
+            self._source.settle()
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Logs | None = None, **_: Any) -> None:
+        if self._bar is None or not logs or "loss" not in logs:
+            return
+        self._logs.append(dict(logs))
+        if state.global_step % self._iterations == 0:
+            assert self._source.current is not None
+            self._record(_update(self._source.current, self._logs))
+            self._logs = []
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if self._bar is not None:
+            self._bar.close()
+
+    def _record(self, update: Update) -> None:
+        assert self._bar is not None
+        append_update(self._folder, update)
+        self._bar.set_postfix(reward=f"{update.mean_reward:.3f}", loss=f"{update.loss:.4f}", refresh=False)
+        self._bar.update()
+        with logging_redirect_tqdm():
+            logger.info("%s", _told(update))
+
+
+def _update(sampled: Sampled, logs: Sequence[Logs]) -> Update:
+    def mean(name: str) -> float:
+        return sum(entry[name] for entry in logs) / len(logs)
+
+    def mean_if_there(name: str) -> float | None:
+        return mean(name) if name in logs[0] else None
+
+    return Update(
+        update=sampled.update,
+        mean_reward=sampled.rewards[sampled.reward],
+        rewards=sampled.rewards,
+        zero_variance=sampled.zero_variance,
+        rollouts=sampled.rollouts,
+        trajectories=sampled.trajectories,
+        tokens_sampled=sampled.tokens_sampled,
+        tokens_trained=sampled.agent_tokens * len(logs),
+        truncated=sampled.truncated,
+        dropped=sampled.dropped,
+        loss=mean("loss"),
+        kl=mean_if_there("kl"),
+        clip_fraction=mean_if_there("clip_fraction"),
+        statistics={name: mean(name) for name in logs[0] if name not in NOT_STATISTICS},
+        learning_rate=logs[-1]["learning_rate"],
+        grad_norm=mean_if_there("grad_norm"),
+        sampling_seconds=round(sampled.sampling_seconds, 3),
+        training_seconds=round(sum(entry["seconds"] for entry in logs), 3),
+        sync_seconds=round(sampled.sync_seconds, 3),
+        weights=sampled.weights,
+    )
+
+
+def _told(update: Update) -> str:
+    rewards = ", ".join(f"{name} {value:.3f}" for name, value in update.rewards.items())
+    figures = {"kl": update.kl, "clip_fraction": update.clip_fraction, **update.statistics}
+    statistics = ", ".join(f"{name} {value:.4g}" for name, value in figures.items() if value is not None)
+    return (
+        f"update {update.update}: reward {update.mean_reward:.3f} ({rewards}); "
+        f"{update.zero_variance:.0%} of the groups teach nothing; "
+        f"loss {update.loss:.4f}, {statistics}, rate {update.learning_rate:.2e}; "
+        f"{update.tokens_sampled} tokens sampled in {update.sampling_seconds:.1f} s, "
+        f"trained in {update.training_seconds:.1f} s, weights handed over in {update.sync_seconds:.1f} s"
+    )

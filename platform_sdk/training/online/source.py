@@ -1,0 +1,176 @@
+"""The optimiser steps of an online run, which come into being when the trainer asks for them.
+
+Step i is iteration i mod μ of update i div μ + 1. Nothing is made ahead of its time, so the weights at hand when the
+first step of an update is asked for are those that its rollouts are to be sampled with; and a resumed run, which asks
+for no step before its checkpoint, samples nothing twice.
+
+*Off policy*, an update's rollouts are sampled one update earlier: at the time an update is asked for, its own are
+there, and those of the next begin to be sampled with the weights at hand, beside the training where the engine is a
+process of its own. Their log-probabilities are of those weights, and the ratio ρ of the objective corrects for it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+import torch
+from accelerate import PartialState
+
+from platform_sdk.config.errors import UserError
+from platform_sdk.config.online import OnlineSpec
+from platform_sdk.records import Question, Rollout
+from platform_sdk.sampling.engine import SamplingEngine
+from platform_sdk.training.advantages import advantages_of
+from platform_sdk.training.batches import Batch, pack, shared_step
+from platform_sdk.training.examples import examples_of, fit
+from platform_sdk.training.online.groups import Group, GroupSampler
+from platform_sdk.training.online.questions import questions_of
+from platform_sdk.training.online.sync import WeightSync
+
+OnUpdate = Callable[[int, SamplingEngine], None]
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """An update's rollouts, as micro-batches of this process and in figures.
+
+    ``reward`` names the one of ``rewards`` that is learned; see ``tracking.updates.Update`` for the rest.
+    """
+
+    update: int
+    batches: tuple[Batch, ...]
+    weights: str
+    reward: str
+    rewards: dict[str, float]
+    zero_variance: float
+    rollouts: int
+    trajectories: int
+    tokens_sampled: int
+    agent_tokens: int
+    truncated: int
+    dropped: int
+    sampling_seconds: float
+    sync_seconds: float
+
+
+class OnlineSource:
+    """The source of a ``PolicyTrainer`` (see there).
+
+    Args:
+        beside: whether sampling may go on beside the training, since the engine is a process of its own.
+        length: the most tokens of an example.
+        on_update: called on the main process with the number of an update and the engine that has its weights,
+            after every ``spec.evaluate_every``-th.
+    """
+
+    def __init__(
+        self, spec: OnlineSpec, questions: Sequence[Question], sampler: GroupSampler, sync: WeightSync, *,
+        beside: bool, length: int, seed: int, on_update: OnUpdate | None,
+    ) -> None:  # fmt: skip
+        self._spec, self._questions, self._sampler, self._sync = spec, questions, sampler, sync
+        self._length, self._seed, self._on_update = length, seed, on_update
+        self._pool = ThreadPoolExecutor(1, "sampling-ahead") if beside and spec.off_policy else None
+        self._ahead: dict[int, Future[float]] = {}
+        self._state = PartialState()
+        self.current: Sampled | None = None
+
+    def __len__(self) -> int:
+        return self._spec.updates * self._spec.iterations
+
+    def __getitem__(self, step: int) -> Sequence[Batch]:
+        update = step // self._spec.iterations + 1
+        if self.current is None or self.current.update != update:
+            # Whatever is drawn here, for rollouts or an evaluation, a resumed run may not draw: the trainer's random
+            # numbers go on as if nothing had been.
+            with torch.random.fork_rng():
+                self.current = self._make(update)
+        return self.current.batches
+
+    def settle(self) -> None:
+        """Wait for what is sampled ahead: a checkpoint must find it complete, since its weights will be gone."""
+        for future in self._ahead.values():
+            future.result()
+
+    def close(self) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+
+    def after(self, update: int) -> tuple[str, float]:
+        """Give the engine the weights that an update left, and let ``on_update`` have it when it is due.
+
+        Returns:
+            The weights' version, and the seconds that giving them took.
+        """
+        began = time.perf_counter()
+        version = self._sync.refresh()
+        seconds = time.perf_counter() - began
+        every = self._spec.evaluate_every
+        if self._on_update is not None and update and every and update % every == 0:
+            if self._state.is_main_process:
+                self._on_update(update, self._sync.engine)
+            self._state.wait_for_everyone()
+        return version, seconds
+
+    def _make(self, update: int) -> Sampled:
+        ahead = self._ahead.pop(update, None)
+        sampling_seconds = ahead.result() if ahead is not None else None
+        version, sync_seconds = self.after(update - 1)
+        questions = self._taken_up(update)
+        if sampling_seconds is None:
+            sampling_seconds = self._first(update, questions, version)
+        if self._spec.off_policy and update < self._spec.updates:
+            self._sample_ahead(update + 1, version)
+        groups = self._sampler.gather(update, questions)
+        return self._sampled(update, groups, sampling_seconds, sync_seconds)
+
+    def _first(self, update: int, questions: Sequence[Question], version: str) -> float:
+        """Sample now; but where an off-policy run is resumed, what the weights before had sampled ahead is taken."""
+        if self._spec.off_policy and update > 1 and self._sampler.whole(update, questions):
+            return 0.0
+        return self._sampler.sample(update, questions, version)
+
+    def _sample_ahead(self, update: int, version: str) -> None:
+        arguments = update, self._taken_up(update), version
+        if self._pool is not None:
+            self._ahead[update] = self._pool.submit(self._sampler.sample, *arguments)
+            return
+        done: Future[float] = Future()
+        done.set_result(self._sampler.sample(*arguments))
+        self._ahead[update] = done
+
+    def _taken_up(self, update: int) -> list[Question]:
+        return questions_of(self._questions, update, self._spec.questions, self._seed)
+
+    def _sampled(self, update: int, groups: Sequence[Group], sampling_seconds: float, sync_seconds: float) -> Sampled:
+        learned = [rollout for group in groups for rollout in group.learned]
+        first = [rollout for group in groups for rollout in group.first]
+        everything = [rollout for group in groups for rollout in group.sampled]
+        fitted = fit(examples_of(learned, advantages_of(learned, self._spec.reward)), self._length, self._spec.too_long)
+        if not fitted.examples:
+            raise UserError(f"update {update}: no rollout has an agent's token within max_length {self._length}")
+        step = shared_step(fitted.examples, self._state.num_processes, self._spec.micro_batch_tokens)
+        share = step.shares[self._state.process_index]
+        return Sampled(
+            update=update,
+            batches=tuple(pack(fitted.examples, micro, step) for micro in share),
+            weights=learned[0].weights,
+            reward=self._spec.reward,
+            rewards={name: _mean(first, name) for name in sorted(first[0].rewards)},
+            zero_variance=sum(not group.varied(self._spec.reward) for group in groups) / len(groups),
+            rollouts=len(everything),
+            trajectories=len(fitted.examples),
+            tokens_sampled=sum(sum(t.agent_mask) for rollout in everything for t in rollout.trajectories),
+            agent_tokens=step.agent_tokens,
+            truncated=fitted.truncated,
+            dropped=fitted.dropped_too_long + fitted.dropped_empty,
+            sampling_seconds=sampling_seconds,
+            sync_seconds=sync_seconds,
+        )
+
+
+def _mean(rollouts: Sequence[Rollout], reward: str) -> float:
+    values = [rollout.rewards[reward] for rollout in rollouts if reward in rollout.rewards]
+    return sum(values) / len(values)

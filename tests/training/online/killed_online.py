@@ -1,0 +1,131 @@
+"""Run online trainings that SIGKILL themselves at given moments; print what resumption made of them.
+
+A script of its own, started by test_resume_online.py: it forks a process per attempt from one that has imported
+everything and computed nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from platform_sdk.config.sampling import EngineSpec
+from platform_sdk.config.training import LoraSpec
+from platform_sdk.records import Rollout, read_jsonl
+from platform_sdk.sampling.phase import Phase
+from platform_sdk.tracking.updates import read_updates
+from platform_sdk.training import output, trainer
+from platform_sdk.training.online import loop, recorder
+from tests.training.killed_runs import around_publish, attempt, before_step, die, half_written
+from tests.training.online import lucky
+
+TIMES = {"sampling_seconds", "training_seconds", "sync_seconds"}
+
+
+def before_rollout(number: int) -> None:
+    """Kill when the ``number``-th rollout of this process is about to be written down."""
+    original = Phase.attempt
+    calls = iter(range(1, 10_000))
+
+    def start(self: Phase, *args: Any) -> Any:
+        rollout = yield from original(self, *args)
+        if next(calls) == number:
+            with self.path.open("a") as stream:
+                stream.write('{"a record": "cut sh')
+            die()
+        return rollout
+
+    Phase.attempt = start  # type: ignore[method-assign]
+
+
+def around_line(number: int, *, after: bool) -> None:
+    """Kill just before, or just after, the ``number``-th update is written down; its checkpoint comes later."""
+    original = recorder.append_update
+    calls = iter(range(1, 10_000))
+
+    def write(folder: Path, update: Any) -> None:
+        now = next(calls) == number
+        if now and not after:
+            die()
+        original(folder, update)
+        if now:
+            die()
+
+    recorder.append_update = write  # type: ignore[method-assign]
+
+
+NEVER: list[Callable[[], None]] = []
+# 5 updates with a checkpoint after every second; 12 rollouts each; two optimiser steps on each where iterations is 2.
+SCENARIOS: dict[str, list[Callable[[], None]]] = {
+    "undisturbed": NEVER,
+    "in the first sampling": [lambda: before_rollout(5)],
+    "in the sampling after a checkpoint": [lambda: before_rollout(29)],
+    "in a sampling between checkpoints": [lambda: before_rollout(44)],
+    "in training, three times": [lambda: before_step(4), lambda: before_step(2), lambda: before_step(2)],
+    "before an update is written down": [lambda: around_line(2, after=False)],
+    "between an update's line and its checkpoint": [lambda: around_line(4, after=True)],
+    "in the second checkpoint": [lambda: half_written("optimizer.pt", 2)],
+    "before the older checkpoint is gone": [lambda: around_publish(trainer, 2, after=True)],
+    "before the model has its name": [lambda: around_publish(output, 1, after=False)],
+    "before the result is written": [lambda: around_publish(output, 1, after=True)],
+}
+FEW = (
+    "undisturbed",
+    "in the sampling after a checkpoint",
+    "in training, three times",
+    "before an update is written down",
+)
+CHANGES: dict[str, dict[str, Any]] = {
+    "on policy": {},
+    "off policy": {"off_policy": True},
+    "iterations": {"iterations": 2, "resamples": 1},
+    "lora": {"lora": LoraSpec(rank=2, dropout=0.1)},
+}
+
+
+def main() -> None:
+    model, base, change = sys.argv[1], Path(sys.argv[2]), sys.argv[3]
+    spec = lucky.SPEC.model_copy(update={"updates": 5, **CHANGES[change]})
+    results = {}
+    chosen = SCENARIOS if change == "on policy" else {name: SCENARIOS[name] for name in FEW}
+    for number, (name, sabotages) in enumerate(chosen.items()):
+        folder = base / str(number) / "online"  # the folder's name enters the seeds
+
+        def work(folder: Path = folder) -> None:
+            loop.train_online(
+                spec, lucky.task(), model, folder / "model", engine=EngineSpec(live=6), seed=5, folder=folder
+            )
+
+        killed = [os.WTERMSIG(attempt(sabotage, work)) for sabotage in sabotages]
+        status = attempt(None, work)
+        status = status or attempt(None, work)  # a finished run returns at once
+        results[name] = {"killed": killed, "status": status, **(outcome(folder) if status == 0 else {})}
+    print(json.dumps(results))
+
+
+def outcome(folder: Path) -> dict[str, Any]:
+    lines = [line.model_dump(exclude=TIMES) for line in read_updates(folder)]
+    sha = hashlib.sha256()
+    count = 0
+    for path in sorted((folder / "rollouts").glob("*.jsonl")):
+        for rollout in sorted(read_jsonl(path, Rollout), key=lambda r: (r.question.id, r.attempt)):
+            sha.update(rollout.model_dump_json().encode())
+            count += 1
+    train = json.loads((folder / "train.json").read_text())
+    return {
+        "weights": train["weights"],
+        "updates": lines,
+        "rollouts": sha.hexdigest(),
+        "count": count,
+        "left": sorted(path.name for path in folder.iterdir()),
+        "stale": sorted(path.name for path in folder.glob("rollouts/*stale*")),
+    }
+
+
+if __name__ == "__main__":
+    main()
