@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,6 +19,7 @@ from pydantic import BaseModel
 from platform_sdk.config.errors import UserError
 
 BEGUN = "begun.json"
+logger = logging.getLogger(__name__)
 
 
 def digest_of(*parts: Any) -> str:
@@ -41,6 +43,18 @@ def begin(folder: Path, inputs: str) -> None:
     if begun.exists() and read_json(begun)["inputs"] != inputs:
         raise UserError(f"{folder}: was begun with other settings; use another --workdir, or remove it")
     write_json(begun, {"inputs": inputs})
+
+
+def set_aside(folder: Path, inputs: str) -> None:
+    """Give a folder that was begun with other inputs another name (``NAME.stale1``), so that it can be begun anew."""
+    begun = folder / BEGUN
+    if not begun.exists() or read_json(begun)["inputs"] == inputs:
+        return
+    number = 1
+    while (aside := folder.with_name(f"{folder.name}.stale{number}")).exists():
+        number += 1
+    folder.rename(aside)
+    logger.warning("%s: was begun with other inputs; set aside as %s", folder, aside.name)
 
 
 def finished(path: Path, inputs: str) -> dict[str, Any] | None:

@@ -2,5 +2,5 @@
 
 Read in this order: ``grammar`` and ``prompts`` (what is said), ``rewards`` (what it is worth), ``agent`` (who says it),
 ``strategies`` (the prompting baselines), ``demonstrations`` (the supervised baselines), ``steps`` (what the pipeline's
-components call), ``settings`` (what a recipe may change).
+components call), ``scoring`` (responses made elsewhere), ``settings`` (what a recipe may change).
 """

@@ -60,9 +60,9 @@ def _read(path: Path, gold: Path, questions: dict[str, Question], spec: AgentSpe
     for number, line in lines_of(read_bytes(path)):
         where = f"{path}:{number}"
         try:
-            found = check(path, "", parse_loose(path, line, ""), ResponseLine)
+            found = check(path, "line: ", parse_loose(path, line, "line: "), ResponseLine)
         except RecordError as error:
-            message = str(error).removeprefix(f"{path}: ")
+            message = str(error).removeprefix(f"{path}: line: ")
             raise RecordError(f'{where}: {message}; a line is {{"id": "…", "response": "…"}}') from error
         if found.id in first:
             raise RecordError(f"{where}: id {found.id} has a response already, on line {first[found.id]}")

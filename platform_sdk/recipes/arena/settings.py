@@ -104,3 +104,10 @@ class EvaluationSpec(Settings):
     top_p: float = Field(1.0, gt=0, le=1)
     max_tokens: int = Field(1024, ge=1, description="most tokens of a response")
     judge: JudgeSpec | None = Field(None, description="also ask this model whether the answer is right")
+
+
+class DemonstrationSpec(Settings):
+    """What a supervised baseline learns from (ARENA, appendix D); the agent's form says which baseline it is."""
+
+    questions: int | None = Field(None, ge=1, description="how many of the training questions; null: all")
+    reasoning_tokens: int = Field(512, ge=1, description="three_part: most tokens of an explanation")

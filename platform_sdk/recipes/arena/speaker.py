@@ -31,7 +31,7 @@ class Speaker:
     seed: int
 
     def dialogue(self, system: str, opening: str) -> Dialogue:
-        """A new dialogue with the policy."""
+        """A new dialogue with the policy; nothing is said in it yet."""
         return Dialogue(self.tokenizer, system, opening)
 
     def reply(self, dialogue: Dialogue, place: str) -> Agent[str | None]:

@@ -1,0 +1,66 @@
+"""What a supervised baseline learns from."""
+
+from typing import NamedTuple
+
+from kfp import dsl
+
+from platform_sdk.kubeflow.component import LAUNCHER_IMAGE
+
+
+@dsl.component(base_image=LAUNCHER_IMAGE, install_kfp_package=False)
+def demonstrate(
+    run_dir: str,
+    method: str,
+    phase: str,
+    model_path: str,
+    model_digest: str,
+    environment: str,
+    agent: dict,
+    sampling: dict,
+    retrieval: dict,
+    demonstrations: dict,
+    searched_digest: str,
+    train_digest: str,
+    seed: int,
+    selected: dsl.Output[dsl.Dataset],
+    figures: dsl.Output[dsl.Metrics],
+) -> NamedTuple("Outputs", [("selected_digest", str)]):
+    """Write demonstrations of a method's form, from gold answers and, where the form has it, the model's explanations.
+
+    Args:
+        run_dir: The run directory.
+        method: Whose form (a room of platform_sdk.recipes).
+        phase: The folder in the run directory.
+        model_path: The policy; it explains, and its tokenizer writes.
+        model_digest: Digest of its weights.
+        environment: What the agent is given or searches in.
+        agent: The agent's settings.
+        sampling: Engine and distribution.
+        retrieval: Encoder and index, if the environment has one.
+        demonstrations: How many, and their length.
+        searched_digest: Digest of the passages; a mismatch stops the run.
+        train_digest: Digest of the questions.
+        seed: Of everything that is drawn.
+        selected: Where the demonstrations are, and their digest.
+        figures: How many there are.
+    """
+    import importlib
+    from pathlib import Path
+    from typing import NamedTuple
+
+    from platform_sdk.kubeflow.component import describe, log_numbers, received
+    from platform_sdk.tracking import step_run
+
+    steps = importlib.import_module(f"platform_sdk.recipes.{method}.steps")
+    settings = importlib.import_module(f"platform_sdk.recipes.{method}.settings")
+    run = Path(run_dir)
+    structs = (received(struct) for struct in (agent, sampling, retrieval))
+    setting = steps.Setting.read(run, environment, *structs, searched_digest, seed)
+    spec = settings.DemonstrationSpec.model_validate(received(demonstrations))
+    with step_run(run, f"demonstrate-{phase}") as step:
+        made = steps.demonstrate(setting, phase, model_path, spec)
+        step.record_digests(policy=model_digest, train=train_digest, selected=made.digest)
+        step.log_figures(run / phase / "demonstrations.json")
+        describe(selected, made.path, digest=made.digest, parents=[model_digest, searched_digest, train_digest])
+        log_numbers(figures, made.figures)
+    return NamedTuple("Outputs", [("selected_digest", str)])(made.digest)

@@ -1,0 +1,108 @@
+"""What all steps of a run share: the recipe's settings, checked against the run's data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from platform_sdk.config.errors import UserError
+from platform_sdk.recipes.arena.agent import Environment, Generator
+from platform_sdk.recipes.arena.settings import AgentSpec, SamplingSpec
+from platform_sdk.recipes.arena.speaker import Distribution
+from platform_sdk.records import Question, read_jsonl
+from platform_sdk.tracking.outcomes import read_json
+
+if TYPE_CHECKING:
+    from platform_sdk.evaluation.judge import Judge
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What all steps of a run share; ``corpus_digest`` is that of the passages that the run began with."""
+
+    run_dir: Path
+    environment: Environment
+    agent: AgentSpec
+    sampling: SamplingSpec
+    corpus_digest: str
+    seed: int
+
+    @property
+    def inputs(self) -> dict[str, Any]:
+        """What decides a step's outcome. The place of a run does not: a moved run directory is the same run."""
+        return {name: value for name, value in vars(self).items() if name != "run_dir"}
+
+    @classmethod
+    def read(
+        cls,
+        run_dir: Path,
+        environment: str,
+        agent: Mapping[str, Any],
+        sampling: Mapping[str, Any],
+        retrieval: Mapping[str, Any],
+        corpus_digest: str,
+        seed: int,
+    ) -> Self:
+        """The setting from a recipe's plain structs, validated.
+
+        Raises:
+            UserError: the settings do not fit each other, or the run directory holds other passages.
+        """
+        spec = AgentSpec.model_validate(agent)
+        if environment not in ("distractor", "closed-book"):
+            raise UserError(f"environment: {environment} is not for ARENA, whose passages are given; use distractor")
+        if environment == "closed-book" and spec.form != "direct":
+            raise UserError(
+                f"environment closed-book has no passages to choose from: set agent.form: direct, not {spec.form}"
+            )
+        if retrieval:
+            raise UserError("retrieval: ARENA searches nothing; leave it empty")
+        found = read_json(run_dir / "corpus" / "digests.json")["passages"]
+        if found != corpus_digest:
+            raise UserError(
+                f"{run_dir}/corpus: holds passages {found[:12]}…, but this run's are {corpus_digest[:12]}…; "
+                "run the step corpus again"
+            )
+        return cls(run_dir, environment, spec, SamplingSpec.model_validate(sampling), corpus_digest, seed)  # type: ignore[arg-type]
+
+    def questions(self, part: str) -> list[Question]:
+        """The questions to ``train`` or ``eval`` on.
+
+        Raises:
+            UserError: there are none, or one comes without passages where they are to be chosen from.
+        """
+        path = self.run_dir / "corpus" / f"questions.{part}.jsonl"
+        questions = list(read_jsonl(path, Question))
+        if not questions:
+            raise UserError(f"{path}: there are no questions; see dataset in the recipe")
+        if self.environment == "distractor":
+            bare = next((q for q in questions if not q.context), None)
+            if bare is not None:
+                raise UserError(
+                    f"{path}: question {bare.id} comes without passages; use files with contexts (a generated world: "
+                    "dataset.world.context), or environment closed-book"
+                )
+        return questions
+
+    def generator(
+        self, distribution: Distribution, judge: Judge | None, tokenizer: Any, weights: str, phase: str
+    ) -> Generator:
+        """The agent under a policy's tokenizer and weights; ``phase`` names what its draws depend on."""
+        return Generator(
+            tokenizer=tokenizer,
+            spec=self.agent,
+            environment=self.environment,
+            distribution=distribution,
+            weights=weights,
+            corpus=self.corpus_digest,
+            seed=self.seed,
+            phase=phase,
+            judge=judge,
+        )
+
+    @property
+    def training_distribution(self) -> Distribution:
+        sampling = self.sampling
+        return Distribution(sampling.temperature, sampling.top_p, sampling.top_k, self.agent.max_tokens)
