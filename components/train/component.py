@@ -22,6 +22,8 @@ def train(
 ) -> NamedTuple("Outputs", [("model_path", str), ("model_digest", str)]):
     """Train a policy on the selected rollouts of a phase; a killed step goes on from its last checkpoint.
 
+    Several processes, where `training` or the machine's GPUs ask for them, are this one's children.
+
     Args:
         run_dir: The run directory.
         phase: The phase whose selected rollouts are learned from.
@@ -40,12 +42,16 @@ def train(
     from platform_sdk.config.training import TrainSpec
     from platform_sdk.kubeflow.component import describe, log_numbers, received
     from platform_sdk.tracking import step_run
-    from platform_sdk.training.steps import train_step
+    from platform_sdk.tracking.following import following
+    from platform_sdk.training.launch import Job, launch_training
 
     run = Path(run_dir)
     spec = TrainSpec.model_validate(received(training))
+    selected = run / phase / "selected.jsonl"
     with step_run(run, f"train-{phase}") as step:
-        result = train_step(run, phase, model_path, run / phase / "selected.jsonl", spec, seed)
+        job = Job(run_dir=run, phase=phase, model=model_path, selected=selected, seed=seed, spec=spec)
+        with following(step, run / phase / "steps.jsonl", axis="step", phase=phase):
+            result = launch_training(job)
         step.log_figures(run / phase / "train.json", iteration=iteration)
         parents = {"parent_weights": model_digest, "selected": selected_digest}
         step.record_digests(**parents)

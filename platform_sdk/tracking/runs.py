@@ -19,7 +19,7 @@ import logging
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -85,6 +85,21 @@ class StepRun:
             iteration = int(figures.get("iteration", 0))
         self.log_metrics(dict(_numbers(figures)), iteration=iteration)
         self.log_artifact(path)
+
+    def log_curve(self, points: Iterable[Mapping[str, Any]], *, axis: str, phase: str) -> None:
+        """Log figures that were taken again and again within a phase, e.g. at every optimiser step or update.
+
+        A curve that has grown may be logged again: a point counts once. Metrics: ``PHASE/NAME`` for every number of a
+        point, nested ones by their path as in ``log_figures``, at the point's own place on the axis of steps.
+
+        Args:
+            points: One mapping of names to numbers, or further mappings, for each moment.
+            axis: The name of the whole number that says which moment it is: ``step``, ``update``.
+            phase: The folder that they were taken in.
+        """
+        for point in points:
+            figures = {f"{phase}/{name}": value for name, value in _numbers(point) if name != axis}
+            self.log_metrics(figures, iteration=int(point[axis]))
 
     def log_scores(self, path: Path, *, iteration: int = 0) -> None:
         """Log the scores of an evaluation (``scores.json``) with their intervals, and the file itself.

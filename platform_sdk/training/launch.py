@@ -1,0 +1,178 @@
+"""Starting a training: in this process, or in several that torch's launcher, the one behind ``torchrun``, watches."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pydantic import BaseModel, ConfigDict
+
+from platform_sdk.config.errors import UserError
+from platform_sdk.config.training import OptimiserSpec, TrainSpec
+from platform_sdk.sampling.pairs import models_of
+from platform_sdk.tracking.outcomes import write_json
+
+if TYPE_CHECKING:
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
+
+    from platform_sdk.training.run import TrainResult
+
+JOB = "job.json"
+TAIL = 15
+_TOLD = re.compile(r"(?:UserError|RecordError): (.*)", re.DOTALL)
+
+
+class Job(BaseModel):
+    """The arguments of ``steps.train_step``: what ``python -m platform_sdk.training --spec FILE`` reads.
+
+    With a ``role`` only the dialogues of that role are learned (see ``pairs``).
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    run_dir: Path
+    phase: str
+    model: str
+    selected: Path
+    seed: int
+    spec: TrainSpec
+    role: str | None = None
+
+
+def launch_training(job: Job) -> TrainResult:
+    """Train as ``job`` says, on as many processes as its ``spec`` and this machine ask for.
+
+    For several processes the job is written to ``<run_dir>/<phase>/job.json`` first. A pair's models are trained one
+    after the other (see ``pairs``).
+
+    Raises:
+        UserError: a setting does not fit the examples, the model or the machine, or a process failed.
+    """
+    from platform_sdk.training.run import TrainResult
+
+    models = models_of(job.model)
+    if models:
+        from platform_sdk.training.pairs import launch_pair
+
+        return launch_pair(job, models)
+    processes = processes_for(job.spec)
+    if processes is None:
+        from platform_sdk.training.steps import train_step
+
+        return train_step(job.run_dir, job.phase, job.model, job.selected, job.spec, job.seed, job.role)
+    folder = job.run_dir / job.phase
+    write_json(folder / JOB, job.model_dump(mode="json"))
+    run_processes("platform_sdk.training", folder / JOB, processes)
+    return TrainResult.model_validate_json((folder / "train.json").read_text())
+
+
+def processes_for(spec: OptimiserSpec) -> int | None:
+    """How many processes to start for a training; None where the calling process does by itself.
+
+    Raises:
+        UserError: there are more processes than GPUs.
+    """
+    import torch
+
+    gpus = torch.cuda.device_count() if spec.device != "cpu" and torch.cuda.is_available() else 0
+    count = spec.processes or max(gpus, 1)
+    if gpus and count > gpus:
+        raise UserError(f"processes: {count}, but torch sees {gpus} GPUs; lower it, or leave it out for one on each")
+    # One process among several GPUs must be shown its one, and DeepSpeed works between processes only.
+    return None if count == 1 and gpus <= 1 and spec.deepspeed is None else count
+
+
+def run_processes(module: str, spec_file: Path, processes: int) -> None:
+    """Run ``python -m MODULE --spec FILE`` as ``processes`` processes of one training, and wait for them.
+
+    The same as ``python -m torch.distributed.run --standalone --nproc-per-node N -m MODULE --spec FILE``, but that the
+    processes end when this one does, however it does. Their output goes to this one's, each line with its process's
+    rank; beside the specification, in ``processes/``, it is kept if one of them fails.
+
+    Args:
+        module: Its ``__main__`` calls ``entry.entry``.
+        spec_file: JSON file for the module.
+
+    Raises:
+        UserError: a process failed, and the others were ended; the message is the failed one's.
+        KeyboardInterrupt: SIGINT or SIGTERM ended them.
+    """
+    from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, Std
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+    logs = spec_file.parent / "processes"
+    shutil.rmtree(logs, ignore_errors=True)  # of an earlier attempt
+    logs.mkdir(parents=True)
+    config = LaunchConfig(
+        min_nodes=1,
+        max_nodes=1,
+        nproc_per_node=processes,
+        run_id=spec_file.stem,
+        role="rank",
+        rdzv_backend="c10d",
+        rdzv_endpoint="localhost:0",  # any free port
+        local_addr="localhost",  # else the machine's full name, which not every container can resolve
+        max_restarts=0,  # going on from the last checkpoint is what running the step again does
+        logs_specs=DefaultLogsSpecs(log_dir=str(logs), tee=Std.ALL),
+    )
+    command = ["-u", "-m", module, "--spec", str(spec_file), "--launcher", str(os.getpid())]
+    with _signals_given_back():
+        try:
+            elastic_launch(config, sys.executable)(*command)
+        except ChildFailedError as error:
+            raise UserError(_cause(error, processes, logs)) from None  # which holds every traceback once more
+    shutil.rmtree(logs)
+
+
+@contextmanager
+def _signals_given_back() -> Iterator[None]:
+    """Torch's launcher takes the signals that end a process for itself, and keeps them."""
+    from torch.distributed.elastic.multiprocessing import SignalException
+
+    taken = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+    before = {number: signal.getsignal(number) for number in taken}
+    try:
+        yield
+    except SignalException as stop:
+        raise KeyboardInterrupt from stop
+    finally:
+        for number, handler in before.items():
+            if signal.getsignal(number) is not handler:
+                signal.signal(number, handler)
+
+
+def _cause(error: ChildFailedError, processes: int, logs: Path) -> str:
+    """What a process had to say to people, or else how each failed one ended, the first one first.
+
+    A process often fails only because another one is gone, within the same moment: so nothing is left out, but those
+    that the launcher ended.
+    """
+    failures = {rank: f for rank, f in error.failures.items() if f.exitcode != -signal.SIGTERM} or error.failures
+    left = {rank: failure.error_file_data["message"] for rank, failure in failures.items()}
+    for message in left.values():
+        if isinstance(message, dict) and (told := _TOLD.match(message["message"])):
+            return told[1]
+    # Torch's times are whole seconds; of one second, what left no message was killed, and the others lost it.
+    order = sorted(failures, key=lambda rank: (failures[rank].timestamp, isinstance(left[rank], dict), rank))
+    return "\n".join(f"process {rank} of {processes}: {_end(failures[rank], logs)}" for rank in order)
+
+
+def _end(failure: ProcessFailure, logs: Path) -> str:
+    left = failure.error_file_data["message"]
+    if isinstance(left, dict):  # by entry()
+        return str(left["message"])
+    how = f"ended by {failure.signal_name()}" if failure.exitcode < 0 else f"ended with status {failure.exitcode}"
+    lines = [line for path in logs.glob(f"*/attempt_0/{failure.local_rank}/stderr.log") for line in _last(path)]
+    return f"{how}; its last lines:\n" + "\n".join(lines) if lines else f"{how}, and it wrote nothing"
+
+
+def _last(path: Path) -> list[str]:
+    return [f"  {line}" for line in path.read_text(errors="replace").splitlines() if line.strip()][-TAIL:]
