@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from platform_sdk.config.training import OptimiserSpec
 
@@ -42,3 +42,9 @@ class OnlineSpec(OptimiserSpec):
         default=False, description="sample the next update's rollouts before this one is made, and correct for it"
     )
     evaluate_every: int = Field(default=0, ge=0, description="updates between evaluations; 0: only at the end")
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        if self.deepspeed == "zero3":
+            raise ValueError("deepspeed zero3 divides the weights, which the sampling engine needs whole; use zero2")
+        return self

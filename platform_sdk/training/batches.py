@@ -96,12 +96,16 @@ def plan(
         order = np.random.default_rng((seed, epoch)).permutation(len(examples)).tolist()
         for start in range(0, len(order), batch_size):
             chosen = order[start : start + batch_size]
-            steps.append(step_of(examples, chosen, micro_batch_tokens=micro_batch_tokens, processes=processes))
+            steps.append(_step(examples, chosen, processes, micro_batch_tokens))
     return steps
 
 
-def step_of(examples: Sequence[Example], chosen: Sequence[int], *, micro_batch_tokens: int, processes: int = 1) -> Step:
-    """The step that learns from the ``chosen`` ones of ``examples``, whatever their order."""
+def shared_step(examples: Sequence[Example], processes: int, micro_batch_tokens: int) -> Step:
+    """The one step that learns from all of these examples, whatever their order."""
+    return _step(examples, range(len(examples)), processes, micro_batch_tokens)
+
+
+def _step(examples: Sequence[Example], chosen: Sequence[int], processes: int, micro_batch_tokens: int) -> Step:
     lengths = {index: len(examples[index].token_ids) for index in chosen}
     return Step(
         shares=_shares(lengths, micro_batch_tokens, processes),

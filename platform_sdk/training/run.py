@@ -118,7 +118,7 @@ def train(
             pass_through(model, output, result)
         return result
     with threads(spec.threads):
-        trainer, steps = _fit(spec, fitted, model, seed, checkpoints / inputs[:16], objective, callbacks)
+        trainer, steps = _fit(spec, fitted, model, seed, checkpoints, inputs[:16], objective, callbacks)
         write_model(trainer, model, output, lambda written: _result(figures, written, trainer, steps, fitted, spec))
     if main_process():
         shutil.rmtree(checkpoints)
@@ -126,11 +126,13 @@ def train(
 
 
 def _fit(
-    spec: TrainSpec, fitted: Fitted, model: str | Path, seed: int, folder: Path, objective: Objective,
+    spec: TrainSpec, fitted: Fitted, model: str | Path, seed: int, checkpoints: Path, name: str, objective: Objective,
     callbacks: Sequence[TrainerCallback],
 ) -> tuple[PolicyTrainer, list[Step]]:  # fmt: skip
     device = device_for(spec)
-    args = training_arguments(spec, folder, seed, device)
+    args = training_arguments(spec, checkpoints, seed, device)
+    # DeepSpeed's shards and the processes' random numbers serve as many processes as wrote them, and no others.
+    args.output_dir = str(checkpoints / f"{name}-{args.world_size}")
     steps = plan(
         fitted.examples,
         batch_size=spec.batch_size,

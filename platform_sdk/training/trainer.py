@@ -12,6 +12,7 @@ import contextlib
 import shutil
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -25,6 +26,7 @@ from platform_sdk.training.checkpoints import discard_older, latest, publish, st
 from platform_sdk.training.examples import Example
 from platform_sdk.training.objectives import Objective
 from platform_sdk.training.policy import agent_logprobs
+from platform_sdk.training.reference import Reference
 
 
 class NotFinite(RuntimeError):
@@ -50,10 +52,11 @@ class PolicyTrainer(Trainer):  # type: ignore[misc]
 
     def __init__(
         self, model: Any, args: TrainingArguments, *, source: Source, objective: Objective,
-        callbacks: Sequence[TrainerCallback] = (),
+        reference: Reference | None = None, callbacks: Sequence[TrainerCallback] = (),
     ) -> None:  # fmt: skip
         self._source = source
         self._objective = objective
+        self._reference = reference
         self._statistics: dict[str, torch.Tensor] = {}
         self._begun = 0.0
         super().__init__(model, args, train_dataset=source, callbacks=list(callbacks))
@@ -87,6 +90,8 @@ class PolicyTrainer(Trainer):  # type: ignore[misc]
             self.accelerator.gradient_state._set_sync_gradients(last)
             local = contextlib.nullcontext() if last or self.is_deepspeed_enabled else self.accelerator.no_sync(model)
             batch = batch.to(self.args.device)
+            if self._reference is not None:
+                batch = replace(batch, reference_logprobs=self._reference.logprobs(batch))
             with local:
                 logprobs = agent_logprobs(model, batch)
                 loss, named = self._objective(logprobs, batch)

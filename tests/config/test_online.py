@@ -23,6 +23,7 @@ from platform_sdk.config.training import OptimiserSpec, TrainSpec
         ("resamples", -1),
         ("evaluate_every", -1),
         ("minimum_learning_rate", 1e-3),  # above the learning rate
+        ("deepspeed", "zero3"),
         ("epochs", 1),  # of training on given examples
     ],
 )

@@ -1,0 +1,106 @@
+"""The policy that training must not stray from: the one it started with, frozen.
+
+A full-parameter training keeps a second copy of the weights. An adapter needs none: with the adapter switched off the
+policy *is* the base it started from; and where an adapter is trained on, its first weights are put back for a moment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+
+from platform_sdk.config.training import OptimiserSpec
+from platform_sdk.sampling.models import load_model, resolve
+from platform_sdk.training.arguments import bfloat16_for
+from platform_sdk.training.batches import Batch
+from platform_sdk.training.policy import agent_logprobs, attention_for
+
+
+class Reference(Protocol):
+    """Says how likely the frozen policy finds what was sampled."""
+
+    def logprobs(self, batch: Batch) -> torch.Tensor:
+        """log π_ref of the agent's tokens, (A,) float32, at temperature 1 and without dropout.
+
+        Args:
+            batch: on the policy's device.
+        """
+
+
+def reference_for(name: str | Path, policy: Any, spec: OptimiserSpec, device: str) -> Reference:
+    """The reference of ``policy``, which ``policy.load_policy`` has made of the model ``name`` under ``spec``.
+
+    Its arithmetic is the policy's, so that both agree to the last bit until the first update.
+
+    Args:
+        device: a torch device by name.
+    """
+    bfloat16 = bfloat16_for(spec, device)
+    if spec.lora is None:
+        return _FrozenCopy(name, spec, device, bfloat16)
+    started_as_adapter = (resolve(name) / "adapter_config.json").exists()
+    return _AdapterStart(policy, bfloat16, _adapter_of(policy) if started_as_adapter else None)
+
+
+class _FrozenCopy:
+    """The weights once more. For bfloat16 arithmetic most are kept in it: half the memory, the same results."""
+
+    def __init__(self, name: str | Path, spec: OptimiserSpec, device: str, bfloat16: bool) -> None:
+        model: Any = load_model(name, attention=attention_for(spec, device))
+        if bfloat16 and spec.deepspeed is not None:
+            model.bfloat16()  # as DeepSpeed makes the policy: whole, and without autocast
+        elif bfloat16:
+            # Autocast rounds these for every product; norms and embeddings stay in float32 there, as in the policy.
+            for module in model.modules():
+                if isinstance(module, torch.nn.Linear) and module is not model.get_output_embeddings():
+                    module.bfloat16()
+        self._model = model.to(device).requires_grad_(False).eval()
+        self._autocast = bfloat16 and spec.deepspeed is None
+
+    def logprobs(self, batch: Batch) -> torch.Tensor:
+        return _logprobs(self._model, batch, self._autocast)
+
+
+class _AdapterStart:
+    """The policy itself, with its adapter switched off, or as ``start`` was when it is given."""
+
+    def __init__(self, policy: Any, bfloat16: bool, start: dict[str, torch.Tensor] | None) -> None:
+        self._policy, self._bfloat16, self._start = policy, bfloat16, start
+
+    def logprobs(self, batch: Batch) -> torch.Tensor:
+        training = self._policy.training
+        self._policy.eval()
+        try:
+            with self._policy.disable_adapter() if self._start is None else self._put_back(self._start):
+                return _logprobs(self._policy, batch, self._bfloat16)
+        finally:
+            self._policy.train(training)
+
+    @contextmanager
+    def _put_back(self, start: dict[str, torch.Tensor]) -> Iterator[None]:
+        now = _adapter_of(self._policy)
+        self._load(start)
+        try:
+            yield
+        finally:
+            self._load(now)
+
+    @torch.no_grad()
+    def _load(self, weights: dict[str, torch.Tensor]) -> None:
+        for name, parameter in self._policy.named_parameters():
+            if name in weights:
+                parameter.copy_(weights[name])
+
+
+def _adapter_of(policy: Any) -> dict[str, torch.Tensor]:
+    return {name: p.detach().clone() for name, p in policy.named_parameters() if p.requires_grad}
+
+
+@torch.no_grad()
+def _logprobs(model: Any, batch: Batch, autocast: bool) -> torch.Tensor:
+    with torch.autocast(batch.input_ids.device.type, torch.bfloat16, enabled=autocast):
+        return agent_logprobs(model, batch)
