@@ -68,7 +68,7 @@ class Generator:
         return Dialogue(
             self.tokenizer,
             prompts.instruction(self.spec.prompts, self.spec.form, passages=bool(passages)),
-            prompts.opening(question.text, passages),
+            prompts.opening(question.text, passages, self.spec.prompts),
         )
 
     def read(self, dialogue: Dialogue, question: Question, text: str) -> Spoken:

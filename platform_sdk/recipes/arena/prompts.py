@@ -48,9 +48,14 @@ def instruction(style: Style, form: Form, *, passages: bool = True) -> str:
     return (_STANDARD if style == "standard" else _COMPACT)[form]
 
 
-def opening(question: str, passages: Sequence[Passage]) -> str:
-    """The user's message; without passages it is the question."""
-    return "\n".join([f"Question : {question}", *_numbered(passages)])
+def opening(question: str, passages: Sequence[Passage], style: Style = "standard") -> str:
+    """The user's message; without passages it is the question.
+
+    In the compact style the question comes last: a small model finds in what it has read what it is asked for now, but
+    can hardly know what to keep of what it reads for a question from before.
+    """
+    asked, numbered = f"Question : {question}", _numbered(passages)
+    return "\n".join([asked, *numbered] if style == "standard" else [*numbered, asked])
 
 
 def explain_opening(question: Question, gold: Sequence[int]) -> str:

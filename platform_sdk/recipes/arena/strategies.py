@@ -115,7 +115,7 @@ def self_ask(speaker: Speaker, question: Question, passages: tuple[Passage, ...]
             speaker,
             f"follow-up-{turn}",
             prompts.instruction(spec.prompts, "direct", passages=bool(passages)),
-            prompts.opening(asked, passages),
+            prompts.opening(asked, passages, spec.prompts),
         )
         asides.append(aside)
         told = prompts.intermediate((aside.text or "").strip() or "unknown")
