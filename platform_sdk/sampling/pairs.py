@@ -1,7 +1,8 @@
 """Two models as one policy: one plans, the other works (Mujica's switch; one model usually plays both roles).
 
-A *pair* is a directory that leads to the models ``planner`` and ``worker``. It goes wherever a model's path goes:
-an engine of a pair hands each request to the model of its role, and training trains each on its own dialogues.
+A *pair* is a directory with the models ``planner`` and ``worker``, or with links to them. It goes wherever a model's
+path goes: an engine of a pair hands each request to the model of its role, and training trains each on its own
+dialogues.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def policy_digest(policy: str | Path) -> str:
 
 
 def make_pair(folder: Path, planner: str | Path, worker: str | Path) -> Path:
-    """Make ``folder`` lead to two models; return it.
+    """Make ``folder`` a pair that leads to two models, wherever they are; return it.
 
     Raises:
         UserError: a model does not exist, or the two differ in their tokens or chat template: a dialogue is made of
@@ -49,11 +50,9 @@ def make_pair(folder: Path, planner: str | Path, worker: str | Path) -> Path:
         )
     folder.mkdir(parents=True, exist_ok=True)
     for role, path in models.items():
-        # Within a run directory the way is relative, so that a run can be moved.
-        inside = path.is_relative_to(folder.resolve().parent)
         temporary = folder / f".{role}.{os.getpid()}.tmp"
         temporary.unlink(missing_ok=True)
-        temporary.symlink_to(os.path.relpath(path, folder.resolve()) if inside else path)
+        temporary.symlink_to(path)
         temporary.replace(folder / role)
     return folder
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -51,16 +50,6 @@ def test_a_pair_is_named_by_both_models(tiny: Path, other: Path, tmp_path: Path)
     assert engine.weight_version == policy_digest(tmp_path / "policy")
     engine.load_weights(make_pair(tmp_path / "turned", other, tiny))
     assert engine.weight_version == policy_digest(tmp_path / "turned")
-
-
-def test_a_pair_in_a_run_moves_with_it(tiny: Path, other: Path, tmp_path: Path) -> None:
-    for role, model in (("planner", tiny), ("worker", other)):
-        shutil.copytree(model, tmp_path / "run" / role / "model")
-    pair = make_pair(tmp_path / "run/model", tmp_path / "run/planner/model", tmp_path / "run/worker/model")
-    digest = policy_digest(pair)
-    make_pair(pair, tmp_path / "run/planner/model", tmp_path / "run/worker/model")  # again, after a kill
-    (tmp_path / "run").rename(tmp_path / "moved")
-    assert policy_digest(tmp_path / "moved/model") == digest
 
 
 def test_models_that_do_not_fit_are_refused(tiny: Path, tmp_path: Path) -> None:
