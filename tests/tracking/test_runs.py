@@ -86,6 +86,10 @@ def test_a_run_with_its_steps(folder: Path, run_dir: Path) -> None:
     with step_run(run_dir, "score-1") as step:
         step.log_figures(figures)
         step.log_params({"threads": 1})
+    with step_run(run_dir, "train") as step:
+        curve = [{"step": number, "loss": 1 / number, "lengths": {"mean": 8}} for number in (1, 2, 3)]
+        step.log_curve(curve[:2], axis="step", phase="warmup")
+        step.log_curve(curve, axis="step", phase="warmup")  # it has grown
     with step_run(run_dir, "evaluate") as step:
         step.log_scores(scores, iteration=2)
     run_id = finish_run(run_dir, "FINISHED")
@@ -98,6 +102,9 @@ def test_a_run_with_its_steps(folder: Path, run_dir: Path) -> None:
     history = store.get_metric_history(run_id, "mean_reward")
     assert [(point.step, point.value) for point in history] == [(1, 0.25)]
     assert parent.data.metrics["attempts_histogram/3"] == 4
+    losses = store.get_metric_history(run_id, "warmup/loss")
+    assert [(point.step, point.value) for point in losses] == [(1, 1.0), (2, 0.5), (3, pytest.approx(1 / 3))]
+    assert len(store.get_metric_history(nested(folder, run_id)["train"].info.run_id, "warmup/lengths/mean")) == 3
     assert parent.data.metrics["eval-final/em"] == 0.5
     assert (parent.data.metrics["eval-final/em_low"], parent.data.metrics["eval-final/em_high"]) == (0.4, 0.6)
     dataset = parent.inputs.dataset_inputs[0]
@@ -110,7 +117,7 @@ def test_a_run_with_its_steps(folder: Path, run_dir: Path) -> None:
     assert {item.path for item in store.list_artifacts(run_id)} >= {"recipe.json", "environment.json"}
     steps = nested(folder, run_id)
     assert {name: run.info.status for name, run in steps.items()} == dict.fromkeys(
-        ("corpus", "score-1", "evaluate"), "FINISHED"
+        ("corpus", "score-1", "train", "evaluate"), "FINISHED"
     )
     assert steps["score-1"].data.params == {"threads": "1"}
     assert steps["score-1"].data.metrics["mean_reward"] == 0.25
@@ -120,7 +127,7 @@ def test_a_run_with_its_steps(folder: Path, run_dir: Path) -> None:
     # the head that is published in MLflow vouches for the manifest
     entries = manifest.verify(run_dir, head=parent.data.tags["hopforge.manifest_head"])
     assert [entry.event for entry in entries] == [
-        "run started", "step corpus", "step score-1", "step evaluate", "run ended: FINISHED",
+        "run started", "step corpus", "step score-1", "step train", "step evaluate", "run ended: FINISHED",
     ]  # fmt: skip
     assert entries[1].digests == {"questions.train": FULL}
 
