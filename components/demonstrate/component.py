@@ -49,6 +49,7 @@ def demonstrate(
     from typing import NamedTuple
 
     from platform_sdk.kubeflow.component import describe, log_numbers, received
+    from platform_sdk.records import Question, check_digest
     from platform_sdk.tracking import step_run
 
     steps = importlib.import_module(f"platform_sdk.recipes.{method}.steps")
@@ -58,6 +59,7 @@ def demonstrate(
     setting = steps.Setting.read(run, environment, *structs, searched_digest, seed)
     spec = settings.DemonstrationSpec.model_validate(received(demonstrations))
     with step_run(run, f"demonstrate-{phase}") as step:
+        check_digest(run / "corpus" / "questions.train.jsonl", Question, train_digest)
         made = steps.demonstrate(setting, phase, model_path, spec)
         step.record_digests(policy=model_digest, train=train_digest, selected=made.digest)
         step.log_figures(run / phase / "demonstrations.json")

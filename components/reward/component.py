@@ -19,7 +19,7 @@ def reward(
     seed: int,
     metrics: dsl.Output[dsl.Metrics],
 ):
-    """Score a finished phase's rollouts again from their texts; rewards that differ from the recorded ones stop the run.
+    """Score a phase's rollouts again from their texts; rewards that differ from the recorded ones stop the run.
 
     Args:
         run_dir: The run directory.
