@@ -71,10 +71,12 @@ class Parameter(Declaration):
 
 
 class Step(Declaration):
-    """A component with its inputs wired."""
+    """A component with its inputs wired. ``when`` is true, false or a boolean ``compile_time`` parameter: a step that
+    it says false for is left out."""
 
     id: str = Field(pattern=STEP_ID)
     component: str = Field(pattern=IDENTIFIER)
+    when: bool | str = True
     inputs: dict[str, Any] = Field(default_factory=dict)
 
 

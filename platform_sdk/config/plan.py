@@ -98,6 +98,7 @@ class _Planner:
         self.places: dict[str, FieldPath] = {}
         self.interfaces: dict[str, Interface | None] = {}
         self.inner: set[str] = set()
+        self.left_out: set[str] = set()
 
     def problem(self, path: FieldPath, message: str) -> None:
         self.problems.append(self.pipeline.source.problem(path, message))
@@ -160,11 +161,14 @@ class _Planner:
             outer.carried[name] = past[-1]
 
     def _add(self, step: Step, path: FieldPath, id: str, scope: _Scope) -> None:
+        self._interface(step, path)
+        if not self._fixed(step.when, (*path, "when"), "boolean", fallback=True):
+            self.left_out.add(id)
+            return
         wires = {name: self._wire(value, (*path, "inputs", name), scope) for name, value in step.inputs.items()}
         if id not in self.tasks:
             self.tasks[id] = Task(id, step.component, {name: wire for name, wire in wires.items() if wire is not None})
             self.places[id] = path
-        self._interface(step, path)
 
     def _interface(self, step: Step, path: FieldPath) -> None:
         if step.component in self.interfaces:
@@ -303,6 +307,9 @@ class _Planner:
             case FromParameter(name=name):
                 found = "string" if name == RUN_DIR else self.pipeline.document.parameters[name].type
                 origin = f"parameter {name}"
+            case FromTask(task=task) if task in self.left_out:
+                self.problem(path, f"needs the step {task}, which its `when` leaves out")
+                return
             case FromTask(task=task, output=output):
                 interface = self.interfaces[self.tasks[task].component]
                 if interface is None:

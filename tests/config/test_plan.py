@@ -55,6 +55,12 @@ def test_carried_from() -> None:
     assert [carried_from(t, 1) for t in range(1, 6)] == [0, 1, 1, 2, 3]
 
 
+def test_a_step_may_be_left_out(tmp_path: Path) -> None:
+    pipeline = PIPELINE.replace("id: last\n", "id: last\n    when: ${parameters.overlap}\n")
+    assert list(plan_of(tmp_path, pipeline=pipeline)) == ["make", "use-01", "use-02"]
+    assert list(plan_of(tmp_path, "overlap=true", pipeline=pipeline)) == ["make", "use-01", "use-02", "last"]
+
+
 def test_many_iterations_keep_their_order(tmp_path: Path) -> None:
     assert list(plan_of(tmp_path, "iterations=101"))[-2:] == ["use-101", "last"]
 
@@ -77,6 +83,8 @@ def test_many_iterations_keep_their_order(tmp_path: Path) -> None:
         ("count: ${parameters.iterations}", "count: ${parameters.seed}", "shapes the pipeline"),
         ("count: ${parameters.iterations}", "count: -1", "must be 0 or more"),
         ("lag: ${parameters.overlap}", "lag: 2", "must be 0 or 1"),
+        ("component: use\n          inputs", "component: use\n          when: false\n          inputs", "needs the step use-02, which its `when` leaves out"),
+        ("component: use\n          inputs", "component: use\n          when: ${parameters.iterations}\n          inputs", "when must be of type boolean, but is 2"),
         ("iteration: ${iteration}", "iteration: ${step}", "${step} is not the number of an iteration here; here it is ${iteration}"),
         ("phase: last", "phase: '${iteration}'", "it is for steps of a repeat"),
         ("phase: last", "phase: 'a${parameters.seed}'", "can stand inside a text"),
