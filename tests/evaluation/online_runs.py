@@ -95,8 +95,8 @@ def write_evaluation(run_dir: Path, phase: str, right: int, *, questions: int = 
 
 def write_scores(run_dir: Path, phase: str, per_question: dict[str, dict[str, float]]) -> None:
     metrics: dict[str, dict[str, float]] = {}
-    for name in next(iter(per_question.values())):
-        values = [values[name] for values in per_question.values()]
+    for name in dict.fromkeys(name for values in per_question.values() for name in values):
+        values = [values[name] for values in per_question.values() if name in values]
         mean = sum(values) / len(values)
         metrics[name] = {"value": mean, "low": max(0.0, mean - 0.1), "high": mean + 0.1, "n": len(values)}
     scores = {"phase": phase, "n": len(per_question), "metrics": metrics, "per_question": per_question}
@@ -118,7 +118,10 @@ def update(number: int, of: int, **changes: Any) -> dict[str, Any]:
         "tokens_trained": 700,
         "loss": -0.2 + 0.3 * share,
         "kl": 0.01 * number,
+        "truncated": 0,
+        "dropped": 0,
         "clip_fraction": 0.02,
+        "statistics": {"ratio": 1.0},
         "learning_rate": 1e-4,
         "grad_norm": 0.5,
         "sampling_seconds": 6.0,

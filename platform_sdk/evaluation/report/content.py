@@ -10,12 +10,11 @@ from typing import Any
 
 from platform_sdk.config.errors import UserError
 from platform_sdk.evaluation.intervals import paired_bootstrap
-from platform_sdk.evaluation.report import updates
 from platform_sdk.evaluation.report.samples import SELECTED_FILE, Sample, draw, sources
-from platform_sdk.evaluation.report.updates import Update, read_updates
-from platform_sdk.tracking import manifest
+from platform_sdk.tracking import manifest, updates
 from platform_sdk.tracking.journal import FOLDER
 from platform_sdk.tracking.runs import ENVIRONMENT_FILE
+from platform_sdk.tracking.updates import Update, read_updates
 
 START, FINAL = "eval-start", "eval-final"
 HEADLINE = ("em", "f1")
@@ -94,9 +93,8 @@ class Content:
         return [*(m for m in HEADLINE if m in found), *(m for m in found if m not in HEADLINE)]
 
     def amount(self, metric: str, value: float, *, signed: bool = False) -> str:
-        """Write a score: a share in percent, the mean of a count as it is."""
-        text = f"{value:+.2f}" if metric in self.counts else f"{100 * value:+.1f}"
-        return text.replace("-", "−") if signed else text.removeprefix("+")
+        """Write a score of this run; see :func:`amount`."""
+        return amount(value, count=metric in self.counts, signed=signed)
 
     def scores(self, phase: str) -> dict[str, Any] | None:
         return next((found.scores for found in self.phases if found.name == phase), None)
@@ -130,6 +128,12 @@ def gather(run_dir: Path, *, rollouts: int) -> Content:
     )
     content.differences = _differences(content.scores(START), content.scores(FINAL))
     return content
+
+
+def amount(value: float, *, count: bool = False, signed: bool = False) -> str:
+    """Write a score: a share in percent, the mean of a count as it is."""
+    text = f"{value:+.2f}" if count else f"{100 * value:+.1f}"
+    return text.replace("-", "−") if signed else text.removeprefix("+")
 
 
 def _is_phase(folder: Path) -> bool:

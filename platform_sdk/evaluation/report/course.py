@@ -68,6 +68,10 @@ class Course:
     def spent(self) -> Spent:
         return total(self.stages)
 
+    @property
+    def prepared(self) -> Spent:
+        return total(self.stages[: self.preparation])
+
 
 def total(stages: Iterable[Stage]) -> Spent:
     return sum((stage.spent for stage in stages), Spent())

@@ -10,7 +10,7 @@ from markupsafe import Markup
 from platform_sdk.evaluation.report.content import HEADLINE, Content
 from platform_sdk.evaluation.report.course import course_of
 from platform_sdk.evaluation.report.lines import Line, line_chart
-from platform_sdk.evaluation.report.updates import Update
+from platform_sdk.tracking.updates import Update
 
 NAMES = {"em": "EM", "f1": "F1", "kl": "KL"}
 PALETTE = ("c-final", "c-threshold", "c-other", "c-loss", "c-base", "c-leaf", "c-start", "c-sky")
@@ -49,12 +49,13 @@ def _chart(title: str, lines: Sequence[Line], axis: str, *, unit: bool) -> list[
 
 def _scores(content: Content) -> list[Curve]:
     course = course_of(content)
-    if len({point.step for point in course.points}) < FEWEST_POINTS:
+    taken = list({point.step: point for point in course.points}.values())  # the last one of a step
+    if len(taken) < FEWEST_POINTS:
         return []
     main: list[Line] = []
     others: list[tuple[str, Points]] = []
     for metric in (metric for metric in content.metrics if metric not in content.counts):
-        having = [point for point in course.points if metric in point.scores["metrics"]]
+        having = [point for point in taken if metric in point.scores["metrics"]]
         scores = [point.scores["metrics"][metric] for point in having]
         points = [(float(point.step), score["value"]) for point, score in zip(having, scores, strict=True)]
         if metric in HEADLINE:

@@ -46,12 +46,16 @@ class Axis:
 
 
 def line_chart(title: str, lines: Sequence[Line], *, unit: bool = True, x: str = "iteration") -> Markup:
-    """Draw lines; the vertical axis is 0..1 (``unit``) or holds zero and all values; ``x`` names the other axis."""
+    """Draw at least one line; ``x`` names the horizontal axis.
+
+    The vertical axis is for shares (``unit``) and ends at 1, or at a smaller round share that holds them all; or it
+    holds zero and all values.
+    """
     lines = [line for line in lines if line.points]
     xs = sorted({x for line in lines for x, _ in line.points})
     ys = [y for line in lines for _, y in line.points] + [end for line in lines for pair in line.bounds for end in pair]
     columns = _steps(xs)
-    rows = (0.0, 0.25, 0.5, 0.75, 1.0) if unit else ticks(min([0.0, *ys]), max([0.0, *ys]))
+    rows = _shares(max(ys)) if unit else ticks(min([0.0, *ys]), max([0.0, *ys]))
     places = Axis(columns[0], max(xs[-1], columns[-1]), LEFT + 8, WIDTH - RIGHT - 8)
     heights = Axis(rows[0], rows[-1], HEIGHT - BOTTOM, TOP)
     parts = []
@@ -84,6 +88,11 @@ def short(value: float) -> str:
         if abs(value) >= 10 * size or (abs(value) >= size and value % (size / 10) == 0):
             return f"{value / size:.4g}{letter}"
     return f"{value:.3g}".replace("-", "−")
+
+
+def _shares(largest: float) -> tuple[float, ...]:
+    top = next((edge for edge in (0.1, 0.2, 0.5) if largest <= edge), 1.0)
+    return tuple(top * part / 4 for part in range(5))
 
 
 def _steps(xs: Sequence[float]) -> tuple[float, ...]:

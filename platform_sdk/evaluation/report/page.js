@@ -246,11 +246,6 @@
     else return;
     event.preventDefault();
   });
-  byId("theme").addEventListener("click", () => {
-    const root = document.documentElement.style;
-    const dark = root.colorScheme ? root.colorScheme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
-    root.colorScheme = dark ? "light" : "dark";
-  });
   document.querySelector(".viewer").hidden = false;
   filter();
 })();

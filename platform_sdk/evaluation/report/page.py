@@ -37,7 +37,7 @@ def build_report(run_dir: Path, *, rollouts: int = ROLLOUTS) -> str:
     content = gather(run_dir, rollouts=rollouts)
     return render(
         "page.html.j2",
-        ("trace.js", "page.js"),
+        ("theme.js", "trace.js", "page.js"),
         content=content,
         name=str(content.recipe.get("name", run_dir.name)),
         name_of=name_of,
@@ -160,10 +160,13 @@ def _updates(content: Content) -> list[dict[str, Any]]:
     tables = []
     for phase in content.online:
         rows = [
-            {**update.model_dump(exclude={"rewards"}), **{f"reward {name}": v for name, v in update.rewards.items()}}
+            update.model_dump(exclude={"rewards", "statistics"})
+            | update.statistics
+            | {f"reward {name}": value for name, value in update.rewards.items()}
             for update in phase.updates
         ]
-        columns = [name for name in rows[0] if any(row.get(name) is not None for row in rows)]
+        names = dict.fromkeys(name for row in rows for name in row)
+        columns = [name for name in names if any(isinstance(row.get(name), (int, float)) for row in rows)]
         tables.append(
             {"phase": phase.name, "columns": columns, "rows": [[row.get(name) for name in columns] for row in rows]}
         )

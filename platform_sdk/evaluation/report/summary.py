@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from platform_sdk.evaluation.report.content import FINAL, HEADLINE, START, Content, gather
-from platform_sdk.evaluation.report.updates import Update
+from platform_sdk.tracking.updates import Update
 
 LEARNED = ("mean_reward", "loss", "kl", "zero_variance")
 

@@ -1,0 +1,272 @@
+"""Two runs side by side: what they spent, and how they score on the same questions.
+
+The comparison of Mujica-MyGO, section 4.3.3 and table 7 (MyGO beside GRPO: time and training trajectories at an equal
+score), for any two runs, whatever trained them. Times count sampling, training and handing the weights to the engine;
+evaluations and the start of engines cost nothing. Scores stand where they were taken: a score counts as reached at the
+first evaluation that shows it, and nothing is read into the curve between two evaluations.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from platform_sdk.config.differences import differences
+from platform_sdk.config.errors import UserError
+from platform_sdk.evaluation.intervals import paired_bootstrap
+from platform_sdk.evaluation.report.content import FINAL, HEADLINE, Content, gather
+from platform_sdk.evaluation.report.course import Point, Spent, course_of
+from platform_sdk.records import Question, read_jsonl
+
+QUESTIONS = Path("corpus") / "questions.eval.jsonl"
+NAMED = 3  # so many differing questions are named
+_ROUNDING = 1e-9
+
+
+class Result(BaseModel):
+    """Base of what a comparison says."""
+
+    model_config = ConfigDict(frozen=True)
+
+
+class Cost(Result):
+    """What was spent; see :class:`~platform_sdk.evaluation.report.course.Spent`."""
+
+    seconds: float
+    sampling_seconds: float
+    training_seconds: float
+    sync_seconds: float
+    rollouts: int
+    trajectories: int
+    tokens_sampled: int
+    tokens_trained: int
+
+
+class Score(Result):
+    """A mean with the ends of its 95 % interval, where there are any."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+
+class Taken(Result):
+    """An evaluation: after ``step`` iterations or updates, what had been spent until then, and its scores."""
+
+    phase: str
+    step: int
+    cost: Cost
+    scores: dict[str, Score]
+
+
+class Side(Result):
+    """One run. ``preparation`` is the part of ``cost`` before the first evaluation: the warm-up."""
+
+    name: str
+    run_dir: str
+    pipeline: str
+    steps: int
+    step: str
+    cost: Cost
+    preparation: Cost
+    evaluations: tuple[Taken, ...]
+
+    def reached(self, metric: str, score: float) -> Taken | None:
+        """Return the first evaluation that shows the score."""
+        having = (taken for taken in self.evaluations if metric in taken.scores)
+        return next((taken for taken in having if taken.scores[metric].value >= score - _ROUNDING), None)
+
+
+class Difference(Result):
+    """A metric of both final evaluations: second − first, paired over the questions that have it in both.
+
+    ``low`` and ``high`` are the ends of the 95 % bootstrap interval; ``p_value`` is two-sided.
+    """
+
+    metric: str
+    n: int
+    first: float
+    second: float
+    difference: float
+    low: float
+    high: float
+    p_value: float
+
+
+class Reached(Result):
+    """Where either run first shows a score; None: it never does.
+
+    ``time`` and ``trajectories`` are second / first; None where one does not show it, or the first spent nothing.
+    """
+
+    metric: str
+    score: float
+    first: Taken | None
+    second: Taken | None
+    time: float | None
+    trajectories: float | None
+
+
+class Comparison(Result):
+    """Two runs on the same ``questions`` questions. ``counts`` are the metrics that are no shares in 0..1."""
+
+    questions: int
+    first: Side
+    second: Side
+    differences: tuple[Difference, ...]
+    reached: Reached
+    counts: tuple[str, ...]
+    recipes: tuple[tuple[str, Any, Any], ...]
+
+    def difference(self, metric: str) -> Difference:
+        return next(found for found in self.differences if found.metric == metric)
+
+
+def compare(first: Path, second: Path, *, metric: str = HEADLINE[0], shown: float | None = None) -> Comparison:
+    """Compare two finished runs.
+
+    Args:
+        first: a run directory.
+        second: another one.
+        metric: whose curves are read for where a score is reached.
+        shown: that score as tables show it (a share in percent); by default the highest that both runs show.
+
+    Raises:
+        UserError: a directory holds no finished run, the two were evaluated on different questions, or ``metric`` is
+            not among what both measured.
+    """
+    contents = [gather(run, rollouts=0) for run in (first, second)]
+    finals = [_final(content) for content in contents]
+    _require_same_questions(contents, finals)
+    names = _names(contents)
+    one, other = (_side(content, name) for content, name in zip(contents, names, strict=True))
+    found = _differences(*finals)
+    if metric not in {difference.metric for difference in found}:
+        raise UserError(
+            f"both runs must have measured {metric}; they have in common: "
+            + ", ".join(difference.metric for difference in found)
+        )
+    counts = contents[0].counts | contents[1].counts
+    score = shown if shown is None or metric in counts else shown / 100
+    return Comparison(
+        questions=len(finals[0]),
+        first=one,
+        second=other,
+        differences=tuple(found),
+        reached=_reached(one, other, metric, score),
+        counts=tuple(sorted(counts)),
+        recipes=tuple(
+            (change.name, change.old, change.new)
+            for change in differences(contents[0].recipe, contents[1].recipe)
+            if change.name not in ("name", "description")
+        ),
+    )
+
+
+def _final(content: Content) -> dict[str, dict[str, float]]:
+    """Return the values of each question in the final evaluation."""
+    scores = content.scores(FINAL)
+    if scores is None:
+        raise UserError(f"{content.run_dir}: has no {FINAL} yet; let the run end first")
+    values: dict[str, dict[str, float]] = scores["per_question"]
+    return values
+
+
+def _require_same_questions(contents: list[Content], finals: list[dict[str, dict[str, float]]]) -> None:
+    first, second = (set(values) for values in finals)
+    problems = [
+        f"{len(only)} questions were asked in {content.run_dir} alone ({_some(only)})"
+        for content, only in zip(contents, (first - second, second - first), strict=True)
+        if only
+    ]
+    asked = [_questions(content.run_dir) for content in contents]
+    for what in ("text", "answers"):
+        other = {
+            id
+            for id in first & second
+            if getattr(asked[0].get(id), what, None) != getattr(asked[1].get(id), what, None)
+        }
+        if other:
+            problems.append(f"{len(other)} questions of equal ids differ in their {what} ({_some(other)})")
+    if problems:
+        raise UserError(
+            "the runs were not evaluated on the same questions, so their scores cannot be compared: "
+            + "; ".join(problems)
+            + ". Compare runs of one dataset, with the same evaluation questions and the same seed of a generated world"
+        )
+
+
+def _questions(run_dir: Path) -> dict[str, Question]:
+    return {question.id: question for question in read_jsonl(run_dir / QUESTIONS, Question)}
+
+
+def _some(ids: set[str]) -> str:
+    named = sorted(ids)[:NAMED]
+    return ", ".join(named) + (", …" if len(ids) > NAMED else "")
+
+
+def _names(contents: list[Content]) -> list[str]:
+    """Return names that tell the runs apart: those of the recipes, of the directories, or the paths."""
+    for names in (
+        [str(content.recipe.get("name", content.run_dir.name)) for content in contents],
+        [content.run_dir.resolve().name for content in contents],
+    ):
+        if names[0] != names[1]:
+            return names
+    return [str(content.run_dir) for content in contents]
+
+
+def _side(content: Content, name: str) -> Side:
+    course = course_of(content)
+    return Side(
+        name=name,
+        run_dir=str(content.run_dir),
+        pipeline=str(content.recipe.get("pipeline", "")),
+        steps=len(course.stages) - course.preparation,
+        step=course.step,
+        cost=_cost(course.spent),
+        preparation=_cost(course.prepared),
+        evaluations=tuple(_taken(point) for point in course.points),
+    )
+
+
+def _taken(point: Point) -> Taken:
+    scores = {
+        name: Score(value=score["value"], low=score.get("low"), high=score.get("high"))
+        for name, score in point.scores["metrics"].items()
+    }
+    return Taken(phase=point.phase, step=point.step, cost=_cost(point.spent), scores=scores)
+
+
+def _cost(spent: Spent) -> Cost:
+    return Cost(seconds=spent.seconds, **vars(spent))
+
+
+def _differences(first: dict[str, dict[str, float]], second: dict[str, dict[str, float]]) -> list[Difference]:
+    measured = dict.fromkeys(metric for values in (*first.values(), *second.values()) for metric in values)
+    found = []
+    for metric in sorted(measured, key=lambda name: HEADLINE.index(name) if name in HEADLINE else len(HEADLINE)):
+        ids = sorted(id for id in first if metric in first[id] and metric in second[id])
+        if ids:
+            old, new = ([values[id][metric] for id in ids] for values in (first, second))
+            paired = paired_bootstrap(new, old)._asdict()
+            means = {"first": sum(old) / len(ids), "second": sum(new) / len(ids)}
+            found.append(Difference(metric=metric, n=len(ids), **means, **paired))
+    return found
+
+
+def _reached(first: Side, second: Side, metric: str, score: float | None) -> Reached:
+    if score is None:
+        highest = (
+            max(taken.scores[metric].value for taken in side.evaluations if metric in taken.scores)
+            for side in (first, second)
+        )
+        score = min(highest)
+    one, other = first.reached(metric, score), second.reached(metric, score)
+    time = trajectories = None
+    if one is not None and other is not None:
+        time = other.cost.seconds / one.cost.seconds if one.cost.seconds else None
+        trajectories = other.cost.trajectories / one.cost.trajectories if one.cost.trajectories else None
+    return Reached(metric=metric, score=score, first=one, second=other, time=time, trajectories=trajectories)

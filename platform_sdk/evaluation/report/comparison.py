@@ -1,0 +1,218 @@
+"""A comparison of two runs in words, as table rows, and as one HTML page that needs nothing else."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from platform_sdk.config.differences import ABSENT
+from platform_sdk.evaluation.compare import Comparison, Cost, Side, Taken
+from platform_sdk.evaluation.report.content import HEADLINE, amount
+from platform_sdk.evaluation.report.curves import Curve, name_of
+from platform_sdk.evaluation.report.lines import Line, line_chart
+from platform_sdk.evaluation.report.page import render
+
+COLOURS = ("c-final", "c-threshold")
+MANIFOLD = 2.0  # from here on a ratio is said as a multiple, not in percent
+UNITS = ((2 * 3600.0, 3600.0, "hours"), (120.0, 60.0, "minutes"), (0.0, 1.0, "seconds"))  # from, size, name
+
+
+@dataclass(frozen=True)
+class SpentRow:
+    """A line of the table of what was spent; ``change`` is the second relative to the first."""
+
+    name: str
+    first: str
+    second: str
+    change: str
+
+
+@dataclass(frozen=True)
+class ScoreRow:
+    """A line of the table of final scores; ``kind`` is good, bad or even, as the interval lies to zero."""
+
+    name: str
+    first: str
+    second: str
+    difference: str
+    interval: str
+    p: str
+    n: str
+    kind: str
+
+
+def spent_rows(comparison: Comparison) -> list[SpentRow]:
+    """Return what either run spent, line by line."""
+    costs = (comparison.first.cost, comparison.second.cost)
+    before = (comparison.first.preparation, comparison.second.preparation)
+    rows = [_row("time", _seconds, *(cost.seconds for cost in costs))]
+    for name, field in (
+        ("sampling", "sampling_seconds"),
+        ("training", "training_seconds"),
+        ("giving the engine the weights", "sync_seconds"),
+    ):
+        rows.append(_row(f"· {name}", _seconds, *(getattr(cost, field) for cost in costs)))
+    rows.append(_row("· before the first evaluation", _seconds, *(cost.seconds for cost in before)))
+    for name, field in (
+        ("rollouts sampled", "rollouts"),
+        ("trajectories trained on", "trajectories"),
+        ("tokens sampled", "tokens_sampled"),
+        ("tokens trained on", "tokens_trained"),
+    ):
+        rows.append(_row(name, _count, *(getattr(cost, field) for cost in costs)))
+    return [row for row in rows if {row.first, row.second} != {_seconds(0.0)}]
+
+
+def score_rows(comparison: Comparison) -> list[ScoreRow]:
+    """Return the final scores and their paired differences, line by line."""
+    return [
+        ScoreRow(
+            name=name_of(found.metric),
+            first=_score(comparison, found.metric, found.first),
+            second=_score(comparison, found.metric, found.second),
+            difference=_score(comparison, found.metric, found.difference, signed=True),
+            interval=" to ".join(
+                _score(comparison, found.metric, end, signed=True) for end in (found.low, found.high)
+            ),
+            p="< 0.001" if found.p_value < 0.001 else f"{found.p_value:.3f}",
+            n=str(found.n),
+            kind="good" if found.low > 0 else "bad" if found.high < 0 else "even",
+        )
+        for found in comparison.differences
+    ]  # fmt: skip
+
+
+def sentence(comparison: Comparison) -> str:
+    """Say where either run first shows the score that is asked for, and at what ratio of time and trajectories."""
+    reached, sides = comparison.reached, (comparison.first, comparison.second)
+    goal = f"{name_of(reached.metric)} {_score(comparison, reached.metric, reached.score)}"
+    places = [_place(side, taken) for side, taken in zip(sides, (reached.first, reached.second), strict=True)]
+    said = f"{goal} is first shown by {places[0]}, and by {places[1]}."
+    ratios = [
+        text
+        for ratio, less, unit in ((reached.time, "less", "time"), (reached.trajectories, "fewer", "trajectories"))
+        if ratio is not None and (text := _times(ratio, less, unit))
+    ]
+    return f"{said} {comparison.second.name} takes {' and '.join(ratios)}." if ratios else said
+
+
+def build_comparison(comparison: Comparison) -> str:
+    """Return the comparison as one HTML page."""
+    metrics = list(dict.fromkeys((comparison.reached.metric, *_both(comparison))))
+    return render(
+        "comparison.html.j2",
+        ("theme.js",),
+        name=f"{comparison.first.name} and {comparison.second.name}",
+        comparison=comparison,
+        recipes=[(name, _setting(old), _setting(new)) for name, old, new in comparison.recipes],
+        sentence=sentence(comparison),
+        spent=spent_rows(comparison),
+        scores=score_rows(comparison),
+        means=[name_of(found.metric) for found in comparison.differences if found.metric in comparison.counts],
+        curves=_curves(comparison, [metric for metric in metrics if metric in (comparison.reached.metric, *HEADLINE)]),
+        metrics=metrics,
+        taken=_taken(comparison, metrics),
+        name_of=name_of,
+    )
+
+
+def _setting(value: Any) -> str:
+    return "–" if value == ABSENT else json.dumps(value, ensure_ascii=False)
+
+
+def _both(comparison: Comparison) -> list[str]:
+    return [found.metric for found in comparison.differences]
+
+
+def _curves(comparison: Comparison, metrics: Sequence[str]) -> list[Curve]:
+    sides = (comparison.first, comparison.second)
+    longest = max((side.evaluations[-1].cost.seconds for side in sides), default=0.0)
+    _, size, unit = next(unit for unit in UNITS if longest >= unit[0])
+    curves = []
+    for metric in metrics:
+        for title, axis, cost in (
+            (f"{name_of(metric)} against time", unit, lambda taken: taken.cost.seconds / size),
+            (f"{name_of(metric)} against trajectories", "trajectories", lambda taken: float(taken.cost.trajectories)),
+        ):
+            lines = []
+            for side, colour in zip(sides, COLOURS, strict=True):
+                having = [(taken, taken.scores[metric]) for taken in side.evaluations if metric in taken.scores]
+                bounds = [(s.low, s.high) for _, s in having if s.low is not None and s.high is not None]
+                lines.append(
+                    Line(
+                        side.name,
+                        [(cost(taken), score.value) for taken, score in having],
+                        colour,
+                        bounds=bounds if len(bounds) == len(having) else (),
+                    )
+                )
+            svg = line_chart(title, lines, unit=metric not in comparison.counts, x=axis)
+            curves.append(Curve(title, lines, svg, axis))
+    return curves
+
+
+def _taken(comparison: Comparison, metrics: Sequence[str]) -> list[dict[str, Any]]:
+    return [
+        {
+            "run": side.name,
+            "phase": taken.phase,
+            "cells": [
+                str(taken.step),
+                _seconds(taken.cost.seconds),
+                _count(taken.cost.trajectories),
+                _count(taken.cost.rollouts),
+                *(
+                    _score(comparison, metric, taken.scores[metric].value) if metric in taken.scores else "–"
+                    for metric in metrics
+                ),
+            ],
+        }
+        for side in (comparison.first, comparison.second)
+        for taken in side.evaluations
+    ]
+
+
+def _place(side: Side, taken: Taken | None) -> str:
+    if taken is None:
+        return f"{side.name} never"
+    return f"{side.name} after {_spent(taken.cost)} ({taken.phase})"
+
+
+def _spent(cost: Cost) -> str:
+    return f"{_seconds(cost.seconds)} and {_count(cost.trajectories)} trajectories"
+
+
+def _times(ratio: float, less: str, unit: str) -> str:
+    if ratio >= MANIFOLD:
+        return f"{ratio:.3g} times the {unit}"
+    percent = round(100 * abs(ratio - 1))
+    if not percent:
+        return f"as {'much' if less == 'less' else 'many'} {unit}"
+    return f"{percent} % {less if ratio < 1 else 'more'} {unit}"
+
+
+def _row(name: str, write: Any, first: float, second: float) -> SpentRow:
+    if not first:
+        change = "–"
+    elif second / first >= MANIFOLD:
+        change = f"× {second / first:.3g}"
+    else:
+        change = f"{100 * (second / first - 1):+.0f} %".replace("-", "−")
+    return SpentRow(name, write(first), write(second), change)
+
+
+def _seconds(seconds: float) -> str:
+    if seconds < 100:
+        return f"{seconds:.1f} s"
+    minutes = round(seconds / 60)
+    return f"{seconds / 60:.1f} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def _count(value: float) -> str:
+    return f"{int(value):,}"
+
+
+def _score(comparison: Comparison, metric: str, value: float, *, signed: bool = False) -> str:
+    return amount(value, count=metric in comparison.counts, signed=signed)

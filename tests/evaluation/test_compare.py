@@ -1,0 +1,214 @@
+"""Two runs side by side: an online run beside one of two iterations, both made by hand."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from platform_sdk.cli import app
+from platform_sdk.config.errors import UserError
+from platform_sdk.evaluation.compare import compare
+from platform_sdk.evaluation.report.comparison import build_comparison, sentence, spent_rows
+from platform_sdk.records import Question, write_jsonl
+from tests.evaluation.online_runs import make_online_run, question, write_evaluation, write_scores
+
+HOSTILE = "</script><script>window.hurt=1</script><img src=x onerror='window.hurt=2'>"
+
+
+def make_offline_run(folder: Path, *, name: str = "offline", hostile: str = "") -> Path:
+    """A warm-up of 20 s and two iterations of 30 s and 40 trajectories each; 2, 6 and 8 of ten questions right."""
+    run_dir = folder / name
+    (run_dir / "corpus").mkdir(parents=True)
+    recipe = {
+        "pipeline": "mygo",
+        "name": name + hostile,
+        "parameters": {"iterations": 2, "selection": {"reward": hostile}},
+    }
+    (run_dir / "recipe.json").write_text(json.dumps(recipe))
+    write_jsonl(run_dir / "corpus" / "questions.eval.jsonl", Question, [question(n, hostile) for n in range(10)])
+    for phase, right in (("eval-start", 2), ("eval-iteration-01", 6), ("eval-final", 8)):
+        write_evaluation(run_dir, phase, right, hostile=hostile)
+    for number, phase in enumerate(("warmup", "iteration-01", "iteration-02")):
+        sampling, training, examples = (15.0, 5.0, 10) if phase == "warmup" else (18.0, 12.0, 40)
+        figures = {"iteration": number, "rollouts": 50, "tokens_sampled": 5000, "sampling_seconds": sampling}
+        trained = {"examples": examples, "tokens_trained": 1000, "training_seconds": training}
+        (run_dir / phase).mkdir()
+        (run_dir / phase / "figures.json").write_text(json.dumps(figures))
+        (run_dir / phase / "train.json").write_text(json.dumps(trained))
+    return run_dir
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> tuple[Path, Path]:
+    """The online run (20 updates of 10 s and 8 trajectories; 2, 5, 9 right) and the offline one."""
+    return make_online_run(tmp_path), make_offline_run(tmp_path)
+
+
+def test_what_was_spent_by_hand(runs: tuple[Path, Path]) -> None:
+    found = compare(*runs)
+    online, offline = found.first, found.second
+    assert (online.steps, online.step) == (20, "update")
+    assert (offline.steps, offline.step) == (2, "iteration")
+    assert (online.cost.sampling_seconds, online.cost.training_seconds, online.cost.sync_seconds) == (120, 60, 20)
+    assert (online.cost.seconds, offline.cost.seconds) == (200, 80)
+    assert (online.preparation.seconds, offline.preparation.seconds) == (0, 20)
+    assert (online.cost.rollouts, offline.cost.rollouts) == (160, 150)
+    assert (online.cost.trajectories, offline.cost.trajectories) == (160, 90)
+    assert (online.cost.tokens_sampled, offline.cost.tokens_sampled) == (16_000, 15_000)
+    assert (online.cost.tokens_trained, offline.cost.tokens_trained) == (14_000, 3_000)
+    rows = {row.name: row.change for row in spent_rows(found)}
+    assert rows["time"] == "−60 %"
+    assert rows["trajectories trained on"] == "−44 %"
+    assert rows["rollouts sampled"] == "−6 %"
+
+
+def test_evaluations_stand_where_they_were_taken(runs: tuple[Path, Path]) -> None:
+    found = compare(*runs)
+
+    def curve(side: Any) -> list[tuple[str, int, float, int, float]]:
+        return [(t.phase, t.step, t.cost.seconds, t.cost.trajectories, t.scores["em"].value) for t in side.evaluations]
+
+    assert curve(found.first) == [
+        ("eval-start", 0, 0, 0, 0.2),
+        ("eval-u0010", 10, 100, 80, 0.5),
+        ("eval-final", 20, 200, 160, 0.9),
+    ]
+    assert curve(found.second) == [
+        ("eval-start", 0, 20, 10, 0.2),
+        ("eval-iteration-01", 1, 50, 50, 0.6),
+        ("eval-final", 2, 80, 90, 0.8),
+    ]
+
+
+def test_scores_are_paired_by_question(runs: tuple[Path, Path]) -> None:
+    found = compare(*runs)
+    assert [difference.metric for difference in found.differences] == ["em", "f1", "format", "reward"]
+    em = found.difference("em")
+    assert (em.n, em.first, em.second) == (10, 0.9, 0.8)
+    assert em.difference == pytest.approx(-0.1)
+    # One question of ten differs, by −1: a resample's difference is −k/10 with k binomial(10, 1/10), so that P(0) is
+    # 0.35 and P(k ≥ 4) 0.013: the middle 95 % reach from −3/10 to 0.
+    assert (em.low, em.high) == pytest.approx((-0.3, 0.0))
+    assert em.p_value == pytest.approx(2 * 0.9**10, abs=0.02)
+    assert found.counts == ("reward", "searches", "tokens", "turns")
+
+
+def test_a_metric_that_some_questions_lack_is_paired_over_the_others(runs: tuple[Path, Path]) -> None:
+    for run_dir, has in zip(runs, (range(8), range(2, 10)), strict=True):
+        final = {f"q{n}": {"em": 1.0, **({"recall": n / 10} if n in has else {})} for n in range(10)}
+        write_scores(run_dir, "eval-final", final)
+    found = compare(*runs)
+    assert found.difference("recall").n == 6
+    assert found.difference("recall").difference == 0
+
+
+def test_where_a_score_is_reached(runs: tuple[Path, Path]) -> None:
+    reached = compare(*runs).reached
+    assert reached.score == 0.8  # the highest that both show
+    assert reached.first is not None
+    assert reached.second is not None
+    assert (reached.first.phase, reached.second.phase) == ("eval-final", "eval-final")
+    assert (reached.time, reached.trajectories) == (80 / 200, 90 / 160)
+    half = compare(*runs, shown=50).reached
+    assert (half.time, half.trajectories) == (50 / 100, 50 / 80)
+    assert (
+        compare(*runs, metric="reward", shown=3.0).reached.time is None
+    )  # the first shows it before it spent anything
+    never = compare(*runs, shown=85)
+    assert never.reached.second is None
+    assert never.reached.time is None
+    assert "offline never" in sentence(never)
+
+
+def test_the_sentence(runs: tuple[Path, Path]) -> None:
+    assert sentence(compare(*runs)) == (
+        "EM 80.0 is first shown by online after 3.3 min and 160 trajectories (eval-final), and by offline after "
+        "80.0 s and 90 trajectories (eval-final). offline takes 60 % less time and 44 % fewer trajectories."
+    )
+    assert sentence(compare(*reversed(runs), shown=50)).endswith(
+        "online takes 2 times the time and 60 % more trajectories."
+    )
+
+
+def test_runs_on_other_questions_are_refused(runs: tuple[Path, Path]) -> None:
+    offline = runs[1]
+    write_evaluation(offline, "eval-final", 8, questions=8)
+    with pytest.raises(UserError, match=r"2 questions were asked in .*online alone \(q8, q9\)"):
+        compare(*runs)
+    write_evaluation(offline, "eval-final", 8)
+    changed = [question(n).model_copy(update={"answers": ("Oslo",)} if n < 4 else {}) for n in range(10)]
+    write_jsonl(offline / "corpus" / "questions.eval.jsonl", Question, changed)
+    with pytest.raises(UserError, match=r"4 questions of equal ids differ in their answers \(q0, q1, q2, …\)"):
+        compare(*runs)
+
+
+def test_what_cannot_be_compared_is_said(runs: tuple[Path, Path]) -> None:
+    with pytest.raises(UserError, match="must have measured joint; they have in common: em, f1, format, reward"):
+        compare(*runs, metric="joint")
+    (runs[1] / "eval-final" / "scores.json").unlink()
+    with pytest.raises(UserError, match="offline: has no eval-final yet"):
+        compare(*runs)
+
+
+def test_recipes_differences(runs: tuple[Path, Path]) -> None:
+    assert compare(*runs).recipes == (
+        ("parameters.beta", 0.04, "(absent)"),
+        ("parameters.iterations", "(absent)", 2),
+        ("parameters.selection", "(absent)", {"reward": ""}),
+        ("pipeline", "arena", "mygo"),
+    )
+
+
+def test_equal_names_are_told_apart(tmp_path: Path) -> None:
+    runs = [make_offline_run(tmp_path / seed, name="same") for seed in ("a", "b")]
+    found = compare(*runs)
+    assert (found.first.name, found.second.name) == (str(runs[0]), str(runs[1]))
+    assert [difference.difference for difference in found.differences] == [0, 0, 0, 0]
+    assert found.recipes == ()
+
+
+def test_command(runs: tuple[Path, Path], tmp_path: Path) -> None:
+    run = CliRunner().invoke
+    arguments = ["compare", *map(str, runs)]
+    table = run(app, arguments, env={"COLUMNS": "120"})
+    assert table.exit_code == 0, table.output
+    words = " ".join(table.output.split())
+    assert "time 3.3 min 80.0 s −60 %" in words
+    assert "EM 90.0 80.0 −10.0 −30.0 to +0.0" in words
+    assert "60 % less time and 44 % fewer trajectories" in words
+    page = tmp_path / "page.html"
+    plain = json.loads(run(app, [*arguments, "--json", "--score", "50", "-o", str(page)]).output)
+    assert plain["reached"]["score"] == 0.5
+    assert plain["first"]["cost"]["trajectories"] == 160
+    assert page.read_text().startswith("<!doctype html>")
+
+
+def test_page(open_page: Any, tmp_path: Path) -> None:
+    online = make_online_run(tmp_path, hostile=HOSTILE)
+    offline = make_offline_run(tmp_path, hostile=HOSTILE)
+    page = open_page(build_comparison(compare(online, offline)))
+    assert "60 % less time and 44 % fewer trajectories" in page.inner_text(".verdict-line")
+    assert HOSTILE in page.inner_text("h1")
+    assert page.locator("#curves figure figcaption").all_inner_texts() == [
+        "EM against time",
+        "EM against trajectories",
+        "F1 against time",
+        "F1 against trajectories",
+    ]
+    assert page.locator("#curves figure").first.locator("circle").count() == 6
+    assert page.locator("#recipes tbody tr").count() == 4
+    page.click("#curves summary")
+    assert "eval-iteration-01\t1\t50.0 s\t50\t100" in page.inner_text("#curves tbody")
+    background = "getComputedStyle(document.body).backgroundColor"
+    light = page.evaluate(background)
+    page.click("#theme")
+    assert page.evaluate(background) != light
+    for width in (1200, 700, 360):
+        page.set_viewport_size({"width": width, "height": 800})
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.evaluate("window.hurt") is None
+    assert page.locator("img").count() == 0
