@@ -94,9 +94,10 @@ def token_logprobs(
 def _product(left: torch.Tensor, right: torch.Tensor, precision: torch.dtype) -> torch.Tensor:
     """left · right, the factors rounded to ``precision``, the sums in float32."""
     left, right = left.to(precision), right.to(precision)
-    if left.is_cuda and precision != torch.float32:
-        return torch.mm(left, right, out_dtype=torch.float32)
-    return torch.mm(left.float(), right.float())
+    with torch.autocast(left.device.type, enabled=False):  # it would round the sums
+        if left.is_cuda and precision != torch.float32:
+            return torch.mm(left, right, out_dtype=torch.float32)
+        return torch.mm(left.float(), right.float())
 
 
 class _TokenLogprobs(torch.autograd.Function):
