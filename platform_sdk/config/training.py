@@ -52,7 +52,9 @@ class OptimiserSpec(BaseModel):
     attention: Literal["auto", "packed", "sdpa", "eager", "flash_attention_2"] = Field(
         default="auto", description="auto: flash_attention_2 where it is installed with a GPU, else packed"
     )
-    deepspeed: Literal["zero2", "zero3"] | None = Field(default=None, description="under torchrun")
+    deepspeed: Literal["zero2", "zero3"] | None = Field(
+        default=None, description="optimiser states and gradients (zero3: weights too) divided among the processes"
+    )
     processes: int | None = Field(default=None, ge=1, description="null: one per visible GPU, 1 on a CPU")
     threads: int = Field(default=1, ge=1, description="of torch, on a CPU")
     checkpoint_steps: int = Field(default=50, ge=1, description="optimiser steps between checkpoints")
