@@ -283,21 +283,19 @@ def _count(client: MilvusClient, name: str, which: str) -> int:
 def _fill(
     client: MilvusClient, name: str, texts: Sequence[str], present: int, encoder: Encoder, show_progress: bool
 ) -> None:
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from tqdm import tqdm
 
     if too_long := encoder.too_long(texts):
         log.warning(
             "%d of %d texts are longer than %s reads; their ends are not searched", too_long, len(texts), encoder.name
         )
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), disable=not show_progress) as progress:
-        task = progress.add_task("Index", total=len(texts), completed=present)
+    # tqdm, since it also tells a log file and the line under a running step how far it is.
+    with tqdm(total=len(texts), initial=present, desc="index", unit="text", disable=not show_progress) as progress:
         for start in range(present, len(texts), CHUNK):
             part = texts[start : start + CHUNK]
             vectors = encoder.encode(part, kind="passage")
             client.upsert(name, [{"row": start + at, "vector": vector} for at, vector in enumerate(vectors)])
-            progress.advance(task, len(part))
+            progress.update(len(part))
 
 
 def _ensure_index(client: MilvusClient, name: str, spec: RetrievalSpec) -> None:
