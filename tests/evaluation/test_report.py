@@ -104,6 +104,16 @@ def test_page_says_the_scores_and_their_paired_difference(tmp_path: Path) -> Non
     assert "1 6 4 2" in words  # the attempts: six questions at the first, four at the third, two never accepted
 
 
+def test_the_loss_of_a_warm_up_is_drawn(tmp_path: Path) -> None:
+    run_dir = make_run(tmp_path)
+    (run_dir / "warmup").mkdir()
+    curve = [{"step": 1, "loss": 2.5}, {"step": 2, "loss": 1.5}]
+    (run_dir / "warmup" / "train.json").write_text(json.dumps({"curve": curve, "training_seconds": 4.0}))
+    page = build_report(run_dir)
+    assert "Loss of warmup" in page
+    assert "loss, step 2: 1.5" in page
+
+
 def test_rollouts_beyond_the_cap_are_counted_and_all_phases_keep_the_same_questions(tmp_path: Path) -> None:
     page = build_report(make_run(tmp_path), rollouts=12)
     data = _data(page)

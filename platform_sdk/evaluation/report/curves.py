@@ -31,7 +31,7 @@ class Curve:
 
 def curves(content: Content) -> list[Curve]:
     """Return the charts of a run's learning, those of its scores first."""
-    return [*_scores(content), *_iterations(content), *_updates(content)]
+    return [*_scores(content), *_iterations(content), *_updates(content), *_supervised(content)]
 
 
 def name_of(metric: str) -> str:
@@ -91,6 +91,17 @@ def _iterations(content: Content) -> list[Curve]:
         *_chart("Training loss", loss, "iteration", unit=False),
         *_chart("Training examples", examples, "iteration", unit=False),
     ]
+
+
+def _supervised(content: Content) -> list[Curve]:
+    """The loss of each phase of supervised training that is no iteration: a warm-up, a baseline."""
+    found = []
+    for phase in content.phases:
+        steps = phase.figures.get("curve") or []
+        if phase not in content.iterations and len(steps) > 1:
+            line = Line("loss", [(float(step["step"]), float(step["loss"])) for step in steps], "c-loss")
+            found += _chart(f"Loss of {phase.name}", [line], "step", unit=False)
+    return found
 
 
 def _updates(content: Content) -> list[Curve]:
