@@ -1,0 +1,79 @@
+"""What a cluster looks like to a run: images, the shared volume, and how jobs with GPUs are made.
+
+One file describes a cluster (``pipelines/cluster.yaml`` is an example); ``hopforge compile --cluster`` and ``submit``
+read it. Nothing in it may change a run's results, so that the same recipe gives the same run anywhere.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+
+# A name of a Kubernetes object (RFC 1123 subdomain), and a quantity as 500m, 4, 16Gi.
+Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$")]
+Quantity = Annotated[str, StringConstraints(pattern=r"^\d+(\.\d+)?(m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?$")]
+SecretEntry = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][-a-z0-9.]*/[-._a-zA-Z0-9]+$")]
+
+
+class ClusterModel(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Resources(ClusterModel):
+    """What a pod gets; requests and limits are the same, so that it is not evicted for using what it asked for."""
+
+    cpu: Quantity = "8"
+    memory: Quantity = "64Gi"
+    gpus: int = Field(1, ge=0, description="GPUs of a pod; one process runs on each.")
+    gpu_resource: str = Field("nvidia.com/gpu", description="What the cluster calls a GPU.")
+    shared_memory: Quantity = Field("16Gi", description="/dev/shm, through which NCCL and data loaders speak.")
+
+
+class JobSpec(ClusterModel):
+    """How a step's job with GPUs is made."""
+
+    backend: Literal["pytorchjob", "trainjob"] = Field(
+        "pytorchjob", description="pytorchjob: training-operator (v1); trainjob: Kubeflow Trainer (v2)."
+    )
+    runtime: Name = Field("torch-distributed", description="trainjob: the ClusterTrainingRuntime.")
+    image: str = Field(min_length=1, description="Of the pods, by digest where results must be repeatable.")
+    nodes: int = Field(1, ge=1, description="Pods.")
+    minimum_nodes: int | None = Field(None, ge=1, description="pytorchjob: elastic between this and nodes.")
+    restarts: int = Field(3, ge=0, description="How often torch's launcher starts the processes again.")
+    resources: Resources = Resources()
+    queue: Name | None = Field(None, description="The Kueue LocalQueue; none: the job starts as soon as it fits.")
+    priority: Name | None = Field(None, description="The Kueue WorkloadPriorityClass.")
+    node_selector: dict[str, str] = Field(default_factory=dict)
+    tolerations: tuple[dict[str, Any], ...] = ()
+    secrets: dict[str, SecretEntry] = Field(
+        default_factory=dict, description="Environment variables out of Secrets, as HF_TOKEN: hugging-face/token."
+    )
+    queue_timeout_seconds: int = Field(86_400, ge=1, description="How long the job may wait to be admitted.")
+    run_timeout_seconds: int = Field(86_400, ge=1, description="How long it may run, interruptions not counted.")
+    ttl_seconds: int = Field(86_400, ge=0, description="How long a finished job is kept to be looked at.")
+
+    @model_validator(mode="after")
+    def _agree(self) -> Self:
+        if self.minimum_nodes is not None and self.minimum_nodes > self.nodes:
+            raise ValueError(f"minimum_nodes {self.minimum_nodes} is above nodes {self.nodes}")
+        if self.minimum_nodes is not None and self.backend == "trainjob":
+            raise ValueError("minimum_nodes (elastic training) is for the backend pytorchjob")
+        if self.priority is not None and self.queue is None:
+            raise ValueError("priority is Kueue's: name a queue too, or leave it out")
+        return self
+
+
+class Workspace(ClusterModel):
+    """The volume that every step and job of a run sees at the same path."""
+
+    claim: Name = Field(description="A PersistentVolumeClaim that many nodes may write (ReadWriteMany).")
+    path: str = Field("/workspace", pattern=r"^/[\w./-]+$")
+
+
+class ClusterSpec(ClusterModel):
+    """One cluster, as one team uses it."""
+
+    workspace: Workspace
+    launcher_image: str = Field(min_length=1, description="Of the steps' own pods, which have no GPU.")
+    job: JobSpec

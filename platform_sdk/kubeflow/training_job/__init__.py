@@ -1,0 +1,6 @@
+"""Jobs with GPUs that a step makes on a cluster, and waits for.
+
+``description`` says what a job is, whatever makes it; ``pytorchjob`` and ``trainjob`` render it; ``state`` reads how it
+goes; ``api`` speaks to the cluster; ``launcher`` creates or adopts a job and follows it to its end; ``diagnosis`` finds
+out why one failed; ``reaper`` ends those that nobody follows any more.
+"""

@@ -1,0 +1,169 @@
+"""The cluster's API server, as far as jobs need it.
+
+The connection is kubeflow-training's client's. Its own ``create_job`` cannot ask for strict validation (without which
+unknown fields are dropped silently) and hides a conflict in a RuntimeError, and its waiting returns quietly on a failed
+job and gives up on a queued one; so the calls are made here, on that client's connection.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from platform_sdk.config.errors import UserError
+
+Item = dict[str, Any]
+
+TIMEOUT = (5, 30)  # seconds to connect, and to wait for an answer
+KUEUE = ("kueue.x-k8s.io", "v1beta2", "workloads")
+JOB_UID = "kueue.x-k8s.io/job-uid"
+TRANSIENT = frozenset({429, 500, 502, 503, 504})
+
+
+class Unreachable(Exception):
+    """The API server did not answer, or said that it could not at present; asking again may help."""
+
+
+class AlreadyThere(Exception):
+    """An object of that name exists."""
+
+
+class ClusterApi:
+    """Jobs of one kind in one namespace.
+
+    Args:
+        group, version, plural: of the kind of job, as PyTorchJobs.
+        selector: the label by which the operator names a job's pods.
+        connection: a ``kubeflow.training.TrainingClient``; by default that of the pod this runs in, or of KUBECONFIG.
+
+    Raises:
+        UserError: there is no cluster to speak to.
+    """
+
+    def __init__(
+        self, namespace: str, *, group: str, version: str, plural: str, selector: str, connection: Any = None
+    ) -> None:
+        self.namespace, self._selector = namespace, selector
+        self._place = (group, version, namespace, plural)
+        connection = connection or connect()
+        self._custom, self._core = connection.custom_api, connection.core_api
+
+    def create(self, body: dict[str, Any]) -> None:
+        """Create a job.
+
+        Raises:
+            AlreadyThere: there is one of that name.
+            UserError: the API server refuses it.
+            Unreachable: see there. So may be all methods' calls.
+        """
+        self._call(self._custom.create_namespaced_custom_object, *self._place, body, field_validation="Strict")
+
+    def get(self, name: str) -> Item | None:
+        found: Item | None = self._found(self._custom.get_namespaced_custom_object, *self._place, name)
+        return found
+
+    def jobs(self, labels: str) -> list[Item]:
+        """The jobs with these labels; none where the cluster does not know the kind."""
+        found = self._found(self._custom.list_namespaced_custom_object, *self._place, label_selector=labels)
+        return list(found["items"]) if found else []
+
+    def delete(self, name: str) -> None:
+        """Begin to delete a job and its pods; one that is not there is no error."""
+        delete = self._custom.delete_namespaced_custom_object
+        self._found(delete, *self._place, name, propagation_policy="Foreground")
+
+    def annotate(self, name: str, annotations: dict[str, str]) -> None:
+        """Set annotations of a job; one that is not there is no error."""
+        patch = {"metadata": {"annotations": annotations}}
+        self._found(self._custom.patch_namespaced_custom_object, *self._place, name, patch)
+
+    def workload(self, uid: str) -> Item | None:
+        """Kueue's object for the job with this uid; None where there is none, or no Kueue."""
+        group, version, plural = KUEUE
+        listed = self._custom.list_namespaced_custom_object
+        found = self._found(listed, group, version, self.namespace, plural, label_selector=f"{JOB_UID}={uid}")
+        items = found["items"] if found else []
+        return items[0] if items else None
+
+    def pods(self, name: str) -> list[Item]:
+        """The pods of a job."""
+        selector = f"{self._selector}={name}"
+        answer = self._call(
+            self._core.list_namespaced_pod, self.namespace, label_selector=selector, _preload_content=False
+        )
+        return list(json.loads(answer.data)["items"])
+
+    def log(self, pod: str, container: str, lines: int) -> str:
+        """The last lines of a container's log; empty where there is none."""
+        read = self._core.read_namespaced_pod_log
+        answer = self._found(read, pod, self.namespace, container=container, tail_lines=lines, _preload_content=False)
+        return answer.data.decode(errors="replace") if answer else ""
+
+    def warnings(self, name: str) -> list[str]:
+        """What the cluster's events warn of about an object, oldest first."""
+        selector = f"involvedObject.name={name},type=Warning"
+        answer = self._call(
+            self._core.list_namespaced_event, self.namespace, field_selector=selector, _preload_content=False
+        )
+        events = sorted(json.loads(answer.data)["items"], key=lambda event: event.get("lastTimestamp") or "")
+        return [f"{event.get('reason', '')}: {event.get('message', '')}" for event in events]
+
+    def _found(self, method: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        """What the call gives, or None where there is no such object or kind."""
+        try:
+            return self._call(method, *arguments, **options)
+        except UserError as error:
+            if _absent(error.__cause__):
+                return None
+            raise
+
+    @staticmethod
+    def _call(method: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        from kubernetes.client.rest import ApiException
+        from urllib3.exceptions import HTTPError
+
+        try:
+            return method(*arguments, **options, _request_timeout=TIMEOUT)
+        except ApiException as error:
+            if error.status == 409 and _status(error).get("reason") == "AlreadyExists":
+                raise AlreadyThere from error
+            if error.status in TRANSIENT or not error.status:
+                raise Unreachable(f"the API server answered {error.status}: {error.reason}") from error
+            raise UserError(f"the API server refuses: HTTP {error.status}: {_message(error)}") from error
+        except (HTTPError, OSError) as error:
+            raise Unreachable(f"the API server cannot be reached: {type(error).__name__}: {error}") from error
+
+
+def connect() -> Any:
+    """kubeflow-training's client, for the pod this runs in or for KUBECONFIG.
+
+    Raises:
+        UserError: neither is there, or the package is not installed.
+    """
+    try:
+        from kubeflow.training import TrainingClient
+        from kubernetes.config import ConfigException
+    except ImportError as error:
+        raise UserError("a cluster needs kubeflow-training; pip install hopforge[cluster]") from error
+    try:
+        return TrainingClient()
+    except ConfigException as error:
+        raise UserError(f"no cluster to speak to: {error}; set KUBECONFIG, or run inside a pod") from error
+
+
+def _absent(error: BaseException | None) -> bool:
+    """A missing object or kind; or the log of a container that never started (HTTP 400)."""
+    return getattr(error, "status", None) == 404 or "waiting to start" in _message(error)
+
+
+def _message(error: BaseException | None) -> str:
+    return str(_status(error).get("message") or getattr(error, "reason", "") or error)
+
+
+def _status(error: BaseException | None) -> dict[str, Any]:
+    try:
+        status = json.loads(getattr(error, "body", None) or "{}")
+    except json.JSONDecodeError:
+        return {}
+    return status if isinstance(status, dict) else {}

@@ -1,0 +1,153 @@
+"""What a job is, whatever kind of object makes it: names, processes, labels."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from platform_sdk.config.cluster import JobSpec, Workspace
+
+MANAGER = "hopforge"
+LABEL_MANAGER = "app.kubernetes.io/managed-by"
+LABEL_RUN = "hopforge.dev/run"
+LABEL_STEP = "hopforge.dev/step"
+LABEL_QUEUE = "kueue.x-k8s.io/queue-name"
+LABEL_PRIORITY = "kueue.x-k8s.io/priority-class"
+SPEC_DIGEST = "hopforge.dev/spec-digest"
+HEARTBEAT = "hopforge.dev/heartbeat"
+LONGEST_NAME = 50  # a pod's name, with "-worker-99" behind it, must be a label of 63 characters
+
+
+@dataclass(frozen=True)
+class Owner:
+    """The object with whose deletion the job goes too: the workflow of the run."""
+
+    api_version: str
+    kind: str
+    name: str
+    uid: str
+
+    def reference(self) -> dict[str, Any]:
+        return {"apiVersion": self.api_version, "kind": self.kind, "name": self.name, "uid": self.uid}
+
+
+@dataclass(frozen=True)
+class Description:
+    """One job: ``python -m MODULE --spec FILE`` on ``spec.nodes`` pods, a process for each GPU.
+
+    ``processes`` is the number of processes of one pod where it has no GPU.
+    """
+
+    run: str
+    step: str
+    namespace: str
+    module: str
+    spec_file: str
+    spec: JobSpec
+    workspace: Workspace
+    owner: Owner | None = None
+    processes: int = 1
+    environment: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The same for every attempt at the step, so that a second launcher finds the first one's job."""
+        return job_name(self.run, self.step)
+
+    @property
+    def processes_per_node(self) -> int:
+        return self.spec.resources.gpus or self.processes
+
+    @property
+    def command(self) -> list[str]:
+        """torch's launcher; how many nodes there are, and which this is, the operator says in PET_ variables."""
+        return ["python", "-m", "torch.distributed.run", "-m", self.module, "--spec", self.spec_file]
+
+    def labels(self) -> dict[str, str]:
+        labels = {LABEL_MANAGER: MANAGER, LABEL_RUN: _label(self.run), LABEL_STEP: _label(self.step)}
+        if self.spec.queue is not None:
+            labels[LABEL_QUEUE] = self.spec.queue
+        if self.spec.priority is not None:
+            labels[LABEL_PRIORITY] = self.spec.priority
+        return labels
+
+    def metadata(self, body: dict[str, Any]) -> dict[str, Any]:
+        """The job's metadata; ``body`` is its specification, whose digest goes along."""
+        metadata: dict[str, Any] = {
+            "name": self.name,
+            "namespace": self.namespace,
+            "labels": self.labels(),
+            "annotations": {SPEC_DIGEST: digest_of(body)},
+        }
+        if self.owner is not None:
+            metadata["ownerReferences"] = [self.owner.reference()]
+        return metadata
+
+    def pod(self, container: str) -> dict[str, Any]:
+        """The specification of a pod whose one container is called ``container``."""
+        resources = self.spec.resources
+        amounts = {"cpu": resources.cpu, "memory": resources.memory}
+        if resources.gpus:
+            amounts[resources.gpu_resource] = str(resources.gpus)
+        pod: dict[str, Any] = {
+            "containers": [
+                {
+                    "name": container,
+                    "image": self.spec.image,
+                    "command": self.command,
+                    "env": self._variables(),
+                    "resources": {"requests": amounts, "limits": amounts},
+                    "volumeMounts": [
+                        {"name": "workspace", "mountPath": self.workspace.path},
+                        {"name": "shared-memory", "mountPath": "/dev/shm"},
+                        {"name": "scratch", "mountPath": "/tmp"},
+                    ],
+                    "securityContext": {
+                        "allowPrivilegeEscalation": False,
+                        "readOnlyRootFilesystem": True,
+                        "capabilities": {"drop": ["ALL"]},
+                    },
+                }
+            ],
+            "volumes": [
+                {"name": "workspace", "persistentVolumeClaim": {"claimName": self.workspace.claim}},
+                {"name": "shared-memory", "emptyDir": {"medium": "Memory", "sizeLimit": resources.shared_memory}},
+                {"name": "scratch", "emptyDir": {}},
+            ],
+            "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
+            "automountServiceAccountToken": False,
+            "terminationGracePeriodSeconds": 60,
+        }
+        if self.spec.node_selector:
+            pod["nodeSelector"] = dict(self.spec.node_selector)
+        if self.spec.tolerations:
+            pod["tolerations"] = [dict(toleration) for toleration in self.spec.tolerations]
+        return pod
+
+    def _variables(self) -> list[dict[str, Any]]:
+        plain: list[dict[str, Any]] = [{"name": name, "value": value} for name, value in self.environment]
+        for name, entry in self.spec.secrets.items():
+            secret, _, key = entry.partition("/")
+            plain.append({"name": name, "valueFrom": {"secretKeyRef": {"name": secret, "key": key}}})
+        return plain
+
+
+def job_name(run: str, step: str) -> str:
+    """A name for the job of a run's step: readable, and different for different runs and steps."""
+    tail = hashlib.sha256(f"{run}\n{step}".encode()).hexdigest()[:8]
+    readable = re.sub(r"[^a-z0-9]+", "-", f"{run}-{step}".lower()).strip("-")
+    readable = readable if readable[:1].isalpha() else f"h-{readable}"
+    return f"{readable[: LONGEST_NAME - 9].rstrip('-')}-{tail}"
+
+
+def digest_of(body: dict[str, Any]) -> str:
+    """SHA-256 (hex) of a specification."""
+    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+
+
+def _label(text: str) -> str:
+    """The nearest value that a label may have."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", text)[:63].strip("-._")

@@ -1,0 +1,172 @@
+"""Create or adopt a job, and follow it to its end.
+
+The job is looked at every few seconds rather than watched: one small object, and nothing to go wrong when a watch is
+dropped or its history is gone. A queued job is not a failure: queueing and running have time limits of their own. The
+launcher may be killed at any moment; the next one finds the job by its name and goes on following it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, Protocol, TypeVar
+
+from platform_sdk.config.errors import UserError
+from platform_sdk.kubeflow.training_job import pytorchjob, trainjob
+from platform_sdk.kubeflow.training_job.api import AlreadyThere, ClusterApi, Unreachable
+from platform_sdk.kubeflow.training_job.description import HEARTBEAT, SPEC_DIGEST, Description
+from platform_sdk.kubeflow.training_job.diagnosis import diagnose
+from platform_sdk.kubeflow.training_job.state import Observation, State, observe
+
+T = TypeVar("T")
+
+LOOK_SECONDS = 10.0
+HEARTBEAT_SECONDS = 60.0
+API_PATIENCE = 1800.0  # how long the API server may be away, in seconds
+
+BACKENDS = {"pytorchjob": pytorchjob, "trainjob": trainjob}
+
+
+class Clock(Protocol):
+    """Time, which a test may let pass as it likes."""
+
+    def now(self) -> float:
+        """Seconds since 1970."""
+        ...
+
+    def sleep(self, seconds: float) -> None: ...
+
+
+class RealClock:
+    def now(self) -> float:
+        return time.time()
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+
+def api_for(job: Description, connection: Any = None) -> ClusterApi:
+    """The API of the kind of job that ``job.spec.backend`` names."""
+    backend = BACKENDS[job.spec.backend]
+    return ClusterApi(
+        job.namespace, group=backend.GROUP, version=backend.VERSION, plural=backend.PLURAL,
+        selector=backend.POD_SELECTOR, connection=connection,
+    )  # fmt: skip
+
+
+def run_job(job: Description, api: ClusterApi, tell: Callable[[str], None], clock: Clock | None = None) -> None:
+    """Run a job to its end.
+
+    A job of that name that is there already is adopted if it is the same one, and made anew if it is the same one and
+    had failed: then this is another attempt, which goes on from the last checkpoint.
+
+    Args:
+        tell: told every change of state, with the reason the cluster gives.
+
+    Raises:
+        UserError: the job failed, waited or ran for too long, was deleted by somebody, is another one than the one that
+            is there, or the API server refused something or stayed away.
+    """
+    _Follower(job, api, tell, clock or RealClock()).run()
+
+
+class _Follower:
+    def __init__(self, job: Description, api: ClusterApi, tell: Callable[[str], None], clock: Clock) -> None:
+        self._job, self._api, self._tell, self._clock = job, api, tell, clock
+        self._body = BACKENDS[job.spec.backend].render(job)
+        self._spent = {True: 0.0, False: 0.0}  # seconds: waiting, and running
+
+    def run(self) -> None:
+        self._create()
+        last: Observation | None = None
+        looked, beaten = self._clock.now(), 0.0
+        while True:
+            now = self._clock.now()
+            if now - beaten >= HEARTBEAT_SECONDS:
+                self._reached(lambda: self._api.annotate(self._job.name, {HEARTBEAT: stamp(self._clock.now())}))
+                beaten = now
+            seen = self._reached(self._look)
+            if seen is None:
+                raise UserError(f"job {self._job.name} was deleted while it was followed; run the step again")
+            if last is not None:
+                self._spent[last.state.waiting] += now - looked
+            if seen != last:
+                self._tell(f"{self._job.name}: {seen.state}" + (f" ({seen.reason})" if seen.reason else ""))
+            looked, last = now, seen
+            if seen.state is State.SUCCEEDED:
+                return
+            if seen.state is State.FAILED:
+                raise UserError(self._reached(partial(diagnose, self._job.name, seen.reason, self._api)))
+            self._check_time(seen)
+            self._clock.sleep(LOOK_SECONDS)
+
+    def _create(self) -> None:
+        """Create the job, or adopt the one that is there."""
+        digest = self._body["metadata"]["annotations"][SPEC_DIGEST]
+        while True:
+            try:
+                self._reached(lambda: self._api.create(self._body))
+            except AlreadyThere:
+                found = self._reached(lambda: self._api.get(self._job.name))
+                if found is None:
+                    continue  # it went away in between
+                metadata = found["metadata"]
+                if metadata.get("deletionTimestamp"):
+                    self._clock.sleep(LOOK_SECONDS)
+                    continue
+                if metadata.get("annotations", {}).get(SPEC_DIGEST) != digest:
+                    raise UserError(
+                        f"job {self._job.name} is there already, with another specification; wait for it, or delete it "
+                        f"(kubectl -n {self._job.namespace} delete {self._body['kind'].lower()} {self._job.name})"
+                    ) from None
+                if observe(found, None, ()).state is not State.FAILED:
+                    self._tell(f"{self._job.name}: adopted")
+                    return
+                self._tell(f"{self._job.name}: an earlier attempt had failed; made anew")
+                self._reached(lambda: self._api.delete(self._job.name))
+            else:
+                self._tell(f"{self._job.name}: created")
+                return
+
+    def _look(self) -> Observation | None:
+        found = self._api.get(self._job.name)
+        if found is None:
+            return None
+        workload = self._api.workload(found["metadata"]["uid"]) if self._job.spec.queue else None
+        return observe(found, workload, self._api.pods(self._job.name))
+
+    def _check_time(self, seen: Observation) -> None:
+        spec = self._job.spec
+        for waiting, limit, verb in ((True, spec.queue_timeout_seconds, "waited"),
+                                     (False, spec.run_timeout_seconds, "ran")):  # fmt: skip
+            if self._spent[waiting] > limit:
+                self._reached(lambda: self._api.delete(self._job.name))
+                name = "queue_timeout_seconds" if waiting else "run_timeout_seconds"
+                raise UserError(
+                    f"job {self._job.name} {verb} for more than {limit} s and was deleted ({seen.state}: "
+                    f"{seen.reason}); raise job.{name}, or find out what it waits for"
+                )
+
+    def _reached(self, call: Callable[[], T]) -> T:
+        """Call until the API server answers."""
+        until = self._clock.now() + API_PATIENCE
+        told = False
+        while True:
+            try:
+                return call()
+            except Unreachable as error:
+                if self._clock.now() > until:
+                    raise UserError(
+                        f"{error}, for {API_PATIENCE:g} s; job {self._job.name} was left as it is"
+                    ) from error
+                if not told:
+                    self._tell(f"{error}; waiting for it")
+                    told = True
+                self._clock.sleep(LOOK_SECONDS)
+
+
+def stamp(seconds: float) -> str:
+    """A moment as an annotation says it (RFC 3339)."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")

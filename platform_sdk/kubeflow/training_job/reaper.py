@@ -1,0 +1,63 @@
+"""End jobs that nobody follows any more.
+
+A run that is terminated sends no signal to the job that one of its steps created. So a launcher writes a heartbeat into
+its job, and what has had none for a while is deleted: by ``hopforge gc``, which a CronJob calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from platform_sdk.kubeflow.training_job import pytorchjob, trainjob
+from platform_sdk.kubeflow.training_job.api import ClusterApi
+from platform_sdk.kubeflow.training_job.description import HEARTBEAT, LABEL_MANAGER, LABEL_RUN, MANAGER
+from platform_sdk.kubeflow.training_job.state import observe
+
+SILENT_SECONDS = 900.0
+
+
+@dataclass(frozen=True)
+class Orphan:
+    """A job without a follower."""
+
+    kind: str
+    name: str
+    run: str
+    silent_seconds: float
+
+
+def reap(
+    namespace: str, now: float, *, silent_seconds: float = SILENT_SECONDS, dry_run: bool = False, connection: Any = None
+) -> list[Orphan]:
+    """Delete hopforge's unfinished jobs whose last heartbeat is older than ``silent_seconds``; return them.
+
+    Raises:
+        UserError: the API server refuses, or there is none.
+        Unreachable: it cannot be reached.
+    """
+    reaped = []
+    for backend in (pytorchjob, trainjob):
+        api = ClusterApi(
+            namespace, group=backend.GROUP, version=backend.VERSION, plural=backend.PLURAL,
+            selector=backend.POD_SELECTOR, connection=connection,
+        )  # fmt: skip
+        for orphan in _orphans(api, backend.KIND, now, silent_seconds):
+            if not dry_run:
+                api.delete(orphan.name)
+            reaped.append(orphan)
+    return reaped
+
+
+def _orphans(api: ClusterApi, kind: str, now: float, silent_seconds: float) -> Iterator[Orphan]:
+    for job in api.jobs(f"{LABEL_MANAGER}={MANAGER}"):
+        metadata = job["metadata"]
+        if observe(job, None, ()).state.ended or metadata.get("deletionTimestamp"):
+            continue
+        # A job that never had a heartbeat counts from its creation.
+        beat = metadata.get("annotations", {}).get(HEARTBEAT) or metadata["creationTimestamp"]
+        silent = now - datetime.fromisoformat(beat).timestamp()
+        if silent > silent_seconds:
+            yield Orphan(kind, metadata["name"], metadata.get("labels", {}).get(LABEL_RUN, ""), silent)

@@ -1,0 +1,45 @@
+"""Validate rendered objects against the CustomResourceDefinitions that projects publish, where those are at hand."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from ruamel.yaml import YAML
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDER = Path(os.environ.get("HOPFORGE_CRDS") or ROOT / "../shared/crds")
+
+
+def check(item: dict[str, Any]) -> None:
+    """Fail unless ``item`` is what the API server would take under strict validation; skip without the schemas."""
+    group, version = item["apiVersion"].split("/")
+    plural = f"{item['kind'].lower()}s"
+    path = FOLDER / f"{group}_{plural}.yaml"
+    if not path.is_file():
+        pytest.skip(f"the schema {path.name} is not at hand (HOPFORGE_CRDS names their folder)")
+    definition = YAML(typ="safe").load(path)
+    [schema] = [v["schema"]["openAPIV3Schema"] for v in definition["spec"]["versions"] if v["name"] == version]
+    jsonschema.Draft7Validator(schema).validate(item)
+    unknown = list(_unknown(item, schema, ""))
+    assert unknown == []
+
+
+def _unknown(value: Any, schema: dict[str, Any], path: str) -> Any:
+    """The fields that the schema does not know: a plain create would drop them silently."""
+    if path in (".metadata", ".apiVersion", ".kind") or schema.get("x-kubernetes-preserve-unknown-fields"):
+        return
+    if isinstance(value, dict):
+        extra = schema.get("additionalProperties")
+        for key, inner in value.items():
+            known = schema.get("properties", {}).get(key, extra if isinstance(extra, dict) else None)
+            if known is None:
+                yield f"{path}.{key}"
+            else:
+                yield from _unknown(inner, known, f"{path}.{key}")
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _unknown(inner, schema.get("items", {}), f"{path}[]")
