@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from platform_sdk.cli import compare, metrics, run, runs, score, search, serve
+from platform_sdk.cli import compare, gc, metrics, run, runs, score, search, serve
 from platform_sdk.config.errors import UserError
 from platform_sdk.records import RecordError
 
@@ -17,7 +17,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for module in (run, runs, search, serve, metrics, score, compare):
+for module in (run, runs, search, serve, metrics, score, compare, gc):
     module.register(app)
 
 
