@@ -41,7 +41,9 @@ class Explainer:
         seed = seed_of(own.seed, own.phase, question.id, attempt)
         speaker = Speaker(own.tokenizer, own.distribution, f"{question.id}#{attempt}", seed)
         gold = sorted(gold_numbers(question))
-        dialogue = speaker.dialogue(prompts.EXPLAIN[own.spec.prompts], prompts.explain_opening(question, gold))
+        dialogue = speaker.dialogue(
+            prompts.EXPLAIN[own.spec.prompts], prompts.explain_opening(question, gold, own.spec.prompts)
+        )
         text = yield from speaker.reply(dialogue, "explanation")
         whole = text is not None and dialogue.token_ids[-1] == own.tokenizer.eos_token_id
         explanation = text.strip() if text is not None and whole else None

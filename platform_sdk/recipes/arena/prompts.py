@@ -58,11 +58,11 @@ def opening(question: str, passages: Sequence[Passage], style: Style = "standard
     return "\n".join([asked, *numbered] if style == "standard" else [*numbered, asked])
 
 
-def explain_opening(question: Question, gold: Sequence[int]) -> str:
+def explain_opening(question: Question, gold: Sequence[int], style: Style) -> str:
     """The user's message that asks for the reasoning behind a known answer (ARENA, appendix D, SFT-reasoning)."""
     return "\n".join(
         [
-            opening(question.text, question.context),
+            opening(question.text, question.context, style),
             f"Passages to use : {', '.join(f'[{number}]' for number in gold)}",
             f"Answer : {question.answers[0]}",
         ]
