@@ -73,7 +73,10 @@ def _print_tables(comparison: Comparison) -> None:
     console.print(spent)
     scores = Table(box=None, header_style="bold", pad_edge=False)
     scores.add_column(f"\n{comparison.questions} questions")
-    for name in (*names, "second − first", "95 % interval", "p"):
+    heads = [
+        f"{name}\n{side.last.phase}" for name, side in zip(names, (comparison.first, comparison.second), strict=True)
+    ]
+    for name in (*heads, "second − first", "95 % interval", "p"):
         scores.add_column(name, justify="right", vertical="bottom")
     for row in score_rows(comparison):
         scores.add_row(escape(row.name), row.first, row.second, row.difference, row.interval, row.p)

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict
 from platform_sdk.config.differences import differences
 from platform_sdk.config.errors import UserError
 from platform_sdk.evaluation.intervals import paired_bootstrap
-from platform_sdk.evaluation.report.content import FINAL, HEADLINE, Content, gather
+from platform_sdk.evaluation.report.content import HEADLINE, Content, gather
 from platform_sdk.evaluation.report.course import Point, Spent, course_of
 from platform_sdk.records import Question, read_jsonl
 
@@ -73,6 +73,10 @@ class Side(Result):
     preparation: Cost
     evaluations: tuple[Taken, ...]
 
+    @property
+    def last(self) -> Taken:
+        return self.evaluations[-1]
+
     def reached(self, metric: str, score: float) -> Taken | None:
         """Return the first evaluation that shows the score."""
         having = (taken for taken in self.evaluations if metric in taken.scores)
@@ -80,7 +84,7 @@ class Side(Result):
 
 
 class Difference(Result):
-    """A metric of both final evaluations: second − first, paired over the questions that have it in both.
+    """A metric of both runs' last evaluations: second − first, paired over the questions that have it in both.
 
     ``low`` and ``high`` are the ends of the 95 % bootstrap interval; ``p_value`` is two-sided.
     """
@@ -125,7 +129,7 @@ class Comparison(Result):
 
 
 def compare(first: Path, second: Path, *, metric: str = HEADLINE[0], shown: float | None = None) -> Comparison:
-    """Compare two finished runs.
+    """Compare two runs by their last evaluations, and on the way to them.
 
     Args:
         first: a run directory.
@@ -134,15 +138,15 @@ def compare(first: Path, second: Path, *, metric: str = HEADLINE[0], shown: floa
         shown: that score as tables show it (a share in percent); by default the highest that both runs show.
 
     Raises:
-        UserError: a directory holds no finished run, the two were evaluated on different questions, or ``metric`` is
-            not among what both measured.
+        UserError: a directory holds no run that was evaluated, the two were evaluated on different questions, or
+            ``metric`` is not among what both measured.
     """
     contents = [gather(run, rollouts=0) for run in (first, second)]
-    finals = [_final(content) for content in contents]
-    _require_same_questions(contents, finals)
+    lasts = [_last(content) for content in contents]
+    _require_same_questions(contents, lasts)
     names = _names(contents)
     one, other = (_side(content, name) for content, name in zip(contents, names, strict=True))
-    found = _differences(*finals)
+    found = _differences(*lasts)
     if metric not in {difference.metric for difference in found}:
         raise UserError(
             f"both runs must have measured {metric}; they have in common: "
@@ -151,7 +155,7 @@ def compare(first: Path, second: Path, *, metric: str = HEADLINE[0], shown: floa
     counts = contents[0].counts | contents[1].counts
     score = shown if shown is None or metric in counts else shown / 100
     return Comparison(
-        questions=len(finals[0]),
+        questions=len(lasts[0]),
         first=one,
         second=other,
         differences=tuple(found),
@@ -165,17 +169,17 @@ def compare(first: Path, second: Path, *, metric: str = HEADLINE[0], shown: floa
     )
 
 
-def _final(content: Content) -> dict[str, dict[str, float]]:
-    """Return the values of each question in the final evaluation."""
-    scores = content.scores(FINAL)
-    if scores is None:
-        raise UserError(f"{content.run_dir}: has no {FINAL} yet; let the run end first")
-    values: dict[str, dict[str, float]] = scores["per_question"]
+def _last(content: Content) -> dict[str, dict[str, float]]:
+    """Return the values of each question in the run's last evaluation."""
+    points = course_of(content).points
+    if not points:
+        raise UserError(f"{content.run_dir}: has no evaluation yet; let the run come to one first")
+    values: dict[str, dict[str, float]] = points[-1].scores["per_question"]
     return values
 
 
-def _require_same_questions(contents: list[Content], finals: list[dict[str, dict[str, float]]]) -> None:
-    first, second = (set(values) for values in finals)
+def _require_same_questions(contents: list[Content], lasts: list[dict[str, dict[str, float]]]) -> None:
+    first, second = (set(values) for values in lasts)
     problems = [
         f"{len(only)} questions were asked in {content.run_dir} alone ({_some(only)})"
         for content, only in zip(contents, (first - second, second - first), strict=True)

@@ -149,9 +149,17 @@ def test_runs_on_other_questions_are_refused(runs: tuple[Path, Path]) -> None:
 def test_what_cannot_be_compared_is_said(runs: tuple[Path, Path]) -> None:
     with pytest.raises(UserError, match="must have measured joint; they have in common: em, f1, format, reward"):
         compare(*runs, metric="joint")
-    (runs[1] / "eval-final" / "scores.json").unlink()
-    with pytest.raises(UserError, match="offline: has no eval-final yet"):
+    for path in runs[1].glob("eval-*/scores.json"):
+        path.unlink()
+    with pytest.raises(UserError, match="offline: has no evaluation yet"):
         compare(*runs)
+
+
+def test_a_run_on_its_way_is_compared_by_its_last_evaluation(runs: tuple[Path, Path]) -> None:
+    (runs[0] / "eval-final" / "scores.json").unlink()
+    found = compare(*runs)
+    assert (found.first.last.phase, found.second.last.phase) == ("eval-u0010", "eval-final")
+    assert (found.difference("em").first, found.difference("em").second) == (0.5, 0.8)
 
 
 def test_recipes_differences(runs: tuple[Path, Path]) -> None:

@@ -14,7 +14,7 @@ from platform_sdk.evaluation.report import build_report, build_summary
 from platform_sdk.evaluation.report.lines import Line, line_chart, ticks
 from platform_sdk.evaluation.report.trace import sections
 from platform_sdk.records import Rollout, write_jsonl
-from tests.evaluation.online_runs import make_online_run, question, traced, update
+from tests.evaluation.online_runs import make_online_run, question, traced, update, write_scores
 
 HOSTILE = "</script><script>window.hurt=1</script><img src=x onerror='window.hurt=2'><!--"
 
@@ -136,6 +136,19 @@ def test_figures_that_some_updates_lack_leave_gaps(tmp_path: Path) -> None:
     assert "KL, update 2: 0.02" in words
     assert "late, update 2: 0.5" in words
     assert "| online | 3 | 3.75 → 9.25 | -0.125 → 0.025 | – → 0.03 |" in build_summary(run_dir)
+
+
+def test_scores_by_part_have_a_chart_of_their_own(tmp_path: Path) -> None:
+    run_dir = make_online_run(tmp_path)
+    for phase in ("eval-start", "eval-u0010", "eval-final"):
+        values = {"em": 0.5, "format": 1.0, "em_hotpotqa": 0.4, "em_musique": 0.6}
+        write_scores(run_dir, phase, {f"q{n}": values for n in range(10)})
+    page = build_report(run_dir)
+    legends = dict(re.findall(r"<figcaption>(.*?)</figcaption>\s*<p class=.legend.>(.*?)</p>", page))
+    names = {title: re.findall(r"</i>(.*?)</span>", legend) for title, legend in legends.items()}
+    assert names["Scores on the evaluation questions"] == ["EM"]
+    assert names["Other scores on the evaluation questions"] == ["format"]
+    assert names["EM by part"] == ["em hotpotqa", "em musique"]
 
 
 def test_a_line_that_is_no_update_is_named(tmp_path: Path) -> None:

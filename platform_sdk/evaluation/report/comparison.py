@@ -31,7 +31,7 @@ class SpentRow:
 
 @dataclass(frozen=True)
 class ScoreRow:
-    """A line of the table of final scores; ``kind`` is good, bad or even, as the interval lies to zero."""
+    """A line of the table of last scores; ``kind`` is good, bad or even, as the interval lies to zero."""
 
     name: str
     first: str
@@ -66,7 +66,7 @@ def spent_rows(comparison: Comparison) -> list[SpentRow]:
 
 
 def score_rows(comparison: Comparison) -> list[ScoreRow]:
-    """Return the final scores and their paired differences, line by line."""
+    """Return the last scores and their paired differences, line by line."""
     return [
         ScoreRow(
             name=name_of(found.metric),
@@ -128,7 +128,7 @@ def _both(comparison: Comparison) -> list[str]:
 
 def _curves(comparison: Comparison, metrics: Sequence[str]) -> list[Curve]:
     sides = (comparison.first, comparison.second)
-    longest = max((side.evaluations[-1].cost.seconds for side in sides), default=0.0)
+    longest = max((side.last.cost.seconds for side in sides), default=0.0)
     _, size, unit = next(unit for unit in UNITS if longest >= unit[0])
     curves = []
     for metric in metrics:

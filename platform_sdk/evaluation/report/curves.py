@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from platform_sdk.evaluation.report.content import HEADLINE, Content
-from platform_sdk.evaluation.report.course import course_of
+from platform_sdk.evaluation.report.course import Point, course_of
 from platform_sdk.evaluation.report.lines import Line, line_chart
 from platform_sdk.tracking.updates import Update
 
@@ -52,22 +52,36 @@ def _scores(content: Content) -> list[Curve]:
     taken = list({point.step: point for point in course.points}.values())  # the last one of a step
     if len(taken) < FEWEST_POINTS:
         return []
-    main: list[Line] = []
-    others: list[tuple[str, Points]] = []
-    for metric in (metric for metric in content.metrics if metric not in content.counts):
-        having = [point for point in taken if metric in point.scores["metrics"]]
-        scores = [point.scores["metrics"][metric] for point in having]
-        points = [(float(point.step), score["value"]) for point, score in zip(having, scores, strict=True)]
-        if metric in HEADLINE:
-            bounds = [(score["low"], score["high"]) for score in scores if "low" in score]
-            colour = PALETTE[HEADLINE.index(metric)]
-            main.append(Line(name_of(metric), points, colour, bounds=bounds if len(bounds) == len(points) else ()))
-        else:
-            others.append((name_of(metric), points))
-    return [
-        *_chart("Scores on the evaluation questions", main, course.step, unit=True),
-        *_chart("Other scores on the evaluation questions", coloured(others), course.step, unit=True),
+    shares = [metric for metric in content.metrics if metric not in content.counts]
+    parts = {whole: [m for m in shares if m.startswith(f"{whole}_")] for whole in shares}
+    partial = {metric for metrics in parts.values() for metric in metrics}
+    others = [metric for metric in shares if metric not in HEADLINE and metric not in partial]
+    groups = [
+        ("Scores on the evaluation questions", [metric for metric in shares if metric in HEADLINE]),
+        ("Other scores on the evaluation questions", others),
+        *((f"{name_of(whole)} by part", metrics) for whole, metrics in parts.items()),
     ]
+    return [
+        curve
+        for title, metrics in groups
+        for curve in _chart(
+            title,
+            [_score_line(taken, metric, PALETTE[place % len(PALETTE)]) for place, metric in enumerate(metrics)],
+            course.step,
+            unit=True,
+        )
+    ]
+
+
+def _score_line(taken: Sequence[Point], metric: str, colour: str) -> Line:
+    having = [(point.step, score) for point in taken if (score := point.scores["metrics"].get(metric))]
+    bounds = [(score["low"], score["high"]) for _, score in having if "low" in score]
+    return Line(
+        name_of(metric),
+        [(float(step), score["value"]) for step, score in having],
+        colour,
+        bounds=bounds if metric in HEADLINE and len(bounds) == len(having) else (),
+    )
 
 
 def _iterations(content: Content) -> list[Curve]:
