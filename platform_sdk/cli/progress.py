@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-REPORTED = ("em", "f1", "evidence_recall", "well_formed")
+REPORTED = ("em", "f1", "judge", "evidence_recall", "well_formed", "format", "relevance")
 
 
 class Progress:
@@ -62,13 +62,14 @@ def print_outcome(scores: list[dict[str, Any]], untrained: dict[str, str], run_d
     for phase, reason in untrained.items():
         console.print(f"[bold]warning:[/bold] {phase}: nothing was trained ({escape(reason)}); the policy is unchanged")
     if scores:
-        measured = [name for name in REPORTED if all(name in score["metrics"] for score in scores)]
+        measured = [name for name in REPORTED if any(name in score["metrics"] for score in scores)]
         table = Table(title="Scores in percent (95 % interval) on unseen questions")
         table.add_column("", no_wrap=True)
+        for name in ("n", *measured):
+            table.add_column(name, justify="right", no_wrap=True)
         for score in scores:
-            table.add_column(f"{score['phase']}, n = {score['n']}", justify="right", no_wrap=True)
-        for name in measured:
-            table.add_row(name, *(_score(score["metrics"][name]) for score in scores))
+            found = (score["metrics"].get(name) for name in measured)
+            table.add_row(score["phase"], str(score["n"]), *("–" if one is None else _score(one) for one in found))
         console.print(table)
     report = run_dir / "report.html"
     if report.is_file():
