@@ -1,0 +1,200 @@
+"""The steps of a run with a tiny random model: evaluate, train online and resume, demonstrate, score again."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from platform_sdk.config.dataset import DatasetSpec
+from platform_sdk.config.errors import UserError
+from platform_sdk.config.online import OnlineSpec
+from platform_sdk.data.dataset import prepare
+from platform_sdk.recipes.arena import steps
+from platform_sdk.recipes.arena.agent import Generator
+from platform_sdk.recipes.arena.setting import Setting
+from platform_sdk.recipes.arena.settings import DemonstrationSpec, EvaluationSpec
+from platform_sdk.records import Question, Rollout, read_jsonl, write_jsonl
+from platform_sdk.sampling.rollout import Agent
+from tests.recipes.arena.talking import character_tokenizer
+
+PART = {"train": ("t1", "t2", "t3", "t4"), "eval": ("e1", "e2")}
+AGENT = {
+    "form": "direct",
+    "prompts": "compact",
+    "max_tokens": 12,
+    "rewards": {"extra": {"vowels": {"function": f"{__name__}:vowels", "weight": 2.0}}},
+}
+ONLINE = OnlineSpec(updates=3, questions=2, group=4, learning_rate=1e-2, checkpoint_steps=1, evaluate_every=2)
+EVALUATION = EvaluationSpec(max_tokens=8)
+
+
+def vowels(rollout: Rollout) -> float:
+    """A reward that a random model varies in."""
+    return float(sum(letter in "aeiou" for letter in (rollout.planner.answer or "")))
+
+
+def records(names: tuple[str, ...], evidences: bool) -> list[dict[str, Any]]:
+    context = [["T1", ["a."]], ["T2", ["b."]]]
+    plain = {"question": "Who?", "answer": "Ann", "supporting_facts": [["T2", 0]], "context": context}
+    return [{"_id": name, **plain, **({"evidences": []} if evidences else {})} for name in names]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("model") / "tiny"
+    tokenizer = character_tokenizer()
+    torch.manual_seed(3)
+    config = LlamaConfig(
+        vocab_size=len(tokenizer), hidden_size=32, intermediate_size=48, num_hidden_layers=1, num_attention_heads=2,
+        max_position_embeddings=512, bos_token_id=None, eos_token_id=tokenizer.eos_token_id, initializer_range=0.2,
+    )  # fmt: skip
+    LlamaForCausalLM(config).save_pretrained(path)
+    tokenizer.save_pretrained(path)
+    return str(path)
+
+
+def setting(folder: Path, environment: str = "distractor", retrieval: Any = None, **agent: Any) -> Setting:
+    """A run whose questions are of two datasets: what is trained on is not evaluated on, and the other way round."""
+    data = folder.parent / "data"
+    data.mkdir(exist_ok=True)
+    (data / "train.json").write_text(json.dumps(records(PART["train"], evidences=False)))
+    (data / "h.json").write_text(json.dumps(records(PART["eval"][:1], evidences=False)))
+    (data / "w.json").write_text(json.dumps(records(PART["eval"][1:], evidences=True)))
+    mixture = [
+        {"format": "hotpotqa", "train": "train.json", "eval": "h.json"},
+        {"format": "2wikimultihopqa", "eval": "w.json"},
+    ]
+    prepared = prepare(DatasetSpec.model_validate({"format": "mixed", "mixture": mixture}), data, folder)
+    engine = {"engine": {"engine": "transformers", "live": 4}, "temperature": 1.0}
+    return Setting.read(folder, environment, {**AGENT, **agent}, engine, retrieval or {}, prepared.passages, 5)
+
+
+def rollouts(folder: Path) -> list[str]:
+    files = sorted(folder.glob("online/rollouts/*.jsonl"))
+    return sorted(rollout.model_dump_json() for file in files for rollout in read_jsonl(file, Rollout))
+
+
+@pytest.fixture(scope="module")
+def undisturbed(model: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[Setting, Any]:
+    run = setting(tmp_path_factory.mktemp("undisturbed") / "run")
+    return run, steps.online(run, "online", model, ONLINE, EVALUATION)
+
+
+def test_an_evaluation_names_what_the_form_has_and_splits_by_dataset(model: str, tmp_path: Path) -> None:
+    run = setting(tmp_path / "run")
+    evaluated = steps.evaluate(run, "eval-start", model, EVALUATION)
+    names = {"em", "f1", "prec", "recall", "reward", "vowels", "answered", "tokens"}
+    split = {f"{name}_{dataset}" for name in ("em", "f1") for dataset in ("hotpotqa", "2wikimultihopqa")}
+    assert evaluated.metrics.keys() == names | split
+    scores = json.loads(evaluated.path.read_text())
+    assert (scores["n"], scores["metrics"]["em_hotpotqa"]["n"]) == (2, 1)
+    assert evaluated.metrics["tokens"] <= EVALUATION.max_tokens
+    again = steps.evaluate(run, "eval-start", model, EVALUATION)
+    assert again == evaluated
+
+
+def test_online_training_learns_a_recipes_own_reward(undisturbed: tuple[Setting, Any]) -> None:
+    run, result = undisturbed
+    assert (result.updates, result.rollouts) == (3, 24)
+    sampled = [Rollout.model_validate_json(line) for line in rollouts(run.run_dir)]
+    assert {rollout.corpus for rollout in sampled} == {run.corpus_digest}
+    assert all(rollout.rewards["reward"] >= 2 * rollout.rewards["vowels"] for rollout in sampled)
+    assert len({rollout.weights for rollout in sampled}) == 3  # every update moved the policy
+    between = json.loads((run.run_dir / "eval-u0002/scores.json").read_text())
+    assert between["n"] == 2
+    means = steps.rescore(run, "online")
+    assert means["vowels"] == pytest.approx(sum(r.rewards["vowels"] for r in sampled) / 24)
+
+
+def test_a_run_that_broke_off_ends_as_one_that_did_not(
+    model: str, undisturbed: tuple[Setting, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, expected = undisturbed
+    run = setting(tmp_path / "run")
+    original, begun = Generator.rollout, iter(range(1000))
+
+    def failing(self: Generator, question: Question, attempt: int) -> Agent[Rollout]:
+        if next(begun) == 13:  # in the middle of update 2
+            raise KeyboardInterrupt
+        return original(self, question, attempt)
+
+    monkeypatch.setattr(Generator, "rollout", failing)
+    with pytest.raises(KeyboardInterrupt):
+        steps.online(run, "online", model, ONLINE, EVALUATION)
+    monkeypatch.undo()
+    torch.rand(7)  # whatever this process drew meanwhile
+    assert 8 < len(rollouts(run.run_dir)) < 16
+    result = steps.online(run, "online", model, ONLINE, EVALUATION)
+    assert result.weights == expected.weights
+    assert rollouts(run.run_dir) == rollouts(whole.run_dir)
+
+
+def test_rewards_that_were_changed_are_found(undisturbed: tuple[Setting, Any], tmp_path: Path) -> None:
+    whole, _ = undisturbed
+    run = setting(tmp_path / "run")
+    first = [Rollout.model_validate_json(line) for line in rollouts(whole.run_dir)][:3]
+    path = run.run_dir / "online/rollouts/0001.jsonl"
+    write_jsonl(path, Rollout, first)
+    assert steps.rescore(run, "online")["reward"] == pytest.approx(sum(r.rewards["reward"] for r in first) / 3)
+    better = first[1].model_copy(update={"rewards": {**first[1].rewards, "reward": 13.0}})
+    write_jsonl(path, Rollout, [first[0], better])
+    with pytest.raises(UserError, match=f"{better.id}: the recorded rewards are not those"):
+        steps.rescore(run, "online")
+    with pytest.raises(UserError, match="no such phase"):
+        steps.rescore(run, "elsewhere")
+
+
+def test_demonstrations_are_written_once(model: str, tmp_path: Path) -> None:
+    run = setting(tmp_path / "run")
+    made = steps.demonstrate(run, "supervised", model, DemonstrationSpec(questions=3))
+    found = list(read_jsonl(made.path, Rollout))
+    assert [rollout.planner.turns[-1].text for rollout in found] == ["Ann"] * 3
+    assert len({rollout.question.id for rollout in found}) == 3
+    assert made.figures["demonstrations"] == 3
+    stamp = made.path.stat().st_mtime_ns
+    assert steps.demonstrate(run, "supervised", model, DemonstrationSpec(questions=3)) == made
+    assert made.path.stat().st_mtime_ns == stamp
+    with pytest.raises(UserError, match="other settings"):
+        steps.demonstrate(run, "supervised", model, DemonstrationSpec(questions=2))
+
+
+def test_explanations_are_sampled_and_put_in_form(model: str, tmp_path: Path) -> None:
+    run = setting(tmp_path / "run", form="three_part")
+    made = steps.demonstrate(run, "supervised", model, DemonstrationSpec(reasoning_tokens=60))
+    explained = list(read_jsonl(run.run_dir / "supervised/rollouts.jsonl", Rollout))
+    assert len(explained) == made.figures["questions"] == 4
+    whole = {rollout.question.id for rollout in explained if rollout.planner.answer}
+    found = list(read_jsonl(made.path, Rollout))
+    assert {rollout.question.id for rollout in found} <= whole
+    assert made.figures["left_out"] == 4 - len(found)
+    assert all(rollout.rewards["reward"] >= 13 and rollout.planner.selected == (1,) for rollout in found)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"environment": "hotpot"}, "is not for ARENA"),
+        ({"environment": "closed-book", "form": "three_part"}, "set agent.form: direct"),
+        ({"retrieval": {"encoder": "x"}}, "searches nothing"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        setting(tmp_path / "run", **changes)
+
+
+def test_other_passages_and_questions_without_any_are_refused(model: str, tmp_path: Path) -> None:
+    run = setting(tmp_path / "run")
+    with pytest.raises(UserError, match="holds passages"):
+        Setting.read(run.run_dir, "distractor", AGENT, {}, {}, "0" * 64, 5)
+    bare = [question.model_copy(update={"context": ()}) for question in run.questions("eval")]
+    write_jsonl(run.run_dir / "corpus/questions.eval.jsonl", Question, bare)
+    with pytest.raises(UserError, match="question e1 comes without passages"):
+        steps.evaluate(run, "eval-start", model, EVALUATION)
+    with pytest.raises(UserError, match="no demonstrations of the form think"):
+        steps.demonstrate(setting(tmp_path / "think", form="think"), "s", model, DemonstrationSpec())
