@@ -94,8 +94,10 @@ def test_curves_and_figures_of_the_updates(tmp_path: Path) -> None:
     assert "eval-u0010 50.0 40.0–60.0" in words
     assert "(reward: means)" in words  # above 1, hence no share
     assert "eval-final 90.0" in words
-    assert "reward format" in words
-    assert "mean reward mean_reward" not in words
+    assert "reward (trained for), update 20: 12" in words
+    assert "mean reward, update" not in words
+    assert "accuracy, update 10: 0.5" in words
+    assert "reward format" in words  # a column of the updates' table
 
 
 def test_a_phase_of_many_updates_is_smoothed_and_a_short_one_is_not() -> None:

@@ -132,11 +132,15 @@ def _online(updates: Sequence[Update]) -> list[tuple[str, list[tuple[str, Points
         return [(float(u.update), float(found)) for u in updates if (found := value(u)) is not None]
 
     trained = points(lambda update: update.mean_reward)
-    rewards = {"mean reward": trained}
-    for name in dict.fromkeys(name for update in updates for name in update.rewards):
-        named = points(lambda update, name=name: update.rewards.get(name))  # type: ignore[misc]
-        if named != trained:
-            rewards[name_of(name)] = named
+    named = {
+        name: points(lambda update, name=name: update.rewards.get(name))  # type: ignore[misc]
+        for name in dict.fromkeys(name for update in updates for name in update.rewards)
+    }
+    # The one that is trained for is among the named ones; it is left out if it can be told which it is.
+    same = [name for name, line in named.items() if line == trained]
+    trained_for = "reward" if "reward" in same else same[0] if len(same) == 1 else None
+    rewards = {"mean reward" if trained_for is None else f"{name_of(trained_for)} (trained for)": trained}
+    rewards |= {name_of(name): line for name, line in named.items() if name != trained_for}
     shares = {name: line for name, line in rewards.items() if all(0 <= y <= 1 for _, y in line)}
     beyond = {name: line for name, line in rewards.items() if name not in shares}
     return [
