@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,7 @@ from platform_sdk.kubeflow import runs
 from platform_sdk.kubeflow.compile import arguments_of, compile_recipe
 from platform_sdk.kubeflow.local import StepFailed, cause, locked, run_local, terminable
 from tests.kubeflow.toy import write_toy
+from tests.processes import alive, wait_for
 
 HOME = Path(__file__).parents[2]
 RUN = """
@@ -59,21 +59,6 @@ def begin(recipe: Path, run_dir: Path, *overrides: str) -> subprocess.Popen[str]
     return subprocess.Popen(
         [sys.executable, "-c", RUN, str(recipe), str(run_dir), *overrides], cwd=HOME, text=True, stderr=subprocess.PIPE
     )
-
-
-def wait_for(condition: Callable[[], bool], seconds: float = 30) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.05)
-
-
-def alive(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
-    except FileNotFoundError:
-        return False
-    return state != "Z"
 
 
 def test_a_run(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

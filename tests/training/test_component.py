@@ -16,9 +16,10 @@ from platform_sdk.kubeflow.local import StepFailed
 from platform_sdk.records import Rollout, write_jsonl
 from platform_sdk.tracking.journal import read, step_file
 from platform_sdk.training.examples import Example
+from platform_sdk.training.launch import Job, launch_training
 from platform_sdk.training.run import TrainResult
-from platform_sdk.training.steps import train_step
-from tests.kubeflow.test_local import alive, run, wait_for
+from tests.kubeflow.test_local import run
+from tests.processes import alive, wait_for
 from tests.training.test_steps import as_rollout
 
 ROOT = Path(__file__).parents[2]
@@ -86,18 +87,21 @@ def result(run_dir: Path) -> TrainResult:
 def test_two_processes_train_as_one_and_a_killed_run_as_an_undisturbed_one(
     recipe: Path, tiny_model: Path, dialogues: list[Example], tmp_path: Path
 ) -> None:
-    whole = begun(tmp_path / "whole", dialogues)
-    assert run(recipe, whole).events == ["+train", "-train"]
-    alone = begun(tmp_path / "alone", dialogues)
-    train_step(alone, "warmup", str(tiny_model), alone / "warmup" / "selected.jsonl", SPEC, 3)
+    alone, whole, killed = (begun(tmp_path / name, dialogues) for name in ("alone", "whole", "killed"))
+    for run_dir, processes in ((alone, 1), (whole, 2)):
+        launch_training(
+            Job(
+                run_dir=run_dir, phase="warmup", model=str(tiny_model), selected=run_dir / "warmup" / "selected.jsonl",
+                seed=3, spec=SPEC.model_copy(update={"processes": processes}),
+            )
+        )  # fmt: skip
     losses = [point.loss for point in result(whole).curve]
     assert len(losses) == 4 * 3
     assert losses == pytest.approx([point.loss for point in result(alone).curve], rel=2e-4)
     assert not (whole / "warmup" / "processes").exists()
 
-    killed = begun(tmp_path / "killed", dialogues)
     process = subprocess.Popen([sys.executable, "-c", BEGIN, str(recipe), str(killed)], cwd=ROOT)
-    wait_for(lambda: any(killed.glob("warmup/checkpoints/*/checkpoint-[2-9]")), 120)
+    wait_for(lambda: any(killed.glob("warmup/checkpoints/*/checkpoint-[2-9]")), 300)
     at_work = list(workers(killed))
     assert len(at_work) == 2
     process.send_signal(signal.SIGKILL)
@@ -105,19 +109,16 @@ def test_two_processes_train_as_one_and_a_killed_run_as_an_undisturbed_one(
     wait_for(lambda: not any(map(alive, at_work)))
     assert not list(workers(killed))
     assert not (killed / "warmup" / "train.json").exists()
-    run(recipe, killed)
+    assert run(recipe, killed).events == ["+train", "-train"]
     assert result(killed).weights == result(whole).weights
     assert [point.loss for point in result(killed).curve] == losses
 
-    # Each step's loss is told once, whatever was repeated, and by nobody but the component.
-    for run_dir in (whole, killed):
-        said = [
-            event for event in read(step_file(run_dir, "train-warmup"))[0] if "warmup/loss" in event.get("metrics", {})
-        ]
-        assert [(event["iteration"], event["metrics"]["warmup/loss"]) for event in said] == [
-            *enumerate(losses, start=1)
-        ]
-        assert all("warmup/token_loss" in event["metrics"] for event in said)
+    # Each step's figures are told once, whatever was repeated.
+    assert len((killed / "warmup" / "steps.jsonl").read_text().splitlines()) == len(losses)
+    events = [event for event in read(step_file(killed, "train-warmup"))[0] if event["event"] == "metrics"]
+    said = [(event["iteration"], event["metrics"]) for event in events if "warmup/loss" in event["metrics"]]
+    assert [(step, figures["warmup/loss"]) for step, figures in said] == [*enumerate(losses, start=1)]
+    assert all("warmup/token_loss" in figures for _, figures in said)
 
 
 def test_what_a_process_refuses_is_the_steps_error(recipe: Path, dialogues: list[Example], tmp_path: Path) -> None:

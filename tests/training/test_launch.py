@@ -7,8 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,6 +15,7 @@ import torch
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.training import TrainSpec
 from platform_sdk.training.launch import processes_for, run_processes
+from tests.processes import alive, wait_for
 
 ROOT = Path(__file__).parents[2]
 MODULE = "tests.training.launched"
@@ -26,20 +25,6 @@ def specification(folder: Path, *acts: str) -> Path:
     path = folder / "spec.json"
     path.write_text(json.dumps({str(rank): act for rank, act in enumerate(acts)}))
     return path
-
-
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
-
-
-def wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.05)
 
 
 @pytest.mark.parametrize(
