@@ -36,11 +36,14 @@ def train(
         model: Where the trained policy is, and the digest of its weights.
         metrics: Loss, tokens and seconds.
     """
+    from contextlib import ExitStack
     from pathlib import Path
     from typing import NamedTuple
 
     from platform_sdk.config.training import TrainSpec
     from platform_sdk.kubeflow.component import describe, log_numbers, received
+    from platform_sdk.records import Rollout, check_digest
+    from platform_sdk.sampling.pairs import models_of
     from platform_sdk.tracking import step_run
     from platform_sdk.tracking.following import following
     from platform_sdk.training.launch import Job, launch_training
@@ -49,8 +52,11 @@ def train(
     spec = TrainSpec.model_validate(received(training))
     selected = run / phase / "selected.jsonl"
     with step_run(run, f"train-{phase}") as step:
+        check_digest(selected, Rollout, selected_digest)
         job = Job(run_dir=run, phase=phase, model=model_path, selected=selected, seed=seed, spec=spec)
-        with following(step, run / phase / "steps.jsonl", axis="step", phase=phase):
+        with ExitStack() as curves:
+            for trained in [f"{phase}/{role}" for role in models_of(model_path)] or [phase]:
+                curves.enter_context(following(step, run / trained / "steps.jsonl", axis="step", phase=trained))
             result = launch_training(job)
         step.log_figures(run / phase / "train.json", iteration=iteration)
         parents = {"parent_weights": model_digest, "selected": selected_digest}

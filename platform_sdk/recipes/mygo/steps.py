@@ -29,7 +29,7 @@ from platform_sdk.records import Rollout, digest_records, read_jsonl, write_json
 from platform_sdk.sampling.engine import SamplingEngine
 from platform_sdk.sampling.pairs import models_of, policy_digest
 from platform_sdk.sampling.phase import Phase
-from platform_sdk.tracking.outcomes import begin, digest_of, finished, read_json, write_json
+from platform_sdk.tracking.outcomes import begin, digest_of, finished, read_json, set_aside, write_json
 
 if TYPE_CHECKING:
     from platform_sdk.training.online.loop import OnlineResult
@@ -197,6 +197,8 @@ def online(setting: Setting, phase: str, model: str, spec: OnlineSpec, evaluatio
             make_agent = mujica_of(setting, evaluation.distribution, demonstrate=evaluation.demonstrate)
             agent = make_agent(engine.tokenizer, weights, EVALUATION)
             opened = partial(Phase, setting.run_dir / name / "rollouts.jsonl", agent, engine, search, live)
+            # On a GPU a resumed run need not come to the very weights that were evaluated before it was killed.
+            set_aside(setting.run_dir / name, _evaluation_inputs(setting, name, weights, evaluation))
             _evaluate(setting, name, weights, evaluation, opened)
 
         return train_online(
@@ -223,6 +225,10 @@ def _evaluate(
         setting.questions("eval"),
         partial(measures, form_of(setting.environment)),
         outcome=setting.run_dir / phase / run.SCORES,
-        inputs=digest_of(setting.inputs, phase, weights, evaluation),
+        inputs=_evaluation_inputs(setting, phase, weights, evaluation),
         seed=setting.seed,
     )
+
+
+def _evaluation_inputs(setting: Setting, phase: str, weights: str, evaluation: EvaluationSpec) -> str:
+    return digest_of(setting.inputs, phase, weights, evaluation)
