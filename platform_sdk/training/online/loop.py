@@ -118,7 +118,9 @@ def _train(
     folder: Path, on_update: OnUpdate | None, inputs: str, parent: str,
 ) -> OnlineResult:  # fmt: skip
     device = device_for(spec)
-    args = training_arguments(spec, folder / "checkpoints" / inputs[:16], seed, device)
+    checkpoints = folder / "checkpoints"
+    args = training_arguments(spec, checkpoints, seed, device)
+    args.output_dir = str(checkpoints / f"{inputs[:16]}-{args.world_size}")
     set_steps(args, spec, spec.updates * spec.iterations)
     # Between the iterations of an update the weights that sampled it are gone: checkpoints come after whole updates.
     args.save_steps = spec.checkpoint_steps * spec.iterations

@@ -78,7 +78,7 @@ FEW = (
     "undisturbed",
     "in the sampling after a checkpoint",
     "in training, three times",
-    "before an update is written down",
+    "in the second checkpoint",
 )
 CHANGES: dict[str, dict[str, Any]] = {
     "on policy": {},

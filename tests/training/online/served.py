@@ -1,0 +1,80 @@
+"""A server with the routes of vLLM's, on top of the transformers engine: the peer that the protocol is tested on."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+from platform_sdk.sampling.engine import SamplingParams
+from platform_sdk.sampling.transformers_engine import TransformersEngine
+
+
+class Served:
+    """``deaf``: it answers a request to reload with 200 and goes on with the weights that it has."""
+
+    def __init__(self, model: Path, *, deaf: bool) -> None:
+        self.engine = TransformersEngine(model, live=8)
+        self.deaf = deaf
+        self.reloads = 0
+        self.lock = threading.Lock()
+
+    def answer(self, route: str, body: dict[str, Any]) -> Any:
+        with self.lock:
+            if route == "/v1/models":
+                return {"data": [{"id": "served", "max_model_len": self.engine.max_model_len}]}
+            if route == "/v1/completions":
+                return self._complete(body)
+            if route == "/collective_rpc":
+                assert body["method"] == "reload_weights"
+                self.reloads += 1
+                if not self.deaf:
+                    self.engine.load_weights(body["kwargs"]["weights_path"])
+                return {"results": [None]}
+            assert route == "/reset_prefix_cache", route
+            return {}
+
+    def _complete(self, body: dict[str, Any]) -> Any:
+        names = ("temperature", "top_p", "top_k", "max_tokens", "seed")
+        params = SamplingParams(**{name: body[name] for name in names}, stop=tuple(body["stop"]))
+        [done] = self.engine.generate([body["prompt"]], params)
+        choice = {
+            "token_ids": list(done.token_ids),
+            "logprobs": {"token_logprobs": list(done.logprobs)},
+            "finish_reason": done.finish,
+        }
+        return {"choices": [choice]}
+
+
+@contextmanager
+def serving(model: Path, *, deaf: bool = False) -> Iterator[tuple[str, Served]]:
+    """The server's URL, and what it serves."""
+    served = Served(model, deaf=deaf)
+
+    class Handler(BaseHTTPRequestHandler):
+        def _handle(self) -> None:
+            length = int(self.headers.get("content-length") or 0)
+            answer = served.answer(self.path, json.loads(self.rfile.read(length)) if length else {})
+            content = json.dumps(answer).encode()
+            self.send_response(200)
+            self.send_header("content-length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        do_GET = do_POST = _handle
+
+        def log_message(self, *_: Any) -> None: ...
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}", served
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()

@@ -1,0 +1,123 @@
+"""Sampling the groups of an update: what is sampled again, what is used again, and what is set aside."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from platform_sdk.config.errors import UserError
+from platform_sdk.config.online import OnlineSpec
+from platform_sdk.records import Question, Rollout, Trajectory
+from platform_sdk.sampling.rollout import Agent
+from platform_sdk.training.online.groups import GroupSampler
+from platform_sdk.training.online.task import OnlineTask
+from tests.training.online.lucky import nothing, question
+
+NOTHING_SAID = Trajectory(role="agent", id="agent", token_ids=(5, 6), agent_mask=(0, 1), logprobs=(0.0, -1.0), turns=())
+
+
+@dataclass
+class Scripted:
+    """Gives the rewards of a script, by question and attempt, and notes what it was asked for."""
+
+    script: dict[str, Sequence[float]]
+    asked: list[tuple[str, int]]
+    weights: str
+    corpus: str = "c"
+
+    def rollout(self, question: Question, attempt: int) -> Agent[Rollout]:
+        self.asked.append((question.id, attempt))
+        yield from ()
+        return Rollout(
+            question=question, attempt=attempt, seed=0, planner=NOTHING_SAID, outcome="answered",
+            rewards={"reward": self.script[question.id][attempt]}, weights=self.weights, corpus=self.corpus,
+        )  # fmt: skip
+
+
+class NoEngine:
+    """Nothing is generated here."""
+
+    tokenizer: Any = None
+
+    def release(self, dialogue: str) -> None: ...
+
+
+SCRIPT = {
+    "q0": [0, 1],  # varies at once
+    "q1": [1, 1, 0, 0, 1, 0],  # in the third wave
+    "q2": [0, 0, 0, 0, 0, 0],  # never
+}
+QUESTIONS = [question(number) for number in range(3)]
+
+
+def sampler(tmp_path: Path, asked: list[tuple[str, int]], **change: Any) -> GroupSampler:
+    spec = OnlineSpec(updates=1, group=2, **{"resamples": 2, **change})
+
+    def agent(tokenizer: Any, weights: str, phase: str) -> Scripted:
+        assert phase == "online-0001"
+        return Scripted(SCRIPT, asked, weights)
+
+    engine: Any = NoEngine()
+    return GroupSampler(spec, OnlineTask(QUESTIONS, nothing, agent, 4), engine, tmp_path, "online")
+
+
+def test_a_group_without_variance_is_sampled_again_with_further_attempts(tmp_path: Path) -> None:
+    asked: list[tuple[str, int]] = []
+    sampling = sampler(tmp_path, asked)
+    assert not sampling.whole(1, QUESTIONS)
+    sampling.sample(1, QUESTIONS, "w")
+    assert sorted(asked) == [("q0", 0), ("q0", 1), *(("q1", n) for n in range(6)), *(("q2", n) for n in range(6))]
+    groups = sampling.gather(1, QUESTIONS)
+    assert [[r.attempt for r in group.first] for group in groups] == [[0, 1]] * 3
+    assert [[r.attempt for r in group.learned] for group in groups] == [[0, 1], [4, 5], [4, 5]]
+    assert [len(group.sampled) for group in groups] == [2, 6, 6]
+    assert [group.varied("reward") for group in groups] == [True, True, False]
+    assert sampling.whole(1, QUESTIONS)
+
+
+def test_a_group_is_sampled_once_by_default(tmp_path: Path) -> None:
+    asked: list[tuple[str, int]] = []
+    sampling = sampler(tmp_path, asked, resamples=0)
+    sampling.sample(1, QUESTIONS, "w")
+    assert len(asked) == 6
+    assert [[r.attempt for r in group.learned] for group in sampling.gather(1, QUESTIONS)] == [[0, 1]] * 3
+
+
+def test_what_a_killed_process_left_is_used_and_the_rest_is_sampled(tmp_path: Path) -> None:
+    asked: list[tuple[str, int]] = []
+    sampler(tmp_path, asked).sample(1, QUESTIONS, "w")
+    path = tmp_path / "0001.jsonl"
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join(lines[:9]) + "\n" + lines[9][:30])  # a header, 8 rollouts, and a line cut short
+    assert not sampler(tmp_path, asked).whole(1, QUESTIONS)
+    asked.clear()
+    sampler(tmp_path, asked).sample(1, QUESTIONS, "w")
+    assert len(asked) == 6
+    assert sorted(path.read_text().splitlines()) == sorted(lines)
+
+
+def test_rollouts_of_other_weights_are_set_aside_with_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    asked: list[tuple[str, int]] = []
+    for weights in ("one", "two", "three"):
+        with caplog.at_level(logging.WARNING):
+            sampler(tmp_path, asked).sample(1, QUESTIONS, weights)
+    assert "sampled with other weights (one, now two)" in caplog.text
+    assert "set aside as 0001.jsonl.stale2" in caplog.text
+    assert len(asked) == 3 * 14
+    assert {path.name for path in tmp_path.glob("*jsonl*")} == {
+        "0001.jsonl", "0001.jsonl.stale1", "0001.jsonl.stale2",
+    }  # fmt: skip
+    groups = sampler(tmp_path, asked).gather(1, QUESTIONS)
+    assert {rollout.weights for group in groups for rollout in group.sampled} == {"three"}
+
+
+def test_a_reward_that_the_agent_does_not_give_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="there is no 'f1'; the agent gives reward"):
+        sampler(tmp_path, [], reward="f1").sample(1, QUESTIONS, "w")

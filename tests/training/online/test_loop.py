@@ -1,0 +1,249 @@
+"""Whole online runs: what they learn, what they leave, and that ways of running them which must agree do."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from platform_sdk.config.errors import UserError
+from platform_sdk.config.sampling import EngineSpec
+from platform_sdk.records import Rollout, read_jsonl
+from platform_sdk.sampling.engine import SamplingEngine, WeightsMismatch
+from platform_sdk.sampling.models import load_model, weights_digest
+from platform_sdk.tracking.updates import Update, read_updates
+from platform_sdk.training.online.loop import OnlineResult, train_online
+from platform_sdk.training.trainer import PolicyTrainer
+from tests.sampling.tiny_models import save_model
+from tests.training.online import lucky
+from tests.training.online.served import serving
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_model(tmp_path_factory.mktemp("lucky"))
+
+
+def run(
+    model: Path, base: Path, engine: EngineSpec | None = None, on_update: Any = None, **change: Any
+) -> tuple[OnlineResult, list[Update]]:
+    spec = lucky.SPEC.model_validate(lucky.SPEC.model_dump() | change)
+    folder = base / "online"
+    result = train_online(
+        spec, lucky.task(), model, folder / "model", engine=engine or EngineSpec(live=6), seed=5, folder=folder,
+        on_update=on_update,
+    )  # fmt: skip
+    return result, read_updates(folder)
+
+
+def rollouts(base: Path, update: int) -> list[Rollout]:
+    return list(read_jsonl(base / "online" / "rollouts" / f"{update:04d}.jsonl", Rollout))
+
+
+def test_a_policy_learns_to_say_lucky_words(model: Path, tmp_path: Path) -> None:
+    result, updates = run(model, tmp_path, updates=15, group=8, questions=4, checkpoint_steps=50)
+    rewards = [update.mean_reward for update in updates]
+    assert statistics.mean(rewards[:3]) < 0.25
+    assert statistics.mean(rewards[-3:]) > 0.5
+    assert all(update.kl is not None and update.kl > 0 for update in updates[1:]), "it moves away from the reference"
+    assert (result.reward_first, result.reward_last) == (rewards[0], rewards[-1])
+
+
+def test_the_first_update_is_a_step_on_advantages_by_hand(model: Path, tmp_path: Path) -> None:
+    """At the start π is π_old and π_ref: only the advantages push, and the reference holds nothing back."""
+    result, [update] = run(model, tmp_path, updates=1, weight_decay=0.0, max_grad_norm=0.0)
+    done = rollouts(tmp_path, 1)
+    policy = load_model(model, attention="eager")
+    total, tokens = torch.zeros(()), 0
+    for one in done:
+        group = [other.rewards["reward"] for other in done if other.question.id == one.question.id]
+        spread = statistics.stdev(group)
+        advantage = (one.rewards["reward"] - statistics.mean(group)) / (spread + 1e-4) if spread else 0.0
+        ids, mask = one.planner.token_ids, one.planner.agent_mask
+        logprobs = torch.log_softmax(policy(torch.tensor([ids])).logits[0], -1)
+        for place in range(1, len(ids)):
+            if mask[place]:
+                ratio = torch.exp(logprobs[place - 1, ids[place]] - one.planner.logprobs[place])
+                assert ratio.item() == pytest.approx(1, abs=1e-4)
+                total, tokens = total - ratio * advantage, tokens + 1
+    loss = total / tokens
+    optimizer = torch.optim.AdamW(policy.parameters(), lr=lucky.SPEC.learning_rate, weight_decay=0.0)
+    loss.backward()
+    optimizer.step()
+    assert update.loss == pytest.approx(loss.item(), abs=1e-5)
+    assert update.kl == pytest.approx(0, abs=1e-8)
+    found, expected = load_file(Path(result.model) / "model.safetensors"), policy.state_dict()
+    for name, tensor in found.items():
+        # Adam's first step is the gradient's sign where it is not nearly zero.
+        close = (tensor - expected[name]).abs() < 2e-3
+        assert close.float().mean() > 0.995, name
+
+
+def test_what_a_run_leaves(model: Path, tmp_path: Path) -> None:
+    result, updates = run(model, tmp_path, max_length=5)
+    folder = tmp_path / "online"
+    assert sorted(path.name for path in folder.iterdir()) == ["model", "rollouts", "train.json", "updates.jsonl"]
+    assert json.loads((folder / "train.json").read_text()) == result.model_dump(mode="json")
+    assert result.weights == weights_digest(folder / "model") != weights_digest(model)
+    assert result.parents["model"] == weights_digest(model)
+    assert [update.update for update in updates] == [1, 2, 3, 4]
+    versions = [update.weights for update in updates]
+    assert versions[0] == weights_digest(model)
+    assert len({*versions, result.weights}) == 5
+    for update in updates:
+        done = rollouts(tmp_path, update.update)
+        assert {one.weights for one in done} == {update.weights}
+        assert len(done) == update.rollouts == update.trajectories == 3 * 4
+        assert update.mean_reward == update.rewards["reward"]
+        assert update.rewards["any"] == pytest.approx(statistics.mean(one.rewards["any"] for one in done))
+        assert update.tokens_sampled == sum(sum(one.planner.agent_mask) for one in done)
+        assert update.tokens_trained == sum(sum(one.planner.agent_mask[:5]) for one in done)
+        assert update.truncated == sum(len(one.planner.token_ids) > 5 for one in done)
+    assert [update.learning_rate for update in updates] == sorted((u.learning_rate for u in updates), reverse=True)
+    assert result.rollouts == 48
+    assert result.tokens_trained == sum(update.tokens_trained for update in updates)
+    questions = [one.question.id for update in range(1, 5) for one in rollouts(tmp_path, update)]
+    assert len(set(questions)) == 8, "twelve places in a row of passes through eight questions"
+
+
+def test_a_finished_run_is_not_repeated(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, _ = run(model, tmp_path, updates=1)
+    monkeypatch.setattr(PolicyTrainer, "train", None)
+    assert run(model, tmp_path, updates=1)[0] == first
+
+
+def test_without_an_update_the_policy_stays(model: Path, tmp_path: Path) -> None:
+    result, updates = run(model, tmp_path, updates=0)
+    assert (result.skipped, result.weights, updates) == ("updates is 0", weights_digest(model), [])
+    assert weights_digest(result.model) == result.weights
+    assert run(model, tmp_path, updates=0)[0] == result
+
+
+def test_evaluations_see_the_weights_of_their_update(model: Path, tmp_path: Path) -> None:
+    seen: list[tuple[int, str]] = []
+
+    def on_update(number: int, engine: SamplingEngine) -> None:
+        seen.append((number, engine.weight_version))
+        torch.manual_seed(number)  # what an evaluation draws changes nothing
+
+    quiet, updates = run(model, tmp_path / "quiet")
+    result, _ = run(model, tmp_path / "seen", evaluate_every=2, on_update=on_update)
+    assert seen == [(2, updates[2].weights), (4, result.weights)]
+    assert result.weights == quiet.weights
+
+
+def test_off_policy_rollouts_are_one_update_old_and_corrected_for(model: Path, tmp_path: Path) -> None:
+    _, on_policy = run(model, tmp_path / "on")
+    _, updates = run(model, tmp_path / "off", off_policy=True)
+    assert updates[0].weights == updates[1].weights == weights_digest(model)
+    assert len({update.weights for update in updates}) == 3
+    assert updates[0].model_dump(include={"loss", "rewards", "grad_norm"}) == on_policy[0].model_dump(
+        include={"loss", "rewards", "grad_norm"}
+    )
+    assert [update.statistics["ratio"] for update in on_policy] == pytest.approx([1] * 4, abs=1e-4)
+    assert updates[0].statistics["ratio"] == pytest.approx(1, abs=1e-4)
+    assert all(abs(update.statistics["ratio"] - 1) > 1e-3 for update in updates[1:])
+
+
+def test_iterations_learn_from_the_same_rollouts_again(model: Path, tmp_path: Path) -> None:
+    _, once = run(model, tmp_path / "once", updates=1)
+    _, [update] = run(model, tmp_path / "thrice", updates=1, iterations=3)
+    assert update.tokens_sampled == once[0].tokens_sampled
+    assert update.tokens_trained == 3 * once[0].tokens_trained
+    assert abs(update.statistics["ratio"] - 1) > 1e-3
+    assert update.clip_fraction is not None
+    assert update.clip_fraction > 0
+
+
+@pytest.mark.parametrize("off_policy", [False, True])
+def test_a_server_in_the_same_job_samples_as_an_engine_in_the_process(
+    model: Path, tmp_path: Path, off_policy: bool
+) -> None:
+    """Also where it samples beside the training."""
+    alone, _ = run(model, tmp_path / "alone", off_policy=off_policy)
+    other = save_model(tmp_path / "other", seed=1)
+    with serving(other) as (url, served):
+        result, updates = run(
+            model, tmp_path / "served", EngineSpec(engine="openai", url=url, live=6), off_policy=off_policy
+        )
+    assert result.weights == alone.weights
+    assert served.reloads == 1 + len(updates), "it held other weights at first"
+    assert {path.name for path in (tmp_path / "served" / "online").iterdir()} == {
+        "model", "rollouts", "train.json", "updates.jsonl",
+    }  # fmt: skip
+
+
+def test_a_server_that_keeps_its_weights_ends_the_run(model: Path, tmp_path: Path) -> None:
+    with serving(model, deaf=True) as (url, served), pytest.raises(WeightsMismatch):
+        run(model, tmp_path, EngineSpec(engine="openai", url=url, live=6))
+    assert served.reloads == 2, "the first changed nothing, and need not"
+    assert len(read_updates(tmp_path / "online")) == 1
+
+
+def test_no_questions_are_refused(model: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no questions"):
+        train_online(
+            lucky.SPEC, lucky.task(count=0), model, tmp_path / "online" / "model", engine=EngineSpec(), seed=5,
+            folder=tmp_path / "online",
+        )  # fmt: skip
+
+
+def two_processes(model: Path, base: Path, jobs: dict[str, tuple[dict[str, Any], str | None]]) -> None:
+    script = str(Path(__file__).with_name("run_task.py"))
+    finished = subprocess.run(
+        [
+            sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
+            script, str(model), str(base), json.dumps(jobs),
+        ],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert finished.returncode == 0, finished.stderr[-3000:]
+
+
+def assert_same_run(folder: Path, alone: OnlineResult, expected: list[Update]) -> None:
+    for one, two in zip(expected, read_updates(folder), strict=True):
+        assert two.rewards == one.rewards
+        assert two.rollouts == one.rollouts
+        assert two.loss == pytest.approx(one.loss, abs=2e-4)
+        assert two.grad_norm == pytest.approx(one.grad_norm, rel=2e-3)
+    files = sorted(path.name for path in (folder / "rollouts").glob("*.rank?.jsonl"))
+    assert files == [f"{update:04d}.rank{rank}.jsonl" for update in range(1, 5) for rank in range(2)]
+    tensors = load_file(folder / "model" / "model.safetensors")  # DeepSpeed's holds a tied output matrix too
+    for name, tensor in load_file(Path(alone.model) / "model.safetensors").items():
+        torch.testing.assert_close(tensors[name], tensor, atol=1e-3, rtol=1e-3, msg=name)
+
+
+def test_two_processes_learn_as_one_with_an_engine_each_or_one_server_for_both(model: Path, tmp_path: Path) -> None:
+    alone, expected = run(model, tmp_path / "alone")
+    with serving(model) as (url, server):
+        two_processes(model, tmp_path, {"own": ({}, None), "served": ({}, url)})
+        assert server.reloads == len(expected), "one process speaks for both"
+    for name in ("own", "served"):
+        assert_same_run(tmp_path / name / "online", alone, expected)
+
+
+def test_two_processes_under_zero_learn_as_one(model: Path, tmp_path: Path) -> None:
+    pytest.importorskip("deepspeed", reason="deepspeed is not installed")
+    alone, expected = run(model, tmp_path / "alone")
+    two_processes(model, tmp_path, {"zero2": ({"deepspeed": "zero2"}, None)})
+    assert_same_run(tmp_path / "zero2" / "online", alone, expected)

@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+from platform_sdk.training.online.questions import questions_of
+from tests.training.online.lucky import question
+
+QUESTIONS = [question(number) for number in range(7)]
+
+
+def taken(update: int, size: int = 3, seed: int = 0) -> list[str]:
+    return [one.id for one in questions_of(QUESTIONS, update, size, seed)]
+
+
+def test_every_pass_takes_every_question_once_in_an_order_of_its_own() -> None:
+    row = [id for update in range(1, 8) for id in taken(update, size=1)]
+    again = [id for update in range(8, 15) for id in taken(update, size=1)]
+    assert sorted(row) == sorted(again) == [question.id for question in QUESTIONS]
+    assert row != again
+
+
+def test_an_update_takes_what_comes_next_whatever_was_asked_before() -> None:
+    row = [id for update in range(1, 15) for id in taken(update, size=1)]
+    assert taken(2) == row[3:6]
+    assert taken(3) == list(dict.fromkeys(row[6:9])), "it reaches into the next pass"
+    assert taken(1, seed=1) != taken(1) == row[:3]
+
+
+def test_no_question_is_met_twice_in_one_update() -> None:
+    for update in range(1, 20):
+        assert len(set(taken(update, size=5))) == len(taken(update, size=5)) <= 5
+    assert sorted(taken(4, size=100)) == [question.id for question in QUESTIONS]

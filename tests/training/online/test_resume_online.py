@@ -1,0 +1,44 @@
+"""An online run killed with SIGKILL at any moment and started again ends with the same rollouts and weights."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from platform_sdk.sampling.models import weights_digest
+from tests.sampling.tiny_models import save_model
+
+SCRIPT = Path(__file__).with_name("killed_online.py")
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.mark.parametrize("change", ["on policy", "off policy", "iterations", "lora"])
+def test_killed_runs_end_as_the_undisturbed_one(tmp_path: Path, change: str) -> None:
+    model = save_model(tmp_path / "model")
+    finished = subprocess.run(
+        [sys.executable, str(SCRIPT), str(model), str(tmp_path / "runs"), change],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert finished.returncode == 0, finished.stderr[-3000:]
+    results = json.loads(finished.stdout)
+    undisturbed = results.pop("undisturbed")
+    assert undisturbed["status"] == 0, finished.stderr[-3000:]
+    assert undisturbed["count"] >= 5 * 3 * 4
+    assert [line["update"] for line in undisturbed["updates"]] == [1, 2, 3, 4, 5]
+    assert len({line["weights"] for line in undisturbed["updates"]}) == (4 if change == "off policy" else 5)
+    assert undisturbed["weights"] != weights_digest(model)
+    for moment, result in results.items():
+        assert set(result.pop("killed")) == {signal.SIGKILL}, moment
+        assert result["status"] == 0, (moment, finished.stderr[-3000:])
+        for what, expected in undisturbed.items():
+            if what != "killed":
+                assert result[what] == expected, (moment, what)
+    assert undisturbed["left"] == ["model", "rollouts", "train.json", "updates.jsonl"]
+    assert undisturbed["stale"] == []
