@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -79,6 +79,22 @@ def load_model(path: Path) -> LlamaForCausalLM:
     """An earlier stage's model, in the precision that it is trained in."""
     model: LlamaForCausalLM = LlamaForCausalLM.from_pretrained(path, dtype=torch.float32)
     return model
+
+
+def add_words(model: LlamaForCausalLM, vocabulary: int, synonyms: Mapping[int, int], seed: int) -> None:
+    """Give ``model`` embeddings for a larger vocabulary.
+
+    New words are drawn around the mean of the known ones. ``synonyms`` are tokens (new, or hardly met so far) that
+    begin with the embedding of another, shifted by one vector that they share: what can be done with the one can then
+    be done with the other, and telling which of the two is meant is a matter of one direction.
+    """
+    torch.manual_seed(seed)
+    model.resize_token_embeddings(vocabulary)
+    table = model.get_input_embeddings().weight
+    with torch.no_grad():
+        shift = torch.randn(table.shape[1]) * table.std()
+        for token, like in synonyms.items():
+            table[token] = table[like] + shift
 
 
 def plant_induction(model: LlamaForCausalLM) -> None:

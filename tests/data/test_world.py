@@ -10,7 +10,8 @@ from platform_sdk.config.errors import UserError
 from platform_sdk.config.world import WorldSpec
 from platform_sdk.data.language import RELATION
 from platform_sdk.data.world import generate
-from platform_sdk.recipes.world_base.documents import Documents
+from platform_sdk.recipes.world_base.arena_documents import arena_world
+from platform_sdk.recipes.world_base.practice import base_world
 from platform_sdk.records import digest_records
 
 seeds = st.integers(0, 2**31)
@@ -119,7 +120,7 @@ def test_a_world_too_small_for_its_questions_says_so() -> None:
         generate(WorldSpec(entities=12, hops=(1,), train_questions=500, eval_questions=0))
 
 
-def test_the_base_model_saw_no_fact_of_any_recipes_world() -> None:
+def test_the_base_models_saw_no_fact_of_any_recipes_world() -> None:
     """No (subject, relation) pair can occur in both splits: proven over all names, not sampled."""
     from platform_sdk.data.language import TYPES, usable_names
 
@@ -127,7 +128,8 @@ def test_the_base_model_saw_no_fact_of_any_recipes_world() -> None:
         assert not set(usable_names(kind, "evaluation")) & set(usable_names(kind, "base"))
     demo = set(generate(WorldSpec()).facts)
     for seed in range(200):
-        assert not demo & set(Documents.world(seed).facts)
+        assert not demo & set(base_world(seed).facts)
+        assert not demo & set(arena_world(seed).facts)
     large = generate(WorldSpec(entities=3000, train_questions=0, eval_questions=0))
     base = generate(WorldSpec(entities=3000, train_questions=0, eval_questions=0, split="base"))
     assert not set(large.facts) & set(base.facts)

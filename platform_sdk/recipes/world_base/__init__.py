@@ -1,7 +1,8 @@
-"""How the base model shipped with hopforge was made: its language, its documents and its training run.
+"""How the base models shipped with hopforge were made: their language, their documents and their training runs.
 
 A small language model cannot learn to read from nothing in the minutes that a demonstration has, so the
 project ships one that has seen the *language* of generated worlds: copying, looking facts up, and the dialogues of
-an agent that errs often. Its worlds share no (subject, relation) pair with those that recipes generate (see
-``WorldSpec.split``). ``python -m platform_sdk.recipes.world_base --help`` says how to make it again.
+an agent that errs often; and its successor for ARENA, which chooses passages, reasons and answers, and errs too. Their
+worlds share no (subject, relation) pair with those that recipes generate (see ``WorldSpec.split``).
+``python -m platform_sdk.recipes.world_base --help`` says how to make them again.
 """

@@ -1,30 +1,62 @@
-"""Make the base model, in three stages.
+"""Make the base models, in stages that each go on from the one before.
 
 ``python -m platform_sdk.recipes.world_base first A`` learns the language with an agent that errs most of the time (some
 35 minutes on one core); ``… second B --start A`` and ``… third C --start B`` go on with agents that err less (7 and 4
-minutes), so that a chain of two hops succeeds often enough to learn from.
+minutes), so that a chain of two hops succeeds often enough to learn from. C is ``hopforge:world-base``.
+
+``… arena-reading D --start C`` teaches ARENA's form by an agent without fault, ``… arena E --start D`` its mistakes. E
+is ``hopforge:world-base-arena``.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from platform_sdk.data.language import POOL
-from platform_sdk.recipes.world_base.documents import ERRS_LESS, ERRS_OFTEN, ERRS_SOMETIMES, Documents, render
-from platform_sdk.recipes.world_base.tokenizer import build_tokenizer
-from platform_sdk.training.pretrain import PretrainDocument, PretrainSpec, load_model, new_model, pretrain
+from platform_sdk.recipes.world_base.arena_documents import ERRS, FAULTLESS, ArenaDocuments
+from platform_sdk.recipes.world_base.documents import (
+    ERRS_LESS,
+    ERRS_OFTEN,
+    ERRS_SOMETIMES,
+    Document,
+    Documents,
+    render,
+)
+from platform_sdk.recipes.world_base.tokenizer import ASSISTANT, END, build_tokenizer
+from platform_sdk.training.pretrain import PretrainDocument, PretrainSpec, add_words, load_model, new_model, pretrain
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One training run: its schedule and its documents; an ARENA stage learns nothing of a dialogue but the replies."""
+
+    spec: PretrainSpec
+    documents: Iterable[Document]
+    arena: bool = False
+
 
 STAGES = {
-    "first": (PretrainSpec(steps=4000), Documents(seed=1, noise=ERRS_OFTEN, copying=1000)),
-    "second": (
+    "first": Stage(PretrainSpec(steps=4000), Documents(seed=1, noise=ERRS_OFTEN, copying=1000)),
+    "second": Stage(
         PretrainSpec(steps=700, warmup_steps=20, decay_share=1.0, muon_rate=0.005, adam_rate=5e-4),
         Documents(seed=2, noise=ERRS_LESS),
     ),
-    "third": (
+    "third": Stage(
         PretrainSpec(steps=450, warmup_steps=20, decay_share=1.0, muon_rate=0.005, adam_rate=5e-4),
         Documents(seed=3, noise=ERRS_SOMETIMES),
+    ),
+    "arena-reading": Stage(
+        PretrainSpec(steps=1300, warmup_steps=50, decay_share=0.4),
+        ArenaDocuments(seed=4, mistakes=FAULTLESS, brief=0.3, pointing=0.4),
+        True,
+    ),
+    "arena": Stage(
+        PretrainSpec(steps=300, warmup_steps=20, decay_share=1.0, muon_rate=0.003, adam_rate=3e-4),
+        ArenaDocuments(seed=5, mistakes=ERRS),
+        True,
     ),
 }
 
@@ -37,15 +69,16 @@ def main() -> None:
     arguments = parser.parse_args()
     if (arguments.stage == "first") != (arguments.start is None):
         parser.error("--start FOLDER is for the stages after the first, which need it")
-    spec, texts = STAGES[arguments.stage]
-    tokenizer = build_tokenizer(spec.context)
+    stage = STAGES[arguments.stage]
+    tokenizer = build_tokenizer(stage.spec.context, arena=stage.arena)
     names = set(tokenizer.convert_tokens_to_ids(list(POOL)))
+    reply, end = tokenizer.convert_tokens_to_ids([ASSISTANT, END])
 
     def template(messages: list[dict[str, str]]) -> str:
         return str(tokenizer.apply_chat_template(messages, tokenize=False))
 
     def documents() -> Iterator[PretrainDocument]:
-        for document in texts:
+        for document in stage.documents:
             ids = tokenizer(render(document, template))["input_ids"]
             met: set[int] = set()
             learnable = []
@@ -53,16 +86,33 @@ def main() -> None:
                 # A name that the document has not shown yet cannot be foreseen: learning it is noise.
                 learnable.append(token not in names or token in met)
                 met.add(token)
+            if stage.arena and not isinstance(document, str):
+                learnable = [a and b for a, b in zip(learnable, in_replies(ids, reply, end), strict=True)]
             yield PretrainDocument(ids, learnable)
 
     arguments.output.mkdir(parents=True, exist_ok=True)
     tokenizer.save_pretrained(arguments.output)
     if arguments.start is None:
-        model = new_model(spec, len(tokenizer), tokenizer.pad_token_id, tokenizer.eos_token_id)
+        model = new_model(stage.spec, len(tokenizer), tokenizer.pad_token_id, tokenizer.eos_token_id)
     else:
         model = load_model(arguments.start)
+        if len(tokenizer) > model.config.vocab_size:
+            # Lists such as [1,3] are written in digits, which mean what the indices [1] and [3] mean.
+            digits, indices = ([text % i for i in range(10)] for text in ("%d", "[%d]"))
+            ids = tokenizer.convert_tokens_to_ids
+            synonyms = dict(zip(ids(digits), ids(indices), strict=True))
+            add_words(model, len(tokenizer), synonyms, stage.spec.seed)
     log = arguments.output / f"training-log-{arguments.stage}.jsonl"
-    pretrain(model, documents(), spec, tokenizer.pad_token_id, log, arguments.output)
+    pretrain(model, documents(), stage.spec, tokenizer.pad_token_id, log, arguments.output)
+
+
+def in_replies(ids: list[int], reply: int, end: int) -> list[bool]:
+    """For each token of a dialogue, whether the agent wrote it."""
+    inside, found = False, []
+    for token in ids:
+        found.append(inside)
+        inside = token == reply or (inside and token != end)
+    return found
 
 
 if __name__ == "__main__":

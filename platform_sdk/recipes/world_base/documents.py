@@ -11,9 +11,8 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from platform_sdk.config.world import WorldSpec
-from platform_sdk.data.language import COMPARISONS, POOL, RELATION, RELATIONS_OF, Relation
-from platform_sdk.data.world import Chain, World, generate, phrase_chain, random_chain
+from platform_sdk.data.language import COMPARISONS, RELATION, RELATIONS_OF, Relation
+from platform_sdk.data.world import Chain, World, phrase_chain, random_chain
 from platform_sdk.recipes.mygo.grammar import NOTHING_FOUND, Form
 from platform_sdk.recipes.mygo.prompts import (
     Message,
@@ -23,6 +22,7 @@ from platform_sdk.recipes.mygo.prompts import (
     role_prompt,
     worker_opening,
 )
+from platform_sdk.recipes.world_base.practice import base_world, copying, reading
 from platform_sdk.records import Evidence
 
 Document = str | list[Message]
@@ -73,46 +73,20 @@ class Documents:
 
     def __iter__(self) -> Iterator[Document]:
         for _ in range(self._copying_first):
-            yield self._copying()
+            yield copying(self._rng)
         while True:
-            world = self.world(self._rng.randrange(2**60))
+            world = base_world(self._rng.randrange(2**60))
             for _ in range(8):
                 yield self._document(world)
-
-    @staticmethod
-    def world(seed: int) -> World:
-        """One of the small worlds that documents speak about."""
-        return generate(WorldSpec(seed=seed, entities=30, train_questions=0, eval_questions=0, split="base"))
 
     def _document(self, world: World) -> Document:
         draw = self._rng.random()
         if draw < 0.18:
-            return self._copying()
+            return copying(self._rng)
         if draw < 0.42:
-            return self._reading(world)
+            return reading(world, self._rng)
         form: Form = "text" if self._rng.random() < 0.65 else "kg"
         return self._planner(world, form) if draw < 0.71 else self._worker(world, form)
-
-    def _copying(self) -> str:
-        """Names in random order, and then again: all of them, or pair by pair in another order."""
-        names = self._rng.sample(POOL, 2 * self._rng.randint(4, 32))
-        if self._rng.random() < 0.6:
-            return " ".join(names + names)
-        pairs = list(zip(names[::2], names[1::2], strict=True))
-        again = self._rng.sample(pairs, len(pairs))
-        return " ".join(f"{a} {b} ." for a, b in pairs + again)
-
-    def _reading(self, world: World) -> str:
-        rng = self._rng
-        passages = rng.sample(world.passages, rng.randint(2, 5))
-        lines = [f"{p.title} : {p.text}" for p in passages]
-        asked = []
-        for passage in rng.choices(passages, k=rng.randint(3, 6)):
-            relation = rng.choice(RELATIONS_OF[world.types[passage.title]])
-            target = world.facts[passage.title, relation.noun]
-            question = rng.choice(relation.questions).format(x=passage.title)
-            asked.append(f"Question : {question} {relation.statement(passage.title, target)}")
-        return "\n".join(lines + asked)
 
     def _system(self, role: str, form: Form) -> Message:
         prompt = role_prompt("compact", role, form, most=5)  # type: ignore[arg-type]
