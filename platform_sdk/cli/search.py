@@ -144,6 +144,8 @@ def _retriever(recipe: Recipe, workdir: Path | None) -> Iterator[tuple[Retriever
     from platform_sdk.kubeflow.runs import FILE
     from platform_sdk.retrieval.environments import build_retriever
 
+    if "retrieval" not in recipe.parameters:
+        raise UserError(f"{recipe.path}: the agents of method {recipe.pipeline.document.method} search nothing")
     run_dir = workdir or Path("runs") / recipe.name
     if (run_dir / FILE).exists():  # preparing other data would take it from under that run
         there = json.loads((run_dir / FILE).read_text(encoding="utf-8"))["parameters"]

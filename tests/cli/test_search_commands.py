@@ -69,6 +69,11 @@ def test_ks_are_numbers(tmp_path: Path, k: str) -> None:
         call("recall", "world-text.yaml", tmp_path, "-k", k)
 
 
+def test_a_method_that_searches_nothing_has_no_recall(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="agents of method arena search nothing"):
+        call("recall", "../arena/hotpotqa-smollm2.yaml", tmp_path)
+
+
 def test_recall_on_real_questions(tmp_path: Path) -> None:
     """The first 12 questions of HotpotQA's sample among the passages of their own contexts."""
     source = DATA / "hotpotqa/hotpot_dev.json"
