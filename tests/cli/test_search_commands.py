@@ -70,8 +70,12 @@ def test_ks_are_numbers(tmp_path: Path, k: str) -> None:
 
 
 def test_a_method_that_searches_nothing_has_no_recall(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="agents of method arena search nothing"):
-        call("recall", "../arena/hotpotqa-smollm2.yaml", tmp_path)
+    app = typer.Typer()
+    search.register(app)
+    recipe = ROOT / "pipelines/arena/hotpotqa-smollm2.yaml"
+    result = CliRunner().invoke(app, ["recall", "--recipe", str(recipe), "--workdir", str(tmp_path)])
+    assert isinstance(result.exception, UserError)
+    assert "agents of method arena search nothing" in str(result.exception)
 
 
 def test_recall_on_real_questions(tmp_path: Path) -> None:
