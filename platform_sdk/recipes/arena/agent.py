@@ -69,6 +69,7 @@ class Generator:
             self.tokenizer,
             prompts.instruction(self.spec.prompts, self.spec.form, passages=bool(passages)),
             prompts.opening(question.text, passages, self.spec.prompts),
+            prompts.example(self.spec.prompts, self.spec.form) if self.spec.demonstrate else (),
         )
 
     def read(self, dialogue: Dialogue, question: Question, text: str) -> Spoken:
@@ -98,9 +99,9 @@ class Generator:
 
     def _respond(self, speaker: Speaker, question: Question) -> Agent[Spoken]:
         dialogue = self.prompted(question)
-        text = yield from speaker.reply(dialogue, "response")
-        if text is not None:
-            return self.read(dialogue, question, text)
+        reply = yield from speaker.reply(dialogue, "response")
+        if reply is not None:
+            return self.read(dialogue, question, reply.text)
         evidence = evidence_of(self._passages(question))
         return Spoken(dialogue.trajectory("agent", "agent", evidence=evidence), outcome="context_limit")
 

@@ -44,13 +44,12 @@ class Explainer:
         dialogue = speaker.dialogue(
             prompts.EXPLAIN[own.spec.prompts], prompts.explain_opening(question, gold, own.spec.prompts)
         )
-        text = yield from speaker.reply(dialogue, "explanation")
-        whole = text is not None and dialogue.token_ids[-1] == own.tokenizer.eos_token_id
-        explanation = text.strip() if text is not None and whole else None
+        reply = yield from speaker.reply(dialogue, "explanation")
+        explanation = None if reply is None or reply.cut else reply.text.strip()
         trajectory = dialogue.trajectory(
             "agent", "agent", evidence=evidence_of(question.context), answer=explanation or None
         )
-        outcome: Outcome = "context_limit" if text is None else "answered" if explanation else "iteration_limit"
+        outcome: Outcome = "context_limit" if reply is None else "answered" if explanation else "iteration_limit"
         return own.recorded(question, attempt, seed, Spoken(trajectory, outcome=outcome))
 
 

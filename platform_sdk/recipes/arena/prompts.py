@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from platform_sdk.recipes.arena.grammar import Form
+from platform_sdk.recipes.arena.grammar import Form, write
 from platform_sdk.records import Passage, Question
 
 Style = Literal["standard", "compact"]
@@ -56,6 +56,26 @@ def opening(question: str, passages: Sequence[Passage], style: Style = "standard
     """
     asked, numbered = f"Question : {question}", _numbered(passages)
     return "\n".join([asked, *numbered] if style == "standard" else [*numbered, asked])
+
+
+def example(style: Style, form: Form) -> tuple[str, str]:
+    """A worked example: a question with its passages, and the response to it."""
+    return opening(*_EXAMPLE, style), _EXAMPLE_RESPONSES[form]
+
+
+_EXAMPLE = (
+    "Who is the mother of the director of Amberfall ?",
+    (
+        Passage(id="", title="Stonegate", text="Stonegate is a film directed by Paul Hain ."),
+        Passage(id="", title="Ida Roth", text="Ida Roth is a director . She is the daughter of Lena Roth ."),
+        Passage(id="", title="Amberfall", text="Amberfall is a film directed by Ida Roth ."),
+    ),
+)
+_EXAMPLE_RESPONSES: dict[Form, str] = {
+    "three_part": write((2, 3), "Amberfall was directed by Ida Roth [3] . Her mother is Lena Roth [2] .", "Lena Roth"),
+    "think": "<think>Ida Roth directed Amberfall . Her mother is Lena Roth .</think><answer>Lena Roth</answer>",
+    "direct": "Lena Roth",
+}
 
 
 def explain_opening(question: Question, gold: Sequence[int], style: Style) -> str:

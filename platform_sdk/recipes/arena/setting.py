@@ -57,6 +57,8 @@ class Setting:
             raise UserError(
                 f"environment closed-book has no passages to choose from: set agent.form: direct, not {spec.form}"
             )
+        if environment == "closed-book" and spec.demonstrate:
+            raise UserError("environment closed-book has no worked example: remove agent.demonstrate")
         if retrieval:
             raise UserError("retrieval: ARENA searches nothing; leave it empty")
         found = read_json(run_dir / "corpus" / "digests.json")["passages"]

@@ -76,6 +76,7 @@ class AgentSpec(Settings):
         "single", description="one response, or a prompting baseline of several: SuRe or self-ask"
     )
     prompts: Literal["standard", "compact"] = Field("standard", description="compact: for very small models")
+    demonstrate: bool = Field(False, description="show a worked example before the question, for small models")
     max_tokens: int = Field(256, ge=1, description="most tokens of a response while training")
     candidates: int = Field(2, ge=2, description="sure: answers that are weighed against each other")
     follow_ups: int = Field(4, ge=1, description="self_ask: most questions that the model asks itself")
@@ -85,6 +86,8 @@ class AgentSpec(Settings):
     def _fits(self) -> Self:
         if self.strategy != "single" and self.form != "direct":
             raise ValueError(f"strategy {self.strategy} ends with the answer alone: set form: direct")
+        if self.strategy != "single" and self.demonstrate:
+            raise ValueError(f"strategy {self.strategy} has its own prompts: remove demonstrate")
         return self
 
 

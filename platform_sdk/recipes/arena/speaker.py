@@ -22,6 +22,14 @@ class Distribution:
 
 
 @dataclass(frozen=True)
+class Reply:
+    """A turn of the policy; ``cut`` is one that ended at the limit of tokens."""
+
+    text: str
+    cut: bool
+
+
+@dataclass(frozen=True)
 class Speaker:
     """The policy's part in one rollout; ``name`` and ``seed`` are the rollout's."""
 
@@ -34,7 +42,7 @@ class Speaker:
         """A new dialogue with the policy; nothing is said in it yet."""
         return Dialogue(self.tokenizer, system, opening)
 
-    def reply(self, dialogue: Dialogue, place: str) -> Agent[str | None]:
+    def reply(self, dialogue: Dialogue, place: str) -> Agent[Reply | None]:
         """The policy's next turn, heard by the dialogue; None if the dialogue leaves no room for one.
 
         Args:
@@ -52,4 +60,4 @@ class Speaker:
             completion: Completion = yield Generate(tuple(dialogue.token_ids), params, f"{self.name}/{place}")
         except PromptTooLong:
             return None
-        return dialogue.hear(completion)
+        return Reply(dialogue.hear(completion), completion.finish == "length")

@@ -47,7 +47,7 @@ def sure(speaker: Speaker, question: Question, passages: tuple[Passage, ...], sp
     text = question.text
     dialogue = speaker.dialogue(prompts.SURE_CANDIDATES.format(count=spec.candidates), prompts.opening(text, passages))
     named = yield from speaker.reply(dialogue, "candidates")
-    candidates = _candidates(named or "")[: spec.candidates]
+    candidates = _candidates(named.text if named else "")[: spec.candidates]
     if not candidates:
         if named is not None:
             dialogue.note_malformed("no numbered candidate")
@@ -98,11 +98,11 @@ def self_ask(speaker: Speaker, question: Question, passages: tuple[Passage, ...]
     answer: str | None = None
     outcome: Outcome = "iteration_limit"
     for turn in range(spec.follow_ups + 1):
-        text = yield from speaker.reply(dialogue, f"turn-{turn}")
-        if text is None:
+        reply = yield from speaker.reply(dialogue, f"turn-{turn}")
+        if reply is None:
             outcome = "context_limit"
             break
-        asked, answer = _marked(text, prompts.FOLLOW_UP), _marked(text, prompts.FINAL)
+        asked, answer = _marked(reply.text, prompts.FOLLOW_UP), _marked(reply.text, prompts.FINAL)
         if answer is not None:
             outcome = "answered"
             break
@@ -127,7 +127,8 @@ def self_ask(speaker: Speaker, question: Question, passages: tuple[Passage, ...]
 
 def _aside(speaker: Speaker, place: str, system: str, opening: str) -> Agent[_Aside]:
     dialogue = speaker.dialogue(system, opening)
-    text = yield from speaker.reply(dialogue, place)
+    reply = yield from speaker.reply(dialogue, place)
+    text = reply.text if reply else None
     return _Aside(dialogue.trajectory(place, "worker", answer=text), text)
 
 

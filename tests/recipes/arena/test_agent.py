@@ -8,7 +8,8 @@ import pytest
 
 from platform_sdk.recipes.arena.agent import Generator
 from platform_sdk.recipes.arena.demonstrations import Explainer, direct_demonstration, reasoned_demonstration
-from platform_sdk.recipes.arena.prompts import instruction, opening
+from platform_sdk.recipes.arena.grammar import parse, well_formed
+from platform_sdk.recipes.arena.prompts import example, instruction, opening
 from platform_sdk.recipes.arena.settings import AgentSpec
 from platform_sdk.recipes.arena.speaker import Distribution
 from tests.recipes.arena.responses import QUESTION
@@ -50,6 +51,19 @@ def test_one_response_is_one_trajectory_with_the_passages_as_evidence() -> None:
     assert trajectory.logprobs == (0.0,) * (len(trajectory.token_ids) - said) + (-0.5,) * said
     [asked] = script.asked
     assert (asked.params.temperature, asked.params.max_tokens) == (0.9, 64)
+
+
+@pytest.mark.parametrize(("form", "worth"), [("three_part", {2, 3}), ("think", None), ("direct", None)])
+def test_a_worked_example_comes_first_and_is_one(form: Any, worth: set[int] | None) -> None:
+    script = Script(TOKENIZER, lambda place, prompt: WHOLE)
+    rollout = script.run(generator(form=form, demonstrate=True).rollout(QUESTION, 0))
+    asked, said = example("standard", form)
+    prompt = TOKENIZER.decode(script.asked[0].token_ids)
+    before = f"<|user|>{asked}<|end|><|assistant|>{said}<|end|>"
+    assert f"{before}<|user|>{opening(QUESTION.text, QUESTION.context)}<|end|>" in prompt
+    assert well_formed(said, form)
+    assert (parse(said, form).answer, parse(said, form).relevance) == ("Lena Roth", worth)
+    assert sum(rollout.planner.agent_mask) == len(WHOLE) + 1  # the example is no turn of the policy's
 
 
 def test_every_attempt_draws_anew_and_the_same_one_alike() -> None:
