@@ -18,6 +18,7 @@ lint: install-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/hadolint images/*/Dockerfile
 
 install: $(VENV)/.installed
 install-dev: $(VENV)/.installed-dev
@@ -35,4 +36,5 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 clean:
 	rm -rf $(VENV) runs
 
--include tests/integration/vllm.mk
+include tests/integration/vllm.mk
+include images/images.mk
