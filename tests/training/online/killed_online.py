@@ -14,13 +14,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from platform_sdk.config.online import OnlineSpec
 from platform_sdk.config.sampling import EngineSpec
 from platform_sdk.config.training import LoraSpec
 from platform_sdk.records import Rollout, read_jsonl
 from platform_sdk.sampling.phase import Phase
 from platform_sdk.tracking.updates import read_updates
-from platform_sdk.training import output, trainer
-from platform_sdk.training.online import loop, recorder
+from platform_sdk.training import output
+from platform_sdk.training.online import recorder
+from platform_sdk.training.online.loop import train_online
 from tests.training.killed_runs import around_publish, attempt, before_step, die, half_written
 from tests.training.online import lucky
 
@@ -59,27 +61,21 @@ def around_line(number: int, *, after: bool) -> None:
     recorder.append_update = write  # type: ignore[method-assign]
 
 
-NEVER: list[Callable[[], None]] = []
-# 5 updates with a checkpoint after every second; 12 rollouts each; two optimiser steps on each where iterations is 2.
-SCENARIOS: dict[str, list[Callable[[], None]]] = {
+Sabotages = list[Callable[[], None]]
+NEVER: Sabotages = []
+# Four updates of six rollouts, with a checkpoint after every second; an update is two steps where iterations is 2.
+SCENARIOS: dict[str, Sabotages] = {
     "undisturbed": NEVER,
     "in the first sampling": [lambda: before_rollout(5)],
-    "in the sampling after a checkpoint": [lambda: before_rollout(29)],
-    "in a sampling between checkpoints": [lambda: before_rollout(44)],
+    "in the sampling after a checkpoint": [lambda: before_rollout(15)],
     "in training, three times": [lambda: before_step(4), lambda: before_step(2), lambda: before_step(2)],
     "before an update is written down": [lambda: around_line(2, after=False)],
     "between an update's line and its checkpoint": [lambda: around_line(4, after=True)],
     "in the second checkpoint": [lambda: half_written("optimizer.pt", 2)],
-    "before the older checkpoint is gone": [lambda: around_publish(trainer, 2, after=True)],
     "before the model has its name": [lambda: around_publish(output, 1, after=False)],
     "before the result is written": [lambda: around_publish(output, 1, after=True)],
 }
-FEW = (
-    "undisturbed",
-    "in the sampling after a checkpoint",
-    "in training, three times",
-    "in the second checkpoint",
-)
+FEW = ("undisturbed", "in the sampling after a checkpoint", "in training, three times")
 CHANGES: dict[str, dict[str, Any]] = {
     "on policy": {},
     "off policy": {"off_policy": True},
@@ -89,23 +85,25 @@ CHANGES: dict[str, dict[str, Any]] = {
 
 
 def main() -> None:
-    model, base, change = sys.argv[1], Path(sys.argv[2]), sys.argv[3]
-    spec = lucky.SPEC.model_copy(update={"updates": 5, **CHANGES[change]})
-    results = {}
-    chosen = SCENARIOS if change == "on policy" else {name: SCENARIOS[name] for name in FEW}
-    for number, (name, sabotages) in enumerate(chosen.items()):
-        folder = base / str(number) / "online"  # the folder's name enters the seeds
-
-        def work(folder: Path = folder) -> None:
-            loop.train_online(
-                spec, lucky.task(), model, folder / "model", engine=EngineSpec(live=6), seed=5, folder=folder
-            )
-
-        killed = [os.WTERMSIG(attempt(sabotage, work)) for sabotage in sabotages]
-        status = attempt(None, work)
-        status = status or attempt(None, work)  # a finished run returns at once
-        results[name] = {"killed": killed, "status": status, **(outcome(folder) if status == 0 else {})}
+    model, base = sys.argv[1], Path(sys.argv[2])
+    results: dict[str, dict[str, Any]] = {}
+    for change, settings in CHANGES.items():
+        spec = lucky.SPEC.model_copy(update={"questions": 2, "group": 3, **settings})
+        names = SCENARIOS if change == "on policy" else FEW
+        results[change] = {
+            name: perform(model, spec, base / change / name / "online", SCENARIOS[name]) for name in names
+        }
     print(json.dumps(results))
+
+
+def perform(model: str, spec: OnlineSpec, folder: Path, sabotages: Sabotages) -> dict[str, Any]:
+    def work() -> None:
+        train_online(spec, lucky.task(), model, folder / "model", engine=EngineSpec(live=6), seed=5, folder=folder)
+
+    killed = [os.WTERMSIG(attempt(sabotage, work)) for sabotage in sabotages]
+    status = attempt(None, work)
+    status = status or attempt(None, work)  # a finished run returns at once
+    return {"killed": killed, "status": status, **(outcome(folder) if status == 0 else {})}
 
 
 def outcome(folder: Path) -> dict[str, Any]:

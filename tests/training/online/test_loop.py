@@ -28,6 +28,7 @@ from tests.training.online import lucky
 from tests.training.online.served import serving
 
 ROOT = Path(__file__).parents[3]
+Run = tuple[OnlineResult, list[Update]]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -43,9 +44,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_model(tmp_path_factory.mktemp("lucky"))
 
 
-def run(
-    model: Path, base: Path, engine: EngineSpec | None = None, on_update: Any = None, **change: Any
-) -> tuple[OnlineResult, list[Update]]:
+def run(model: Path, base: Path, engine: EngineSpec | None = None, on_update: Any = None, **change: Any) -> Run:
     spec = lucky.SPEC.model_validate(lucky.SPEC.model_dump() | change)
     folder = base / "online"
     result = train_online(
@@ -53,6 +52,17 @@ def run(
         on_update=on_update,
     )  # fmt: skip
     return result, read_updates(folder)
+
+
+@pytest.fixture(scope="module")
+def alone(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """The run that others are compared with: in one process, on policy."""
+    return run(model, tmp_path_factory.mktemp("alone"))
+
+
+@pytest.fixture(scope="module")
+def off_policy(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return run(model, tmp_path_factory.mktemp("off-policy"), off_policy=True)
 
 
 def rollouts(base: Path, update: int) -> list[Rollout]:
@@ -138,22 +148,21 @@ def test_without_an_update_the_policy_stays(model: Path, tmp_path: Path) -> None
     assert run(model, tmp_path, updates=0)[0] == result
 
 
-def test_evaluations_see_the_weights_of_their_update(model: Path, tmp_path: Path) -> None:
+def test_evaluations_see_the_weights_of_their_update(model: Path, tmp_path: Path, alone: Run) -> None:
     seen: list[tuple[int, str]] = []
 
     def on_update(number: int, engine: SamplingEngine) -> None:
         seen.append((number, engine.weight_version))
         torch.manual_seed(number)  # what an evaluation draws changes nothing
 
-    quiet, updates = run(model, tmp_path / "quiet")
-    result, _ = run(model, tmp_path / "seen", evaluate_every=2, on_update=on_update)
+    quiet, updates = alone
+    result, _ = run(model, tmp_path, evaluate_every=2, on_update=on_update)
     assert seen == [(2, updates[2].weights), (4, result.weights)]
     assert result.weights == quiet.weights
 
 
-def test_off_policy_rollouts_are_one_update_old_and_corrected_for(model: Path, tmp_path: Path) -> None:
-    _, on_policy = run(model, tmp_path / "on")
-    _, updates = run(model, tmp_path / "off", off_policy=True)
+def test_off_policy_rollouts_are_one_update_old_and_corrected_for(model: Path, off_policy: Run, alone: Run) -> None:
+    (_, on_policy), (_, updates) = alone, off_policy
     assert updates[0].weights == updates[1].weights == weights_digest(model)
     assert len({update.weights for update in updates}) == 3
     assert updates[0].model_dump(include={"loss", "rewards", "grad_norm"}) == on_policy[0].model_dump(
@@ -174,20 +183,19 @@ def test_iterations_learn_from_the_same_rollouts_again(model: Path, tmp_path: Pa
     assert update.clip_fraction > 0
 
 
-@pytest.mark.parametrize("off_policy", [False, True])
+@pytest.mark.parametrize("which", ["alone", "off_policy"])
 def test_a_server_in_the_same_job_samples_as_an_engine_in_the_process(
-    model: Path, tmp_path: Path, off_policy: bool
+    model: Path, tmp_path: Path, which: str, request: pytest.FixtureRequest
 ) -> None:
     """Also where it samples beside the training."""
-    alone, _ = run(model, tmp_path / "alone", off_policy=off_policy)
+    expected, _ = request.getfixturevalue(which)
     other = save_model(tmp_path / "other", seed=1)
     with serving(other) as (url, served):
-        result, updates = run(
-            model, tmp_path / "served", EngineSpec(engine="openai", url=url, live=6), off_policy=off_policy
-        )
-    assert result.weights == alone.weights
+        engine = EngineSpec(engine="openai", url=url, live=6)
+        result, updates = run(model, tmp_path, engine, off_policy=which == "off_policy")
+    assert result.weights == expected.weights
     assert served.reloads == 1 + len(updates), "it held other weights at first"
-    assert {path.name for path in (tmp_path / "served" / "online").iterdir()} == {
+    assert {path.name for path in (tmp_path / "online").iterdir()} == {
         "model", "rollouts", "train.json", "updates.jsonl",
     }  # fmt: skip
 
@@ -220,8 +228,9 @@ def two_processes(model: Path, base: Path, jobs: dict[str, tuple[dict[str, Any],
     assert finished.returncode == 0, finished.stderr[-3000:]
 
 
-def assert_same_run(folder: Path, alone: OnlineResult, expected: list[Update]) -> None:
-    for one, two in zip(expected, read_updates(folder), strict=True):
+def assert_same_run(folder: Path, alone: Run) -> None:
+    result, updates = alone
+    for one, two in zip(updates, read_updates(folder), strict=True):
         assert two.rewards == one.rewards
         assert two.rollouts == one.rollouts
         assert two.loss == pytest.approx(one.loss, abs=2e-4)
@@ -229,21 +238,21 @@ def assert_same_run(folder: Path, alone: OnlineResult, expected: list[Update]) -
     files = sorted(path.name for path in (folder / "rollouts").glob("*.rank?.jsonl"))
     assert files == [f"{update:04d}.rank{rank}.jsonl" for update in range(1, 5) for rank in range(2)]
     tensors = load_file(folder / "model" / "model.safetensors")  # DeepSpeed's holds a tied output matrix too
-    for name, tensor in load_file(Path(alone.model) / "model.safetensors").items():
+    for name, tensor in load_file(Path(result.model) / "model.safetensors").items():
         torch.testing.assert_close(tensors[name], tensor, atol=1e-3, rtol=1e-3, msg=name)
 
 
-def test_two_processes_learn_as_one_with_an_engine_each_or_one_server_for_both(model: Path, tmp_path: Path) -> None:
-    alone, expected = run(model, tmp_path / "alone")
+def test_two_processes_learn_as_one_with_an_engine_each_or_one_server_for_both(
+    model: Path, tmp_path: Path, alone: Run
+) -> None:
     with serving(model) as (url, server):
         two_processes(model, tmp_path, {"own": ({}, None), "served": ({}, url)})
-        assert server.reloads == len(expected), "one process speaks for both"
+        assert server.reloads == 4, "one process speaks for both"
     for name in ("own", "served"):
-        assert_same_run(tmp_path / name / "online", alone, expected)
+        assert_same_run(tmp_path / name / "online", alone)
 
 
-def test_two_processes_under_zero_learn_as_one(model: Path, tmp_path: Path) -> None:
+def test_two_processes_under_zero_learn_as_one(model: Path, tmp_path: Path, alone: Run) -> None:
     pytest.importorskip("deepspeed", reason="deepspeed is not installed")
-    alone, expected = run(model, tmp_path / "alone")
     two_processes(model, tmp_path, {"zero2": ({"deepspeed": "zero2"}, None)})
-    assert_same_run(tmp_path / "zero2" / "online", alone, expected)
+    assert_same_run(tmp_path / "zero2" / "online", alone)
