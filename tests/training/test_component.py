@@ -13,7 +13,7 @@ import pytest
 
 from platform_sdk.config.training import TrainSpec
 from platform_sdk.kubeflow.local import StepFailed
-from platform_sdk.records import Rollout, write_jsonl
+from platform_sdk.records import Rollout, digest_records, write_jsonl
 from platform_sdk.tracking.journal import read, step_file
 from platform_sdk.training.examples import Example
 from platform_sdk.training.launch import Job, launch_training
@@ -33,6 +33,7 @@ description: One training
 method: none
 parameters:
   model: {type: string, description: The policy to start from}
+  selected: {type: string, description: Digest of the selected rollouts}
   training: {type: struct, description: Settings, schema: "platform_sdk.config.training:TrainSpec"}
 steps:
   - id: train
@@ -43,7 +44,7 @@ steps:
       iteration: 0
       model_path: ${parameters.model}
       model_digest: its digest
-      selected_digest: their digest
+      selected_digest: ${parameters.selected}
       training: ${parameters.training}
       seed: 3
 """
@@ -51,21 +52,29 @@ BEGIN = "import sys; from pathlib import Path; from tests.kubeflow.test_local im
 
 
 @pytest.fixture
-def recipe(tmp_path: Path, tiny_model: Path) -> Path:
+def rollouts(dialogues: list[Example]) -> list[Rollout]:
+    pairs = zip(dialogues[::2], dialogues[1::2], strict=True)
+    return [as_rollout(number, *pair) for number, pair in enumerate(pairs)]
+
+
+@pytest.fixture
+def recipe(tmp_path: Path, tiny_model: Path, rollouts: list[Rollout]) -> Path:
     folder = tmp_path / "pipelines" / "training"
     folder.mkdir(parents=True)
     (folder / "pipeline.yaml").write_text(PIPELINE)
-    training = {**SPEC.model_dump(mode="json"), "processes": 2}
-    values = {"pipeline": "training", "name": "small", "parameters": {"model": str(tiny_model), "training": training}}
+    parameters = {
+        "model": str(tiny_model),
+        "selected": digest_records(rollouts),
+        "training": {**SPEC.model_dump(mode="json"), "processes": 2},
+    }
+    values = {"pipeline": "training", "name": "small", "parameters": parameters}
     (folder / "small.yaml").write_text(json.dumps(values))  # which is YAML too
     return folder / "small.yaml"
 
 
-def begun(run_dir: Path, dialogues: list[Example]) -> Path:
+def begun(run_dir: Path, rollouts: list[Rollout]) -> Path:
     """A run directory whose phase has its selected rollouts."""
-    pairs = zip(dialogues[::2], dialogues[1::2], strict=True)
     (run_dir / "warmup").mkdir(parents=True)
-    rollouts = [as_rollout(number, *pair) for number, pair in enumerate(pairs)]
     write_jsonl(run_dir / "warmup" / "selected.jsonl", Rollout, rollouts)
     return run_dir
 
@@ -85,9 +94,9 @@ def result(run_dir: Path) -> TrainResult:
 
 
 def test_two_processes_train_as_one_and_a_killed_run_as_an_undisturbed_one(
-    recipe: Path, tiny_model: Path, dialogues: list[Example], tmp_path: Path
+    recipe: Path, tiny_model: Path, rollouts: list[Rollout], tmp_path: Path
 ) -> None:
-    alone, whole, killed = (begun(tmp_path / name, dialogues) for name in ("alone", "whole", "killed"))
+    alone, whole, killed = (begun(tmp_path / name, rollouts) for name in ("alone", "whole", "killed"))
     for run_dir, processes in ((alone, 1), (whole, 2)):
         launch_training(
             Job(
@@ -121,8 +130,8 @@ def test_two_processes_train_as_one_and_a_killed_run_as_an_undisturbed_one(
     assert all("warmup/token_loss" in figures for _, figures in said)
 
 
-def test_what_a_process_refuses_is_the_steps_error(recipe: Path, dialogues: list[Example], tmp_path: Path) -> None:
+def test_what_a_process_refuses_is_the_steps_error(recipe: Path, rollouts: list[Rollout], tmp_path: Path) -> None:
     with pytest.raises(StepFailed) as caught:
-        run(recipe, begun(tmp_path / "run", dialogues), "training.max_length=65")
+        run(recipe, begun(tmp_path / "run", rollouts), "training.max_length=65")
     assert str(caught.value).startswith("step train failed: max_length 65 exceeds the context of model ")
     assert "\n(its whole log: " in str(caught.value)
