@@ -1,0 +1,73 @@
+"""The file of an online phase's updates, and the curves that are drawn of it while it grows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from platform_sdk.config.errors import UserError
+from platform_sdk.tracking import following as module
+from platform_sdk.tracking.following import following
+from platform_sdk.tracking.journal import read, step_file
+from platform_sdk.tracking.runs import step_run
+from platform_sdk.tracking.updates import FILE, Update, append_update, keep_updates, read_updates
+from tests.processes import wait_for
+
+
+def update(number: int, reward: float = 0.5) -> Update:
+    return Update(
+        update=number, mean_reward=reward, rewards={"reward": reward, "em": 0.25}, zero_variance=0.0, rollouts=12,
+        trajectories=12, tokens_sampled=40, tokens_trained=40, truncated=0, dropped=0, loss=0.1, kl=None,
+        clip_fraction=0.0, statistics={"ratio": 1.0}, learning_rate=1e-6, grad_norm=2.0, sampling_seconds=1.0,
+        training_seconds=2.0, sync_seconds=0.5, weights=f"w{number}",
+    )  # fmt: skip
+
+
+def test_updates_are_read_as_they_were_written_and_a_torn_line_does_not_count(tmp_path: Path) -> None:
+    assert read_updates(tmp_path) == []
+    for number in (1, 2, 3):
+        append_update(tmp_path, update(number))
+    with (tmp_path / FILE).open("a") as stream:
+        stream.write('{"update": 4, "mean_')
+    assert read_updates(tmp_path) == [update(1), update(2), update(3)]
+    keep_updates(tmp_path, 2)
+    append_update(tmp_path, update(3, reward=0.75))
+    assert read_updates(tmp_path) == [update(1), update(2), update(3, reward=0.75)]
+
+
+def test_a_wrong_line_is_named(tmp_path: Path) -> None:
+    append_update(tmp_path, update(1))
+    with (tmp_path / FILE).open("a") as stream:
+        stream.write('{"update": "x"}\n')
+    with pytest.raises(UserError, match=r"updates\.jsonl:2: update: "):
+        read_updates(tmp_path)
+
+
+def test_the_lines_of_a_growing_file_become_curves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "POLL_SECONDS", 0.01)
+
+    def points() -> list[tuple[int, float]]:
+        events = read(step_file(tmp_path, "online"))[0]
+        said = [event for event in events if event["event"] == "metrics"]
+        return [(event["iteration"], event["metrics"]["online/mean_reward"]) for event in said]
+
+    with step_run(tmp_path, "online") as step, following(step, tmp_path / FILE, axis="update", phase="online"):
+        append_update(tmp_path, update(1))
+        wait_for(lambda: points() == [(1, 0.5)])
+        append_update(tmp_path, update(2, reward=0.75))
+        with (tmp_path / FILE).open("a") as stream:
+            stream.write('{"update": 3')
+    assert points() == [(1, 0.5), (2, 0.75)]
+
+
+def test_what_was_written_before_a_failure_is_told(tmp_path: Path) -> None:
+    with (
+        pytest.raises(UserError, match="no more"),
+        step_run(tmp_path, "online") as step,
+        following(step, tmp_path / FILE, axis="update", phase="online"),
+    ):
+        append_update(tmp_path, update(1))
+        raise UserError("no more")
+    events = read(step_file(tmp_path, "online"))[0]
+    assert [event["iteration"] for event in events if event["event"] == "metrics"] == [1]
