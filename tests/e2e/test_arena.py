@@ -1,0 +1,98 @@
+"""ARENA's pipelines run whole: trained online, killed in the middle of it, and a baseline of demonstrations."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from platform_sdk.config.recipe import load_recipe
+from platform_sdk.recipes.arena.rewards import rewards
+from platform_sdk.records import Rollout, read_jsonl
+from platform_sdk.tracking.updates import read_updates
+from tests.e2e.runs import ROOT, command, content, environment, rollouts, run_here
+
+pytestmark = pytest.mark.e2e
+RECIPE = "../arena/world.yaml"
+WORLD = {"entities": 60, "train_questions": 24, "eval_questions": 8, "hops": [1, 2], "context": 4}
+SMALL: dict[str, Any] = {
+    "dataset.world": WORLD,
+    "online.updates": 2,
+    "online.questions": 4,
+    "online.group": 5,
+    "online.checkpoint_steps": 1,
+    "online.evaluate_every": 1,
+}
+
+
+def sampled(run: Path) -> list[Rollout]:
+    return [rollout for file in sorted(run.glob("online/rollouts/*.jsonl")) for rollout in read_jsonl(file, Rollout)]
+
+
+def outcome(run: Path) -> dict[str, Any]:
+    """Everything that must not depend on a kill."""
+    scores = {phase: content(run, phase, "scores") for phase in ("eval-start", "eval-u0001", "eval-final")}
+    return {
+        "rollouts": sorted(rollout.model_dump_json() for rollout in sampled(run)),
+        "weights": content(run, "online", "train")["weights"],
+        "scores": {phase: (found["metrics"], found["per_question"]) for phase, found in scores.items()},
+    }
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return run_here(RECIPE, tmp_path_factory.mktemp("undisturbed") / "run", SMALL)
+
+
+def test_a_run(undisturbed: Path) -> None:
+    spec = load_recipe(ROOT / "pipelines/arena/world.yaml").settings("agent")
+    found = sampled(undisturbed)
+    assert len(found) == 2 * 4 * 5
+    for rollout in found:
+        assert rollout.rewards == rewards(rollout, spec)
+        assert [item.id for item in rollout.planner.evidence] == [p.id for p in rollout.question.context]
+    assert any(rollout.rewards["reward"] for rollout in found), "the base model knows the form"
+    first, second = read_updates(undisturbed / "online")
+    assert len({first.weights, second.weights, content(undisturbed, "online", "train")["weights"]}) == 3
+    # The same policy, questions and seeds: the evaluation after the last update is the one at the end.
+    last, end = (content(undisturbed, phase, "scores") for phase in ("eval-u0002", "eval-final"))
+    assert last["per_question"] == end["per_question"]
+    assert {"em", "f1", "format", "relevance", "bonus", "reward"} <= end["metrics"].keys()
+
+
+def test_a_killed_run_ends_as_one_that_was_not(undisturbed: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    process = subprocess.Popen(
+        command(RECIPE, run, SMALL), env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    second = run / "online/rollouts/0002.jsonl"
+    try:
+        deadline = time.monotonic() + 300
+        while not (second.exists() and len(second.read_bytes().splitlines()) > 3):
+            assert process.poll() is None, "the run ended before the moment to kill it"
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    assert outcome(run_here(RECIPE, run, SMALL)) == outcome(undisturbed)
+
+
+def test_a_baseline_of_demonstrations(tmp_path: Path) -> None:
+    changes = {
+        "dataset": {"format": "world", "world": WORLD},
+        "model": "hopforge:world-base-arena",
+        "agent": {"form": "direct", "prompts": "compact", "max_tokens": 16},
+        "training.batch_size": 8,
+    }
+    run = run_here("../arena-baselines/sft-reasoning-smollm2.yaml", tmp_path / "run", changes)
+    learned = rollouts(run, "supervised", "selected")
+    assert [rollout.planner.answer for rollout in learned] == [r.question.answers[0] for r in learned]
+    assert len(learned) == content(run, "supervised", "demonstrations")["questions"] == 24
+    before, after = (content(run, phase, "scores")["metrics"] for phase in ("eval-start", "eval-final"))
+    assert before.keys() == after.keys() >= {"em", "f1", "answered", "tokens"}
+    assert "relevance" not in after
