@@ -1,7 +1,7 @@
 """The worked examples of the ``standard`` prompts: alternating texts of the environment and of the agent.
 
 The people, films and places are made up, so that no example gives an answer away. A planner is shown a question
-whose second step needs the first, and one whose two sub-questions can be asked at once.
+whose two sub-questions can be asked at once, and one whose second step needs the first.
 """
 
 from __future__ import annotations
@@ -47,7 +47,13 @@ PLANNER_KG_COMPARISON: Texts = (
     "Obs: Norvale is located in Chile.\nEstermoor is located in Chile.\nCandidates : [2] Chile",
     _EQUAL,
 )
+# A worker that was last shown an empty search takes the next for empty too; and an index must not seem always the same.
 WORKER_TEXT: Texts = (
+    f"Question : {_MOTHER}\n"
+    "[0] Ida Roth : Ida Roth is a photographer and film director. She was born to Lena Roth in Velm.\n"
+    "[1] Velm : Velm is a town in the north of Chile.",
+    "<think>Passage [0] says who her mother is.</think><select>[0]</select>"
+    "<sentence>The mother of Ida Roth is Lena Roth.</sentence>",
     f"Question : {_DIRECTOR}\n"
     "[0] Ida Roth : Ida Roth is a photographer and film director. She was born to Lena Roth in Velm.\n"
     "[1] Amberfall : Amberfall is a 1958 drama film directed by Ida Roth.",
@@ -55,11 +61,14 @@ WORKER_TEXT: Texts = (
     "<sentence>The film Amberfall was directed by Ida Roth.</sentence>",
 )
 WORKER_KG: Texts = (
+    f"Question : {_COUNTRIES[0]}\n[0] Norvale, population, 4120",
+    f"<think>No fact says in which country Norvale is.</think><sentence>{NOTHING_FOUND}</sentence>",
+    f"Question : {_MOTHER}\n[0] Ida Roth, mother, Lena Roth",
+    "<think>Fact [0] says who her mother is.</think><select>[0]</select>"
+    "<sentence>The mother of Ida Roth is Lena Roth.</sentence>",
     f"Question : {_DIRECTOR}\n[0] Amberfall, production company, Tall Tree\n[1] Amberfall, director, Ida Roth",
     "<think>Fact [1] says who directed Amberfall.</think><select>[1]</select>"
     "<sentence>The film Amberfall was directed by Ida Roth.</sentence>",
-    f"Question : {_MOTHER}\n[0] Ida Roth, occupation, photographer",
-    f"<think>No fact says who her mother is.</think><sentence>{NOTHING_FOUND}</sentence>",
 )
 # Without the planner-worker split one agent reads the raw materials itself, so that its examples show them.
 AGENT_TEXT_BRIDGE: Texts = (

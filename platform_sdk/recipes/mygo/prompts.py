@@ -171,13 +171,14 @@ _COMPACT = {
     ("agent", "kg"): RolePrompt("Plan and read : visit a candidate or answer .", _AGENT_EXAMPLE_KG),
 }
 
+# What stands last is imitated most: the step from one sub-question to the next.
 _EXAMPLES: dict[tuple[Role, Form], tuple[tuple[str, ...], ...]] = {
-    ("planner", "text"): (examples.PLANNER_TEXT_BRIDGE, examples.PLANNER_TEXT_COMPARISON),
-    ("planner", "kg"): (examples.PLANNER_KG_BRIDGE, examples.PLANNER_KG_COMPARISON),
+    ("planner", "text"): (examples.PLANNER_TEXT_COMPARISON, examples.PLANNER_TEXT_BRIDGE),
+    ("planner", "kg"): (examples.PLANNER_KG_COMPARISON, examples.PLANNER_KG_BRIDGE),
     ("worker", "text"): (examples.WORKER_TEXT,),
     ("worker", "kg"): (examples.WORKER_KG,),
-    ("agent", "text"): (examples.AGENT_TEXT_BRIDGE, examples.AGENT_TEXT_COMPARISON),
-    ("agent", "kg"): (examples.AGENT_KG_BRIDGE, examples.AGENT_KG_COMPARISON),
+    ("agent", "text"): (examples.AGENT_TEXT_COMPARISON, examples.AGENT_TEXT_BRIDGE),
+    ("agent", "kg"): (examples.AGENT_KG_COMPARISON, examples.AGENT_KG_BRIDGE),
 }
 
 
@@ -197,6 +198,6 @@ def role_prompt(style: Style, role: Role, form: Form, *, most: int) -> RolePromp
         instruction = _PLANNER_STANDARD.format(act=act, several=several)
     else:
         instruction = _AGENT_STANDARD.format(act=act, several=several)
-    # The last example asks two sub-questions at once.
-    shown = _EXAMPLES[role, form] if most > 1 else _EXAMPLES[role, form][:1]
+    # The comparison asks two sub-questions at once.
+    shown = _EXAMPLES[role, form] if most > 1 else _EXAMPLES[role, form][-1:]
     return RolePrompt(instruction, tuple(text for example in shown for text in example), as_turns=True)
