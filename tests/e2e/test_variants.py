@@ -1,0 +1,79 @@
+"""The variants of the method, each run whole at a tiny size."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.runs import content, rollouts, run_here
+
+pytestmark = pytest.mark.e2e
+TINY: dict[str, Any] = {
+    "retrieval.threads": 1,
+    "dataset.world.entities": 60,
+    "dataset.world.train_questions": 30,
+    "dataset.world.eval_questions": 6,
+    "warmup.trajectories": 6,
+    "warmup.attempts": 1,
+    "warmup.training.batch_size": 8,
+    "selection.questions": 10,
+    "selection.attempts": 3,
+    "selection.accepted": 1,
+    "training.batch_size": 8,
+    "iterations": 1,
+}
+
+
+def test_with_overlap_an_iteration_samples_with_the_weights_before_the_last(tmp_path: Path) -> None:
+    smaller = {"iterations": 3, "overlap": True, "selection.questions": 6, "selection.attempts": 2}
+    run = run_here("world-text.yaml", tmp_path / "run", TINY | smaller)
+    iterations = ("iteration-01", "iteration-02", "iteration-03")
+    weights = {phase: content(run, phase, "train")["weights"] for phase in ("warmup", *iterations)}
+    assert len(set(weights.values())) == 4, "every training changed the policy"
+    # Overlap begins at iteration 2: while it trains, iteration 3 can be sampled with what iteration 1 left.
+    sampled = [{r.weights for r in rollouts(run, phase)} for phase in iterations]
+    assert sampled == [{weights["warmup"]}, {weights["iteration-01"]}, {weights["iteration-01"]}]
+    # Training goes on from the newest weights all the same, and the last evaluation is of these.
+    parents = [content(run, phase, "train")["parents"]["model"] for phase in iterations]
+    assert parents == [weights["warmup"], weights["iteration-01"], weights["iteration-02"]]
+    assert {r.weights for r in rollouts(run, "eval-final")} == {weights["iteration-03"]}
+    thresholds = [content(run, phase, "figures")["threshold"] for phase in iterations]
+    assert thresholds == sorted(thresholds)
+
+
+def test_offline_everything_is_sampled_from_one_policy_with_a_fixed_threshold(tmp_path: Path) -> None:
+    # From 0.3 a rising threshold would be 0.5 or more, whatever the mean reward.
+    run = run_here("world-offline.yaml", tmp_path / "run", TINY | {"selection.initial_threshold": 0.3})
+    figures = content(run, "iteration-01", "figures")
+    assert figures["threshold"] == 0.3
+    selected = rollouts(run, "iteration-01", "selected")
+    assert len(selected) == figures["selected"] > 0
+    assert all(r.rewards["f1"] >= 0.3 for r in selected)
+    trained = content(run, "iteration-01", "train")
+    assert {r.weights for r in rollouts(run, "iteration-01")} == {trained["parents"]["model"]}
+    assert trained["examples"] == sum(len(r.trajectories) for r in selected)
+    assert {r.weights for r in rollouts(run, "eval-final")} == {trained["weights"]}
+
+
+def test_without_the_split_one_agent_reads_what_it_searches(tmp_path: Path) -> None:
+    run = run_here("world-text.yaml", tmp_path / "run", TINY | {"agent.split": False})
+    sampled = [r for phase in ("warmup", "iteration-01", "eval-final") for r in rollouts(run, phase)]
+    assert {(r.planner.role, len(r.workers)) for r in sampled} == {("agent", 0)}
+    searched = [r for r in sampled if r.planner.evidence]
+    assert searched
+    for rollout in searched:
+        told = "\n".join(turn.text for turn in rollout.planner.turns if turn.speaker == "environment")
+        assert all(item.text in told for item in rollout.planner.evidence)
+
+
+def test_as_a_chain_one_sub_question_is_asked_at_a_time(tmp_path: Path) -> None:
+    run = run_here("world.yaml", tmp_path / "run", TINY | {"agent.plan": "chain"})
+    sampled = [r for phase in ("warmup", "iteration-01", "eval-final") for r in rollouts(run, phase)]
+    # A worker is named by the planner's turn and its place within it.
+    assert {worker.id.split(".")[1] for r in sampled for worker in r.workers} == {"0"}
+    turns = [[int(worker.id.split(".")[0]) for worker in r.workers] for r in sampled]
+    assert all(a < b for order in turns for a, b in itertools.pairwise(order))
+    assert max(map(len, turns)) > 1, "no question was answered step by step"
