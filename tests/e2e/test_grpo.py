@@ -1,0 +1,62 @@
+"""GRPO on Mujica, from the start that MyGO has too."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from platform_sdk.config.recipe import load_recipe
+from platform_sdk.records import Rollout, read_jsonl
+from platform_sdk.tracking.updates import read_updates
+from tests.e2e.runs import RECIPES, content, rollouts, run_here
+
+pytestmark = pytest.mark.e2e
+TINY: dict[str, Any] = {
+    "retrieval.threads": 1,
+    "dataset.world.entities": 60,
+    "dataset.world.train_questions": 30,
+    "dataset.world.eval_questions": 6,
+    "warmup.trajectories": 6,
+    "warmup.attempts": 1,
+    "warmup.training.batch_size": 8,
+    "sampling.temperature": 1.2,  # so that a group's rollouts differ
+    "online.updates": 2,
+    "online.questions": 4,
+    "online.group": 4,
+    "online.evaluate_every": 1,
+}
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [("world", "world-grpo"), ("2wiki-kg-qwen2.5-7b", "2wiki-kg-qwen2.5-7b-grpo")]
+)
+def test_both_start_alike(one: str, other: str) -> None:
+    """The comparison is of what comes after the warm-up: all else is the same."""
+    mygo, grpo = (load_recipe(RECIPES / f"{name}.yaml", []).parameters for name in (one, other))
+    for name in mygo.keys() & grpo.keys():
+        assert mygo[name] == grpo[name], name
+    assert grpo.keys() - mygo.keys() == {"online"}
+
+
+def test_a_run(tmp_path: Path) -> None:
+    run = run_here("world-grpo.yaml", tmp_path / "run", TINY)
+    warmed, trained = content(run, "warmup", "train")["weights"], content(run, "online", "train")["weights"]
+    updates = read_updates(run / "online")
+    assert [update.update for update in updates] == [1, 2]
+    assert updates[0].weights == warmed
+    assert len({warmed, updates[1].weights, trained}) == 3, "every update changed the policy"
+    for update, after in zip(updates, (updates[1].weights, trained), strict=True):
+        group = list(read_jsonl(run / f"online/rollouts/{update.update:04d}.jsonl", Rollout))
+        assert {rollout.weights for rollout in group} == {update.weights}
+        assert len(group) == update.rollouts == 16
+        # Every dialogue is learned from, the workers' too, and of each the agent's tokens only.
+        dialogues = [t for rollout in group for t in rollout.trajectories]
+        assert update.trajectories == len(dialogues) > len(group)
+        assert update.tokens_trained == sum(sum(t.agent_mask) for t in dialogues)
+        assert update.mean_reward == pytest.approx(sum(r.rewards["f1"] for r in group) / 16)
+        assert {rollout.weights for rollout in rollouts(run, f"eval-u{update.update:04d}")} == {after}
+    # The same policy, questions and seeds: the evaluation between is the one at the end.
+    last, final = (content(run, phase, "scores") for phase in ("eval-u0002", "eval-final"))
+    assert last["per_question"] == final["per_question"]
