@@ -69,11 +69,17 @@ def test_a_few_updates_stand_for_all(tmp_path: Path) -> None:
     folder = run_dir / "online" / "rollouts"
     write_jsonl(folder / "0050.rank1.jsonl", Rollout, [traced(70), traced(71)])
     write_jsonl(folder / "stale-0003.jsonl", Rollout, [traced(3)])
-    phases = data_of(build_report(run_dir, rollouts=33))["phases"]
+    phases = data_of(build_report(run_dir, rollouts=35))["phases"]
     updates = [phase for phase in phases if phase["name"].startswith("online")]
     assert [phase["name"] for phase in updates] == [f"online · update {u}" for u in (1, 8, 15, 22, 29, 36, 43, 50)]
-    assert [phase["shown"] for phase in updates] == [3] * 8  # 33 rollouts over eight updates and three evaluations
+    assert [phase["shown"] for phase in updates] == [3] * 8  # of eight updates and three evaluations
     assert [phase["total"] for phase in updates] == [4] * 7 + [6]
+
+
+def test_room_that_small_phases_leave_is_used(tmp_path: Path) -> None:
+    run_dir = make_online_run(tmp_path, updates=2)  # evaluations of 10, 10 and 10, updates of 4 and 4
+    phases = data_of(build_report(run_dir, rollouts=30))["phases"]
+    assert sorted(phase["shown"] for phase in phases) == [4, 4, 7, 7, 7]
 
 
 def test_curves_and_figures_of_the_updates(tmp_path: Path) -> None:

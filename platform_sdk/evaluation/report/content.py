@@ -10,7 +10,7 @@ from typing import Any
 
 from platform_sdk.config.errors import UserError
 from platform_sdk.evaluation.intervals import paired_bootstrap
-from platform_sdk.evaluation.report.samples import SELECTED_FILE, Sample, draw, sources
+from platform_sdk.evaluation.report.samples import SELECTED_FILE, Sample, draw, share, size, sources
 from platform_sdk.tracking import manifest, updates
 from platform_sdk.tracking.journal import FOLDER
 from platform_sdk.tracking.runs import ENVIRONMENT_FILE
@@ -101,7 +101,7 @@ class Content:
 
 
 def gather(run_dir: Path, *, rollouts: int) -> Content:
-    """Read a run directory, finished or not; of its rollouts at most so many, an equal share of each phase.
+    """Read a run directory, finished or not; of its rollouts at most so many, spread over the phases.
 
     Raises:
         UserError: it is no run directory, or one of its files is not what it should be.
@@ -112,9 +112,9 @@ def gather(run_dir: Path, *, rollouts: int) -> Content:
     folders = sorted((path for path in run_dir.iterdir() if path.is_dir()), key=lambda path: _rank(path.name))
     phases = [_phase(folder) for folder in folders if _is_phase(folder)]
     found = [(phase, *source) for phase in phases for source in sources(run_dir / phase.name)] if rollouts else []
+    most = share([size(paths) for _, _, paths in found], rollouts)
     for phase, name, paths in found:
-        selected = run_dir / phase.name / SELECTED_FILE
-        phase.samples.append(draw(name, paths, rollouts // len(found), selected))
+        phase.samples.append(draw(name, paths, most, run_dir / phase.name / SELECTED_FILE))
     chain, chain_error = _chain(run_dir)
     content = Content(
         run_dir=run_dir,

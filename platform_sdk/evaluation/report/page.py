@@ -28,7 +28,7 @@ def build_report(run_dir: Path, *, rollouts: int = ROLLOUTS) -> str:
 
     Args:
         run_dir: The run directory, of a finished run or of one on its way.
-        rollouts: At most so many rollouts are embedded, an equal share of each phase; the page says how many there are.
+        rollouts: At most so many rollouts are embedded, spread over the phases; the page says how many there are.
 
     Raises:
         UserError: ``run_dir`` is no run directory, or one of its files is not what it should be.

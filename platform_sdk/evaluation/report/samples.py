@@ -42,6 +42,27 @@ def sources(folder: Path) -> list[tuple[str, list[Path]]]:
     return [(f"{folder.name} · update {number}", updates[number]) for number in _spread(sorted(updates))]
 
 
+def share(sizes: list[int], limit: int) -> int:
+    """Return the most rollouts that each source may show, so that all together show at most ``limit``.
+
+    What small sources leave unused goes to the larger ones.
+    """
+    low, high = 0, max(sizes, default=0)
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if sum(min(size, middle) for size in sizes) <= limit else (low, middle - 1)
+    return low
+
+
+def size(paths: list[Path]) -> int:
+    """Return how many rollouts the files hold: their whole lines without the headers."""
+    found = 0
+    for path in paths:
+        with path.open("rb") as stream:
+            found += max(0, sum(line.endswith(b"\n") for line in stream) - 1)
+    return found
+
+
 def draw(name: str, paths: list[Path], limit: int, selected: Path) -> Sample:
     """Return at most ``limit`` rollouts of the files, and how many there are.
 
