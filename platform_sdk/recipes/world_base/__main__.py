@@ -4,8 +4,8 @@
 35 minutes on one core); ``… second B --start A`` and ``… third C --start B`` go on with agents that err less (7 and 4
 minutes), so that a chain of two hops succeeds often enough to learn from. C is ``hopforge:world-base``.
 
-``… arena-reading D --start C`` teaches ARENA's form by an agent without fault, ``… arena E --start D`` its mistakes. E
-is ``hopforge:world-base-arena``.
+``… arena-reading D --start C`` teaches ARENA's form by an agent without fault (12 minutes), ``… arena E --start D`` its
+mistakes (3 minutes). E is ``hopforge:world-base-arena``.
 """
 
 from __future__ import annotations
