@@ -22,7 +22,10 @@ from platform_sdk.config.sampling import EngineSpec
 from platform_sdk.sampling.engine import Completion, PromptTooLong, Request, SamplingEngine, SamplingParams
 from platform_sdk.sampling.load import load_engine
 from platform_sdk.sampling.models import weights_digest
+from platform_sdk.tracking.updates import read_updates
+from platform_sdk.training.online.loop import train_online
 from tests.sampling.tiny_models import VOCABULARY, save_model
+from tests.training.online import lucky
 
 PYTHON = os.environ.get("HOPFORGE_VLLM_PYTHON")
 ROOT = Path(__file__).parents[2]
@@ -112,6 +115,28 @@ def test_a_server_agrees_with_transformers_before_and_after_new_weights(server: 
     engine.close()
     back = load_engine(EngineSpec(engine="openai", url=server, live=8), models[0])
     assert back.weight_version == weights_digest(models[0]), "a server that holds other weights is given the right ones"
+    back.close()
+
+
+@pytest.mark.parametrize("off_policy", [False, True])
+def test_online_training_hands_its_weights_to_a_server_in_the_same_job(
+    server: str, models: tuple[Path, Path], tmp_path: Path, off_policy: bool
+) -> None:
+    """Every hand-over is proven within; here: that it was made, and that the policy learned from what came back."""
+    spec = lucky.SPEC.model_validate(lucky.SPEC.model_dump() | {"updates": 6, "off_policy": off_policy})
+    folder = tmp_path / "online"
+    result = train_online(
+        spec, lucky.task(), models[1], folder / "model", engine=EngineSpec(engine="openai", url=server, live=8), seed=5,
+        folder=folder,
+    )  # fmt: skip
+    updates = read_updates(folder)
+    assert len({*(update.weights for update in updates), result.weights}) == (6 if off_policy else 7)
+    for update in updates[: 1 if off_policy else None]:
+        assert update.statistics["ratio"] == pytest.approx(1, abs=1e-3), "what was sampled is the trainer's policy"
+    reference = load_engine(EngineSpec(live=8, max_model_len=512), result.model)
+    back = load_engine(EngineSpec(engine="openai", url=server, live=8), result.model)
+    greedy = SamplingParams(temperature=0, max_tokens=10)
+    assert_equal(back.generate(prompts(), greedy), reference.generate(prompts(), greedy))
     back.close()
 
 

@@ -47,7 +47,7 @@ class NoEngine:
     def release(self, dialogue: str) -> None: ...
 
 
-SCRIPT = {
+SCRIPT: dict[str, Sequence[float]] = {
     "q0": [0, 1],  # varies at once
     "q1": [1, 1, 0, 0, 1, 0],  # in the third wave
     "q2": [0, 0, 0, 0, 0, 0],  # never
