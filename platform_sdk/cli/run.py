@@ -52,15 +52,24 @@ def compile_(
     recipe: RecipeArgument,
     output: Annotated[Path, typer.Option("-o", "--output", help="The file to write, *.yaml.")],
     overrides: SetOption = None,
+    cluster: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="The cluster it is to run on, as pipelines/cluster.yaml; else any directory."
+        ),
+    ] = None,
 ) -> None:
     """Write a recipe as a Kubeflow pipeline (IR YAML), with the recipe's values as the parameters' defaults."""
+    from platform_sdk.config.cluster import ClusterSpec
+    from platform_sdk.config.document import read_as
     from platform_sdk.config.recipe import load_recipe
 
     loaded = load_recipe(recipe, overrides or ())
+    place = None if cluster is None else read_as(ClusterSpec, cluster)
 
     from platform_sdk.kubeflow.compile import compile_recipe, write_ir
 
-    write_ir(compile_recipe(loaded), output)
+    write_ir(compile_recipe(loaded, place), output)
     typer.echo(f"{output}: {len(loaded.plan)} tasks")
 
 

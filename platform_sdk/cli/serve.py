@@ -51,7 +51,10 @@ def retriever(
         raise UserError(
             f"listening on {host} without --tokens would let everybody search: give --tokens DIR, or --host 127.0.0.1"
         )
-    spec = _of_recipe(recipe, overrides or [], workdir) if recipe is not None else _of_file(config)
+    from platform_sdk.config.document import read_as
+    from platform_sdk.config.service import ServiceSpec
+
+    spec = _of_recipe(recipe, overrides or [], workdir) if config is None else read_as(ServiceSpec, config)
 
     import uvicorn
 
@@ -62,11 +65,12 @@ def retriever(
     uvicorn.run(app, host=host, port=port, timeout_graceful_shutdown=60, log_level="info", access_log=False)
 
 
-def _of_recipe(path: Path, overrides: list[str], workdir: Path | None) -> ServiceSpec:
+def _of_recipe(path: Path | None, overrides: list[str], workdir: Path | None) -> ServiceSpec:
     from platform_sdk.config.recipe import load_recipe
     from platform_sdk.config.service import CollectionSpec, ServiceSpec
     from platform_sdk.data.dataset import prepare
 
+    assert path is not None
     loaded = load_recipe(path, overrides)
     run_dir = workdir or Path("runs") / loaded.name
     data_dir = loaded.parameters["data_dir"]
@@ -78,21 +82,6 @@ def _of_recipe(path: Path, overrides: list[str], workdir: Path | None) -> Servic
         retrieval=loaded.settings("retrieval"),
     )
     return ServiceSpec(collections=(collection,))
-
-
-def _of_file(path: Path | None) -> ServiceSpec:
-    from pydantic import ValidationError
-
-    from platform_sdk.config.pipeline import problems_of
-    from platform_sdk.config.service import ServiceSpec
-    from platform_sdk.config.source import ConfigError, load_source
-
-    assert path is not None
-    source = load_source(path)
-    try:
-        return ServiceSpec.model_validate(source.data)
-    except ValidationError as error:
-        raise ConfigError(problems_of(error, source, ())) from error
 
 
 def _loopback(host: str) -> bool:

@@ -71,9 +71,21 @@ class Workspace(ClusterModel):
     path: str = Field("/workspace", pattern=r"^/[\w./-]+$")
 
 
+class LauncherResources(ClusterModel):
+    """What the pod of a step gets."""
+
+    cpu: Quantity = "2"
+    memory: Quantity = "8Gi"
+
+
 class ClusterSpec(ClusterModel):
     """One cluster, as one team uses it."""
 
     workspace: Workspace
     launcher_image: str = Field(min_length=1, description="Of the steps' own pods, which have no GPU.")
+    launcher: LauncherResources = LauncherResources()
+    environment: dict[str, str] = Field(default_factory=dict, description="Of the steps, as MLFLOW_TRACKING_URI.")
+    secrets: dict[str, SecretEntry] = Field(
+        default_factory=dict, description="Of the steps, out of Secrets, as HOPFORGE_RETRIEVER_TOKEN: tokens/team."
+    )
     job: JobSpec

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError
 
 import platform_sdk
+from platform_sdk.config.document import problems_of
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.source import ConfigError, FieldPath, Problem, Source, load_source, suggestion
 
@@ -189,26 +190,6 @@ def load_pipeline(path: Path, components: Path | None = None) -> Pipeline:
         beside = path.resolve().parents[2] / "components" if len(path.resolve().parents) > 2 else path.parent
         components = beside if beside.is_dir() else home() / "components"
     return Pipeline(document, source, components)
-
-
-def problems_of(error: ValidationError, source: Source, prefix: FieldPath) -> list[Problem]:
-    """Pydantic's errors as problems at their lines."""
-    problems = []
-    for item in error.errors():
-        location = item["loc"]
-        if location[:1] == ("steps",) and len(location) > 2:
-            location = location[:2] + location[3:]  # without the tag of the union that pydantic puts there
-        path = prefix + tuple(part for part in location if part != "[key]")
-        problems.append(source.problem(path, _message(item["type"], item["msg"], item["input"])))
-    return problems
-
-
-def _message(type_: str, message: str, value: Any) -> str:
-    if type_ == "extra_forbidden":
-        return "is not known here; remove it"
-    if type_ == "missing":
-        return "is required; add it"
-    return message.removeprefix("Value error, ") + ("" if isinstance(value, (dict, list)) else f" (it is {value!r})")
 
 
 def _parameter(source: Source, name: str, parameter: Parameter) -> list[Problem]:

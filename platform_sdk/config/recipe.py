@@ -11,6 +11,7 @@ from typing import Any, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from platform_sdk.config.document import problems_of
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.pipeline import (
     STEP_ID,
@@ -19,7 +20,6 @@ from platform_sdk.config.pipeline import (
     check_scalar,
     find_pipeline,
     load_pipeline,
-    problems_of,
 )
 from platform_sdk.config.plan import UNKNOWN, Task, make_plan
 from platform_sdk.config.source import (

@@ -9,36 +9,61 @@ from __future__ import annotations
 import copy
 import importlib.util
 import inspect
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from kfp import compiler
+from kfp import compiler, dsl
 from kfp.dsl import structures
 from kfp.dsl.base_component import BaseComponent
 from kfp.dsl.graph_component import GraphComponent
 from kfp.pipeline_spec import pipeline_spec_pb2
 
+from platform_sdk.config.cluster import ClusterSpec
 from platform_sdk.config.components import Interface, read_interface
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.pipeline import Parameter
 from platform_sdk.config.plan import RUN_DIR, Constant, FromParameter, FromTask
 from platform_sdk.config.recipe import Recipe
 from platform_sdk.kubeflow.component import sent
+from platform_sdk.kubeflow.lifecycle import lifecycle_components
+from platform_sdk.kubeflow.placement import place, run_dir_of
 
 KFP_TYPES = {"string": "String", "integer": "Integer", "number": "Float", "boolean": "Boolean", "struct": "Dict"}
 RUN_DIR_TEXT = "Run: the directory that holds the run's state; the same directory resumes the run"
 
 
-def compile_recipe(recipe: Recipe) -> GraphComponent:
-    """Build the KFP pipeline of a recipe.
+def compile_recipe(recipe: Recipe, cluster: ClusterSpec | None = None) -> GraphComponent:
+    """Build the KFP pipeline of a recipe: to be run in a given directory, or on a cluster.
+
+    On a cluster every run has a directory of its own in the workspace, a first step that begins it there and in MLflow,
+    and a last one that ends it, however it went.
 
     Raises:
         UserError: a component cannot be loaded.
     """
     loaded: dict[str, BaseComponent] = {}
+    declared = run_time_parameters(recipe)
 
     def body(*values: Any) -> None:
         channels = dict(zip(inputs, values, strict=True))
+        if cluster is None:
+            steps(channels)
+            return
+        run_dir = run_dir_of(cluster, recipe.name)
+        begin, end = lifecycle_components(declared)
+        ended = end(run_dir=run_dir)
+        place(ended.set_caching_options(False), cluster, recipe.name)
+        with dsl.ExitHandler(exit_task=ended, name="run"):
+            fixed = {name: sent(value) for name, value in recipe.parameters.items() if name not in declared}
+            begun = begin(
+                run_dir=run_dir, pipeline=recipe.pipeline.name, name=recipe.name, compile_time=fixed, **channels
+            )
+            place(begun.set_caching_options(False), cluster, recipe.name)
+            for task in steps({RUN_DIR: run_dir, **channels}).values():
+                place(task.after(begun), cluster, recipe.name)
+
+    def steps(channels: Mapping[str, Any]) -> dict[str, Any]:
         tasks: dict[str, Any] = {}
         for planned in recipe.plan:
             interface = read_interface(recipe.pipeline.component_path(planned.component))
@@ -56,9 +81,9 @@ def compile_recipe(recipe: Recipe) -> GraphComponent:
                     case FromTask(task=task, output=output):
                         arguments[name] = tasks[task].outputs[output]
             tasks[planned.id] = component(**arguments)
+        return tasks
 
-    declared = run_time_parameters(recipe)
-    inputs = {RUN_DIR: structures.InputSpec("String", description=RUN_DIR_TEXT)}
+    inputs = {RUN_DIR: structures.InputSpec("String", description=RUN_DIR_TEXT)} if cluster is None else {}
     for name, parameter in declared.items():
         inputs[name] = structures.InputSpec(
             KFP_TYPES[parameter.type],

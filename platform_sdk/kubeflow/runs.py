@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ def execute(recipe: Recipe, run_dir: Path, listener: Listener) -> RunInfo:
         KeyboardInterrupt: SIGINT or SIGTERM ended the run.
     """
     with terminable(), locked(run_dir) as lock:
-        claim(run_dir, recipe)
+        claim(run_dir, recipe.resolved())
         pipeline = compile_recipe(recipe)
         info = start_run(run_dir, recipe.resolved())
         order = [task.id for task in recipe.plan]
@@ -42,14 +43,14 @@ def execute(recipe: Recipe, run_dir: Path, listener: Listener) -> RunInfo:
     return info
 
 
-def claim(run_dir: Path, recipe: Recipe) -> None:
+def claim(run_dir: Path, recipe: Mapping[str, Any]) -> None:
     """Write the resolved recipe into a new run directory; check that it is the one of a begun run.
 
     Raises:
         UserError: the directory holds a run of another recipe; the message says what differs.
     """
     path = run_dir / FILE
-    resolved = json.loads(json.dumps(recipe.resolved()))
+    resolved = json.loads(json.dumps(recipe))
     if not path.exists():
         run_dir.mkdir(parents=True, exist_ok=True)
         temporary = path.with_name(f".{FILE}.{os.getpid()}.tmp")

@@ -111,7 +111,7 @@ def test_where_a_pipeline_is_looked_for(recipe: Path, tmp_path: Path) -> None:
     assert load_recipe(elsewhere).parameters == load_recipe(recipe).parameters
     elsewhere.write_text(recipe.read_text().replace("pipeline: toy", "pipeline: mygoo"))
     (problem,) = problems(elsewhere)
-    assert problem == f"{elsewhere}:1: pipeline: there is no pipeline 'mygoo'; did you mean mygo? known are mygo"
+    assert problem.startswith(f"{elsewhere}:1: pipeline: there is no pipeline 'mygoo'; did you mean mygo? known are ")
 
 
 def test_unknown_keys_of_a_recipe(recipe: Path) -> None:

@@ -161,11 +161,11 @@ def test_cause() -> None:
 
 def test_claim(tmp_path: Path) -> None:
     recipe, run_dir = write_toy(tmp_path), tmp_path / "run"
-    runs.claim(run_dir, load_recipe(recipe))
+    runs.claim(run_dir, load_recipe(recipe).resolved())
     before = (run_dir / "recipe.json").read_bytes()
-    runs.claim(run_dir, load_recipe(recipe))
+    runs.claim(run_dir, load_recipe(recipe).resolved())
     with pytest.raises(UserError) as caught:
-        runs.claim(run_dir, load_recipe(recipe, ["seed=2", "spec.lora={rank: 4}"]))
+        runs.claim(run_dir, load_recipe(recipe, ["seed=2", "spec.lora={rank: 4}"]).resolved())
     assert "parameters.seed: 1 → 2" in str(caught.value)
     assert "parameters.spec.lora: null → " in str(caught.value)
     assert (run_dir / "recipe.json").read_bytes() == before

@@ -1,0 +1,45 @@
+"""A YAML file as a pydantic model, and what is wrong with it, at its lines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from platform_sdk.config.source import ConfigError, FieldPath, Problem, Source, load_source
+
+M = TypeVar("M", bound=BaseModel)
+
+
+def read_as(model: type[M], path: Path) -> M:
+    """Read a YAML file that holds a ``model``.
+
+    Raises:
+        ConfigError: with every problem there is.
+    """
+    source = load_source(path)
+    try:
+        return model.model_validate(source.data)
+    except ValidationError as error:
+        raise ConfigError(problems_of(error, source, ())) from error
+
+
+def problems_of(error: ValidationError, source: Source, prefix: FieldPath) -> list[Problem]:
+    """Pydantic's errors as problems at their lines."""
+    problems = []
+    for item in error.errors():
+        location = item["loc"]
+        if location[:1] == ("steps",) and len(location) > 2:
+            location = location[:2] + location[3:]  # without the tag of the union that pydantic puts there
+        path = prefix + tuple(part for part in location if part != "[key]")
+        problems.append(source.problem(path, _message(item["type"], item["msg"], item["input"])))
+    return problems
+
+
+def _message(type_: str, message: str, value: Any) -> str:
+    if type_ == "extra_forbidden":
+        return "is not known here; remove it"
+    if type_ == "missing":
+        return "is required; add it"
+    return message.removeprefix("Value error, ") + ("" if isinstance(value, (dict, list)) else f" (it is {value!r})")

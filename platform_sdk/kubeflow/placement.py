@@ -1,0 +1,40 @@
+"""How the steps of a compiled pipeline stand in a cluster: image, volume, amounts, and where jobs are made."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kfp.dsl import PIPELINE_JOB_ID_PLACEHOLDER
+
+from platform_sdk.config.cluster import ClusterSpec
+from platform_sdk.config.errors import UserError
+from platform_sdk.kubeflow.training_job.description import LABEL_RUN
+from platform_sdk.kubeflow.training_job.here import CLUSTER
+
+
+def run_dir_of(cluster: ClusterSpec, name: str) -> str:
+    """The run directory of a run on the cluster: its own, the same when KFP retries it."""
+    return f"{cluster.workspace.path}/runs/{name}-{PIPELINE_JOB_ID_PLACEHOLDER}"
+
+
+def place(task: Any, cluster: ClusterSpec, name: str) -> None:
+    """Give a KFP task what every step needs on the cluster.
+
+    Raises:
+        UserError: the package kfp-kubernetes is not installed.
+    """
+    try:
+        from kfp import kubernetes
+    except ImportError as error:
+        raise UserError("compiling for a cluster needs kfp-kubernetes; pip install hopforge[cluster]") from error
+    task.set_container_image(cluster.launcher_image)
+    task.set_cpu_request(cluster.launcher.cpu).set_cpu_limit(cluster.launcher.cpu)
+    task.set_memory_request(cluster.launcher.memory).set_memory_limit(cluster.launcher.memory)
+    task.set_env_variable(CLUSTER, cluster.model_dump_json())
+    for variable, value in cluster.environment.items():
+        task.set_env_variable(variable, value)
+    kubernetes.mount_pvc(task, pvc_name=cluster.workspace.claim, mount_path=cluster.workspace.path)
+    kubernetes.add_pod_label(task, LABEL_RUN, name)
+    for variable, entry in cluster.secrets.items():
+        secret, _, key = entry.partition("/")
+        kubernetes.use_secret_as_env(task, secret_name=secret, secret_key_to_env={key: variable})

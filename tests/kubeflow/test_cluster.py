@@ -1,0 +1,118 @@
+"""A pipeline compiled for a cluster: what every step gets there, and how a run begins and ends."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kfp import components
+from ruamel.yaml import YAML
+
+pytest.importorskip("kfp.kubernetes", reason="the extra [cluster] is not installed")
+
+from platform_sdk.config.cluster import ClusterSpec
+from platform_sdk.config.document import read_as
+from platform_sdk.config.errors import UserError
+from platform_sdk.config.recipe import load_recipe
+from platform_sdk.config.source import ConfigError
+from platform_sdk.kubeflow.compile import compile_recipe, write_ir
+from platform_sdk.kubeflow.component import sent
+from platform_sdk.kubeflow.lifecycle import begin_run, end_run
+from platform_sdk.kubeflow.training_job.here import CLUSTER, job_runner
+from platform_sdk.tracking.journal import read, run_file
+from tests.kubeflow.toy import write_toy
+
+HOME = Path(__file__).parents[2]
+SHIPPED = HOME / "pipelines/cluster.yaml"
+Documents = tuple[dict[str, Any], dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> ClusterSpec:
+    return read_as(ClusterSpec, SHIPPED)
+
+
+@pytest.fixture
+def compiled(tmp_path: Path, cluster: ClusterSpec) -> Documents:
+    path = tmp_path / "toy.yaml"
+    write_ir(compile_recipe(load_recipe(write_toy(tmp_path), ["seed=7"]), cluster), path)
+    components.load_component_from_file(str(path))
+    pipeline, platform = (document for document in YAML(typ="safe").load_all(path.read_text()) if document)
+    return pipeline, platform
+
+
+def test_every_step_gets_the_workspace_and_knows_its_cluster(compiled: Documents, cluster: ClusterSpec) -> None:
+    pipeline, platform = compiled
+    executors = pipeline["deploymentSpec"]["executors"]
+    placed = platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]
+    assert set(executors) == set(placed) > {"exec-begin", "exec-end"}
+    for name, executor in executors.items():
+        container = executor["container"]
+        assert container["image"] == "registry.example/hopforge/launcher:0.1.0"
+        variables = {one["name"]: one["value"] for one in container["env"]}
+        assert ClusterSpec.model_validate_json(variables[CLUSTER]) == cluster
+        assert variables["MLFLOW_TRACKING_URI"] == "http://mlflow:5000"
+        [mount] = placed[name]["pvcMount"]
+        assert (mount["constant"], mount["mountPath"]) == ("workspace", "/workspace")
+        [secret] = placed[name]["secretAsEnv"]
+        assert secret["keyToEnv"] == [{"secretKey": "hopforge", "envVar": "HOPFORGE_RETRIEVER_TOKEN"}]
+        assert "hopforge.dev/run" in placed[name]["podMetadata"]["labels"]
+
+
+def test_a_run_has_a_directory_of_its_own_a_first_step_and_a_last_one(compiled: Documents) -> None:
+    pipeline, _ = compiled
+    form = pipeline["root"]["inputDefinitions"]["parameters"]
+    assert set(form) == {"seed", "rate", "mode", "spec"}  # the directory is no question to people
+    tasks = pipeline["root"]["dag"]["tasks"]
+    assert tasks["end"]["triggerPolicy"]["strategy"] == "ALL_UPSTREAM_TASKS_COMPLETED"
+    [inner] = [pipeline["components"][name] for name in pipeline["components"] if name.startswith("comp-exit-handler")]
+    steps = inner["dag"]["tasks"]
+    assert set(steps) == {"begin", "make", "use-01", "use-02", "last"}
+    for name in set(steps) - {"begin"}:
+        assert "begin" in steps[name]["dependentTasks"]
+        directory = steps[name]["inputs"]["parameters"]["run_dir"]["runtimeValue"]["constant"]
+        assert directory.startswith("/workspace/runs/")
+        assert directory.endswith("{{$.pipeline_job_uuid}}")
+    given = steps["begin"]["inputs"]["parameters"]
+    assert set(given) == {"run_dir", "pipeline", "name", "compile_time", "seed", "rate", "mode", "spec"}
+    assert "componentInputParameter" in given["seed"]
+    for task in (steps["begin"], tasks["end"]):
+        assert not task.get("cachingOptions", {}).get("enableCache")
+
+
+def test_what_a_run_was_started_with_is_written_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
+    run_dir = tmp_path / "runs/toy-1"
+    values = {"seed": 8.0, "spec": sent({"lora": None, "batch_size": 3})}  # as KFP hands them on
+    begin_run(str(run_dir), "toy", "toy-recipe", {"iterations": 2}, values)
+    expected = {"iterations": 2, "seed": 8, "spec": {"lora": None, "batch_size": 3}}
+    assert json.loads((run_dir / "recipe.json").read_text())["parameters"] == expected
+    with pytest.raises(UserError, match="seed: 8 → 9"):
+        begin_run(str(run_dir), "toy", "toy-recipe", {"iterations": 2}, values | {"seed": 9})
+    end_run(str(run_dir), "CANCELLED")
+    ended = [event for event in read(run_file(run_dir))[0] if event["event"] == "ended"]
+    assert [event["status"] for event in ended] == ["KILLED"]
+
+
+def test_jobs_are_made_only_in_a_cluster_and_only_of_what_they_can_see(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cluster: ClusterSpec
+) -> None:
+    monkeypatch.delenv(CLUSTER, raising=False)
+    assert job_runner(tmp_path, "train") is None
+    monkeypatch.setenv(CLUSTER, cluster.model_dump_json())
+    run = job_runner(tmp_path, "train")
+    assert run is not None
+    with pytest.raises(UserError, match="is not under /workspace"):
+        run("platform_sdk.training", tmp_path / "job.json")
+
+
+def test_a_cluster_file_with_faults_is_refused_with_all_of_them(tmp_path: Path) -> None:
+    path = tmp_path / "cluster.yaml"
+    path.write_text(SHIPPED.read_text().replace("nodes: 1", "nodes: 0").replace("queue: hopforge", "que: hopforge"))
+    with pytest.raises(ConfigError) as error:
+        read_as(ClusterSpec, path)
+    places = sorted(problem.field for problem in error.value.problems)
+    assert places == ["job.nodes", "job.que"]
+    assert all(problem.place.startswith(f"{path}:") for problem in error.value.problems)
