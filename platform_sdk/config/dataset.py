@@ -52,7 +52,9 @@ class DatasetSpec(BaseModel):
     @model_validator(mode="after")
     def _fits_the_format(self) -> Self:
         if self.format in ("world", "mixed"):
-            own = ("train_questions", "eval_questions", "seed", "skip_invalid", "world") if self.format == "mixed" else ()
+            own = (
+                ("train_questions", "eval_questions", "seed", "skip_invalid", "world") if self.format == "mixed" else ()
+            )
             foreign = ("train", "eval", "corpus", "triples", "labels", *own)
             if given := [name for name in foreign if getattr(self, name)]:
                 reason = "is generated" if self.format == "world" else "takes everything from its mixture"
