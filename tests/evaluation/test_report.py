@@ -114,6 +114,20 @@ def test_the_loss_of_a_warm_up_is_drawn(tmp_path: Path) -> None:
     assert "loss, step 2: 1.5" in page
 
 
+def test_two_models_have_a_loss_each(tmp_path: Path) -> None:
+    run_dir = make_run(tmp_path)
+    roles = {
+        role: {"loss_last": last, "curve": [{"step": 1, "loss": 2.5}, {"step": 2, "loss": last}]}
+        for role, last in (("planner", 1.5), ("worker", 1.25))
+    }
+    for phase in ("warmup", "iteration-01"):
+        (run_dir / phase).mkdir(exist_ok=True)
+        (run_dir / phase / "train.json").write_text(json.dumps({"roles": roles, "training_seconds": 4.0}))
+    page = build_report(run_dir)
+    assert "worker, step 2: 1.25" in page
+    assert "last step, planner, iteration 1: 1.5" in page
+
+
 def test_rollouts_beyond_the_cap_are_counted_and_all_phases_keep_the_same_questions(tmp_path: Path) -> None:
     page = build_report(make_run(tmp_path), rollouts=12)
     data = _data(page)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from markupsafe import Markup
 
-from platform_sdk.evaluation.report.content import HEADLINE, Content
+from platform_sdk.evaluation.report.content import HEADLINE, Content, Phase
 from platform_sdk.evaluation.report.course import Point, course_of
 from platform_sdk.evaluation.report.lines import Line, line_chart
 from platform_sdk.tracking.updates import Update
@@ -97,6 +98,13 @@ def _iterations(content: Content) -> list[Curve]:
         Line("threshold K", points("threshold"), "c-threshold", stepped=True),
     ]
     loss = [Line("first step", points("loss_first"), "c-start"), Line("last step", points("loss_last"), "c-loss")]
+    for place, role in enumerate(sorted({role for phase in content.iterations for role in _roles(phase)})):
+        last = [
+            (float(phase.figures["iteration"]), float(found))
+            for phase in content.iterations
+            if (found := _roles(phase).get(role, {}).get("loss_last")) is not None
+        ]
+        loss.append(Line(f"last step, {role}", last, PALETTE[place]))
     accepted = [Line("share of attempts accepted", points("acceptance_rate"), "c-other")]
     examples = [Line("dialogues trained on", points("examples"), "c-other")]
     return [
@@ -107,14 +115,25 @@ def _iterations(content: Content) -> list[Curve]:
     ]
 
 
+def _roles(phase: Phase) -> dict[str, dict[str, Any]]:
+    """The figures of each model, where planner and workers are models of their own."""
+    roles: dict[str, dict[str, Any]] = phase.figures.get("roles") or {}
+    return roles
+
+
 def _supervised(content: Content) -> list[Curve]:
     """The loss of each phase of supervised training that is no iteration: a warm-up, a baseline."""
     found = []
     for phase in content.phases:
-        steps = phase.figures.get("curve") or []
-        if phase not in content.iterations and len(steps) > 1:
-            line = Line("loss", [(float(step["step"]), float(step["loss"])) for step in steps], "c-loss")
-            found += _chart(f"Loss of {phase.name}", [line], "step", unit=False)
+        if phase in content.iterations:
+            continue
+        trained = _roles(phase) or {"loss": phase.figures}
+        lines = [
+            (name, [(float(step["step"]), float(step["loss"])) for step in figures.get("curve") or []])
+            for name, figures in trained.items()
+        ]
+        longer = [(name, points) for name, points in lines if len(points) > 1]
+        found += _chart(f"Loss of {phase.name}", coloured(longer), "step", unit=False)
     return found
 
 
