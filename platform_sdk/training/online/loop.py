@@ -11,7 +11,8 @@ from __future__ import annotations
 import logging
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
 from transformers import set_seed
@@ -127,24 +128,22 @@ def _train(
     set_seed(seed)  # a new adapter's weights are drawn
     policy = load_policy(model, spec, attention=attention_for(spec, device))
     reference = reference_for(model, policy, spec, device) if spec.beta else None
-    with _engine(engine_spec, model) as engine:
+    # On a fault the engine is closed first, so that what it is asked for beside the training ends at once.
+    with _beside(engine_spec) as pool, _engine(engine_spec, model) as engine:
         sampler = GroupSampler(spec, task, engine, folder / "rollouts", folder.name)
         sync = sync_for(engine_spec, engine, policy, folder / "weights")
         source = OnlineSource(
-            spec, task.questions, sampler, sync, beside=engine_spec.engine == "openai",
-            length=spec.max_length or context_length(spec, model), seed=seed, on_update=on_update,
+            spec, task.questions, sampler, sync, pool=pool, length=context_length(spec, model), seed=seed,
+            on_update=on_update,
         )  # fmt: skip
         objective = GroupRelative(spec.clip, spec.beta, spec.kl, spec.normalization)
         trainer = PolicyTrainer(
             policy, args, source=source, objective=objective, reference=reference,
             callbacks=[Recorder(source, folder, spec.iterations)],
         )  # fmt: skip
-        try:
-            trainer.resume()
-            if on_update is not None and spec.evaluate_every and spec.updates % spec.evaluate_every == 0:
-                source.after(spec.updates)
-        finally:
-            source.close()
+        trainer.resume()
+        if on_update is not None and spec.evaluate_every and spec.updates % spec.evaluate_every == 0:
+            source.after(spec.updates)
 
     def describe(written: Path) -> OnlineResult:
         return _result(output, inputs, weights_digest(written), parent, folder)
@@ -185,6 +184,11 @@ def _inputs(spec: OnlineSpec, task: OnlineTask, parent: str, engine: EngineSpec,
         seed,
         folder.name,
     )
+
+
+def _beside(spec: EngineSpec) -> AbstractContextManager[ThreadPoolExecutor | None]:
+    """A thread in which a server can be sampled from while this process trains."""
+    return ThreadPoolExecutor(1, "sampling") if spec.engine == "openai" else nullcontext()
 
 
 @contextmanager

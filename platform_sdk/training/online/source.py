@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 
 import torch
@@ -60,7 +60,7 @@ class OnlineSource:
     """The source of a ``PolicyTrainer`` (see there).
 
     Args:
-        beside: whether sampling may go on beside the training, since the engine is a process of its own.
+        pool: samples beside the training, where the engine is a process of its own; None: one after the other.
         length: the most tokens of an example.
         on_update: called on the main process with the number of an update and the engine that has its weights,
             after every ``spec.evaluate_every``-th.
@@ -68,11 +68,11 @@ class OnlineSource:
 
     def __init__(
         self, spec: OnlineSpec, questions: Sequence[Question], sampler: GroupSampler, sync: WeightSync, *,
-        beside: bool, length: int, seed: int, on_update: OnUpdate | None,
+        pool: Executor | None, length: int, seed: int, on_update: OnUpdate | None,
     ) -> None:  # fmt: skip
         self._spec, self._questions, self._sampler, self._sync = spec, questions, sampler, sync
         self._length, self._seed, self._on_update = length, seed, on_update
-        self._pool = ThreadPoolExecutor(1, "sampling-ahead") if beside and spec.off_policy else None
+        self._pool = pool
         self._ahead: dict[int, Future[float]] = {}
         self._state = PartialState()
         self.current: Sampled | None = None
@@ -93,10 +93,6 @@ class OnlineSource:
         """Wait for what is sampled ahead: a checkpoint must find it complete, since its weights will be gone."""
         for future in self._ahead.values():
             future.result()
-
-    def close(self) -> None:
-        if self._pool is not None:
-            self._pool.shutdown(cancel_futures=True)
 
     def after(self, update: int) -> tuple[str, float]:
         """Give the engine the weights that an update left, and let ``on_update`` have it when it is due.
