@@ -50,6 +50,7 @@ def online(
     from typing import NamedTuple
 
     from platform_sdk.kubeflow.component import describe, log_numbers, received
+    from platform_sdk.kubeflow.training_job.here import job_runner
     from platform_sdk.recipes.online import OnlineJob, launch_online
     from platform_sdk.records import Question, check_digest
     from platform_sdk.tracking import step_run
@@ -75,7 +76,7 @@ def online(
     with step_run(run, f"online-{phase}") as step:
         check_digest(run / "corpus" / "questions.train.jsonl", Question, train_digest)
         with following(step, run / phase / "updates.jsonl", axis="update", phase=phase):
-            result = launch_online(job)
+            result = launch_online(job, job_runner(run))
         step.log_figures(run / phase / "train.json", iteration=result.updates)
         parents = {"parent_weights": model_digest, "searched": searched_digest, "train": train_digest}
         step.record_digests(**parents)

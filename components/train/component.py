@@ -22,7 +22,8 @@ def train(
 ) -> NamedTuple("Outputs", [("model_path", str), ("model_digest", str)]):
     """Train a policy on the selected rollouts of a phase; a killed step goes on from its last checkpoint.
 
-    Several processes, where `training` or the machine's GPUs ask for them, are this one's children.
+    Several processes, where `training` or the machine's GPUs ask for them, are this one's children; on a cluster they
+    are a job with GPUs, and this one waits for it.
 
     Args:
         run_dir: The run directory.
@@ -42,6 +43,7 @@ def train(
 
     from platform_sdk.config.training import TrainSpec
     from platform_sdk.kubeflow.component import describe, log_numbers, received
+    from platform_sdk.kubeflow.training_job.here import job_runner
     from platform_sdk.records import Rollout, check_digest
     from platform_sdk.sampling.pairs import models_of
     from platform_sdk.tracking import step_run
@@ -57,7 +59,7 @@ def train(
         with ExitStack() as curves:
             for trained in [f"{phase}/{role}" for role in models_of(model_path)] or [phase]:
                 curves.enter_context(following(step, run / trained / "steps.jsonl", axis="step", phase=trained))
-            result = launch_training(job)
+            result = launch_training(job, job_runner(run))
         step.log_figures(run / phase / "train.json", iteration=iteration)
         parents = {"parent_weights": model_digest, "selected": selected_digest}
         step.record_digests(**parents)

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict
 
 from platform_sdk.config.online import OnlineSpec
 from platform_sdk.tracking.outcomes import write_json
-from platform_sdk.training.launch import JOB, processes_for, run_processes
+from platform_sdk.training.launch import JOB, Elsewhere, processes_for, start
 
 if TYPE_CHECKING:
     from platform_sdk.training.online.loop import OnlineResult
@@ -38,22 +38,22 @@ class OnlineJob(BaseModel):
     evaluation: dict[str, Any]
 
 
-def launch_online(job: OnlineJob) -> OnlineResult:
-    """Train as ``job`` says, on as many processes as its ``online`` and this machine ask for.
+def launch_online(job: OnlineJob, elsewhere: Elsewhere | None = None) -> OnlineResult:
+    """Train as ``job`` says: elsewhere, or on as many processes as its ``online`` and this machine ask for.
 
-    For several processes the job is written to ``<run_dir>/<phase>/job.json`` first.
+    For other processes than this one the job is written to ``<run_dir>/<phase>/job.json`` first.
 
     Raises:
         UserError: a setting does not fit the questions, the model or the machine, or a process failed.
     """
-    processes = processes_for(job.online)
-    if processes is None:
+    processes = processes_for(job.online) if elsewhere is None else None
+    if processes is None and elsewhere is None:
         return run_online(job)
     from platform_sdk.training.online.loop import OnlineResult
 
     folder = job.run_dir / job.phase
     write_json(folder / JOB, job.model_dump(mode="json"))
-    run_processes("platform_sdk.recipes", folder / JOB, processes)
+    start("platform_sdk.recipes", folder / JOB, processes, elsewhere)
     return OnlineResult.model_validate_json((folder / "train.json").read_text())
 
 

@@ -7,7 +7,7 @@ import re
 import shutil
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 
     from platform_sdk.training.run import TrainResult
+
+Elsewhere = Callable[[str, Path], None]
+"""Runs the processes of ``(module, spec_file)`` on other machines, and waits for them: a cluster's job."""
 
 JOB = "job.json"
 TAIL = 15
@@ -46,11 +49,11 @@ class Job(BaseModel):
     role: str | None = None
 
 
-def launch_training(job: Job) -> TrainResult:
-    """Train as ``job`` says, on as many processes as its ``spec`` and this machine ask for.
+def launch_training(job: Job, elsewhere: Elsewhere | None = None) -> TrainResult:
+    """Train as ``job`` says: elsewhere, or on as many processes as its ``spec`` and this machine ask for.
 
-    For several processes the job is written to ``<run_dir>/<phase>/job.json`` first. A pair's models are trained one
-    after the other (see ``pairs``).
+    For other processes than this one the job is written to ``<run_dir>/<phase>/job.json`` first. A pair's models are
+    trained one after the other (see ``pairs``).
 
     Raises:
         UserError: a setting does not fit the examples, the model or the machine, or a process failed.
@@ -61,16 +64,25 @@ def launch_training(job: Job) -> TrainResult:
     if models:
         from platform_sdk.training.pairs import launch_pair
 
-        return launch_pair(job, models)
-    processes = processes_for(job.spec)
-    if processes is None:
+        return launch_pair(job, models, elsewhere)
+    processes = processes_for(job.spec) if elsewhere is None else None
+    if processes is None and elsewhere is None:
         from platform_sdk.training.steps import train_step
 
         return train_step(job.run_dir, job.phase, job.model, job.selected, job.spec, job.seed, job.role)
     folder = job.run_dir / job.phase
     write_json(folder / JOB, job.model_dump(mode="json"))
-    run_processes("platform_sdk.training", folder / JOB, processes)
+    start("platform_sdk.training", folder / JOB, processes, elsewhere)
     return TrainResult.model_validate_json((folder / "train.json").read_text())
+
+
+def start(module: str, spec_file: Path, processes: int | None, elsewhere: Elsewhere | None) -> None:
+    """Run a module's processes: elsewhere, or so many here."""
+    if elsewhere is not None:
+        elsewhere(module, spec_file)
+    else:
+        assert processes is not None
+        run_processes(module, spec_file, processes)
 
 
 def processes_for(spec: OptimiserSpec) -> int | None:

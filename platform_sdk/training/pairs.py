@@ -10,7 +10,7 @@ from pathlib import Path
 from platform_sdk.sampling.pairs import policy_digest
 from platform_sdk.tracking.outcomes import digest_of, write_json
 from platform_sdk.training.checkpoints import publish, staging
-from platform_sdk.training.launch import Job, launch_training
+from platform_sdk.training.launch import Elsewhere, Job, launch_training
 from platform_sdk.training.run import TrainResult
 
 
@@ -23,7 +23,7 @@ class PairResult(TrainResult):
     roles: dict[str, TrainResult]
 
 
-def launch_pair(job: Job, models: Mapping[str, Path]) -> PairResult:
+def launch_pair(job: Job, models: Mapping[str, Path], elsewhere: Elsewhere | None = None) -> PairResult:
     """Train each model of a pair by a job of its own, in ``<run_dir>/<phase>/<role>``.
 
     ``<run_dir>/<phase>/model`` is the pair of what came out, ``<phase>/train.json`` the result. Both jobs go on where
@@ -36,7 +36,7 @@ def launch_pair(job: Job, models: Mapping[str, Path]) -> PairResult:
     folder = job.run_dir / job.phase
     results = {
         role: launch_training(
-            job.model_copy(update={"run_dir": folder, "phase": role, "model": str(model), "role": role})
+            job.model_copy(update={"run_dir": folder, "phase": role, "model": str(model), "role": role}), elsewhere
         )
         for role, model in models.items()
     }

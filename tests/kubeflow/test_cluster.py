@@ -100,9 +100,9 @@ def test_jobs_are_made_only_in_a_cluster_and_only_of_what_they_can_see(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cluster: ClusterSpec
 ) -> None:
     monkeypatch.delenv(CLUSTER, raising=False)
-    assert job_runner(tmp_path, "train") is None
+    assert job_runner(tmp_path) is None
     monkeypatch.setenv(CLUSTER, cluster.model_dump_json())
-    run = job_runner(tmp_path, "train")
+    run = job_runner(tmp_path)
     assert run is not None
     with pytest.raises(UserError, match="is not under /workspace"):
         run("platform_sdk.training", tmp_path / "job.json")

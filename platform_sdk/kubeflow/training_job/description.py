@@ -63,8 +63,16 @@ class Description:
 
     @property
     def command(self) -> list[str]:
-        """torch's launcher; how many nodes there are, and which this is, the operator says in PET_ variables."""
-        return ["python", "-m", "torch.distributed.run", "-m", self.module, "--spec", self.spec_file]
+        """torch's launcher; how many nodes there are, and which this is, the operator says in PET_ variables.
+
+        The nodes meet at the first one's launcher and not, as is torch's default, at its first worker: with that one a
+        restart would lose the meeting place. (An elastic job's operator says so itself.)
+        """
+        launcher = ["python", "-m", "torch.distributed.run", "--max-restarts", str(self.spec.restarts)]
+        if self.spec.minimum_nodes is None:
+            place = ["--rdzv-backend", "c10d", "--rdzv-endpoint", "$(PET_MASTER_ADDR):$(PET_MASTER_PORT)"]
+            launcher += [*place, "--rdzv-id", self.name]
+        return [*launcher, "-m", self.module, "--spec", self.spec_file]
 
     def labels(self) -> dict[str, str]:
         labels = {LABEL_MANAGER: MANAGER, LABEL_RUN: _label(self.run), LABEL_STEP: _label(self.step)}

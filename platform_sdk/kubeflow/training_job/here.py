@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from platform_sdk.config.errors import UserError
 from platform_sdk.kubeflow.training_job.api import connect
 from platform_sdk.kubeflow.training_job.description import Description, Owner
 from platform_sdk.kubeflow.training_job.launcher import api_for, run_job
+from platform_sdk.training.launch import Elsewhere
 
 log = logging.getLogger(__name__)
 
@@ -21,11 +21,11 @@ CLUSTER = "HOPFORGE_CLUSTER"
 NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 PASSED_ON = ("MLFLOW_TRACKING_URI", "HOPFORGE_CACHE", "HF_HOME", "HF_ENDPOINT")
 
-Elsewhere = Callable[[str, Path], None]
 
+def job_runner(run_dir: Path) -> Elsewhere | None:
+    """What runs a module's processes as a job of this cluster; None outside of one.
 
-def job_runner(run_dir: Path, step: str) -> Elsewhere | None:
-    """What runs a module's processes as a job of this cluster, ``(module, spec_file)``; None outside of one.
+    A job is named by the run, the module, and the folder of its specification in the run directory.
 
     Raises:
         UserError: by what is returned: see ``launcher.run_job``; the cluster cannot be spoken to; the run directory is
@@ -38,12 +38,13 @@ def job_runner(run_dir: Path, step: str) -> Elsewhere | None:
 
     def run(module: str, spec_file: Path) -> None:
         workspace = Path(cluster.workspace.path)
+        folder = spec_file.parent.resolve().relative_to(run_dir.resolve())
         if not spec_file.resolve().is_relative_to(workspace):
             raise UserError(f"{spec_file}: is not under {workspace}, the volume that jobs see; move the run there")
         connection = connect()
         job = Description(
             run=run_dir.name,
-            step=step,
+            step="-".join((module.rpartition(".")[2], *folder.parts)),
             namespace=namespace(),
             module=module,
             spec_file=str(spec_file.resolve()),

@@ -1,0 +1,114 @@
+"""A training as a cluster's job: two processes on a CPU, under the command and environment that the job sets."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("kubeflow.training", reason="the extra [cluster] is not installed")
+
+from kubeflow.training import TrainingClient
+from kubernetes.client import Configuration
+
+from platform_sdk.config.cluster import JobSpec, Resources, Workspace
+from platform_sdk.config.training import TrainSpec
+from platform_sdk.kubeflow.training_job.description import Description
+from platform_sdk.kubeflow.training_job.launcher import api_for, run_job
+from platform_sdk.records import Rollout, write_jsonl
+from platform_sdk.training.examples import Example
+from platform_sdk.training.launch import Job, launch_training
+from tests.kubeflow.training_job.api_server import ApiServer, VirtualClock
+from tests.training.test_steps import as_rollout
+
+ROOT = Path(__file__).parents[2]
+SPEC = TrainSpec(
+    learning_rate=1e-2, minimum_learning_rate=1e-3, batch_size=6, micro_batch_tokens=40, epochs=2, device="cpu",
+    checkpoint_steps=1,
+)  # fmt: skip
+
+
+class Kubelet:
+    """Runs the container of a PyTorchJob's master as the operator would have it run: one node, two processes."""
+
+    def __init__(self, server: ApiServer) -> None:
+        self.server = server
+        self.killed = 0
+
+    def run(self, kill_when: Path | None) -> None:
+        job = self.server.job()
+        [container] = job["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]["containers"]
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        operator = {
+            "PET_NNODES": "1", "PET_NODE_RANK": "0", "PET_NPROC_PER_NODE": job["spec"]["nprocPerNode"],
+            "PET_MASTER_ADDR": "localhost", "PET_MASTER_PORT": str(port),
+        }  # fmt: skip
+        own = {one["name"]: one["value"] for one in container["env"]}
+        # As Kubernetes puts a container's variables into its command.
+        known = {f"$({name})": value for name, value in (own | operator).items()}
+        command = [sys.executable]
+        for part in container["command"][1:]:
+            for name, value in known.items():
+                part = part.replace(name, value)
+            command.append(part)
+        process = subprocess.Popen(command, env={**os.environ, **own, **operator, "PYTHONPATH": str(ROOT)})
+        if kill_when is not None:
+            self._kill_a_worker(process, kill_when)
+        ended = process.wait(300)
+        self.server.condition(job, "Succeeded" if ended == 0 else "Failed")
+
+    def _kill_a_worker(self, launcher: subprocess.Popen[bytes], moment: Path) -> None:
+        deadline = time.monotonic() + 200
+        while not list(moment.glob("**/checkpoint-*")):
+            assert launcher.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        children = Path(f"/proc/{launcher.pid}/task/{launcher.pid}/children").read_text().split()
+        os.kill(int(children[-1]), signal.SIGKILL)
+        self.killed += 1
+
+
+@pytest.fixture
+def job(tiny_model: Path, dialogues: list[Example], tmp_path: Path) -> Job:
+    selected = tmp_path / "selected.jsonl"
+    pairs = zip(dialogues[::2], dialogues[1::2], strict=True)
+    write_jsonl(selected, Rollout, [as_rollout(number, *pair) for number, pair in enumerate(pairs)])
+    return Job(
+        run_dir=tmp_path / "here", phase="iteration-01", model=str(tiny_model), selected=selected, seed=3, spec=SPEC
+    )
+
+
+@pytest.mark.parametrize("kill", [False, True])
+def test_a_job_trains_as_this_machine_would_and_outlives_a_killed_worker(job: Job, tmp_path: Path, kill: bool) -> None:
+    here = launch_training(job.model_copy(update={"spec": SPEC.model_copy(update={"processes": 2})}))
+    told: list[str] = []
+    with ApiServer() as server:
+        kubelet, clock = Kubelet(server), VirtualClock()
+        connection = TrainingClient(client_configuration=Configuration(host=server.url))
+        description = Description(
+            run="r", step="train", namespace="team", module="", spec_file="", workspace=Workspace(claim="w"),
+            spec=JobSpec(image="i", resources=Resources(gpus=0), restarts=2), processes=2,
+            environment=(("OMP_NUM_THREADS", "1"),),
+        )  # fmt: skip
+        there = tmp_path / "there"
+        clock.at(5, lambda: kubelet.run(there if kill else None))
+
+        def elsewhere(module: str, spec_file: Path) -> None:
+            described = replace(description, module=module, spec_file=str(spec_file))
+            run_job(described, api_for(described, connection), told.append, clock)
+
+        result: Any = launch_training(job.model_copy(update={"run_dir": there}), elsewhere)
+    assert told[-1].endswith("Succeeded")
+    assert kubelet.killed == kill
+    assert result.weights == here.weights
+    assert [point.loss for point in result.curve] == [point.loss for point in here.curve]
