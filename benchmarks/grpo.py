@@ -5,8 +5,9 @@
 One process, one thread, float32, a vocabulary of 32,000. Both start from the same weights, are given the same groups
 of completions with the same rewards, and do all the rest: advantages, log-probabilities of a frozen reference, the
 clipped loss with KL (k3, beta 0.04) over the step's tokens, and AdamW with the same schedule and clipping. TRL's
-weighting of the KL term by the ratio is off. No gradient checkpointing, no saving within the measured time. TRL scores the whole padded rows on a CPU and the completions alone
-on a GPU; here it does either, with a step's completions at once and in parts, and is judged by its best.
+weighting of the KL term by the ratio is off. No gradient checkpointing, no saving within the measured time. TRL scores
+the whole padded rows on a CPU and the completions alone on a GPU; here it does either, with a step's completions at
+once and in parts, and is judged by its best.
 
 Seconds are the process's CPU seconds (on an idle core: all that pass; those are shown beside them), less what stands
 for generation: TRL's look-up of the samples, and here the old log-probabilities, which a sampling engine records.
@@ -115,7 +116,7 @@ class Recorded:
                 for number, group in enumerate(self._updates[step // self._spec.iterations])
                 for one in _examples(f"q{number}", group)
             ]
-            planned = shared_step(examples, 1, self._spec.micro_batch_tokens)
+            planned = shared_step(examples, 1, self._spec.micro_batch_tokens, share_prompts=True)
             self._batches = [pack(examples, micro, planned) for micro in planned.shares[0]]
             with self._run.generation(), torch.no_grad():
                 self._batches = [

@@ -7,12 +7,15 @@ skip what is done. The step's normalisers are known from the plan, so that neith
 micro-batches nor that of processes changes the loss.
 
 A micro-batch is *packed*: its examples stand one behind the other in one row without padding, with
-positions that start anew and attention that stays within each example.
+positions that start anew and attention that stays within each example. Attempts at one question begin with the
+same prompt, which is most of their tokens where passages are given: it stands in the row once, and they *continue*
+it. A causal model computes the same for it whatever follows, so nothing is changed but the work. What is repeated
+is the prompt's last token alone, which predicts the first token of each.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from math import ceil
 from typing import Any
@@ -36,11 +39,15 @@ class MicroBatch:
 
 @dataclass(frozen=True)
 class Step:
-    """One optimiser update: ``shares[process]`` are equally many micro-batches for each process."""
+    """One optimiser update: ``shares[process]`` are equally many micro-batches for each process.
+
+    With ``share_prompts`` a prompt stands in a micro-batch once, whatever the number of examples that begin with it.
+    """
 
     shares: tuple[tuple[MicroBatch, ...], ...]
     examples: int
     agent_tokens: int
+    share_prompts: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,8 +57,10 @@ class Batch:
     Attributes:
         input_ids: (1, T) int64.
         position_ids: (1, T) int64, from 0 in each example.
-        boundaries: (n + 1,) int32, where examples start, and T.
-        longest: tokens of the longest example.
+        boundaries: (s + 1,) int32, where segments start, and T: a segment is an example, a prompt that several
+            examples share, or what of an example stands behind such a prompt.
+        continues: for each segment the one that it continues, -1 where it starts anew.
+        longest: tokens of the longest segment.
         predicts: (1, T) bool, true where the *next* token is the agent's.
         targets: (A,) int64, the agent's tokens in their order.
         example: (A,) int64, which of the n examples an agent's token belongs to.
@@ -65,6 +74,7 @@ class Batch:
     input_ids: torch.Tensor
     position_ids: torch.Tensor
     boundaries: torch.Tensor
+    continues: tuple[int, ...]
     longest: int
     predicts: torch.Tensor
     targets: torch.Tensor
@@ -89,6 +99,7 @@ def plan(
     epochs: int,
     seed: int,
     processes: int = 1,
+    share_prompts: bool = False,
 ) -> list[Step]:
     """All steps of a run: every epoch sees every example once, in an order of its own."""
     steps = []
@@ -96,76 +107,150 @@ def plan(
         order = np.random.default_rng((seed, epoch)).permutation(len(examples)).tolist()
         for start in range(0, len(order), batch_size):
             chosen = order[start : start + batch_size]
-            steps.append(_step(examples, chosen, processes, micro_batch_tokens))
+            steps.append(_step(examples, chosen, processes, micro_batch_tokens, share_prompts))
     return steps
 
 
-def shared_step(examples: Sequence[Example], processes: int, micro_batch_tokens: int) -> Step:
+def shared_step(
+    examples: Sequence[Example], processes: int, micro_batch_tokens: int, share_prompts: bool = False
+) -> Step:
     """The one step that learns from all of these examples, whatever their order."""
-    return _step(examples, range(len(examples)), processes, micro_batch_tokens)
+    return _step(examples, range(len(examples)), processes, micro_batch_tokens, share_prompts)
 
 
-def _step(examples: Sequence[Example], chosen: Sequence[int], processes: int, micro_batch_tokens: int) -> Step:
-    lengths = {index: len(examples[index].token_ids) for index in chosen}
+def _step(
+    examples: Sequence[Example], chosen: Sequence[int], processes: int, micro_batch_tokens: int, share_prompts: bool
+) -> Step:
     return Step(
-        shares=_shares(lengths, micro_batch_tokens, processes),
+        shares=_shares(
+            _units(examples, chosen, processes, micro_batch_tokens, share_prompts), micro_batch_tokens, processes
+        ),
         examples=len(chosen),
         agent_tokens=sum(examples[index].agent_tokens for index in chosen),
+        share_prompts=share_prompts,
     )
 
 
-def _shares(lengths: dict[int, int], limit: int, processes: int) -> tuple[tuple[MicroBatch, ...], ...]:
-    """Spread examples over processes and micro-batches: balanced, equally many, at most ``limit`` tokens.
+@dataclass(frozen=True)
+class _Unit:
+    """Examples that go into one micro-batch, and their tokens there."""
 
-    An example longer than ``limit`` gets a micro-batch of its own.
+    examples: tuple[int, ...]
+    tokens: int
+
+
+def _units(
+    examples: Sequence[Example], chosen: Sequence[int], processes: int, limit: int, share_prompts: bool
+) -> list[_Unit]:
+    """The examples one by one, or those of one prompt together: as many as fit, and within one process's share."""
+    if not share_prompts:
+        return [_Unit((index,), len(examples[index].token_ids)) for index in sorted(chosen)]
+    groups = _by_prompt(examples, sorted(chosen))
+    total = sum(len(prompt) + sum(len(examples[i].token_ids) - len(prompt) for i in g) for prompt, g in groups.items())
+    units = []
+    for prompt, group in groups.items():
+        unit = _Unit((), len(prompt))
+        for index in group:
+            own = len(examples[index].token_ids) - len(prompt)
+            if unit.examples and unit.tokens + own > min(limit, ceil(total / processes)):
+                units.append(unit)
+                unit = _Unit((), len(prompt))
+            unit = _Unit((*unit.examples, index), unit.tokens + own)
+        units.append(unit)
+    return units
+
+
+def _by_prompt(examples: Sequence[Example], chosen: Sequence[int]) -> dict[tuple[int, ...], list[int]]:
+    """What stands before the last token that the agent had before it first spoke, and who begins with it."""
+    groups: dict[tuple[int, ...], list[int]] = {}
+    for index in chosen:
+        spoken = examples[index].agent_mask.index(1)
+        groups.setdefault(examples[index].token_ids[: spoken - 1], []).append(index)
+    return groups
+
+
+def _shares(units: list[_Unit], limit: int, processes: int) -> tuple[tuple[MicroBatch, ...], ...]:
+    """Spread units over processes and micro-batches: balanced, equally many, at most ``limit`` tokens.
+
+    A unit of more than ``limit`` tokens, which is one example, gets a micro-batch of its own.
     """
-    most = ceil(len(lengths) / processes)
-    rounds = min(most, ceil(sum(lengths.values()) / (processes * limit)))
+    most = ceil(len(units) / processes)
+    rounds = min(most, ceil(sum(unit.tokens for unit in units) / (processes * limit)))
     while True:
-        bins = _balanced(lengths, rounds * processes)
-        if rounds == most or all(len(b) < 2 or sum(lengths[i] for i in b) <= limit for b in bins):
+        bins = _balanced(units, rounds * processes)
+        if rounds == most or all(len(b) < 2 or sum(unit.tokens for unit in b) <= limit for b in bins):
             break
         rounds += 1
-    shortest = min(lengths, key=lambda index: (lengths[index], index))
-    batches = [MicroBatch(tuple(b)) if b else MicroBatch((shortest,), filler=True) for b in bins]
+    shortest = min(units, key=lambda unit: (unit.tokens, unit.examples)).examples[0]
+    batches = [
+        MicroBatch(tuple(index for unit in b for index in unit.examples)) if b else MicroBatch((shortest,), filler=True)
+        for b in bins
+    ]
     return tuple(tuple(batches[process::processes]) for process in range(processes))
 
 
-def _balanced(lengths: dict[int, int], count: int) -> list[list[int]]:
+def _balanced(units: list[_Unit], count: int) -> list[list[_Unit]]:
     """Longest first, each into the bin with the fewest tokens so far."""
-    bins: list[list[int]] = [[] for _ in range(count)]
+    bins: list[list[_Unit]] = [[] for _ in range(count)]
     totals = [0] * count
-    for index in sorted(lengths, key=lambda index: (-lengths[index], index)):
+    for unit in sorted(units, key=lambda unit: (-unit.tokens, unit.examples)):
         lightest = min(range(count), key=lambda b: (totals[b], len(bins[b]), b))
-        bins[lightest].append(index)
-        totals[lightest] += lengths[index]
+        bins[lightest].append(unit)
+        totals[lightest] += unit.tokens
     return bins
+
+
+@dataclass(frozen=True)
+class _Segment:
+    """Tokens ``start`` to ``stop`` of an example of the micro-batch, behind segment ``continues`` if it is not -1."""
+
+    example: int
+    start: int
+    stop: int
+    continues: int = -1
+
+
+def _segments(chosen: Sequence[Example], share_prompts: bool) -> list[_Segment]:
+    if not share_prompts:
+        return [_Segment(number, 0, len(example.token_ids)) for number, example in enumerate(chosen)]
+    segments: list[_Segment] = []
+    for prompt, group in _by_prompt(chosen, range(len(chosen))).items():
+        shared = len(group) > 1 and len(prompt) > 0
+        parent, start = (len(segments), len(prompt)) if shared else (-1, 0)
+        if shared:
+            segments.append(_Segment(group[0], 0, len(prompt)))
+        segments += [_Segment(number, start, len(chosen[number].token_ids), parent) for number in group]
+    return segments
 
 
 def pack(examples: Sequence[Example], micro: MicroBatch, step: Step) -> Batch:
     """The tensors of one micro-batch."""
     chosen = [examples[index] for index in micro.examples]
-    lengths = np.array([len(example.token_ids) for example in chosen])
-    ends = np.cumsum(lengths)
-    tokens = np.concatenate([np.array(example.token_ids, dtype=np.int64) for example in chosen])
-    mask = np.concatenate([np.array(example.agent_mask, dtype=bool) for example in chosen])
+    segments = _segments(chosen, step.share_prompts)
+    lengths = np.array([segment.stop - segment.start for segment in segments])
+    numbers = np.repeat([segment.example for segment in segments], lengths)
+    positions = np.concatenate([np.arange(segment.start, segment.stop) for segment in segments])
+
+    def gathered(values: Callable[[Example], Sequence[float]], dtype: Any) -> np.ndarray:
+        return np.concatenate([np.array(values(chosen[s.example])[s.start : s.stop], dtype=dtype) for s in segments])
+
+    tokens = gathered(lambda example: example.token_ids, np.int64)
+    mask = gathered(lambda example: example.agent_mask, bool)
     if micro.filler:
         mask[:] = False
-    old = np.concatenate([np.array(example.logprobs, dtype=np.float32) for example in chosen])
-    advantages = np.concatenate(
-        [np.array(example.advantages or np.zeros(len(example.token_ids)), dtype=np.float32) for example in chosen]
-    )
-    positions = np.arange(len(tokens)) - np.repeat(ends - lengths, lengths)
-    # The token at j is predicted at j - 1, in the same example: an example's first token is never the agent's.
+    old = gathered(lambda example: example.logprobs, np.float32)
+    advantages = gathered(lambda example: example.advantages or (0.0,) * len(example.token_ids), np.float32)
+    # The token at j is predicted at j - 1, in the same segment: a segment's first token is never the agent's.
     predicts = np.append(mask[1:], False)
     return Batch(
         input_ids=torch.from_numpy(tokens)[None],
         position_ids=torch.from_numpy(positions)[None],
-        boundaries=torch.from_numpy(np.concatenate([[0], ends]).astype(np.int32)),
+        boundaries=torch.from_numpy(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)),
+        continues=tuple(segment.continues for segment in segments),
         longest=int(lengths.max()),
         predicts=torch.from_numpy(predicts)[None],
         targets=torch.from_numpy(tokens[mask]),
-        example=torch.from_numpy(np.repeat(np.arange(len(chosen)), lengths)[mask]),
+        example=torch.from_numpy(numbers[mask]),
         old_logprobs=torch.from_numpy(old[mask]),
         advantages=torch.from_numpy(advantages[mask]),
         step_tokens=step.agent_tokens,

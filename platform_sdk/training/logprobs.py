@@ -33,9 +33,7 @@ def scoring(model: torch.nn.Module, targets: torch.Tensor) -> Iterator[None]:
     Raises:
         UserError: the model's logits are not simply its output layer's, so the result would be another.
     """
-    policy: Any = model
-    while hasattr(policy, "module"):  # DDP's and DeepSpeed's
-        policy = policy.module
+    policy = unwrapped(model)
     head = policy.get_output_embeddings()
     plain = type(head) is torch.nn.Linear
     if not plain:
@@ -62,6 +60,14 @@ def scoring(model: torch.nn.Module, targets: torch.Tensor) -> Iterator[None]:
             del head.forward
         else:
             head.forward = hidden_by
+
+
+def unwrapped(model: torch.nn.Module) -> Any:
+    """The model inside what DDP or DeepSpeed wrap it in."""
+    inner: Any = model
+    while hasattr(inner, "module"):
+        inner = inner.module
+    return inner
 
 
 def _unaltered(returned: torch.Tensor, made: torch.Tensor) -> None:
@@ -91,13 +97,15 @@ def token_logprobs(
     return result
 
 
-def _product(left: torch.Tensor, right: torch.Tensor, precision: torch.dtype) -> torch.Tensor:
-    """left · right, the factors rounded to ``precision``, the sums in float32."""
+def _product(
+    left: torch.Tensor, right: torch.Tensor, precision: torch.dtype, out: torch.Tensor | None = None
+) -> torch.Tensor:
+    """left · right, the factors rounded to ``precision``, the sums in float32; into ``out`` if it is given."""
     left, right = left.to(precision), right.to(precision)
     with torch.autocast(left.device.type, enabled=False):  # it would round the sums
         if left.is_cuda and precision != torch.float32:
-            return torch.mm(left, right, out_dtype=torch.float32)
-        return torch.mm(left.float(), right.float())
+            return torch.mm(left, right, out_dtype=torch.float32, out=out)
+        return torch.mm(left.float(), right.float(), out=out)
 
 
 class _TokenLogprobs(torch.autograd.Function):
@@ -126,21 +134,24 @@ class _TokenLogprobs(torch.autograd.Function):
         """d log p(t) / d logit_v = 1(v = t) - p_v."""
         hidden, weight, bias, targets, normaliser, only = ctx.saved_tensors
         of_hidden, of_weight, of_bias = ctx.needs_input_grad[:3]
-        grad_hidden = torch.zeros_like(hidden, dtype=torch.float32) if of_hidden else None
+        grad_hidden: torch.Tensor | None = None
         grad_weight = torch.empty_like(weight) if of_weight else None
         grad_bias = torch.empty_like(bias) if of_bias else None
         for part in _parts(len(targets), len(weight)):
             logits = only if only is not None else _logits(hidden, weight, bias, part, ctx.precision)
-            grad = (logits - normaliser[:, None]).exp_().mul_(-upstream[:, None])
+            grad = logits.sub_(normaliser[:, None]).exp_().mul_(-upstream[:, None])
             rows = ((targets >= part.start) & (targets < part.stop)).nonzero()[:, 0]
             grad[rows, targets[rows] - part.start] += upstream[rows]
-            if grad_hidden is not None:
-                grad_hidden += _product(grad, weight[part], ctx.precision)
-            if grad_weight is not None:
+            if of_hidden:
+                product = _product(grad, weight[part], ctx.precision)
+                grad_hidden = product if grad_hidden is None else grad_hidden.add_(product)
+            if grad_weight is not None and grad_weight.dtype == torch.float32:
+                _product(grad.T, hidden, ctx.precision, out=grad_weight[part])
+            elif grad_weight is not None:
                 grad_weight[part] = _product(grad.T, hidden, ctx.precision)
             if grad_bias is not None:
                 grad_bias[part] = grad.sum(dim=0)
-        return grad_hidden if grad_hidden is None else grad_hidden.to(hidden.dtype), grad_weight, grad_bias, None, None
+        return None if grad_hidden is None else grad_hidden.to(hidden.dtype), grad_weight, grad_bias, None, None
 
 
 def _parts(tokens: int, vocabulary: int) -> list[slice]:

@@ -10,13 +10,14 @@ from typing import Any
 import torch
 import torch.nn.functional as functional
 from safetensors.torch import load_file
+from torch.nn.attention.bias import causal_lower_right
 from transformers import AttentionInterface, AttentionMaskInterface
 
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.training import LoraSpec, OptimiserSpec
 from platform_sdk.sampling.models import load_model, resolve
 from platform_sdk.training.batches import Batch
-from platform_sdk.training.logprobs import scoring
+from platform_sdk.training.logprobs import scoring, unwrapped
 
 PACKED = "packed"
 
@@ -30,10 +31,11 @@ def packed_attention(
     dropout: float = 0.0,
     scaling: float | None = None,
     cu_seq_lens_q: torch.Tensor | None = None,
+    continues: tuple[int, ...] = (),
     sliding_window: int | None = None,
     **_: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Causal attention of each example of a packed row by itself: (1, heads, T, d) to (1, T, heads, d).
+    """Causal attention of each segment of a packed row, behind what it continues: (1, heads, T, d) to (1, T, heads, d).
 
     A row of T tokens in examples of length L costs T·L instead of the T·T of a block-diagonal mask, and no
     mask is held; on a CPU that made a step of 32 dialogues eight times as fast.
@@ -41,15 +43,26 @@ def packed_attention(
     if attention_mask is not None or cu_seq_lens_q is None:
         raise ValueError(f"attention {PACKED!r} needs cu_seq_lens_q and takes no mask: it serves packed batches only")
     lengths = torch.diff(cu_seq_lens_q).tolist()
-    if sliding_window is not None and max(lengths) > sliding_window:
-        raise ValueError(f"an example of {max(lengths)} tokens exceeds the sliding window; set attention to sdpa")
+    continues = continues or (-1,) * len(lengths)
+    before = [lengths[parent] if parent >= 0 else 0 for parent in continues]
+    longest = max(map(sum, zip(lengths, before, strict=True)))
+    if sliding_window is not None and longest > sliding_window:
+        raise ValueError(f"an example of {longest} tokens exceeds the sliding window; set attention to sdpa")
     repeats = query.shape[1] // key.shape[1]
     if repeats > 1:
         key, value = key.repeat_interleave(repeats, dim=1), value.repeat_interleave(repeats, dim=1)
-    parts = [
-        functional.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=True, scale=scaling)
-        for q, k, v in zip(*(torch.split(whole, lengths, dim=2) for whole in (query, key, value)), strict=True)
-    ]
+    queries, keys, values = (torch.split(whole, lengths, dim=2) for whole in (query, key, value))
+    parts = []
+    for q, k, v, parent in zip(queries, keys, values, continues, strict=True):
+        mask: Any = None
+        if parent >= 0:
+            k, v = torch.cat([keys[parent], k], dim=2), torch.cat([values[parent], v], dim=2)
+            mask = causal_lower_right(q.shape[2], k.shape[2])
+        parts.append(
+            functional.scaled_dot_product_attention(
+                q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=mask is None, scale=scaling
+            )
+        )
     return torch.cat(parts, dim=2).transpose(1, 2).contiguous(), None
 
 
@@ -118,6 +131,9 @@ def agent_logprobs(model: torch.nn.Module, batch: Batch) -> torch.Tensor:
     Raises:
         UserError: the model's logits are not simply its output layer's.
     """
+    shared: dict[str, Any] = {"continues": batch.continues} if max(batch.continues) >= 0 else {}
+    if shared and unwrapped(model).config._attn_implementation != PACKED:
+        raise ValueError(f"examples that share a prompt need attention {PACKED!r}")
     with scoring(model, batch.targets):
         output = model(
             input_ids=batch.input_ids,
@@ -128,6 +144,7 @@ def agent_logprobs(model: torch.nn.Module, batch: Batch) -> torch.Tensor:
             cu_seq_lens_k=batch.boundaries,
             max_length_q=batch.longest,
             max_length_k=batch.longest,
+            **shared,
         )
     logprobs: torch.Tensor = output.logits[0, :, 0]
     return logprobs

@@ -24,7 +24,7 @@ from platform_sdk.training.batches import Step, plan
 from platform_sdk.training.examples import Example, Fitted, digest_examples, fit
 from platform_sdk.training.objectives import MaximumLikelihood, Objective
 from platform_sdk.training.output import Made, completed, main_process, pass_through, read_back, write_model
-from platform_sdk.training.policy import attention_for, load_policy
+from platform_sdk.training.policy import PACKED, attention_for, load_policy
 from platform_sdk.training.trainer import PlannedSteps, PolicyTrainer, Progress
 
 
@@ -130,6 +130,7 @@ def _fit(
     callbacks: Sequence[TrainerCallback],
 ) -> tuple[PolicyTrainer, list[Step]]:  # fmt: skip
     device = device_for(spec)
+    attention = attention_for(spec, device)
     args = training_arguments(spec, checkpoints, seed, device)
     # DeepSpeed's shards and the processes' random numbers serve as many processes as wrote them, and no others.
     args.output_dir = str(checkpoints / f"{name}-{args.world_size}")
@@ -140,10 +141,11 @@ def _fit(
         epochs=spec.epochs,
         seed=seed,
         processes=args.world_size,
+        share_prompts=attention == PACKED,
     )
     set_steps(args, spec, len(steps))
     set_seed(seed)  # a new adapter's weights are drawn
-    policy = load_policy(model, spec, attention=attention_for(spec, device))
+    policy = load_policy(model, spec, attention=attention)
     trainer = PolicyTrainer(
         policy,
         args,

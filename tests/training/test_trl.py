@@ -18,7 +18,8 @@ from benchmarks.grpo import make_model, make_updates, run_hopforge, run_trl
 def test_the_loss_trajectories_are_equal(tmp_path: Path, normalization: str) -> None:
     """Eight optimiser steps, two on each update's samples, large enough to be clipped; one group's rewards are equal.
 
-    TRL's weighting of the KL term by the ratio, younger than the method, is off. Adam's epsilon is well above the gradients' rounding errors, which it would otherwise scale up to whole steps.
+    TRL's weighting of the KL term by the ratio, younger than the method, is off. Adam's epsilon is well above the
+    gradients' rounding errors, which it would otherwise scale up to whole steps.
     """
     torch.set_num_threads(1)
     make_model(tmp_path / "model", 60, 32, 2)

@@ -34,7 +34,7 @@ from platform_sdk.training.online.source import OnlineSource, OnUpdate
 from platform_sdk.training.online.sync import sync_for
 from platform_sdk.training.online.task import OnlineTask
 from platform_sdk.training.output import Made, completed, main_process, pass_through, read_back, write_model
-from platform_sdk.training.policy import attention_for, load_policy
+from platform_sdk.training.policy import PACKED, attention_for, load_policy
 from platform_sdk.training.reference import reference_for
 from platform_sdk.training.trainer import PolicyTrainer
 
@@ -126,15 +126,16 @@ def _train(
     # Between the iterations of an update the weights that sampled it are gone: checkpoints come after whole updates.
     args.save_steps = spec.checkpoint_steps * spec.iterations
     set_seed(seed)  # a new adapter's weights are drawn
-    policy = load_policy(model, spec, attention=attention_for(spec, device))
+    attention = attention_for(spec, device)
+    policy = load_policy(model, spec, attention=attention)
     reference = reference_for(model, policy, spec, device) if spec.beta else None
     # On a fault the engine is closed first, so that what it is asked for beside the training ends at once.
     with _beside(engine_spec) as pool, _engine(engine_spec, model) as engine:
         sampler = GroupSampler(spec, task, engine, folder / "rollouts", folder.name)
         sync = sync_for(engine_spec, engine, policy, folder / "weights")
         source = OnlineSource(
-            spec, task.questions, sampler, sync, pool=pool, length=context_length(spec, model), seed=seed,
-            on_update=on_update,
+            spec, task.questions, sampler, sync, pool=pool, length=context_length(spec, model),
+            share_prompts=attention == PACKED, seed=seed, on_update=on_update,
         )  # fmt: skip
         objective = GroupRelative(spec.clip, spec.beta, spec.kl, spec.normalization)
         trainer = PolicyTrainer(

@@ -62,16 +62,18 @@ class OnlineSource:
     Args:
         pool: samples beside the training, where the engine is a process of its own; None: one after the other.
         length: the most tokens of an example.
+        share_prompts: whether a group's prompt is worked through once, which packed attention can.
         on_update: called on the main process with the number of an update and the engine that has its weights,
             after every ``spec.evaluate_every``-th.
     """
 
     def __init__(
         self, spec: OnlineSpec, questions: Sequence[Question], sampler: GroupSampler, sync: WeightSync, *,
-        pool: Executor | None, length: int, seed: int, on_update: OnUpdate | None,
+        pool: Executor | None, length: int, share_prompts: bool, seed: int, on_update: OnUpdate | None,
     ) -> None:  # fmt: skip
         self._spec, self._questions, self._sampler, self._sync = spec, questions, sampler, sync
         self._length, self._seed, self._on_update = length, seed, on_update
+        self._share_prompts = share_prompts
         self._pool = pool
         self._ahead: dict[int, Future[float]] = {}
         self._state = PartialState()
@@ -147,7 +149,9 @@ class OnlineSource:
         fitted = fit(examples_of(learned, advantages_of(learned, self._spec.reward)), self._length, self._spec.too_long)
         if not fitted.examples:
             raise UserError(f"update {update}: no rollout has an agent's token within max_length {self._length}")
-        step = shared_step(fitted.examples, self._state.num_processes, self._spec.micro_batch_tokens)
+        step = shared_step(
+            fitted.examples, self._state.num_processes, self._spec.micro_batch_tokens, self._share_prompts
+        )
         share = step.shares[self._state.process_index]
         return Sampled(
             update=update,
