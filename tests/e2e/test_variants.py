@@ -72,6 +72,9 @@ def test_without_the_split_one_agent_reads_what_it_searches(tmp_path: Path) -> N
 def test_as_a_chain_one_sub_question_is_asked_at_a_time(tmp_path: Path) -> None:
     run = run_here("world.yaml", tmp_path / "run", TINY | {"agent.plan": "chain"})
     sampled = [r for phase in ("warmup", "iteration-01", "eval-final") for r in rollouts(run, phase)]
+    # This policy would ask more at once: it is told so, and does not get through with it.
+    refused = [turn.malformed for r in sampled for turn in r.planner.turns if turn.malformed]
+    assert "ask at most 1 sub-question at a time" in refused
     # A worker is named by the planner's turn and its place within it.
     assert {worker.id.split(".")[1] for r in sampled for worker in r.workers} == {"0"}
     turns = [[int(worker.id.split(".")[0]) for worker in r.workers] for r in sampled]

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,11 +12,13 @@ from typing import Any
 
 import pytest
 
-from platform_sdk.records import Rollout, read_jsonl
+from tests.e2e.runs import command, content, environment, rollouts, run_command, run_here
 
-ROOT = Path(__file__).parents[2]
-SMALL = {
+pytestmark = pytest.mark.e2e
+RECIPE = "world-text.yaml"
+SMALL: dict[str, Any] = {
     "iterations": 1,
+    "retrieval.threads": 1,
     "dataset.world.entities": 60,
     "dataset.world.train_questions": 40,
     "dataset.world.eval_questions": 12,
@@ -35,16 +35,6 @@ SMALL = {
 PHASES = ("warmup", "iteration-01", "eval-start", "eval-final")
 
 
-def command(workdir: Path) -> list[str]:
-    overrides = [part for key, value in SMALL.items() for part in ("--set", f"{key}={value}")]
-    recipe = ROOT / "pipelines/mygo/world-text.yaml"
-    return [sys.executable, "-m", "platform_sdk.cli", "run", str(recipe), "--workdir", str(workdir), *overrides]
-
-
-def environment() -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-
-
 def lines(path: Path, count: int) -> Callable[[], bool]:
     return lambda: path.exists() and len(path.read_bytes().splitlines()) > count
 
@@ -52,7 +42,7 @@ def lines(path: Path, count: int) -> Callable[[], bool]:
 def kill_when(workdir: Path, moment: Callable[[], bool]) -> None:
     """Start the run and kill it, with SIGKILL and without its steps being told, once ``moment`` has come."""
     process = subprocess.Popen(
-        command(workdir), env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        command(RECIPE, workdir, SMALL), env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     try:
         deadline = time.monotonic() + 300
@@ -65,37 +55,26 @@ def kill_when(workdir: Path, moment: Callable[[], bool]) -> None:
         process.wait()
 
 
-def finish(workdir: Path) -> str:
-    done = subprocess.run(command(workdir), env=environment(), capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
 def outcome(workdir: Path) -> dict[str, Any]:
     """Everything that must not depend on kills."""
     found: dict[str, Any] = {}
     for phase in PHASES:
-        rollouts = list(read_jsonl(workdir / phase / "rollouts.jsonl", Rollout))
-        assert len({r.id for r in rollouts}) == len(rollouts), "an attempt was sampled twice"
-        found[phase] = sorted(r.model_dump_json() for r in rollouts)
+        sampled = rollouts(workdir, phase)
+        assert len({r.id for r in sampled}) == len(sampled), "an attempt was sampled twice"
+        found[phase] = sorted(r.model_dump_json() for r in sampled)
     for phase in ("warmup", "iteration-01"):
-        sampled = json.loads((workdir / phase / "sample.json").read_text())
-        trained = json.loads((workdir / phase / "train.json").read_text())
-        found[f"{phase} threshold"] = (sampled["threshold"], sampled["mean_reward"], sampled["digest"])
+        figures, trained = content(workdir, phase, "sample"), content(workdir, phase, "train")
+        found[f"{phase} threshold"] = (figures["threshold"], figures["mean_reward"], figures["digest"])
         found[f"{phase} weights"] = (trained["weights"], trained["examples"], trained["tokens_trained"])
     for phase in ("eval-start", "eval-final"):
-        scores = json.loads((workdir / phase / "scores.json").read_text())
+        scores = content(workdir, phase, "scores")
         found[f"{phase} scores"] = (scores["metrics"], scores["per_question"])
     return found
 
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    workdir = tmp_path_factory.mktemp("undisturbed") / "run"
-    printed = finish(workdir)
-    assert "em" in printed.lower()
-    assert "report.html" in printed
-    return workdir
+    return run_here(RECIPE, tmp_path_factory.mktemp("undisturbed") / "run", SMALL)
 
 
 def test_a_run_leaves_what_it_promises(undisturbed: Path) -> None:
@@ -103,25 +82,27 @@ def test_a_run_leaves_what_it_promises(undisturbed: Path) -> None:
         assert (undisturbed / name).stat().st_size > 0, name
     recipe = json.loads((undisturbed / "recipe.json").read_text())
     assert recipe["parameters"]["selection"]["attempts"] == 4
-    figures = json.loads((undisturbed / "iteration-01/figures.json").read_text())
+    figures = content(undisturbed, "iteration-01", "figures")
     assert sum(figures["attempts_histogram"].values()) == figures["questions"] == 12
     # The threshold is the midpoint between the first pass and a perfect answer, or the initial one if that is more.
     assert figures["threshold"] == pytest.approx(max(0.5, (figures["mean_reward"] + 1) / 2))
     # The policy that sampled iteration 1 is the one that the warm-up left.
-    warmed = json.loads((undisturbed / "warmup/train.json").read_text())["weights"]
-    assert {r.weights for r in read_jsonl(undisturbed / "iteration-01/rollouts.jsonl", Rollout)} == {warmed}
+    warmed = content(undisturbed, "warmup", "train")["weights"]
+    assert {r.weights for r in rollouts(undisturbed, "iteration-01")} == {warmed}
     # What the warm-up learns has no worked example in its prompts, though it was sampled with one.
     for name, count in (("rollouts", True), ("selected", False)):
-        texts = read_jsonl(undisturbed / f"warmup/{name}.jsonl", Rollout)
+        texts = rollouts(undisturbed, "warmup", name)
         assert all((len(r.planner.token_ids[: r.planner.turns[0].end]) > 90) == count for r in texts), name
-    for rollout in read_jsonl(undisturbed / "iteration-01/selected.jsonl", Rollout):
+    for rollout in rollouts(undisturbed, "iteration-01", "selected"):
         assert rollout.rewards["f1"] >= figures["threshold"]
 
 
 def test_a_finished_run_is_not_run_again(undisturbed: Path) -> None:
     before = {p: p.stat().st_mtime_ns for p in undisturbed.glob("*/rollouts.jsonl")}
     weights = (undisturbed / "iteration-01/model/model.safetensors").stat().st_mtime_ns
-    finish(undisturbed)
+    printed = run_command(RECIPE, undisturbed, SMALL)
+    assert "em" in printed.lower()
+    assert "report.html" in printed
     assert {p: p.stat().st_mtime_ns for p in undisturbed.glob("*/rollouts.jsonl")} == before
     assert (undisturbed / "iteration-01/model/model.safetensors").stat().st_mtime_ns == weights
 
@@ -132,5 +113,5 @@ def test_kills_change_nothing(undisturbed: Path, tmp_path: Path) -> None:
     kill_when(workdir, lambda: any(workdir.glob("*/checkpoints/**/checkpoint-*")))
     kill_when(workdir, lines(workdir / "iteration-01/rollouts.jsonl", 14))  # in the second wave of attempts
     kill_when(workdir, lines(workdir / "eval-final/rollouts.jsonl", 3))
-    finish(workdir)
+    run_command(RECIPE, workdir, SMALL)
     assert outcome(workdir) == outcome(undisturbed)
