@@ -75,9 +75,10 @@ def new_model(spec: PretrainSpec, vocabulary: int, pad: int, end: int) -> LlamaF
     return model
 
 
-def load_model(path: Path) -> LlamaForCausalLM:
-    """An earlier stage's model, in the precision that it is trained in."""
+def load_model(path: Path, seed: int) -> LlamaForCausalLM:
+    """An earlier stage's model, in the precision that it is trained in; ``seed`` orders the batches to come."""
     model: LlamaForCausalLM = LlamaForCausalLM.from_pretrained(path, dtype=torch.float32)
+    torch.manual_seed(seed)
     return model
 
 

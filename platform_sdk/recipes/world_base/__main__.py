@@ -95,7 +95,7 @@ def main() -> None:
     if arguments.start is None:
         model = new_model(stage.spec, len(tokenizer), tokenizer.pad_token_id, tokenizer.eos_token_id)
     else:
-        model = load_model(arguments.start)
+        model = load_model(arguments.start, stage.spec.seed)
         if len(tokenizer) > model.config.vocab_size:
             # Lists such as [1,3] are written in digits, which mean what the indices [1] and [3] mean.
             digits, indices = ([text % i for i in range(10)] for text in ("%d", "[%d]"))
