@@ -44,7 +44,15 @@ def run(model: Path, examples: list[Example], spec: OnlineSpec, folder: Path) ->
 def main() -> None:
     model, folder, examples = map(Path, sys.argv[1:4])
     spec = OnlineSpec.model_validate_json(sys.argv[4])
-    curve = run(model, [Example(*fields) for fields in json.loads(examples.read_text())], spec, folder)
+    curve = run(
+        model,
+        [
+            Example(*(tuple(v) if isinstance(v, list) else v for v in fields))
+            for fields in json.loads(examples.read_text())
+        ],
+        spec,
+        folder,
+    )
     (folder / "curve.json").write_text(json.dumps([figures.model_dump() for figures in curve]))
 
 

@@ -104,7 +104,9 @@ def attempt(sabotage: Callable[[], None] | None, work: Callable[[], None]) -> in
 
 def main() -> None:
     model, base, lora = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3] == "lora"
-    examples = [Example(*fields) for fields in json.loads(sys.stdin.read())]
+    examples = [
+        Example(*(tuple(v) if isinstance(v, list) else v for v in fields)) for fields in json.loads(sys.stdin.read())
+    ]
     spec = TrainSpec(
         learning_rate=1e-2, minimum_learning_rate=1e-3, warmup_ratio=0.2, epochs=2, batch_size=6,
         micro_batch_tokens=40, checkpoint_steps=3, device="cpu",
