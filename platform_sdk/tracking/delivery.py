@@ -20,7 +20,7 @@ from pydantic import BaseModel, Field
 
 from platform_sdk.config.errors import UserError
 from platform_sdk.tracking.journal import FOLDER, STATE_EVENTS, STEPS_FOLDER, Event, read, run_file
-from platform_sdk.tracking.store import STATE_FILE, artifact_location, store_uri
+from platform_sdk.tracking.store import STATE_FILE, artifact_location, made_by_one, store_uri
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -87,7 +87,7 @@ class Delivery:
         if self._state_path.is_file():
             self.state = State.model_validate_json(self._state_path.read_text())
         self._uri = store_uri(run_dir)
-        with _store_errors(self._uri):
+        with _store_errors(self._uri), made_by_one(self._uri):
             # The registry resolves a logged model through the process-wide store, not the client's.
             mlflow.set_tracking_uri(self._uri)
             self.client: MlflowClient = mlflow.MlflowClient()

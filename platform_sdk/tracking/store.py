@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 DATABASE = "mlflow.db"
@@ -25,3 +28,16 @@ def artifact_location(uri: str, experiment: str) -> str | None:
     if not uri.startswith("sqlite:///"):
         return None
     return (Path(uri.removeprefix("sqlite:///")).parent / ARTIFACTS / experiment).as_uri()
+
+
+@contextmanager
+def made_by_one(uri: str) -> Iterator[None]:
+    """Within, no other process makes the same SQLite store: two that begin at once would trip over each other."""
+    if not uri.startswith("sqlite:///"):
+        yield
+        return
+    database = Path(uri.removeprefix("sqlite:///"))
+    database.parent.mkdir(parents=True, exist_ok=True)
+    with database.with_name(f".{database.name}.lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
