@@ -16,16 +16,18 @@ def evaluation(phase: str, **metrics: float) -> dict[str, Any]:
 def test_each_evaluation_is_a_row_and_a_metric_may_be_missing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setenv("COLUMNS", "80")
     found = [
-        evaluation("eval-start", em=0.25, format=0.5, turns=3.0),
+        evaluation("eval-start", em=0.25, f1=0.25, evidence_recall=0.5, well_formed=0.9, turns=3.0),
         evaluation("eval-u0010", em=0.4),
-        evaluation("eval-final", em=0.525, format=0.95),
+        evaluation("eval-final", em=0.525, f1=0.53, evidence_recall=0.6, well_formed=0.95),
     ]
     print_outcome(found, {}, tmp_path, "sqlite:///x.db")
-    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in capsys.readouterr().out.splitlines()]
-    assert [row for row in rows if row and row[0].startswith("eval")] == [
-        ["eval-start", "200", "25.0 (20.0 to 30.0)", "50.0 (45.0 to 55.0)"],
-        ["eval-u0010", "200", "40.0 (35.0 to 45.0)", "–"],
-        ["eval-final", "200", "52.5 (47.5 to 57.5)", "95.0 (90.0 to 100.0)"],
-    ]
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    values = {line[0]: line[1:] for line in lines if line and line[0].startswith("eval-")}
+    assert values == {
+        "eval-start": ["200", "25.0", "25.0", "50.0", "90.0"],
+        "eval-u0010": ["200", "40.0", "–", "–", "–"],
+        "eval-final": ["200", "52.5", "53.0", "60.0", "95.0"],
+    }
+    assert ["47.5–57.5", "48.0–58.0", "55.0–65.0", "90.0–100.0"] in lines
