@@ -57,7 +57,12 @@ def run(recipe: Path, run_dir: Path, *overrides: str) -> Heard:
 
 def begin(recipe: Path, run_dir: Path, *overrides: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-c", RUN, str(recipe), str(run_dir), *overrides], cwd=HOME, text=True, stderr=subprocess.PIPE
+        [sys.executable, "-c", RUN, str(recipe), str(run_dir), *overrides],
+        cwd=HOME,
+        text=True,
+        stderr=subprocess.PIPE,
+        # What runs in the background of a script inherits a SIGINT that is ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
 
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from platform_sdk.recipes import online
 from platform_sdk.recipes.__main__ import train
 from platform_sdk.recipes.online import OnlineJob, launch_online
+from platform_sdk.training import launch
 from platform_sdk.training.online.loop import OnlineResult
 
 
@@ -74,7 +74,7 @@ def test_several_processes_read_the_same_job_from_a_file(
         started.append((module, processes))
         train(spec_file)
 
-    monkeypatch.setattr(online, "run_processes", run_processes)
+    monkeypatch.setattr(launch, "run_processes", run_processes)
     launch_online(job(tmp_path))
     given = job(tmp_path, processes=2)
     assert launch_online(given) == RESULT

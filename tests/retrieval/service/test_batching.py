@@ -45,7 +45,9 @@ def with_batcher(recorder: Recorder, work: Callable[[Batcher], Awaitable[Any]], 
                 batcher.close()
                 await running
 
-    return asyncio.run(main())
+    # In a thread of its own: the browser of other tests leaves an event loop running in the main one.
+    with ThreadPoolExecutor(1) as aside:
+        return aside.submit(lambda: asyncio.run(main())).result()
 
 
 def requests(*names: str) -> list[SearchRequest]:
