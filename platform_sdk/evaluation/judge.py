@@ -39,7 +39,7 @@ INSTRUCTIONS = (
 REMINDER = "That is no verdict. Reply with one word only: yes or no."
 FEWEST = 100  # judgements before the share of unparsable ones says anything
 
-UNPARSABLE = "judge_unparsable"
+NO_VERDICT = "no_verdict"
 """The share of answers whose judgement could not be read, among an evaluation's metrics and a rollout's rewards."""
 
 Verdict = Literal["yes", "no", "unparsable"]

@@ -13,7 +13,7 @@ itself whatever gives the accuracy: a token F1 of 1, a verdict of yes. Both sets
 the context holds no gold passage, and a missing section is not ``[]``.
 
 ``em`` and ``f1`` are beside them, under the dataset's own convention: they are what an evaluation reports, and no part
-of the sum; nor is ``judge_unparsable``, 1 where a judge's reply held no verdict.
+of the sum; nor is ``no_verdict``, 1 where a judge's reply held no verdict.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from platform_sdk.evaluation.answers import exact_match, f1_score, spaced_exact_match, spaced_f1
-from platform_sdk.evaluation.judge import UNPARSABLE
+from platform_sdk.evaluation.judge import NO_VERDICT
 from platform_sdk.recipes.arena.grammar import parse, well_formed
 from platform_sdk.recipes.arena.plugins import load_reward
 from platform_sdk.recipes.arena.settings import AgentSpec
@@ -57,7 +57,7 @@ def rewards(rollout: Rollout, spec: AgentSpec, judged: Verdict | None = None) ->
         return values
     else:
         accuracy = float(judged == "yes")
-        values[UNPARSABLE] = float(judged == "unparsable")
+        values[NO_VERDICT] = float(judged == "unparsable")
     values["accuracy"] = accuracy
     values["bonus"] = BONUS * (values["format"] == accuracy == values["relevance"] == 1)
     values |= {name: float(load_reward(extra.function)(rollout)) for name, extra in settings.extra.items()}

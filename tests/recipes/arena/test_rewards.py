@@ -93,7 +93,7 @@ def test_a_judge_may_be_the_accuracy() -> None:
     both = [rollout_of(WHOLE, answer="Ann Lee"), rollout_of("<answer></answer>")]
     found = judged(both, judging, Nodding())  # type: ignore[arg-type]
     assert [rollout.rewards["reward"] for rollout in found] == [13, 0]
-    assert [rollout.rewards["judge_unparsable"] for rollout in found] == [0, 1]
+    assert [rollout.rewards["no_verdict"] for rollout in found] == [0, 1]
     assert asked == [(QUESTION.text, QUESTION.answers, "Ann Lee"), (QUESTION.text, QUESTION.answers, None)]
 
 
