@@ -1,0 +1,9 @@
+"""The order of the tests: whole runs last."""
+
+from __future__ import annotations
+
+import pytest
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: item.get_closest_marker("e2e") is not None)
