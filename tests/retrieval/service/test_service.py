@@ -206,5 +206,8 @@ def test_a_fault_of_milvus_is_waited_for_and_never_an_empty_result(
             away.clear()
             assert waiting.result(30) == expected
         away.set()
-        with RemoteRetriever(url, patience=1) as hasty, pytest.raises(RetrieverFault, match="connection refused"):
+        with (
+            RemoteRetriever(url, patience=1) as hasty,
+            pytest.raises(UserError, match="refused.*waited 1 s"),
+        ):
             hasty.search(queries, 2)
