@@ -149,7 +149,7 @@ def _add_operations(app: FastAPI, host: Host, metrics: Metrics) -> None:
 
     @app.get(
         "/readyz", summary="Whether searches are answered",
-        responses=described(422) | {503: {"model": Status, "description": "Not (yet), and why."}},
+        responses=described(409, 422) | {503: {"model": Status, "description": "Not (yet), and why."}},
     )  # fmt: skip
     async def readyz(
         response: Response,
@@ -157,7 +157,7 @@ def _add_operations(app: FastAPI, host: Host, metrics: Metrics) -> None:
     ) -> Status:
         status = host.status
         if status.status == "ready" and digest is not None and not host.serves(digest):
-            status = Status(status="failed", detail=f"corpus {digest} is not served")
+            raise Refused(409, "other_corpus", f"corpus {digest} is not served")
         response.status_code = 200 if status.status == "ready" else 503
         return status
 

@@ -22,7 +22,7 @@ MEANINGS = {
     403: "The collection is not for this team.",
     404: "There is no such collection.",
     408: "The body did not come in time.",
-    409: "The collection searches another corpus than X-Corpus-Digest says.",
+    409: "Another corpus is searched than the one that was named.",
     413: "The body is too large.",
     415: "The body is not application/json.",
     422: "The request is not of the form that is described here.",

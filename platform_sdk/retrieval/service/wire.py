@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from platform_sdk.records import Evidence
 from platform_sdk.sampling.rollout import SearchRequest
@@ -15,6 +15,14 @@ MOST_QUERIES = 256
 MOST_CHARACTERS = 32_768  # of a query; more than any encoder reads
 MOST_HITS = 100  # for one query
 MOST_BYTES = 1 << 20  # of a request's body
+
+
+def _whole(value: Any) -> Any:
+    """To JSON 5.0 is an integer too."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+Whole = Annotated[int, BeforeValidator(_whole)]
 
 
 class Wire(BaseModel):
@@ -47,11 +55,11 @@ class SearchBody(Wire):
     )
 
     queries: tuple[Query, ...] = Field(min_length=1, max_length=MOST_QUERIES)
-    k: int = Field(ge=1, le=MOST_HITS, description="Most pieces of evidence for each query.")
+    k: Whole = Field(ge=1, le=MOST_HITS, description="Most pieces of evidence for each query.")
     collection: str | None = Field(
         None, max_length=63, description="Which collection; may be left out where there is but one."
     )
-    deadline_ms: int | None = Field(
+    deadline_ms: Whole | None = Field(
         None, ge=1, le=600_000, description="How long the caller will wait; the service's own limit if left out."
     )
 
