@@ -38,3 +38,4 @@ clean:
 
 include tests/integration/vllm.mk
 include images/images.mk
+include manifests/manifests.mk
