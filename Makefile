@@ -18,7 +18,7 @@ lint: install-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/hadolint images/*/Dockerfile
+	$(BIN)/hadolint images/Dockerfile
 
 install: $(VENV)/.installed
 install-dev: $(VENV)/.installed-dev
@@ -38,3 +38,4 @@ clean:
 
 include tests/integration/vllm.mk
 include images/images.mk
+include manifests/manifests.mk
