@@ -27,6 +27,8 @@ def demonstrate(
 ) -> NamedTuple("Outputs", [("selected_digest", str)]):
     """Write demonstrations of a method's form, from gold answers and, where the form has it, the model's explanations.
 
+    Several processes share the questions, on a cluster as a job with GPUs: see the component `sample`.
+
     Args:
         run_dir: The run directory.
         method: Whose form (a room of platform_sdk.recipes).
@@ -44,23 +46,30 @@ def demonstrate(
         selected: Where the demonstrations are, and their digest.
         figures: How many there are.
     """
-    import importlib
     from pathlib import Path
     from typing import NamedTuple
 
     from platform_sdk.kubeflow.component import describe, log_numbers, received
+    from platform_sdk.kubeflow.training_job.here import job_runner
+    from platform_sdk.recipes.jobs import DemonstrateJob, launch
     from platform_sdk.records import Question, check_digest
     from platform_sdk.tracking import step_run
 
-    steps = importlib.import_module(f"platform_sdk.recipes.{method}.steps")
-    settings = importlib.import_module(f"platform_sdk.recipes.{method}.settings")
     run = Path(run_dir)
-    structs = (received(struct) for struct in (agent, sampling, retrieval))
-    setting = steps.Setting.read(run, environment, *structs, searched_digest, seed)
-    spec = settings.DemonstrationSpec.model_validate(received(demonstrations))
+    given = {"agent": agent, "sampling": sampling, "retrieval": retrieval, "demonstrations": demonstrations}
+    job = DemonstrateJob(
+        method=method,
+        run_dir=run,
+        phase=phase,
+        model=model_path,
+        environment=environment,
+        corpus_digest=searched_digest,
+        seed=seed,
+        **received(given),
+    )
     with step_run(run, f"demonstrate-{phase}") as step:
         check_digest(run / "corpus" / "questions.train.jsonl", Question, train_digest)
-        made = steps.demonstrate(setting, phase, model_path, spec)
+        made = launch(job, job_runner(run))
         step.record_digests(policy=model_digest, train=train_digest, selected=made.digest)
         step.log_figures(run / phase / "demonstrations.json")
         describe(selected, made.path, digest=made.digest, parents=[model_digest, searched_digest, train_digest])

@@ -29,6 +29,8 @@ def evaluate(
 ) -> NamedTuple("Outputs", [("scores_digest", str)]):
     """Answer every evaluation question once and score the answers.
 
+    Several processes share the questions, on a cluster as a job with GPUs: see the component `sample`.
+
     Args:
         run_dir: The run directory.
         method: Whose agent and prompts (a room of platform_sdk.recipes).
@@ -48,23 +50,30 @@ def evaluate(
         scores: Where the scores are, and their digest.
         metrics: The mean of each metric.
     """
-    import importlib
     from pathlib import Path
     from typing import NamedTuple
 
     from platform_sdk.kubeflow.component import describe, log_numbers, received
+    from platform_sdk.kubeflow.training_job.here import job_runner
+    from platform_sdk.recipes.jobs import EvaluateJob, launch
     from platform_sdk.records import Question, check_digest
     from platform_sdk.tracking import step_run
 
-    steps = importlib.import_module(f"platform_sdk.recipes.{method}.steps")
-    settings = importlib.import_module(f"platform_sdk.recipes.{method}.settings")
     run = Path(run_dir)
-    structs = (received(struct) for struct in (agent, sampling, retrieval))
-    setting = steps.Setting.read(run, environment, *structs, searched_digest, seed)
-    spec = settings.EvaluationSpec.model_validate(received(evaluation))
+    given = {"agent": agent, "sampling": sampling, "retrieval": retrieval, "evaluation": evaluation}
+    job = EvaluateJob(
+        method=method,
+        run_dir=run,
+        phase=phase,
+        model=model_path,
+        environment=environment,
+        corpus_digest=searched_digest,
+        seed=seed,
+        **received(given),
+    )
     with step_run(run, phase) as step:
         check_digest(run / "corpus" / "questions.eval.jsonl", Question, eval_digest)
-        evaluated = steps.evaluate(setting, phase, model_path, spec)
+        evaluated = launch(job, job_runner(run))
         step.record_digests(policy=model_digest, searched=searched_digest, index=index_digest, scores=evaluated.digest)
         step.log_scores(evaluated.path, iteration=iteration)
         step.log_rollouts(evaluated.path.with_name("rollouts.jsonl"))

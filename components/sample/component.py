@@ -30,6 +30,9 @@ def sample(
 ) -> NamedTuple("Outputs", [("rollouts_digest", str), ("threshold", float)]):
     """Sample the rollouts of one phase; a killed step goes on, and samples no attempt twice.
 
+    Several processes, where `sampling` or the machine's GPUs ask for them, share the questions; on a cluster they are a
+    job with GPUs, and this one waits for it.
+
     Args:
         run_dir: The run directory.
         method: Whose agent and prompts (a room of platform_sdk.recipes).
@@ -50,25 +53,32 @@ def sample(
         rollouts: Where the rollouts are, and their digest.
         threshold: K that the last phase ended with; the warm-up hands on the initial one.
     """
-    import importlib
     from pathlib import Path
     from typing import NamedTuple
 
     from platform_sdk.kubeflow.component import describe, received
+    from platform_sdk.kubeflow.training_job.here import job_runner
+    from platform_sdk.recipes.jobs import SampleJob, launch
     from platform_sdk.records import Question, check_digest
     from platform_sdk.tracking import step_run
 
-    steps = importlib.import_module(f"platform_sdk.recipes.{method}.steps")
-    settings = importlib.import_module(f"platform_sdk.recipes.{method}.settings")
     run = Path(run_dir)
-    structs = (received(struct) for struct in (agent, sampling, retrieval))
-    setting = steps.Setting.read(run, environment, *structs, searched_digest, seed)
-    chosen = settings.SelectionSpec.model_validate(received(selection))
-    warming = settings.WarmupSpec.model_validate(received(warmup))
+    given = {"agent": agent, "sampling": sampling, "retrieval": retrieval, "selection": selection, "warmup": warmup}
+    job = SampleJob(
+        method=method,
+        run_dir=run,
+        phase=phase,
+        model=model_path,
+        environment=environment,
+        corpus_digest=searched_digest,
+        seed=seed,
+        iteration=iteration,
+        threshold=threshold,
+        **received(given),
+    )
     with step_run(run, f"sample-{phase}") as step:
         check_digest(run / "corpus" / "questions.train.jsonl", Question, train_digest)
-        start = threshold if iteration else chosen.initial_threshold
-        sampled = steps.sample(setting, phase, iteration, model_path, start, chosen, warming)
+        sampled = launch(job, job_runner(run))
         step.record_digests(policy=model_digest, searched=searched_digest, index=index_digest, rollouts=sampled.digest)
         step.log_rollouts(sampled.path)
         describe(

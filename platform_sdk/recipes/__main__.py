@@ -13,8 +13,8 @@ from platform_sdk.training.entry import entry
 
 
 def work(spec_file: Path) -> None:
-    """Do the job in the file."""
-    JOBS.validate_json(spec_file.read_text()).run()
+    """Take part in the job in the file."""
+    JOBS.validate_json(spec_file.read_text()).take_part()
 
 
 if __name__ == "__main__":

@@ -11,9 +11,9 @@ from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.online import OnlineSpec
@@ -21,8 +21,16 @@ from platform_sdk.config.sampling import EngineSpec
 from platform_sdk.kubeflow.serving import local_server, variables
 from platform_sdk.sampling.load import refuse_pair
 from platform_sdk.sampling.serve import Served
+from platform_sdk.sampling.shares import joined, see_own_gpus
 from platform_sdk.tracking.outcomes import write_json
-from platform_sdk.training.launch import Elsewhere, Work, processes_for, run_processes, visible_gpus
+from platform_sdk.training.launch import (
+    Elsewhere,
+    Work,
+    processes_for,
+    refuse_several,
+    run_processes,
+    visible_gpus,
+)
 
 if TYPE_CHECKING:
     from platform_sdk.training.online.loop import OnlineResult
@@ -63,6 +71,11 @@ class MethodJob(BaseModel):
         )
 
     @property
+    def samples(self) -> bool:
+        """Whether the model is asked for anything; else the step is done where it is."""
+        return True
+
+    @property
     def _steps(self) -> Any:
         return importlib.import_module(f"platform_sdk.recipes.{self.method}.steps")
 
@@ -72,7 +85,16 @@ class MethodJob(BaseModel):
 
     @abstractmethod
     def run(self) -> Any:
-        """Do the step in this process, which may be one of several; return its outcome."""
+        """Do the step in this process, or read its outcome where it is done; return it."""
+
+    @abstractmethod
+    def take_part(self) -> None:
+        """Do the step in this process, one of those that were started for it."""
+
+    @property
+    @abstractmethod
+    def done(self) -> bool:
+        """Whether an outcome is there."""
 
     @abstractmethod
     def outcome(self) -> Any:
@@ -87,6 +109,85 @@ class MethodJob(BaseModel):
         """
 
 
+class SamplingJob(MethodJob):
+    """A step whose processes share the questions (see ``sampling.shares``), each with an engine of its own.
+
+    ``OUTCOME`` is the file in the phase's folder that the step leaves.
+    """
+
+    OUTCOME: ClassVar[str]
+
+    def take_part(self) -> None:
+        if self.engine.engine != "openai" and self.engine.device != "cpu":
+            see_own_gpus(self.engine.gpus_each)
+        with joined():
+            self.run()
+
+    @property
+    def done(self) -> bool:
+        return (self.folder / self.OUTCOME).exists()
+
+    def outcome(self) -> Any:
+        if not self.done:
+            raise UserError(f"{self.folder / self.OUTCOME}: the step's processes have left none that is visible here")
+        return self.run()
+
+    def processes(self, reserved: int) -> int | None:
+        engine = self.engine
+        on_gpus = engine.engine != "openai" and engine.device != "cpu"
+        seen = len(visible_gpus()) if on_gpus else 0
+        count = engine.processes or max(seen // engine.gpus_each, 1)
+        if seen and count * engine.gpus_each > seen:
+            each = f" of {engine.gpus_each} GPUs each" if engine.gpus_each > 1 else ""
+            raise UserError(f"sampling.engine.processes: {count}{each}, but torch sees {seen} GPUs; lower it")
+        return None if count == 1 else count
+
+
+class SampleJob(SamplingJob):
+    """The rollouts of one phase. ``threshold`` is K that the last phase ended with; the warm-up has the initial one."""
+
+    OUTCOME = "sample.json"
+    step: Literal["sample"] = "sample"
+    iteration: int
+    threshold: float
+    selection: dict[str, Any]
+    warmup: dict[str, Any]
+
+    def run(self) -> Any:
+        selection = self._settings.SelectionSpec.model_validate(self.selection)
+        warmup = self._settings.WarmupSpec.model_validate(self.warmup)
+        threshold = self.threshold if self.iteration else selection.initial_threshold
+        return self._steps.sample(self.setting(), self.phase, self.iteration, self.model, threshold, selection, warmup)
+
+
+class EvaluateJob(SamplingJob):
+    """A policy's answers to the evaluation questions, and their scores."""
+
+    OUTCOME = "scores.json"
+    step: Literal["evaluate"] = "evaluate"
+    evaluation: dict[str, Any]
+
+    def run(self) -> Any:
+        evaluation = self._settings.EvaluationSpec.model_validate(self.evaluation)
+        return self._steps.evaluate(self.setting(), self.phase, self.model, evaluation)
+
+
+class DemonstrateJob(SamplingJob):
+    """What a supervised baseline learns from."""
+
+    OUTCOME = "demonstrations.json"
+    step: Literal["demonstrate"] = "demonstrate"
+    demonstrations: dict[str, Any]
+
+    @property
+    def samples(self) -> bool:
+        return bool(self._steps.explains(self.setting()))
+
+    def run(self) -> Any:
+        spec = self._settings.DemonstrationSpec.model_validate(self.demonstrations)
+        return self._steps.demonstrate(self.setting(), self.phase, self.model, spec)
+
+
 class OnlineJob(MethodJob):
     """Training on what the policy itself samples."""
 
@@ -99,6 +200,13 @@ class OnlineJob(MethodJob):
         result: OnlineResult = self._steps.online(self.setting(), self.phase, self.model, self.online, evaluation)
         return result
 
+    def take_part(self) -> None:
+        self.run()
+
+    @property
+    def done(self) -> bool:
+        return False  # what is there may be of other inputs, as the training itself knows
+
     def outcome(self) -> OnlineResult:
         from platform_sdk.training.online.loop import OnlineResult
 
@@ -108,7 +216,8 @@ class OnlineJob(MethodJob):
         return processes_for(self.online, reserved)
 
 
-JOBS: TypeAdapter[OnlineJob] = TypeAdapter(OnlineJob)
+Job = Annotated[SampleJob | EvaluateJob | DemonstrateJob | OnlineJob, Field(discriminator="step")]
+JOBS: TypeAdapter[Job] = TypeAdapter(Job)
 
 
 def launch(job: MethodJob, elsewhere: Elsewhere | None = None) -> Any:
@@ -121,6 +230,8 @@ def launch(job: MethodJob, elsewhere: Elsewhere | None = None) -> Any:
     Raises:
         UserError: a setting does not fit the questions, the model or the machine, or a process or the server failed.
     """
+    if job.done or not job.samples:
+        return job.run()
     refuse_pair(job.engine, job.model)
     if elsewhere is not None:
         elsewhere(_work(job))
@@ -129,7 +240,9 @@ def launch(job: MethodJob, elsewhere: Elsewhere | None = None) -> Any:
         processes = job.processes(reserved)
         if processes is None:
             return job.run()
-        run_processes(MODULE, _work(job).spec_file, processes)
+        work = _work(job)
+        refuse_several(work, processes)
+        run_processes(work.module, work.spec_file, processes)
         return job.outcome()
 
 
@@ -142,6 +255,7 @@ def _work(job: MethodJob) -> Work:
         spec_file,
         job.step,
         trains=job.step == "online",
+        alone=job.setting().alone,
         vllm=engine.engine == "vllm",
         gpus_each=engine.gpus_each if engine.engine == "vllm" else 1,
         served=_served(job) if engine.brings_server else None,

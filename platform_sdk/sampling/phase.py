@@ -1,7 +1,8 @@
 """The rollouts of one phase: written down as they finish, and never sampled twice.
 
 What is sampled follows from seeds and rewards alone, so a phase that was killed and started again ends with the
-same rollouts as one that was not. Knows no method: any agent that leaves rollouts will do.
+same rollouts as one that was not, and one that several processes share with the same as one that a single process
+samples. Knows no method: any agent that leaves rollouts will do.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ from tqdm import tqdm
 
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.sampling import EngineSpec
-from platform_sdk.records import AppendLog, Question, Rollout
+from platform_sdk.records import AppendLog, Question, Rollout, read_jsonl, write_jsonl
 from platform_sdk.sampling.engine import SamplingEngine
 from platform_sdk.sampling.rollout import Agent, SearchFunction, run
+from platform_sdk.sampling.shares import ALONE, Share, ShareDone, own_share
 from platform_sdk.tracking.outcomes import read_json, write_json
 
 
@@ -44,7 +46,10 @@ class RolloutAgent(Protocol):
 class Phase:
     """The rollouts of one phase, on disk and in memory, and what is needed to make more of them.
 
-    A context manager over the file at ``path``; engine and retriever belong to whoever opened them.
+    A context manager over the file at ``path``; engine and retriever belong to whoever opened them. Several processes
+    that share a phase, each with a phase of its own over the same path, ask for the same things in the same order.
+    Each writes what it makes beside ``path`` (``rollouts.share0.jsonl``, …); at the end the first puts everything into
+    ``path``, by question and attempt, and the others end (``shares.ShareDone``).
     """
 
     path: Path
@@ -52,16 +57,26 @@ class Phase:
     engine: SamplingEngine
     search: SearchFunction
     live: int
+    share: Share = ALONE
     done: dict[str, dict[int, Rollout]] = field(default_factory=dict)
     seconds: float = 0.0
-    """Wall time spent sampling, over all processes that worked on this phase; starting the engine is not in it. Of
-    a process that was killed the time up to its last finished rollout counts."""
+    """Wall time spent sampling, over all attempts at this phase; starting the engine is not in it. Of a process that
+    was killed the time up to its last finished rollout counts, of several at a time the first one's."""
 
     def __enter__(self) -> Self:
-        self._log = AppendLog(self.path, Rollout)
-        for rollout in self._log.records:
+        shared = self.share.count > 1
+        if self.share.first and (shared or self._parts()):
+            self._collect()
+        self.share.wait()
+        own = self.path.with_name(f"{self.path.stem}.share{self.share.index}.jsonl") if shared else self.path
+        self._log = AppendLog(own, Rollout)
+        before = self._log.records
+        if shared and self.path.exists():
+            before = list(read_jsonl(self.path, Rollout))
+        for rollout in before:
             self._check(rollout)
-            self.done.setdefault(rollout.question.id, {})[rollout.attempt] = rollout
+            self._note(rollout)
+        self._made: list[Rollout] = []
         self._clock = self.path.with_suffix(".seconds.json")
         self.seconds = read_json(self._clock)["seconds"] if self._clock.exists() else 0.0
         return self
@@ -70,6 +85,33 @@ class Phase:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._log.close()
+        if error is not None or self.share.count == 1:
+            return
+        if not self.share.first:
+            raise ShareDone
+        self._write([rollout for attempts in self.done.values() for rollout in attempts.values()])
+
+    def _parts(self) -> list[Path]:
+        """What several processes have written beside ``path``."""
+        return sorted(self.path.parent.glob(f"{self.path.stem}.share*.jsonl"))
+
+    def _collect(self) -> None:
+        """Put into ``path`` what processes, however many there were, had made before they were stopped."""
+        files = [path for path in (self.path, *self._parts()) if path.exists()]
+        found = {(rollout.question.id, rollout.attempt): rollout for file in files for rollout in whole_rollouts(file)}
+        for rollout in found.values():
+            self._check(rollout)
+        if files:
+            self._write(list(found.values()))
+
+    def _write(self, rollouts: list[Rollout]) -> None:
+        """Make ``path`` of all rollouts; only then is what they were collected from needed no more."""
+        write_jsonl(self.path, Rollout, sorted(rollouts, key=lambda rollout: (rollout.question.id, rollout.attempt)))
+        for part in self._parts():
+            part.unlink()
+
+    def _note(self, rollout: Rollout) -> None:
+        self.done.setdefault(rollout.question.id, {})[rollout.attempt] = rollout
 
     def _check(self, rollout: Rollout) -> None:
         for what, found, wanted in (
@@ -90,16 +132,24 @@ class Phase:
         """One attempt, written down the moment it is finished."""
         rollout = yield from self.agent.rollout(question, number)
         self._log.append(rollout)
-        self.done.setdefault(question.id, {})[number] = rollout
+        self._note(rollout)
+        self._made.append(rollout)
         self._tick()
         return rollout
 
     def play(self, starts: Sequence[Callable[[], Agent[Any]]], description: str, unit: str = "rollout") -> None:
-        """Run agents that make attempts, ``live`` at a time, to their end."""
+        """Run agents that make attempts, ``live`` at a time in each process, to their end.
+
+        Returns when every process has done its share; then all of them have all rollouts.
+        """
         self._began, self._before = time.monotonic(), self.seconds
-        with tqdm(total=len(starts), desc=description, unit=unit) as bar:
-            for _ in run(starts, self.engine, self.search, live=self.live):
+        own = self.share.of(starts)
+        with tqdm(total=len(own), desc=description, unit=unit, disable=not self.share.first) as bar:
+            for _ in run(own, self.engine, self.search, live=self.live):
                 bar.update()
+        for rollout in self.share.gather(self._made):
+            self._note(rollout)
+        self._made = []
         self._tick()
 
     def once(self, questions: Iterable[Question], number: int, description: str) -> None:
@@ -113,6 +163,8 @@ class Phase:
         return [self.done[q.id][a] for q in questions if q.id in self.done for a in sorted(self.done[q.id])]
 
     def _tick(self) -> None:
+        if not self.share.first:
+            return
         self.seconds = self._before + time.monotonic() - self._began
         write_json(self._clock, {"seconds": round(self.seconds, 3)})
 
@@ -121,7 +173,7 @@ class Phase:
 def open_phase(
     path: Path, spec: EngineSpec, model: str, search: SearchFunction, make_agent: Callable[[Any, str], RolloutAgent]
 ) -> Iterator[Phase]:
-    """A phase with an engine of its own, which is closed behind it.
+    """A phase with an engine of its own, which is closed behind it; shared by the processes that are joined.
 
     Args:
         make_agent: the agent, from the engine's tokenizer and the digest of its weights.
@@ -130,7 +182,14 @@ def open_phase(
 
     engine = load_engine(spec, model)
     try:
-        with Phase(path, make_agent(engine.tokenizer, engine.weight_version), engine, search, spec.live) as phase:
+        agent = make_agent(engine.tokenizer, engine.weight_version)
+        with Phase(path, agent, engine, search, spec.live, own_share()) as phase:
             yield phase
     finally:
         engine.close()
+
+
+def whole_rollouts(path: Path) -> list[Rollout]:
+    """The whole records of a file; a kill may have cut the last line short."""
+    with AppendLog(path, Rollout) as log:
+        return list(log.records)

@@ -36,6 +36,7 @@ class Work:
         trains: whether they train; else they only sample.
         vllm: whether they sample with vLLM in the processes themselves.
         gpus_each: GPUs of one process.
+        alone: why there must not be more than one process, if so.
         served: specification of the vLLM server that is to stand beside them (``sampling.serve.Served``).
     """
 
@@ -45,6 +46,7 @@ class Work:
     trains: bool = True
     vllm: bool = False
     gpus_each: int = 1
+    alone: str | None = None
     served: Path | None = None
 
 
@@ -103,6 +105,12 @@ def launch_training(job: Job, elsewhere: Elsewhere | None = None) -> TrainResult
         assert processes is not None
         run_processes(work.module, work.spec_file, processes)
     return TrainResult.model_validate_json((folder / "train.json").read_text())
+
+
+def refuse_several(work: Work, processes: int) -> None:
+    """Raise a UserError where more processes are to be started than can do the work."""
+    if processes > 1 and work.alone is not None:
+        raise UserError(f"{work.verb}: {processes} processes, but {work.alone}")
 
 
 def processes_for(spec: OptimiserSpec, reserved: int = 0) -> int | None:

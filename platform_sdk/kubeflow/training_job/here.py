@@ -13,7 +13,7 @@ from platform_sdk.config.errors import UserError
 from platform_sdk.kubeflow.training_job.api import connect
 from platform_sdk.kubeflow.training_job.description import Description, Owner, Sidecar
 from platform_sdk.kubeflow.training_job.launcher import api_for, run_job
-from platform_sdk.training.launch import Elsewhere, Work
+from platform_sdk.training.launch import Elsewhere, Work, refuse_several
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +56,8 @@ def describe(work: Work, cluster: ClusterSpec, run_dir: Path, namespace: str) ->
     GPUs. Where a vLLM server is brought it stands beside, with GPUs of its own; processes that only ask it have none.
 
     Raises:
-        UserError: vLLM is asked for, and the cluster has no ``job.sampler``; a process wants more GPUs than a pod has.
+        UserError: vLLM is asked for, and the cluster has no ``job.sampler``; a process wants more GPUs than a pod has;
+            only one process can do the work, and the cluster's jobs have several.
     """
     spec, sampler = cluster.job, cluster.job.sampler
     if sampler is None and (work.served is not None or (work.vllm and not work.trains)):
@@ -73,6 +74,8 @@ def describe(work: Work, cluster: ClusterSpec, run_dir: Path, namespace: str) ->
             f"sampling.engine.extra: an engine takes {work.gpus_each} GPUs, but a pod has {spec.resources.gpus} "
             "(job.resources.gpus)"
         )
+    processes = spec.nodes * (spec.resources.gpus // work.gpus_each or 1)
+    refuse_several(work, processes)
     folder = work.spec_file.parent.resolve().relative_to(run_dir.resolve())
     return Description(
         run=run_dir.name,

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from platform_sdk.config.errors import UserError
+from platform_sdk.config.sampling import PLACING
 from platform_sdk.recipes.arena.agent import Environment, Generator
 from platform_sdk.recipes.arena.settings import AgentSpec, SamplingSpec
 from platform_sdk.recipes.arena.speaker import Distribution
@@ -31,8 +32,14 @@ class Setting:
 
     @property
     def inputs(self) -> dict[str, Any]:
-        """What decides a step's outcome. The place of a run does not: a moved run directory is the same run."""
-        return {name: value for name, value in vars(self).items() if name != "run_dir"}
+        """What decides a step's outcome. Where the run lies does not, nor where and by how many it is sampled."""
+        sampling = self.sampling.model_dump(mode="json", exclude={"engine": set(PLACING)})
+        return {name: value for name, value in vars(self).items() if name != "run_dir"} | {"sampling": sampling}
+
+    @property
+    def alone(self) -> str | None:
+        """Why only one process can do the run's sampling; None: several can."""
+        return None
 
     @classmethod
     def read(

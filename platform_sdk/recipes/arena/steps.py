@@ -109,6 +109,11 @@ def _evaluate_between(
     )
 
 
+def explains(setting: Setting) -> bool:
+    """Whether the model is asked for something in the demonstrations: the form ``direct`` is the gold answer alone."""
+    return setting.agent.form != "direct"
+
+
 @dataclass(frozen=True)
 class Demonstrated:
     """What a supervised baseline learns from: where it is, its digest, and the counts."""
@@ -137,9 +142,9 @@ def demonstrate(setting: Setting, phase: str, model: str, spec: DemonstrationSpe
         random.Random(f"{phase} {setting.seed}").shuffle(questions)
         questions = questions[: spec.questions]
         found = (
-            _answers(setting, phase, model, weights, questions)
-            if setting.agent.form == "direct"
-            else _explained(setting, phase, model, spec, questions)
+            _explained(setting, phase, model, spec, questions)
+            if explains(setting)
+            else _answers(setting, phase, model, weights, questions)
         )
         write_jsonl(path, Rollout, found)
         figures = {

@@ -10,6 +10,7 @@ from typing import Any, Literal, Self
 
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.retrieval import RetrievalSpec
+from platform_sdk.config.sampling import PLACING
 from platform_sdk.recipes.mygo.agent import Mujica, form_of
 from platform_sdk.recipes.mygo.settings import AgentSpec, SamplingSpec
 from platform_sdk.records import Question, read_jsonl
@@ -36,8 +37,20 @@ class Setting:
 
     @property
     def inputs(self) -> dict[str, Any]:
-        """What decides a step's outcome. The place of a run does not: a moved run directory is the same run."""
-        return {name: value for name, value in vars(self).items() if name != "run_dir"}
+        """What decides a step's outcome. Where the run lies does not, nor where and by how many it is sampled."""
+        sampling = self.sampling.model_dump(mode="json", exclude={"engine": set(PLACING)})
+        return {name: value for name, value in vars(self).items() if name != "run_dir"} | {"sampling": sampling}
+
+    @property
+    def alone(self) -> str | None:
+        """Why only one process can do the run's sampling; None: several can."""
+        if self.retrieval.url is not None or self.retrieval.backend == "server":
+            return None
+        return (
+            "only one at a time can search an index of Milvus Lite: give retrieval.url (hopforge serve retriever) or "
+            "retrieval.uri of a Milvus server, or take one process (sampling.engine.processes, online.processes; "
+            "on a cluster job.nodes and job.resources.gpus)"
+        )
 
     @classmethod
     def read(

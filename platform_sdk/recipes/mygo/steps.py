@@ -93,11 +93,10 @@ def sample(
                 mean_reward = None
             else:
                 mean_reward, threshold = sample_iteration(work, questions, threshold, selection)
-            rollouts = work.ordered(questions)
-            if phase == WARMUP:
-                bare = partial(undemonstrated, work.engine.tokenizer, setting.agent, form_of(setting.environment))
-                successes = [bare(r) for r in rollouts if r.rewards["em"] == 1]
-                write_jsonl(folder / UNDEMONSTRATED, Rollout, successes)
+            rollouts, tokenizer = work.ordered(questions), work.engine.tokenizer
+        if phase == WARMUP:
+            bare = partial(undemonstrated, tokenizer, setting.agent, form_of(setting.environment))
+            write_jsonl(folder / UNDEMONSTRATED, Rollout, [bare(r) for r in rollouts if r.rewards["em"] == 1])
         done = {
             "inputs": inputs,
             "iteration": iteration,

@@ -16,9 +16,9 @@ from accelerate import PartialState
 
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.online import OnlineSpec
-from platform_sdk.records import AppendLog, Question, Rollout, read_jsonl
+from platform_sdk.records import Question, Rollout, read_jsonl
 from platform_sdk.sampling.engine import SamplingEngine
-from platform_sdk.sampling.phase import Phase
+from platform_sdk.sampling.phase import Phase, whole_rollouts
 from platform_sdk.training.advantages import varied
 from platform_sdk.training.online.task import OnlineTask
 
@@ -88,7 +88,7 @@ class GroupSampler:
         path = self._path(update, self._state.process_index)
         if not path.exists():
             return False
-        done = _by_question(_kept(path))
+        done = _by_question(whole_rollouts(path))
         versions = {rollout.weights for attempts in done.values() for rollout in attempts.values()}
         return len(versions) == 1 and not any(
             self._missing(done.get(question.id, {}), wave)
@@ -142,7 +142,7 @@ class GroupSampler:
     def _set_aside_unless(self, path: Path, version: str) -> None:
         if not path.exists():
             return
-        others = {rollout.weights for rollout in _kept(path)} - {version}
+        others = {rollout.weights for rollout in whole_rollouts(path)} - {version}
         if not others:
             return
         number = 1
@@ -154,12 +154,6 @@ class GroupSampler:
             "%s: sampled with other weights (%s, now %s) before the run was stopped; set aside as %s and sampled again",
             path, ", ".join(sorted(name[:12] for name in others)), version[:12], aside.name,
         )  # fmt: skip
-
-
-def _kept(path: Path) -> list[Rollout]:
-    """The whole records of a file; a kill may have cut the last line short."""
-    with AppendLog(path, Rollout) as log:
-        return list(log.records)
 
 
 def _by_question(rollouts: Iterable[Rollout]) -> dict[str, Attempts]:

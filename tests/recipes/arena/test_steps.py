@@ -18,6 +18,7 @@ from platform_sdk.recipes.arena import steps
 from platform_sdk.recipes.arena.agent import Generator
 from platform_sdk.recipes.arena.setting import Setting
 from platform_sdk.recipes.arena.settings import DemonstrationSpec, EvaluationSpec
+from platform_sdk.recipes.jobs import EvaluateJob, launch
 from platform_sdk.records import Question, Rollout, read_jsonl, write_jsonl
 from platform_sdk.sampling.rollout import Agent
 from tests.recipes.arena.talking import character_tokenizer
@@ -29,6 +30,7 @@ AGENT = {
     "max_tokens": 12,
     "rewards": {"extra": {"vowels": {"function": f"{__name__}:vowels", "weight": 2.0}}},
 }
+ENGINE: dict[str, Any] = {"engine": {"engine": "transformers", "live": 4}, "temperature": 1.0}
 ONLINE = OnlineSpec(updates=3, questions=2, group=4, learning_rate=1e-2, checkpoint_steps=1, evaluate_every=2)
 EVALUATION = EvaluationSpec(max_tokens=8)
 
@@ -70,8 +72,7 @@ def setting(folder: Path, environment: str = "distractor", retrieval: Any = None
         {"format": "2wikimultihopqa", "eval": "w.json"},
     ]
     prepared = prepare(DatasetSpec.model_validate({"format": "mixed", "mixture": mixture}), data, folder)
-    engine = {"engine": {"engine": "transformers", "live": 4}, "temperature": 1.0}
-    return Setting.read(folder, environment, {**AGENT, **agent}, engine, retrieval or {}, prepared.passages, 5)
+    return Setting.read(folder, environment, {**AGENT, **agent}, ENGINE, retrieval or {}, prepared.passages, 5)
 
 
 def rollouts(folder: Path) -> list[str]:
@@ -96,6 +97,22 @@ def test_an_evaluation_names_what_the_form_has_and_splits_by_dataset(model: str,
     assert evaluated.metrics["tokens"] <= EVALUATION.max_tokens
     again = steps.evaluate(run, "eval-start", model, EVALUATION)
     assert again == evaluated
+
+
+def test_two_processes_evaluate_as_one(model: str, tmp_path: Path) -> None:
+    one, two = (setting(tmp_path / name) for name in ("one", "two"))
+    alone = steps.evaluate(one, "eval-start", model, EVALUATION)
+    job = EvaluateJob(
+        method="arena", run_dir=two.run_dir, phase="eval-start", model=model, environment=two.environment,
+        agent=two.agent.model_dump(mode="json"), sampling={**ENGINE, "engine": {**ENGINE["engine"], "processes": 2}},
+        retrieval={}, corpus_digest=two.corpus_digest, seed=two.seed, evaluation=EVALUATION.model_dump(mode="json"),
+    )  # fmt: skip
+    shared = launch(job)
+    assert (shared.digest, shared.metrics) == (alone.digest, alone.metrics)
+    # What several have done is one process's outcome, and the other way round.
+    assert steps.evaluate(two, "eval-start", model, EVALUATION) == shared
+    files = sorted(path.name for path in shared.path.parent.iterdir())
+    assert files == ["begun.json", "evaluate-job.json", "rollouts.jsonl", "rollouts.seconds.json", "scores.json"]
 
 
 def test_online_training_learns_a_recipes_own_reward(undisturbed: tuple[Setting, Any]) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.online import OnlineSpec
+from platform_sdk.recipes.jobs import EvaluateJob, launch
 from platform_sdk.recipes.mygo.settings import EvaluationSpec
 from platform_sdk.recipes.mygo.steps import Setting, evaluate, online
 from platform_sdk.records import Question, write_jsonl
@@ -29,6 +30,20 @@ def test_two_models_need_two_roles(setting: Setting, tmp_path: Path) -> None:
         evaluate(setting, "eval-start", pair, EvaluationSpec())
     with pytest.raises(UserError, match="GRPO trains one model"):
         online(setting, "online", pair, OnlineSpec(updates=1), EvaluationSpec())
+
+
+def test_several_processes_need_an_index_that_several_can_search(setting: Setting) -> None:
+    given = {"processes": 2}
+    job = EvaluateJob(
+        method="mygo", run_dir=setting.run_dir, phase="eval-start", model="hopforge:world-base",
+        environment=setting.environment, agent={}, sampling={"engine": given}, retrieval={},
+        corpus_digest=setting.corpus_digest, seed=0, evaluation={},
+    )  # fmt: skip
+    with pytest.raises(UserError, match=r"2 processes, but only one at a time can search an index of Milvus Lite"):
+        launch(job)
+    assert not (setting.run_dir / "eval-start/begun.json").exists()
+    for retrieval in ({"url": "http://retriever:8080"}, {"uri": "http://milvus:19530"}):
+        assert job.model_copy(update={"retrieval": retrieval}).setting().alone is None
 
 
 def test_no_questions(setting: Setting, tmp_path: Path) -> None:
