@@ -12,13 +12,13 @@ demo: install  ## run the embedded default and show what it learned
 	$(BIN)/hopforge run pipelines/mygo/world.yaml
 
 test: install-dev lint  ## everything that must pass
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 lint: install-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/hadolint images/*/Dockerfile
+	$(BIN)/hadolint images/Dockerfile
 
 golden: install-dev  ## write anew what compiled pipelines look like; the difference is for the review
 	$(BIN)/python -m tests.kubeflow.golden
@@ -41,3 +41,4 @@ clean:
 
 include tests/integration/vllm.mk
 include images/images.mk
+include manifests/manifests.mk

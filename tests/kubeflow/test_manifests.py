@@ -2,123 +2,173 @@
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
-from typing import Any
 
 import kubernetes_validate
 import pytest
+from fastapi.testclient import TestClient
 from ruamel.yaml import YAML
 
-from platform_sdk.config.service import ServiceSpec
+from platform_sdk.config.service import CollectionSpec, ServiceSpec
+from platform_sdk.retrieval.service.app import create_app
 from tests.kubeflow.crds import check
+from tests.kubeflow.rendered import MANIFESTS, VARIANTS, Item, built, workloads
 
-MANIFESTS = Path(__file__).resolve().parents[2] / "manifests"
-VARIANTS = ["base", "overlays/single-node", "overlays/production"]
-WORKLOADS = {"Deployment", "StatefulSet", "CronJob"}
-Item = dict[str, Any]
+CLUSTER_WIDE = {"Namespace", "PriorityClass", "ResourceFlavor", "ClusterQueue", "WorkloadPriorityClass"}
+OPERATORS = {"milvus.io", "keda.sh"}  # whose schemas are their own
 
 pytestmark = pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
 
 
-def built(variant: str) -> list[Item]:
-    done = subprocess.run(["kubectl", "kustomize", str(MANIFESTS / variant)], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return [item for item in YAML(typ="safe").load_all(done.stdout) if item]
-
-
 @pytest.fixture(scope="module", params=VARIANTS)
-def items(request: pytest.FixtureRequest) -> list[Item]:
+def items(request: pytest.FixtureRequest) -> tuple[Item, ...]:
     return built(request.param)
 
 
-def pod_of(item: Item) -> Item:
-    spec = item["spec"]
-    return dict((spec["jobTemplate"]["spec"] if item["kind"] == "CronJob" else spec)["template"]["spec"])
-
-
-def workloads(items: list[Item]) -> list[tuple[str, Item]]:
-    found = [(item["metadata"]["name"], pod_of(item)) for item in items if item["kind"] in WORKLOADS]
-    assert found
+def the(items: tuple[Item, ...], kind: str, name: str) -> Item:
+    [found] = [item for item in items if (item["kind"], item["metadata"]["name"]) == (kind, name)]
     return found
 
 
-def test_every_object_is_valid(items: list[Item]) -> None:
+def test_every_object_is_valid(items: tuple[Item, ...]) -> None:
     for item in items:
         group = item["apiVersion"].partition("/")[0]
         if group == "kueue.x-k8s.io":
             check(item)
-        elif group != "milvus.io":  # whose schema is the operator's
+        elif group not in OPERATORS:
             kubernetes_validate.validate(item, "1.32", strict=True)
 
 
-def test_pods_are_restricted(items: list[Item]) -> None:
+def test_objects_are_in_a_namespace_that_is_made_or_in_none(items: tuple[Item, ...]) -> None:
+    made = {item["metadata"]["name"] for item in items if item["kind"] == "Namespace"}
+    for item in items:
+        namespace = item["metadata"].get("namespace")
+        name = f"{item['kind']} {item['metadata']['name']}"
+        assert namespace is None if item["kind"] in CLUSTER_WIDE else namespace in made, name
+
+
+def test_pods_are_restricted(items: tuple[Item, ...]) -> None:
     """The rules of Kubernetes' restricted Pod Security Standard, which the namespace enforces."""
-    for name, pod in workloads(items):
+    for name, template in workloads(items):
+        pod = template["spec"]
         assert pod["securityContext"]["runAsNonRoot"] is True, name
         assert pod["securityContext"]["seccompProfile"]["type"] == "RuntimeDefault", name
         assert not {"hostNetwork", "hostPID", "hostIPC"} & pod.keys(), name
         for volume in pod.get("volumes", ()):
             assert set(volume) - {"name"} <= {"configMap", "secret", "emptyDir", "persistentVolumeClaim"}, name
-        for container in pod["containers"]:
+        for container in (*pod["containers"], *pod.get("initContainers", ())):
             security = container["securityContext"]
             assert security["allowPrivilegeEscalation"] is False, name
             assert security["capabilities"] == {"drop": ["ALL"]}, name
+            assert not {"privileged", "procMount", "runAsUser", "runAsNonRoot"} & security.keys(), name
+            assert not [port for port in container.get("ports", ()) if "hostPort" in port], name
             assert set(container["resources"]) == {"requests", "limits"}, name
-    [namespace] = [item for item in items if item["kind"] == "Namespace"]
-    assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
+    labels = the(items, "Namespace", "hopforge")["metadata"]["labels"]
+    assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
 
 
-def test_only_what_needs_the_api_server_gets_a_token(items: list[Item]) -> None:
-    with_token = {name for name, pod in workloads(items) if pod.get("automountServiceAccountToken") is not False}
+def test_containers_that_operators_add_get_amounts(items: tuple[Item, ...]) -> None:
+    [limits] = the(items, "LimitRange", "defaults")["spec"]["limits"]
+    assert limits["type"] == "Container"
+    assert limits["default"].keys() == limits["defaultRequest"].keys() == {"cpu", "memory"}
+
+
+def test_only_what_needs_the_api_server_gets_a_token(items: tuple[Item, ...]) -> None:
+    with_token = {n for n, template in workloads(items) if template["spec"].get("automountServiceAccountToken", True)}
     assert with_token == {"reaper"}
-    for role in (item for item in items if item["kind"] == "Role"):
-        for rule in role["rules"]:
-            assert "*" not in [*rule["verbs"], *rule["resources"], *rule["apiGroups"]]
-            assert "secrets" not in rule["resources"]
 
 
-def test_no_secret_and_no_password_is_in_them(items: list[Item]) -> None:
+def test_no_secret_and_no_password_is_in_them(items: tuple[Item, ...]) -> None:
     assert not [item for item in items if item["kind"] == "Secret"]
-    for name, pod in workloads(items):
-        for container in pod["containers"]:
-            for variable in container.get("env", ()):
-                if any(word in variable["name"] for word in ("PASSWORD", "KEY", "TOKEN", "SECRET")):
-                    reference = variable["valueFrom"]["secretKeyRef"]
-                    assert not reference.get("optional"), name  # without its Secret the pod does not start
+    containers = [one for _, template in workloads(items) for one in template["spec"]["containers"]]
+    containers += [item["spec"]["components"] for item in items if item["kind"] == "Milvus"]
+    for container in containers:
+        for variable in container.get("env", ()):
+            if any(word in variable["name"] for word in ("PASSWORD", "KEY", "TOKEN", "SECRET")):
+                reference = variable["valueFrom"]["secretKeyRef"]
+                assert not reference.get("optional"), variable  # without its Secret the pod does not start
 
 
-def test_traffic_is_denied_unless_named(items: list[Item]) -> None:
-    policies = {item["metadata"]["name"]: item["spec"] for item in items if item["kind"] == "NetworkPolicy"}
-    deny = policies["deny-by-default"]
-    assert (deny["podSelector"], sorted(deny["policyTypes"])) == ({}, ["Egress", "Ingress"])
-    assert "ingress" not in deny
-    assert "egress" not in deny
-    for name, spec in policies.items():
-        assert all(rule.get("from") for rule in spec.get("ingress", ())), name  # from somebody, not from everybody
-    served = {name for name, _ in workloads(items)} - {"reaper"}
-    assert served <= policies.keys()
+def test_milvus_never_has_its_default_password(items: tuple[Item, ...]) -> None:
+    if milvus := [item["spec"] for item in items if item["kind"] == "Milvus"]:
+        [spec] = milvus
+        variables = spec["components"]["env"]
+        assert spec["config"]["common"]["security"]["authorizationEnabled"] is True
+        assert spec["dependencies"]["storage"]["external"] is True  # the operator's own has a default password
+    else:
+        [container] = dict(workloads(items))["milvus"]["spec"]["containers"]
+        variables = container["env"]
+        assert {"name": "COMMON_SECURITY_AUTHORIZATIONENABLED", "value": "true"} in variables
+    [password] = [one for one in variables if one["name"] == "COMMON_SECURITY_DEFAULTROOTPASSWORD"]
+    assert password["valueFrom"]["secretKeyRef"] == {"name": "milvus", "key": "root-password"}
 
 
-def test_services_find_their_pods(items: list[Item]) -> None:
-    labels = [
-        item["spec"]["template"]["metadata"]["labels"]
-        for item in items
-        if item["kind"] in ("Deployment", "StatefulSet")
-    ]
+def test_services_find_their_pods(items: tuple[Item, ...]) -> None:
+    labels = [template["metadata"]["labels"] for _, template in workloads(items)]
     for service in (item for item in items if item["kind"] == "Service"):
-        assert any(service["spec"]["selector"].items() <= pod.items() for pod in labels), service["metadata"]["name"]
+        name = service["metadata"]["name"]
+        if service["spec"].get("type") == "ExternalName":  # the operator's service of the Milvus of that name
+            assert the(items, "Milvus", name)["metadata"]["namespace"] == "hopforge-milvus"
+            assert service["spec"]["externalName"].startswith(f"{name}-milvus.hopforge-milvus.svc")
+        else:
+            assert any(service["spec"]["selector"].items() <= pod.items() for pod in labels), name
 
 
-def test_images_name_a_version() -> None:
-    for variant in VARIANTS[1:]:
-        for name, pod in workloads(built(variant)):
-            for container in pod["containers"]:
-                tag = container["image"].rpartition("/")[2].partition(":")[2]
-                assert tag not in ("", "latest"), f"{variant}: {name}"
+@pytest.mark.parametrize("variant", VARIANTS[1:])
+def test_images_are_named_in_one_place_with_a_version(variant: str) -> None:
+    text = (MANIFESTS / "images/kustomization.yaml").read_text()
+    named = {one["name"]: str(one["newTag"]) for one in YAML(typ="safe").load(text)["images"]}
+    used = {one["image"] for _, template in workloads(built(variant)) for one in template["spec"]["containers"]}
+    used |= {item["spec"]["components"]["image"] for item in built(variant) if item["kind"] == "Milvus"}
+    assert used == {f"{name}:{tag}" for name, tag in named.items()}
+    assert "latest" not in named.values()
+    elsewhere = [path for path in MANIFESTS.rglob("*.yaml") if path.parent.name != "images"]
+    for path in elsewhere:
+        assert not re.search(r"image: *\S+:\S|newTag|newName", path.read_text()), path
+
+
+def test_pinned_images_have_tag_and_digest(tmp_path: Path) -> None:
+    """A stand-in for skopeo, and so for the registries: the digest of an image is made of its name."""
+    shutil.copytree(MANIFESTS, tmp_path / "manifests")
+    skopeo = tmp_path / "bin/skopeo"
+    skopeo.parent.mkdir()
+    skopeo.write_text('#!/bin/sh\n[ "$1" = inspect ] && printf "sha256:%s" "$(printf "$4" | sha256sum | cut -c1-64)"\n')
+    skopeo.chmod(0o755)
+    environment = {**os.environ, "PATH": f"{skopeo.parent}:{os.environ['PATH']}"}
+    pin = [sys.executable, str(tmp_path / "manifests/images/pin.py")]
+    done = subprocess.run(pin, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    overlay = tmp_path / "manifests/overlays/production"
+    rendered = subprocess.run(["kubectl", "kustomize", str(overlay)], capture_output=True, text=True, check=True).stdout
+    images = re.findall(r"^ *(?:- )?image: (\S+)$", rendered, re.MULTILINE)
+    assert len(images) == 7
+    for image in images:
+        assert re.fullmatch(r"[\w./-]+:[\w.-]+@sha256:[0-9a-f]{64}", image), image
+    assert len(set(images)) == 6
 
 
 def test_the_retrievers_configuration_is_one_that_it_takes() -> None:
     content = YAML(typ="safe").load(MANIFESTS / "base/retriever/service.yaml")
     assert ServiceSpec.model_validate(content).collections[0].retrieval.backend == "server"
+
+
+def test_the_retriever_is_scaled_by_a_metric_that_it_has_where_it_is_scraped(tmp_path: Path) -> None:
+    items = built("overlays/production")
+    template = the(items, "Deployment", "retriever")["spec"]["template"]
+    scraped = template["metadata"]["annotations"]
+    [port] = template["spec"]["containers"][0]["ports"]
+    assert scraped["prometheus.io/port"] == str(port["containerPort"])
+    spec = ServiceSpec(collections=(CollectionSpec(name="a", run_dir=tmp_path, environment="hotpot"),))
+    told = TestClient(create_app(spec, None)).get(scraped["prometheus.io/path"]).text
+    gauges = re.findall(r"^# TYPE (\S+) gauge$", told, re.MULTILINE)
+    scaled = the(items, "ScaledObject", "retriever")["spec"]
+    [metric] = re.findall(r"sum\((\w+)\{", scaled["triggers"][0]["metadata"]["query"])
+    assert metric in gauges
+    assert scaled["scaleTargetRef"]["name"] == "retriever"
+    # Its replicas are KEDA's alone, or every apply would set them back.
+    assert "replicas" not in the(items, "Deployment", "retriever")["spec"]

@@ -1,0 +1,150 @@
+"""Who may speak to whom: all that must, and nobody else.
+
+Every client is tried on every port of every server, and what passes is compared with the list of what must.
+"""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from platform_sdk.config.cluster import JobSpec, Workspace
+from platform_sdk.kubeflow.training_job.description import LABEL_RUN, Description
+from tests.kubeflow.policies import Peer, Policies, selects
+from tests.kubeflow.rendered import built, workloads
+
+pytestmark = pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
+
+HOME = "hopforge"
+JOB = Description(
+    run="hotpot", step="train", namespace=HOME, module="m", spec_file="/w/s", spec=JobSpec(image="i"),
+    workspace=Workspace(claim="workspace"),
+)  # fmt: skip
+WORKFLOW = {"workflows.argoproj.io/workflow": "hotpot-x1"}
+OTHER_TEAM = {"hopforge.dev/retriever-client": "true"}  # of a namespace
+OUTSIDE = {
+    "job": Peer(HOME, JOB.labels()),
+    "step": Peer(HOME, {LABEL_RUN: "hotpot", **WORKFLOW}),
+    "driver": Peer(HOME, WORKFLOW),
+    "unknown": Peer(HOME, {"app": "somebody"}),
+    "team": Peer("team-b", {LABEL_RUN: "theirs"}),
+    "stranger": Peer("default", {LABEL_RUN: "disguised", "app.kubernetes.io/name": "retriever"}),
+    "prometheus": Peer("monitoring", {"app.kubernetes.io/name": "prometheus"}),
+    "gateway": Peer("istio-system", {"app": "istio-ingressgateway"}),
+    "pipelines": Peer("kubeflow", {"app": "ml-pipeline"}),
+    "dns": Peer("kube-system", {"k8s-app": "kube-dns"}),
+    "api": Peer(None),  # as is a model hub
+    "milvus operator": Peer("milvus-operator", {"app.kubernetes.io/name": "milvus-operator"}),
+}
+# Of the operator, whose pods are named after the Milvus and its etcd.
+MILVUS = Peer("hopforge-milvus", {"app.kubernetes.io/name": "milvus", "app.kubernetes.io/instance": "milvus"})
+ETCD = Peer("hopforge-milvus", {"app.kubernetes.io/name": "etcd", "app.kubernetes.io/instance": "milvus-etcd"})
+
+PORTS = {
+    "retriever": (8080,), "sampler": (8000,), "mlflow": (5000,), "mlflow-db": (5432,), "objects": (8333,),
+    "milvus": (19530, 9091), "reaper": (80,), "etcd": (2379, 2380), "api": (80, 443, 6443),
+    "pipelines": (80, 8080, 8887, 8888, 9000, 8333),
+    # Of a run's pods: the ranks' meeting places, one that the system gave out, and what may listen there besides.
+    "job": (23456, 29400, 40000, 8000, 80), "step": (23456, 29400, 40000, 8000, 80),
+}  # fmt: skip
+RUN, PIPELINE, WEB = ("job", "step"), ("step", "driver"), (443, 6443)
+RANKS = (23456, 29400, 40000)
+EXPECTED = {
+    *((client, "retriever", 8080) for client in (*RUN, "team", "prometheus")),
+    *((client, "sampler", 8000) for client in RUN),
+    *((client, "mlflow", 5000) for client in (*RUN, "gateway")),
+    *((client, "milvus", 19530) for client in (*RUN, "retriever")),
+    ("prometheus", "milvus", 9091),
+    ("mlflow", "mlflow-db", 5432),
+    ("mlflow", "objects", 8333),
+    *((client, server, port) for client in RUN for server in RUN for port in RANKS),
+    *((client, "api", port) for client in (*RUN, "driver", "reaper") for port in WEB),
+    *((client, "pipelines", port) for client in PIPELINE for port in (8080, 8887, 8888, 9000, 8333)),
+}
+OF_THE_OPERATOR = {
+    *(("milvus operator", server, port) for server in ("milvus", "etcd") for port in PORTS[server]),
+    *(
+        (client, server, port)
+        for client in ("milvus", "etcd")
+        for server in ("milvus", "etcd")
+        for port in PORTS[server]
+    ),
+    *((client, "objects", 8333) for client in ("milvus", "etcd", "milvus operator")),
+}
+
+
+def peers_of(variant: str) -> dict[str, Peer]:
+    own = {name: Peer(HOME, template["metadata"]["labels"]) for name, template in workloads(built(variant))}
+    return OUTSIDE | own | ({"milvus": MILVUS, "etcd": ETCD} if variant.endswith("production") else {})
+
+
+@pytest.mark.parametrize("variant", ["overlays/single-node", "overlays/production"])
+def test_only_those_speak_that_must(variant: str) -> None:
+    policies, peers = Policies(built(variant), {"team-b": OTHER_TEAM}), peers_of(variant)
+    ours = {HOME, "hopforge-milvus"}
+    allowed = {
+        (client, server, port)
+        for client, one in peers.items()
+        for server, other in peers.items()
+        for port in PORTS.get(server, ())
+        if (client != server or client in ("job", "step", "milvus", "etcd"))
+        and {one.namespace, other.namespace} & ours
+        and policies.allow(one, other, port)
+    }
+    expected = EXPECTED | (OF_THE_OPERATOR if variant.endswith("production") else set())
+    same_pod = {("milvus", "milvus", port) for port in PORTS["milvus"]}  # one pod speaks to itself in any case
+    assert allowed - same_pod == expected - same_pod
+
+
+@pytest.mark.parametrize("variant", ["overlays/single-node", "overlays/production"])
+def test_all_of_ours_look_names_up_and_ask_nobody_else(variant: str) -> None:
+    policies, peers = Policies(built(variant), {}), peers_of(variant)
+    for name, peer in peers.items():
+        if peer.namespace in (HOME, "hopforge-milvus"):
+            assert policies.allow(peer, peers["dns"], 53, "UDP"), name
+            assert policies.allow(peer, peers["dns"], 53, "TCP"), name
+            assert not policies.allow(peer, Peer(None), 53, "UDP"), name
+            assert not policies.allow(peer, Peer("kube-system", {"k8s-app": "else"}), 53, "UDP"), name
+
+
+@pytest.mark.parametrize("variant", ["base", "overlays/single-node", "overlays/production"])
+def test_a_standing_sampler_has_no_routes_that_change_it(variant: str) -> None:
+    [container] = dict(workloads(built(variant)))["sampler"]["spec"]["containers"]
+    assert "VLLM_SERVER_DEV_MODE" not in {variable["name"] for variable in container["env"]}
+    assert "VLLM_API_KEY" in {variable["name"] for variable in container["env"]}
+
+
+@pytest.mark.parametrize(
+    ("selector", "labels", "expected"),
+    [
+        ({}, {}, True),
+        ({"matchLabels": {"a": "1"}}, {"a": "1", "b": "2"}, True),
+        ({"matchLabels": {"a": "1"}}, {"a": "2"}, False),
+        ({"matchExpressions": [{"key": "a", "operator": "Exists"}]}, {"b": ""}, False),
+        ({"matchExpressions": [{"key": "a", "operator": "In", "values": ["1", "2"]}]}, {"a": "2"}, True),
+        ({"matchExpressions": [{"key": "a", "operator": "NotIn", "values": ["1"]}]}, {}, True),
+        ({"matchExpressions": [{"key": "a", "operator": "DoesNotExist"}]}, {"a": ""}, False),
+    ],
+)
+def test_selectors(selector: dict[str, object], labels: dict[str, str], expected: bool) -> None:
+    assert selects(selector, labels) is expected
+
+
+def test_the_evaluator_knows_what_denies() -> None:
+    """Policies as in the documentation of Kubernetes: denied both ways, then opened a little."""
+    deny = {"kind": "NetworkPolicy", "metadata": {"name": "d", "namespace": "a"},
+            "spec": {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}}  # fmt: skip
+    web = {"kind": "NetworkPolicy", "metadata": {"name": "w", "namespace": "a"},
+           "spec": {"podSelector": {"matchLabels": {"app": "web"}}, "policyTypes": ["Ingress"],
+                    "ingress": [{"from": [{"namespaceSelector": {}, "podSelector": {"matchLabels": {"app": "x"}}}],
+                                 "ports": [{"port": 80, "endPort": 90}]}]}}  # fmt: skip
+    server, inside, outside = Peer("a", {"app": "web"}), Peer("a", {"app": "x"}), Peer("b", {"app": "x"})
+    assert Policies([], {}).allow(inside, server, 80)
+    assert not Policies([deny], {}).allow(outside, server, 80)
+    both = Policies([deny, web], {})
+    assert both.allow(outside, server, 85)
+    assert not both.allow(outside, server, 91)
+    assert not both.allow(outside, server, 85, "UDP")
+    assert not both.allow(inside, server, 85)  # not let out
+    assert not both.allow(Peer("b"), server, 85)

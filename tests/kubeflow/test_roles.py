@@ -1,0 +1,120 @@
+"""What accounts may do is what their programs ask of the API server, and nothing more."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from typing import Any
+
+import pytest
+
+pytest.importorskip("kubeflow.training", reason="the extra [cluster] is not installed")
+
+from kubeflow.training import TrainingClient
+from kubernetes.client import ApiException, Configuration
+
+from platform_sdk.config.cluster import JobSpec, Workspace
+from platform_sdk.config.errors import UserError
+from platform_sdk.kubeflow.training_job import here
+from platform_sdk.kubeflow.training_job.description import Description
+from platform_sdk.kubeflow.training_job.launcher import BACKENDS, api_for, run_job
+from platform_sdk.kubeflow.training_job.reaper import reap
+from tests.kubeflow.rendered import built
+from tests.kubeflow.training_job.api_server import ApiServer, VirtualClock
+
+pytestmark = pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
+
+VERBS = {"POST": "create", "PATCH": "patch", "DELETE": "delete"}
+Right = tuple[str, str, str]  # group, resource, verb
+
+
+def granted(account: str, roles: set[str] | None = None) -> set[Right]:
+    """What a service account may do, by all roles that are bound to it or by these alone."""
+    items = built("base")
+    bound = {
+        item["roleRef"]["name"]
+        for item in items
+        if item["kind"] == "RoleBinding" and account in {subject["name"] for subject in item["subjects"]}
+    }
+    rules = [
+        rule
+        for item in items
+        if item["kind"] == "Role" and item["metadata"]["name"] in (bound if roles is None else bound & roles)
+        for rule in item["rules"]
+    ]
+    return {(g, r, v) for rule in rules for g in rule["apiGroups"] for r in rule["resources"] for v in rule["verbs"]}
+
+
+def asked(server: ApiServer) -> set[Right]:
+    """The rights that the requests took."""
+    rights = set()
+    for method, path in server.requests:
+        parts = path.strip("/").split("/")
+        group, rest = ("", parts[4:]) if parts[0] == "api" else (parts[1], parts[5:])
+        assert parts[2 if parts[0] == "api" else 3] == "namespaces"
+        resource = "/".join(rest[::2])
+        rights.add((group, resource, VERBS.get(method) or ("get" if len(rest) > 1 else "list")))
+    return rights
+
+
+def connection(server: ApiServer) -> TrainingClient:
+    return TrainingClient(client_configuration=Configuration(host=server.url))
+
+
+def follow(backend: Any, server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job that fails with its pod, another attempt that replaces it and waits too long, and who owns its pod."""
+    spec = JobSpec(backend=backend, image="i", queue="q", queue_timeout_seconds=60)
+    job = Description(
+        run="r", step="s", namespace="n", module="m", spec_file="/w/s", spec=spec, workspace=Workspace(claim="w")
+    )
+    api, clock = api_for(job, connection(server)), VirtualClock()
+    ended = {"name": "c", "state": {"terminated": {"exitCode": 1}}}
+    labels = {BACKENDS[backend].POD_SELECTOR: job.name}
+
+    def fail() -> None:
+        server.pods["p"] = {"metadata": {"name": "p", "labels": labels}, "status": {"containerStatuses": [ended]}}
+        server.condition(server.job(BACKENDS[backend].PLURAL), "Failed")
+
+    clock.at(1, fail)
+    with pytest.raises(UserError, match="exit code 1"):
+        run_job(job, api, lambda text: None, clock)
+    with pytest.raises(UserError, match="waited for more than 60 s"):
+        run_job(job, api, lambda text: None, clock)
+    monkeypatch.setenv("HOSTNAME", "step-1")
+    monkeypatch.setattr(here, "namespace", lambda: "n")
+    server.fault = lambda method, path: (404, "NotFound")
+    with contextlib.suppress(ApiException):
+        here._owner(connection(server))
+
+
+def test_a_step_may_do_what_its_launcher_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    used = set()
+    for backend in BACKENDS:
+        with ApiServer() as server:
+            follow(backend, server, monkeypatch)
+            used |= asked(server)
+    assert granted("launcher", {"launcher"}) == used
+    assert granted("default-editor") == used
+
+
+def test_the_reaper_may_do_what_it_does() -> None:
+    used = set()
+    for backend in BACKENDS.values():
+        with ApiServer() as server:
+            labels = {"app.kubernetes.io/managed-by": "hopforge"}
+            metadata = {"name": "silent", "labels": labels, "creationTimestamp": "2027-01-15T08:00:00Z"}
+            server.objects[backend.PLURAL, "silent"] = {"metadata": metadata}
+            assert [orphan.name for orphan in reap("n", 2e9, connection=connection(server))] == ["silent"]
+            used |= asked(server)
+    assert granted("reaper") == used
+
+
+def test_pipelines_own_rights_name_their_objects() -> None:
+    for item in built("base"):
+        for rule in item["rules"] if item["kind"] == "Role" else ():
+            assert "*" not in [*rule["verbs"], *rule["resources"], *rule["apiGroups"]]
+            if {"secrets", "configmaps"} & set(rule["resources"]):
+                assert rule["verbs"] == ["get"]
+                assert rule["resourceNames"]
+    beyond = granted("launcher") - granted("launcher", {"launcher"})
+    assert {resource for _, resource, _ in beyond} == {"workflowtaskresults", "configmaps", "secrets"}
