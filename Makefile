@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 #   make demo PIP_FLAGS="--extra-index-url https://download.pytorch.org/whl/cpu"
 PIP_FLAGS ?=
 
-.PHONY: demo test install install-dev lint clean
+.PHONY: demo test golden install install-dev lint clean
 
 demo: install  ## run the embedded default and show what it learned
 	$(BIN)/hopforge run pipelines/mygo/world.yaml
@@ -19,6 +19,9 @@ lint: install-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/hadolint images/Dockerfile
+
+golden: install-dev  ## write anew what compiled pipelines look like; the difference is for the review
+	$(BIN)/python -m tests.kubeflow.golden
 
 install: $(VENV)/.installed
 install-dev: $(VENV)/.installed-dev

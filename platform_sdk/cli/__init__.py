@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from platform_sdk.cli import compare, gc, metrics, run, runs, score, search, serve
+from platform_sdk.cli import compare, follow, gc, metrics, remote, run, runs, score, search, serve
 from platform_sdk.config.errors import UserError
 from platform_sdk.records import RecordError
 
@@ -17,7 +17,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for module in (run, runs, search, serve, metrics, score, compare, gc):
+for module in (run, runs, remote, follow, gc, search, serve, metrics, score, compare):
     module.register(app)
 
 

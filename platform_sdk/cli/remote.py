@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -111,6 +112,8 @@ def upload(
 
 
 def _cluster(path: Path | None, queue: str | None) -> ClusterSpec:
+    from pydantic import ValidationError
+
     from platform_sdk.config.cluster import ClusterSpec
     from platform_sdk.config.document import read_as
 
@@ -120,7 +123,10 @@ def _cluster(path: Path | None, queue: str | None) -> ClusterSpec:
     spec = read_as(ClusterSpec, path)
     if queue is None:
         return spec
-    return ClusterSpec.model_validate({**spec.model_dump(), "job": {**spec.job.model_dump(), "queue": queue}})
+    try:
+        return ClusterSpec.model_validate({**spec.model_dump(), "job": {**spec.job.model_dump(), "queue": queue}})
+    except ValidationError as error:
+        raise UserError(f"--queue {queue}: {error.errors()[0]['msg']}") from error
 
 
 def _print_forms(found: dict[str, list[Recipe]], as_json: bool) -> None:
@@ -131,18 +137,21 @@ def _print_forms(found: dict[str, list[Recipe]], as_json: bool) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    console = Console(highlight=False)
+    # A pipe has no width of its own, and wrapped lines are of no use to what reads them.
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else 200)
     for name, recipes in found.items():
         if not recipes:
             continue
         console.print(f"\n[bold]{escape(name)}[/bold]: {escape(recipes[0].pipeline.document.description)}")
         table = Table(box=None, header_style="bold", pad_edge=False)
-        for title in ("parameter", "type", "default", "description"):
-            table.add_column(title, vertical="top")
+        for title in ("parameter", "group", "type", "default"):
+            table.add_column(title, no_wrap=True)
+        table.add_column("description")
         for field in sorted(recipes[0].pipeline.form, key=lambda field: field.name):
             kind = " | ".join(map(str, field.choices)) or field.type
             default = str(field.value_in(recipes[0].parameters))
-            table.add_row(*(escape(text) for text in (field.name, kind, default, field.text)))
+            text = field.text.removeprefix(f"{field.group}: ")
+            table.add_row(*(escape(cell) for cell in (field.name, field.group, kind, default, text)))
         console.print(table)
         console.print(f"versions: {', '.join(recipe.name for recipe in recipes)} (defaults shown: {recipes[0].name})")
 

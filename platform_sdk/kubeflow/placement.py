@@ -8,7 +8,7 @@ from kfp.dsl import PIPELINE_JOB_ID_PLACEHOLDER
 
 from platform_sdk.config.cluster import ClusterSpec
 from platform_sdk.config.errors import UserError
-from platform_sdk.kubeflow.training_job.description import LABEL_RUN
+from platform_sdk.kubeflow.training_job.description import LABEL_RUN, LABEL_TASK, TASK
 from platform_sdk.kubeflow.training_job.here import CLUSTER
 
 
@@ -34,7 +34,9 @@ def place(task: Any, cluster: ClusterSpec, name: str) -> None:
     for variable, value in cluster.environment.items():
         task.set_env_variable(variable, value)
     kubernetes.mount_pvc(task, pvc_name=cluster.workspace.claim, mount_path=cluster.workspace.path)
+    task.set_env_variable(TASK, task.name)
     kubernetes.add_pod_label(task, LABEL_RUN, name)
+    kubernetes.add_pod_label(task, LABEL_TASK, task.name)
     for variable, entry in cluster.secrets.items():
         secret, _, key = entry.partition("/")
         kubernetes.use_secret_as_env(task, secret_name=secret, secret_key_to_env={key: variable})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +23,15 @@ def check(item: dict[str, Any]) -> None:
     path = FOLDER / f"{group}_{plural}.yaml"
     if not path.is_file():
         pytest.skip(f"the schema {path.name} is not at hand (HOPFORGE_CRDS names their folder)")
-    definition = YAML(typ="safe").load(path)
-    [schema] = [v["schema"]["openAPIV3Schema"] for v in definition["spec"]["versions"] if v["name"] == version]
+    [schema] = [v["schema"]["openAPIV3Schema"] for v in _definition(path)["versions"] if v["name"] == version]
     jsonschema.Draft7Validator(schema).validate(item)
     unknown = list(_unknown(item, schema, ""))
     assert unknown == []
+
+
+@cache
+def _definition(path: Path) -> dict[str, Any]:
+    return dict(YAML(typ="safe").load(path)["spec"])
 
 
 def _unknown(value: Any, schema: dict[str, Any], path: str) -> Any:

@@ -4,20 +4,29 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml  # several times as fast as ruamel, and some of this is long
+from google.protobuf import json_format
 from kfp import compiler, components
-from ruamel.yaml import YAML
+from kfp.pipeline_spec import pipeline_spec_pb2
 
+from platform_sdk.config.cluster import ClusterSpec
+from platform_sdk.config.document import read_as
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.recipe import load_recipe
 from platform_sdk.kubeflow.compile import compile_recipe, form_values, write_ir
 from platform_sdk.kubeflow.component import received, sent
+from platform_sdk.kubeflow.remote.versions import compile_for
+from platform_sdk.kubeflow.training_job import pytorchjob, trainjob
+from platform_sdk.kubeflow.training_job.description import Description
+from tests.kubeflow.crds import check
 from tests.kubeflow.toy import write_toy
 
 HOME = Path(__file__).parents[2]
+SHIPPED = sorted(path for path in HOME.glob("pipelines/*/*.yaml") if path.name != "pipeline.yaml")
 
 
 def ir(path: Path) -> dict[str, Any]:
-    return next(document for document in YAML(typ="safe").load_all(path.read_text()) if document)
+    return next(document for document in yaml.load_all(path.read_text(), Loader=yaml.CSafeLoader) if document)
 
 
 @pytest.fixture
@@ -90,9 +99,45 @@ def test_a_component_that_does_not_load(tmp_path: Path) -> None:
         compile_recipe(load_recipe(recipe))
 
 
-@pytest.mark.parametrize("path", sorted(HOME.glob("pipelines/*/[!p]*.yaml")), ids=lambda path: path.name)
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.name)
 def test_shipped_recipes_compile(path: Path, tmp_path: Path) -> None:
     recipe = load_recipe(path)
     write_ir(compile_recipe(recipe), tmp_path / "ir.yaml")
     assert components.load_component_from_file(str(tmp_path / "ir.yaml"))
-    assert set(ir(tmp_path / "ir.yaml")["root"]["dag"]["tasks"]) == {task.id for task in recipe.plan}
+    parsed = json_format.ParseDict(ir(tmp_path / "ir.yaml"), pipeline_spec_pb2.PipelineSpec())
+    assert set(parsed.root.dag.tasks) == {task.id for task in recipe.plan}
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.name)
+def test_shipped_recipes_compile_for_a_cluster(path: Path) -> None:
+    pytest.importorskip("kfp.kubernetes", reason="the extra [cluster] is not installed")
+    recipe = load_recipe(path)
+    compiled = compile_for(recipe, read_as(ClusterSpec, HOME / "pipelines/cluster.yaml"))
+    sent_there = json_format.MessageToJson(compiled.pipeline.pipeline_spec)
+    parsed = json_format.Parse(sent_there, pipeline_spec_pb2.PipelineSpec())
+    assert set(parsed.root.input_definitions.parameters) == {field.name for field in recipe.pipeline.form}
+    for field in recipe.pipeline.form:
+        given = parsed.root.input_definitions.parameters[field.name]
+        assert [one.string_value for one in given.literals] == list(field.choices)
+        assert json_format.MessageToDict(given.default_value) == field.value_in(recipe.parameters)
+    assert {name.removeprefix("exec-") for name in json_format.MessageToDict(parsed.deployment_spec)["executors"]} == {
+        "begin", "end", *(task.id for task in recipe.plan)
+    }  # fmt: skip
+    assert len(compiled.version) < 64
+
+
+@pytest.mark.parametrize("backend", [pytorchjob, trainjob], ids=lambda backend: backend.KIND)
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.name)
+def test_the_jobs_of_shipped_recipes_are_valid_by_the_published_schemas(path: Path, backend: Any) -> None:
+    recipe = load_recipe(path)
+    cluster = read_as(ClusterSpec, HOME / "pipelines/cluster.yaml")
+    code = {task.id: recipe.pipeline.component_path(task.component).read_text() for task in recipe.plan}
+    with_jobs = [id_ for id_, text in code.items() if "job_runner" in text]
+    assert with_jobs or recipe.pipeline.name == "arena-baselines"
+    for task in {*with_jobs[:1], *with_jobs[-1:]}:
+        job = Description(
+            run=f"{recipe.name}-d7c4a5a2-6f0a-4c6e-9d3e-0a8a3a1b2c3d", step=task, namespace="team-a", module="m",
+            spec_file=f"/workspace/runs/{recipe.name}/job.json", spec=cluster.job, workspace=cluster.workspace,
+            environment=(("HOPFORGE_TASK", task),),
+        )  # fmt: skip
+        check(backend.render(job))

@@ -37,6 +37,10 @@ class Conflict(Exception):
     """There is one of that name already."""
 
 
+class Unreached(UserError):
+    """The server stayed away for as long as it was asked."""
+
+
 class Server:
     """A Kubeflow Pipelines server, as one user.
 
@@ -112,7 +116,7 @@ class Server:
                 return self.once(method, *arguments, **options)
             except Unanswered as error:
                 if pause is None:
-                    raise UserError(f"{error}; check --host, and that the server runs") from error
+                    raise Unreached(f"{error}; check --host, and that the server runs") from error
                 self._sleep(pause)
             except Conflict as error:
                 raise UserError(str(error)) from error

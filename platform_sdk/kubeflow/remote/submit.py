@@ -113,9 +113,7 @@ def _experiment(server: Server, name: str, namespace: str | None) -> str:
     return str(found.experiment_id)
 
 
-def _run(
-    server: Server, name: str, experiment_id: str, pipeline_id: str, version_id: str, recipe: Recipe
-) -> str:
+def _run(server: Server, name: str, experiment_id: str, pipeline_id: str, version_id: str, recipe: Recipe) -> str:
     import kfp_server_api
 
     runs = server.api.runs

@@ -57,39 +57,39 @@ class ClusterApi:
             UserError: the API server refuses it.
             Unreachable: see there. So may be all methods' calls.
         """
-        self._call(self._custom.create_namespaced_custom_object, *self._place, body, field_validation="Strict")
+        self.call(self._custom.create_namespaced_custom_object, *self._place, body, field_validation="Strict")
 
     def get(self, name: str) -> Item | None:
-        found: Item | None = self._found(self._custom.get_namespaced_custom_object, *self._place, name)
+        found: Item | None = self.found(self._custom.get_namespaced_custom_object, *self._place, name)
         return found
 
     def jobs(self, labels: str) -> list[Item]:
         """The jobs with these labels; none where the cluster does not know the kind."""
-        found = self._found(self._custom.list_namespaced_custom_object, *self._place, label_selector=labels)
+        found = self.found(self._custom.list_namespaced_custom_object, *self._place, label_selector=labels)
         return list(found["items"]) if found else []
 
     def delete(self, name: str) -> None:
         """Begin to delete a job and its pods; one that is not there is no error."""
         delete = self._custom.delete_namespaced_custom_object
-        self._found(delete, *self._place, name, propagation_policy="Foreground")
+        self.found(delete, *self._place, name, propagation_policy="Foreground")
 
     def annotate(self, name: str, annotations: dict[str, str]) -> None:
         """Set annotations of a job; one that is not there is no error."""
         patch = {"metadata": {"annotations": annotations}}
-        self._found(self._custom.patch_namespaced_custom_object, *self._place, name, patch)
+        self.found(self._custom.patch_namespaced_custom_object, *self._place, name, patch)
 
     def workload(self, uid: str) -> Item | None:
         """Kueue's object for the job with this uid; None where there is none, or no Kueue."""
         group, version, plural = KUEUE
         listed = self._custom.list_namespaced_custom_object
-        found = self._found(listed, group, version, self.namespace, plural, label_selector=f"{JOB_UID}={uid}")
+        found = self.found(listed, group, version, self.namespace, plural, label_selector=f"{JOB_UID}={uid}")
         items = found["items"] if found else []
         return items[0] if items else None
 
     def pods(self, name: str) -> list[Item]:
         """The pods of a job."""
         selector = f"{self._selector}={name}"
-        answer = self._call(
+        answer = self.call(
             self._core.list_namespaced_pod, self.namespace, label_selector=selector, _preload_content=False
         )
         return list(json.loads(answer.data)["items"])
@@ -97,34 +97,35 @@ class ClusterApi:
     def log(self, pod: str, container: str, lines: int) -> str:
         """The last lines of a container's log; empty where there is none."""
         read = self._core.read_namespaced_pod_log
-        answer = self._found(read, pod, self.namespace, container=container, tail_lines=lines, _preload_content=False)
+        answer = self.found(read, pod, self.namespace, container=container, tail_lines=lines, _preload_content=False)
         return answer.data.decode(errors="replace") if answer else ""
 
     def warnings(self, name: str) -> list[str]:
         """What the cluster's events warn of about an object, oldest first."""
         selector = f"involvedObject.name={name},type=Warning"
-        answer = self._call(
+        answer = self.call(
             self._core.list_namespaced_event, self.namespace, field_selector=selector, _preload_content=False
         )
         events = sorted(json.loads(answer.data)["items"], key=lambda event: event.get("lastTimestamp") or "")
         return [f"{event.get('reason', '')}: {event.get('message', '')}" for event in events]
 
-    def _found(self, method: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+    def found(self, method: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         """What the call gives, or None where there is no such object or kind."""
         try:
-            return self._call(method, *arguments, **options)
+            return self.call(method, *arguments, **options)
         except UserError as error:
             if _absent(error.__cause__):
                 return None
             raise
 
     @staticmethod
-    def _call(method: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+    def call(method: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        """Call a method of the API server's client, with errors as above."""
         from kubernetes.client.rest import ApiException
         from urllib3.exceptions import HTTPError
 
         try:
-            return method(*arguments, **options, _request_timeout=TIMEOUT)
+            return method(*arguments, **{"_request_timeout": TIMEOUT, **options})
         except ApiException as error:
             if error.status == 409 and _status(error).get("reason") == "AlreadyExists":
                 raise AlreadyThere from error

@@ -16,6 +16,9 @@ MANAGER = "hopforge"
 LABEL_MANAGER = "app.kubernetes.io/managed-by"
 LABEL_RUN = "hopforge.dev/run"
 LABEL_STEP = "hopforge.dev/step"
+LABEL_TASK = "hopforge.dev/task"
+TASK = "HOPFORGE_TASK"
+"""The environment variable, and the label, that name the step of the pipeline which a pod or a job belongs to."""
 LABEL_QUEUE = "kueue.x-k8s.io/queue-name"
 LABEL_PRIORITY = "kueue.x-k8s.io/priority-class"
 SPEC_DIGEST = "hopforge.dev/spec-digest"
@@ -89,7 +92,9 @@ class Description:
         return [*launcher, "-m", self.module, "--spec", self.spec_file]
 
     def labels(self) -> dict[str, str]:
-        labels = {LABEL_MANAGER: MANAGER, LABEL_RUN: _label(self.run), LABEL_STEP: _label(self.step)}
+        labels = {LABEL_MANAGER: MANAGER, LABEL_RUN: label_value(self.run), LABEL_STEP: label_value(self.step)}
+        if task := dict(self.environment).get(TASK):
+            labels[LABEL_TASK] = label_value(task)
         if self.spec.queue is not None:
             labels[LABEL_QUEUE] = self.spec.queue
         if self.spec.priority is not None:
@@ -206,6 +211,6 @@ def digest_of(body: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
 
 
-def _label(text: str) -> str:
+def label_value(text: str) -> str:
     """The nearest value that a label may have."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", text)[:63].strip("-._")

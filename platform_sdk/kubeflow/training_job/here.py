@@ -11,7 +11,7 @@ from typing import Any
 from platform_sdk.config.cluster import ClusterSpec
 from platform_sdk.config.errors import UserError
 from platform_sdk.kubeflow.training_job.api import connect
-from platform_sdk.kubeflow.training_job.description import Description, Owner, Sidecar
+from platform_sdk.kubeflow.training_job.description import TASK, Description, Owner, Sidecar
 from platform_sdk.kubeflow.training_job.launcher import api_for, run_job
 from platform_sdk.training.launch import Elsewhere, Work, refuse_several
 
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 CLUSTER = "HOPFORGE_CLUSTER"
 """The environment variable that compilation for a cluster sets in every step: a ``ClusterSpec`` as JSON."""
 NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
-PASSED_ON = ("MLFLOW_TRACKING_URI", "HOPFORGE_CACHE", "HF_HOME", "HF_ENDPOINT")
+PASSED_ON = ("MLFLOW_TRACKING_URI", "HOPFORGE_CACHE", "HF_HOME", "HF_ENDPOINT", TASK)
 
 
 def job_runner(run_dir: Path) -> Elsewhere | None:

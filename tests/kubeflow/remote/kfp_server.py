@@ -10,6 +10,7 @@ import email.parser
 import email.policy
 import json
 import threading
+import uuid
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -207,7 +208,7 @@ class KfpServer:
         if any(one["display_name"] == body["display_name"] for one in taken):
             raise Refused(409, f"Already exist error: a {kind} named {body['display_name']}")
         self._number += 1
-        items.append(body | {f"{kind}_id": f"{kind[:2]}{self._number:04d}-0000-{kind}"})
+        items.append(body | {f"{kind}_id": str(uuid.uuid5(uuid.NAMESPACE_URL, f"{kind} {self._number}"))})
         return items[-1]
 
     def _get(self, items: list[Item], kind: str, id_: str) -> Item:

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-pytest.importorskip("kfp.kubernetes", reason="the extra [cluster] is not installed")
 
 from platform_sdk.config.cluster import ClusterSpec
 from platform_sdk.config.document import read_as
@@ -18,33 +15,14 @@ from platform_sdk.kubeflow.remote import versions
 from platform_sdk.kubeflow.remote.connection import Server
 from platform_sdk.kubeflow.remote.submit import Submitted, submit
 from tests.kubeflow.remote.kfp_server import LOST, KfpServer
-from tests.kubeflow.toy import write_toy
 
-HOME = Path(__file__).parents[3]
-CLUSTER = read_as(ClusterSpec, HOME / "pipelines/cluster.yaml")
-
-
-@pytest.fixture(autouse=True)
-def no_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("ENDPOINT", "UI_ENDPOINT", "TOKEN", "COOKIES", "SA_TOKEN_PATH"):
-        monkeypatch.delenv(f"KF_PIPELINES_{name}", raising=False)
-
-
-@pytest.fixture
-def kfp() -> Iterator[KfpServer]:
-    with KfpServer(namespaces=("team-a",)) as server:
-        yield server
-
-
-@pytest.fixture
-def recipe(tmp_path: Path) -> Path:
-    return write_toy(tmp_path)
+PLACE = read_as(ClusterSpec, Path(__file__).parents[3] / "pipelines/cluster.yaml")
 
 
 def started(kfp: KfpServer, recipe: Path, *overrides: str, namespace: str | None = "team-a", **more: Any) -> Submitted:
     slept: list[float] = []
     server = Server(kfp.url, sleep=slept.append)
-    return submit(server, recipe, overrides, CLUSTER, namespace=namespace, **more)
+    return submit(server, recipe, overrides, PLACE, namespace=namespace, **more)
 
 
 def test_a_run_is_started_with_the_recipes_values(kfp: KfpServer, recipe: Path) -> None:
@@ -187,11 +165,11 @@ def test_a_page_to_log_in_is_no_server(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_pipeline_that_kubernetes_could_not_hold(
     kfp: KfpServer, recipe: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(versions, "MOST_BYTES", 20_000)
+    monkeypatch.setattr(versions, "MOST_BYTES", 30_000)
     started(kfp, recipe, "iterations=1")
     kfp.runs.clear()
-    with pytest.raises(UserError, match=r"[\d,]+ bytes in 7 tasks, and Kubernetes takes no more than 20,000"):
-        started(kfp, recipe, "iterations=5")
+    with pytest.raises(UserError, match=r"[\d,]+ bytes in 10 tasks, and Kubernetes takes no more than 30,000"):
+        started(kfp, recipe, "iterations=8")
     assert kfp.runs == []
 
 

@@ -1,0 +1,170 @@
+"""``hopforge submit``, ``upload``, ``watch``, ``logs`` and ``cancel``, as a shell runs them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("kfp.kubernetes", reason="the extra [cluster] is not installed")
+pytest.importorskip("kubeflow.training", reason="the extra [cluster] is not installed")
+
+from tests.kubeflow.remote.kfp_server import KfpServer
+from tests.kubeflow.toy import write_toy
+from tests.kubeflow.training_job.api_server import ApiServer
+from tests.processes import wait_for
+
+HOME = Path(__file__).parents[2]
+CLUSTER = HOME / "pipelines/cluster.yaml"
+KUBECONFIG = """\
+apiVersion: v1
+kind: Config
+clusters: [{{name: c, cluster: {{server: "{url}"}}}}]
+users: [{{name: u, user: {{}}}}]
+contexts: [{{name: x, context: {{cluster: c, user: u}}}}]
+current-context: x
+"""
+
+
+class Shell:
+    """Both servers, and a shell that knows them."""
+
+    def __init__(self, kfp: KfpServer, kubernetes: ApiServer, folder: Path) -> None:
+        self.kfp, self.kubernetes, self.folder = kfp, kubernetes, folder
+        (folder / "kubeconfig").write_text(KUBECONFIG.format(url=kubernetes.url))
+        hidden = {name: value for name, value in os.environ.items() if not name.startswith("KF_PIPELINES")}
+        self.environment = hidden | {
+            "PYTHONPATH": str(HOME), "KF_PIPELINES_ENDPOINT": kfp.url, "KUBECONFIG": str(folder / "kubeconfig"),
+            "HOME": str(folder), "PYTHONUNBUFFERED": "1",
+        }  # fmt: skip
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "platform_sdk.cli", *arguments],
+            cwd=self.folder, env=self.environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        )  # fmt: skip
+
+    def __call__(self, *arguments: str, status: int = 0) -> tuple[str, str]:
+        process = self.start(*arguments)
+        out, err = process.communicate(timeout=60)
+        assert process.returncode == status, err
+        return out, err
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Iterator[Shell]:
+    with KfpServer() as kfp, ApiServer() as kubernetes:
+        yield Shell(kfp, kubernetes, tmp_path)
+
+
+def test_from_the_submission_to_the_end(shell: Shell) -> None:
+    recipe = write_toy(shell.folder)
+    out, _ = shell("submit", str(recipe), "--cluster", str(CLUSTER), "--queue", "urgent", "--set", "seed=3", "--json")
+    made = json.loads(out)
+    run = shell.kfp.run()
+    assert made["run_id"] == run["run_id"]
+    assert run["runtime_config"]["parameters"]["seed"] == 3
+    assert '"queue":"urgent"' in json.dumps(shell.kfp.versions[0]["pipeline_spec"]).replace('\\"', '"')
+
+    watching = shell.start("watch", made["run_id"][:8], "--json")
+    looks = f"/apis/v2beta1/runs/{run['run_id']}"
+    wait_for(lambda: shell.kfp.requests.count(("GET", looks)) == 2)  # once to find it
+    watching.send_signal(signal.SIGINT)
+    _, err = watching.communicate(timeout=60)
+    assert watching.returncode == 130
+    assert "the run goes on" in err
+    assert run["state"] == "PENDING"
+
+    labels = {"pipeline/runid": run["run_id"], "hopforge.dev/task": "make"}
+    _, err = shell("logs", made["run_id"], "make", status=2)
+    assert "step make has not started yet" in err
+    _, err = shell("logs", made["run_id"], "meke", status=2)
+    assert "did you mean make?" in err
+    shell.kubernetes.pods["p"] = {"metadata": {"name": "p", "labels": labels}}
+    shell.kubernetes.logs["p"] = "first\nsecond\n"
+    out, _ = shell("logs", made["run_id"], "make")
+    assert out == "first\nsecond\n"
+
+    shell.kubernetes.pods.clear()
+    shell.kfp.steps(begin="SUCCEEDED", make="FAILED")
+    run.update(state="FAILED", error={"message": "make failed"})
+    out, err = shell("watch", run["display_name"], status=1)
+    assert "step make: failed" in out
+    assert f"hopforge logs {run['run_id']} make" in err
+    _, err = shell("logs", made["run_id"], "make", status=2)
+    assert "step make has no pods any more" in err
+    out, _ = shell("cancel", made["run_id"])
+    assert "has ended before: FAILED" in out
+
+
+def test_jobs_are_not_left_behind_unseen(shell: Shell) -> None:
+    recipe = write_toy(shell.folder)
+    shell("submit", str(recipe), "--cluster", str(CLUSTER))
+    (shell.folder / "kubeconfig").unlink()
+    run = shell.kfp.run()
+    _, err = shell("cancel", run["run_id"], status=2)
+    assert "the run's jobs would stay behind" in err
+    assert run["state"] == "PENDING"
+    run["state"] = "CANCELED"
+    _, err = shell("watch", run["run_id"], status=3)
+    assert "jobs are not shown: no cluster to speak to" in err
+
+
+def test_every_pipeline_is_put_into_the_ui_once(shell: Shell) -> None:
+    first = json.loads(shell("upload", "mygo-grpo", "--cluster", str(CLUSTER), "--json")[0])
+    named = {path for path in HOME.glob("pipelines/*/*.yaml") if "pipeline: mygo-grpo" in path.read_text()}
+    assert len(first) == len(named) > 1
+    assert all(one["pipeline"] == "mygo-grpo" and one["new"] for one in first)
+    again = json.loads(shell("upload", "mygo-grpo", "--cluster", str(CLUSTER), "--json")[0])
+    assert [one["version"] for one in again] == [one["version"] for one in first]  # compilation repeats itself
+    assert not any(one["new"] for one in again)
+    assert len(shell.kfp.pipelines) == 1
+    assert all(one["description"] for one in shell.kfp.pipelines + shell.kfp.versions)
+
+
+def test_the_forms_as_the_ui_shows_them(shell: Shell) -> None:
+    forms = {one["pipeline"]: one["form"] for one in json.loads(shell("upload", "--dry-run", "--json")[0])}
+    assert set(forms) == {path.parent.name for path in HOME.glob("pipelines/*/pipeline.yaml")}
+    for name, form in forms.items():
+        assert 0 < len(form) <= 10, name
+        for field in form:
+            assert field["group"], (name, field)
+            assert field["type"] in ("string", "integer", "number", "boolean")
+            assert field["defaults"], (name, field)
+            if field["choices"]:
+                assert set(field["defaults"].values()) <= set(field["choices"])
+    kl = next(field for field in forms["arena"] if field["name"] == "online_kl")
+    assert kl["choices"] == ["k1", "k2", "k3"]
+    assert kl["defaults"]["arena-naive-grpo-qwen2-5-7b"] == "k3"
+    out, _ = shell("upload", "arena", "--dry-run")
+    assert "k1 | k2 | k3" in out
+    assert shell.kfp.requests == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["submit", "RECIPE"], "cluster.yaml: no such file; say with --cluster FILE"),
+        (["submit", "RECIPE", "--cluster", "BAD"], "job.nodes"),
+        (["submit", "RECIPE", "--cluster", "GOOD", "--queue", "Not A Name"], "--queue Not A Name: String should match"),
+        (["submit", "RECIPE", "--cluster", "GOOD", "--set", "rate=3"], "must be at most 1, but is 3"),
+        (["upload", "mygoo", "--dry-run"], "did you mean mygo"),
+        (["upload", "--shared", "-n", "team-a"], "leave one of them out"),
+        (["watch", "nothing"], "there is no run 'nothing'"),
+    ],
+)
+def test_mistakes_are_told_without_a_traceback(shell: Shell, arguments: list[str], says: str) -> None:
+    bad = shell.folder / "bad.yaml"
+    bad.write_text(CLUSTER.read_text().replace("nodes: 1", "nodes: 0"))
+    places = {"RECIPE": str(write_toy(shell.folder)), "BAD": str(bad), "GOOD": str(CLUSTER)}
+    _, err = shell(*(places.get(word, word) for word in arguments), status=2)
+    assert says in err
+    assert "Traceback" not in err
+    assert shell.kfp.runs == []

@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("kfp.kubernetes", reason="the extra [cluster] is not installed")
+
+from tests.kubeflow.remote.kfp_server import KfpServer
+from tests.kubeflow.toy import write_toy
+from tests.kubeflow.training_job.api_server import ApiServer
+
+
+@pytest.fixture(autouse=True)
+def no_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("ENDPOINT", "UI_ENDPOINT", "TOKEN", "COOKIES", "SA_TOKEN_PATH"):
+        monkeypatch.delenv(f"KF_PIPELINES_{name}", raising=False)
+
+
+@pytest.fixture
+def kfp() -> Iterator[KfpServer]:
+    with KfpServer(namespaces=("team-a",)) as server:
+        yield server
+
+
+@pytest.fixture
+def kubernetes() -> Iterator[ApiServer]:
+    with ApiServer() as server:
+        yield server
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> Path:
+    return write_toy(tmp_path)
