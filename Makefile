@@ -12,7 +12,7 @@ demo: install  ## run the embedded default and show what it learned
 	$(BIN)/hopforge run pipelines/mygo/world.yaml
 
 test: install-dev lint  ## everything that must pass
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 lint: install-dev
 	$(BIN)/ruff check .

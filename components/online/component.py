@@ -51,32 +51,27 @@ def online(
 
     from platform_sdk.kubeflow.component import describe, log_numbers, received
     from platform_sdk.kubeflow.training_job.here import job_runner
-    from platform_sdk.recipes.online import OnlineJob, launch_online
+    from platform_sdk.recipes.jobs import OnlineJob, launch
     from platform_sdk.records import Question, check_digest
     from platform_sdk.tracking import step_run
     from platform_sdk.tracking.following import following
 
     run = Path(run_dir)
-    job = OnlineJob.model_validate(
-        {
-            "method": method,
-            "run_dir": run,
-            "phase": phase,
-            "model": model_path,
-            "environment": environment,
-            "agent": received(agent),
-            "sampling": received(sampling),
-            "retrieval": received(retrieval),
-            "corpus_digest": searched_digest,
-            "seed": seed,
-            "online": received(online),
-            "evaluation": received(evaluation),
-        }
+    given = {"agent": agent, "sampling": sampling, "retrieval": retrieval, "online": online, "evaluation": evaluation}
+    job = OnlineJob(
+        method=method,
+        run_dir=run,
+        phase=phase,
+        model=model_path,
+        environment=environment,
+        corpus_digest=searched_digest,
+        seed=seed,
+        **received(given),
     )
     with step_run(run, f"online-{phase}") as step:
         check_digest(run / "corpus" / "questions.train.jsonl", Question, train_digest)
         with following(step, run / phase / "updates.jsonl", axis="update", phase=phase):
-            result = launch_online(job, job_runner(run))
+            result = launch(job, job_runner(run))
         step.log_figures(run / phase / "train.json", iteration=result.updates)
         parents = {"parent_weights": model_digest, "searched": searched_digest, "train": train_digest}
         step.record_digests(**parents)

@@ -141,7 +141,7 @@ def _retriever(recipe: Recipe, workdir: Path | None) -> Iterator[tuple[Retriever
     """The recipe's retriever and the directory with its data; both are made if they are not there."""
     from platform_sdk.config.differences import differences
     from platform_sdk.data.dataset import prepare
-    from platform_sdk.kubeflow.runs import FILE
+    from platform_sdk.kubeflow.claim import FILE
     from platform_sdk.retrieval.environments import build_retriever
 
     if "retrieval" not in recipe.parameters:

@@ -40,6 +40,12 @@ def retriever(
     ] = None,
     host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535)] = 8080,
+    drain: Annotated[
+        float,
+        typer.Option(
+            min=0, metavar="SECONDS", help="How long after SIGTERM, when /readyz says no, searches are still taken."
+        ),
+    ] = 0.0,
 ) -> None:
     """Serve searches over HTTP until told to end; a recipe finds it by retrieval.url.
 
@@ -56,13 +62,12 @@ def retriever(
 
     spec = _of_recipe(recipe, overrides or [], workdir) if config is None else read_as(ServiceSpec, config)
 
-    import uvicorn
-
     from platform_sdk.retrieval.service.app import create_app
+    from platform_sdk.retrieval.service.server import Server
     from platform_sdk.retrieval.service.tokens import Tokens
 
     app = create_app(spec, Tokens(tokens) if tokens else None)
-    uvicorn.run(app, host=host, port=port, timeout_graceful_shutdown=60, log_level="info", access_log=False)
+    Server(app, bind=host, port=port, drain=drain).run()
 
 
 def _of_recipe(path: Path | None, overrides: list[str], workdir: Path | None) -> ServiceSpec:

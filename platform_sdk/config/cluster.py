@@ -25,9 +25,24 @@ class Resources(ClusterModel):
 
     cpu: Quantity = "8"
     memory: Quantity = "64Gi"
-    gpus: int = Field(1, ge=0, description="GPUs of a pod; one process runs on each.")
+    gpus: int = Field(1, ge=0, description="GPUs of a pod; one process runs on each, and with 0 one in all.")
     gpu_resource: str = Field("nvidia.com/gpu", description="What the cluster calls a GPU.")
     shared_memory: Quantity = Field("16Gi", description="/dev/shm, through which NCCL and data loaders speak.")
+
+
+class SamplerResources(ClusterModel):
+    """What the vLLM server beside a trainer gets, in every pod, besides what the trainer has."""
+
+    cpu: Quantity = "8"
+    memory: Quantity = "64Gi"
+    gpus: int = Field(1, ge=0, description="GPUs of the server; the trainer's processes have those of job.resources.")
+
+
+class SamplerSpec(ClusterModel):
+    """Where vLLM is: as a server in the trainer's pods, or in the processes of jobs that only sample."""
+
+    image: str = Field(min_length=1, description="With vLLM and hopforge, by digest where results must be repeatable.")
+    resources: SamplerResources = SamplerResources()
 
 
 class JobSpec(ClusterModel):
@@ -42,6 +57,9 @@ class JobSpec(ClusterModel):
     minimum_nodes: int | None = Field(None, ge=1, description="pytorchjob: elastic between this and nodes.")
     restarts: int = Field(3, ge=0, description="How often torch's launcher starts the processes again.")
     resources: Resources = Resources()
+    sampler: SamplerSpec | None = Field(
+        None, description="For recipes that sample with vLLM: engine vllm, or openai without a url."
+    )
     queue: Name | None = Field(None, description="The Kueue LocalQueue; none: the job starts as soon as it fits.")
     priority: Name | None = Field(None, description="The Kueue WorkloadPriorityClass.")
     node_selector: dict[str, str] = Field(default_factory=dict)

@@ -1,79 +1,32 @@
 """What a pipeline may say: the parameters a recipe can set, and the steps that are wired to them.
 
-``pipeline.yaml`` holds ``name``, ``description``, ``method``, ``parameters`` and ``steps``. A step names a
-component and wires its inputs (``references.py``); ``repeat`` unrolls its steps some number of times, with
-values carried from one iteration to the next (``plan.py``). No arithmetic, no logic.
+``pipeline.yaml`` holds ``name``, ``description``, ``method``, ``parameters``, ``form`` and ``steps``. ``form`` lists
+what a run may be started with on a cluster (``form.py``). A step names a component and wires its inputs
+(``references.py``); ``repeat`` unrolls its steps some number of times, with values carried from one iteration to the
+next (``plan.py``). No arithmetic, no logic.
 """
 
 from __future__ import annotations
 
-import importlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError
+from pydantic import Discriminator, Field, Tag, ValidationError
 
 import platform_sdk
 from platform_sdk.config.document import problems_of
 from platform_sdk.config.errors import UserError
-from platform_sdk.config.source import ConfigError, FieldPath, Problem, Source, load_source, suggestion
+from platform_sdk.config.form import MOST, FormField, read_form
+from platform_sdk.config.parameter import IDENTIFIER, Declaration, Parameter, problems_of_parameter
+from platform_sdk.config.source import ConfigError, Source, load_source, suggestion
 
-IDENTIFIER = r"^[a-z][a-z0-9_]*$"
 STEP_ID = r"^[a-z][a-z0-9-]*$"
 
 
-ModelType = type[BaseModel]
-
-
-class Declaration(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
-
-
-class Parameter(Declaration):
-    """One parameter of a pipeline. Without ``default`` (and ``environment``) a recipe must give its value.
-
-    A ``struct`` is checked by ``schema``, a pydantic model named ``module:Class``; what a recipe gives is laid
-    over ``default``, key by key. A ``compile_time`` parameter shapes the pipeline or is taken apart in it, so it
-    cannot be changed in the Kubeflow UI.
-    """
-
-    type: Literal["string", "integer", "number", "boolean", "struct"]
-    description: str = Field(min_length=1)
-    default: Any = None
-    choices: tuple[str | int | float, ...] = ()
-    minimum: float | None = None
-    maximum: float | None = None
-    group: str = ""
-    schema_: str | None = Field(default=None, alias="schema", pattern=r"^[\w.]+:\w+$")
-    environment: str | None = Field(default=None, description="the variable that gives the default where it is set")
-    compile_time: bool = False
-
-    @property
-    def required(self) -> bool:
-        return "default" not in self.model_fields_set
-
-    def model(self) -> ModelType | None:
-        """The pydantic model of a struct.
-
-        Raises:
-            UserError: ``schema`` names nothing that can be imported, or no pydantic model.
-        """
-        if self.schema_ is None:
-            return None
-        module, _, name = self.schema_.partition(":")
-        try:
-            found = getattr(importlib.import_module(module), name)
-        except (ImportError, AttributeError) as error:
-            raise UserError(f"schema {self.schema_} cannot be imported: {error}") from error
-        if not (isinstance(found, type) and issubclass(found, BaseModel)):
-            raise UserError(f"schema {self.schema_} is not a pydantic model")
-        return found
-
-
 class Step(Declaration):
-    """A component with its inputs wired. ``when`` is true, false or a boolean ``compile_time`` parameter: a step that
-    it says false for is left out."""
+    """A component with its inputs wired. ``when`` is true, false or a boolean parameter that the form leaves alone: a
+    step that it says false for is left out."""
 
     id: str = Field(pattern=STEP_ID)
     component: str = Field(pattern=IDENTIFIER)
@@ -118,6 +71,9 @@ class Document(Declaration):
     description: str = Field(min_length=1)
     method: str = Field(pattern=IDENTIFIER)
     parameters: dict[Annotated[str, Field(pattern=IDENTIFIER)], Parameter]
+    form: tuple[str, ...] = Field(
+        default=(), max_length=MOST, description="what a run may be started with: parameters, or fields as online.kl"
+    )
     steps: tuple[Block, ...] = Field(min_length=1)
 
 
@@ -126,12 +82,18 @@ class Pipeline:
     """A pipeline that was read: its declaration, where everything in it stands, and its components' folder."""
 
     document: Document
+    form: tuple[FormField, ...]
     source: Source
     components: Path
 
     @property
     def name(self) -> str:
         return self.document.name
+
+    @property
+    def run_time(self) -> dict[str, Parameter]:
+        """The parameters that the form sets, or sets fields of; the others' values are known at compilation."""
+        return {field.path[0]: self.document.parameters[field.path[0]] for field in self.form}
 
     def component_path(self, component: str) -> Path:
         return self.components / component / "component.py"
@@ -181,63 +143,14 @@ def load_pipeline(path: Path, components: Path | None = None) -> Pipeline:
         document = Document.model_validate(source.data)
     except ValidationError as error:
         raise ConfigError(problems_of(error, source, ())) from error
+    declared = document.parameters
     problems = [
-        problem for name, parameter in document.parameters.items() for problem in _parameter(source, name, parameter)
+        problem for name, parameter in declared.items() for problem in problems_of_parameter(source, name, parameter)
     ]
-    if problems:
+    form, wrong = read_form(source, document.form, declared) if not problems else ((), [])
+    if problems := [*problems, *wrong]:
         raise ConfigError(problems)
     if components is None:
         beside = path.resolve().parents[2] / "components" if len(path.resolve().parents) > 2 else path.parent
         components = beside if beside.is_dir() else home() / "components"
-    return Pipeline(document, source, components)
-
-
-def _parameter(source: Source, name: str, parameter: Parameter) -> list[Problem]:
-    """What is wrong with one declaration that its model cannot see."""
-    path: FieldPath = ("parameters", name)
-    problems = []
-    if name == "run_dir":
-        problems.append(source.problem(path, "the name is taken: every pipeline has run_dir; use ${run.dir}"))
-    if parameter.type == "struct" and parameter.schema_ is None:
-        problems.append(source.problem(path, "a struct needs schema: MODULE:CLASS, a pydantic model"))
-    if parameter.type != "struct" and parameter.schema_ is not None:
-        problems.append(
-            source.problem((*path, "schema"), f"only a struct has a schema, and this is a {parameter.type}")
-        )
-    if parameter.schema_ is not None:
-        try:
-            parameter.model()
-        except UserError as error:
-            problems.append(source.problem((*path, "schema"), f"{error}"))
-    if parameter.environment is not None and parameter.type != "string":
-        problems.append(source.problem((*path, "environment"), "only a string can come from a variable"))
-    if parameter.type not in ("integer", "number") and not parameter.minimum is parameter.maximum is None:
-        problems.append(source.problem(path, f"bounds are for numbers, and this is a {parameter.type}"))
-    if not parameter.required and parameter.type != "struct":
-        problem = check_scalar(parameter, parameter.default)
-        if problem:
-            problems.append(source.problem((*path, "default"), problem))
-    return problems
-
-
-SCALARS: dict[str, tuple[type, ...]] = {
-    "string": (str,), "integer": (int,), "number": (int, float), "boolean": (bool,), "struct": (dict,), "list": (list,),
-}  # fmt: skip
-
-
-def has_type(value: Any, type_: str) -> bool:
-    """Whether a YAML value is of a parameter's type; true and false are no numbers."""
-    return isinstance(value, SCALARS[type_]) and (type_ == "boolean" or not isinstance(value, bool))
-
-
-def check_scalar(parameter: Parameter, value: Any) -> str | None:
-    """What is wrong with the value of a parameter that is no struct, with the remedy; None if nothing is."""
-    if not has_type(value, parameter.type):
-        return f"must be of type {parameter.type}, but is {value!r}"
-    if parameter.choices and value not in parameter.choices:
-        return f"{value!r} is not one of the choices; {suggestion(str(value), map(str, parameter.choices))}"
-    if parameter.minimum is not None and value < parameter.minimum:
-        return f"must be at least {parameter.minimum:g}, but is {value!r}"
-    if parameter.maximum is not None and value > parameter.maximum:
-        return f"must be at most {parameter.maximum:g}, but is {value!r}"
-    return None
+    return Pipeline(document, form, source, components)

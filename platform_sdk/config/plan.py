@@ -8,7 +8,8 @@ from typing import Any
 
 from platform_sdk.config.components import Interface, Port, read_interface
 from platform_sdk.config.errors import UserError
-from platform_sdk.config.pipeline import Pipeline, Repeat, RepeatBlock, Step, has_type
+from platform_sdk.config.parameter import has_type
+from platform_sdk.config.pipeline import Pipeline, Repeat, RepeatBlock, Step
 from platform_sdk.config.references import (
     BadReference,
     Carried,
@@ -30,7 +31,7 @@ class Constant:
 
 @dataclass(frozen=True)
 class FromParameter:
-    """The value of a pipeline parameter; ``run_dir`` is the one that every pipeline has."""
+    """The value of a parameter that the form sets, wholly or in part; ``run_dir`` is one that every pipeline has."""
 
     name: str
 
@@ -203,7 +204,7 @@ class _Planner:
         if wire is None:
             return None
         if not isinstance(wire, Constant):
-            self.problem(path, "only the iteration, ${run.method} and compile_time parameters can stand inside a text")
+            self.problem(path, "only the iteration, ${run.method} and parameters outside the form can be in a text")
             return None
         return f"{wire.value:02d}" if isinstance(reference, Counter) else str(wire.value)
 
@@ -239,12 +240,12 @@ class _Planner:
         if name not in declared:
             self.problem(path, f"there is no parameter {name!r}; {suggestion(name, declared)}")
             return None
-        if not declared[name].compile_time:
+        if name in self.pipeline.run_time:
             if fields:
                 self.problem(
                     path,
-                    f"${{parameters.{name}.{'.'.join(fields)}}} takes a run-time parameter apart, which Kubeflow "
-                    f"cannot: declare {name} with compile_time: true, or the field as a parameter of its own",
+                    f"${{parameters.{name}.{'.'.join(fields)}}} takes apart what a run may be started with, which "
+                    f"Kubeflow cannot: take {name} out of the form, or make the field a parameter of its own",
                 )
                 return None
             return FromParameter(name)
@@ -265,7 +266,7 @@ class _Planner:
         if wire is None or (isinstance(wire, Constant) and wire.value is UNKNOWN):
             return fallback
         if not isinstance(wire, Constant):
-            self.problem(path, "shapes the pipeline, so it must be a number or a parameter with compile_time: true")
+            self.problem(path, "shapes the pipeline, so it must be a value or a parameter outside the form")
             return fallback
         if type_ is not None and not has_type(wire.value, type_):
             self.problem(path, f"must be of type {type_}, but is {wire.value!r}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
@@ -13,14 +13,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from platform_sdk.config.document import problems_of
 from platform_sdk.config.errors import UserError
-from platform_sdk.config.pipeline import (
-    STEP_ID,
-    Parameter,
-    Pipeline,
-    check_scalar,
-    find_pipeline,
-    load_pipeline,
-)
+from platform_sdk.config.form import with_value
+from platform_sdk.config.parameter import Parameter, check_scalar
+from platform_sdk.config.pipeline import STEP_ID, Pipeline, find_pipeline, load_pipeline
 from platform_sdk.config.plan import UNKNOWN, Task, make_plan
 from platform_sdk.config.source import (
     ConfigError,
@@ -144,7 +139,7 @@ class _Resolver:
         except ValueError as error:
             self.problems.append(Problem(place, name, str(error)))
             return
-        self.given = _with(self.given, path, value)
+        self.given = with_value(self.given, path, value)
         self.overridden[path] = place
 
     def values(self) -> dict[str, Any]:
@@ -190,15 +185,6 @@ class _Resolver:
                 self.problem(path, _remedy(model, item["type"], item["msg"], item["loc"], item["input"]))
             return UNKNOWN
         return checked.model_dump(mode="json")
-
-
-def _with(tree: Mapping[str, Any], path: Sequence[str], value: Any) -> dict[str, Any]:
-    """A copy of ``tree`` with the value at ``path`` replaced."""
-    head, *rest = path
-    if rest:
-        inner = tree.get(head)
-        value = _with(inner if isinstance(inner, dict) else {}, rest, value)
-    return {**tree, head: value}
 
 
 def _laid_over(upper: Any, lower: Any) -> Any:

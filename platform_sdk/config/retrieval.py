@@ -80,6 +80,11 @@ class RetrievalSpec(BaseModel):
     url_token_env: str = Field(
         "HOPFORGE_RETRIEVER_TOKEN", min_length=1, description="The environment variable with the team's token there."
     )
+    patience_seconds: float = Field(
+        600.0,
+        ge=0,
+        description="How long a search waits for a service or a Milvus server that is away before the run fails.",
+    )
     encoder: str = Field(
         DEFAULT_ENCODER,
         min_length=1,

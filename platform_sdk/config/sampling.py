@@ -6,6 +6,11 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+SAMPLER_URL = "HOPFORGE_SAMPLER_URL"
+"""The environment variable by which processes are told of the vLLM server that their step or job brings."""
+PLACING = frozenset({"processes", "gpus", "url"})
+"""The settings that say where is sampled, and not what."""
+
 
 class EngineSpec(BaseModel):
     """Which engine samples, and how it is sized."""
@@ -14,9 +19,10 @@ class EngineSpec(BaseModel):
 
     engine: Literal["transformers", "vllm", "openai"] = Field(
         "transformers",
-        description="transformers: CPU or one GPU; vllm: in this process; openai: a vLLM server at `url`.",
+        description="transformers: CPU or GPU; vllm: in the sampling processes; openai: a vLLM server, at `url` or, "
+        "without one, one that the step brings.",
     )
-    live: int = Field(64, ge=1, description="Requests that are sampled side by side.")
+    live: int = Field(64, ge=1, description="Requests that are sampled side by side, in each process.")
     dtype: Literal["float32", "bfloat16", "float16"] = Field("float32", description="Of weights and caches.")
     device: str = Field("cpu", description="cpu or cuda.")
     threads: int | None = Field(
@@ -25,13 +31,39 @@ class EngineSpec(BaseModel):
     max_model_len: int | None = Field(
         None, ge=32, description="The most tokens of a dialogue; null takes the model's own limit."
     )
-    url: str | None = Field(None, description="Of the server, for `openai`: http://host:port (without /v1).")
-    extra: dict[str, Any] = Field(default_factory=dict, description="Further arguments of vllm.LLM.")
+    processes: int | None = Field(
+        None, ge=1, description="Of a step that only samples, on this machine; null: one per visible GPU, 1 on a CPU "
+        "and for `openai`. On a cluster the job has one per GPU."
+    )  # fmt: skip
+    url: str | None = Field(
+        None, description="Of a standing server, for `openai`: http://host:port (without /v1); null: the step's own."
+    )
+    gpus: int | None = Field(
+        None, ge=1, description="How many of this machine's GPUs the step's own server gets, the last ones; null: one, "
+        "which it shares with the step's processes if there is no other. On a cluster: job.sampler.resources.gpus."
+    )  # fmt: skip
+    extra: dict[str, Any] = Field(
+        default_factory=dict, description="Further arguments of vLLM (of vllm.LLM, or of the step's own server)."
+    )
+
+    @property
+    def brings_server(self) -> bool:
+        """Whether the step is to start a server of its own."""
+        return self.engine == "openai" and self.url is None
+
+    @property
+    def gpus_each(self) -> int:
+        """How many GPUs an engine in a process takes."""
+        return int(self.extra.get("tensor_parallel_size", 1)) * int(self.extra.get("pipeline_parallel_size", 1))
 
     @model_validator(mode="after")
     def _fits_the_engine(self) -> Self:
-        if (self.engine == "openai") != (self.url is not None):
-            raise ValueError("url must be given for the engine `openai`, and only for it")
-        if self.extra and self.engine != "vllm":
-            raise ValueError("extra holds arguments of vllm.LLM: it is only for the engine `vllm`")
+        if self.url is not None and self.engine != "openai":
+            raise ValueError("url is of a server: it is only for the engine `openai`")
+        if self.gpus is not None and not self.brings_server:
+            raise ValueError(
+                "gpus is what the step's own server gets: it is only for the engine `openai` without a url"
+            )
+        if self.extra and not (self.engine == "vllm" or self.brings_server):
+            raise ValueError("extra holds arguments of vLLM: for the engine `vllm`, or `openai` without a url")
         return self

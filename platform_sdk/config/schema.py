@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from platform_sdk.config.pipeline import Document, Parameter, Pipeline
+from platform_sdk.config.parameter import Parameter
+from platform_sdk.config.pipeline import Document, Pipeline
 from platform_sdk.config.recipe import RecipeDocument
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"

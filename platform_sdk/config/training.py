@@ -71,7 +71,7 @@ class OptimiserSpec(BaseModel):
 class TrainSpec(OptimiserSpec):
     """The settings of one training run on given examples. The defaults are MyGO's iterations on one device."""
 
-    epochs: int = Field(default=1, ge=1)
+    epochs: int = Field(default=1, ge=1, description="how often every example is learned from")
     batch_size: int = Field(default=32, ge=1, description="examples per optimiser step, over all processes")
     normalization: Literal["token", "sequence"] = Field(
         default="token",

@@ -1,12 +1,12 @@
-"""A language model as the judge of answers: 1.0 where it says that the response means an accepted answer.
+"""A language model as the judge of answers: yes where it says that the response means an accepted answer.
 
 Source: ARENA, section 4.1 and appendix C.3 (LLM-as-a-Judge), with a prompt of our own. As a metric and as a
-reward alike: :meth:`Judge.scores`.
+reward alike: :meth:`Judge.verdicts`.
 
 What the judge says is remembered by content, so that a question is never paid for twice and a run that goes on
-scores as before. What a fault leaves unsaid is never a score: it raises. A reply that holds no verdict is asked
-for once more; if there is none then either, the score is 0.0 (nobody has confirmed the answer), the reply is
-counted in :attr:`Judge.counts` and warned of, and more than ``spec.unparsable`` of such raise.
+judges as before. What a fault leaves unsaid is never a verdict: it raises. A reply that holds no verdict is asked
+for once more; if there is none then either, the answer counts as wrong (nobody has confirmed it), the reply is
+counted in :attr:`Judge.counts` and in what is reported, and more than ``spec.unparsable`` of such raise.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.judge import JudgeSpec
@@ -39,6 +39,10 @@ INSTRUCTIONS = (
 REMINDER = "That is no verdict. Reply with one word only: yes or no."
 FEWEST = 100  # judgements before the share of unparsable ones says anything
 
+NO_VERDICT = "no_verdict"
+"""The share of answers whose judgement could not be read, among an evaluation's metrics and a rollout's rewards."""
+
+Verdict = Literal["yes", "no", "unparsable"]
 Message = dict[str, str]
 
 logger = logging.getLogger(__name__)
@@ -63,14 +67,16 @@ def messages(question: str, answers: Sequence[str], response: str) -> list[Messa
     ]
 
 
-def verdict(reply: str) -> bool | None:
-    """Read a reply: its first or last word decides, behind any reasoning. ``None``: it holds no verdict."""
+def verdict(reply: str) -> Verdict:
+    """Read a reply: its first or last word decides, behind any reasoning."""
     said = reply.rpartition("</think>")[2]
     if "<think>" in said:
-        return None  # cut short while it was reasoning
+        return "unparsable"  # cut short while it was reasoning
     words = re.findall(r"\w+", said.casefold())
-    found = {word for word in (words[:1] + words[-1:]) if word in ("yes", "no")}
-    return found == {"yes"} if len(found) == 1 else None
+    found = set(words[:1] + words[-1:]) & {"yes", "no"}
+    if len(found) != 1:
+        return "unparsable"
+    return "yes" if found == {"yes"} else "no"
 
 
 class Judge:
@@ -94,8 +100,8 @@ class Judge:
         )
         self._lock = threading.Lock()
 
-    def scores(self, items: Sequence[tuple[str, Sequence[str], str | None]]) -> list[float]:
-        """Judge ``(question, accepted answers, response)`` items; 1.0 right, 0.0 wrong, in the order given.
+    def verdicts(self, items: Sequence[tuple[str, Sequence[str], str | None]]) -> list[Verdict]:
+        """Judge ``(question, accepted answers, response)`` items, in the order given.
 
         A response that is ``None`` or blank is wrong without being asked about; equal items are asked about once.
 
@@ -110,10 +116,11 @@ class Judge:
         distinct = list(dict.fromkeys(item for item in asked if item is not None))
         pool = ThreadPoolExecutor(self.spec.concurrency, thread_name_prefix="judge")
         try:
-            verdicts = dict(zip(distinct, pool.map(self._verdict, distinct), strict=True))
+            found = dict(zip(distinct, pool.map(self._verdict, distinct), strict=True))
         finally:
             pool.shutdown(cancel_futures=True)
-        unparsable = sum(item is not None and verdicts[item] is None for item in asked)
+        verdicts: list[Verdict] = ["no" if item is None else found[item] for item in asked]
+        unparsable = verdicts.count("unparsable")
         self._count(judged=len(items), unparsable=unparsable)
         if unparsable:
             logger.warning("%s: %d of %d items got no verdict and score 0", self.spec.model, unparsable, len(items))
@@ -124,7 +131,7 @@ class Judge:
                 "neither yes nor no; take another model, raise max_tokens if it reasons at length, or allow a "
                 "larger share (unparsable)"
             )
-        return [float(item is not None and verdicts[item] is True) for item in asked]
+        return verdicts
 
     def close(self) -> None:
         """Close the connections."""
@@ -138,11 +145,11 @@ class Judge:
     ) -> None:
         self.close()
 
-    def _verdict(self, item: tuple[str, tuple[str, ...], str]) -> bool | None:
+    def _verdict(self, item: tuple[str, tuple[str, ...], str]) -> Verdict:
         prompt = messages(*item)
         reply = self._reply(prompt)
         found = verdict(reply)
-        if found is None:
+        if found == "unparsable":
             again = [{"role": "assistant", "content": reply or "(nothing)"}, {"role": "user", "content": REMINDER}]
             found = verdict(self._reply([*prompt, *again]))
         return found

@@ -1,7 +1,8 @@
-"""From a recipe to a Kubeflow pipeline: its tasks as KFP tasks, its parameters with defaults, texts and choices.
+"""From a recipe to a Kubeflow pipeline: its tasks as KFP tasks, the pipeline's form as its parameters.
 
-The recipe's values become the defaults of the pipeline's parameters; ``compile_time`` ones are written into the
-tasks. Every task is a component of its own name, so that the UI and the local run call it by what it does.
+On a cluster the recipe's values become the defaults of the form, and what the form leaves alone is written into the
+tasks. On this machine nothing is filled in any more, so all of it is. Every task is a component of its own name, so
+that the UI and the local run call it by what it does.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import copy
 import importlib.util
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +23,12 @@ from kfp.pipeline_spec import pipeline_spec_pb2
 from platform_sdk.config.cluster import ClusterSpec
 from platform_sdk.config.components import Interface, read_interface
 from platform_sdk.config.errors import UserError
-from platform_sdk.config.pipeline import Parameter
+from platform_sdk.config.form import FormField
 from platform_sdk.config.plan import RUN_DIR, Constant, FromParameter, FromTask
 from platform_sdk.config.recipe import Recipe
 from platform_sdk.kubeflow.component import sent
-from platform_sdk.kubeflow.lifecycle import lifecycle_components
+from platform_sdk.kubeflow.lifecycle import begun_with
+from platform_sdk.kubeflow.lifecycle_components import lifecycle_components
 from platform_sdk.kubeflow.placement import place, run_dir_of
 
 KFP_TYPES = {"string": "String", "integer": "Integer", "number": "Float", "boolean": "Boolean", "struct": "Dict"}
@@ -42,54 +44,29 @@ def compile_recipe(recipe: Recipe, cluster: ClusterSpec | None = None) -> GraphC
     Raises:
         UserError: a component cannot be loaded.
     """
-    loaded: dict[str, BaseComponent] = {}
-    declared = run_time_parameters(recipe)
+    form = () if cluster is None else recipe.pipeline.form
 
     def body(*values: Any) -> None:
-        channels = dict(zip(inputs, values, strict=True))
+        given = dict(zip(inputs, values, strict=True))
         if cluster is None:
-            steps(channels)
+            _steps(recipe, {**_constants(recipe), **given})
             return
         run_dir = run_dir_of(cluster, recipe.name)
-        begin, end = lifecycle_components(declared)
+        begin, end = lifecycle_components(form)
         ended = end(run_dir=run_dir)
         place(ended.set_caching_options(False), cluster, recipe.name)
         with dsl.ExitHandler(exit_task=ended, name="run"):
-            fixed = {name: sent(value) for name, value in recipe.parameters.items() if name not in declared}
-            begun = begin(
-                run_dir=run_dir, pipeline=recipe.pipeline.name, name=recipe.name, compile_time=fixed, **channels
-            )
+            begun = begin(run_dir=run_dir, recipe=sent(begun_with(recipe)), **given)
             place(begun.set_caching_options(False), cluster, recipe.name)
-            for task in steps({RUN_DIR: run_dir, **channels}).values():
+            filled = {name: given[name] if name in given else begun.outputs[name] for name in recipe.pipeline.run_time}
+            for task in _steps(recipe, {RUN_DIR: run_dir, **filled}).values():
                 place(task.after(begun), cluster, recipe.name)
 
-    def steps(channels: Mapping[str, Any]) -> dict[str, Any]:
-        tasks: dict[str, Any] = {}
-        for planned in recipe.plan:
-            interface = read_interface(recipe.pipeline.component_path(planned.component))
-            if planned.component not in loaded:
-                loaded[planned.component] = load_component(interface)
-            component = _named(loaded[planned.component], planned.id)
-            arguments: dict[str, Any] = {}
-            for name, wire in planned.inputs.items():
-                match wire:
-                    case Constant(value=value):
-                        number = interface.inputs[name].type == "number"
-                        arguments[name] = float(value) if number else sent(value)
-                    case FromParameter(name=parameter):
-                        arguments[name] = channels[parameter]
-                    case FromTask(task=task, output=output):
-                        arguments[name] = tasks[task].outputs[output]
-            tasks[planned.id] = component(**arguments)
-        return tasks
-
     inputs = {RUN_DIR: structures.InputSpec("String", description=RUN_DIR_TEXT)} if cluster is None else {}
-    for name, parameter in declared.items():
-        inputs[name] = structures.InputSpec(
-            KFP_TYPES[parameter.type],
-            default=sent(recipe.parameters[name]),
-            optional=True,
-            description=f"{parameter.group}: {parameter.description}" if parameter.group else parameter.description,
+    for field in form:
+        default = field.value_in(recipe.parameters)
+        inputs[field.name] = structures.InputSpec(
+            KFP_TYPES[field.type], default=default, optional=True, description=field.text
         )
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
     # KFP asks the function for its parameters' names.
@@ -102,20 +79,44 @@ def compile_recipe(recipe: Recipe, cluster: ClusterSpec | None = None) -> GraphC
         implementation=structures.Implementation(),
     )
     pipeline = GraphComponent(component_spec=specification, pipeline_func=body)
-    _add_choices(pipeline.pipeline_spec, declared)
+    _add_choices(pipeline.pipeline_spec, form)
     return pipeline
 
 
-def run_time_parameters(recipe: Recipe) -> dict[str, Parameter]:
-    """The parameters that a run can be started with: all but those of compile time."""
-    declared = recipe.pipeline.document.parameters
-    return {name: parameter for name, parameter in declared.items() if not parameter.compile_time}
+def _constants(recipe: Recipe) -> dict[str, Any]:
+    """The values of what the form sets, as on this machine, where they are known."""
+    values = {}
+    for name, parameter in recipe.pipeline.run_time.items():
+        value = recipe.parameters[name]
+        values[name] = float(value) if parameter.type == "number" else sent(value)
+    return values
 
 
-def arguments_of(recipe: Recipe, run_dir: Path) -> dict[str, Any]:
-    """What the compiled pipeline is started with to be this recipe's run in ``run_dir``."""
-    values = {name: sent(recipe.parameters[name]) for name in run_time_parameters(recipe)}
-    return {RUN_DIR: str(run_dir.resolve()), **values}
+def _steps(recipe: Recipe, channels: Mapping[str, Any]) -> dict[str, Any]:
+    """Make the recipe's tasks; ``channels`` is what parameters come from."""
+    loaded: dict[str, BaseComponent] = {}
+    tasks: dict[str, Any] = {}
+    for planned in recipe.plan:
+        interface = read_interface(recipe.pipeline.component_path(planned.component))
+        if planned.component not in loaded:
+            loaded[planned.component] = load_component(interface)
+        component = _named(loaded[planned.component], planned.id)
+        arguments: dict[str, Any] = {}
+        for name, wire in planned.inputs.items():
+            match wire:
+                case Constant(value=value):
+                    arguments[name] = float(value) if interface.inputs[name].type == "number" else sent(value)
+                case FromParameter(name=parameter):
+                    arguments[name] = channels[parameter]
+                case FromTask(task=task, output=output):
+                    arguments[name] = tasks[task].outputs[output]
+        tasks[planned.id] = component(**arguments)
+    return tasks
+
+
+def form_values(recipe: Recipe) -> dict[str, Any]:
+    """What the pipeline that was compiled for a cluster is started with to be this recipe's run."""
+    return {field.name: field.value_in(recipe.parameters) for field in recipe.pipeline.form}
 
 
 def write_ir(pipeline: GraphComponent, path: Path) -> None:
@@ -156,12 +157,12 @@ def _named(component: BaseComponent, name: str) -> BaseComponent:
     return copied
 
 
-def _add_choices(specification: pipeline_spec_pb2.PipelineSpec, declared: dict[str, Parameter]) -> None:
+def _add_choices(specification: pipeline_spec_pb2.PipelineSpec, form: Sequence[FormField]) -> None:
     """Write choices as ``literals``, which the UI shows as a drop-down; the SDK itself cannot say them."""
     inputs = specification.root.input_definitions.parameters
-    for name, parameter in declared.items():
-        for choice in parameter.choices:
-            literal = inputs[name].literals.add()
+    for field in form:
+        for choice in field.choices:
+            literal = inputs[field.name].literals.add()
             if isinstance(choice, str):
                 literal.string_value = choice
             else:

@@ -1,6 +1,6 @@
-"""``python -m platform_sdk.recipes --spec FILE``: online training of a method's agent, by itself or for ``torchrun``.
+"""``python -m platform_sdk.recipes --spec FILE``: a method's step that samples, by itself or for ``torchrun``.
 
-The file is an ``online.OnlineJob``.
+The file is a record of ``jobs``.
 """
 
 from __future__ import annotations
@@ -8,14 +8,14 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from platform_sdk.recipes.online import OnlineJob, run_online
+from platform_sdk.recipes.jobs import JOBS
 from platform_sdk.training.entry import entry
 
 
-def train(spec_file: Path) -> None:
-    """Run the job in the file."""
-    run_online(OnlineJob.model_validate_json(spec_file.read_text()))
+def work(spec_file: Path) -> None:
+    """Do the job in the file."""
+    JOBS.validate_json(spec_file.read_text()).run()
 
 
 if __name__ == "__main__":
-    sys.exit(entry(train, "platform_sdk.recipes"))
+    sys.exit(entry(work, "platform_sdk.recipes"))

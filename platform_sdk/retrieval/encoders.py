@@ -15,6 +15,7 @@ from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -68,7 +69,7 @@ class Encoder(ABC):
             fresh = dict(zip(new, vectors, strict=True))
             known |= fresh
             self._queries |= fresh
-            for oldest in list(self._queries)[: max(0, len(self._queries) - QUERY_CACHE)]:
+            for oldest in list(islice(self._queries, max(0, len(self._queries) - QUERY_CACHE))):
                 del self._queries[oldest]
         return np.stack([known[text] for text in texts])
 

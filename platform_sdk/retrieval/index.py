@@ -111,12 +111,11 @@ def connect(run_dir: Path, spec: RetrievalSpec, environment: str) -> RemoteRetri
     """The retriever service that the recipe names, which must search what the run prepared, in the run's way.
 
     Raises:
-        UserError: it searches something else, lets this team not in, or has no such collection.
-        RetrieverFault: it could not be reached.
+        UserError: it searches something else, lets this team not in, has no such collection, or stayed away.
     """
     assert spec.url is not None
     material = load_material(run_dir, environment)
-    remote = RemoteRetriever(spec.url, spec.collection, token_env=spec.url_token_env)
+    remote = RemoteRetriever(spec.url, spec.collection, token_env=spec.url_token_env, patience=spec.patience_seconds)
     facts = remote.facts
     if FORMS.get(facts.environment) != material.form or facts.corpus_digest != material.digest:
         remote.close()

@@ -14,9 +14,10 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,7 @@ import numpy as np
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.retrieval import RetrievalSpec
 from platform_sdk.retrieval.encoders import Encoder
+from platform_sdk.retrieval.patience import Patience
 from platform_sdk.sampling.rollout import RetrieverFault
 
 if TYPE_CHECKING:
@@ -40,13 +42,21 @@ CLOSE = 1e-5  # scores nearer than this may be in the wrong order as Milvus give
 DIGITS = 6  # of a score; texts that are the same but for float noise tie, and the lower row wins
 COMPLETE = "hopforge.complete"
 MOST = 16_384  # candidates a Milvus server gives for one query
+CALL_SECONDS = 60.0  # a server that has not answered by then is away
+NOT_LOADED = 101  # Milvus's code of the error
+# gRPC tries a lost server again after up to two minutes unless told otherwise.
+RECONNECT = {"grpc.initial_reconnect_backoff_ms": 200, "grpc.min_reconnect_backoff_ms": 200,
+             "grpc.max_reconnect_backoff_ms": 2000}  # fmt: skip
 
 Hit = tuple[int, float]
 
 
 @dataclass(frozen=True)
 class Vectors:
-    """A complete collection, open for searching. ``encoded`` rows were added by this opening."""
+    """A complete collection, open for searching. ``encoded`` rows were added by this opening.
+
+    A Milvus server that is away is waited for, up to the recipe's ``patience_seconds``.
+    """
 
     client: MilvusClient
     name: str
@@ -63,6 +73,7 @@ class Vectors:
 
         Raises:
             RetrieverFault: Milvus failed.
+            UserError: a server stayed away.
         """
         results: list[list[Hit]] = [[] for _ in queries]
         waiting = list(range(len(queries)))
@@ -87,14 +98,14 @@ class Vectors:
 
         Raises:
             RetrieverFault: Milvus failed, or a row is not there.
+            UserError: a server stayed away.
         """
         found: dict[int, list[float]] = {}
         wanted = sorted(set(rows))
-        with milvus_faults():
-            for start in range(0, len(wanted), FETCH):
-                part = wanted[start : start + FETCH]
-                for hit in self.client.get(self.name, ids=part, output_fields=["row", "vector"]):
-                    found[hit["row"]] = hit["vector"]
+        for start in range(0, len(wanted), FETCH):
+            part = wanted[start : start + FETCH]
+            get = partial(self.client.get, self.name, ids=part, output_fields=["row", "vector"], timeout=CALL_SECONDS)
+            found |= {hit["row"]: hit["vector"] for hit in self._asked(get)}
         if len(found) != len(wanted):
             raise RetrieverFault(f"collection {self.name}: {len(wanted) - len(found)} rows are missing")
         return np.array([found[row] for row in rows], dtype=np.float32)
@@ -107,17 +118,37 @@ class Vectors:
         search = dict(self.spec.index.search)
         if "HNSW" in self.spec.index.type:  # a server refuses ef < limit, and Lite would give fewer
             search["ef"] = max(int(search.get("ef", 64)), limit)
-        with milvus_faults():
-            answer = self.client.search(
-                self.name,
-                data=list(queries),
-                anns_field="vector",
-                limit=limit,
-                search_params={"metric_type": self.spec.metric, "params": search},
-                output_fields=["vector"],
-            )
-        for hits in answer:
+        ask = partial(
+            self.client.search,
+            self.name,
+            data=list(queries),
+            anns_field="vector",
+            limit=limit,
+            search_params={"metric_type": self.spec.metric, "params": search},
+            output_fields=["vector"],
+            timeout=CALL_SECONDS,
+        )
+        for hits in self._asked(ask):
             yield [hit["row"] for hit in hits], np.array([hit["entity"]["vector"] for hit in hits], dtype=np.float32)
+
+    def _asked(self, ask: Callable[[], Any]) -> Any:
+        """What Milvus answers, in the end."""
+        from pymilvus.exceptions import MilvusException
+
+        # Milvus Lite lives in this process: what it refuses once it refuses again.
+        patience = Patience("Milvus", self.spec.patience_seconds if self.path is None else 0)
+        while True:
+            try:
+                with milvus_faults():
+                    try:
+                        return ask()
+                    except MilvusException as error:
+                        if error.code != NOT_LOADED:
+                            raise
+                        self.client.load_collection(self.name, timeout=CALL_SECONDS)  # the server was started anew
+                        return ask()
+            except RetrieverFault as fault:
+                patience.wait(str(fault).removeprefix("Milvus: "))
 
 
 def rank(query: np.ndarray, rows: Sequence[int], vectors: np.ndarray) -> list[Hit]:
@@ -172,9 +203,12 @@ def connect(spec: RetrievalSpec, path: Path | None) -> MilvusClient:
     from pymilvus import MilvusClient
     from pymilvus.exceptions import MilvusException
 
+    # It logs a traceback for all that it raises, and for every try to reach a server that is away.
+    logging.getLogger("pymilvus").setLevel(logging.CRITICAL)
     if path is None:
         try:
-            return MilvusClient(uri=str(spec.uri), token=os.environ.get(spec.token_env, ""))
+            token = os.environ.get(spec.token_env, "")
+            return MilvusClient(uri=str(spec.uri), token=token, grpc_options=RECONNECT)
         except MilvusException as error:
             raise UserError(
                 f"Milvus at {spec.uri} cannot be reached or refuses the token in {spec.token_env}: {error.message}"
@@ -212,12 +246,15 @@ def close(client: MilvusClient, path: Path | None) -> None:
 @contextmanager
 def milvus_faults() -> Iterator[None]:
     """Turn what Milvus raises into a ``RetrieverFault``."""
+    from grpc import RpcError  # pymilvus lets some through
     from pymilvus.exceptions import MilvusException
 
     try:
         yield
     except MilvusException as error:
         raise RetrieverFault(f"Milvus: {error.message}") from error
+    except RpcError as error:
+        raise RetrieverFault(f"Milvus: {error.code().name}: {error.details()}") from error
 
 
 def _is_locked(path: Path) -> bool:

@@ -58,8 +58,19 @@ class IndexRetriever(ABC):
         for request in requests:
             if wrong := self.refusal(request):
                 raise ValueError(f"{wrong}: {request}")
-        queries = self._encoder.encode([request.query for request in requests], kind="query")
-        return [[self._evidence(hit) for hit in hits] for hits in self._hits(requests, queries, k)]
+        return self.find(requests, self.encode(requests), k)
+
+    def encode(self, requests: Sequence[SearchRequest]) -> np.ndarray:
+        """The vectors of the queries, in their order: the first half of a search."""
+        return self._encoder.encode([request.query for request in requests], kind="query")
+
+    def find(self, requests: Sequence[SearchRequest], queries: np.ndarray, k: int) -> list[list[Evidence]]:
+        """What is near ``queries``, which ``encode`` gave: the second half of a search."""
+        # Many rollouts ask the same: it is looked up once.
+        places = {request: place for place, request in enumerate(requests)}
+        hits = self._hits(list(places), queries[list(places.values())], k)
+        found = {request: [self._evidence(hit) for hit in own] for request, own in zip(places, hits, strict=True)}
+        return [found[request] for request in requests]
 
     @property
     def rows(self) -> int:

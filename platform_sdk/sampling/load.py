@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from functools import partial
 from pathlib import Path
 
 from platform_sdk.config.errors import UserError
-from platform_sdk.config.sampling import EngineSpec
+from platform_sdk.config.sampling import SAMPLER_URL, EngineSpec
 from platform_sdk.sampling.engine import SamplingEngine
 from platform_sdk.sampling.pairs import PairEngine, models_of
+
+OWN_SERVER_SECONDS = 1800.0
+"""How long a step's own server may take to answer: on a cluster it may have been started again, as these processes."""
 
 
 def load_engine(spec: EngineSpec, model: str | Path) -> SamplingEngine:
@@ -26,9 +30,8 @@ def load_engine(spec: EngineSpec, model: str | Path) -> SamplingEngine:
 
     if spec.threads is not None:
         torch.set_num_threads(spec.threads)
+    refuse_pair(spec, model)
     if models_of(model):
-        if spec.engine == "openai":
-            raise UserError(f"policy {model} is a pair, but a server of the engine openai serves one model; use vllm")
         return PairEngine(model, partial(load_engine, spec))
     if spec.engine == "transformers":
         from platform_sdk.sampling.transformers_engine import TransformersEngine
@@ -49,7 +52,29 @@ def load_engine(spec: EngineSpec, model: str | Path) -> SamplingEngine:
         )
     from platform_sdk.sampling.openai_engine import OpenAIEngine
 
-    assert spec.url is not None
     return OpenAIEngine(
-        spec.url, model, live=spec.live, dtype=spec.dtype, device=spec.device, max_model_len=spec.max_model_len
+        _url(spec),
+        model,
+        live=spec.live,
+        dtype=spec.dtype,
+        device=spec.device,
+        max_model_len=spec.max_model_len,
+        patience=OWN_SERVER_SECONDS if spec.brings_server else 0.0,
     )
+
+
+def refuse_pair(spec: EngineSpec, model: str | Path) -> None:
+    """Raise a UserError where a server is to serve two models."""
+    if spec.engine == "openai" and models_of(model):
+        raise UserError(f"policy {model} is a pair, but a server of the engine openai serves one model; use vllm")
+
+
+def _url(spec: EngineSpec) -> str:
+    """Where the server is: the recipe's, or the one that this step or job has brought."""
+    url = spec.url or os.environ.get(SAMPLER_URL)
+    if url is None:
+        raise UserError(
+            f"engine openai: there is no url, and {SAMPLER_URL} names no server; a pipeline's step or job brings one, "
+            "elsewhere give the url of one"
+        )
+    return url

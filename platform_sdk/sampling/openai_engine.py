@@ -4,11 +4,11 @@ Prompts go as token ids, and token ids with log-probabilities come back (``retur
 vLLM has and OpenAI's own service has not). vLLM's log-probabilities are of the full distribution
 at temperature 1, and a completion's tokens include those that spell its stop string.
 
-On a CPU start the server as ``tests/integration/vllm.mk`` does. New weights reach it by
-``/collective_rpc``, which exists under ``VLLM_SERVER_DEV_MODE=1`` only and has no access control: such
-a server must not be reachable from outside its job. It reads the files itself, so it needs the same
-file system. Requests are concurrent, not sampled in a fixed order: log-probabilities of one request
-may differ in their last digits with the load of the server.
+New weights reach it by ``/collective_rpc``, which exists under ``VLLM_SERVER_DEV_MODE=1`` only and has
+no access control: such a server must not be reachable from outside its job, and the one that a step
+brings (``serve``) is not. It reads the files itself, so it needs the same file system. Requests are
+concurrent, not sampled in a fixed order: log-probabilities of one request may differ in their last
+digits with the load of the server.
 """
 
 from __future__ import annotations
@@ -50,6 +50,7 @@ class OpenAIEngine:
         dtype: what the server computes in; sets the tolerance of the check.
         device: where the reference of the check is computed.
         max_model_len: the most tokens of prompt and completion; None takes the server's.
+        patience: how long the server may take to answer for the first time, in seconds.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class OpenAIEngine:
         dtype: str = "float32",
         device: str = "cpu",
         max_model_len: int | None = None,
+        patience: float = 0.0,
     ) -> None:
         self.tokenizer = load_tokenizer(model)
         self._dtype, self._device, self._url = dtype, device, url.rstrip("/")
@@ -73,6 +75,7 @@ class OpenAIEngine:
         )
         self._pool = ThreadPoolExecutor(max_workers=live, thread_name_prefix="openai-engine")
         self._futures: dict[str, Future[Completion]] = {}
+        self._wait(patience)
         served = self._call("GET", "/v1/models")["data"][0]
         self._served = served["id"]
         limit = int(served.get("max_model_len") or max_model_len or 0)
@@ -166,6 +169,17 @@ class OpenAIEngine:
             )
         finish: Literal["stop", "length"] = "length" if choice["finish_reason"] == "length" else "stop"
         return Completion(request.id, tuple(token_ids), tuple(logprobs), finish)
+
+    def _wait(self, seconds: float) -> None:
+        """Until there is a server that answers, or the time is over."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            try:
+                self._client.get("/health")
+            except httpx.TransportError:
+                time.sleep(1.0)
+            else:
+                return
 
     def _call(self, method: str, route: str, body: dict[str, Any] | None = None) -> Any:
         """Send a request, again after a fault of the connection or the server; return the JSON answer."""

@@ -7,8 +7,10 @@ include those that spell its stop string.
 
 from __future__ import annotations
 
+import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,6 +21,8 @@ from platform_sdk.sampling.models import load_tokenizer, save_untied, weights_di
 
 # Seeded requests under chunked prefill have killed vLLM 0.32 on a CPU.
 ON_CPU = {"enforce_eager": True, "enable_chunked_prefill": False, "max_num_batched_tokens": 16384}
+TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_", "GROUP_", "ROLE_", "MASTER_", "TORCHELASTIC_")
+"""What the names of the variables begin with by which a process knows its place among those of ``torchrun``."""
 
 
 class VllmEngine:
@@ -51,15 +55,11 @@ class VllmEngine:
         self._directory = tempfile.TemporaryDirectory(prefix="hopforge-weights-")
         untied = save_untied(model, Path(self._directory.name))
         self.tokenizer.save_pretrained(untied)
-        arguments = {
-            "dtype": dtype,
-            "max_model_len": max_model_len,
-            "max_num_seqs": live,
-            "generation_config": "vllm",
-            **(ON_CPU if device == "cpu" else {}),
-            **(extra or {}),
-        }
-        self._engine = vllm.LLM(model=str(untied), **arguments)
+        arguments = vllm_arguments(
+            live=live, dtype=dtype, max_model_len=max_model_len, on_cpu=device == "cpu", extra=extra or {}
+        )
+        with _alone():
+            self._engine = vllm.LLM(model=str(untied), **arguments)
         self.max_model_len = int(self._engine.llm_engine.model_config.max_model_len)
         self._in_flight: set[str] = set()
         self._check(model, reference)
@@ -134,3 +134,31 @@ class VllmEngine:
         completions = self.generate(reference.prompts, probing.GREEDY)
         probing.check(reference, completions, dtype=self._dtype, what=f"vllm with {path}")
         self.weight_version = weights_digest(path)
+
+
+def vllm_arguments(
+    *, live: int, dtype: str, max_model_len: int | None, on_cpu: bool, extra: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The arguments of ``vllm.LLM`` besides the model; the server's flags have the same names."""
+    return {
+        "dtype": dtype,
+        "max_model_len": max_model_len,
+        "max_num_seqs": live,
+        "generation_config": "vllm",
+        **(ON_CPU if on_cpu else {}),
+        **extra,
+    }
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """Within, nothing in the environment tells of other processes.
+
+    vLLM's own processes would inherit it: under ``torchrun`` they would look for their rendezvous where its agent is,
+    and wait for ever.
+    """
+    hidden = {name: os.environ.pop(name) for name in list(os.environ) if name.startswith(TORCHRUN)}
+    try:
+        yield
+    finally:
+        os.environ.update(hidden)

@@ -1,4 +1,5 @@
-"""Starting a training: in this process, or in several that torch's launcher, the one behind ``torchrun``, watches."""
+"""Starting a training or a sampling: in this process, in several that torch's launcher (the one behind ``torchrun``)
+watches, or elsewhere."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,8 +26,30 @@ if TYPE_CHECKING:
 
     from platform_sdk.training.run import TrainResult
 
-Elsewhere = Callable[[str, Path], None]
-"""Runs the processes of ``(module, spec_file)`` on other machines, and waits for them: a cluster's job."""
+
+@dataclass(frozen=True)
+class Work:
+    """Processes that a step starts: ``python -m MODULE --spec FILE``, together one training or one sampling.
+
+    Attributes:
+        verb: what they do, in a word (``train``, ``sample``).
+        trains: whether they train; else they only sample.
+        vllm: whether they sample with vLLM in the processes themselves.
+        gpus_each: GPUs of one process.
+        served: specification of the vLLM server that is to stand beside them (``sampling.serve.Served``).
+    """
+
+    module: str
+    spec_file: Path
+    verb: str
+    trains: bool = True
+    vllm: bool = False
+    gpus_each: int = 1
+    served: Path | None = None
+
+
+Elsewhere = Callable[[Work], None]
+"""Runs the processes on other machines, and waits for them: a cluster's job."""
 
 JOB = "job.json"
 TAIL = 15
@@ -72,37 +96,48 @@ def launch_training(job: Job, elsewhere: Elsewhere | None = None) -> TrainResult
         return train_step(job.run_dir, job.phase, job.model, job.selected, job.spec, job.seed, job.role)
     folder = job.run_dir / job.phase
     write_json(folder / JOB, job.model_dump(mode="json"))
-    start("platform_sdk.training", folder / JOB, processes, elsewhere)
+    work = Work("platform_sdk.training", folder / JOB, "train")
+    if elsewhere is not None:
+        elsewhere(work)
+    else:
+        assert processes is not None
+        run_processes(work.module, work.spec_file, processes)
     return TrainResult.model_validate_json((folder / "train.json").read_text())
 
 
-def start(module: str, spec_file: Path, processes: int | None, elsewhere: Elsewhere | None) -> None:
-    """Run a module's processes: elsewhere, or so many here."""
-    if elsewhere is not None:
-        elsewhere(module, spec_file)
-    else:
-        assert processes is not None
-        run_processes(module, spec_file, processes)
-
-
-def processes_for(spec: OptimiserSpec) -> int | None:
+def processes_for(spec: OptimiserSpec, reserved: int = 0) -> int | None:
     """How many processes to start for a training; None where the calling process does by itself.
+
+    Args:
+        reserved: GPUs of this machine that are for something else.
 
     Raises:
         UserError: there are more processes than GPUs.
     """
+    seen = len(visible_gpus()) if spec.device != "cpu" else 0
+    gpus = max(seen - reserved, 0)
+    count = spec.processes or max(gpus, 1)
+    if seen and count > gpus:
+        kept = f", {reserved} of them for the step's own vLLM server" if reserved else ""
+        raise UserError(
+            f"processes: {count}, but torch sees {seen} GPUs{kept}; lower it, or leave it out for one on each"
+        )
+    # One process among several GPUs must be shown its one, and DeepSpeed works between processes only.
+    return None if count == 1 and seen <= 1 and spec.deepspeed is None else count
+
+
+def visible_gpus() -> list[str]:
+    """This machine's GPUs that torch sees, as CUDA_VISIBLE_DEVICES names them."""
     import torch
 
-    gpus = torch.cuda.device_count() if spec.device != "cpu" and torch.cuda.is_available() else 0
-    count = spec.processes or max(gpus, 1)
-    if gpus and count > gpus:
-        raise UserError(f"processes: {count}, but torch sees {gpus} GPUs; lower it, or leave it out for one on each")
-    # One process among several GPUs must be shown its one, and DeepSpeed works between processes only.
-    return None if count == 1 and gpus <= 1 and spec.deepspeed is None else count
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    names = [name.strip() for name in named.split(",")] if named else [str(number) for number in range(count)]
+    return names[:count]
 
 
 def run_processes(module: str, spec_file: Path, processes: int) -> None:
-    """Run ``python -m MODULE --spec FILE`` as ``processes`` processes of one training, and wait for them.
+    """Run ``python -m MODULE --spec FILE`` as ``processes`` processes of one job, and wait for them.
 
     The same as ``python -m torch.distributed.run --standalone --nproc-per-node N -m MODULE --spec FILE``, but that the
     processes end when this one does, however it does. Their output goes to this one's, each line with its process's

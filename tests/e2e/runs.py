@@ -20,6 +20,24 @@ from platform_sdk.records import Rollout, read_jsonl
 ROOT = Path(__file__).parents[2]
 RECIPES = ROOT / "pipelines/mygo"
 Overrides = Mapping[str, Any]
+TINY_START: dict[str, Any] = {
+    "retrieval.threads": 1,
+    "dataset.world.entities": 60,
+    "dataset.world.train_questions": 30,
+    "dataset.world.eval_questions": 6,
+    "warmup.trajectories": 6,
+    "warmup.attempts": 1,
+    "warmup.training.batch_size": 8,
+}
+"""A small world and a short warm-up, for whatever trains Mujica."""
+TINY_MYGO: dict[str, Any] = {
+    **TINY_START,
+    "selection.questions": 10,
+    "selection.attempts": 3,
+    "selection.accepted": 1,
+    "training.batch_size": 8,
+    "iterations": 1,
+}
 
 
 def options(overrides: Overrides) -> list[str]:

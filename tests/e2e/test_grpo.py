@@ -10,17 +10,11 @@ import pytest
 from platform_sdk.config.recipe import load_recipe
 from platform_sdk.records import Rollout, read_jsonl
 from platform_sdk.tracking.updates import read_updates
-from tests.e2e.runs import RECIPES, content, rollouts, run_here
+from tests.e2e.runs import RECIPES, TINY_START, content, rollouts, run_here
 
 pytestmark = pytest.mark.e2e
 TINY: dict[str, Any] = {
-    "retrieval.threads": 1,
-    "dataset.world.entities": 60,
-    "dataset.world.train_questions": 30,
-    "dataset.world.eval_questions": 6,
-    "warmup.trajectories": 6,
-    "warmup.attempts": 1,
-    "warmup.training.batch_size": 8,
+    **TINY_START,
     "sampling.temperature": 1.2,  # so that a group's rollouts differ
     "online.updates": 2,
     "online.questions": 4,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -11,24 +10,10 @@ import torch
 from platform_sdk.records import Trajectory
 from platform_sdk.sampling.models import load_model
 from platform_sdk.sampling.pairs import models_of, policy_digest
-from tests.e2e.runs import content, rollouts, run_here
+from tests.e2e.runs import TINY_MYGO, content, rollouts, run_here
 
 pytestmark = pytest.mark.e2e
-TINY: dict[str, Any] = {
-    "worker_model": "hopforge:world-base",
-    "retrieval.threads": 1,
-    "dataset.world.entities": 60,
-    "dataset.world.train_questions": 30,
-    "dataset.world.eval_questions": 6,
-    "warmup.trajectories": 6,
-    "warmup.attempts": 1,
-    "warmup.training.batch_size": 8,
-    "selection.questions": 10,
-    "selection.attempts": 3,
-    "selection.accepted": 1,
-    "training.batch_size": 8,
-    "iterations": 1,
-}
+TINY = {**TINY_MYGO, "worker_model": "hopforge:world-base"}
 
 
 def test_a_pair_is_trained_and_sampled_role_by_role(tmp_path: Path) -> None:

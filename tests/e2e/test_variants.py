@@ -4,32 +4,17 @@ from __future__ import annotations
 
 import itertools
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.e2e.runs import content, rollouts, run_here
+from tests.e2e.runs import TINY_MYGO, content, rollouts, run_here
 
 pytestmark = pytest.mark.e2e
-TINY: dict[str, Any] = {
-    "retrieval.threads": 1,
-    "dataset.world.entities": 60,
-    "dataset.world.train_questions": 30,
-    "dataset.world.eval_questions": 6,
-    "warmup.trajectories": 6,
-    "warmup.attempts": 1,
-    "warmup.training.batch_size": 8,
-    "selection.questions": 10,
-    "selection.attempts": 3,
-    "selection.accepted": 1,
-    "training.batch_size": 8,
-    "iterations": 1,
-}
 
 
 def test_with_overlap_an_iteration_samples_with_the_weights_before_the_last(tmp_path: Path) -> None:
     smaller = {"iterations": 3, "overlap": True, "selection.questions": 6, "selection.attempts": 2}
-    run = run_here("world-text.yaml", tmp_path / "run", TINY | smaller)
+    run = run_here("world-text.yaml", tmp_path / "run", TINY_MYGO | smaller)
     iterations = ("iteration-01", "iteration-02", "iteration-03")
     weights = {phase: content(run, phase, "train")["weights"] for phase in ("warmup", *iterations)}
     assert len(set(weights.values())) == 4, "every training changed the policy"
@@ -46,7 +31,7 @@ def test_with_overlap_an_iteration_samples_with_the_weights_before_the_last(tmp_
 
 def test_offline_everything_is_sampled_from_one_policy_with_a_fixed_threshold(tmp_path: Path) -> None:
     # From 0.3 a rising threshold would be 0.5 or more, whatever the mean reward.
-    run = run_here("world-offline.yaml", tmp_path / "run", TINY | {"selection.initial_threshold": 0.3})
+    run = run_here("world-offline.yaml", tmp_path / "run", TINY_MYGO | {"selection.initial_threshold": 0.3})
     figures = content(run, "iteration-01", "figures")
     assert figures["threshold"] == 0.3
     selected = rollouts(run, "iteration-01", "selected")
@@ -59,7 +44,7 @@ def test_offline_everything_is_sampled_from_one_policy_with_a_fixed_threshold(tm
 
 
 def test_without_the_split_one_agent_reads_what_it_searches(tmp_path: Path) -> None:
-    run = run_here("world-text.yaml", tmp_path / "run", TINY | {"agent.split": False})
+    run = run_here("world-text.yaml", tmp_path / "run", TINY_MYGO | {"agent.split": False})
     sampled = [r for phase in ("warmup", "iteration-01", "eval-final") for r in rollouts(run, phase)]
     assert {(r.planner.role, len(r.workers)) for r in sampled} == {("agent", 0)}
     searched = [r for r in sampled if r.planner.evidence]
@@ -70,7 +55,7 @@ def test_without_the_split_one_agent_reads_what_it_searches(tmp_path: Path) -> N
 
 
 def test_as_a_chain_one_sub_question_is_asked_at_a_time(tmp_path: Path) -> None:
-    run = run_here("world.yaml", tmp_path / "run", TINY | {"agent.plan": "chain"})
+    run = run_here("world.yaml", tmp_path / "run", TINY_MYGO | {"agent.plan": "chain"})
     sampled = [r for phase in ("warmup", "iteration-01", "eval-final") for r in rollouts(run, phase)]
     # This policy would ask more at once: it is told so, and does not get through with it.
     refused = [turn.malformed for r in sampled for turn in r.planner.turns if turn.malformed]

@@ -5,10 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import threading
-import time
 import traceback
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -18,80 +15,9 @@ from pydantic import ValidationError
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.judge import JudgeSpec
 from platform_sdk.evaluation.judge import Counts, Judge, messages, verdict
+from tests.evaluation.judging import KEY, Server, judge_server
 
-KEY = "sk-very-secret"
-
-
-class Server(ThreadingHTTPServer):
-    """Says yes if the response holds an accepted answer; first refuses with each status of ``refusals``."""
-
-    daemon_threads = True
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.lock = threading.Lock()
-        self.refusals: list[int] = []
-        self.requests: list[dict[str, Any]] = []
-        self.keys: set[str] = set()
-        self.replies: dict[str, str] = {}
-        self.pause = 0.0
-        self.at_once = self.most_at_once = 0
-        self.times: list[float] = []
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}/v1"
-
-
-class Handler(BaseHTTPRequestHandler):
-    server: Server
-
-    def do_POST(self) -> None:
-        server = self.server
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        with server.lock:
-            server.times.append(time.monotonic())
-            server.keys.add(str(self.headers["Authorization"]))
-            status = server.refusals.pop(0) if server.refusals else 200
-            server.at_once += 1
-            server.most_at_once = max(server.most_at_once, server.at_once)
-            if status == 200:
-                server.requests.append(body)
-        time.sleep(server.pause)
-        with server.lock:
-            server.at_once -= 1
-        item = json.loads(body["messages"][1]["content"])
-        right = any(answer in item["response"] for answer in item["accepted answers"])
-        reply = server.replies.get(body["messages"][-1]["content"]) or server.replies.get(item["response"])
-        choice = {"index": 0, "message": {"role": "assistant", "content": reply or ("yes" if right else "No.")}}
-        content: dict[str, Any] = {
-            "id": "1",
-            "object": "chat.completion",
-            "created": 0,
-            "model": "m",
-            "choices": [choice],
-        }
-        if status != 200:
-            content = {"error": {"message": f"no, not with {KEY}"}}
-        data = json.dumps(content).encode()
-        self.send_response(status if self.path == "/v1/chat/completions" else 404)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(data)))
-        if status == 429:
-            self.send_header("Retry-After", "1")
-        self.end_headers()
-        self.wfile.write(data)
-
-    def log_message(self, *_: object) -> None: ...
-
-
-@pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
-    monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    with Server() as server:
-        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-        yield server
-        server.shutdown()
+__all__ = ["judge_server"]  # a fixture
 
 
 def spec(server: Server, cache: Path, **settings: Any) -> JudgeSpec:
@@ -105,22 +31,22 @@ def item(response: str | None, question: str = "Where was Anna Vey born?") -> tu
 @pytest.mark.parametrize(
     ("reply", "expected"),
     [
-        ("yes", True),
-        ("No.", False),
-        ("**Yes**", True),
-        ("yes, since Lyons is Lyon. No doubt", True),
-        ("The verdict is: no", False),
-        ("<think>yes? no, it is another city</think>\nno", False),
-        ("it may be, hence no...</think> yes", True),
-        ("<think>the response says yes", None),
-        ("yes and no", None),
-        ("It is correct.", None),
-        ("nothing yes-like", None),
-        ("", None),
+        ("yes", "yes"),
+        ("No.", "no"),
+        ("**Yes**", "yes"),
+        ("yes, since Lyons is Lyon. No doubt", "yes"),
+        ("The verdict is: no", "no"),
+        ("<think>yes? no, it is another city</think>\nno", "no"),
+        ("it may be, hence no...</think> yes", "yes"),
+        ("<think>the response says yes", "unparsable"),
+        ("yes and no", "unparsable"),
+        ("It is correct.", "unparsable"),
+        ("nothing yes-like", "unparsable"),
+        ("", "unparsable"),
     ],
 )
-def test_verdicts(reply: str, expected: bool | None) -> None:
-    assert verdict(reply) is expected
+def test_a_reply_is_read(reply: str, expected: str) -> None:
+    assert verdict(reply) == expected
 
 
 def test_a_response_cannot_leave_its_place_in_the_prompt() -> None:
@@ -131,10 +57,10 @@ def test_a_response_cannot_leave_its_place_in_the_prompt() -> None:
     assert (system["role"], user["role"]) == ("system", "user")
 
 
-def test_scores_stand_in_the_order_of_the_items_and_equal_ones_are_asked_once(server: Server, tmp_path: Path) -> None:
+def test_verdicts_stand_in_the_order_of_the_items_and_equal_ones_are_asked_once(server: Server, tmp_path: Path) -> None:
     items = [item("in Lyon"), item("Paris"), item(None), item("in Lyon"), item("  "), item("Lyons", "another?")]
     with Judge(spec(server, tmp_path)) as judge:
-        assert judge.scores(items) == [1.0, 0.0, 0.0, 1.0, 0.0, 1.0]
+        assert judge.verdicts(items) == ["yes", "no", "no", "yes", "no", "yes"]
         assert judge.counts == Counts(judged=6, requested=3, remembered=0, unparsable=0)
     assert {(request["model"], request["temperature"]) for request in server.requests} == {("judge-1", 0)}
     assert server.keys == {f"Bearer {KEY}"}
@@ -143,20 +69,20 @@ def test_scores_stand_in_the_order_of_the_items_and_equal_ones_are_asked_once(se
 def test_requests_go_out_together_up_to_the_limit(server: Server, tmp_path: Path) -> None:
     server.pause = 0.1
     with Judge(spec(server, tmp_path, concurrency=4)) as judge:
-        assert judge.scores([item(f"Lyon {n}") for n in range(12)]) == [1.0] * 12
+        assert judge.verdicts([item(f"Lyon {n}") for n in range(12)]) == ["yes"] * 12
     assert server.most_at_once == 4
 
 
 def test_what_was_said_is_remembered_by_model_and_prompt(server: Server, tmp_path: Path) -> None:
     items = [item("in Lyon"), item("Paris")]
     with Judge(spec(server, tmp_path)) as judge:
-        first = judge.scores(items)
+        first = judge.verdicts(items)
     with Judge(spec(server, tmp_path)) as judge:
-        assert judge.scores(items) == first
+        assert judge.verdicts(items) == first
         assert judge.counts == Counts(judged=2, requested=0, remembered=2, unparsable=0)
     assert len(server.requests) == 2
     with Judge(spec(server, tmp_path).model_copy(update={"model": "judge-2"})) as judge:
-        judge.scores(items)
+        judge.verdicts(items)
         assert judge.counts.requested == 2
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert len(files) == 4
@@ -166,35 +92,35 @@ def test_what_was_said_is_remembered_by_model_and_prompt(server: Server, tmp_pat
 def test_judges_at_work_side_by_side_share_what_they_remember(server: Server, tmp_path: Path) -> None:
     server.pause = 0.01
     items = [item(f"{'Lyon' if n % 2 else 'Paris'} {n}") for n in range(20)]
-    found: list[list[float]] = []
+    found: list[list[str]] = []
 
     def work() -> None:
         with Judge(spec(server, tmp_path)) as judge:
-            found.append(judge.scores(items))
+            found.append(judge.verdicts(items))
 
     workers = [threading.Thread(target=work) for _ in range(4)]
     for worker in workers:
         worker.start()
     for worker in workers:
         worker.join()
-    assert found == [[float(n % 2) for n in range(20)]] * 4
+    assert found == [["yes" if n % 2 else "no" for n in range(20)]] * 4
     assert not list(tmp_path.rglob("*.tmp"))
     assert len(list(tmp_path.rglob("*.json"))) == 20
 
 
 def test_a_damaged_memory_is_named(server: Server, tmp_path: Path) -> None:
     with Judge(spec(server, tmp_path)) as judge:
-        judge.scores([item("Lyon")])
+        judge.verdicts([item("Lyon")])
         [path] = tmp_path.rglob("*.json")
         path.write_text('{"reply": "ye')
         with pytest.raises(UserError, match=path.name):
-            judge.scores([item("Lyon")])
+            judge.verdicts([item("Lyon")])
 
 
 def test_busy_and_failing_servers_are_asked_again_when_they_say(server: Server, tmp_path: Path) -> None:
     server.refusals = [429, 503]
     with Judge(spec(server, tmp_path, retries=2)) as judge:
-        assert judge.scores([item("Lyon")]) == [1.0]
+        assert judge.verdicts([item("Lyon")]) == ["yes"]
     first, second, _ = server.times
     assert second - first >= 1.0  # Retry-After
 
@@ -205,10 +131,10 @@ def test_a_fault_is_an_error_and_no_score(
 ) -> None:
     caplog.set_level(logging.DEBUG)
     with Judge(spec(server, tmp_path, concurrency=1, retries=1)) as judge:
-        judge.scores([item("Lyon")])
+        judge.verdicts([item("Lyon")])
         server.refusals, server.times = refusals, []
         with pytest.raises(UserError, match="No score was given") as caught:
-            judge.scores([item("Lyon"), item("Paris")])
+            judge.verdicts([item("Lyon"), item("Paris")])
         assert len(server.times) == tries
         assert judge.counts.judged == 1
     assert KEY not in "".join(traceback.format_exception(caught.value)) + caplog.text
@@ -217,10 +143,10 @@ def test_a_fault_is_an_error_and_no_score(
 def test_a_slow_or_missing_server_is_an_error(server: Server, tmp_path: Path) -> None:
     server.pause = 1.0
     with Judge(spec(server, tmp_path, timeout=0.1, retries=0)) as judge, pytest.raises(UserError, match="Timeout"):
-        judge.scores([item("Lyon")])
+        judge.verdicts([item("Lyon")])
     gone = JudgeSpec(url="http://127.0.0.1:9/v1", model="m", cache=str(tmp_path), retries=0)
     with Judge(gone) as judge, pytest.raises(UserError, match="Connection"):
-        judge.scores([item("Lyon")])
+        judge.verdicts([item("Lyon")])
 
 
 def test_unreadable_verdicts_are_asked_for_again_then_counted_and_warned_of(
@@ -228,24 +154,25 @@ def test_unreadable_verdicts_are_asked_for_again_then_counted_and_warned_of(
 ) -> None:
     server.replies = {"unsure": "It depends."}
     with Judge(spec(server, tmp_path)) as judge:
-        assert judge.scores([item("unsure"), item("Lyon")]) == [0.0, 1.0]
+        assert judge.verdicts([item("unsure"), item("Lyon")]) == ["unparsable", "yes"]
         assert judge.counts == Counts(judged=2, requested=3, remembered=0, unparsable=1)
     assert "1 of 2 items got no verdict" in caplog.text
     assert [message["role"] for message in server.requests[-1]["messages"]][:2] == ["system", "user"]
     server.replies["That is no verdict. Reply with one word only: yes or no."] = "yes"
     with Judge(spec(server, tmp_path / "other")) as judge:
-        assert judge.scores([item("unsure")]) == [1.0]
+        assert judge.verdicts([item("unsure")]) == ["yes"]
         assert judge.counts.unparsable == 0
 
 
 def test_a_judge_that_gives_no_verdicts_stops_the_run(server: Server, tmp_path: Path) -> None:
     server.replies = {f"{n}": "Hm." for n in range(6)}
     with Judge(spec(server, tmp_path)) as judge:
-        judge.scores([item(f"{n}") for n in range(6)])  # too few to say anything of its share
+        judge.verdicts([item(f"{n}") for n in range(6)])  # too few to say anything of its share
         with pytest.raises(UserError, match="6 of 100 replies hold neither yes nor no"):
-            judge.scores([item(f"Lyon {n}") for n in range(94)])
+            judge.verdicts([item(f"Lyon {n}") for n in range(94)])
     with Judge(spec(server, tmp_path, unparsable=0.06)) as judge:
-        assert sum(judge.scores([item(f"{n}") for n in range(6)] + [item(f"Lyon {n}") for n in range(94)])) == 94
+        found = judge.verdicts([item(f"{n}") for n in range(6)] + [item(f"Lyon {n}") for n in range(94)])
+        assert found == ["unparsable"] * 6 + ["yes"] * 94
 
 
 def test_an_endpoint_that_is_none_is_refused() -> None:

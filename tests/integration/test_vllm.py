@@ -7,21 +7,19 @@ from __future__ import annotations
 
 import json
 import os
-import signal
-import socket
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
 import numpy as np
 import pytest
 
-from platform_sdk.config.sampling import EngineSpec
+from platform_sdk.config.sampling import SAMPLER_URL, EngineSpec
+from platform_sdk.kubeflow.serving import local_server, variables
 from platform_sdk.sampling.engine import Completion, PromptTooLong, Request, SamplingEngine, SamplingParams
 from platform_sdk.sampling.load import load_engine
 from platform_sdk.sampling.models import weights_digest
+from platform_sdk.sampling.serve import Served
 from platform_sdk.tracking.updates import read_updates
 from platform_sdk.training.online.loop import train_online
 from tests.sampling.tiny_models import VOCABULARY, save_model
@@ -30,6 +28,7 @@ from tests.training.online import lucky
 PYTHON = os.environ.get("HOPFORGE_VLLM_PYTHON")
 ROOT = Path(__file__).parents[2]
 START_UP = 900  # seconds; about one minute on an idle machine
+OWN = EngineSpec(engine="openai", live=8, max_model_len=512)
 pytestmark = pytest.mark.skipif(PYTHON is None, reason="HOPFORGE_VLLM_PYTHON is not set; run make test-vllm")
 
 
@@ -42,45 +41,17 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 def environment() -> dict[str, str]:
-    settings = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_CPU_KVCACHE_SPACE": "1", "PYTHONPATH": str(ROOT)}
     offline = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
-    return {**os.environ, **settings, **offline}
+    return {**os.environ, "VLLM_CPU_KVCACHE_SPACE": "1", "PYTHONPATH": str(ROOT), **offline}
 
 
 @pytest.fixture(scope="module")
 def server(models: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    log = tmp_path_factory.mktemp("server") / "log"
-    assert PYTHON
-    command = [PYTHON, "-m", "vllm.entrypoints.openai.api_server", "--model", str(models[0]), "--enforce-eager"]
-    command += ["--dtype", "float32", "--no-enable-chunked-prefill", "--max-num-batched-tokens", "16384"]
-    command += ["--host", "127.0.0.1", "--port", str(port), "--max-model-len", "512"]
-    with log.open("w") as stream:
-        process = subprocess.Popen(
-            command, stdout=stream, stderr=subprocess.STDOUT, env=environment(), cwd=ROOT, start_new_session=True
-        )
-    try:
-        url = f"http://127.0.0.1:{port}"
-        deadline = time.monotonic() + START_UP
-        while time.monotonic() < deadline:
-            assert process.poll() is None, log.read_text()[-3000:]
-            try:
-                if httpx.get(f"{url}/health").status_code == 200:
-                    break
-            except httpx.TransportError:
-                time.sleep(1)
-        else:
-            pytest.fail(f"no server after {START_UP} s: {log.read_text()[-3000:]}")
-        yield url
-    finally:
-        os.killpg(process.pid, signal.SIGTERM)  # the engine and its workers are processes of their own
-        try:
-            process.wait(60)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+    """A server as a step brings it."""
+    path = tmp_path_factory.mktemp("server") / "server.json"
+    path.write_text(Served(model=str(models[0]), engine=OWN).model_dump_json())
+    with variables(environment()), local_server(path, []):
+        yield os.environ[SAMPLER_URL]
 
 
 def prompts() -> list[tuple[int, ...]]:
@@ -125,10 +96,7 @@ def test_online_training_hands_its_weights_to_a_server_in_the_same_job(
     """Every hand-over is proven within; here: that it was made, and that the policy learned from what came back."""
     spec = lucky.SPEC.model_validate(lucky.SPEC.model_dump() | {"updates": 6, "off_policy": off_policy})
     folder = tmp_path / "online"
-    result = train_online(
-        spec, lucky.task(), models[1], folder / "model", engine=EngineSpec(engine="openai", url=server, live=8), seed=5,
-        folder=folder,
-    )  # fmt: skip
+    result = train_online(spec, lucky.task(), models[1], folder / "model", engine=OWN, seed=5, folder=folder)
     updates = read_updates(folder)
     assert len({*(update.weights for update in updates), result.weights}) == (6 if off_policy else 7)
     for update in updates[: 1 if off_policy else None]:

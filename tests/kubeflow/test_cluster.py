@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-from kfp import components
+from kfp import components, local
 from ruamel.yaml import YAML
 
 pytest.importorskip("kfp.kubernetes", reason="the extra [cluster] is not installed")
@@ -19,13 +20,15 @@ from platform_sdk.config.recipe import load_recipe
 from platform_sdk.config.source import ConfigError
 from platform_sdk.kubeflow.compile import compile_recipe, write_ir
 from platform_sdk.kubeflow.component import sent
-from platform_sdk.kubeflow.lifecycle import begin_run, end_run
+from platform_sdk.kubeflow.lifecycle import begin_run, begun_with, end_run
 from platform_sdk.kubeflow.training_job.here import CLUSTER, job_runner
 from platform_sdk.tracking.journal import read, run_file
+from platform_sdk.training.launch import Work
 from tests.kubeflow.toy import write_toy
 
 HOME = Path(__file__).parents[2]
 SHIPPED = HOME / "pipelines/cluster.yaml"
+FORM = {"seed", "rate", "mode", "spec_batch_size", "spec_normalization"}
 Documents = tuple[dict[str, Any], dict[str, Any]]
 
 
@@ -64,7 +67,7 @@ def test_every_step_gets_the_workspace_and_knows_its_cluster(compiled: Documents
 def test_a_run_has_a_directory_of_its_own_a_first_step_and_a_last_one(compiled: Documents) -> None:
     pipeline, _ = compiled
     form = pipeline["root"]["inputDefinitions"]["parameters"]
-    assert set(form) == {"seed", "rate", "mode", "spec"}  # the directory is no question to people
+    assert set(form) == FORM  # the directory is no question to people
     tasks = pipeline["root"]["dag"]["tasks"]
     assert tasks["end"]["triggerPolicy"]["strategy"] == "ALL_UPSTREAM_TASKS_COMPLETED"
     [inner] = [pipeline["components"][name] for name in pipeline["components"] if name.startswith("comp-exit-handler")]
@@ -76,24 +79,75 @@ def test_a_run_has_a_directory_of_its_own_a_first_step_and_a_last_one(compiled: 
         assert directory.startswith("/workspace/runs/")
         assert directory.endswith("{{$.pipeline_job_uuid}}")
     given = steps["begin"]["inputs"]["parameters"]
-    assert set(given) == {"run_dir", "pipeline", "name", "compile_time", "seed", "rate", "mode", "spec"}
-    assert "componentInputParameter" in given["seed"]
+    assert set(given) == {"run_dir", "recipe", *FORM}
+    assert all("componentInputParameter" in given[name] for name in FORM)
+    taken = steps["make"]["inputs"]["parameters"]
+    assert "componentInputParameter" in taken["seed"]
+    assert taken["spec"] == {"taskOutputParameter": {"producerTask": "begin", "outputParameterKey": "spec"}}
     for task in (steps["begin"], tasks["end"]):
         assert not task.get("cachingOptions", {}).get("enableCache")
+
+
+def test_the_form_has_texts_defaults_and_choices(compiled: Documents) -> None:
+    form = compiled[0]["root"]["inputDefinitions"]["parameters"]
+    assert form["seed"] == {
+        "parameterType": "NUMBER_INTEGER",
+        "defaultValue": 7.0,
+        "isOptional": True,
+        "description": "General: Of everything",
+    }
+    assert form["rate"]["description"] == "A rate (at least 0, at most 1)"
+    assert form["mode"]["literals"] == ["well", "slow", "user-error", "bug"]
+    assert form["spec_normalization"]["literals"] == ["token", "sequence"]
+    assert form["spec_batch_size"]["defaultValue"] == 3.0
+    assert "examples per optimiser step" in form["spec_batch_size"]["description"]
+
+
+@pytest.mark.filterwarnings("ignore:.*local runner:UserWarning", "ignore:.*base image:RuntimeWarning")
+def test_what_is_filled_in_is_what_the_steps_get(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cluster: ClusterSpec
+) -> None:
+    """The pipeline for a cluster, run here: from the form through the first step into the others."""
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
+    workspace = cluster.workspace.model_copy(update={"path": str(tmp_path)})
+    place = cluster.model_copy(update={"workspace": workspace, "environment": {}})
+    pipeline = compile_recipe(load_recipe(write_toy(tmp_path), ["iterations=0", "seed=7"]), place)
+    local.init(local.SubprocessRunner(use_venv=False), pipeline_root=str(tmp_path / "kfp"))
+    pipeline(seed=8, spec_batch_size=5, spec_normalization="sequence")
+    [run_dir] = (tmp_path / "runs").iterdir()
+    seed, rate, spec = ast.literal_eval((run_dir / "make.txt").read_text())
+    assert (seed, rate, spec["batch_size"], spec["normalization"], spec["lora"]) == (8, 0.5, 5, "sequence", "${null}")
+    resolved = json.loads((run_dir / "recipe.json").read_text())["parameters"]
+    assert (resolved["seed"], resolved["spec"]["batch_size"], resolved["iterations"]) == (8, 5, 0)
+    assert resolved["spec"]["lora"] is None
+    with pytest.raises(RuntimeError, match="begin"):
+        pipeline(spec_batch_size=0)
+    assert len(list((tmp_path / "runs").iterdir())) == 1  # no step ran with what is not allowed
 
 
 def test_what_a_run_was_started_with_is_written_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
     run_dir = tmp_path / "runs/toy-1"
-    values = {"seed": 8.0, "spec": sent({"lora": None, "batch_size": 3})}  # as KFP hands them on
-    begin_run(str(run_dir), "toy", "toy-recipe", {"iterations": 2}, values)
-    expected = {"iterations": 2, "seed": 8, "spec": {"lora": None, "batch_size": 3}}
-    assert json.loads((run_dir / "recipe.json").read_text())["parameters"] == expected
+    recipe = sent(begun_with(load_recipe(write_toy(tmp_path))))
+    filled = {"seed": 8.0, "rate": 0.25, "spec_batch_size": 4.0}  # as KFP hands them on
+    begin_run(str(run_dir), recipe, filled)
+    resolved = json.loads((run_dir / "recipe.json").read_text())
+    local = load_recipe(tmp_path / "pipelines/toy/small.yaml", ["seed=8", "rate=0.25", "spec.batch_size=4"])
+    assert resolved == local.resolved()  # the same as on one machine
     with pytest.raises(UserError, match="seed: 8 → 9"):
-        begin_run(str(run_dir), "toy", "toy-recipe", {"iterations": 2}, values | {"seed": 9})
+        begin_run(str(run_dir), recipe, filled | {"seed": 9})
     end_run(str(run_dir), "CANCELLED")
     ended = [event for event in read(run_file(run_dir))[0] if event["event"] == "ended"]
     assert [event["status"] for event in ended] == ["KILLED"]
+
+
+def test_what_is_not_allowed_is_refused_all_at_once(tmp_path: Path) -> None:
+    recipe = sent(begun_with(load_recipe(write_toy(tmp_path))))
+    with pytest.raises(UserError) as caught:
+        begin_run(str(tmp_path / "run"), recipe, {"rate": 2, "mode": "wel", "spec_normalization": "both"})
+    for said in ("rate: must be at most 1, but is 2", "did you mean well?", "spec.normalization: Input should be"):
+        assert said in str(caught.value)
+    assert not (tmp_path / "run").exists()
 
 
 def test_jobs_are_made_only_in_a_cluster_and_only_of_what_they_can_see(
@@ -105,7 +159,7 @@ def test_jobs_are_made_only_in_a_cluster_and_only_of_what_they_can_see(
     run = job_runner(tmp_path)
     assert run is not None
     with pytest.raises(UserError, match="is not under /workspace"):
-        run("platform_sdk.training", tmp_path / "job.json")
+        run(Work("platform_sdk.training", tmp_path / "job.json", "train"))
 
 
 def test_a_cluster_file_with_faults_is_refused_with_all_of_them(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from ruamel.yaml import YAML
 
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.recipe import load_recipe
-from platform_sdk.kubeflow.compile import arguments_of, compile_recipe, write_ir
+from platform_sdk.kubeflow.compile import compile_recipe, form_values, write_ir
 from platform_sdk.kubeflow.component import received, sent
 from tests.kubeflow.toy import write_toy
 
@@ -27,19 +27,13 @@ def compiled(tmp_path: Path) -> Path:
     return tmp_path / "toy.yaml"
 
 
-def test_parameters_have_texts_defaults_and_choices(compiled: Path) -> None:
-    parameters = ir(compiled)["root"]["inputDefinitions"]["parameters"]
-    assert set(parameters) == {"run_dir", "seed", "rate", "mode", "spec"}  # those of compile time are written in
-    assert parameters["seed"] == {
-        "parameterType": "NUMBER_INTEGER",
-        "defaultValue": 7.0,
-        "isOptional": True,
-        "description": "General: Of everything",
-    }
-    assert parameters["mode"]["literals"] == ["well", "slow", "user-error", "bug"]
-    assert parameters["spec"]["parameterType"] == "STRUCT"
-    assert parameters["spec"]["defaultValue"]["batch_size"] == 3.0
-    assert "isOptional" not in parameters["run_dir"]
+def test_here_nothing_is_left_to_fill_in(compiled: Path) -> None:
+    root = ir(compiled)["root"]
+    assert set(root["inputDefinitions"]["parameters"]) == {"run_dir"}
+    given = root["dag"]["tasks"]["make"]["inputs"]["parameters"]
+    assert given["seed"] == {"runtimeValue": {"constant": 7.0}}
+    assert given["spec"]["runtimeValue"]["constant"]["batch_size"] == 3.0
+    assert given["spec"]["runtimeValue"]["constant"]["lora"] == "${null}"  # KFP's structs hold no null
 
 
 def test_tasks_are_wired(compiled: Path) -> None:
@@ -66,12 +60,11 @@ def test_a_step_is_the_shim_alone(compiled: Path) -> None:
     assert not any("pip install" in part for part in container["command"])
 
 
-def test_arguments(tmp_path: Path) -> None:
-    recipe = load_recipe(write_toy(tmp_path))
-    arguments = arguments_of(recipe, tmp_path / "run")
-    assert set(arguments) == {"run_dir", "seed", "rate", "mode", "spec"}
-    assert arguments["run_dir"] == str((tmp_path / "run").resolve())
-    assert arguments["spec"]["lora"] == "${null}"  # KFP's structs hold no null
+def test_what_a_recipe_fills_into_the_form(tmp_path: Path) -> None:
+    filled = form_values(load_recipe(write_toy(tmp_path), ["rate=1", "spec.batch_size=8"]))
+    expected = {"seed": 1, "rate": 1.0, "mode": "well", "spec_batch_size": 8, "spec_normalization": "token"}
+    assert filled == expected
+    assert [type(value) for value in filled.values()] == [type(value) for value in expected.values()]
 
 
 def test_numbers_and_nulls_survive_the_protobuf() -> None:

@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from platform_sdk.config.errors import UserError
+from platform_sdk.config.plan import RUN_DIR
 from platform_sdk.config.recipe import load_recipe
-from platform_sdk.kubeflow import runs
-from platform_sdk.kubeflow.compile import arguments_of, compile_recipe
+from platform_sdk.kubeflow.claim import claim
+from platform_sdk.kubeflow.compile import compile_recipe
 from platform_sdk.kubeflow.local import StepFailed, cause, locked, run_local, terminable
 from tests.kubeflow.toy import write_toy
 from tests.processes import alive, wait_for
@@ -51,7 +52,7 @@ def run(recipe: Path, run_dir: Path, *overrides: str) -> Heard:
     heard = Heard()
     order = [task.id for task in loaded.plan]
     with terminable(), locked(run_dir) as lock:
-        run_local(compile_recipe(loaded), arguments_of(loaded, run_dir), order, run_dir, lock, heard)
+        run_local(compile_recipe(loaded), {RUN_DIR: str(run_dir.resolve())}, order, run_dir, lock, heard)
     return heard
 
 
@@ -166,11 +167,11 @@ def test_cause() -> None:
 
 def test_claim(tmp_path: Path) -> None:
     recipe, run_dir = write_toy(tmp_path), tmp_path / "run"
-    runs.claim(run_dir, load_recipe(recipe).resolved())
+    claim(run_dir, load_recipe(recipe).resolved())
     before = (run_dir / "recipe.json").read_bytes()
-    runs.claim(run_dir, load_recipe(recipe).resolved())
+    claim(run_dir, load_recipe(recipe).resolved())
     with pytest.raises(UserError) as caught:
-        runs.claim(run_dir, load_recipe(recipe, ["seed=2", "spec.lora={rank: 4}"]).resolved())
+        claim(run_dir, load_recipe(recipe, ["seed=2", "spec.lora={rank: 4}"]).resolved())
     assert "parameters.seed: 1 → 2" in str(caught.value)
     assert "parameters.spec.lora: null → " in str(caught.value)
     assert (run_dir / "recipe.json").read_bytes() == before

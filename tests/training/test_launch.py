@@ -77,7 +77,7 @@ def test_a_failure_is_one_clear_error(tmp_path: Path, acts: tuple[str, ...], say
     with pytest.raises(UserError) as caught:
         run_processes(MODULE, specification(tmp_path, *acts), len(acts))
     assert str(caught.value) == says
-    assert not any(alive(int(path.read_text())) for path in tmp_path.glob("*.pid"))
+    assert not any(alive(int(path.read_text())) for path in tmp_path.glob("[!.]*.pid"))
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=lambda number: number.name)
@@ -88,8 +88,8 @@ def test_the_processes_end_with_their_launcher(tmp_path: Path, number: signal.Si
     )
     command = [sys.executable, "-c", code, str(specification(tmp_path, "wait", "wait"))]
     launcher = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
-    wait_for(lambda: len(list(tmp_path.glob("*.pid"))) == 2)
-    workers = [int(path.read_text()) for path in tmp_path.glob("*.pid")]
+    wait_for(lambda: len(list(tmp_path.glob("[!.]*.pid"))) == 2)
+    workers = [int(path.read_text()) for path in tmp_path.glob("[!.]*.pid")]
     assert all(map(alive, workers))
     launcher.send_signal(number)
     _, errors = launcher.communicate(timeout=60)

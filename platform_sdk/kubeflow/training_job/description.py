@@ -8,7 +8,9 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from platform_sdk.config.cluster import JobSpec, Workspace
+from platform_sdk.config.cluster import JobSpec, SamplerSpec, Workspace
+from platform_sdk.config.sampling import SAMPLER_URL
+from platform_sdk.sampling.serve import HEALTH, HOST
 
 MANAGER = "hopforge"
 LABEL_MANAGER = "app.kubernetes.io/managed-by"
@@ -18,6 +20,8 @@ LABEL_QUEUE = "kueue.x-k8s.io/queue-name"
 LABEL_PRIORITY = "kueue.x-k8s.io/priority-class"
 SPEC_DIGEST = "hopforge.dev/spec-digest"
 HEARTBEAT = "hopforge.dev/heartbeat"
+SAMPLER = "sampler"
+SAMPLER_PORT = 8000
 LONGEST_NAME = 50  # a pod's name, with "-worker-99" behind it, must be a label of 63 characters
 
 
@@ -35,8 +39,16 @@ class Owner:
 
 
 @dataclass(frozen=True)
+class Sidecar:
+    """A vLLM server in every pod: what serves, and the specification of what is served."""
+
+    spec: SamplerSpec
+    served: str
+
+
+@dataclass(frozen=True)
 class Description:
-    """One job: ``python -m MODULE --spec FILE`` on ``spec.nodes`` pods, a process for each GPU.
+    """One job: ``python -m MODULE --spec FILE`` on ``spec.nodes`` pods, a process for each GPU, or for ``gpus_each``.
 
     ``processes`` is the number of processes of one pod where it has no GPU.
     """
@@ -50,7 +62,9 @@ class Description:
     workspace: Workspace
     owner: Owner | None = None
     processes: int = 1
+    gpus_each: int = 1
     environment: tuple[tuple[str, str], ...] = ()
+    sidecar: Sidecar | None = None
 
     @property
     def name(self) -> str:
@@ -59,7 +73,7 @@ class Description:
 
     @property
     def processes_per_node(self) -> int:
-        return self.spec.resources.gpus or self.processes
+        return self.spec.resources.gpus // self.gpus_each or self.processes
 
     @property
     def command(self) -> list[str]:
@@ -95,48 +109,84 @@ class Description:
         return metadata
 
     def pod(self, container: str) -> dict[str, Any]:
-        """The specification of a pod whose one container is called ``container``."""
-        resources = self.spec.resources
-        amounts = {"cpu": resources.cpu, "memory": resources.memory}
-        if resources.gpus:
-            amounts[resources.gpu_resource] = str(resources.gpus)
+        """The specification of a pod whose one container, besides a sidecar, is called ``container``."""
+        own = self.spec.resources
         pod: dict[str, Any] = {
             "containers": [
-                {
-                    "name": container,
-                    "image": self.spec.image,
-                    "command": self.command,
-                    "env": self._variables(),
-                    "resources": {"requests": amounts, "limits": amounts},
-                    "volumeMounts": [
-                        {"name": "workspace", "mountPath": self.workspace.path},
-                        {"name": "shared-memory", "mountPath": "/dev/shm"},
-                        {"name": "scratch", "mountPath": "/tmp"},
-                    ],
-                    "securityContext": {
-                        "allowPrivilegeEscalation": False,
-                        "readOnlyRootFilesystem": True,
-                        "capabilities": {"drop": ["ALL"]},
-                    },
-                }
+                self._container(
+                    container, self.spec.image, self.command, self._amounts(own.cpu, own.memory, own.gpus),
+                    {SAMPLER_URL: f"http://{HOST}:{SAMPLER_PORT}"} if self.sidecar else {},
+                )
             ],
             "volumes": [
                 {"name": "workspace", "persistentVolumeClaim": {"claimName": self.workspace.claim}},
-                {"name": "shared-memory", "emptyDir": {"medium": "Memory", "sizeLimit": resources.shared_memory}},
+                {"name": "shared-memory", "emptyDir": {"medium": "Memory", "sizeLimit": own.shared_memory}},
                 {"name": "scratch", "emptyDir": {}},
             ],
             "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
             "automountServiceAccountToken": False,
             "terminationGracePeriodSeconds": 60,
-        }
+        }  # fmt: skip
+        if self.sidecar is not None:
+            pod["initContainers"] = [self._server(self.sidecar)]
         if self.spec.node_selector:
             pod["nodeSelector"] = dict(self.spec.node_selector)
         if self.spec.tolerations:
             pod["tolerations"] = [dict(toleration) for toleration in self.spec.tolerations]
         return pod
 
-    def _variables(self) -> list[dict[str, Any]]:
-        plain: list[dict[str, Any]] = [{"name": name, "value": value} for name, value in self.environment]
+    def _server(self, sidecar: Sidecar) -> dict[str, Any]:
+        """A native sidecar: it answers before the other containers start, and ends with them.
+
+        It has the volumes of the other: its /tmp is theirs too, since new weights reach it there as files.
+        """
+        words = ["python", "-m", "platform_sdk.sampling.serve", "--spec", sidecar.served, "--port", str(SAMPLER_PORT)]
+        amounts = sidecar.spec.resources
+        # Asked from within: the server listens on the pod's own loopback only, where the kubelet does not come.
+        ask = f"h = http.client.HTTPConnection('{HOST}', {SAMPLER_PORT}, timeout=5); h.request('GET', '{HEALTH}')"
+        probe = f"import http.client, sys; {ask}; sys.exit(h.getresponse().status != 200)"
+        return {
+            **self._container(
+                SAMPLER, sidecar.spec.image, words, self._amounts(amounts.cpu, amounts.memory, amounts.gpus), {}
+            ),
+            "restartPolicy": "Always",
+            "startupProbe": {
+                "exec": {"command": ["python", "-c", probe]},
+                "periodSeconds": 10,
+                "timeoutSeconds": 10,
+                "failureThreshold": 180,  # half an hour to load a large model from a network's file system
+            },
+        }
+
+    def _container(
+        self, name: str, image: str, command: list[str], amounts: dict[str, str], variables: dict[str, str]
+    ) -> dict[str, Any]:
+        return {
+            "name": name,
+            "image": image,
+            "command": command,
+            "env": self._variables(variables),
+            "resources": {"requests": amounts, "limits": amounts},
+            "volumeMounts": [
+                {"name": "workspace", "mountPath": self.workspace.path},
+                {"name": "shared-memory", "mountPath": "/dev/shm"},
+                {"name": "scratch", "mountPath": "/tmp"},
+            ],
+            "securityContext": {
+                "allowPrivilegeEscalation": False,
+                "readOnlyRootFilesystem": True,
+                "capabilities": {"drop": ["ALL"]},
+            },
+        }
+
+    def _amounts(self, cpu: str, memory: str, gpus: int) -> dict[str, str]:
+        amounts = {"cpu": cpu, "memory": memory}
+        return amounts | {self.spec.resources.gpu_resource: str(gpus)} if gpus else amounts
+
+    def _variables(self, own: dict[str, str]) -> list[dict[str, Any]]:
+        plain: list[dict[str, Any]] = [
+            {"name": name, "value": value} for name, value in (*self.environment, *own.items())
+        ]
         for name, entry in self.spec.secrets.items():
             secret, _, key = entry.partition("/")
             plain.append({"name": name, "valueFrom": {"secretKeyRef": {"name": secret, "key": key}}})

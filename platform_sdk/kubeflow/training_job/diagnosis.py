@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
+from platform_sdk.kubeflow.training_job.description import SAMPLER
+
 LINES = 20
 WARNINGS = 5
+TOLD_TO_END = (137, 143)  # SIGKILL, SIGTERM
 
 
 class Evidence(Protocol):
@@ -47,9 +50,14 @@ def _ends(pod: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         # A container that was started again shows its bad end as the last state.
         for when in ("state", "lastState"):
             ended = (container.get(when) or {}).get("terminated")
-            if ended and ended.get("exitCode"):
+            if ended and ended.get("exitCode") and not _with_its_pod(container["name"], ended):
                 yield container["name"], _words(ended)
                 break
+
+
+def _with_its_pod(container: str, ended: Mapping[str, Any]) -> bool:
+    """Whether this is the server beside the others, ended by the kubelet since they had."""
+    return container == SAMPLER and ended["exitCode"] in TOLD_TO_END and ended.get("reason") != "OOMKilled"
 
 
 def _words(ended: Mapping[str, Any]) -> str:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import logging
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from platform_sdk.config.cluster import ClusterSpec
 from platform_sdk.config.errors import UserError
 from platform_sdk.kubeflow.training_job.api import connect
-from platform_sdk.kubeflow.training_job.description import Description, Owner
+from platform_sdk.kubeflow.training_job.description import Description, Owner, Sidecar
 from platform_sdk.kubeflow.training_job.launcher import api_for, run_job
-from platform_sdk.training.launch import Elsewhere
+from platform_sdk.training.launch import Elsewhere, Work
 
 log = logging.getLogger(__name__)
 
@@ -23,39 +24,68 @@ PASSED_ON = ("MLFLOW_TRACKING_URI", "HOPFORGE_CACHE", "HF_HOME", "HF_ENDPOINT")
 
 
 def job_runner(run_dir: Path) -> Elsewhere | None:
-    """What runs a module's processes as a job of this cluster; None outside of one.
+    """What runs a step's processes as a job of this cluster; None outside of one.
 
-    A job is named by the run, the module, and the folder of its specification in the run directory.
+    A job is named by the run, what it does, and the folder of its specification in the run directory.
 
     Raises:
         UserError: by what is returned: see ``launcher.run_job``; the cluster cannot be spoken to; the run directory is
-            not on the volume that jobs see.
+            not on the volume that jobs see; or the work asks for what the cluster's description lacks.
     """
     text = os.environ.get(CLUSTER)
     if text is None:
         return None
     cluster = ClusterSpec.model_validate_json(text)
 
-    def run(module: str, spec_file: Path) -> None:
+    def run(work: Work) -> None:
         workspace = Path(cluster.workspace.path)
-        folder = spec_file.parent.resolve().relative_to(run_dir.resolve())
-        if not spec_file.resolve().is_relative_to(workspace):
-            raise UserError(f"{spec_file}: is not under {workspace}, the volume that jobs see; move the run there")
+        if not work.spec_file.resolve().is_relative_to(workspace):
+            raise UserError(f"{work.spec_file}: is not under {workspace}, the volume that jobs see; move the run there")
+        job = describe(work, cluster, run_dir, namespace())
         connection = connect()
-        job = Description(
-            run=run_dir.name,
-            step="-".join((module.rpartition(".")[2], *folder.parts)),
-            namespace=namespace(),
-            module=module,
-            spec_file=str(spec_file.resolve()),
-            spec=cluster.job,
-            workspace=cluster.workspace,
-            owner=_owner(connection),
-            environment=tuple((name, os.environ[name]) for name in PASSED_ON if name in os.environ),
-        )
+        job = replace(job, owner=_owner(connection))
         run_job(job, api_for(job, connection), log.warning)
 
     return run
+
+
+def describe(work: Work, cluster: ClusterSpec, run_dir: Path, namespace: str) -> Description:
+    """The job that does some work of a run.
+
+    Trainings have the trainer's image. What samples with vLLM in its processes has the sampler's, and the trainer's
+    GPUs. Where a vLLM server is brought it stands beside, with GPUs of its own; processes that only ask it have none.
+
+    Raises:
+        UserError: vLLM is asked for, and the cluster has no ``job.sampler``; a process wants more GPUs than a pod has.
+    """
+    spec, sampler = cluster.job, cluster.job.sampler
+    if sampler is None and (work.served is not None or (work.vllm and not work.trains)):
+        raise UserError(
+            "the recipe samples with vLLM, but the cluster's file does not say where it is: give job.sampler an image "
+            "(and resources), or take sampling.engine transformers"
+        )
+    if work.vllm and not work.trains and sampler is not None:
+        spec = spec.model_copy(update={"image": sampler.image})
+    if work.served is not None and not work.trains:
+        spec = spec.model_copy(update={"resources": spec.resources.model_copy(update={"gpus": 0})})
+    if work.gpus_each > max(spec.resources.gpus, 1):
+        raise UserError(
+            f"sampling.engine.extra: an engine takes {work.gpus_each} GPUs, but a pod has {spec.resources.gpus} "
+            "(job.resources.gpus)"
+        )
+    folder = work.spec_file.parent.resolve().relative_to(run_dir.resolve())
+    return Description(
+        run=run_dir.name,
+        step="-".join((work.verb, *folder.parts)),
+        namespace=namespace,
+        module=work.module,
+        spec_file=str(work.spec_file.resolve()),
+        spec=spec,
+        workspace=cluster.workspace,
+        gpus_each=work.gpus_each,
+        environment=tuple((name, os.environ[name]) for name in PASSED_ON if name in os.environ),
+        sidecar=None if work.served is None or sampler is None else Sidecar(sampler, str(work.served.resolve())),
+    )
 
 
 def namespace() -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from platform_sdk.config.errors import UserError
 from platform_sdk.kubeflow.training_job.description import Description
 
 GROUP, VERSION, PLURAL, KIND = "trainer.kubeflow.org", "v1alpha1", "trainjobs", "TrainJob"
@@ -13,7 +14,17 @@ PATCHES = "hopforge.dev/launcher"
 
 
 def render(job: Description) -> dict[str, Any]:
-    """The object to create: what to run is said to the trainer, how its pods look as a patch of the runtime."""
+    """The object to create: what to run is said to the trainer, how its pods look as a patch of the runtime.
+
+    Raises:
+        UserError: a vLLM server is to stand beside the trainer. A patch can change a runtime's init containers, and add
+            none.
+    """
+    if job.sidecar is not None:
+        raise UserError(
+            "a TrainJob cannot bring the vLLM server of sampling.engine openai: set job.backend: pytorchjob, or give "
+            "the url of a server that takes new weights"
+        )
     spec = job.spec
     pod = job.pod(CONTAINER)
     container = pod["containers"][0]

@@ -21,7 +21,7 @@ from platform_sdk.sampling.rollout import Agent, Consult
 from platform_sdk.sampling.seeds import seed_of
 
 if TYPE_CHECKING:
-    from platform_sdk.evaluation.judge import Judge
+    from platform_sdk.evaluation.judge import Judge, Verdict
 
 Environment = Literal["distractor", "closed-book"]
 DISORDER = "the sections do not stand in their order with nothing else around them"
@@ -57,9 +57,9 @@ class Generator:
             case "self_ask":
                 spoken = yield from self_ask(speaker, question, self._passages(question), self.spec)
         rollout = self.recorded(question, attempt, seed, spoken)
-        verdict: float | None = None
+        verdict: Verdict | None = None
         if self.judge is not None:
-            verdict = yield Consult(self.judge.scores, (question.text, question.answers, rollout.planner.answer))
+            verdict = yield Consult(self.judge.verdicts, (question.text, question.answers, rollout.planner.answer))
         return rollout.model_copy(update={"rewards": rewards(rollout, self.spec, verdict)})
 
     def prompted(self, question: Question) -> Dialogue:

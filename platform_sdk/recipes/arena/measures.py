@@ -21,11 +21,12 @@ def measures(spec: AgentSpec, judge: JudgeSpec | None, rollouts: Sequence[Rollou
     """
     found = [_measures(spec, rollout) for rollout in rollouts]
     if judge is not None:
-        from platform_sdk.evaluation.judge import Judge
+        from platform_sdk.evaluation.judge import NO_VERDICT, Judge
 
         with Judge(judge) as opened:
             for values, verdict in zip(found, verdicts_on(rollouts, opened), strict=True):
-                values["judge"] = verdict
+                values["judge"] = float(verdict == "yes")
+                values[NO_VERDICT] = float(verdict == "unparsable")
     if len({rollout.question.dataset for rollout in rollouts}) > 1:
         for rollout, values in zip(rollouts, found, strict=True):
             dataset = rollout.question.dataset

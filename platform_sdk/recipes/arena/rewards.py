@@ -13,7 +13,7 @@ itself whatever gives the accuracy: a token F1 of 1, a verdict of yes. Both sets
 the context holds no gold passage, and a missing section is not ``[]``.
 
 ``em`` and ``f1`` are beside them, under the dataset's own convention: they are what an evaluation reports, and no part
-of the sum.
+of the sum; nor is ``no_verdict``, 1 where a judge's reply held no verdict.
 """
 
 from __future__ import annotations
@@ -22,18 +22,19 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from platform_sdk.evaluation.answers import exact_match, f1_score, spaced_exact_match, spaced_f1
+from platform_sdk.evaluation.judge import NO_VERDICT
 from platform_sdk.recipes.arena.grammar import parse, well_formed
 from platform_sdk.recipes.arena.plugins import load_reward
 from platform_sdk.recipes.arena.settings import AgentSpec
 from platform_sdk.records import Question, Rollout
 
 if TYPE_CHECKING:
-    from platform_sdk.evaluation.judge import Judge
+    from platform_sdk.evaluation.judge import Judge, Verdict
 
 BONUS = 10.0
 
 
-def rewards(rollout: Rollout, spec: AgentSpec, judged: float | None = None) -> dict[str, float]:
+def rewards(rollout: Rollout, spec: AgentSpec, judged: Verdict | None = None) -> dict[str, float]:
     """All named rewards of a rollout.
 
     Args:
@@ -49,12 +50,14 @@ def rewards(rollout: Rollout, spec: AgentSpec, judged: float | None = None) -> d
         "format": float(well_formed(text, spec.form, strict=settings.format == "strict")),
         "relevance": relevance(response.relevance, gold_numbers(question)),
     }
-    accuracy = judged
     if settings.accuracy != "judge":
         measure = spaced_exact_match if settings.accuracy == "em" else spaced_f1
         accuracy = measure(response.answer, question.answers)
-    if accuracy is None:
+    elif judged is None:
         return values
+    else:
+        accuracy = float(judged == "yes")
+        values[NO_VERDICT] = float(judged == "unparsable")
     values["accuracy"] = accuracy
     values["bonus"] = BONUS * (values["format"] == accuracy == values["relevance"] == 1)
     values |= {name: float(load_reward(extra.function)(rollout)) for name, extra in settings.extra.items()}
@@ -71,9 +74,9 @@ def judged(rollouts: Sequence[Rollout], spec: AgentSpec, judge: Judge) -> list[R
     ]
 
 
-def verdicts_on(rollouts: Sequence[Rollout], judge: Judge) -> list[float]:
-    """A judge's verdict on each rollout's answer, 1 or 0; one without an answer is wrong, and not asked about."""
-    return judge.scores([(r.question.text, r.question.answers, r.planner.answer) for r in rollouts])
+def verdicts_on(rollouts: Sequence[Rollout], judge: Judge) -> list[Verdict]:
+    """A judge's verdict on each rollout's answer; one without an answer is wrong, and not asked about."""
+    return judge.verdicts([(r.question.text, r.question.answers, r.planner.answer) for r in rollouts])
 
 
 def relevance(predicted: frozenset[int] | None, gold: frozenset[int]) -> float:

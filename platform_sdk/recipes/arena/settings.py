@@ -95,7 +95,7 @@ class SamplingSpec(Settings):
     """How rollouts are sampled: the engine and the policy's distribution."""
 
     engine: EngineSpec = EngineSpec()
-    temperature: float = Field(0.9, ge=0, description="the paper's; 1 makes the sampled distribution the trained one")
+    temperature: float = Field(0.9, ge=0, description="of the policy, the paper's; 1: the trained distribution itself")
     top_p: float = Field(1.0, gt=0, le=1)
     top_k: int = Field(0, ge=0, description="0: all tokens")
 
@@ -103,7 +103,7 @@ class SamplingSpec(Settings):
 class EvaluationSpec(Settings):
     """An evaluation run: one response to every evaluation question."""
 
-    temperature: float = Field(0.0, ge=0, description="0: the most probable token")
+    temperature: float = Field(0.0, ge=0, description="of the evaluated policy; 0: the most probable token")
     top_p: float = Field(1.0, gt=0, le=1)
     max_tokens: int = Field(1024, ge=1, description="most tokens of a response")
     judge: JudgeSpec | None = Field(None, description="also ask this model whether the answer is right")

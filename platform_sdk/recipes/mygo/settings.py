@@ -38,7 +38,7 @@ class SamplingSpec(Settings):
     """How rollouts are sampled: the engine and the policy's distribution."""
 
     engine: EngineSpec = EngineSpec()
-    temperature: float = Field(1.0, ge=0)
+    temperature: float = Field(1.0, ge=0, description="of the policy; 1: the trained distribution itself")
     top_p: float = Field(1.0, gt=0, le=1)
     top_k: int = Field(0, ge=0, description="0: all tokens")
 
@@ -78,7 +78,7 @@ class WarmupSpec(Settings):
 class EvaluationSpec(Settings):
     """An evaluation run: one attempt at every evaluation question."""
 
-    temperature: float = Field(0.0, ge=0, description="0: the most probable token")
+    temperature: float = Field(0.0, ge=0, description="of the evaluated policy; 0: the most probable token")
     top_p: float = Field(1.0, gt=0, le=1)
     demonstrate: bool = Field(False, description="show the worked example (few-shot)")
 

@@ -1,5 +1,6 @@
 """The retriever as an HTTP service, and the client that stands in for a retriever in a run.
 
-``wire`` is what is said over the wire, ``batching`` joins concurrent requests, ``tokens`` knows the teams, ``app`` is
-the service and ``remote`` its client.
+``wire`` is what is said over the wire; ``app`` the routes, ``refusals`` all answers that are no success, ``metrics``
+what Prometheus is told; ``hosting`` opens the collections, ``batching`` joins concurrent requests, ``tokens`` knows the
+teams, ``server`` is the process; and ``remote`` is the client.
 """

@@ -8,31 +8,35 @@ from __future__ import annotations
 
 import logging
 import os
-import random
-import time
-from collections.abc import Sequence
-from typing import Any, Self
+from collections.abc import Iterator, Sequence
+from typing import Any, Self, TypeVar
 
 import httpx
+from pydantic import TypeAdapter, ValidationError
 
 from platform_sdk.config.errors import UserError
 from platform_sdk.records import Evidence
+from platform_sdk.retrieval.patience import LONGEST_PAUSE, Patience
 from platform_sdk.retrieval.service.wire import (
     DIGEST_HEADER,
+    MOST_BYTES,
+    MOST_CHARACTERS,
+    MOST_HITS,
     MOST_QUERIES,
     CollectionFacts,
     Query,
+    Refusal,
     SearchAnswer,
     SearchBody,
 )
 from platform_sdk.sampling.rollout import RetrieverFault, SearchRequest
 
-log = logging.getLogger(__name__)
-
 PATIENCE = 600.0  # seconds
-FIRST_PAUSE, LONGEST_PAUSE = 0.2, 15.0
 TIMEOUT = httpx.Timeout(60.0, connect=5.0)
-TRANSIENT = frozenset({429, 502, 503, 504})
+TRANSIENT = frozenset({408, 429, 500, 502, 503, 504})
+ESCAPED = 6  # bytes of JSON that a character may take: \\u0000
+
+T = TypeVar("T")
 
 
 class RemoteRetriever:
@@ -42,23 +46,28 @@ class RemoteRetriever:
         url: of the service, as http://retriever:8080.
         collection: as the service calls it; None where it has but one.
         token_env: the environment variable with the team's token; it may be unset where the service asks for none.
-        patience: how long, in seconds, a request is sent again before the retriever counts as failed.
+        patience: how long, in seconds, a request is sent again before it is given up.
 
     Raises:
-        UserError: the service does not let this team in, or has no such collection.
-        RetrieverFault: the service could not be reached within ``patience``.
+        UserError: the service does not let this team in, has no such collection, or stayed away.
     """
 
     def __init__(
         self, url: str, collection: str | None = None, *, token_env: str = "HOPFORGE_RETRIEVER_TOKEN",
         patience: float = PATIENCE,
     ) -> None:  # fmt: skip
-        token = os.environ.get(token_env)
+        token = os.environ.get(token_env, "").strip()
+        if not token.isascii() or not token.isprintable():
+            raise UserError(f"the token in {token_env} has characters that no HTTP header may hold; set it anew")
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._url, self._token_env, self._patience = url.rstrip("/"), token_env, patience
         logging.getLogger("httpx").setLevel(logging.WARNING)  # it reports every request
         self._client = httpx.Client(base_url=self._url, headers=headers, timeout=TIMEOUT)
-        self.facts = self._facts(collection)
+        try:
+            self.facts = self._facts(collection)
+        except BaseException:
+            self.close()
+            raise
         self.corpus_digest = self.facts.corpus_digest
 
     def search(self, requests: Sequence[SearchRequest], k: int) -> list[list[Evidence]]:
@@ -66,13 +75,12 @@ class RemoteRetriever:
 
         Raises:
             ValueError: the service cannot make sense of a request.
-            UserError: the service searches another corpus than it did.
-            RetrieverFault: no answer within ``patience``.
+            UserError: the service searches another corpus than it did, or stayed away.
+            RetrieverFault: it answered with less than was asked, or failed and there is no patience.
         """
-        found: list[list[Evidence]] = []
-        for start in range(0, len(requests), MOST_QUERIES):
-            found += self._search(requests[start : start + MOST_QUERIES], k)
-        return found
+        if k > MOST_HITS:
+            raise UserError(f"{self._url}: the service gives at most {MOST_HITS} pieces of evidence, not {k}")
+        return [found for part in _parts(requests) for found in self._search(part, k)]
 
     def close(self) -> None:
         self._client.close()
@@ -90,7 +98,7 @@ class RemoteRetriever:
             "POST", "/v1/search", content=body.model_dump_json(),
             headers={DIGEST_HEADER: self.corpus_digest, "Content-Type": "application/json"},
         )  # fmt: skip
-        answer = SearchAnswer.model_validate_json(answered.content)
+        answer = self._read(TypeAdapter(SearchAnswer), answered)
         if answer.corpus_digest != self.corpus_digest or answered.headers.get(DIGEST_HEADER) != self.corpus_digest:
             raise UserError(f"{self._url}: answered from corpus {answer.corpus_digest}, not {self.corpus_digest}")
         if len(answer.results) != len(requests):
@@ -101,7 +109,7 @@ class RemoteRetriever:
         return [[hit.evidence() for hit in item.evidence or ()] for item in answer.results]
 
     def _facts(self, collection: str | None) -> CollectionFacts:
-        listed = [CollectionFacts.model_validate(one) for one in self._send("GET", "/v1/collections").json()]
+        listed = self._read(TypeAdapter(list[CollectionFacts]), self._send("GET", "/v1/collections"))
         named = [facts for facts in listed if collection in (None, facts.name)]
         if len(named) != 1:
             wanted = f"no collection {collection!r}" if collection else "several collections, and none is named"
@@ -111,43 +119,58 @@ class RemoteRetriever:
 
     def _send(self, method: str, route: str, **content: Any) -> httpx.Response:
         """Send until there is an answer that waiting would not change."""
-        until = time.monotonic() + self._patience
-        pause = FIRST_PAUSE
-        told = False
+        patience = Patience(f"{self._url}{route}", self._patience)
         while True:
             try:
                 answer = self._client.request(method, route, **content)
             except httpx.TransportError as error:
-                fault, wait = f"{type(error).__name__}: {error}", 0.0
-            else:
-                if answer.status_code < 400:
-                    return answer
-                fault, wait = _reason(answer), _retry_after(answer)
-                if answer.status_code not in TRANSIENT:
-                    raise self._refused(answer.status_code, fault)
-            # Spread out, so that all who wait do not come back at the same moment.
-            wait = max(wait, pause * random.uniform(0.5, 1.0))
-            if time.monotonic() + wait > until:
-                raise RetrieverFault(f"{self._url}{route}: no answer in {self._patience:g} s; the last: {fault}")
-            if not told:
-                log.warning("%s%s: %s; waiting for it", self._url, route, fault)
-                told = True
-            time.sleep(wait)
-            pause = min(2 * pause, LONGEST_PAUSE)
+                patience.wait(f"{type(error).__name__}: {error}")
+                continue
+            if answer.status_code == 200:
+                return answer
+            if answer.status_code not in TRANSIENT:
+                raise self._refused(answer)
+            patience.wait(_reason(answer), _retry_after(answer))
 
-    def _refused(self, status: int, reason: str) -> UserError:
-        remedy = f"; put the team's token into {self._token_env}" if status == 401 else ""
-        return UserError(f"{self._url}: HTTP {status}: {reason}{remedy}")
+    def _read(self, form: TypeAdapter[T], answer: httpx.Response) -> T:
+        try:
+            return form.validate_json(answer.content)
+        except ValidationError as error:
+            raise UserError(
+                f"{answer.url}: this is no answer of a retriever service ({answer.text[:80]!r}…); "
+                "check retrieval.url, and that the service has this version"
+            ) from error
+
+    def _refused(self, answer: httpx.Response) -> UserError:
+        remedy = f"; put the team's token into {self._token_env}" if answer.status_code == 401 else ""
+        return UserError(f"{self._url}: HTTP {answer.status_code}: {_reason(answer)}{remedy}")
+
+
+def _parts(requests: Sequence[SearchRequest]) -> Iterator[list[SearchRequest]]:
+    """``requests`` in order, as many at a time as the service takes."""
+    part: list[SearchRequest] = []
+    size = 0
+    for request in requests:
+        if len(request.query) > MOST_CHARACTERS:
+            raise ValueError(f"a query of {len(request.query)} characters is longer than {MOST_CHARACTERS}")
+        most = ESCAPED * sum(len(text or "") for text in (request.query, request.head, request.question_id)) + 64
+        if part and (len(part) == MOST_QUERIES or size + most > MOST_BYTES - 1024):
+            yield part
+            part, size = [], 0
+        part.append(request)
+        size += most
+    if part:
+        yield part
 
 
 def _reason(answer: httpx.Response) -> str:
     try:
-        return str(answer.json()["error"]["message"])
-    except (ValueError, KeyError, TypeError):
+        return Refusal.model_validate_json(answer.content).error.message
+    except ValidationError:
         return f"HTTP {answer.status_code}: {answer.text[:300]}"
 
 
 def _retry_after(answer: httpx.Response) -> float:
     """Seconds that the service asks for; its own Retry-After is a whole number, a proxy's may be a date."""
     value = answer.headers.get("Retry-After", "")
-    return min(float(value), LONGEST_PAUSE) if value.isdigit() else 0.0
+    return min(float(value), LONGEST_PAUSE) if value.isascii() and value.isdigit() else 0.0

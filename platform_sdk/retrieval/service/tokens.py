@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import hmac
+import logging
 import time
 from pathlib import Path
 
 from platform_sdk.config.errors import UserError
 
+log = logging.getLogger(__name__)
+
 FRESH_SECONDS = 5.0
+
+
+class Unreadable(Exception):
+    """The tokens could be read once and cannot be now; nobody is let in until they can."""
 
 
 class Tokens:
@@ -17,29 +24,42 @@ class Tokens:
     The files are read again every few seconds, so that a rotated Secret counts without a restart.
 
     Raises:
-        UserError: there is no such directory, or no token in it.
+        UserError: there is no such directory, no token in it, or one of two teams.
     """
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._read()
+        self._tokens = _read(directory)
+        self._at = time.monotonic()
 
     def team(self, token: str) -> str | None:
-        """The team whose token this is, or None. Takes equally long for every wrong token."""
+        """The team whose token this is, or None. Takes equally long for every wrong token.
+
+        Raises:
+            Unreadable: see there.
+        """
         if time.monotonic() - self._at > FRESH_SECONDS:
-            self._read()
+            try:
+                self._tokens = _read(self._directory)
+            except (UserError, OSError) as error:
+                log.error("nobody is let in: %s", error)
+                raise Unreadable(str(error)) from error
+            self._at = time.monotonic()
         found = None
         for team, known in self._tokens.items():
             if hmac.compare_digest(known, token.encode()):
                 found = team
         return found
 
-    def _read(self) -> None:
-        self._at = time.monotonic()
-        if not self._directory.is_dir():
-            raise UserError(f"{self._directory}: no such directory; it must hold one file per team with its token")
-        # A mounted Secret keeps its versions in hidden folders beside the names.
-        files = [path for path in self._directory.iterdir() if path.is_file() and not path.name.startswith(".")]
-        self._tokens = {path.name: token for path in sorted(files) if (token := path.read_bytes().strip())}
-        if not self._tokens:
-            raise UserError(f"{self._directory}: holds no token; write one file per team")
+
+def _read(directory: Path) -> dict[str, bytes]:
+    if not directory.is_dir():
+        raise UserError(f"{directory}: no such directory; it must hold one file per team with its token")
+    # A mounted Secret keeps its versions in hidden folders beside the names.
+    files = [path for path in directory.iterdir() if path.is_file() and not path.name.startswith(".")]
+    tokens = {path.name: token for path in sorted(files) if (token := path.read_bytes().strip())}
+    if not tokens:
+        raise UserError(f"{directory}: holds no token; write one file per team")
+    if len(set(tokens.values())) < len(tokens):
+        raise UserError(f"{directory}: two teams have one token; give each a token of its own")
+    return tokens

@@ -2,25 +2,37 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from platform_sdk.records import Evidence
 from platform_sdk.sampling.rollout import SearchRequest
 
 DIGEST_HEADER = "X-Corpus-Digest"
-MOST_QUERIES = 1024
+# Together they bound what one request may cost. The client splits what is more.
+MOST_QUERIES = 256
+MOST_CHARACTERS = 32_768  # of a query; more than any encoder reads
+MOST_HITS = 100  # for one query
+MOST_BYTES = 1 << 20  # of a request's body
+
+
+def _whole(value: Any) -> Any:
+    """To JSON 5.0 is an integer too."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+Whole = Annotated[int, BeforeValidator(_whole)]
 
 
 class Wire(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
 class Query(Wire):
     """One query, as an agent asks it."""
 
-    query: str = Field(min_length=1, max_length=8192)
+    query: str = Field(max_length=MOST_CHARACTERS, examples=["Who directed the film Casablanca?"])
     head: str | None = Field(None, max_length=1024, description="In a graph: the entity whose triples are searched.")
     question_id: str | None = Field(
         None, max_length=1024, description="Where questions have passages of their own: whose passages are searched."
@@ -33,10 +45,23 @@ class Query(Wire):
 class SearchBody(Wire):
     """A batch of queries against one collection."""
 
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {"queries": [{"query": "Who directed the film Casablanca?"}], "k": 5, "collection": "hotpotqa"},
+                {"queries": [{"query": "Who is the spouse?", "head": "Ada Kahn"}], "k": 3, "deadline_ms": 5000},
+            ]
+        }
+    )
+
     queries: tuple[Query, ...] = Field(min_length=1, max_length=MOST_QUERIES)
-    k: int = Field(ge=1, le=1000, description="Most pieces of evidence for each query.")
-    collection: str | None = Field(None, description="Which collection; may be left out where there is but one.")
-    deadline_ms: int | None = Field(None, ge=1, le=600_000, description="How long the caller will wait.")
+    k: Whole = Field(ge=1, le=MOST_HITS, description="Most pieces of evidence for each query.")
+    collection: str | None = Field(
+        None, max_length=63, description="Which collection; may be left out where there is but one."
+    )
+    deadline_ms: Whole | None = Field(
+        None, ge=1, le=600_000, description="How long the caller will wait; the service's own limit if left out."
+    )
 
 
 class Hit(Wire):
@@ -60,8 +85,8 @@ class Hit(Wire):
 class Fault(Wire):
     """Why something was not done. ``code`` is for programs, ``message`` says what to do."""
 
-    code: str
-    message: str
+    code: str = Field(examples=["queue_full"])
+    message: str = Field(examples=["the queue is full; try again in 2 s"])
 
 
 class Item(Wire):
@@ -79,6 +104,30 @@ class Item(Wire):
 
 class SearchAnswer(Wire):
     """One item for each query, in their order."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "collection": "hotpotqa",
+                    "corpus_digest": "9f2c" * 16,
+                    "results": [
+                        {
+                            "evidence": [
+                                {
+                                    "kind": "passage", "id": "42", "title": "Casablanca (film)", "score": 0.71,
+                                    "text": "Casablanca is a film directed by Michael Curtiz.",
+                                    "parts": {"similarity": 0.71},
+                                }
+                            ],
+                            "error": None,
+                        },
+                        {"evidence": None, "error": {"code": "invalid_query", "message": "what was wrong with it"}},
+                    ],
+                }
+            ]
+        }
+    )  # fmt: skip
 
     collection: str
     corpus_digest: str

@@ -19,7 +19,7 @@ from transformers import set_seed
 
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.online import OnlineSpec
-from platform_sdk.config.sampling import EngineSpec
+from platform_sdk.config.sampling import PLACING, EngineSpec
 from platform_sdk.records import digest_records
 from platform_sdk.sampling.engine import SamplingEngine
 from platform_sdk.sampling.load import load_engine
@@ -82,7 +82,7 @@ def train_online(
 
     Args:
         engine: which engine samples. ``transformers`` shares the policy's weights in each process; ``openai`` is one
-            server for all of them; ``vllm`` stands in each process.
+            server for all of them, or one in each pod of the job; ``vllm`` stands in each process.
         folder: of the phase: ``rollouts/0001.jsonl``, …, ``updates.jsonl``, ``train.json`` (the result) and
             ``checkpoints`` while it runs. Its name enters the seeds.
         on_update: see ``OnlineSource``.
@@ -181,7 +181,7 @@ def _inputs(spec: OnlineSpec, task: OnlineTask, parent: str, engine: EngineSpec,
         spec.model_dump(mode="json", exclude={"checkpoint_steps", "processes", "evaluate_every"}),
         digest_records(task.questions),
         parent,
-        engine.model_dump(mode="json", exclude={"live", "url", "threads"}),
+        engine.model_dump(mode="json", exclude={"live", "threads", *PLACING}),
         seed,
         folder.name,
     )

@@ -10,7 +10,7 @@ import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from accelerate import PartialState
@@ -76,10 +76,13 @@ class SavedWeights(WeightSync):
 
     Args:
         folder: on a file system that the engine sees under the same name.
-        shared: one engine serves all processes (a server), so that only one of them tells it to reload.
+        shared: which processes have one engine (a server) in common, so that only the first of them tells it to
+            reload: none, those of a node, or all.
     """
 
-    def __init__(self, engine: SamplingEngine, policy: Any, dtype: str, folder: Path, *, shared: bool) -> None:
+    def __init__(
+        self, engine: SamplingEngine, policy: Any, dtype: str, folder: Path, *, shared: Literal["none", "node", "all"]
+    ) -> None:
         super().__init__(engine, policy, dtype)
         self._folder, self._shared = folder, shared
 
@@ -93,7 +96,8 @@ class SavedWeights(WeightSync):
             self.engine.tokenizer.save_pretrained(written)
             publish(written, self._folder)
         state.wait_for_everyone()
-        if not self._shared or state.is_main_process:
+        first = {"none": True, "node": state.is_local_main_process, "all": state.is_main_process}
+        if first[self._shared]:
             self.engine.load_weights(self._folder, probe)
         state.wait_for_everyone()
         if state.is_main_process:
@@ -104,7 +108,10 @@ def sync_for(spec: EngineSpec, engine: SamplingEngine, policy: Any, folder: Path
     """The way by which the engine of ``spec`` gets its weights; ``folder`` is for those that read files."""
     if isinstance(engine, TransformersEngine):
         return SharedWeights(engine, policy, spec.dtype)
-    return SavedWeights(engine, policy, spec.dtype, folder, shared=spec.engine == "openai")
+    shared: Literal["none", "node", "all"] = "none"
+    if spec.engine == "openai":
+        shared = "node" if spec.brings_server else "all"
+    return SavedWeights(engine, policy, spec.dtype, folder, shared=shared)
 
 
 def plain_weights(policy: Any) -> dict[str, torch.Tensor]:

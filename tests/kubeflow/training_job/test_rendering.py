@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from platform_sdk.config.cluster import JobSpec, Resources, Workspace
+from platform_sdk.config.cluster import JobSpec, Resources, SamplerResources, SamplerSpec, Workspace
+from platform_sdk.config.errors import UserError
 from platform_sdk.kubeflow.training_job import pytorchjob, trainjob
-from platform_sdk.kubeflow.training_job.description import SPEC_DIGEST, Description, Owner, job_name
+from platform_sdk.kubeflow.training_job.description import SPEC_DIGEST, Description, Owner, Sidecar, job_name
 from tests.kubeflow.crds import check
 
 SPEC = JobSpec(
@@ -24,6 +25,8 @@ JOB = Description(
     spec_file="/workspace/runs/x/job.json", spec=SPEC, workspace=Workspace(claim="runs"),
     owner=Owner("argoproj.io/v1alpha1", "Workflow", "run-abc", "uid"), environment=(("OMP_NUM_THREADS", "4"),),
 )  # fmt: skip
+SAMPLER = SamplerSpec(image="registry/sampler@sha256:1", resources=SamplerResources(cpu="4", memory="32Gi", gpus=2))
+SERVED = replace(JOB, sidecar=Sidecar(SAMPLER, "/workspace/runs/x/online/online-server.json"))
 
 
 def with_spec(**values: Any) -> Description:
@@ -37,6 +40,7 @@ def with_spec(**values: Any) -> Description:
         pytorchjob.render(with_spec(nodes=1)),
         pytorchjob.render(with_spec(minimum_nodes=2)),
         pytorchjob.render(with_spec(queue=None, priority=None, resources=Resources(gpus=0))),
+        pytorchjob.render(SERVED),
         trainjob.render(JOB),
         trainjob.render(with_spec(nodes=1, queue=None, priority=None)),
     ],
@@ -55,6 +59,33 @@ def test_a_pytorchjob_obeys_the_webhook() -> None:
             assert role["restartPolicy"] in ("Always", "OnFailure", "Never", "ExitCode")
             [container] = role["template"]["spec"]["containers"]
             assert (container["name"], container["image"]) == ("pytorch", SPEC.image)
+
+
+def test_a_server_stands_beside_the_trainer_in_every_pod_and_ends_with_it() -> None:
+    replicas = pytorchjob.render(SERVED)["spec"]["pytorchReplicaSpecs"]
+    assert [role["replicas"] for role in replicas.values()] == [1, 2]
+    for role in replicas.values():
+        pod = role["template"]["spec"]
+        [trainer], [server] = pod["containers"], pod["initContainers"]
+        # An init container that is always restarted is a native sidecar: the others start when it answers.
+        assert (server["name"], server["restartPolicy"], server["image"]) == ("sampler", "Always", SAMPLER.image)
+        assert server["resources"]["limits"] == {"cpu": "4", "memory": "32Gi", "nvidia.com/gpu": "2"}
+        assert trainer["resources"]["limits"]["nvidia.com/gpu"] == "8"
+        [port] = re.findall(r"--port (\d+)$", " ".join(server["command"]))
+        assert "/workspace/runs/x/online/online-server.json" in server["command"]
+        assert {"name": "HOPFORGE_SAMPLER_URL", "value": f"http://127.0.0.1:{port}"} in trainer["env"]
+        # New weights come to it as files in the trainer's temporary folder.
+        assert server["volumeMounts"] == trainer["volumeMounts"]
+        assert server["securityContext"] == trainer["securityContext"]
+        # What the kubelet asks cannot reach a server that listens on the loopback.
+        assert set(server["startupProbe"]) > {"exec", "failureThreshold"}
+        compile(server["startupProbe"]["exec"]["command"][-1], "probe", "exec")
+    assert "initContainers" not in str(pytorchjob.render(JOB))
+
+
+def test_a_trainjob_says_that_it_cannot_bring_a_server() -> None:
+    with pytest.raises(UserError, match="set job.backend: pytorchjob"):
+        trainjob.render(SERVED)
 
 
 @pytest.mark.parametrize("backend", [pytorchjob, trainjob])

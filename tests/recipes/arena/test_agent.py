@@ -113,9 +113,9 @@ def test_closed_book_shows_no_passage() -> None:
 
 def test_a_judge_is_consulted_about_the_answer() -> None:
     class Judge:
-        def scores(self, items: list[Any]) -> list[float]:
+        def verdicts(self, items: list[Any]) -> list[str]:
             assert items == [(QUESTION.text, QUESTION.answers, "Ann Lee")]
-            return [0.0]
+            return ["no"]
 
     rewards = {"accuracy": "judge", "judge": {"url": "http://localhost:1/v1", "model": "m"}}
     rollout = Script(TOKENIZER, lambda place, prompt: WHOLE).run(

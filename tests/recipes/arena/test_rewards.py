@@ -80,19 +80,20 @@ def test_a_judge_may_be_the_accuracy() -> None:
     judging = spec(accuracy="judge", judge={"url": "http://localhost:1/v1", "model": "m"})
     waiting = rewards(rollout_of(WHOLE), judging)
     assert waiting == {"em": 1, "f1": 1, "format": 1, "relevance": 1}  # the rest waits for the verdict
-    assert rewards(rollout_of(WHOLE), judging, judged=1.0)["reward"] == 13
-    assert rewards(rollout_of(WHOLE), judging, judged=0.0)["reward"] == 2
+    assert rewards(rollout_of(WHOLE), judging, judged="yes")["reward"] == 13
+    assert rewards(rollout_of(WHOLE), judging, judged="no")["reward"] == 2
 
     asked: list[Any] = []
 
     class Nodding:
-        def scores(self, items: list[Any]) -> list[float]:
+        def verdicts(self, items: list[Any]) -> list[str]:
             asked.extend(items)
-            return [float(response is not None) for _, _, response in items]
+            return ["unparsable" if response is None else "yes" for _, _, response in items]
 
     both = [rollout_of(WHOLE, answer="Ann Lee"), rollout_of("<answer></answer>")]
     found = judged(both, judging, Nodding())  # type: ignore[arg-type]
     assert [rollout.rewards["reward"] for rollout in found] == [13, 0]
+    assert [rollout.rewards["no_verdict"] for rollout in found] == [0, 1]
     assert asked == [(QUESTION.text, QUESTION.answers, "Ann Lee"), (QUESTION.text, QUESTION.answers, None)]
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from platform_sdk.records import Evidence
 from platform_sdk.retrieval.service.batching import Batcher, Full, Stopping
-from platform_sdk.sampling.rollout import RetrieverFault, SearchRequest
+from platform_sdk.sampling.rollout import RetrieverFault, SearchFunction, SearchRequest
 
 
 class Recorder:
@@ -33,10 +33,15 @@ class Recorder:
         return [[Evidence(kind="passage", id=r.query, text=r.query, score=float(k))] for r in requests]
 
 
-def with_batcher(recorder: Recorder, work: Callable[[Batcher], Awaitable[Any]], **limits: int) -> Any:
+def with_batcher(
+    recorder: Recorder,
+    work: Callable[[Batcher], Awaitable[Any]],
+    search: SearchFunction | None = None,
+    **limits: int,
+) -> Any:
     async def main() -> Any:
         with ThreadPoolExecutor(1) as executor:
-            batcher = Batcher(recorder, executor, **({"queue": 100, "batch": 10} | limits))
+            batcher = Batcher(search or recorder, executor, **({"queue": 100, "batch": 10} | limits))
             running = asyncio.create_task(batcher.run())
             try:
                 return await work(batcher)
@@ -67,15 +72,16 @@ def test_what_waits_is_joined_and_everyone_gets_their_own() -> None:
         recorder.gate.clear()
         first = asyncio.create_task(batcher.search(requests("first"), 3, 10))
         await settled()
-        others = [asyncio.create_task(batcher.search(requests(f"a{i}", f"b{i}"), 3, 10)) for i in range(7)]
+        others = [asyncio.create_task(batcher.search(requests(f"a{i}", f"b{i}"), 3, 10)) for i in range(3)]
         odd = asyncio.create_task(batcher.search(requests("odd"), 4, 10))
+        others += [asyncio.create_task(batcher.search(requests(f"a{i}", f"b{i}"), 3, 10)) for i in range(3, 7)]
         await settled()
         recorder.gate.set()
         return [await task for task in (first, *others, odd)]
 
     answers = with_batcher(recorder, work)
-    # One call at rest; then five pairs fill a batch of ten, two are left, and another k is a call of its own.
-    assert recorder.calls == [(1, 3), (10, 3), (4, 3), (1, 4)]
+    # One call at rest; then five pairs fill a batch of ten; another k between them is a call of its own, in its turn.
+    assert recorder.calls == [(1, 3), (10, 3), (1, 4), (4, 3)]
     texts = [[found[0].text for found in answer] for answer in answers]
     assert texts == [["first"], *([f"a{i}", f"b{i}"] for i in range(7)), ["odd"]]
 
@@ -131,6 +137,31 @@ def test_a_fault_reaches_all_of_its_callers_and_no_others() -> None:
         assert (await batcher.search(requests("back"), 1, 10))[0][0].text == "back"
 
     with_batcher(recorder, work)
+
+
+def test_who_asks_what_cannot_be_answered_does_not_touch_the_others() -> None:
+    recorder = Recorder()
+    answer = recorder.__call__
+
+    def search(asked: Sequence[SearchRequest], k: int) -> list[list[Evidence]]:
+        if any(request.query == "poison" for request in asked):
+            recorder.gate.wait(10)
+            raise ValueError("poison")
+        return answer(asked, k)
+
+    async def work(batcher: Batcher) -> None:
+        recorder.gate.clear()
+        first = asyncio.create_task(batcher.search(requests("first"), 1, 10))
+        await settled()
+        tasks = [asyncio.create_task(batcher.search(requests(name), 1, 10)) for name in ("a", "poison", "b")]
+        await settled()
+        recorder.gate.set()
+        await first
+        found, fault, other = await asyncio.gather(*tasks, return_exceptions=True)
+        assert isinstance(fault, ValueError)
+        assert [[[one.text for one in each] for each in answers] for answers in (found, other)] == [[["a"]], [["b"]]]
+
+    with_batcher(recorder, work, search=search)
 
 
 def test_at_the_end_what_waits_is_answered_and_nothing_new_is_taken() -> None:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from platform_sdk.retrieval.index import build_index
 from platform_sdk.retrieval.milvus import Vectors
 from platform_sdk.retrieval.service.app import create_app
 from platform_sdk.retrieval.service.remote import RemoteRetriever
-from platform_sdk.retrieval.service.tokens import Tokens
+from platform_sdk.retrieval.service.tokens import Tokens, Unreadable
 from platform_sdk.sampling.rollout import RetrieverFault, SearchRequest
 
 OWN = RetrievalSpec(threads=1)
@@ -130,7 +131,7 @@ def test_a_request_is_answered_item_by_item_and_refused_with_a_reason(run_dir: P
         for response, status, code in cases:
             assert (response.status_code, response.json()["error"]["code"]) == (status, code)
         assert red.get("/v1/collections", headers={"Authorization": "Bearer blue-secret"}).json() == []
-        assert httpx.get(f"{url}/readyz", params={"digest": "other"}).status_code == 503
+        assert httpx.get(f"{url}/readyz", params={"digest": "other"}).status_code == 409
         assert httpx.get(f"{url}/readyz", params={"digest": answer.json()["corpus_digest"]}).status_code == 200
         metrics = httpx.get(f"{url}/metrics").text
         assert re.search(r'^hopforge_retriever_queries_total\{collection="facts",team="red"\} 2\.0$', metrics, re.M)
@@ -142,13 +143,123 @@ def test_a_request_is_answered_item_by_item_and_refused_with_a_reason(run_dir: P
             time.sleep(0.2)
 
 
-def test_without_a_token_a_team_is_told_what_to_do(run_dir: Path, tmp_path: Path) -> None:
+def test_what_is_no_search_is_refused_in_one_shape_and_cheaply(run_dir: Path) -> None:
+    with served(ServiceSpec(collections=(passages(run_dir),))) as url, httpx.Client(base_url=url) as client:
+        json = {"Content-Type": "application/json"}
+        good = b'{"queries": [{"query": "who"}], "k": 1}'
+        unknown = b"{" + b",".join(b'"%d":1' % key for key in range(80_000)) + b"}"
+        cases: list[tuple[httpx.Response, int, str]] = [
+            (client.post("/v1/search", content=good), 415, "not_json"),
+            (client.post("/v1/search", content=b"\xff{", headers=json), 422, "invalid_request"),
+            (client.post("/v1/search", content=good[:-3] + b"NaN}", headers=json), 422, "invalid_request"),
+            (client.post("/v1/search", content=good.replace(b"who", b"\\ud800"), headers=json), 422, "invalid_request"),
+            (client.post("/v1/search", content=unknown, headers=json), 422, "invalid_request"),
+            (client.post("/v1/search", content=good.ljust(1 << 21), headers=json), 413, "body_too_large"),
+            (client.get("/v1/search"), 405, "no_such_method"),
+            (client.get("/v2/search"), 404, "no_such_route"),
+        ]
+        for response, status, code in cases:
+            assert (response.status_code, response.json()["error"]["code"]) == (status, code)
+            assert len(response.content) < 3000
+        hostile = "\x00\u202e\U0001f600" + "a" * 30_000
+        answer = client.post("/v1/search", json={"queries": [{"query": hostile}, {"query": ""}], "k": 1})
+        assert [len(item["evidence"]) for item in answer.json()["results"]] == [1, 1]
+        metrics = client.get("/metrics").text
+        for line in (
+            'hopforge_retriever_requests_total{route="/v1/search",status="422"} 4.0',
+            'hopforge_retriever_requests_total{route="other",status="404"} 1.0',
+            'hopforge_retriever_errors_total{code="body_too_large"} 1.0',
+            'hopforge_retriever_request_seconds_count{route="/v1/search"} 8.0',
+            'hopforge_retriever_encode_seconds_count{collection="passages"} 1.0',
+            'hopforge_retriever_search_seconds_count{collection="passages"} 1.0',
+            'hopforge_retriever_batch_queries_sum{collection="passages"} 2.0',
+            'hopforge_retriever_queue_queries{collection="passages"} 0.0',
+        ):
+            assert line in metrics.splitlines()
+
+
+def test_who_has_gone_is_not_searched_for(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    free, searched = threading.Event(), []
+    nearest = Vectors.nearest
+
+    def slow(self: Vectors, queries: Any, k: int) -> Any:
+        free.wait(30)
+        searched.append(len(queries))
+        return nearest(self, queries, k)
+
+    monkeypatch.setattr(Vectors, "nearest", slow)
+    with served(ServiceSpec(collections=(passages(run_dir),))) as url:
+
+        def ask(queries: int, timeout: float) -> int:
+            body = {"queries": [{"query": f"who is {at}"} for at in range(queries)], "k": 1}
+            return httpx.post(f"{url}/v1/search", json=body, timeout=timeout).status_code
+
+        def waiting() -> float:
+            found = re.search(r"^hopforge_retriever_queue_queries\S* (\S+)$", httpx.get(f"{url}/metrics").text, re.M)
+            assert found is not None
+            return float(found[1])
+
+        with ThreadPoolExecutor(2) as pool:
+            first = pool.submit(ask, 1, 60)  # occupies the worker
+            time.sleep(0.5)
+            with pytest.raises(httpx.ReadTimeout):
+                ask(7, 0.3)
+            deadline = time.monotonic() + 10
+            while waiting():  # long before the service's own deadline of 30 s
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+            last = pool.submit(ask, 2, 60)
+            time.sleep(0.3)
+            free.set()
+            assert (first.result(), last.result()) == (200, 200)
+    assert searched == [1, 2]
+
+
+def test_tokens_that_cannot_be_read_any_more_let_nobody_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "red").write_text("red-secret\n")
+    tokens = Tokens(tmp_path)
+    assert (tokens.team("red-secret"), tokens.team("red-secrét")) == ("red", None)
+    monkeypatch.setattr("platform_sdk.retrieval.service.tokens.FRESH_SECONDS", -1.0)
+    (tmp_path / "red").rename(tmp_path / ".red")
+    with pytest.raises(Unreadable):
+        tokens.team("red-secret")
+    (tmp_path / "blue").write_text("new")
+    assert (tokens.team("red-secret"), tokens.team("new")) == (None, "blue")
+    (tmp_path / "green").write_text("new")
+    with pytest.raises(UserError, match="two teams have one token"):
+        Tokens(tmp_path)
+
+
+def test_an_address_that_is_no_retriever_service_is_told_at_once(run_dir: Path) -> None:
+    class Page(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"<html>")
+
+        def log_message(self, *_: object) -> None: ...
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Page) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        with pytest.raises(UserError, match=r"no answer of a retriever service.*check retrieval.url"):
+            RemoteRetriever(f"http://127.0.0.1:{server.server_address[1]}")
+        server.shutdown()
+
+
+def test_without_a_token_a_team_is_told_what_to_do(
+    run_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "red").write_text("red-secret")
     with (
         served(ServiceSpec(collections=(passages(run_dir),)), Tokens(tmp_path)) as url,
-        pytest.raises(UserError, match="HOPFORGE_RETRIEVER_TOKEN"),
     ):
-        RemoteRetriever(url)
+        with pytest.raises(UserError, match="put the team's token into HOPFORGE_RETRIEVER_TOKEN"):
+            RemoteRetriever(url)
+        monkeypatch.setenv("HOPFORGE_RETRIEVER_TOKEN", "red-secret\n")  # as a file has it
+        RemoteRetriever(url).close()
+        monkeypatch.setenv("HOPFORGE_RETRIEVER_TOKEN", "red\nsecret")
+        with pytest.raises(UserError, match="no HTTP header may hold"):
+            RemoteRetriever(url)
 
 
 def test_many_clients_at_once_get_what_each_asked_for(run_dir: Path, queries: list[SearchRequest]) -> None:
@@ -206,5 +317,8 @@ def test_a_fault_of_milvus_is_waited_for_and_never_an_empty_result(
             away.clear()
             assert waiting.result(30) == expected
         away.set()
-        with RemoteRetriever(url, patience=1) as hasty, pytest.raises(RetrieverFault, match="connection refused"):
+        with (
+            RemoteRetriever(url, patience=1) as hasty,
+            pytest.raises(UserError, match="refused.*waited 1 s"),
+        ):
             hasty.search(queries, 2)

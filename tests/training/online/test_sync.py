@@ -84,7 +84,7 @@ def test_weights_that_go_through_files_are_the_same(
 ) -> None:
     policy = load_policy(model, spec, attention=PACKED)
     change(policy)
-    sync = SavedWeights(engine, policy, "float32", tmp_path / "weights", shared=True)
+    sync = SavedWeights(engine, policy, "float32", tmp_path / "weights", shared="all")
     version = sync.refresh()
     assert version == engine.weight_version
     assert list(tmp_path.glob("*weights*")) == [], "nothing is left lying about"
@@ -105,7 +105,7 @@ def test_a_reload_that_changes_nothing_is_caught_however_small_the_update(
     model: Path, tmp_path: Path, scale: float, message: str
 ) -> None:
     policy = load_policy(model, TrainSpec(), attention=PACKED)
-    sync = SavedWeights(Deaf(model, live=2), policy, "float32", tmp_path / "weights", shared=True)
+    sync = SavedWeights(Deaf(model, live=2), policy, "float32", tmp_path / "weights", shared="all")
     sync.refresh()
     change(policy, scale)
     with pytest.raises(WeightsMismatch, match=message):

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from platform_sdk.recipes.__main__ import train
-from platform_sdk.recipes.online import OnlineJob, launch_online
-from platform_sdk.training import launch
+from platform_sdk.recipes import jobs
+from platform_sdk.recipes.__main__ import work
+from platform_sdk.recipes.jobs import OnlineJob, launch
 from platform_sdk.training.online.loop import OnlineResult
 
 
@@ -59,7 +59,7 @@ def job(run_dir: Path, processes: int = 1, **change: Any) -> OnlineJob:
 
 def test_a_job_calls_its_methods_step(tmp_path: Path, calls: list[tuple[Any, ...]]) -> None:
     given = job(tmp_path)
-    assert launch_online(given) == RESULT
+    assert launch(given) == RESULT
     setting = (tmp_path, "world-text", {"form": "direct"}, {"temperature": 0.9}, {"index": None}, "c", 4)
     assert calls == [(setting, "online", "a/model", given.online, EvaluationSpec(temperature=0.5))]
     assert not (tmp_path / "online" / "job.json").exists()
@@ -72,12 +72,12 @@ def test_several_processes_read_the_same_job_from_a_file(
 
     def run_processes(module: str, spec_file: Path, processes: int) -> None:
         started.append((module, processes))
-        train(spec_file)
+        work(spec_file)
 
-    monkeypatch.setattr(launch, "run_processes", run_processes)
-    launch_online(job(tmp_path))
+    monkeypatch.setattr(jobs, "run_processes", run_processes)
+    launch(job(tmp_path))
     given = job(tmp_path, processes=2)
-    assert launch_online(given) == RESULT
+    assert launch(given) == RESULT
     assert started == [("platform_sdk.recipes", 2)]
     assert calls[1] == (*calls[0][:3], given.online, calls[0][4])
 

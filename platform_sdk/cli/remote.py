@@ -1,0 +1,167 @@
+"""``hopforge submit`` and ``upload``: recipes and pipelines on a Kubeflow Pipelines server."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from platform_sdk.cli.run import RecipeArgument, SetOption
+from platform_sdk.config.errors import UserError
+
+if TYPE_CHECKING:
+    from platform_sdk.config.cluster import ClusterSpec
+    from platform_sdk.config.recipe import Recipe
+
+HostOption = Annotated[
+    str | None,
+    typer.Option(metavar="URL", help="The Kubeflow Pipelines server; else KF_PIPELINES_ENDPOINT, else this cluster's."),
+]
+NamespaceOption = Annotated[
+    str | None, typer.Option("--namespace", "-n", help="The team's, where the server has many users.")
+]
+ClusterOption = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="What the cluster looks like; cluster.yaml here, or HOPFORGE_CLUSTER_FILE.",
+                 envvar="HOPFORGE_CLUSTER_FILE"),
+]  # fmt: skip
+
+
+def register(app: typer.Typer) -> None:
+    """Attach the commands."""
+    app.command("submit")(submit)
+    app.command("upload")(upload)
+
+
+def submit(
+    recipe: RecipeArgument,
+    namespace: NamespaceOption = None,
+    cluster: ClusterOption = None,
+    queue: Annotated[str | None, typer.Option(help="The Kueue LocalQueue of its jobs, instead of the file's.")] = None,
+    host: HostOption = None,
+    overrides: SetOption = None,
+    experiment: Annotated[
+        str | None, typer.Option(help="Which experiment it belongs to; the pipeline's name if not given.")
+    ] = None,
+    wait: Annotated[bool, typer.Option("--wait", help="Follow the run to its end, as hopforge watch does.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Run a recipe on a cluster: upload its pipeline unless that is there, and start a run.
+
+    Authentication is kfp's: KF_PIPELINES_TOKEN, KF_PIPELINES_SA_TOKEN_PATH (a file), or KF_PIPELINES_COOKIES.
+    """
+    place = _cluster(cluster, queue)
+
+    from platform_sdk.kubeflow.remote.connection import Server
+    from platform_sdk.kubeflow.remote.submit import submit as submit_run
+
+    made = submit_run(Server(host), recipe, overrides or (), place, namespace=namespace, experiment=experiment)
+    if as_json:
+        typer.echo(json.dumps(asdict(made)))
+    else:
+        typer.echo(f"run:        {made.run}\n            {made.run_url}")
+        typer.echo(f"experiment: {made.experiment}\n            {made.experiment_url}")
+        typer.echo(f"version:    {made.version} ({'uploaded' if made.uploaded else 'was there'})")
+        typer.echo(f"            {made.version_url}")
+    if wait:
+        from platform_sdk.cli.follow import watch
+
+        watch(made.run_id, namespace=namespace, host=host, as_json=as_json)
+
+
+def upload(
+    pipelines: Annotated[list[str] | None, typer.Argument(metavar="[PIPELINE…]", help="By name; else all.")] = None,
+    namespace: NamespaceOption = None,
+    shared: Annotated[bool, typer.Option("--shared", help="For everybody, where the server has many users.")] = False,
+    cluster: ClusterOption = None,
+    queue: Annotated[str | None, typer.Option(help="The Kueue LocalQueue of their jobs.")] = None,
+    host: HostOption = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only print the forms as the UI would show them; asks no server.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON list.")] = False,
+) -> None:
+    """Put pipelines into the Kubeflow UI: a version for every recipe, whose values the form begins with."""
+    from platform_sdk.kubeflow.remote.catalogue import recipes_of
+
+    found = recipes_of(pipelines or ())
+    if dry_run:
+        _print_forms(found, as_json)
+        return
+    if shared and namespace:
+        raise UserError("--shared is for everybody, --namespace for one team: leave one of them out")
+    place = _cluster(cluster, queue)
+
+    from platform_sdk.kubeflow.remote.catalogue import upload as upload_all
+    from platform_sdk.kubeflow.remote.connection import Server
+
+    server = Server(host)
+    whose = None if shared else server.namespace(namespace)
+    done = []
+    for one in upload_all(server, [recipe for some in found.values() for recipe in some], place, namespace=whose):
+        done.append(asdict(one))
+        if not as_json:
+            typer.echo(f"{one.pipeline}: {one.version} {'uploaded' if one.new else 'was there'}  {one.version_url}")
+    if as_json:
+        typer.echo(json.dumps(done))
+
+
+def _cluster(path: Path | None, queue: str | None) -> ClusterSpec:
+    from platform_sdk.config.cluster import ClusterSpec
+    from platform_sdk.config.document import read_as
+
+    path = path or Path("cluster.yaml")
+    if not path.is_file():
+        raise UserError(f"{path}: no such file; say with --cluster FILE what the cluster looks like")
+    spec = read_as(ClusterSpec, path)
+    if queue is None:
+        return spec
+    return ClusterSpec.model_validate({**spec.model_dump(), "job": {**spec.job.model_dump(), "queue": queue}})
+
+
+def _print_forms(found: dict[str, list[Recipe]], as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps([_as_json(name, recipes) for name, recipes in found.items()], ensure_ascii=False))
+        return
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    console = Console(highlight=False)
+    for name, recipes in found.items():
+        if not recipes:
+            continue
+        console.print(f"\n[bold]{escape(name)}[/bold]: {escape(recipes[0].pipeline.document.description)}")
+        table = Table(box=None, header_style="bold", pad_edge=False)
+        for title in ("parameter", "type", "default", "description"):
+            table.add_column(title, vertical="top")
+        for field in sorted(recipes[0].pipeline.form, key=lambda field: field.name):
+            kind = " | ".join(map(str, field.choices)) or field.type
+            default = str(field.value_in(recipes[0].parameters))
+            table.add_row(*(escape(text) for text in (field.name, kind, default, field.text)))
+        console.print(table)
+        console.print(f"versions: {', '.join(recipe.name for recipe in recipes)} (defaults shown: {recipes[0].name})")
+
+
+def _as_json(name: str, recipes: Sequence[Recipe]) -> dict[str, Any]:
+    form = sorted(recipes[0].pipeline.form, key=lambda field: field.name) if recipes else []
+    return {
+        "pipeline": name,
+        "form": [
+            {
+                "name": field.name,
+                "sets": ".".join(field.path),
+                "group": field.group,
+                "type": field.type,
+                "choices": list(field.choices),
+                "bounds": field.bounds,
+                "description": field.text,
+                "defaults": {recipe.name: field.value_in(recipe.parameters) for recipe in recipes},
+            }
+            for field in form
+        ],
+    }

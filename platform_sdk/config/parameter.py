@@ -1,0 +1,109 @@
+"""One parameter of a pipeline: its type, its texts, and what it may be."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from platform_sdk.config.errors import UserError
+from platform_sdk.config.source import FieldPath, Problem, Source, suggestion
+
+IDENTIFIER = r"^[a-z][a-z0-9_]*$"
+
+ModelType = type[BaseModel]
+
+
+class Declaration(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+
+class Parameter(Declaration):
+    """One parameter of a pipeline. Without ``default`` (and ``environment``) a recipe must give its value.
+
+    A ``struct`` is checked by ``schema``, a pydantic model named ``module:Class``; what a recipe gives is laid
+    over ``default``, key by key.
+    """
+
+    type: Literal["string", "integer", "number", "boolean", "struct"]
+    description: str = Field(min_length=1)
+    default: Any = None
+    choices: tuple[str | int | float, ...] = ()
+    minimum: float | None = None
+    maximum: float | None = None
+    group: str = ""
+    schema_: str | None = Field(default=None, alias="schema", pattern=r"^[\w.]+:\w+$")
+    environment: str | None = Field(default=None, description="the variable that gives the default where it is set")
+
+    @property
+    def required(self) -> bool:
+        return "default" not in self.model_fields_set
+
+    def model(self) -> ModelType | None:
+        """The pydantic model of a struct.
+
+        Raises:
+            UserError: ``schema`` names nothing that can be imported, or no pydantic model.
+        """
+        if self.schema_ is None:
+            return None
+        module, _, name = self.schema_.partition(":")
+        try:
+            found = getattr(importlib.import_module(module), name)
+        except (ImportError, AttributeError) as error:
+            raise UserError(f"schema {self.schema_} cannot be imported: {error}") from error
+        if not (isinstance(found, type) and issubclass(found, BaseModel)):
+            raise UserError(f"schema {self.schema_} is not a pydantic model")
+        return found
+
+
+def problems_of_parameter(source: Source, name: str, parameter: Parameter) -> list[Problem]:
+    """What is wrong with one declaration that its model cannot see."""
+    path: FieldPath = ("parameters", name)
+    problems = []
+    if name == "run_dir":
+        problems.append(source.problem(path, "the name is taken: every pipeline has run_dir; use ${run.dir}"))
+    if parameter.type == "struct" and parameter.schema_ is None:
+        problems.append(source.problem(path, "a struct needs schema: MODULE:CLASS, a pydantic model"))
+    if parameter.type != "struct" and parameter.schema_ is not None:
+        problems.append(
+            source.problem((*path, "schema"), f"only a struct has a schema, and this is a {parameter.type}")
+        )
+    if parameter.schema_ is not None:
+        try:
+            parameter.model()
+        except UserError as error:
+            problems.append(source.problem((*path, "schema"), f"{error}"))
+    if parameter.environment is not None and parameter.type != "string":
+        problems.append(source.problem((*path, "environment"), "only a string can come from a variable"))
+    if parameter.type not in ("integer", "number") and not parameter.minimum is parameter.maximum is None:
+        problems.append(source.problem(path, f"bounds are for numbers, and this is a {parameter.type}"))
+    if not parameter.required and parameter.type != "struct":
+        problem = check_scalar(parameter, parameter.default)
+        if problem:
+            problems.append(source.problem((*path, "default"), problem))
+    return problems
+
+
+SCALARS: dict[str, tuple[type, ...]] = {
+    "string": (str,), "integer": (int,), "number": (int, float), "boolean": (bool,), "struct": (dict,), "list": (list,),
+}  # fmt: skip
+
+
+def has_type(value: Any, type_: str) -> bool:
+    """Whether a YAML value is of a parameter's type; true and false are no numbers."""
+    return isinstance(value, SCALARS[type_]) and (type_ == "boolean" or not isinstance(value, bool))
+
+
+def check_scalar(parameter: Parameter, value: Any) -> str | None:
+    """What is wrong with the value of a parameter that is no struct, with the remedy; None if nothing is."""
+    if not has_type(value, parameter.type):
+        return f"must be of type {parameter.type}, but is {value!r}"
+    if parameter.choices and value not in parameter.choices:
+        return f"{value!r} is not one of the choices; {suggestion(str(value), map(str, parameter.choices))}"
+    if parameter.minimum is not None and value < parameter.minimum:
+        return f"must be at least {parameter.minimum:g}, but is {value!r}"
+    if parameter.maximum is not None and value > parameter.maximum:
+        return f"must be at most {parameter.maximum:g}, but is {value!r}"
+    return None

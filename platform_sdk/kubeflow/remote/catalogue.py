@@ -1,0 +1,71 @@
+"""All pipelines put into the UI: each with a version for every recipe, whose values are what the form begins with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from platform_sdk.config.cluster import ClusterSpec
+from platform_sdk.config.errors import UserError
+from platform_sdk.config.pipeline import home
+from platform_sdk.config.recipe import Recipe, load_recipe
+from platform_sdk.config.source import load_source, suggestion
+from platform_sdk.kubeflow.remote.connection import Server
+from platform_sdk.kubeflow.remote.versions import Compiled, compile_for, put
+
+
+@dataclass(frozen=True)
+class Uploaded:
+    """A recipe as a version in the UI; ``new`` if it was uploaded now."""
+
+    pipeline: str
+    recipe: str
+    version: str
+    version_url: str
+    new: bool
+
+
+def recipes_of(pipelines: Iterable[str] = (), folder: Path | None = None) -> dict[str, list[Recipe]]:
+    """The recipes in ``folder`` (by default the shipped ones) by their pipeline's name.
+
+    Args:
+        pipelines: Which; all if there are none.
+
+    Raises:
+        UserError: there is no such pipeline, or a recipe has problems.
+    """
+    folder = folder or home() / "pipelines"
+    found: dict[str, list[Recipe]] = {path.parent.name: [] for path in sorted(folder.glob("*/pipeline.yaml"))}
+    wanted = list(pipelines) or list(found)
+    for name in wanted:
+        if name not in found:
+            raise UserError(f"there is no pipeline {name!r}; {suggestion(name, found)}")
+    for path in sorted(folder.glob("*/*.yaml")):
+        if path.name != "pipeline.yaml" and load_source(path).data.get("pipeline") in wanted:
+            recipe = load_recipe(path)
+            found[recipe.pipeline.name].append(recipe)
+    return {name: found[name] for name in wanted}
+
+
+def upload(
+    server: Server, recipes: Iterable[Recipe], cluster: ClusterSpec, *, namespace: str | None
+) -> Iterator[Uploaded]:
+    """Upload what is not there yet. Everything is compiled before anything is uploaded.
+
+    Args:
+        namespace: Whose pipelines they are; None: everybody's.
+
+    Raises:
+        UserError: a pipeline is too large; the server cannot be reached or refuses.
+    """
+    compiled: list[Compiled] = [compile_for(recipe, cluster) for recipe in recipes]
+    for one in compiled:
+        version = put(server, one, namespace)
+        yield Uploaded(
+            pipeline=one.recipe.pipeline.name,
+            recipe=one.recipe.name,
+            version=version.name,
+            version_url=server.link("pipelines", "details", version.pipeline_id, "version", version.version_id),
+            new=version.new,
+        )

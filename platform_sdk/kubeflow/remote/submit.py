@@ -1,0 +1,137 @@
+"""A recipe started as a run on a cluster."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from platform_sdk.config.cluster import ClusterSpec
+from platform_sdk.config.errors import UserError
+from platform_sdk.config.recipe import Recipe, load_recipe
+from platform_sdk.config.source import ConfigError
+from platform_sdk.kubeflow.compile import form_values
+from platform_sdk.kubeflow.remote.connection import Server
+from platform_sdk.kubeflow.remote.versions import compile_for, equals, listed, put
+
+
+@dataclass(frozen=True)
+class Submitted:
+    """A run that was started, where it is to be seen, and the version it is of."""
+
+    run_id: str
+    run: str
+    run_url: str
+    experiment_id: str
+    experiment: str
+    experiment_url: str
+    pipeline_id: str
+    version_id: str
+    version: str
+    version_url: str
+    digest: str
+    uploaded: bool
+
+
+def submit(
+    server: Server,
+    path: Path,
+    overrides: Sequence[str],
+    cluster: ClusterSpec,
+    *,
+    namespace: str | None,
+    experiment: str | None = None,
+    now: datetime | None = None,
+) -> Submitted:
+    """Start a recipe as a run.
+
+    What ``overrides`` set of the pipeline's form become arguments of the run: such runs share a version. A call that is
+    repeated because it was interrupted uploads nothing twice, but starts another run.
+
+    Args:
+        namespace: Whose run it is, on a server of many users.
+        experiment: Its name, made if it is not there; by default the pipeline's.
+
+    Raises:
+        UserError: the recipe has problems; the server cannot be reached or refuses.
+    """
+    recipe = load_recipe(path, overrides)
+    namespace = server.namespace(namespace)
+    compiled = compile_for(_without_form(path, overrides, recipe), cluster)
+    name = experiment or recipe.pipeline.name
+    experiment_id = _experiment(server, name, namespace)
+    version = put(server, compiled, namespace)
+    started = (now or datetime.now(UTC)).strftime("%Y%m%d-%H%M%S")
+    run = f"{recipe.name}-{started}-{secrets.token_hex(2)}"
+    run_id = _run(server, run, experiment_id, version.pipeline_id, version.version_id, recipe)
+    return Submitted(
+        run_id=run_id,
+        run=run,
+        run_url=server.link("runs", "details", run_id),
+        experiment_id=experiment_id,
+        experiment=name,
+        experiment_url=server.link("experiments", "details", experiment_id),
+        pipeline_id=version.pipeline_id,
+        version_id=version.version_id,
+        version=version.name,
+        version_url=server.link("pipelines", "details", version.pipeline_id, "version", version.version_id),
+        digest=compiled.digest,
+        uploaded=version.new,
+    )
+
+
+def _without_form(path: Path, overrides: Sequence[str], recipe: Recipe) -> Recipe:
+    """The recipe whose values become the version's defaults: as its file says, where that is a whole recipe."""
+    filled = {".".join(field.path) for field in recipe.pipeline.form}
+    rest = [override for override in overrides if override.partition("=")[0] not in filled]
+    try:
+        return load_recipe(path, rest)
+    except ConfigError:
+        return recipe  # it needs what was set of its form, so that is what the version says too
+
+
+def _experiment(server: Server, name: str, namespace: str | None) -> str:
+    import kfp_server_api
+
+    experiments = server.api.experiments
+
+    def find() -> Any | None:
+        method = experiments.experiment_service_list_experiments
+        known = listed(server, method, "experiments", namespace=namespace or "", filter=equals(name))
+        return next((one for one in known if one.display_name == name), None)
+
+    def make() -> Any:
+        body = kfp_server_api.V2beta1Experiment(display_name=name, namespace=namespace)
+        return server.once(experiments.experiment_service_create_experiment, body)
+
+    found, _ = server.ensure(find, make)
+    if found.storage_state == "ARCHIVED":
+        raise UserError(f"the experiment {name!r} is archived; restore it, or choose another --experiment")
+    return str(found.experiment_id)
+
+
+def _run(
+    server: Server, name: str, experiment_id: str, pipeline_id: str, version_id: str, recipe: Recipe
+) -> str:
+    import kfp_server_api
+
+    runs = server.api.runs
+    body = kfp_server_api.V2beta1Run(
+        experiment_id=experiment_id,
+        display_name=name,
+        description=recipe.description or None,
+        pipeline_version_reference=kfp_server_api.V2beta1PipelineVersionReference(
+            pipeline_id=pipeline_id, pipeline_version_id=version_id
+        ),
+        runtime_config=kfp_server_api.V2beta1RuntimeConfig(parameters=form_values(recipe)),
+    )
+
+    def find() -> Any | None:
+        known = listed(server, runs.run_service_list_runs, "runs", experiment_id=experiment_id, filter=equals(name))
+        return next((one for one in known if one.display_name == name), None)
+
+    found, _ = server.ensure(find, lambda: server.once(runs.run_service_create_run, body))
+    return str(found.run_id)

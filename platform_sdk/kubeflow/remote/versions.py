@@ -1,0 +1,137 @@
+"""Pipelines and their versions on the server: one pipeline for each ``pipeline.yaml``, one version for each content.
+
+A version is named by its recipe and the digest of its intermediate representation, so the same content is never there
+twice and one sees which it is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from google.protobuf import json_format
+from kfp.dsl.graph_component import GraphComponent
+
+from platform_sdk.config.cluster import ClusterSpec
+from platform_sdk.config.errors import UserError
+from platform_sdk.config.recipe import Recipe
+from platform_sdk.kubeflow.compile import compile_recipe, write_ir
+from platform_sdk.kubeflow.remote.connection import Server
+
+MOST_BYTES = 1_400_000
+"""Of the intermediate representation: Kubeflow makes a Workflow of it, and Kubernetes keeps no object above 1.5 MiB."""
+PAGE = 100
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A recipe's pipeline for a cluster; ``digest`` is the SHA-256 (hex) of its canonical representation."""
+
+    recipe: Recipe
+    pipeline: GraphComponent
+    digest: str
+
+    @property
+    def version(self) -> str:
+        """The name of its version."""
+        return f"{self.recipe.name}-{self.digest[:16]}"
+
+
+@dataclass(frozen=True)
+class Version:
+    """A pipeline's version on the server; ``new`` if it was uploaded now."""
+
+    pipeline_id: str
+    version_id: str
+    name: str
+    new: bool
+
+
+def compile_for(recipe: Recipe, cluster: ClusterSpec) -> Compiled:
+    """Compile a recipe for a cluster.
+
+    Raises:
+        UserError: a component cannot be loaded; the pipeline is too large for Kubernetes.
+    """
+    pipeline = compile_recipe(recipe, cluster)
+    parts = [json_format.MessageToDict(part) for part in (pipeline.pipeline_spec, pipeline.platform_spec)]
+    canonical = json.dumps(parts, sort_keys=True, separators=(",", ":")).encode()
+    if len(canonical) > MOST_BYTES:
+        raise UserError(
+            f"{recipe.path}: the compiled pipeline has {len(canonical):,} bytes in {len(recipe.plan)} tasks, and "
+            f"Kubernetes takes no more than {MOST_BYTES:,}; give it fewer repetitions"
+        )
+    return Compiled(recipe, pipeline, hashlib.sha256(canonical).hexdigest())
+
+
+def put(server: Server, compiled: Compiled, namespace: str | None) -> Version:
+    """Upload a version unless it is there; make its pipeline if need be.
+
+    Args:
+        namespace: Whose pipeline it is; None: everybody's.
+    """
+    document = compiled.recipe.pipeline.document
+    pipelines = server.api.pipelines
+
+    def make_pipeline() -> Any:
+        import kfp_server_api
+
+        body = kfp_server_api.V2beta1Pipeline(
+            display_name=document.name, description=document.description, namespace=namespace
+        )
+        return server.once(pipelines.pipeline_service_create_pipeline, body)
+
+    pipeline, _ = server.ensure(lambda: _named(server, document.name, namespace), make_pipeline)
+
+    def find_version() -> Any | None:
+        known = listed(
+            server, pipelines.pipeline_service_list_pipeline_versions, "pipeline_versions", pipeline.pipeline_id,
+            filter=equals(compiled.version),
+        )  # fmt: skip
+        return next((one for one in known if one.display_name == compiled.version), None)
+
+    with tempfile.TemporaryDirectory(prefix="hopforge-upload-") as folder:
+        path = Path(folder) / "pipeline.yaml"
+        write_ir(compiled.pipeline, path)
+
+        def make_version() -> Any:
+            return server.once(
+                server.api.pipeline_uploads.upload_pipeline_version,
+                str(path),
+                name=compiled.version,
+                pipelineid=pipeline.pipeline_id,
+                description=f"{compiled.recipe.description or document.description} (IR sha256 {compiled.digest})",
+            )
+
+        version, new = server.ensure(find_version, make_version)
+    return Version(pipeline.pipeline_id, version.pipeline_version_id, compiled.version, new)
+
+
+def _named(server: Server, name: str, namespace: str | None) -> Any | None:
+    """The pipeline of that name in the namespace; the list holds everybody's too."""
+    method = server.api.pipelines.pipeline_service_list_pipelines
+    for found in listed(server, method, "pipelines", namespace=namespace or "", filter=equals(name)):
+        if found.display_name == name and (found.namespace or None) == (namespace or None):
+            return found
+    return None
+
+
+def listed(server: Server, method: Callable[..., Any], field: str, *arguments: Any, **options: Any) -> Iterator[Any]:
+    """Everything that a method of the server lists, page by page."""
+    token = ""
+    while True:
+        page = server.ask(method, *arguments, page_size=PAGE, page_token=token, **options)
+        yield from getattr(page, field) or ()
+        token = page.next_page_token or ""
+        if not token:
+            return
+
+
+def equals(name: str) -> str:
+    """A filter of the server's: what is displayed under this name."""
+    return json.dumps({"predicates": [{"operation": "EQUALS", "key": "display_name", "stringValue": name}]})

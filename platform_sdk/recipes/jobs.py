@@ -1,0 +1,185 @@
+"""The steps of a method that sample, as records: run in this process, in several, or as a cluster's job.
+
+A record is what ``python -m platform_sdk.recipes --spec FILE`` reads. It holds the recipe's structs as they are; the
+method's room knows what they mean.
+"""
+
+from __future__ import annotations
+
+import importlib
+from abc import abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, TypeAdapter
+
+from platform_sdk.config.errors import UserError
+from platform_sdk.config.online import OnlineSpec
+from platform_sdk.config.sampling import EngineSpec
+from platform_sdk.kubeflow.serving import local_server, variables
+from platform_sdk.sampling.load import refuse_pair
+from platform_sdk.sampling.serve import Served
+from platform_sdk.tracking.outcomes import write_json
+from platform_sdk.training.launch import Elsewhere, Work, processes_for, run_processes, visible_gpus
+
+if TYPE_CHECKING:
+    from platform_sdk.training.online.loop import OnlineResult
+
+MODULE = "platform_sdk.recipes"
+
+
+class MethodJob(BaseModel):
+    """What every step that samples is told: a method, its setting, the phase and the policy."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    step: str
+    method: str
+    run_dir: Path
+    phase: str
+    model: str
+    environment: str
+    agent: dict[str, Any]
+    sampling: dict[str, Any]
+    retrieval: dict[str, Any]
+    corpus_digest: str
+    seed: int
+
+    @property
+    def folder(self) -> Path:
+        return self.run_dir / self.phase
+
+    @property
+    def engine(self) -> EngineSpec:
+        """Every method's sampling settings have an engine."""
+        return EngineSpec.model_validate(self.sampling.get("engine", {}))
+
+    def setting(self) -> Any:
+        """The method's own record of the setting."""
+        return self._steps.Setting.read(
+            self.run_dir, self.environment, self.agent, self.sampling, self.retrieval, self.corpus_digest, self.seed
+        )
+
+    @property
+    def _steps(self) -> Any:
+        return importlib.import_module(f"platform_sdk.recipes.{self.method}.steps")
+
+    @property
+    def _settings(self) -> Any:
+        return importlib.import_module(f"platform_sdk.recipes.{self.method}.settings")
+
+    @abstractmethod
+    def run(self) -> Any:
+        """Do the step in this process, which may be one of several; return its outcome."""
+
+    @abstractmethod
+    def outcome(self) -> Any:
+        """What other processes have left."""
+
+    @abstractmethod
+    def processes(self, reserved: int) -> int | None:
+        """How many processes to start on this machine; None where the calling one does by itself.
+
+        Args:
+            reserved: GPUs of this machine that are the step's own server's.
+        """
+
+
+class OnlineJob(MethodJob):
+    """Training on what the policy itself samples."""
+
+    step: Literal["online"] = "online"
+    online: OnlineSpec
+    evaluation: dict[str, Any]
+
+    def run(self) -> OnlineResult:
+        evaluation = self._settings.EvaluationSpec.model_validate(self.evaluation)
+        result: OnlineResult = self._steps.online(self.setting(), self.phase, self.model, self.online, evaluation)
+        return result
+
+    def outcome(self) -> OnlineResult:
+        from platform_sdk.training.online.loop import OnlineResult
+
+        return OnlineResult.model_validate_json((self.folder / "train.json").read_text())
+
+    def processes(self, reserved: int) -> int | None:
+        return processes_for(self.online, reserved)
+
+
+JOBS: TypeAdapter[OnlineJob] = TypeAdapter(OnlineJob)
+
+
+def launch(job: MethodJob, elsewhere: Elsewhere | None = None) -> Any:
+    """Do a step: elsewhere, or in as many processes as its settings and this machine ask for; return its outcome.
+
+    Where the engine is a vLLM server without a url, one is brought: on this machine a child of this process, elsewhere
+    one beside the processes of each machine. For other processes than this one the job is written to
+    ``<run_dir>/<phase>/<step>-job.json`` first.
+
+    Raises:
+        UserError: a setting does not fit the questions, the model or the machine, or a process or the server failed.
+    """
+    refuse_pair(job.engine, job.model)
+    if elsewhere is not None:
+        elsewhere(_work(job))
+        return job.outcome()
+    with _server_here(job) as reserved:
+        processes = job.processes(reserved)
+        if processes is None:
+            return job.run()
+        run_processes(MODULE, _work(job).spec_file, processes)
+        return job.outcome()
+
+
+def _work(job: MethodJob) -> Work:
+    spec_file = job.folder / f"{job.step}-job.json"
+    write_json(spec_file, job.model_dump(mode="json"))
+    engine = job.engine
+    return Work(
+        MODULE,
+        spec_file,
+        job.step,
+        trains=job.step == "online",
+        vllm=engine.engine == "vllm",
+        gpus_each=engine.gpus_each if engine.engine == "vllm" else 1,
+        served=_served(job) if engine.brings_server else None,
+    )
+
+
+def _served(job: MethodJob) -> Path:
+    path = job.folder / f"{job.step}-server.json"
+    write_json(path, Served(model=job.model, engine=job.engine).model_dump(mode="json"))
+    return path
+
+
+@contextmanager
+def _server_here(job: MethodJob) -> Iterator[int]:
+    """The step's own server, if it brings one; how many of this machine's GPUs are its alone."""
+    if not job.engine.brings_server:
+        yield 0
+        return
+    gpus = visible_gpus()
+    ours, its = split(gpus, job.engine.gpus)
+    with local_server(_served(job), its), variables({"CUDA_VISIBLE_DEVICES": ",".join(ours)} if gpus else {}):
+        yield len(gpus) - len(ours)
+
+
+def split(gpus: list[str], for_server: int | None) -> tuple[list[str], list[str]]:
+    """The GPUs of a step's processes, and those of its server: the last ones, by default one.
+
+    The only one there is is shared.
+
+    Raises:
+        UserError: the server would leave none to the processes.
+    """
+    if for_server is None and len(gpus) < 2:
+        return gpus, gpus
+    count = for_server or 1
+    if count >= len(gpus):
+        raise UserError(
+            f"sampling.engine.gpus: {count}, but torch sees {len(gpus)} GPUs, and one at least is the step's own; "
+            "lower it, or leave it out for one"
+        )
+    return gpus[:-count], gpus[-count:]

@@ -1,0 +1,51 @@
+"""Waiting for something that is away, less and less often, for so long and no longer."""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+
+from platform_sdk.config.errors import UserError
+from platform_sdk.sampling.rollout import RetrieverFault
+
+log = logging.getLogger(__name__)
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.2, 15.0  # seconds
+
+
+class Patience:
+    """The pauses of one request that is made again until it is answered.
+
+    Args:
+        name: what is waited for, as messages call it.
+        seconds: how long in all; 0 where whoever asks waits by itself.
+    """
+
+    def __init__(self, name: str, seconds: float) -> None:
+        self._name, self._seconds = name, seconds
+        self._until = time.monotonic() + seconds
+        self._pause = FIRST_PAUSE
+        self._told = False
+
+    def wait(self, fault: str, at_least: float = 0.0) -> None:
+        """Pause after ``fault``, for ``at_least`` seconds where the other side asks for that.
+
+        Raises:
+            RetrieverFault: there is no patience at all.
+            UserError: it is at its end. Not a fault, since every rollout that met it would start anew and wait again.
+        """
+        if not self._seconds:
+            raise RetrieverFault(f"{self._name}: {fault}")
+        # Spread out, so that all who wait do not come back at the same moment.
+        pause = at_least + self._pause * random.uniform(0.5, 1.0)
+        if time.monotonic() + pause > self._until:
+            raise UserError(
+                f"{self._name}: {fault}; waited {self._seconds:g} s for it (retrieval.patience_seconds). "
+                "Bring it back and give the same command again: the run goes on where it stopped"
+            )
+        if not self._told:
+            log.warning("%s: %s; waiting up to %g s for it", self._name, fault, self._seconds)
+            self._told = True
+        time.sleep(pause)
+        self._pause = min(2 * self._pause, LONGEST_PAUSE)

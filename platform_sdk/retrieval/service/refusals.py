@@ -1,0 +1,95 @@
+"""Answers that are no success: one body for all of them, whoever refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from pydantic import ValidationError
+from starlette.exceptions import HTTPException
+
+from platform_sdk.retrieval.service.wire import Fault, Refusal
+
+RETRY_SECONDS = 2
+MOST_ERRORS = 20  # that are told of one body
+
+MEANINGS = {
+    400: "The service has several collections, and none is named.",
+    401: "No token, or one that is no team's.",
+    403: "The collection is not for this team.",
+    404: "There is no such collection.",
+    408: "The body did not come in time.",
+    409: "Another corpus is searched than the one that was named.",
+    413: "The body is too large.",
+    415: "The body is not application/json.",
+    422: "The request is not of the form that is described here.",
+    429: "Too many queries wait.",
+    500: "A fault of the service.",
+    503: "Not ready, about to end, or what the service rests on is away.",
+    504: "No answer within the deadline.",
+}
+WITH_RETRY = {429, 503}
+
+
+class Refused(Exception):
+    """An answer that is no success. ``code`` is for programs."""
+
+    def __init__(self, status: int, code: str, message: str, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(message)
+        self.status, self.code, self.message, self.headers = status, code, message, dict(headers or {})
+
+
+def later(status: int, code: str, message: str, seconds: int = RETRY_SECONDS) -> Refused:
+    """A refusal that says when to ask again."""
+    return Refused(status, code, message, {"Retry-After": str(seconds)})
+
+
+def invalid(error: ValidationError) -> Refused:
+    """What is wrong with a body, place by place."""
+    if error.error_count() > MOST_ERRORS:
+        return Refused(422, "invalid_request", f"{error.error_count()} things are wrong with the body")
+    return Refused(422, "invalid_request", _told(error.errors(include_url=False, include_input=False)))
+
+
+def described(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """What OpenAPI says of the refusals of a route."""
+    retry = {"Retry-After": {"description": "Seconds.", "required": True, "schema": {"type": "integer"}}}
+    return {
+        status: {"model": Refusal, "description": MEANINGS[status]}
+        | ({"headers": retry} if status in WITH_RETRY else {})
+        for status in sorted(statuses)
+    }
+
+
+def handle_refusals(app: FastAPI) -> None:
+    """Answer refusals, those of FastAPI too, and what nobody foresaw."""
+
+    def answer(request: Request, refused: Refused) -> JSONResponse:
+        request.state.refusal = refused.code
+        refusal = Refusal(error=Fault(code=refused.code, message=refused.message))
+        return JSONResponse(refusal.model_dump(), refused.status, refused.headers)
+
+    @app.exception_handler(Refused)
+    async def own(request: Request, error: Refused) -> JSONResponse:
+        return answer(request, error)
+
+    @app.exception_handler(RequestValidationError)
+    async def parameters(request: Request, error: RequestValidationError) -> JSONResponse:
+        return answer(request, Refused(422, "invalid_request", _told(error.errors())))
+
+    @app.exception_handler(HTTPException)
+    async def routing(request: Request, error: HTTPException) -> JSONResponse:
+        code = {404: "no_such_route", 405: "no_such_method"}.get(error.status_code, "refused")
+        return answer(request, Refused(error.status_code, code, str(error.detail), error.headers))
+
+    @app.exception_handler(Exception)
+    async def unforeseen(request: Request, error: Exception) -> JSONResponse:
+        return answer(request, Refused(500, "internal", f"{type(error).__name__}; the service's log says more"))
+
+
+def _told(errors: Any) -> str:
+    told = "; ".join(f"{'.'.join(map(str, item['loc'])) or 'body'}: {item['msg']}" for item in errors)
+    return told[:2000]

@@ -1,0 +1,41 @@
+"""The process of the service: how it ends."""
+
+from __future__ import annotations
+
+import signal
+import time
+from types import FrameType
+
+import uvicorn
+from fastapi import FastAPI
+
+from platform_sdk.retrieval.service.hosting import Host
+
+GRACE_SECONDS = 60  # for the requests that are under way
+
+
+class Server(uvicorn.Server):
+    """Told to end, it is ready no longer at once, takes searches for ``drain`` seconds more, answers what it took
+    and ends. Told a second time it takes no more at once."""
+
+    def __init__(self, app: FastAPI, *, bind: str, port: int, drain: float) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app, host=bind, port=port, timeout_graceful_shutdown=GRACE_SECONDS, log_level="info", access_log=False
+            )
+        )
+        self._host: Host = app.state.host
+        self._drain = drain
+        self._leaving: tuple[int, float] | None = None  # the signal, and until when searches are taken
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self._host.leave()
+        if self._leaving is None and self._drain and sig == signal.SIGTERM:
+            self._leaving = (sig, time.monotonic() + self._drain)
+        else:
+            super().handle_exit(sig, frame)
+
+    async def on_tick(self, counter: int) -> bool:
+        if self._leaving is not None and time.monotonic() >= self._leaving[1] and not self.should_exit:
+            super().handle_exit(self._leaving[0], None)
+        return await super().on_tick(counter)

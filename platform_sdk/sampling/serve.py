@@ -1,0 +1,83 @@
+"""``python -m platform_sdk.sampling.serve --spec FILE --port N``: the vLLM server that a step or its job brings.
+
+It becomes vLLM's OpenAI-compatible server with the weights of the step's model, and with the routes by which new
+weights are given to it (VLLM_SERVER_DEV_MODE). These have no access control: so it listens on 127.0.0.1 alone, whoever
+starts it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from platform_sdk.config.sampling import EngineSpec
+from platform_sdk.sampling.models import load_tokenizer, save_untied
+from platform_sdk.sampling.vllm_engine import vllm_arguments
+
+HOST = "127.0.0.1"
+HEALTH = "/health"
+
+
+class Served(BaseModel):
+    """What to serve: a model by its name (see ``models``), as ``engine`` says; the content of FILE."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    model: str
+    engine: EngineSpec
+
+
+def command(served: Served, folder: Path, port: int, *, gpus: int) -> list[str]:
+    """The server's command; the weights are written to ``folder`` with an output matrix of their own (see there).
+
+    Args:
+        gpus: that it sees. One engine takes them all, unless ``engine.extra`` says otherwise.
+    """
+    save_untied(served.model, folder)
+    load_tokenizer(served.model).save_pretrained(folder)
+    arguments = vllm_arguments(
+        live=served.engine.live,
+        dtype=served.engine.dtype,
+        max_model_len=served.engine.max_model_len,
+        on_cpu=not gpus,
+        extra={**({"tensor_parallel_size": gpus} if gpus > 1 else {}), **served.engine.extra},
+    )
+    where = {"model": str(folder), "host": HOST, "port": port}
+    return [sys.executable, "-m", "vllm.entrypoints.openai.api_server", *_flags({**arguments, **where})]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m platform_sdk.sampling.serve")
+    parser.add_argument("--spec", type=Path, required=True, help="JSON file that says what to serve")
+    parser.add_argument("--port", type=int, required=True)
+    given = parser.parse_args()
+    import torch
+
+    served = Served.model_validate_json(given.spec.read_text())
+    # Kept as long as the server lives: whoever starts it gives it a place for temporary files.
+    folder = Path(tempfile.mkdtemp(prefix="hopforge-served-"))
+    words = command(served, folder, given.port, gpus=torch.cuda.device_count() if torch.cuda.is_available() else 0)
+    os.execve(words[0], words, {**os.environ, "VLLM_SERVER_DEV_MODE": "1"})
+
+
+def _flags(arguments: Mapping[str, Any]) -> Iterator[str]:
+    """Arguments of ``vllm.LLM`` as the server's command line has them."""
+    for name, value in arguments.items():
+        flag = name.replace("_", "-")
+        if isinstance(value, bool):
+            yield f"--{flag}" if value else f"--no-{flag}"
+        elif value is not None:
+            yield f"--{flag}"
+            yield json.dumps(value) if isinstance(value, (dict, list)) else str(value)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,61 @@
+"""What a pipeline's form may list, and that every shipped pipeline's is one that people can fill in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from platform_sdk.config.form import MOST
+from platform_sdk.config.pipeline import load_pipeline
+from platform_sdk.config.source import ConfigError
+from tests.kubeflow.toy import PIPELINE, write_toy
+
+HOME = Path(__file__).parents[2]
+FORM = "form: [seed, rate, mode, spec.batch_size, spec.normalization]"
+
+
+def load(folder: Path, form: str):  # type: ignore[no-untyped-def]
+    assert FORM in PIPELINE
+    recipe = write_toy(folder, pipeline=PIPELINE.replace(FORM, f"form: [{form}]"))
+    return load_pipeline(recipe.with_name("pipeline.yaml"))
+
+
+def test_a_field_of_a_struct_is_as_its_model_says(tmp_path: Path) -> None:
+    form = {field.name: field for field in load(tmp_path, "spec.learning_rate, spec.precision, spec.threads").form}
+    assert [field.type for field in form.values()] == ["number", "string", "integer"]
+    assert form["spec_learning_rate"].bounds == "above 0"
+    assert form["spec_precision"].choices == ("auto", "float32", "bfloat16")
+    assert form["spec_threads"].bounds == "at least 1"
+
+
+@pytest.mark.parametrize(
+    ("form", "says"),
+    [
+        ("sead", "sead is no parameter; did you mean seed?"),
+        ("spec", "spec is no single value"),
+        ("spec.max_length", "spec.max_length may be null"),
+        ("spec.batchsize", "did you mean batch_size?"),
+        ("seed.x", "seed is of type integer and has no fields"),
+        ("spec.weight_decay", "spec.weight_decay has no description"),
+        ("seed, seed", "is called seed like seed"),
+        (", ".join(["seed"] * (MOST + 1)), f"at most {MOST} items"),
+    ],
+)
+def test_what_cannot_be_filled_in_is_refused(tmp_path: Path, form: str, says: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path, form)
+    line = PIPELINE[: PIPELINE.index(FORM)].count("\n") + 1
+    assert says in str(caught.value)
+    assert f"pipeline.yaml:{line}: form" in str(caught.value)
+
+
+@pytest.mark.parametrize("path", sorted(HOME.glob("pipelines/*/pipeline.yaml")), ids=lambda path: path.parent.name)
+def test_shipped_forms(path: Path) -> None:
+    form = load_pipeline(path).form
+    assert 3 <= len(form) <= MOST
+    assert {"model", "seed"} <= {field.name for field in form}
+    for field in form:
+        assert field.group, field.name
+        assert len(field.text) > len(field.group) + 10, field.name
+        assert "\n" not in field.text

@@ -1,0 +1,202 @@
+"""Recipes submitted to a server that speaks KFP's protocol, undisturbed and disturbed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("kfp.kubernetes", reason="the extra [cluster] is not installed")
+
+from platform_sdk.config.cluster import ClusterSpec
+from platform_sdk.config.document import read_as
+from platform_sdk.config.errors import UserError
+from platform_sdk.kubeflow.remote import versions
+from platform_sdk.kubeflow.remote.connection import Server
+from platform_sdk.kubeflow.remote.submit import Submitted, submit
+from tests.kubeflow.remote.kfp_server import LOST, KfpServer
+from tests.kubeflow.toy import write_toy
+
+HOME = Path(__file__).parents[3]
+CLUSTER = read_as(ClusterSpec, HOME / "pipelines/cluster.yaml")
+
+
+@pytest.fixture(autouse=True)
+def no_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("ENDPOINT", "UI_ENDPOINT", "TOKEN", "COOKIES", "SA_TOKEN_PATH"):
+        monkeypatch.delenv(f"KF_PIPELINES_{name}", raising=False)
+
+
+@pytest.fixture
+def kfp() -> Iterator[KfpServer]:
+    with KfpServer(namespaces=("team-a",)) as server:
+        yield server
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> Path:
+    return write_toy(tmp_path)
+
+
+def started(kfp: KfpServer, recipe: Path, *overrides: str, namespace: str | None = "team-a", **more: Any) -> Submitted:
+    slept: list[float] = []
+    server = Server(kfp.url, sleep=slept.append)
+    return submit(server, recipe, overrides, CLUSTER, namespace=namespace, **more)
+
+
+def test_a_run_is_started_with_the_recipes_values(kfp: KfpServer, recipe: Path) -> None:
+    made = started(kfp, recipe, experiment="tries")
+    [pipeline], [version], [experiment] = kfp.pipelines, kfp.versions, kfp.experiments
+    assert (pipeline["display_name"], pipeline["namespace"]) == ("toy", "team-a")
+    assert re.fullmatch(r"small-[0-9a-f]{16}", version["display_name"])
+    assert made.digest in version["description"]
+    assert (experiment["display_name"], experiment["namespace"]) == ("tries", "team-a")
+    run = kfp.run()
+    assert run["runtime_config"]["parameters"] == {
+        "seed": 1, "rate": 0.5, "mode": "well", "spec_batch_size": 3, "spec_normalization": "token"
+    }  # fmt: skip
+    assert run["experiment_id"] == experiment["experiment_id"]
+    assert made.run_url == f"{kfp.url}/#/runs/details/{run['run_id']}"
+    assert made.experiment_url.endswith(experiment["experiment_id"])
+    assert made.version_url.endswith(f"{pipeline['pipeline_id']}/version/{version['pipeline_version_id']}")
+    assert made.uploaded
+
+
+def test_equal_content_is_one_version_whatever_the_form_says(kfp: KfpServer, recipe: Path) -> None:
+    first = started(kfp, recipe)
+    again = started(kfp, recipe, "seed=5", "spec.batch_size=8")
+    assert (again.version_id, again.uploaded) == (first.version_id, False)
+    assert kfp.runs[1]["runtime_config"]["parameters"]["seed"] == 5
+    other = started(kfp, recipe, "iterations=1")  # shapes the pipeline
+    assert other.version_id != first.version_id
+    assert (len(kfp.pipelines), len(kfp.versions), len(kfp.experiments), len(kfp.runs)) == (1, 2, 1, 3)
+    defaults = [
+        one["pipeline_spec"]["pipeline_spec"]["root"]["inputDefinitions"]["parameters"]["seed"]["defaultValue"]
+        for one in kfp.versions
+    ]
+    assert defaults == [1.0, 1.0]
+
+
+def test_what_a_recipe_lacks_may_come_from_the_form(kfp: KfpServer, recipe: Path) -> None:
+    recipe.write_text("pipeline: toy\nname: small\n")  # without the rate, which is required
+    started(kfp, recipe, "rate=0.25")
+    form = kfp.versions[0]["pipeline_spec"]["pipeline_spec"]["root"]["inputDefinitions"]["parameters"]
+    assert form["rate"]["defaultValue"] == 0.25
+
+
+def test_versions_are_found_behind_many_pages(kfp: KfpServer, recipe: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(versions, "PAGE", 2)
+    monkeypatch.setattr(versions, "equals", lambda name: "")  # as a server that ignores filters would
+    first = started(kfp, recipe)
+    for number in range(5):
+        kfp.versions.insert(0, kfp.versions[-1] | {"display_name": f"v{number}", "pipeline_version_id": f"{number}"})
+    assert started(kfp, recipe).version_id == first.version_id
+
+
+CREATING = [
+    ("POST", "/apis/v2beta1/pipelines"),
+    ("POST", "/apis/v2beta1/pipelines/upload_version"),
+    ("POST", "/apis/v2beta1/experiments"),
+    ("POST", "/apis/v2beta1/runs"),
+]
+
+
+@pytest.mark.parametrize("fault", [LOST, 503])
+@pytest.mark.parametrize("where", CREATING, ids=lambda where: where[1].rpartition("/")[2])
+def test_a_lost_answer_makes_nothing_twice(
+    kfp: KfpServer, recipe: Path, where: tuple[str, str], fault: int | str
+) -> None:
+    faults = [fault]
+    kfp.fault = lambda method, path: faults.pop() if faults and (method, path) == where else None
+    made = started(kfp, recipe)
+    assert faults == []
+    assert kfp.run()["run_id"] == made.run_id
+    assert (len(kfp.pipelines), len(kfp.versions), len(kfp.experiments)) == (1, 1, 1)
+
+
+def test_a_server_that_is_away_for_a_moment_is_waited_for(kfp: KfpServer, recipe: Path) -> None:
+    faults = [503, 502, LOST, 429]
+    kfp.fault = lambda method, path: faults.pop() if faults else None
+    started(kfp, recipe)
+    assert faults == []
+
+
+def test_a_name_that_somebody_took_meanwhile(kfp: KfpServer, recipe: Path) -> None:
+    """Another submission makes the pipeline between the look and the creation."""
+    twice = iter([True])
+
+    def race(method: str, path: str) -> None:
+        if (method, path) == CREATING[0] and next(twice, False):
+            kfp.pipelines.append({"pipeline_id": "theirs", "display_name": "toy", "namespace": "team-a"})
+
+    kfp.fault = race
+    assert started(kfp, recipe).pipeline_id == "theirs"
+
+
+def test_everybodys_pipeline_is_not_the_teams(kfp: KfpServer, recipe: Path) -> None:
+    kfp.pipelines.append({"pipeline_id": "shared", "display_name": "toy", "namespace": ""})
+    assert started(kfp, recipe).pipeline_id != "shared"
+
+
+def test_namespaces(recipe: Path, kfp: KfpServer) -> None:
+    with pytest.raises(UserError, match="has many users: say whose namespace, with --namespace"):
+        started(kfp, recipe, namespace=None)
+    with pytest.raises(UserError, match=r"HTTP 403.*namespace team-b.*is the namespace there and yours"):
+        started(kfp, recipe, namespace="team-b")
+    with KfpServer() as single:
+        with pytest.raises(UserError, match="for a single user .* leave out --namespace team-a"):
+            started(single, recipe)
+        started(single, recipe, namespace=None)
+        assert len(single.runs) == 1
+
+
+def test_tokens_are_sent_and_never_shown(recipe: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with KfpServer(token="s3cret") as kfp:
+        monkeypatch.setenv("KF_PIPELINES_TOKEN", "wrong-one")
+        with pytest.raises(UserError, match="HTTP 401") as caught:
+            started(kfp, recipe, namespace=None)
+        assert not {"wrong-one", "hidden"} & set(re.findall(r"[\w-]+", str(caught.value)))
+        monkeypatch.setenv("KF_PIPELINES_TOKEN", "s3cret")
+        started(kfp, recipe, namespace=None)
+        monkeypatch.delenv("KF_PIPELINES_TOKEN")
+        (tmp_path / "token").write_text("s3cret")
+        monkeypatch.setenv("KF_PIPELINES_SA_TOKEN_PATH", str(tmp_path / "token"))
+        started(kfp, recipe, namespace=None)
+        assert len(kfp.runs) == 2
+
+
+def test_no_server(recipe: Path) -> None:
+    with KfpServer() as gone:
+        pass
+    with pytest.raises(UserError, match=r"127\.0\.0\.1:\d+ cannot be reached: .*; check --host"):
+        started(gone, recipe)
+    with pytest.raises(UserError, match=r"give --host URL, or set KF_PIPELINES_ENDPOINT"):
+        Server()
+
+
+def test_a_page_to_log_in_is_no_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    with KfpServer() as kfp:
+        monkeypatch.setattr(kfp, "answer", lambda *_: "<html>")
+        with pytest.raises(UserError, match="a page to log in, perhaps"):
+            Server(kfp.url)
+
+
+def test_a_pipeline_that_kubernetes_could_not_hold(
+    kfp: KfpServer, recipe: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(versions, "MOST_BYTES", 20_000)
+    started(kfp, recipe, "iterations=1")
+    kfp.runs.clear()
+    with pytest.raises(UserError, match=r"[\d,]+ bytes in 7 tasks, and Kubernetes takes no more than 20,000"):
+        started(kfp, recipe, "iterations=5")
+    assert kfp.runs == []
+
+
+def test_an_archived_experiment(kfp: KfpServer, recipe: Path) -> None:
+    started(kfp, recipe)
+    kfp.experiments[0]["storage_state"] = "ARCHIVED"
+    with pytest.raises(UserError, match="'toy' is archived"):
+        started(kfp, recipe)

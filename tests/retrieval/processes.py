@@ -1,0 +1,169 @@
+"""What the service rests on, as processes that tests may kill: a Milvus server, the service, and an encoder.
+
+The Milvus server is Milvus Lite's own, which speaks Milvus's protocol; the encoder is an embeddings endpoint in this
+process whose vectors are drawn from a text's hash, so that a service starts without loading a model.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Self
+
+import httpx
+import yaml
+
+from platform_sdk.config.dataset import DatasetSpec
+from platform_sdk.config.retrieval import RetrievalSpec
+from platform_sdk.config.service import ServiceSpec
+from platform_sdk.config.world import WorldSpec
+from platform_sdk.data.dataset import prepare
+
+HOME = Path(__file__).parents[2]
+STARTED_WITHIN = 120.0  # seconds; a busy machine
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def prepare_world(run_dir: Path, entities: int = 40) -> None:
+    world = WorldSpec(entities=entities, train_questions=5, eval_questions=20)
+    prepare(DatasetSpec(format="world", world=world), None, run_dir)
+
+
+class Process:
+    """A command that listens on a port, and is started again on the same one."""
+
+    def __init__(self, *command: str, port: int) -> None:
+        self.command, self.port = [sys.executable, *command], port
+        self.start()
+
+    def start(self) -> None:
+        path = os.pathsep.join(filter(None, [str(HOME), os.environ.get("PYTHONPATH")]))
+        self.process = subprocess.Popen(
+            self.command, env=os.environ | {"PYTHONPATH": path}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
+        self.printed: list[str] = []
+        self._reading = threading.Thread(target=self._read, args=(self.process,), daemon=True)
+        self._reading.start()
+
+    def _read(self, process: subprocess.Popen[bytes]) -> None:
+        assert process.stdout is not None
+        for line in process.stdout:
+            self.printed.append(line.decode(errors="replace"))
+
+    def end(self, sig: signal.Signals = signal.SIGKILL) -> int:
+        self.process.send_signal(sig)
+        status = self.process.wait(STARTED_WITHIN)
+        self._reading.join(STARTED_WITHIN)
+        return status
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process.poll() is None:
+            self.end()
+
+
+class Milvus(Process):
+    """A Milvus server over a directory."""
+
+    def __init__(self, directory: Path) -> None:
+        port = free_port()
+        super().__init__(
+            *("-m", "milvus_lite", "server", "--data-dir", str(directory), "--host", "127.0.0.1", "--port", str(port)),
+            port=port,
+        )
+
+    def start(self) -> None:
+        super().start()
+        deadline = time.monotonic() + STARTED_WITHIN
+        while time.monotonic() < deadline and self.process.poll() is None:
+            try:
+                socket.create_connection(("127.0.0.1", self.port), 1).close()
+                return
+            except OSError:
+                time.sleep(0.05)
+        raise AssertionError(f"Milvus did not start: {self.printed}")
+
+    @property
+    def uri(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+
+class Service(Process):
+    """``hopforge serve retriever``; ``start`` does not wait until it is ready."""
+
+    def __init__(self, directory: Path, spec: ServiceSpec, *options: str) -> None:
+        port = free_port()
+        config = directory / f"service-{port}.yaml"
+        config.write_text(yaml.safe_dump(spec.model_dump(mode="json")))
+        super().__init__(
+            *("-m", "platform_sdk.cli", "serve", "retriever", "--config", str(config), "--port", str(port), *options),
+            port=port,
+        )
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def status(self) -> tuple[int, dict[str, str]]:
+        """What /readyz says; (0, {}) while nothing listens."""
+        try:
+            answer = httpx.get(f"{self.url}/readyz")
+        except httpx.TransportError:
+            return 0, {}
+        return answer.status_code, answer.json()
+
+    def ready(self) -> Self:
+        deadline = time.monotonic() + STARTED_WITHIN
+        while self.status()[0] != 200:
+            assert time.monotonic() < deadline, self.printed
+            assert self.process.poll() is None, self.printed
+            time.sleep(0.05)
+        return self
+
+
+class _Embeddings(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+
+    def do_POST(self) -> None:
+        texts = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["input"]
+        data = [{"object": "embedding", "index": at, "embedding": _vector(text)} for at, text in enumerate(texts)]
+        content = json.dumps({"object": "list", "model": "hash", "data": data, "usage": {}}).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *_: object) -> None: ...
+
+
+def _vector(text: str) -> list[float]:
+    return [byte - 127.5 for byte in hashlib.sha256(text.encode()).digest()]
+
+
+@contextmanager
+def embeddings() -> Iterator[RetrievalSpec]:
+    """An encoder that costs nothing, as what a recipe says of it; its key must be in the environment."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Embeddings) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield RetrievalSpec(encoder=f"openai:hash@http://127.0.0.1:{server.server_address[1]}/v1", batch_size=256)
+        server.shutdown()

@@ -1,0 +1,48 @@
+"""Whatever the service's OpenAPI allows and forbids, asked of the running service by schemathesis."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+
+from platform_sdk.config.service import CollectionSpec, ServiceSpec
+from tests.retrieval.processes import Service, embeddings, prepare_world
+
+HERE = Path(__file__).parent
+EXAMPLES = 15
+
+
+@pytest.mark.parametrize("locked", [False, True], ids=["open", "with tokens"])
+def test_the_service_answers_as_its_openapi_says(tmp_path: Path, locked: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "any")
+    prepare_world(tmp_path)
+    (tmp_path / "tokens").mkdir()
+    (tmp_path / "tokens/red").write_text("red-secret")
+    options = ["--tokens", str(tmp_path / "tokens")] if locked else []
+    header = ["--header", "Authorization: Bearer red-secret"] if locked else []
+    with embeddings() as encoder:
+        graph = CollectionSpec(name="graph", run_dir=tmp_path, environment="world-kg", retrieval=encoder)
+        with Service(tmp_path, ServiceSpec(collections=(graph,)), *options) as service:
+            service.ready()
+            done = subprocess.run(
+                [
+                    sys.executable, "-m", "schemathesis.cli", "--config-file", str(HERE / "schemathesis.toml"), "run",
+                    f"{service.url}/openapi.json", "--checks", "all", "--phases", "examples,coverage,fuzzing",
+                    "--seed", "1", "--max-examples", str(EXAMPLES), "--generation-database", "none",
+                    "--continue-on-failure", *header,
+                ],
+                cwd=tmp_path, capture_output=True, text=True,
+            )  # fmt: skip
+            report = "\n".join(line[:500] for line in (done.stdout + done.stderr).splitlines())
+            assert done.returncode == 0, report
+            assert "Tested: 5" in report  # every route
+            if locked:
+                assert httpx.post(f"{service.url}/v1/search", json={}).status_code == 401
+            service.end()
+    printed = "".join(service.printed)
+    assert "Traceback" not in printed
+    assert "red-secret" not in printed

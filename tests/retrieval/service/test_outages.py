@@ -1,0 +1,235 @@
+"""Milvus and the service killed and started again in the middle of rollouts and of load, as real processes."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import httpx
+import pytest
+
+from platform_sdk.config.errors import UserError
+from platform_sdk.config.retrieval import RetrievalSpec
+from platform_sdk.config.service import CollectionSpec, ServiceSpec
+from platform_sdk.records import Evidence, Question, read_jsonl
+from platform_sdk.retrieval.environments import build_retriever
+from platform_sdk.retrieval.service.remote import RemoteRetriever
+from platform_sdk.sampling.engine import SamplingParams
+from platform_sdk.sampling.rollout import Agent, Generate, RetrieverFault, Search, SearchRequest, run
+from platform_sdk.sampling.seeds import seed_of
+from platform_sdk.sampling.transformers_engine import TransformersEngine
+from tests.retrieval.processes import Milvus, Process, Service, embeddings, prepare_world
+from tests.sampling.tiny_models import VOCABULARY, save_model
+
+TURNS = 3
+AWAY = 1.0  # seconds
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where everything is: a prepared run directory, a Milvus server, the service over both, and a policy."""
+
+    run_dir: Path
+    milvus: Milvus
+    service: Service
+    direct: RetrievalSpec
+    policy: Path
+
+    @property
+    def by_service(self) -> RetrievalSpec:
+        return RetrievalSpec(url=self.service.url)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    directory = tmp_path_factory.mktemp("outages")
+    prepare_world(directory)
+    policy = save_model(directory / "policy")
+    with pytest.MonkeyPatch.context() as patch, embeddings() as encoder, Milvus(directory / "milvus") as milvus:
+        patch.setenv("OPENAI_API_KEY", "any")
+        direct = encoder.model_copy(update={"uri": milvus.uri})
+        with Service(directory, service_of(directory, direct)) as service:
+            service.ready()
+            yield Place(directory, milvus, service, direct, policy)
+
+
+def service_of(run_dir: Path, retrieval: RetrievalSpec) -> ServiceSpec:
+    return ServiceSpec(
+        collections=(
+            CollectionSpec(name="world", run_dir=run_dir, environment="world-text", retrieval=retrieval),
+        )
+    )  # fmt: skip
+
+
+def agent(question: Question) -> Agent[tuple[str, list[str], float]]:
+    """Searches with what the policy said last, three times; scores 0 where nothing was found."""
+    said: list[str] = []
+    for turn in range(TURNS):
+        [found] = yield Search((SearchRequest(f"{question.text} {said}"),), 4)
+        if not found:
+            return question.id, said, 0.0
+        tokens = tuple(3 + sum(one.id.encode()) % (VOCABULARY - 3) for one in found)
+        params = SamplingParams(max_tokens=4, seed=seed_of(question.id, turn))
+        completion = yield Generate(tokens, params, question.id)
+        said.append(f"{[one.id for one in found]} {completion.token_ids}")
+    return question.id, said, 1.0
+
+
+def rollouts(place: Place, spec: RetrievalSpec, at: int = -1, disturb: Callable[[], None] = lambda: None) -> list:
+    """Sample every question; before the search number ``at``, ``disturb`` is called."""
+    questions = list(read_jsonl(place.run_dir / "corpus/questions.eval.jsonl", Question))
+    engine = TransformersEngine(str(place.policy), live=4)
+    with build_retriever("world-text", place.run_dir, spec) as retriever:
+        searches = 0
+
+        def search(requests: Sequence[SearchRequest], k: int) -> list[list[Evidence]]:
+            nonlocal searches
+            searches += 1
+            if searches == at:
+                disturb()
+            return retriever.search(requests, k)
+
+        starts = [partial(agent, question) for question in questions]
+        done = sorted(run(starts, engine, search, live=4))
+    assert searches > 6
+    return done
+
+
+def away_for_a_while(process: Process) -> None:
+    """Kill it, and start it again behind the caller's back."""
+    process.end(signal.SIGKILL)
+    threading.Timer(AWAY, process.start).start()
+
+
+@pytest.fixture(scope="module")
+def undisturbed(place: Place) -> list:
+    done = rollouts(place, place.direct)
+    assert len(done) == 20
+    assert {score for _, _, score in done} == {1.0}
+    assert len({str(said) for _, said, _ in done}) == 20
+    return done
+
+
+@pytest.mark.parametrize("what", ["milvus, direct", "milvus, by the service", "the service"])
+def test_rollouts_wait_and_end_as_if_nothing_had_been(place: Place, undisturbed: list, what: str) -> None:
+    process = place.service if what == "the service" else place.milvus
+    spec = place.direct if what == "milvus, direct" else place.by_service
+    before = process.process.pid
+    began = time.monotonic()
+    assert rollouts(place, spec, 5, partial(away_for_a_while, process)) == undisturbed
+    assert process.process.pid != before
+    assert time.monotonic() - began > AWAY
+
+
+def test_clients_at_once_are_all_answered_while_milvus_and_the_service_die(place: Place) -> None:
+    questions = [question.text for question in read_jsonl(place.run_dir / "corpus/questions.eval.jsonl", Question)]
+    asked = [SearchRequest(text) for text in questions]
+    with build_retriever("world-text", place.run_dir, place.direct) as own:
+        expected = own.search(asked, 3)
+    stop = threading.Event()
+
+    def client(number: int) -> int:
+        with RemoteRetriever(place.service.url, patience=60) as remote:
+            rounds = 0
+            while not stop.is_set():
+                at = (number + rounds) % len(asked)
+                assert remote.search([asked[at]] * 2, 3) == [expected[at]] * 2
+                rounds += 1
+            assert remote.search(asked, 3) == expected  # and it is well again in the end
+            return rounds
+
+    with ThreadPoolExecutor(16) as pool:
+        clients = [pool.submit(client, number) for number in range(16)]
+        try:
+            for process in (place.milvus, place.service, place.milvus):
+                time.sleep(0.5)
+                process.end(signal.SIGKILL)
+                time.sleep(0.3)
+                process.start()
+            place.service.ready()
+            time.sleep(0.5)
+        finally:
+            stop.set()
+        assert all(done.result() > 0 for done in clients)
+
+
+def test_patience_ends_with_one_clear_error(place: Place) -> None:
+    place.milvus.end()
+    try:
+        for spec, who in ((place.direct, "Milvus"), (place.by_service, place.service.url)):
+            impatient = spec.model_copy(update={"patience_seconds": 1.0})
+            place.milvus.start()
+            began = time.monotonic()
+            with pytest.raises(UserError, match="waited 1 s for it .retrieval.patience_seconds") as error:
+                rollouts(place, impatient, 3, place.milvus.end)
+            assert who in str(error.value)
+            assert "the run goes on where it stopped" in str(error.value)
+            assert time.monotonic() - began < 60
+    finally:
+        place.milvus.start()
+
+
+def test_a_service_that_starts_before_milvus_gets_ready_when_milvus_does(place: Place) -> None:
+    place.milvus.end()
+    with Service(place.run_dir, service_of(place.run_dir, place.direct)) as early:
+        deadline = time.monotonic() + 60
+        while early.status()[1].get("status") != "failed":
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        code, status = early.status()
+        assert code == 503
+        assert "Milvus" in status["detail"]
+        assert httpx.get(f"{early.url}/healthz").status_code == 200
+        refused = httpx.post(f"{early.url}/v1/search", json={"queries": [{"query": "who"}], "k": 1})
+        assert (refused.status_code, refused.headers["Retry-After"]) == (503, "2")
+        place.milvus.start()
+        early.ready()
+
+
+def test_told_to_end_it_says_so_answers_what_it_took_and_ends(place: Place) -> None:
+    with Service(place.run_dir, service_of(place.run_dir, place.direct), "--drain", "1") as service:
+        service.ready()
+        place.milvus.process.send_signal(signal.SIGSTOP)  # so that a request stays under way
+        try:
+            with ThreadPoolExecutor(1) as pool:
+                body = {"queries": [{"query": "who"}], "k": 1}
+                under_way = pool.submit(httpx.post, f"{service.url}/v1/search", json=body, timeout=60)
+                time.sleep(0.3)
+                service.process.send_signal(signal.SIGTERM)
+                deadline = time.monotonic() + 10
+                while service.status() != (503, {"status": "stopping", "detail": "the service is about to end"}):
+                    assert time.monotonic() < deadline
+                assert not under_way.done()
+                time.sleep(1.2)  # the drain is over
+                place.milvus.process.send_signal(signal.SIGCONT)
+                assert under_way.result().status_code == 200
+        finally:
+            place.milvus.process.send_signal(signal.SIGCONT)
+        assert service.process.wait(30) in (0, -signal.SIGTERM)
+        assert service.status() == (0, {})
+        assert "Traceback" not in "".join(service.printed)
+
+
+def test_without_patience_a_fault_is_told_at_once(place: Place) -> None:
+    spec = place.direct.model_copy(update={"patience_seconds": 0.0})
+    with build_retriever("world-text", place.run_dir, spec) as retriever:
+        place.milvus.end()
+        try:
+            with pytest.raises(RetrieverFault, match="Milvus: Fail connecting to server"):
+                retriever.search([SearchRequest("who")], 1)
+        finally:
+            place.milvus.start()
+        deadline = time.monotonic() + 30
+        while True:
+            try:
+                assert len(retriever.search([SearchRequest("who")], 1)[0]) == 1
+                return
+            except RetrieverFault:
+                assert time.monotonic() < deadline
+                time.sleep(0.1)
