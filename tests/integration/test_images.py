@@ -25,7 +25,7 @@ from platform_sdk.data.dataset import prepare
 from platform_sdk.kubeflow.compile import compile_recipe, write_ir
 from platform_sdk.kubeflow.training_job.description import Description
 from platform_sdk.records import Rollout, write_jsonl
-from platform_sdk.training.launch import Job, launch_training
+from platform_sdk.training.launch import Job, Work, launch_training
 from tests.integration.containers import Podman, opened
 from tests.sampling.tiny_models import save_model
 from tests.training.conftest import dialogue
@@ -180,9 +180,9 @@ def test_the_trainer_trains_as_this_machine_would(podman: Podman, workspace: Pat
         "PET_MASTER_PORT": "23456", "OMP_NUM_THREADS": "1",
     }  # fmt: skip
 
-    def elsewhere(module: str, spec_file: Path) -> None:
+    def elsewhere(work: Work) -> None:
         opened(workspace)
-        command = replace(described, module=module, spec_file=str(spec_file)).command
+        command = replace(described, module=work.module, spec_file=str(work.spec_file)).command
         for name, value in operator.items():  # as Kubernetes puts a container's variables into its command
             command = [part.replace(f"$({name})", value) for part in command]
         done = podman.run("trainer", *command, volumes={workspace: str(workspace)}, environment=operator)
