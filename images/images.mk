@@ -30,3 +30,14 @@ image-%:
 
 image-base:  ## a base from Debian's packages, for BASE=$(LOCAL_BASE); needs root and debootstrap
 	images/base.sh $(LOCAL_BASE) $(BUILDER)
+
+# How podman is called, where its defaults do not fit: see README.md.
+PODMAN_FLAGS ?=
+
+.PHONY: test-images
+test-images: install-dev  ## build the CPU variants on Debian's packages, and run them as pods would be
+	$(BUILDER) image exists $(LOCAL_BASE) || $(MAKE) image-base
+	$(MAKE) images VARIANT=cpu REGISTRY=localhost BASE=$(LOCAL_BASE) \
+	  IMAGE_FLAGS="$(PODMAN_FLAGS) $(IMAGE_FLAGS) $$($(BIN)/python images/pip_here.py $(VENV)/pip-here.conf)"
+	HOPFORGE_IMAGES=localhost/hopforge HOPFORGE_PODMAN="$(BUILDER) $(PODMAN_FLAGS)" \
+	  $(BIN)/python -m pytest -v tests/integration/test_images.py tests/integration/test_image_services.py

@@ -1,0 +1,139 @@
+"""The services of the images, in containers as pods run them; see ``test_images.py``."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from platform_sdk.config.dataset import DatasetSpec
+from platform_sdk.config.retrieval import RetrievalSpec
+from platform_sdk.config.sampling import EngineSpec
+from platform_sdk.config.world import WorldSpec
+from platform_sdk.data.dataset import prepare
+from platform_sdk.records import Passage, read_jsonl
+from platform_sdk.retrieval.index import build_index
+from platform_sdk.sampling.engine import SamplingParams
+from platform_sdk.sampling.load import load_engine
+from tests.integration.containers import Podman, opened
+from tests.sampling.tiny_models import VOCABULARY, save_model
+
+ASK = """
+import urllib.error, urllib.request as u
+try:
+    answer = u.urlopen({request}, timeout=60)
+except urllib.error.HTTPError as refused:
+    answer = refused
+print(answer.status, answer.read().decode())
+"""
+
+
+def answer(podman: Podman, name: str, request: str) -> tuple[int, Any]:
+    """Ask a service in its container; status 0 while nobody listens."""
+    done = podman.ask(name, ASK.format(request=request))
+    if done.returncode:
+        assert "Connection refused" in done.stderr, done.stderr[-2000:]
+        return 0, None
+    status, _, text = done.stdout.partition(" ")
+    return int(status), json.loads(text) if text.lstrip()[:1] in ("{", "[") else text
+
+
+def await_status(podman: Podman, name: str, url: str, seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while (found := answer(podman, name, repr(url)))[0] != 200:
+        assert podman.running(name), podman.log(name)[-3000:]
+        assert time.monotonic() < deadline, (found, podman.log(name)[-3000:])
+        time.sleep(2)
+
+
+def test_the_retriever_serves(podman: Podman, workspace: Path) -> None:
+    run_dir = workspace / "world"
+    world = WorldSpec(entities=40, train_questions=5, eval_questions=5)
+    prepare(DatasetSpec(format="world", world=world), None, run_dir)
+    build_index(run_dir, RetrievalSpec(threads=1), "world-text")
+    [first, *_] = read_jsonl(run_dir / "corpus/passages.jsonl", Passage)
+    retrieval = {"threads": 1}
+    spec = {
+        "collections": [
+            {"name": "world", "run_dir": "/workspace/world", "environment": "world", "retrieval": retrieval}
+        ]
+    }
+    (workspace / "service.yaml").write_text(json.dumps(spec))
+    (workspace / "tokens").mkdir()
+    (workspace / "tokens/red").write_text("red-words")
+    opened(workspace)
+    command = ["hopforge", "serve", "retriever", "--config", "/workspace/service.yaml", "--tokens", "/workspace/tokens"]
+    command += ["--host", "0.0.0.0"]
+    threads = {"OMP_NUM_THREADS": "1"}
+    with podman.started("retriever", *command, volumes={workspace: "/workspace"}, environment=threads) as name:
+        await_status(podman, name, "http://127.0.0.1:8080/healthz", 120)
+        await_status(podman, name, "http://127.0.0.1:8080/readyz", 300)
+        body = json.dumps({"queries": [{"query": first.text}], "k": 3})
+        post = (
+            f"u.Request('http://127.0.0.1:8080/v1/search', data={body!r}.encode(), "
+            "headers={{'Content-Type': 'application/json'{token}}})"
+        )
+        assert answer(podman, name, post.format(token=""))[0] == 401
+        status, found = answer(podman, name, post.format(token=", 'Authorization': 'Bearer red-words'"))
+        assert status == 200, found
+        assert found["results"][0]["evidence"][0]["id"] == first.id
+        assert answer(podman, name, "'http://127.0.0.1:8080/metrics'")[0] == 200
+        assert podman.stop(name, 60) == 0, podman.log(name)[-2000:]
+
+
+ON_CPU = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", "HF_HUB_OFFLINE": "1"}
+IN_PROCESS = """
+import json, sys
+from dataclasses import asdict
+from platform_sdk.config.sampling import EngineSpec
+from platform_sdk.sampling.engine import SamplingParams
+from platform_sdk.sampling.load import load_engine
+if __name__ == "__main__":
+    engine = load_engine(EngineSpec(engine="vllm", live=8, max_model_len=512), "/workspace/model")
+    prompts = json.load(open("/workspace/prompts.json"))
+    done = engine.generate(prompts, SamplingParams(temperature=0, max_tokens=20))
+    print("ANSWER" + json.dumps([asdict(one) for one in done]))
+"""
+
+
+def test_the_sampler_samples_what_the_trainer_would(podman: Podman, workspace: Path) -> None:
+    """vLLM within hopforge's engine, in the sampler's image, against transformers here."""
+    model = save_model(workspace / "model", heads=4, kv_heads=2, width=128)
+    random = np.random.default_rng(0)
+    prompts = [tuple(random.integers(3, VOCABULARY, size=n).tolist()) for n in (1, 7, 40)]
+    (workspace / "prompts.json").write_text(json.dumps(prompts))
+    (workspace / "sample.py").write_text(IN_PROCESS)
+    opened(workspace)
+    done = podman.run(
+        "sampler", "python", "/workspace/sample.py", volumes={workspace: "/workspace"}, environment=ON_CPU, timeout=900
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    [line] = [line for line in done.stdout.splitlines() if line.startswith("ANSWER")]
+    found = json.loads(line.removeprefix("ANSWER"))
+    expected = load_engine(EngineSpec(live=8), model).generate(prompts, SamplingParams(temperature=0, max_tokens=20))
+    for one, other in zip(found, expected, strict=True):
+        assert tuple(one["token_ids"]) == other.token_ids
+        np.testing.assert_allclose(one["logprobs"], other.logprobs, atol=1e-4)
+
+
+def test_the_sampler_serves(podman: Podman, workspace: Path) -> None:
+    save_model(workspace / "model", heads=4, kv_heads=2, width=128)
+    opened(workspace)
+    command = ["python", "-m", "vllm.entrypoints.openai.api_server", "--model", "/workspace/model", "--enforce-eager"]
+    command += ["--dtype", "float32", "--no-enable-chunked-prefill", "--max-num-batched-tokens", "16384"]
+    command += ["--host", "127.0.0.1", "--port", "8000", "--max-model-len", "512"]
+    with podman.started("sampler", *command, volumes={workspace: "/workspace"}, environment=ON_CPU) as name:
+        await_status(podman, name, "http://127.0.0.1:8000/health", 600)
+        body = json.dumps({"model": "/workspace/model", "prompt": [5, 6, 7], "max_tokens": 5, "temperature": 0})
+        request = (
+            f"u.Request('http://127.0.0.1:8000/v1/completions', data={body!r}.encode(), "
+            "headers={'Content-Type': 'application/json'})"
+        )
+        status, found = answer(podman, name, request)
+        assert status == 200, found
+        assert found["usage"]["completion_tokens"] == 5
+        # Routes that change weights are not there unless asked for.
+        assert answer(podman, name, "u.Request('http://127.0.0.1:8000/collective_rpc', data=b'{}')")[0] == 404
