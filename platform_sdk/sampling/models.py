@@ -137,6 +137,8 @@ def save_untied(name: str | Path, target: Path) -> Path:
     if model.config.tie_word_embeddings:
         model.get_output_embeddings().weight = torch.nn.Parameter(model.get_input_embeddings().weight.detach().clone())
         model.config.tie_word_embeddings = False
+    # Transformers leaves saving to the first of several processes, without a word; these files are this process's own.
+    model.should_save_on_this_rank = lambda is_main_process: True
     model.save_pretrained(target)
     return target
 

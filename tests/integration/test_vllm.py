@@ -16,6 +16,7 @@ import pytest
 
 from platform_sdk.config.sampling import SAMPLER_URL, EngineSpec
 from platform_sdk.kubeflow.serving import local_server, variables
+from platform_sdk.records import Rollout, read_jsonl
 from platform_sdk.sampling.engine import Completion, PromptTooLong, Request, SamplingEngine, SamplingParams
 from platform_sdk.sampling.load import load_engine
 from platform_sdk.sampling.models import weights_digest
@@ -145,3 +146,34 @@ def test_vllm_in_process_agrees_with_transformers(models: tuple[Path, Path], tmp
         )
         found = [Completion(a["id"], tuple(a["token_ids"]), tuple(a["logprobs"]), a["finish"]) for a in answers]
         assert_equal(found, expected)
+
+
+SHARED = """
+import sys
+from pathlib import Path
+from platform_sdk.training.launch import run_processes
+
+if __name__ == "__main__":
+    run_processes("tests.recipes.mygo.shared", Path(sys.argv[1]), 2)
+"""
+
+
+def test_two_processes_share_a_phase_with_a_vllm_each(models: tuple[Path, Path], tmp_path: Path) -> None:
+    """Under torch's launcher, whose environment must not reach vLLM's own processes."""
+    engine = OWN.model_copy(update={"engine": "vllm", "threads": None}).model_dump(mode="json")
+    spec = {"what": "iteration", "model": str(models[0]), "engine": engine, "dies": ""}
+    (tmp_path / "spec.json").write_text(json.dumps(spec))
+    script = tmp_path / "shared.py"
+    script.write_text(SHARED)
+    assert PYTHON
+    done = subprocess.run(
+        [PYTHON, str(script), str(tmp_path / "spec.json")], env=environment(), capture_output=True, text=True,
+        timeout=2 * START_UP,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    made = [json.loads((tmp_path / f"made.{rank}.json").read_text()) for rank in range(2)]
+    assert all(made)
+    rollouts = list(read_jsonl(tmp_path / "rollouts.jsonl", Rollout))
+    assert sorted(rollout.id for rollout in rollouts) == sorted(name for part in made for name in part)
+    assert {rollout.question.id for rollout in rollouts} == {f"q{number:02d}" for number in range(23)}
+    assert {rollout.weights for rollout in rollouts} == {weights_digest(models[0])}

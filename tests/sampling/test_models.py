@@ -55,6 +55,14 @@ def test_an_adapter_is_merged_into_its_base(tmp_path: Path, tiny: Path) -> None:
     assert engine.weight_version == weights_digest(tmp_path)
 
 
+def test_every_process_of_several_writes_what_its_engine_reads(
+    tmp_path: Path, tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_rank", lambda group=None: 1)
+    assert weights_digest(save_untied(tiny, tmp_path / "untied")) == weights_digest(tiny)
+
+
 def test_a_wrong_name_is_told(tmp_path: Path) -> None:
     for name, message in (
         (tmp_path / "absent", "no such directory"),

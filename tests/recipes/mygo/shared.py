@@ -78,9 +78,8 @@ def sample(
                 threshold = sample_iteration(phase, QUESTIONS, 0.3, SELECTION)
             rollouts = phase.ordered(QUESTIONS)
     finally:
-        (folder / f"made.{os.environ.get('RANK', '0')}.json").write_text(
-            json.dumps([name for one in talkers for name in one.made])
-        )
+        made = [name for talker in talkers for name in talker.made]
+        (folder / f"made.{os.environ.get('RANK', '0')}.json").write_text(json.dumps(made))
     return {"threshold": threshold, "count": len(rollouts), "digest": digest_records(rollouts)}
 
 
