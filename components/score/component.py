@@ -18,6 +18,7 @@ def score(
     warmup: dict,
     selected: dsl.Output[dsl.Dataset],
     figures: dsl.Output[dsl.Metrics],
+    card: dsl.Output[dsl.Markdown],
 ) -> NamedTuple("Outputs", [("selected_digest", str)]):
     """Score a phase's rollouts and select those that are learned from.
 
@@ -31,11 +32,13 @@ def score(
         warmup: Trajectories and attempts of the warm-up.
         selected: Where the selected rollouts are, and their digest.
         figures: The phase's figures.
+        card: How much was selected, in a few lines.
     """
     import importlib
     from pathlib import Path
     from typing import NamedTuple
 
+    from platform_sdk.evaluation.report import build_selection
     from platform_sdk.kubeflow.component import describe, log_numbers, received
     from platform_sdk.tracking import step_run
 
@@ -50,4 +53,5 @@ def score(
         step.log_figures(run / phase / "figures.json")
         describe(selected, scored.path, digest=scored.digest, threshold=threshold, parents=[rollouts_digest])
         log_numbers(figures, scored.figures)
+        Path(card.path).write_text(build_selection(scored.figures), encoding="utf-8")
     return NamedTuple("Outputs", [("selected_digest", str)])(scored.digest)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from platform_sdk.config.errors import UserError
-from platform_sdk.evaluation.report import build_report, build_summary
+from platform_sdk.evaluation.report import build_report, build_selection, build_summary
 from platform_sdk.evaluation.report.page import embedded_json
 from platform_sdk.records import Rollout, write_jsonl
 from platform_sdk.tracking import manifest
@@ -169,6 +169,19 @@ def test_an_unfinished_run_has_a_report(tmp_path: Path) -> None:
     data = _data(build_report(run_dir))
     assert [(p["name"], p["total"]) for p in data["phases"]] == [("eval-start", 10), ("iteration-01", 10)]
     assert "eval-start" in build_summary(run_dir)
+
+
+def test_what_was_selected_is_said_in_a_few_lines() -> None:
+    figures = {
+        "phase": "iteration-02", "selected": 12, "rollouts": 40, "examples": 31, "questions": 10,
+        "questions_without_accepted": 3, "wanted": None, "mean_reward": 0.4567, "threshold": 0.5,
+        "acceptance_rate": 0.3, "well_formed": 0.975, "attempts_histogram": {"1": 4, "6": 6},
+    }  # fmt: skip
+    card = build_selection(figures)
+    assert "**12** of 40 rollouts, 31 examples; 7 of 10 questions" in card
+    assert "| 0.457 | 0.500 | 30.0 % | 97.5 % |" in card
+    assert card.endswith("| 1 | 4 |\n| 6 | 6 |\n")
+    assert "**12** of 40 rollouts (24 were wanted)" in build_selection(figures | {"wanted": 24})
 
 
 def test_a_broken_manifest_is_shown(tmp_path: Path) -> None:

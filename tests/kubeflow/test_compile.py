@@ -17,7 +17,8 @@ from platform_sdk.kubeflow.compile import compile_recipe, form_values, write_ir
 from platform_sdk.kubeflow.component import received, sent
 from platform_sdk.kubeflow.remote.versions import compile_for
 from platform_sdk.kubeflow.training_job import pytorchjob, trainjob
-from platform_sdk.kubeflow.training_job.description import Description
+from platform_sdk.kubeflow.training_job.here import describe
+from platform_sdk.training.launch import Work
 from tests.kubeflow.crds import check
 from tests.kubeflow.toy import write_toy
 
@@ -131,13 +132,20 @@ def test_shipped_recipes_compile_for_a_cluster(path: Path) -> None:
 def test_the_jobs_of_shipped_recipes_are_valid_by_the_published_schemas(path: Path, backend: Any) -> None:
     recipe = load_recipe(path)
     cluster = read_as(ClusterSpec, HOME / "pipelines/cluster.yaml")
-    code = {task.id: recipe.pipeline.component_path(task.component).read_text() for task in recipe.plan}
-    with_jobs = [id_ for id_, text in code.items() if "job_runner" in text]
+    engine = recipe.settings("sampling").engine
+    run_dir = Path(f"/workspace/runs/{recipe.name}-d7c4a5a2-6f0a-4c6e-9d3e-0a8a3a1b2c3d")
+    tasks = {task.component: task.id for task in recipe.plan}
+    with_jobs = {
+        name: id_ for name, id_ in tasks.items() if "job_runner" in recipe.pipeline.component_path(name).read_text()
+    }
     assert with_jobs or recipe.pipeline.name == "arena-baselines"
-    for task in {*with_jobs[:1], *with_jobs[-1:]}:
-        job = Description(
-            run=f"{recipe.name}-d7c4a5a2-6f0a-4c6e-9d3e-0a8a3a1b2c3d", step=task, namespace="team-a", module="m",
-            spec_file=f"/workspace/runs/{recipe.name}/job.json", spec=cluster.job, workspace=cluster.workspace,
-            environment=(("HOPFORGE_TASK", task),),
-        )  # fmt: skip
-        check(backend.render(job))
+    for component, id_ in with_jobs.items():
+        spec_file = run_dir / id_ / "job.json"
+        if component == "train":
+            work = Work("platform_sdk.training", spec_file, component)
+        else:
+            work = Work(
+                "platform_sdk.recipes", spec_file, component, trains=component == "online",
+                vllm=engine.engine == "vllm", served=run_dir / "server.json" if engine.brings_server else None,
+            )  # fmt: skip
+        check(backend.render(describe(work, cluster, run_dir, "team-a")))

@@ -1,9 +1,11 @@
-"""A run as one page: ``build_report`` makes the self-contained HTML, ``build_summary`` a few lines of Markdown.
+"""A run as one page: ``build_report`` makes the self-contained HTML, ``build_summary`` a few lines of Markdown;
+``build_selection`` says what a phase is learned from.
 
 ``content`` gathers, ``charts`` draws, ``viewer`` packs the rollouts, ``page`` puts the page together.
 """
 
 from platform_sdk.evaluation.report.page import build_report
+from platform_sdk.evaluation.report.selection import build_selection
 from platform_sdk.evaluation.report.summary import build_summary
 
-__all__ = ["build_report", "build_summary"]
+__all__ = ["build_report", "build_selection", "build_summary"]
