@@ -181,7 +181,9 @@ def test_what_was_selected_is_said_in_a_few_lines() -> None:
     assert "**12** of 40 rollouts, 31 examples; 7 of 10 questions" in card
     assert "| 0.457 | 0.500 | 30.0 % | 97.5 % |" in card
     assert card.endswith("| 1 | 4 |\n| 6 | 6 |\n")
-    assert "**12** of 40 rollouts (24 were wanted)" in build_selection(figures | {"wanted": 24})
+    warmup = build_selection(figures | {"wanted": 24, "mean_reward": None})
+    assert "**12** of 40 rollouts (24 were wanted)" in warmup
+    assert "| – | 0.500 |" in warmup
 
 
 def test_a_broken_manifest_is_shown(tmp_path: Path) -> None:

@@ -14,6 +14,8 @@ def build_selection(figures: Mapping[str, Any]) -> str:
     """
     answered = figures["questions"] - figures["questions_without_accepted"]
     wanted = f" ({figures['wanted']} were wanted)" if figures.get("wanted") else ""
+    # The warm-up has no mean reward: it takes the attempts of a question until one is right.
+    reward = "–" if figures["mean_reward"] is None else f"{figures['mean_reward']:.3f}"
     lines = [
         f"# {figures['phase']}: what is learned from",
         "",
@@ -22,7 +24,7 @@ def build_selection(figures: Mapping[str, Any]) -> str:
         "",
         "| mean reward | threshold | accepted | well-formed |",
         "| ---: | ---: | ---: | ---: |",
-        f"| {figures['mean_reward']:.3f} | {figures['threshold']:.3f} | {100 * figures['acceptance_rate']:.1f} % "
+        f"| {reward} | {figures['threshold']:.3f} | {100 * figures['acceptance_rate']:.1f} % "
         f"| {100 * figures['well_formed']:.1f} % |",
         "",
         "| attempts | questions |",
