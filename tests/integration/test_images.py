@@ -137,7 +137,8 @@ def test_the_launcher_runs_a_step_as_pipelines_does(podman: Podman, workspace: P
             volumes={workspace: "/workspace"}, environment=environment,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr[-3000:]
-        outputs[name] = {key: (workspace / "steps" / name / key).read_text() for key in asked.get("parameters", {})}
+        told = json.loads((workspace / "steps" / name / "executor_output.json").read_text())
+        outputs[name] = told["parameterValues"]
     here = prepare(recipe.settings("dataset"), None, workspace.parent / "here")
     assert outputs["corpus"] == {
         "corpus_digest": here.passages, "train_digest": here.train, "eval_digest": here.eval,
