@@ -34,6 +34,27 @@ SPEC = TrainSpec(
     learning_rate=1e-2, minimum_learning_rate=1e-3, batch_size=6, micro_batch_tokens=40, epochs=2, device="cpu",
     checkpoint_steps=1,
 )  # fmt: skip
+ONE_THREAD = (("OMP_NUM_THREADS", "1"),)
+
+
+def started(pod: dict[str, Any], processes: int) -> subprocess.Popen[bytes]:
+    """The container of a pod, with the variables that the operator would add, as the only node."""
+    [container] = pod["containers"]
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    operator = {
+        "PET_NNODES": "1", "PET_NODE_RANK": "0", "PET_NPROC_PER_NODE": str(processes),
+        "PET_MASTER_ADDR": "localhost", "PET_MASTER_PORT": str(port),
+    }  # fmt: skip
+    own = {one["name"]: one["value"] for one in container["env"]}
+    command = [sys.executable]
+    for part in container["command"][1:]:
+        # As Kubernetes puts a container's variables into its command.
+        for name, value in (own | operator).items():
+            part = part.replace(f"$({name})", value)
+        command.append(part)
+    return subprocess.Popen(command, env={**os.environ, **own, **operator, "PYTHONPATH": str(ROOT)})
 
 
 class Kubelet:
@@ -45,23 +66,8 @@ class Kubelet:
 
     def run(self, kill_when: Path | None) -> None:
         job = self.server.job()
-        [container] = job["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]["containers"]
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        operator = {
-            "PET_NNODES": "1", "PET_NODE_RANK": "0", "PET_NPROC_PER_NODE": job["spec"]["nprocPerNode"],
-            "PET_MASTER_ADDR": "localhost", "PET_MASTER_PORT": str(port),
-        }  # fmt: skip
-        own = {one["name"]: one["value"] for one in container["env"]}
-        # As Kubernetes puts a container's variables into its command.
-        known = {f"$({name})": value for name, value in (own | operator).items()}
-        command = [sys.executable]
-        for part in container["command"][1:]:
-            for name, value in known.items():
-                part = part.replace(name, value)
-            command.append(part)
-        process = subprocess.Popen(command, env={**os.environ, **own, **operator, "PYTHONPATH": str(ROOT)})
+        pod = job["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]
+        process = started(pod, int(job["spec"]["nprocPerNode"]))
         if kill_when is not None:
             self._kill_a_worker(process, kill_when)
         ended = process.wait(300)
@@ -88,6 +94,14 @@ def job(tiny_model: Path, dialogues: list[Example], tmp_path: Path) -> Job:
     )
 
 
+def test_processes_that_are_started_again_find_each_other_though_one_is_late() -> None:
+    described = Description(
+        run="r", step="late", namespace="team", module="tests.training.late", spec_file="", environment=ONE_THREAD,
+        workspace=Workspace(claim="w"), spec=JobSpec(image="i", resources=Resources(gpus=0), restarts=1), processes=2,
+    )  # fmt: skip
+    assert started(described.pod("pytorch"), described.processes_per_node).wait(120) == 0
+
+
 @pytest.mark.parametrize("kill", [False, True])
 def test_a_job_trains_as_this_machine_would_and_outlives_a_killed_worker(job: Job, tmp_path: Path, kill: bool) -> None:
     here = launch_training(job.model_copy(update={"spec": SPEC.model_copy(update={"processes": 2})}))
@@ -98,7 +112,7 @@ def test_a_job_trains_as_this_machine_would_and_outlives_a_killed_worker(job: Jo
         description = Description(
             run="r", step="train", namespace="team", module="", spec_file="", workspace=Workspace(claim="w"),
             spec=JobSpec(image="i", resources=Resources(gpus=0), restarts=2), processes=2,
-            environment=(("OMP_NUM_THREADS", "1"),),
+            environment=ONE_THREAD,
         )  # fmt: skip
         there = tmp_path / "there"
         clock.at(5, lambda: kubelet.run(there if kill else None))

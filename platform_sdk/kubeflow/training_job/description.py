@@ -25,6 +25,9 @@ SPEC_DIGEST = "hopforge.dev/spec-digest"
 HEARTBEAT = "hopforge.dev/heartbeat"
 SAMPLER = "sampler"
 SAMPLER_PORT = 8000
+OWN_STORE = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+"""The processes meet in a store that is new with every restart. By default it is the launcher's and outlives them: one
+that is quicker than another finds the address that the other had before (pytorch/pytorch#135712)."""
 LONGEST_NAME = 50  # a pod's name, with "-worker-99" behind it, must be a label of 63 characters
 
 
@@ -120,7 +123,7 @@ class Description:
             "containers": [
                 self._container(
                     container, self.spec.image, self.command, self._amounts(own.cpu, own.memory, own.gpus),
-                    {SAMPLER_URL: f"http://{HOST}:{SAMPLER_PORT}"} if self.sidecar else {},
+                    OWN_STORE | ({SAMPLER_URL: f"http://{HOST}:{SAMPLER_PORT}"} if self.sidecar else {}),
                 )
             ],
             "volumes": [
