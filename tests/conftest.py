@@ -8,8 +8,13 @@ import pytest
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whole runs last."""
-    items.sort(key=lambda item: item.get_closest_marker("e2e") is not None)
+    """Whole runs last; of these the long ones first, so that no worker waits for another's at the end."""
+
+    def place(item: pytest.Item) -> tuple[bool, float]:
+        run = item.get_closest_marker("e2e")
+        return run is not None, -run.kwargs.get("minutes", 0) if run else 0
+
+    items.sort(key=place)
 
 
 @pytest.hookimpl(tryfirst=True)

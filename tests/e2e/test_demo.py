@@ -8,7 +8,7 @@ import pytest
 
 from tests.e2e.runs import content, run_here
 
-pytestmark = pytest.mark.e2e
+pytestmark = pytest.mark.e2e(minutes=4)
 
 
 def test_the_demo_learns(tmp_path: Path) -> None:

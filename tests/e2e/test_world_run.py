@@ -14,7 +14,7 @@ import pytest
 
 from tests.e2e.runs import command, content, environment, rollouts, run_command, run_here
 
-pytestmark = pytest.mark.e2e
+pytestmark = pytest.mark.e2e(minutes=4)
 RECIPE = "world-text.yaml"
 SMALL: dict[str, Any] = {
     "iterations": 1,
