@@ -124,7 +124,7 @@ class GroupSampler:
         return [number for number in self._numbers(wave) if number not in attempts]
 
     def _varies(self, attempts: Attempts, wave: int) -> bool:
-        return len({self._reward(attempts[number]) for number in self._numbers(wave) if number in attempts}) > 1
+        return varied([self._reward(attempts[number]) for number in self._numbers(wave) if number in attempts])
 
     def _reward(self, rollout: Rollout) -> float:
         try:
