@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -32,6 +33,7 @@ TELL_SECONDS = 30.0
 POLL_SECONDS = 0.5
 NOTICE_SECONDS = 1.0
 TAIL = 15
+_ERROR = re.compile(r"\b\w*(Error|Exception): .*")
 
 
 @contextmanager
@@ -153,8 +155,13 @@ def _ended(process: subprocess.Popen[bytes], path: Path) -> str:
 
 
 def _last_lines(path: Path) -> str:
-    lines = [line for line in path.read_text(errors="replace").splitlines() if line.strip()][-TAIL:]
-    return f"its log, {path}, ends with:\n" + "\n".join(f"  {line}" for line in lines) if lines else "it wrote nothing"
+    lines = [line for line in path.read_text(errors="replace").splitlines() if line.strip()]
+    if not lines:
+        return "it wrote nothing"
+    # vLLM's processes die one of another: the first error is the cause, and far above the end.
+    first = next((match[0] for line in lines if (match := _ERROR.search(line))), None)
+    cause = f"its first error was\n  {first}\n" if first else ""
+    return f"{cause}its log, {path}, ends with:\n" + "\n".join(f"  {line}" for line in lines[-TAIL:])
 
 
 def _free_port() -> int:

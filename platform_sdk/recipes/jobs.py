@@ -76,6 +76,11 @@ class MethodJob(BaseModel):
         return True
 
     @property
+    def trains(self) -> bool:
+        """Whether it needs memory of a GPU beside what samples."""
+        return self.step == "online"
+
+    @property
     def _steps(self) -> Any:
         return importlib.import_module(f"platform_sdk.recipes.{self.method}.steps")
 
@@ -254,7 +259,7 @@ def _work(job: MethodJob) -> Work:
         MODULE,
         spec_file,
         job.step,
-        trains=job.step == "online",
+        trains=job.trains,
         alone=job.setting().alone,
         vllm=engine.engine == "vllm",
         gpus_each=engine.gpus_each if engine.engine == "vllm" else 1,
@@ -262,9 +267,9 @@ def _work(job: MethodJob) -> Work:
     )
 
 
-def _served(job: MethodJob) -> Path:
+def _served(job: MethodJob, *, shares_gpu: bool = False) -> Path:
     path = job.folder / f"{job.step}-server.json"
-    write_json(path, Served(model=job.model, engine=job.engine).model_dump(mode="json"))
+    write_json(path, Served(model=job.model, engine=job.engine, shares_gpu=shares_gpu).model_dump(mode="json"))
     return path
 
 
@@ -276,7 +281,8 @@ def _server_here(job: MethodJob) -> Iterator[int]:
         return
     gpus = visible_gpus()
     ours, its = split(gpus, job.engine.gpus)
-    with local_server(_served(job), its), variables({"CUDA_VISIBLE_DEVICES": ",".join(ours)} if gpus else {}):
+    served = _served(job, shares_gpu=job.trains and ours == its != [])
+    with local_server(served, its), variables({"CUDA_VISIBLE_DEVICES": ",".join(ours)} if gpus else {}):
         yield len(gpus) - len(ours)
 
 

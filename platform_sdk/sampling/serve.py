@@ -24,6 +24,7 @@ from platform_sdk.sampling.vllm_engine import vllm_arguments
 
 HOST = "127.0.0.1"
 HEALTH = "/health"
+SHARED_MEMORY = 0.4
 
 
 class Served(BaseModel):
@@ -33,6 +34,8 @@ class Served(BaseModel):
 
     model: str
     engine: EngineSpec
+    shares_gpu: bool = False
+    """Whether the step itself works on the same GPU: then vLLM takes ``SHARED_MEMORY`` of it rather than nearly all."""
 
 
 def command(served: Served, folder: Path, port: int, *, gpus: int) -> list[str]:
@@ -48,7 +51,11 @@ def command(served: Served, folder: Path, port: int, *, gpus: int) -> list[str]:
         dtype=served.engine.dtype,
         max_model_len=served.engine.max_model_len,
         on_cpu=not gpus,
-        extra={**({"tensor_parallel_size": gpus} if gpus > 1 else {}), **served.engine.extra},
+        extra={
+            **({"tensor_parallel_size": gpus} if gpus > 1 else {}),
+            **({"gpu_memory_utilization": SHARED_MEMORY} if served.shares_gpu else {}),
+            **served.engine.extra,
+        },
     )
     where = {"model": str(folder), "host": HOST, "port": port}
     return [sys.executable, "-m", "vllm.entrypoints.openai.api_server", *_flags({**arguments, **where})]

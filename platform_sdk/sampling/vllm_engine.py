@@ -19,8 +19,14 @@ from platform_sdk.sampling import probe as probing
 from platform_sdk.sampling.engine import Completion, Probe, PromptTooLong, Request, SamplingParams, generate
 from platform_sdk.sampling.models import load_tokenizer, save_untied, weights_digest
 
-# Seeded requests under chunked prefill have killed vLLM 0.32 on a CPU.
-ON_CPU = {"enforce_eager": True, "enable_chunked_prefill": False, "max_num_batched_tokens": 16384}
+# Seeded requests under chunked prefill have killed vLLM 0.32 on a CPU. There the last one's "gpu" is the memory of the
+# machine, of which vLLM would have nine tenths or not start.
+ON_CPU = {
+    "enforce_eager": True,
+    "enable_chunked_prefill": False,
+    "max_num_batched_tokens": 16384,
+    "gpu_memory_utilization": 0.25,
+}
 TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_", "GROUP_", "ROLE_", "MASTER_", "TORCHELASTIC_")
 """What the names of the variables begin with by which a process knows its place among those of ``torchrun``."""
 

@@ -21,7 +21,9 @@ def main() -> None:
     print("loading", served, "on GPUs", repr(os.environ["CUDA_VISIBLE_DEVICES"]), flush=True)
     deed = os.environ["STAND_IN"]
     if deed == "fail":
-        print("ValueError: no such architecture", file=sys.stderr)
+        print("ERROR [core.py:1] ValueError: no such architecture", file=sys.stderr)
+        print(*["what another process says of it"] * 20, sep="\n", file=sys.stderr)
+        print("RuntimeError: see above", file=sys.stderr)
         sys.exit(3)
     child = subprocess.Popen(["sleep", "600"], start_new_session=True)
     temporary = served.with_name(".pids")

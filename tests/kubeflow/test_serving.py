@@ -56,14 +56,14 @@ def test_an_error_of_the_work_stays_what_it_is_and_ends_the_server(served: Path)
     assert not any(map(alive, pids(served)))
 
 
-def test_a_server_that_does_not_start_is_told_with_its_last_lines(
+def test_a_server_that_does_not_start_is_told_with_its_cause_and_its_last_lines(
     served: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("STAND_IN", "fail")
-    told = r"ended with status 3; its log, .*server\.log, ends with"
+    told = r"status 3; its first error was\n  ValueError: no such architecture\nits log, .*server\.log, ends with"
     with pytest.raises(UserError, match=told) as caught, local_server(served, []):
         pytest.fail("there is no server")
-    assert str(caught.value).endswith("\n  ValueError: no such architecture")
+    assert str(caught.value).endswith("\n  RuntimeError: see above")
 
 
 def test_a_server_that_takes_too_long_is_ended(served: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,3 +127,12 @@ def test_what_is_served_is_the_model_untied_and_only_to_this_machine(tmp_path: P
     on_cpu = command(Served(model=str(model), engine=EngineSpec(engine="openai")), tmp_path / "cpu", 8123, gpus=0)
     assert "--enforce-eager" in on_cpu
     assert "--no-enable-chunked-prefill" in on_cpu
+    assert on_cpu[on_cpu.index("--gpu-memory-utilization") + 1] == "0.25"
+
+
+def test_a_server_leaves_memory_to_a_step_on_the_same_gpu_unless_told_otherwise(tmp_path: Path) -> None:
+    model = str(save_model(tmp_path / "model"))
+    for extra, share in ({}, "0.4"), ({"gpu_memory_utilization": 0.7}, "0.7"):
+        engine = EngineSpec(engine="openai", extra=extra)
+        words = command(Served(model=model, engine=engine, shares_gpu=True), tmp_path / share, 8123, gpus=1)
+        assert words[words.index("--gpu-memory-utilization") + 1] == share
