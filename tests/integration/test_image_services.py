@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from platform_sdk.config.dataset import DatasetSpec
 from platform_sdk.config.retrieval import RetrievalSpec
@@ -19,6 +21,7 @@ from platform_sdk.retrieval.index import build_index
 from platform_sdk.sampling.engine import SamplingParams
 from platform_sdk.sampling.load import load_engine
 from tests.integration.containers import Podman, opened
+from tests.kubeflow.rendered import built, containers, workloads
 from tests.sampling.tiny_models import VOCABULARY, save_model
 
 ASK = """
@@ -82,6 +85,95 @@ def test_the_retriever_serves(podman: Podman, workspace: Path) -> None:
         assert found["results"][0]["evidence"][0]["id"] == first.id
         assert answer(podman, name, "'http://127.0.0.1:8080/metrics'")[0] == 200
         assert podman.stop(name, 60) == 0, podman.log(name)[-2000:]
+
+
+def of_manifest(variant: str, workload: str, container: str) -> dict[str, Any]:
+    """A container as a manifest has it."""
+    pod = dict(workloads(built(variant)))[workload]
+    [found] = [one for one in containers(pod) if one["name"] == container]
+    return dict(found)
+
+
+def plain(container: dict[str, Any]) -> dict[str, str]:
+    """Its variables, but for those out of Secrets."""
+    return {one["name"]: one["value"] for one in container.get("env", ()) if "value" in one}
+
+
+PROCESSES = """
+import os, re
+found = {}
+for pid in filter(str.isdigit, os.listdir("/proc")):
+    try:
+        shared = open(f"/proc/{pid}/smaps_rollup").read()
+    except (FileNotFoundError, ProcessLookupError):
+        continue
+    if int(pid) != os.getpid() and "Pss" in shared:
+        found[pid] = int(re.search(r"^Pss: +(\\d+) kB", shared, re.M)[1])
+print(len(found), sum(found.values()))
+"""
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
+def test_mlflow_serves_within_what_its_manifest_gives_it(podman: Podman, workspace: Path) -> None:
+    server = of_manifest("base", "mlflow", "mlflow")
+    assert server["resources"]["limits"]["memory"] == "2Gi"
+    instead = {"--backend-store-uri": "sqlite:////workspace/mlflow.db", "--artifacts-destination": "/workspace/made"}
+    words = [word.partition("=") for word in server["args"]]
+    arguments = [f"{name}{equals}{instead.get(name, value)}" for name, equals, value in words]
+    environment = plain(server) | {"MLFLOW_S3_ENDPOINT_URL": "http://127.0.0.1:1"}
+    command = [*server["command"], *arguments]
+    with podman.started("launcher", *command, volumes={workspace: "/workspace"}, environment=environment) as name:
+        await_status(podman, name, "http://127.0.0.1:5000/health", 120)
+        path = "/api/2.0/mlflow/experiments/get?experiment_id=0"
+        experiment = f"u.Request('http://127.0.0.1:5000{path}', headers={{{{'Host': '{{}}'}}}})"
+        assert answer(podman, name, experiment.format("mlflow.hopforge.svc.cluster.local:5000"))[0] == 200
+        assert answer(podman, name, experiment.format("example.com"))[0] == 403
+        done = podman.ask(name, PROCESSES)
+        processes, kilobytes = map(int, done.stdout.split())
+        assert processes <= 6, podman.log(name)
+        assert kilobytes < 1024 * 1024  # half of the limit, at rest
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
+def test_the_workspace_is_made_ready_and_a_corpus_in_it(podman: Podman, workspace: Path) -> None:
+    """What docs/cluster.md has the loader do, with few passages and without a Milvus server."""
+    before = of_manifest("base", "workspace-init", "workspace-init")
+    workspace.chmod(0o755)
+    done = podman.run("launcher", *before["command"], *before["args"], volumes={workspace: "/workspace"})
+    assert "Permission denied" in done.stderr  # a volume that belongs to root
+    workspace.chmod(0o777)
+    done = podman.run("launcher", *before["command"], *before["args"], volumes={workspace: "/workspace"})
+    assert done.returncode == 0, done.stderr
+
+    world = WorldSpec(entities=40, train_questions=2, eval_questions=2)
+    prepare(DatasetSpec(format="world", world=world), None, workspace.parent / "world")
+    passages = list(read_jsonl(workspace.parent / "world/corpus/passages.jsonl", Passage))[:8]
+    data = workspace.parent / "hotpotqa"
+    data.mkdir()
+    rows = [{"id": one.id, "title": one.title, "text": one.text} for one in passages]
+    (data / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    question = {
+        "_id": "q", "question": passages[0].text, "answer": "a", "type": "bridge", "level": "hard",
+        "supporting_facts": [[passages[0].title, 0]], "context": [[one.title, [one.text]] for one in passages],
+    }  # fmt: skip
+    for part in ("train", "dev"):
+        (data / f"hotpot_{part}.json").write_text(json.dumps([question | {"_id": part}]))
+    opened(data)
+
+    [pod] = built("loader")
+    [loader] = pod["spec"]["containers"]
+    work = ["cd", loader["workingDir"], "&&"]
+    recall = ["hopforge", "recall", "--recipe", "pipelines/mygo/hotpotqa-smollm2.yaml", "-k", "1", "--json"]
+    recall += ["--workdir", "/workspace/corpora/hotpotqa"]
+    recall += ["--set", "dataset.train_questions=1", "--set", "dataset.eval_questions=1"]
+    volumes = {workspace: "/workspace", data: "/workspace/data/hotpotqa"}
+    done = podman.run("launcher", "sh", "-c", " ".join([*work, *recall]), volumes=volumes, environment=plain(loader))
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert json.loads(done.stdout)["recall"] == {"1": 1.0}
+    assert (workspace / "corpora/hotpotqa/corpus/digests.json").is_file()
+    # The programs that its commands in the documentation call, and kubectl cp in the pod.
+    done = podman.run("launcher", "sh", "-c", "command -v hf && command -v tar && command -v sleep")
+    assert done.returncode == 0
 
 
 ON_CPU = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", "HF_HUB_OFFLINE": "1"}

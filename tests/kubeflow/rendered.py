@@ -10,14 +10,14 @@ from typing import Any
 from ruamel.yaml import YAML
 
 MANIFESTS = Path(__file__).resolve().parents[2] / "manifests"
-VARIANTS = ["base", "overlays/single-node", "overlays/production"]
-WORKLOADS = {"Deployment", "StatefulSet", "CronJob"}
+OVERLAYS = [f"overlays/{name}" for name in ("single-node", "single-node-kueue", "single-user", "production")]
+WORKLOADS = {"Deployment", "StatefulSet", "CronJob", "Job"}
 Item = dict[str, Any]
 
 
 @cache
 def built(variant: str) -> tuple[Item, ...]:
-    """The objects of a base or an overlay."""
+    """The objects of a base, of an overlay or of the loader."""
     done = subprocess.run(["kubectl", "kustomize", str(MANIFESTS / variant)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return tuple(item for item in YAML(typ="safe").load_all(done.stdout) if item)
@@ -27,6 +27,11 @@ def template_of(item: Item) -> Item:
     """The template of a workload's pods."""
     spec = item["spec"]
     return dict((spec["jobTemplate"]["spec"] if item["kind"] == "CronJob" else spec)["template"])
+
+
+def containers(template: Item) -> list[Item]:
+    """Those of a pod, the ones that come before included."""
+    return [*template["spec"].get("initContainers", ()), *template["spec"]["containers"]]
 
 
 def workloads(items: tuple[Item, ...]) -> list[tuple[str, Item]]:

@@ -17,15 +17,16 @@ from ruamel.yaml import YAML
 from platform_sdk.config.service import CollectionSpec, ServiceSpec
 from platform_sdk.retrieval.service.app import create_app
 from tests.kubeflow.crds import check
-from tests.kubeflow.rendered import MANIFESTS, VARIANTS, Item, built, workloads
+from tests.kubeflow.rendered import MANIFESTS, OVERLAYS, Item, built, containers, workloads
 
 CLUSTER_WIDE = {"Namespace", "PriorityClass", "ResourceFlavor", "ClusterQueue", "WorkloadPriorityClass"}
+PIPELINES = "kubeflow"  # the namespace of Kubeflow Pipelines, which is there before
 OPERATORS = {"milvus.io", "keda.sh"}  # whose schemas are their own
 
 pytestmark = pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
 
 
-@pytest.fixture(scope="module", params=VARIANTS)
+@pytest.fixture(scope="module", params=OVERLAYS)
 def items(request: pytest.FixtureRequest) -> tuple[Item, ...]:
     return built(request.param)
 
@@ -45,35 +46,89 @@ def test_every_object_is_valid(items: tuple[Item, ...]) -> None:
 
 
 def test_objects_are_in_a_namespace_that_is_made_or_in_none(items: tuple[Item, ...]) -> None:
-    made = {item["metadata"]["name"] for item in items if item["kind"] == "Namespace"}
+    made = {item["metadata"]["name"] for item in items if item["kind"] == "Namespace"} or {PIPELINES}
     for item in items:
         namespace = item["metadata"].get("namespace")
         name = f"{item['kind']} {item['metadata']['name']}"
         assert namespace is None if item["kind"] in CLUSTER_WIDE else namespace in made, name
 
 
+def test_rights_are_given_to_accounts_of_the_same_namespace(items: tuple[Item, ...]) -> None:
+    """An API server refuses an account that does not say where it is."""
+    accounts = set()
+    for item in items:
+        if item["kind"] == "RoleBinding":
+            for subject in item["subjects"]:
+                assert subject["namespace"] == item["metadata"]["namespace"], subject
+                accounts.add(subject["name"])
+    here = {item["metadata"]["name"] for item in items if item["kind"] == "ServiceAccount"}
+    [pipelines_own] = accounts - here
+    single_user = not [item for item in items if item["kind"] == "Namespace"]
+    assert pipelines_own == ("pipeline-runner" if single_user else "default-editor")
+
+
+def test_the_namespace_stays_a_profiles(items: tuple[Item, ...]) -> None:
+    """Kubeflow's network policies let in what is part of kubeflow-profile, a label that the Profile gives."""
+    for item in items:
+        if item["kind"] == "Namespace":
+            assert all(label.startswith("pod-security.kubernetes.io/") for label in item["metadata"]["labels"])
+
+
+def test_the_profile_makes_the_namespace() -> None:
+    profile = YAML(typ="safe").load(MANIFESTS / "profile.yaml")
+    check(profile)
+    assert profile["metadata"]["name"] in {item["metadata"]["name"] for item in built("namespace")}
+
+
+def test_no_pod_gets_a_proxy_of_istio(items: tuple[Item, ...]) -> None:
+    templates = [*workloads(items), ("loader", the(built("loader"), "Pod", "loader"))]
+    for name, template in templates:
+        assert template["metadata"]["labels"]["sidecar.istio.io/inject"] == "false", name
+
+
+def test_who_has_the_workspace_may_write_it_as_the_images_user(items: tuple[Item, ...]) -> None:
+    [user] = re.findall(r"^USER (\d+):\1$", (MANIFESTS.parent / "images/Dockerfile").read_text(), re.MULTILINE)
+    templates = dict([*workloads(items), ("loader", the(built("loader"), "Pod", "loader"))])
+    claims = {
+        name: volume["persistentVolumeClaim"]["claimName"]
+        for name, template in templates.items()
+        for volume in template["spec"].get("volumes", ())
+        if "persistentVolumeClaim" in volume
+    }
+    assert claims == dict.fromkeys(("retriever", "sampler", "workspace-init", "loader"), "workspace")
+    for name in claims:
+        security = templates[name]["spec"]["securityContext"]
+        assert (security["fsGroup"], security["fsGroupChangePolicy"]) == (int(user), "OnRootMismatch"), name
+
+
+def test_priorities_are_those_that_are_made(items: tuple[Item, ...]) -> None:
+    made = {item["metadata"]["name"] for item in items if item["kind"] == "PriorityClass"}
+    assert {template["spec"]["priorityClassName"] for _, template in workloads(items)} == made
+
+
 def test_pods_are_restricted(items: tuple[Item, ...]) -> None:
     """The rules of Kubernetes' restricted Pod Security Standard, which the namespace enforces."""
-    for name, template in workloads(items):
+    for name, template in [*workloads(items), ("loader", the(built("loader"), "Pod", "loader"))]:
         pod = template["spec"]
         assert pod["securityContext"]["runAsNonRoot"] is True, name
         assert pod["securityContext"]["seccompProfile"]["type"] == "RuntimeDefault", name
         assert not {"hostNetwork", "hostPID", "hostIPC"} & pod.keys(), name
         for volume in pod.get("volumes", ()):
             assert set(volume) - {"name"} <= {"configMap", "secret", "emptyDir", "persistentVolumeClaim"}, name
-        for container in (*pod["containers"], *pod.get("initContainers", ())):
+        for container in containers(template):
             security = container["securityContext"]
             assert security["allowPrivilegeEscalation"] is False, name
             assert security["capabilities"] == {"drop": ["ALL"]}, name
             assert not {"privileged", "procMount", "runAsUser", "runAsNonRoot"} & security.keys(), name
             assert not [port for port in container.get("ports", ()) if "hostPort" in port], name
             assert set(container["resources"]) == {"requests", "limits"}, name
-    labels = the(items, "Namespace", "hopforge")["metadata"]["labels"]
-    assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
+    for item in items:
+        if item["kind"] == "Namespace" and item["metadata"]["name"] == "hopforge":
+            assert item["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
 
 
-def test_containers_that_operators_add_get_amounts(items: tuple[Item, ...]) -> None:
-    [limits] = the(items, "LimitRange", "defaults")["spec"]["limits"]
+def test_containers_that_operators_add_get_amounts() -> None:
+    [limits] = the(built("base"), "LimitRange", "defaults")["spec"]["limits"]
     assert limits["type"] == "Container"
     assert limits["default"].keys() == limits["defaultRequest"].keys() == {"cpu", "memory"}
 
@@ -85,9 +140,9 @@ def test_only_what_needs_the_api_server_gets_a_token(items: tuple[Item, ...]) ->
 
 def test_no_secret_and_no_password_is_in_them(items: tuple[Item, ...]) -> None:
     assert not [item for item in items if item["kind"] == "Secret"]
-    containers = [one for _, template in workloads(items) for one in template["spec"]["containers"]]
-    containers += [item["spec"]["components"] for item in items if item["kind"] == "Milvus"]
-    for container in containers:
+    all_of_them = [one for _, template in workloads(items) for one in containers(template)]
+    all_of_them += [item["spec"]["components"] for item in items if item["kind"] == "Milvus"]
+    for container in all_of_them:
         for variable in container.get("env", ()):
             if any(word in variable["name"] for word in ("PASSWORD", "KEY", "TOKEN", "SECRET")):
                 reference = variable["valueFrom"]["secretKeyRef"]
@@ -119,11 +174,11 @@ def test_services_find_their_pods(items: tuple[Item, ...]) -> None:
             assert any(service["spec"]["selector"].items() <= pod.items() for pod in labels), name
 
 
-@pytest.mark.parametrize("variant", VARIANTS[1:])
+@pytest.mark.parametrize("variant", OVERLAYS)
 def test_images_are_named_in_one_place_with_a_version(variant: str) -> None:
     text = (MANIFESTS / "images/kustomization.yaml").read_text()
     named = {one["name"]: str(one["newTag"]) for one in YAML(typ="safe").load(text)["images"]}
-    used = {one["image"] for _, template in workloads(built(variant)) for one in template["spec"]["containers"]}
+    used = {one["image"] for _, template in workloads(built(variant)) for one in containers(template)}
     used |= {item["spec"]["components"]["image"] for item in built(variant) if item["kind"] == "Milvus"}
     assert used == {f"{name}:{tag}" for name, tag in named.items()}
     assert "latest" not in named.values()
@@ -146,7 +201,7 @@ def test_pinned_images_have_tag_and_digest(tmp_path: Path) -> None:
     overlay = tmp_path / "manifests/overlays/production"
     rendered = subprocess.run(["kubectl", "kustomize", str(overlay)], capture_output=True, text=True, check=True).stdout
     images = re.findall(r"^ *(?:- )?image: (\S+)$", rendered, re.MULTILINE)
-    assert len(images) == 7
+    assert len(images) == 9
     for image in images:
         assert re.fullmatch(r"[\w./-]+:[\w.-]+@sha256:[0-9a-f]{64}", image), image
     assert len(set(images)) == 6
@@ -172,3 +227,14 @@ def test_the_retriever_is_scaled_by_a_metric_that_it_has_where_it_is_scraped(tmp
     assert scaled["scaleTargetRef"]["name"] == "retriever"
     # Its replicas are KEDA's alone, or every apply would set them back.
     assert "replicas" not in the(items, "Deployment", "retriever")["spec"]
+
+
+def test_kueue_is_asked_for_where_it_is_said_to_be() -> None:
+    group = {v: [i for i in built(v) if i["apiVersion"].startswith("kueue.x-k8s.io/")] for v in OVERLAYS}
+    assert {v for v in OVERLAYS if group[v]} == {"overlays/single-node-kueue", "overlays/production"}
+    for items in filter(None, group.values()):
+        queue = the(tuple(items), "LocalQueue", "hopforge")
+        quota = the(tuple(items), "ClusterQueue", queue["spec"]["clusterQueue"])["spec"]["resourceGroups"]
+        assert {flavor["name"] for part in quota for flavor in part["flavors"]} == {
+            item["metadata"]["name"] for item in items if item["kind"] == "ResourceFlavor"
+        }

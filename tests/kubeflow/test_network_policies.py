@@ -12,7 +12,7 @@ import pytest
 from platform_sdk.config.cluster import JobSpec, Workspace
 from platform_sdk.kubeflow.training_job.description import LABEL_RUN, Description
 from tests.kubeflow.policies import Peer, Policies, selects
-from tests.kubeflow.rendered import built, workloads
+from tests.kubeflow.rendered import Item, built, workloads
 
 pytestmark = pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
 
@@ -53,7 +53,7 @@ RANKS = (23456, 29400, 40000)
 EXPECTED = {
     *((client, "retriever", 8080) for client in (*RUN, "team", "prometheus")),
     *((client, "sampler", 8000) for client in RUN),
-    *((client, "mlflow", 5000) for client in (*RUN, "gateway")),
+    *((client, "mlflow", 5000) for client in RUN),
     *((client, "milvus", 19530) for client in (*RUN, "retriever")),
     ("prometheus", "milvus", 9091),
     ("mlflow", "mlflow-db", 5432),
@@ -95,6 +95,36 @@ def test_only_those_speak_that_must(variant: str) -> None:
     expected = EXPECTED | (OF_THE_OPERATOR if variant.endswith("production") else set())
     same_pod = {("milvus", "milvus", port) for port in PORTS["milvus"]}  # one pod speaks to itself in any case
     assert allowed - same_pod == expected - same_pod
+
+
+def test_in_pipelines_own_namespace_others_are_left_alone() -> None:
+    """Where Kubeflow Pipelines has a single user, its own pods stand beside ours."""
+    policies, home = Policies(built("overlays/single-user"), {}), "kubeflow"
+    ours = {name: Peer(home, template["metadata"]["labels"]) for name, template in workloads(built("base"))}
+    pipelines, run, dns = Peer(home, {"app": "ml-pipeline"}), Peer(home, OUTSIDE["step"].labels), OUTSIDE["dns"]
+    job = Peer(home, JOB.labels())
+    for pod in (pipelines, run, job):
+        for other in (pipelines, run, job, Peer(None)):
+            assert policies.allow(pod, other, 8888)
+            assert policies.allow(other, pod, 8888)
+    for name, port in (("retriever", 8080), ("mlflow", 5000), ("milvus", 19530)):
+        assert policies.allow(run, ours[name], port)
+        assert policies.allow(job, ours[name], port)
+        assert not policies.allow(pipelines, ours[name], port)
+        assert not policies.allow(ours[name], Peer(None), 443)
+    assert policies.allow(ours["mlflow"], ours["mlflow-db"], 5432)
+    assert all(policies.allow(pod, dns, 53, "UDP") for pod in (*ours.values(), pipelines, run))
+
+
+def test_the_loader_may_what_a_run_may() -> None:
+    items: tuple[Item, ...] = built("overlays/production")
+    [pod] = built("loader")
+    policies, loader = Policies(items, {}), Peer(HOME, pod["metadata"]["labels"])
+    peers = peers_of("overlays/production")
+    assert policies.allow(loader, peers["milvus"], 19530)
+    assert policies.allow(loader, peers["dns"], 53, "UDP")
+    assert policies.allow(loader, Peer(None), 443)
+    assert not policies.allow(loader, peers["pipelines"], 8888)
 
 
 @pytest.mark.parametrize("variant", ["overlays/single-node", "overlays/production"])

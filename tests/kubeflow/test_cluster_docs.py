@@ -1,0 +1,158 @@
+"""The commands of docs/cluster.md, run in their order with a ``kubectl`` that asks no cluster.
+
+What kubectl can do without one it does: build an overlay, make a Secret. ``hopforge`` looks at its options and no more.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ruamel.yaml import YAML
+
+from platform_sdk.config.cluster import ClusterSpec
+from platform_sdk.config.document import read_as
+from platform_sdk.config.recipe import load_recipe
+from platform_sdk.config.service import ServiceSpec
+from tests.kubeflow.rendered import MANIFESTS, Item, built, containers, workloads
+
+pytestmark = pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
+
+ROOT = MANIFESTS.parent
+KUBECTL = f"""#!{sys.executable}
+import subprocess, sys
+real, words = {shutil.which("kubectl")!r}, sys.argv[1:]
+if "secret" in words and "create" in words:
+    done = subprocess.run([real, *words, "--dry-run=client", "-o", "json"], stdout=subprocess.PIPE)
+    open("secrets.json", "ab").write(done.stdout)
+    sys.exit(done.returncode)
+if "-k" in words:
+    build = [real, "kustomize", words[words.index("-k") + 1]]
+    sys.exit(subprocess.run(build, stdout=subprocess.DEVNULL).returncode)
+if "-f" in words:
+    open(words[words.index("-f") + 1])
+if "--" in words:
+    sys.exit(subprocess.run(words[words.index("--") + 1:]).returncode)
+"""
+HOPFORGE = f'#!/bin/sh\nexec {sys.executable} -m platform_sdk.cli "$@" --help > help.txt\n'
+NOTHING = "#!/bin/sh\n"
+
+
+def blocks() -> list[str]:
+    return re.findall(r"^```sh\n(.*?)^```", (ROOT / "docs/cluster.md").read_text(), re.MULTILINE | re.DOTALL)
+
+
+def run_all(folder: Path, commands: list[str]) -> None:
+    """Run them in a folder that looks like a checkout."""
+    programs = {"kubectl": KUBECTL, "hopforge": HOPFORGE} | dict.fromkeys(("make", "podman", "pip", "hf"), NOTHING)
+    (folder / "bin").mkdir()
+    for name, text in programs.items():
+        (folder / "bin" / name).write_text(text)
+        (folder / "bin" / name).chmod(0o755)
+    for name in ("manifests", "pipelines"):
+        (folder / name).symlink_to(ROOT / name)
+    environment = {
+        **os.environ, "PATH": f"{folder / 'bin'}:{os.environ['PATH']}", "HOPFORGE_DATA": "/data",
+        "PYTHONPATH": str(ROOT),
+    }  # fmt: skip
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", "\n".join(commands)],
+        cwd=folder, env=environment, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def secrets_made(folder: Path) -> dict[tuple[str, str], dict[str, str]]:
+    """By namespace and name, what their keys hold."""
+    text, decoder, made = (folder / "secrets.json").read_text().strip(), json.JSONDecoder(), {}
+    while text:
+        item, end = decoder.raw_decode(text)
+        text = text[end:].lstrip()
+        place = item["metadata"]["namespace"], item["metadata"]["name"]
+        made[place] = {key: base64.b64decode(value).decode() for key, value in item["data"].items()}
+    return made
+
+
+def secrets_wanted(items: tuple[Item, ...], namespace: str) -> set[tuple[str, str, str]]:
+    """Namespace, name and key of all that pods ask for."""
+    wanted: set[tuple[str, str, str]] = set()
+
+    def of_container(container: Any, place: str) -> None:
+        for variable in container.get("env", ()):
+            if reference := variable.get("valueFrom", {}).get("secretKeyRef"):
+                wanted.add((place, reference["name"], reference["key"]))
+
+    pods = [*(template for _, template in workloads(items)), *built("loader")]
+    for pod in pods:
+        for container in containers(pod):
+            of_container(container, namespace)
+        for volume in pod["spec"].get("volumes", ()):
+            if secret := volume.get("secret"):
+                # A team's token may have any name; here it is the one that runs are told to send.
+                keys = [one["key"] for one in secret.get("items", ())] or ["hopforge"]
+                wanted |= {(namespace, secret["secretName"], key) for key in keys}
+    for item in items:
+        if item["kind"] == "Milvus":
+            place = item["metadata"]["namespace"]
+            of_container(item["spec"]["components"], place)
+            name = item["spec"]["dependencies"]["storage"]["secretRef"]
+            wanted |= {(place, name, key) for key in ("accesskey", "secretkey")}
+    return wanted
+
+
+@pytest.mark.parametrize(
+    ("namespace", "overlays"),
+    [("hopforge", ("single-node", "single-node-kueue", "production")), ("kubeflow", ("single-user",))],
+)
+def test_the_commands_make_what_the_overlays_want(namespace: str, overlays: tuple[str, ...], tmp_path: Path) -> None:
+    single_user = namespace == "kubeflow"
+    other = ("profile.yaml", "hopforge-milvus") if single_user else ("ns=kubeflow", "overlays/single-user")
+    run_all(tmp_path, [block for block in blocks() if not any(word in block for word in other)])
+    made = secrets_made(tmp_path)
+    keys = {(*place, key) for place, values in made.items() for key in values}
+    wanted = set().union(*(secrets_wanted(built(f"overlays/{name}"), namespace) for name in overlays))
+    cluster = read_as(ClusterSpec, tmp_path / "cluster.yaml")
+    assert {(namespace, *entry.split("/")) for entry in cluster.secrets.values()} <= keys
+    assert keys == wanted
+    assert cluster.workspace.claim in {
+        item["metadata"]["name"] for item in built("base") if item["kind"] == "PersistentVolumeClaim"
+    }
+
+    milvus, objects = made[namespace, "milvus"], made[namespace, "objects"]
+    assert milvus["token"] == f"root:{milvus['root-password']}"
+    identities = {one["name"]: one for one in json.loads(objects["s3.json"])["identities"]}
+    credentials = {name: one["credentials"] for name, one in identities.items()}
+    assert credentials["mlflow"] == [{"accessKey": objects["access-key"], "secretKey": objects["secret-key"]}]
+    assert {name: one["actions"] for name, one in identities.items()} == {n: [f"Admin:{n}"] for n in identities}
+    if not single_user:
+        its = made["hopforge-milvus", "milvus-objects"]
+        assert credentials["milvus"] == [{"accessKey": its["accesskey"], "secretKey": its["secretkey"]}]
+        assert made["hopforge-milvus", "milvus"]["root-password"] == milvus["root-password"]
+
+
+def test_the_corpus_is_prepared_where_and_as_the_retriever_serves_it() -> None:
+    [line] = re.findall(r"-- hopforge recall (.*?[^\\])\n", "\n".join(blocks()), re.DOTALL)
+    words = shlex.split(line.replace("\\\n", " "))
+    options = dict(zip(words[::2], words[1::2], strict=True))
+    recipe = load_recipe(ROOT / options["--recipe"], [options["--set"]])
+    content = YAML(typ="safe").load(MANIFESTS / "base/retriever/service.yaml")
+    [collection] = ServiceSpec.model_validate(content).collections
+    assert options["--workdir"] == str(collection.run_dir)
+    assert recipe.parameters["environment"] == collection.environment
+    prepared = recipe.settings("retrieval")
+    assert prepared.model_copy(update={"threads": None}) == collection.retrieval
+    # Its files are where the words before have copied them.
+    [pod] = built("loader")
+    [data] = [one["value"] for one in pod["spec"]["containers"][0]["env"] if one["name"] == "HOPFORGE_DATA"]
+    [copied] = re.findall(r"cp \S+ loader:(\S+)", "\n".join(blocks()))
+    [corpus] = recipe.settings("dataset").corpus
+    assert Path(data, corpus).parent == Path(copied)
