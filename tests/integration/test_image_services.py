@@ -61,7 +61,7 @@ def test_the_retriever_serves(podman: Podman, workspace: Path) -> None:
     retrieval = {"threads": 1}
     spec = {
         "collections": [
-            {"name": "world", "run_dir": "/workspace/world", "environment": "world", "retrieval": retrieval}
+            {"name": "world", "run_dir": "/workspace/world", "environment": "world-text", "retrieval": retrieval}
         ]
     }
     (workspace / "service.yaml").write_text(json.dumps(spec))
