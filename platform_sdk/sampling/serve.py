@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict
 
 from platform_sdk.config.sampling import EngineSpec
 from platform_sdk.sampling.models import load_tokenizer, save_untied
-from platform_sdk.sampling.vllm_engine import vllm_arguments
+from platform_sdk.sampling.vllm_engine import COMPILE_NOTHING, vllm_arguments
 
 HOST = "127.0.0.1"
 HEALTH = "/health"
@@ -71,8 +71,10 @@ def main() -> None:
     served = Served.model_validate_json(given.spec.read_text())
     # Kept as long as the server lives: whoever starts it gives it a place for temporary files.
     folder = Path(tempfile.mkdtemp(prefix="hopforge-served-"))
-    words = command(served, folder, given.port, gpus=torch.cuda.device_count() if torch.cuda.is_available() else 0)
-    os.execve(words[0], words, {**os.environ, "VLLM_SERVER_DEV_MODE": "1"})
+    gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    words = command(served, folder, given.port, gpus=gpus)
+    own = {"VLLM_SERVER_DEV_MODE": "1", **({} if gpus else COMPILE_NOTHING)}
+    os.execve(words[0], words, {**os.environ, **own})
 
 
 def _flags(arguments: Mapping[str, Any]) -> Iterator[str]:

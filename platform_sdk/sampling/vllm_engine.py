@@ -27,6 +27,8 @@ ON_CPU = {
     "max_num_batched_tokens": 16384,
     "gpu_memory_utilization": 0.25,
 }
+COMPILE_NOTHING = {"TORCHDYNAMO_DISABLE": "1"}
+"""For vLLM's processes on a CPU, eager or not: the log-probabilities alone would want a C++ compiler."""
 TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_", "GROUP_", "ROLE_", "MASTER_", "TORCHELASTIC_")
 """What the names of the variables begin with by which a process knows its place among those of ``torchrun``."""
 
@@ -64,7 +66,7 @@ class VllmEngine:
         arguments = vllm_arguments(
             live=live, dtype=dtype, max_model_len=max_model_len, on_cpu=device == "cpu", extra=extra or {}
         )
-        with _alone():
+        with _surroundings(COMPILE_NOTHING if device == "cpu" else {}):
             self._engine = vllm.LLM(model=str(untied), **arguments)
         self.max_model_len = int(self._engine.llm_engine.model_config.max_model_len)
         self._in_flight: set[str] = set()
@@ -157,14 +159,17 @@ def vllm_arguments(
 
 
 @contextmanager
-def _alone() -> Iterator[None]:
-    """Within, nothing in the environment tells of other processes.
+def _surroundings(own: Mapping[str, str]) -> Iterator[None]:
+    """Within, the environment of vLLM's own processes: with ``own``, and nothing that tells of other processes.
 
-    vLLM's own processes would inherit it: under ``torchrun`` they would look for their rendezvous where its agent is,
-    and wait for ever.
+    Under ``torchrun`` they would look for their rendezvous where its agent is, and wait for ever.
     """
-    hidden = {name: os.environ.pop(name) for name in list(os.environ) if name.startswith(TORCHRUN)}
+    named = [name for name in os.environ if name.startswith(TORCHRUN) or name in own]
+    before = {name: os.environ.pop(name) for name in named}
+    os.environ.update(own)
     try:
         yield
     finally:
-        os.environ.update(hidden)
+        for name in own:
+            del os.environ[name]
+        os.environ.update(before)

@@ -12,10 +12,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-# As pods are in manifests/ and in jobs: a root file system that is read-only, a scratch volume at /tmp, no rights.
+# As pods are in manifests/ and in jobs: a root file system that is read-only, volumes at /tmp and for shared memory, no
+# rights.
 RESTRICTED = [
-    "--read-only", "--read-only-tmpfs=false", "--tmpfs", "/tmp:rw,mode=1777", "--network", "none", "--cap-drop", "all",
-    "--security-opt", "no-new-privileges", "--ulimit", "nofile=4096:4096", "--ulimit", "nproc=4096:4096",
+    "--read-only", "--read-only-tmpfs=false", "--tmpfs", "/tmp:rw,mode=1777", "--shm-size", "512m",
+    "--network", "none", "--cap-drop", "all", "--security-opt", "no-new-privileges",
+    "--ulimit", "nofile=4096:4096", "--ulimit", "nproc=4096:4096",
 ]  # fmt: skip
 
 

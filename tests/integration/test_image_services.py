@@ -75,13 +75,14 @@ def test_the_retriever_serves(podman: Podman, workspace: Path) -> None:
     with podman.started("retriever", *command, volumes={workspace: "/workspace"}, environment=threads) as name:
         await_status(podman, name, "http://127.0.0.1:8080/healthz", 120)
         await_status(podman, name, "http://127.0.0.1:8080/readyz", 300)
-        body = json.dumps({"queries": [{"query": first.text}], "k": 3})
-        post = (
-            f"u.Request('http://127.0.0.1:8080/v1/search', data={body!r}.encode(), "
-            "headers={{'Content-Type': 'application/json'{token}}})"
-        )
-        assert answer(podman, name, post.format(token=""))[0] == 401
-        status, found = answer(podman, name, post.format(token=", 'Authorization': 'Bearer red-words'"))
+        body = json.dumps({"queries": [{"query": first.text}], "k": 3}).encode()
+
+        def search(**headers: str) -> str:
+            headers |= {"Content-Type": "application/json"}
+            return f"u.Request('http://127.0.0.1:8080/v1/search', data={body!r}, headers={headers!r})"
+
+        assert answer(podman, name, search())[0] == 401
+        status, found = answer(podman, name, search(Authorization="Bearer red-words"))
         assert status == 200, found
         assert found["results"][0]["evidence"][0]["id"] == first.id
         assert answer(podman, name, "'http://127.0.0.1:8080/metrics'")[0] == 200
@@ -126,9 +127,12 @@ def test_mlflow_serves_within_what_its_manifest_gives_it(podman: Podman, workspa
     with podman.started("launcher", *command, volumes={workspace: "/workspace"}, environment=environment) as name:
         await_status(podman, name, "http://127.0.0.1:5000/health", 120)
         path = "/api/2.0/mlflow/experiments/get?experiment_id=0"
-        experiment = f"u.Request('http://127.0.0.1:5000{path}', headers={{{{'Host': '{{}}'}}}})"
-        assert answer(podman, name, experiment.format("mlflow.hopforge.svc.cluster.local:5000"))[0] == 200
-        assert answer(podman, name, experiment.format("example.com"))[0] == 403
+
+        def experiment(host: str) -> str:
+            return f"u.Request('http://127.0.0.1:5000{path}', headers={ {'Host': host}!r})"
+
+        assert answer(podman, name, experiment("mlflow.hopforge.svc.cluster.local:5000"))[0] == 200
+        assert answer(podman, name, experiment("example.com"))[0] == 403
         done = podman.ask(name, PROCESSES)
         processes, kilobytes = map(int, done.stdout.split())
         assert processes <= 6, podman.log(name)
