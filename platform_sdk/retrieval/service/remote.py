@@ -6,8 +6,10 @@ less often, for as long as ``patience``. What cannot get better by waiting is to
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
+import ssl
 from collections.abc import Iterator, Sequence
 from typing import Any, Self, TypeVar
 
@@ -63,7 +65,7 @@ class RemoteRetriever:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._url, self._token_env, self._patience = url.rstrip("/"), token_env, patience
         logging.getLogger("httpx").setLevel(logging.WARNING)  # it reports every request
-        self._client = httpx.Client(base_url=self._url, headers=headers, timeout=TIMEOUT)
+        self._client = httpx.Client(base_url=self._url, headers=headers, timeout=TIMEOUT, verify=_tls())
         try:
             self.facts = self._facts(collection)
         except BaseException:
@@ -155,6 +157,12 @@ class RemoteRetriever:
     def _refused(self, answer: httpx.Response) -> UserError:
         remedy = f"; put the team's token into {self._token_env}" if answer.status_code == 401 else ""
         return UserError(f"{self._url}: HTTP {answer.status_code}: {_reason(answer)}{remedy}")
+
+
+@functools.cache
+def _tls() -> ssl.SSLContext:
+    """What httpx makes anew for each client: reading all certificates takes longer than a search."""
+    return httpx.create_ssl_context()
 
 
 def _parts(requests: Sequence[SearchRequest]) -> Iterator[list[SearchRequest]]:

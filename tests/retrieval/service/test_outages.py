@@ -24,7 +24,7 @@ from platform_sdk.sampling.engine import SamplingParams
 from platform_sdk.sampling.rollout import Agent, Generate, RetrieverFault, Search, SearchRequest, run
 from platform_sdk.sampling.seeds import seed_of
 from platform_sdk.sampling.transformers_engine import TransformersEngine
-from tests.retrieval.processes import Milvus, Process, Service, embeddings, prepare_world
+from tests.retrieval.processes import Embeddings, Milvus, Process, Service, prepare_world
 from tests.sampling.tiny_models import VOCABULARY, save_model
 
 TURNS = 3
@@ -51,9 +51,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     directory = tmp_path_factory.mktemp("outages")
     prepare_world(directory)
     policy = save_model(directory / "policy")
-    with pytest.MonkeyPatch.context() as patch, embeddings() as encoder, Milvus(directory / "milvus") as milvus:
+    with pytest.MonkeyPatch.context() as patch, Embeddings() as encoder, Milvus(directory / "milvus") as milvus:
         patch.setenv("OPENAI_API_KEY", "any")
-        direct = encoder.model_copy(update={"uri": milvus.uri})
+        direct = encoder.spec().model_copy(update={"uri": milvus.uri})
         with Service(directory, service_of(directory, direct)) as service:
             service.ready()
             yield Place(directory, milvus, service, direct, policy)
