@@ -15,6 +15,7 @@ import pytest
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.retrieval import RetrievalSpec
 from platform_sdk.config.service import CollectionSpec, ServiceSpec
+from platform_sdk.retrieval.environments import open_retriever
 from platform_sdk.retrieval.service.hosting import Host
 from platform_sdk.retrieval.service.metrics import Metrics
 from platform_sdk.retrieval.service.remote import RemoteRetriever
@@ -144,16 +145,26 @@ def test_one_that_hangs_makes_no_other_wait_and_fills_its_own_queue_only(
 
 
 def test_told_to_end_while_it_loads_it_stays_so(world: Path, slow: Embeddings) -> None:
+    spec = collection("slow", world, slow)
+    slow.gate.set()
+    open_retriever(spec.environment, world, spec.retrieval, show_progress=False).close()
+    slow.gate.clear()  # so that nothing is built, and only the encoder is waited for
+    slow.texts = []
+
     async def main() -> None:
-        host = Host(ServiceSpec(collections=(collection("slow", world, slow),)), Metrics())
+        host = Host(ServiceSpec(collections=(spec,)), Metrics())
         async with host.open():
+            while not slow.texts:  # it is being loaded
+                await asyncio.sleep(0.05)
             assert host.status.status == "loading"
             host.leave()
             assert host.status.status == "stopping"
             slow.gate.set()
-            for _ in range(40):
-                await asyncio.sleep(0.05)
-                assert host.status.status == "stopping"
+            async with asyncio.timeout(30):
+                while not host.collections_of(None)[0].facts:  # it is open in the end
+                    assert host.status.status == "stopping"
+                    await asyncio.sleep(0.05)
+            assert host.status.status == "stopping"
 
     # In a thread of its own: the browser of other tests leaves an event loop running in the main one.
     with ThreadPoolExecutor(1) as aside:
