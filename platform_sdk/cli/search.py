@@ -106,7 +106,7 @@ def recall(
         content = {
             "recipe": loaded.name,
             "environment": environment,
-            "encoder": loaded.parameters["retrieval"]["encoder"],
+            "encoder": retriever.encoder,
             "corpus": retriever.corpus_digest,
             "n": found.n,
             "without_gold": found.without_gold,

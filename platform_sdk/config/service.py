@@ -20,6 +20,13 @@ class CollectionSpec(BaseModel):
     retrieval: RetrievalSpec = RetrievalSpec()
     teams: tuple[str, ...] = Field((), description="The teams that may search it; none named: every team.")
 
+    @field_validator("retrieval")
+    @classmethod
+    def _searches_by_itself(cls, value: RetrievalSpec) -> RetrievalSpec:
+        if value.url is not None:
+            raise ValueError("a service searches by itself and asks no other: leave url and collection out")
+        return value
+
 
 class ServiceSpec(BaseModel):
     """The service: its collections and its limits."""
@@ -27,7 +34,8 @@ class ServiceSpec(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     collections: tuple[CollectionSpec, ...] = Field(min_length=1)
-    queue: int = Field(2048, ge=1, description="Queries that may wait, over all requests; more are answered 429.")
+    # Of each collection, so that the flood of one team is refused to nobody else.
+    queue: int = Field(2048, ge=1, description="Queries that may wait for one collection; more are answered 429.")
     batch: int = Field(256, ge=1, description="Most queries that are encoded and searched together.")
     deadline_seconds: float = Field(30.0, gt=0, description="How long a request may take that names no deadline.")
 

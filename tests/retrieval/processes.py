@@ -1,7 +1,7 @@
 """What the service rests on, as processes that tests may kill: a Milvus server, the service, and an encoder.
 
 The Milvus server is Milvus Lite's own, which speaks Milvus's protocol; the encoder is an embeddings endpoint in this
-process whose vectors are drawn from a text's hash, so that a service starts without loading a model.
+process, so that a service starts without loading a model. Where nobody is killed the service is in this process too.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Self
 
 import httpx
+import uvicorn
 import yaml
 
 from platform_sdk.config.dataset import DatasetSpec
@@ -29,6 +30,8 @@ from platform_sdk.config.retrieval import RetrievalSpec
 from platform_sdk.config.service import ServiceSpec
 from platform_sdk.config.world import WorldSpec
 from platform_sdk.data.dataset import prepare
+from platform_sdk.retrieval.service.app import create_app
+from platform_sdk.retrieval.service.tokens import Tokens
 
 HOME = Path(__file__).parents[2]
 STARTED_WITHIN = 120.0  # seconds; a busy machine
@@ -139,12 +142,47 @@ class Service(Process):
         return self
 
 
-class _Embeddings(BaseHTTPRequestHandler):
+class Embeddings(ThreadingHTTPServer):
+    """An encoder that costs nothing: vectors drawn from a text's hash. Its key must be in the environment.
+
+    While ``gate`` is closed it answers nothing that is longer than a word (an encoder is asked for a word when it is
+    loaded); ``texts`` are those it has answered, and ``pause`` is how many seconds it takes for each request.
+    """
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Answers)
+        self.gate = threading.Event()
+        self.gate.set()
+        self.texts: list[str] = []
+        self.pause = 0.0
+
+    def spec(self, model: str = "hash") -> RetrievalSpec:
+        """What a recipe says of it; under another name it is another encoder."""
+        return RetrievalSpec(encoder=f"openai:{model}@http://127.0.0.1:{self.server_address[1]}/v1", batch_size=256)
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.gate.set()
+        self.shutdown()
+        self.server_close()
+
+
+class _Answers(BaseHTTPRequestHandler):
+    server: Embeddings
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
 
     def do_POST(self) -> None:
         texts = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["input"]
+        if " " in texts[0]:
+            self.server.gate.wait()
+        time.sleep(self.server.pause)
+        self.server.texts += texts
         data = [{"object": "embedding", "index": at, "embedding": _vector(text)} for at, text in enumerate(texts)]
         content = json.dumps({"object": "list", "model": "hash", "data": data, "usage": {}}).encode()
         self.send_response(200)
@@ -161,9 +199,29 @@ def _vector(text: str) -> list[float]:
 
 
 @contextmanager
-def embeddings() -> Iterator[RetrievalSpec]:
-    """An encoder that costs nothing, as what a recipe says of it; its key must be in the environment."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), _Embeddings) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield RetrievalSpec(encoder=f"openai:hash@http://127.0.0.1:{server.server_address[1]}/v1", batch_size=256)
-        server.shutdown()
+def served(spec: ServiceSpec, tokens: Tokens | None = None, port: int = 0, ready: bool = True) -> Iterator[str]:
+    """The service in a thread of this process; its address."""
+    server = uvicorn.Server(uvicorn.Config(create_app(spec, tokens), port=port, log_level="error"))
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        deadline = time.monotonic() + STARTED_WITHIN
+        while not (server.started and server.servers):
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        url = f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+        while ready and httpx.get(f"{url}/readyz").status_code != 200:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        yield url
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
+def until(true: Callable[[], bool], seconds: float = 30.0) -> None:
+    """Wait for something that happens elsewhere."""
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)

@@ -14,7 +14,7 @@ import pytest
 
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.retrieval import IndexSpec, RetrievalSpec
-from platform_sdk.retrieval import milvus
+from platform_sdk.retrieval import connection, milvus
 from platform_sdk.retrieval.encoders import Encoder
 from platform_sdk.retrieval.milvus import Hit, Vectors, open_vectors, rank
 from platform_sdk.sampling.rollout import RetrieverFault
@@ -145,7 +145,7 @@ import sys, time
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
 import test_milvus
-from platform_sdk.retrieval import milvus
+from platform_sdk.retrieval import connection, milvus
 milvus.CHUNK = 64
 class Slow(test_milvus.Dots):
     def _embed(self, texts):
@@ -212,6 +212,46 @@ def test_a_file_in_use_by_another_process_is_a_clear_error(tmp_path: Path) -> No
     build(tmp_path, ["text"], Dots()).close()
 
 
+class Away(Dots):
+    """An encoder that fails at the passages."""
+
+    def _embed(self, texts: list[str]) -> np.ndarray:
+        raise RetrieverFault("the endpoint is away")
+
+
+def test_one_that_cannot_be_opened_leaves_the_file_to_the_others(tmp_path: Path) -> None:
+    encoder = Dots()
+    first, second = build(tmp_path, ["a", "b"], encoder), build(tmp_path, ["c"], Dots(digest="0" * 64))
+    with pytest.raises(RetrieverFault, match="the endpoint is away"):
+        build(tmp_path, ["d"], Away(digest="1" * 64))
+    second.close()
+    assert first.nearest(encoder.encode(["b"], kind="query"), 1) == [[(1, 1.0)]]
+    first.close()
+    subprocess.run([sys.executable, "-c", HOLDER, str(tmp_path / "milvus.db")], check=True, stdin=subprocess.DEVNULL)
+
+
+def test_a_build_that_is_told_to_end_ends_before_the_next_chunk_and_is_gone_on_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(milvus, "CHUNK", 10)
+    texts, watched = [f"text {n}" for n in range(35)], []
+
+    def watch(done: int, rows: int) -> None:
+        watched.append((done, rows))
+        if done == 20:
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        open_vectors(
+            RetrievalSpec(), tmp_path, texts, kind="passages", digest=DIGEST, encoder=Dots(), show_progress=False,
+            watch=watch,
+        )  # fmt: skip
+    assert watched == [(0, 35), (10, 35), (20, 35)]
+    rest = build(tmp_path, texts, Dots())
+    assert rest.encoded == 15
+    rest.close()
+
+
 def test_a_collection_that_is_not_of_this_corpus_stops(tmp_path: Path) -> None:
     texts = [f"text {n}" for n in range(20)]
     build(tmp_path, texts, Dots()).close()
@@ -246,5 +286,5 @@ def test_what_milvus_raises_is_a_retriever_fault(tmp_path: Path) -> None:
 def test_a_server_that_is_not_there_is_a_clear_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("MILVUS_TOKEN", "root:secret")
     with pytest.raises(UserError, match=r"Milvus at http://127.0.0.1:1 cannot be reached") as error:
-        milvus.connect(RetrievalSpec(uri="http://127.0.0.1:1"), None)
+        connection.connect(RetrievalSpec(uri="http://127.0.0.1:1"), None)
     assert "secret" not in str(error.value)

@@ -27,10 +27,10 @@ from platform_sdk.retrieval.service.tokens import Tokens, Unreadable
 from platform_sdk.retrieval.service.wire import (
     DIGEST_HEADER,
     MOST_BYTES,
-    CollectionFacts,
     Fault,
     Hit,
     Item,
+    Listed,
     SearchAnswer,
     SearchBody,
     Status,
@@ -113,8 +113,9 @@ def _add_searching(
         except ClientDisconnect:
             return Response(status_code=GONE)
         collection = host.collection(body.collection, team)
-        if digest is not None and digest != collection.digest:
-            message = f"collection {collection.name} searches corpus {collection.digest}, not {digest}"
+        facts = collection.facts
+        if digest is not None and digest != facts.corpus_digest:
+            message = f"collection {facts.name} searches corpus {facts.corpus_digest}, not {digest}"
             raise Refused(409, "other_corpus", message)
         asked = [query.request() for query in body.queries]
         wrong = [collection.retriever.refusal(one) for one in asked]
@@ -123,7 +124,7 @@ def _add_searching(
         found = await _unless_gone(request, collection.search(good, body.k, seconds)) if good else []
         if found is None:
             return Response(status_code=GONE)
-        metrics.queries.labels(collection.name, team or "").inc(len(good))
+        metrics.queries.labels(facts.name, team or "").inc(len(good))
         metrics.errors.labels("invalid_query").inc(len(asked) - len(good))
         hits = iter(found)
         results = tuple(
@@ -132,14 +133,16 @@ def _add_searching(
             else Item(error=Fault(code="invalid_query", message=fault))
             for fault in wrong
         )
-        answer = SearchAnswer(collection=collection.name, corpus_digest=collection.digest, results=results)
+        answer = SearchAnswer(
+            collection=facts.name, corpus_digest=facts.corpus_digest, encoder=facts.encoder, results=results
+        )
         return Response(
-            answer.model_dump_json(), media_type="application/json", headers={DIGEST_HEADER: collection.digest}
+            answer.model_dump_json(), media_type="application/json", headers={DIGEST_HEADER: facts.corpus_digest}
         )
 
     @app.get("/v1/collections", responses=described(*strangers, 500, 503), summary="The collections a team may search")
-    async def collections(team: Annotated[str | None, Depends(team)]) -> list[CollectionFacts]:
-        return [collection.facts() for collection in host.collections_of(team)]
+    async def collections(team: Annotated[str | None, Depends(team)]) -> list[Listed]:
+        return host.collections_of(team)
 
 
 def _add_operations(app: FastAPI, host: Host, metrics: Metrics) -> None:
@@ -149,15 +152,16 @@ def _add_operations(app: FastAPI, host: Host, metrics: Metrics) -> None:
 
     @app.get(
         "/readyz", summary="Whether searches are answered",
-        responses=described(409, 422) | {503: {"model": Status, "description": "Not (yet), and why."}},
+        responses=described(404, 409, 422) | {503: {"model": Status, "description": "Not (yet), and why."}},
     )  # fmt: skip
     async def readyz(
         response: Response,
         digest: Annotated[str | None, Query(description="A corpus that must be among those served.")] = None,
+        collection: Annotated[str | None, Query(description="Whether this collection is open, and no other.")] = None,
     ) -> Status:
-        status = host.status
-        if status.status == "ready" and digest is not None and not host.serves(digest):
-            raise Refused(409, "other_corpus", f"corpus {digest} is not served")
+        """Without a collection: ready when every collection that can be opened is. `detail` tells of those that
+        cannot; searches of these are answered 503, and they are tried again."""
+        status = host.readiness(collection, digest)
         response.status_code = 200 if status.status == "ready" else 503
         return status
 

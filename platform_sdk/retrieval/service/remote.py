@@ -6,8 +6,10 @@ less often, for as long as ``patience``. What cannot get better by waiting is to
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
+import ssl
 from collections.abc import Iterator, Sequence
 from typing import Any, Self, TypeVar
 
@@ -24,6 +26,7 @@ from platform_sdk.retrieval.service.wire import (
     MOST_HITS,
     MOST_QUERIES,
     CollectionFacts,
+    Listed,
     Query,
     Refusal,
     SearchAnswer,
@@ -62,20 +65,20 @@ class RemoteRetriever:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._url, self._token_env, self._patience = url.rstrip("/"), token_env, patience
         logging.getLogger("httpx").setLevel(logging.WARNING)  # it reports every request
-        self._client = httpx.Client(base_url=self._url, headers=headers, timeout=TIMEOUT)
+        self._client = httpx.Client(base_url=self._url, headers=headers, timeout=TIMEOUT, verify=_tls())
         try:
             self.facts = self._facts(collection)
         except BaseException:
             self.close()
             raise
-        self.corpus_digest = self.facts.corpus_digest
+        self.corpus_digest, self.encoder = self.facts.corpus_digest, self.facts.encoder.name
 
     def search(self, requests: Sequence[SearchRequest], k: int) -> list[list[Evidence]]:
         """At most ``k`` pieces of evidence for each request, best first.
 
         Raises:
             ValueError: the service cannot make sense of a request.
-            UserError: the service searches another corpus than it did, or stayed away.
+            UserError: the service searches another corpus than it did or by another encoder, or stayed away.
             RetrieverFault: it answered with less than was asked, or failed and there is no patience.
         """
         if k > MOST_HITS:
@@ -101,6 +104,11 @@ class RemoteRetriever:
         answer = self._read(TypeAdapter(SearchAnswer), answered)
         if answer.corpus_digest != self.corpus_digest or answered.headers.get(DIGEST_HEADER) != self.corpus_digest:
             raise UserError(f"{self._url}: answered from corpus {answer.corpus_digest}, not {self.corpus_digest}")
+        if answer.encoder.identity != self.facts.encoder.identity:
+            raise UserError(
+                f"{self._url}: collection {self.facts.name} was searched by {self.facts.encoder} and is now by "
+                f"{answer.encoder}; have the service search by the former again and give the same command"
+            )
         if len(answer.results) != len(requests):
             raise RetrieverFault(f"{self._url}: {len(answer.results)} results came back for {len(requests)} queries")
         for request, item in zip(requests, answer.results, strict=True):
@@ -109,13 +117,18 @@ class RemoteRetriever:
         return [[hit.evidence() for hit in item.evidence or ()] for item in answer.results]
 
     def _facts(self, collection: str | None) -> CollectionFacts:
-        listed = self._read(TypeAdapter(list[CollectionFacts]), self._send("GET", "/v1/collections"))
-        named = [facts for facts in listed if collection in (None, facts.name)]
-        if len(named) != 1:
-            wanted = f"no collection {collection!r}" if collection else "several collections, and none is named"
-            known = ", ".join(facts.name for facts in listed) or "none"
-            raise UserError(f"{self._url}: {wanted}; set retrieval.collection. For this team there are: {known}")
-        return named[0]
+        """What the collection is; waits for one that is not open."""
+        patience = Patience(self._url, self._patience)
+        while True:
+            listed = self._read(TypeAdapter(list[Listed]), self._send("GET", "/v1/collections"))
+            named = [one for one in listed if collection in (None, one.name)]
+            if len(named) != 1:
+                wanted = f"no collection {collection!r}" if collection else "several collections, and none is named"
+                known = ", ".join(one.name for one in listed) or "none"
+                raise UserError(f"{self._url}: {wanted}; set retrieval.collection. For this team there are: {known}")
+            if named[0].facts is not None:
+                return named[0].facts
+            patience.wait(named[0].status.detail)
 
     def _send(self, method: str, route: str, **content: Any) -> httpx.Response:
         """Send until there is an answer that waiting would not change."""
@@ -144,6 +157,12 @@ class RemoteRetriever:
     def _refused(self, answer: httpx.Response) -> UserError:
         remedy = f"; put the team's token into {self._token_env}" if answer.status_code == 401 else ""
         return UserError(f"{self._url}: HTTP {answer.status_code}: {_reason(answer)}{remedy}")
+
+
+@functools.cache
+def _tls() -> ssl.SSLContext:
+    """What httpx makes anew for each client: reading all certificates takes longer than a search."""
+    return httpx.create_ssl_context()
 
 
 def _parts(requests: Sequence[SearchRequest]) -> Iterator[list[SearchRequest]]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import signal
+import socket
 import time
 from types import FrameType
 
@@ -26,10 +29,21 @@ class Server(uvicorn.Server):
         )
         self._host: Host = app.state.host
         self._drain = drain
+        self._told: int | None = None  # by which signal
         self._leaving: tuple[int, float] | None = None  # the signal, and until when searches are taken
+
+    def run(self, sockets: list[socket.socket] | None = None) -> None:
+        try:
+            super().run(sockets)
+        finally:
+            if self._host.abandoned or self.force_exit:
+                # Python would wait for threads that nothing can end. What they write bears it: it is as if killed.
+                logging.shutdown()
+                os._exit(128 + (self._told or signal.SIGTERM))
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         self._host.leave()
+        self._told = sig
         if self._leaving is None and self._drain and sig == signal.SIGTERM:
             self._leaving = (sig, time.monotonic() + self._drain)
         else:

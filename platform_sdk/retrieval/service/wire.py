@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
@@ -102,6 +103,24 @@ class Item(Wire):
         return self
 
 
+class EncoderFacts(Wire):
+    """What queries and texts are made into vectors by."""
+
+    name: str
+    digest: str = Field(description="Of its weights, its tokenizer and passage_prefix.")
+    query_prefix: str
+    passage_prefix: str
+
+    @property
+    def identity(self) -> str:
+        """SHA-256 (hex) of all that decides what is found; the name does not, since a model may have several."""
+        return hashlib.sha256(f"{self.digest} {self.query_prefix}".encode()).hexdigest()
+
+    def __str__(self) -> str:
+        prefix = f" with query_prefix {self.query_prefix!r}" if self.query_prefix else ""
+        return f"{self.name} (digest {self.digest[:16]}…){prefix}"
+
+
 class SearchAnswer(Wire):
     """One item for each query, in their order."""
 
@@ -111,6 +130,10 @@ class SearchAnswer(Wire):
                 {
                     "collection": "hotpotqa",
                     "corpus_digest": "9f2c" * 16,
+                    "encoder": {
+                        "name": "BAAI/bge-large-en-v1.5", "digest": "51b7" * 16, "passage_prefix": "",
+                        "query_prefix": "Represent this sentence for searching relevant passages: ",
+                    },
                     "results": [
                         {
                             "evidence": [
@@ -131,6 +154,7 @@ class SearchAnswer(Wire):
 
     collection: str
     corpus_digest: str
+    encoder: EncoderFacts
     results: tuple[Item, ...]
 
 
@@ -146,13 +170,20 @@ class CollectionFacts(Wire):
     name: str
     environment: str
     corpus_digest: str
-    encoder: str
-    encoder_digest: str
+    encoder: EncoderFacts
     rows: int
 
 
 class Status(Wire):
-    """Whether the service is ready, and if not, why."""
+    """Whether searches are answered, and what is not open, and why."""
 
     status: Literal["loading", "ready", "failed", "stopping"]
     detail: str = ""
+
+
+class Listed(Wire):
+    """A collection that the team may search. ``facts`` are known when it is open."""
+
+    name: str
+    status: Status
+    facts: CollectionFacts | None

@@ -17,16 +17,16 @@ from platform_sdk.records import Passage, read_jsonl
 from platform_sdk.retrieval.environments import open_retriever
 from platform_sdk.retrieval.service.remote import RemoteRetriever
 from platform_sdk.sampling.rollout import SearchRequest
-from tests.retrieval.processes import Service, embeddings, prepare_world
+from tests.retrieval.processes import Embeddings, Service, prepare_world
 
 CLIENTS = 200
 
 
 @pytest.fixture(scope="module")
 def encoder() -> Iterator[RetrievalSpec]:
-    with pytest.MonkeyPatch.context() as patch, embeddings() as spec:
+    with pytest.MonkeyPatch.context() as patch, Embeddings() as server:
         patch.setenv("OPENAI_API_KEY", "any")
-        yield spec
+        yield server.spec()
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from platform_sdk.config.service import CollectionSpec, ServiceSpec
-from tests.retrieval.processes import Service, embeddings, prepare_world
+from tests.retrieval.processes import Embeddings, Service, prepare_world
 
 HERE = Path(__file__).parent
 EXAMPLES = 15
@@ -24,8 +24,8 @@ def test_the_service_answers_as_its_openapi_says(tmp_path: Path, locked: bool, m
     (tmp_path / "tokens/red").write_text("red-secret")
     options = ["--tokens", str(tmp_path / "tokens")] if locked else []
     header = ["--header", "Authorization: Bearer red-secret"] if locked else []
-    with embeddings() as encoder:
-        graph = CollectionSpec(name="graph", run_dir=tmp_path, environment="world-kg", retrieval=encoder)
+    with Embeddings() as encoder:
+        graph = CollectionSpec(name="graph", run_dir=tmp_path, environment="world-kg", retrieval=encoder.spec())
         with Service(tmp_path, ServiceSpec(collections=(graph,)), *options) as service:
             service.ready()
             done = subprocess.run(

@@ -24,7 +24,7 @@ from platform_sdk.sampling.engine import SamplingParams
 from platform_sdk.sampling.rollout import Agent, Generate, RetrieverFault, Search, SearchRequest, run
 from platform_sdk.sampling.seeds import seed_of
 from platform_sdk.sampling.transformers_engine import TransformersEngine
-from tests.retrieval.processes import Milvus, Process, Service, embeddings, prepare_world
+from tests.retrieval.processes import Embeddings, Milvus, Process, Service, prepare_world, served, until
 from tests.sampling.tiny_models import VOCABULARY, save_model
 
 TURNS = 3
@@ -51,9 +51,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     directory = tmp_path_factory.mktemp("outages")
     prepare_world(directory)
     policy = save_model(directory / "policy")
-    with pytest.MonkeyPatch.context() as patch, embeddings() as encoder, Milvus(directory / "milvus") as milvus:
+    with pytest.MonkeyPatch.context() as patch, Embeddings() as encoder, Milvus(directory / "milvus") as milvus:
         patch.setenv("OPENAI_API_KEY", "any")
-        direct = encoder.model_copy(update={"uri": milvus.uri})
+        direct = encoder.spec().model_copy(update={"uri": milvus.uri})
         with Service(directory, service_of(directory, direct)) as service:
             service.ready()
             yield Place(directory, milvus, service, direct, policy)
@@ -178,10 +178,7 @@ def test_patience_ends_with_one_clear_error(place: Place) -> None:
 def test_a_service_that_starts_before_milvus_gets_ready_when_milvus_does(place: Place) -> None:
     place.milvus.end()
     with Service(place.run_dir, service_of(place.run_dir, place.direct)) as early:
-        deadline = time.monotonic() + 60
-        while early.status()[1].get("status") != "failed":
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+        until(lambda: early.status()[1].get("status") == "failed", 60)
         code, status = early.status()
         assert code == 503
         assert "Milvus" in status["detail"]
@@ -214,6 +211,26 @@ def test_told_to_end_it_says_so_answers_what_it_took_and_ends(place: Place) -> N
         assert service.process.wait(30) in (0, -signal.SIGTERM)
         assert service.status() == (0, {})
         assert "Traceback" not in "".join(service.printed)
+
+
+def test_a_milvus_that_hangs_is_given_up_when_nobody_waits_for_it_any_more(place: Place) -> None:
+    spec = service_of(place.run_dir, place.direct).model_copy(update={"deadline_seconds": 1.5})
+    with served(spec) as url, httpx.Client(base_url=url, timeout=60) as client:
+
+        def ask(query: str, **more: int) -> httpx.Response:
+            return client.post("/v1/search", json={"queries": [{"query": query}], "k": 1} | more)
+
+        assert ask("who").status_code == 200
+        place.milvus.process.send_signal(signal.SIGSTOP)
+        try:
+            assert ask("who is it").status_code in (503, 504)
+            began = time.monotonic()
+            patient = ask("who was it", deadline_ms=30_000)  # does not stand behind a call that never ends
+            assert (patient.status_code, patient.json()["error"]["code"]) == (503, "retriever_fault")
+            assert time.monotonic() - began < 10
+        finally:
+            place.milvus.process.send_signal(signal.SIGCONT)
+        until(lambda: ask("who will it be").status_code == 200)
 
 
 def test_without_patience_a_fault_is_told_at_once(place: Place) -> None:

@@ -7,40 +7,42 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-import uvicorn
 
-from platform_sdk.config.dataset import DatasetSpec
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.retrieval import RetrievalSpec
 from platform_sdk.config.service import CollectionSpec, ServiceSpec
-from platform_sdk.config.world import WorldSpec
-from platform_sdk.data.dataset import prepare
 from platform_sdk.records import Question, Triple, read_jsonl
 from platform_sdk.retrieval.environments import build_retriever, open_retriever
 from platform_sdk.retrieval.index import build_index
 from platform_sdk.retrieval.milvus import Vectors
-from platform_sdk.retrieval.service.app import create_app
 from platform_sdk.retrieval.service.remote import RemoteRetriever
 from platform_sdk.retrieval.service.tokens import Tokens, Unreadable
 from platform_sdk.sampling.rollout import RetrieverFault, SearchRequest
+from tests.retrieval.processes import Embeddings, prepare_world, served, until
 
-OWN = RetrievalSpec(threads=1)
+REAL = RetrievalSpec(threads=1)
 TOKENS = {"red": "red-secret", "blue": "blue-secret"}
 
 
 @pytest.fixture(scope="module")
 def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("world")
-    world = WorldSpec(entities=40, train_questions=5, eval_questions=20)
-    prepare(DatasetSpec(format="world", world=world), None, path)
+    prepare_world(path)
     return path
+
+
+@pytest.fixture(scope="module")
+def encoder() -> Iterator[RetrievalSpec]:
+    """An encoder that needs no loading."""
+    with pytest.MonkeyPatch.context() as patch, Embeddings() as server:
+        patch.setenv("OPENAI_API_KEY", "any")
+        yield server.spec()
 
 
 @pytest.fixture(scope="module")
@@ -49,38 +51,20 @@ def queries(run_dir: Path) -> list[SearchRequest]:
     return [SearchRequest(question.text) for question in questions]
 
 
-@contextmanager
-def served(spec: ServiceSpec, tokens: Tokens | None = None, port: int = 0) -> Iterator[str]:
-    """The service in a thread of this process; its address."""
-    server = uvicorn.Server(uvicorn.Config(create_app(spec, tokens), port=port, log_level="error"))
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    try:
-        deadline = time.monotonic() + 60
-        while not (server.started and server.servers):
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
-        url = f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
-        while httpx.get(f"{url}/readyz").status_code != 200:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-        yield url
-    finally:
-        server.should_exit = True
-        thread.join()
+@pytest.fixture(scope="module")
+def passages(run_dir: Path, encoder: RetrievalSpec) -> CollectionSpec:
+    return CollectionSpec(name="passages", run_dir=run_dir, environment="world-text", retrieval=encoder)
 
 
-def passages(run_dir: Path, **more: Any) -> CollectionSpec:
-    return CollectionSpec(name="passages", run_dir=run_dir, environment="world-text", retrieval=OWN, **more)
-
-
-def test_it_finds_what_a_retriever_in_the_process_finds(run_dir: Path, queries: list[SearchRequest]) -> None:
-    with open_retriever("world-text", run_dir, OWN, show_progress=False) as own:
+def test_it_finds_what_a_retriever_in_the_process_finds(
+    run_dir: Path, encoder: RetrievalSpec, queries: list[SearchRequest]
+) -> None:
+    with open_retriever("world-text", run_dir, REAL, show_progress=False) as own:
         expected = own.search(queries, 4)
         digest, rows = own.corpus_digest, own.rows
-    triples = CollectionSpec(name="facts", run_dir=run_dir, environment="world-kg", retrieval=OWN.model_copy(
-        update={"uri": str(run_dir / "index/facts.db")}))  # fmt: skip
-    with served(ServiceSpec(collections=(passages(run_dir), triples))) as url:
+    passages = CollectionSpec(name="passages", run_dir=run_dir, environment="world-text", retrieval=REAL)
+    triples = CollectionSpec(name="facts", run_dir=run_dir, environment="world-kg", retrieval=encoder)
+    with served(ServiceSpec(collections=(passages, triples))) as url:
         by_service = RetrievalSpec(url=url, collection="passages")
         with build_retriever("world-text", run_dir, by_service) as remote:
             assert remote.search(queries, 4) == expected
@@ -100,10 +84,12 @@ def test_it_finds_what_a_retriever_in_the_process_finds(run_dir: Path, queries: 
             build_retriever("world-kg", run_dir, by_service)
 
 
-def test_a_request_is_answered_item_by_item_and_refused_with_a_reason(run_dir: Path, tmp_path: Path) -> None:
+def test_a_request_is_answered_item_by_item_and_refused_with_a_reason(
+    run_dir: Path, encoder: RetrievalSpec, tmp_path: Path
+) -> None:
     for team, token in TOKENS.items():
         (tmp_path / team).write_text(token + "\n")
-    graph = CollectionSpec(name="facts", run_dir=run_dir, environment="world-kg", retrieval=OWN, teams=("red",))
+    graph = CollectionSpec(name="facts", run_dir=run_dir, environment="world-kg", retrieval=encoder, teams=("red",))
     with (
         served(ServiceSpec(collections=(graph,)), Tokens(tmp_path)) as url,
         httpx.Client(base_url=url, headers={"Authorization": "Bearer red-secret"}) as red,
@@ -137,14 +123,11 @@ def test_a_request_is_answered_item_by_item_and_refused_with_a_reason(run_dir: P
         assert re.search(r'^hopforge_retriever_queries_total\{collection="facts",team="red"\} 2\.0$', metrics, re.M)
         assert "secret" not in metrics
         (tmp_path / "red").write_text("rotated")
-        deadline = time.monotonic() + 10
-        while red.post("/v1/search", json=body).status_code != 401:
-            assert time.monotonic() < deadline
-            time.sleep(0.2)
+        until(lambda: red.post("/v1/search", json=body).status_code == 401)
 
 
-def test_what_is_no_search_is_refused_in_one_shape_and_cheaply(run_dir: Path) -> None:
-    with served(ServiceSpec(collections=(passages(run_dir),))) as url, httpx.Client(base_url=url) as client:
+def test_what_is_no_search_is_refused_in_one_shape_and_cheaply(passages: CollectionSpec) -> None:
+    with served(ServiceSpec(collections=(passages,))) as url, httpx.Client(base_url=url) as client:
         json = {"Content-Type": "application/json"}
         good = b'{"queries": [{"query": "who"}], "k": 1}'
         unknown = b"{" + b",".join(b'"%d":1' % key for key in range(80_000)) + b"}"
@@ -178,7 +161,7 @@ def test_what_is_no_search_is_refused_in_one_shape_and_cheaply(run_dir: Path) ->
             assert line in metrics.splitlines()
 
 
-def test_who_has_gone_is_not_searched_for(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_has_gone_is_not_searched_for(passages: CollectionSpec, monkeypatch: pytest.MonkeyPatch) -> None:
     free, searched = threading.Event(), []
     nearest = Vectors.nearest
 
@@ -188,7 +171,7 @@ def test_who_has_gone_is_not_searched_for(run_dir: Path, monkeypatch: pytest.Mon
         return nearest(self, queries, k)
 
     monkeypatch.setattr(Vectors, "nearest", slow)
-    with served(ServiceSpec(collections=(passages(run_dir),))) as url:
+    with served(ServiceSpec(collections=(passages,))) as url:
 
         def ask(queries: int, timeout: float) -> int:
             body = {"queries": [{"query": f"who is {at}"} for at in range(queries)], "k": 1}
@@ -204,10 +187,7 @@ def test_who_has_gone_is_not_searched_for(run_dir: Path, monkeypatch: pytest.Mon
             time.sleep(0.5)
             with pytest.raises(httpx.ReadTimeout):
                 ask(7, 0.3)
-            deadline = time.monotonic() + 10
-            while waiting():  # long before the service's own deadline of 30 s
-                assert time.monotonic() < deadline
-                time.sleep(0.05)
+            until(lambda: not waiting(), 10)  # long before the service's own deadline of 30 s
             last = pool.submit(ask, 2, 60)
             time.sleep(0.3)
             free.set()
@@ -230,7 +210,7 @@ def test_tokens_that_cannot_be_read_any_more_let_nobody_in(tmp_path: Path, monke
         Tokens(tmp_path)
 
 
-def test_an_address_that_is_no_retriever_service_is_told_at_once(run_dir: Path) -> None:
+def test_an_address_that_is_no_retriever_service_is_told_at_once() -> None:
     class Page(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             self.send_response(200)
@@ -247,11 +227,11 @@ def test_an_address_that_is_no_retriever_service_is_told_at_once(run_dir: Path) 
 
 
 def test_without_a_token_a_team_is_told_what_to_do(
-    run_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    passages: CollectionSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "red").write_text("red-secret")
     with (
-        served(ServiceSpec(collections=(passages(run_dir),)), Tokens(tmp_path)) as url,
+        served(ServiceSpec(collections=(passages,)), Tokens(tmp_path)) as url,
     ):
         with pytest.raises(UserError, match="put the team's token into HOPFORGE_RETRIEVER_TOKEN"):
             RemoteRetriever(url)
@@ -262,10 +242,10 @@ def test_without_a_token_a_team_is_told_what_to_do(
             RemoteRetriever(url)
 
 
-def test_many_clients_at_once_get_what_each_asked_for(run_dir: Path, queries: list[SearchRequest]) -> None:
-    with open_retriever("world-text", run_dir, OWN, show_progress=False) as own:
+def test_many_clients_at_once_get_what_each_asked_for(passages: CollectionSpec, queries: list[SearchRequest]) -> None:
+    with open_retriever("world-text", passages.run_dir, passages.retrieval, show_progress=False) as own:
         expected = own.search(queries, 3)
-    with served(ServiceSpec(collections=(passages(run_dir),), queue=16, batch=8)) as url:
+    with served(ServiceSpec(collections=(passages,), queue=16, batch=8)) as url:
         # Forty clients against a queue of sixteen: some are told to come back, and all are answered in the end.
         def ask(number: int) -> bool:
             with RemoteRetriever(url) as remote:
@@ -279,8 +259,8 @@ def test_many_clients_at_once_get_what_each_asked_for(run_dir: Path, queries: li
         assert calls < 60  # requests were joined
 
 
-def test_rollouts_wait_for_a_service_that_is_away(run_dir: Path, queries: list[SearchRequest]) -> None:
-    spec = ServiceSpec(collections=(passages(run_dir),))
+def test_rollouts_wait_for_a_service_that_is_away(passages: CollectionSpec, queries: list[SearchRequest]) -> None:
+    spec = ServiceSpec(collections=(passages,))
     with served(spec) as url:
         port = int(url.rsplit(":", 1)[1])
         remote = RemoteRetriever(url, patience=60)
@@ -294,7 +274,7 @@ def test_rollouts_wait_for_a_service_that_is_away(run_dir: Path, queries: list[S
 
 
 def test_a_fault_of_milvus_is_waited_for_and_never_an_empty_result(
-    run_dir: Path, queries: list[SearchRequest], monkeypatch: pytest.MonkeyPatch
+    passages: CollectionSpec, queries: list[SearchRequest], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     away = threading.Event()
     nearest = Vectors.nearest
@@ -305,7 +285,7 @@ def test_a_fault_of_milvus_is_waited_for_and_never_an_empty_result(
         return nearest(self, *arguments)
 
     monkeypatch.setattr(Vectors, "nearest", sometimes)
-    with served(ServiceSpec(collections=(passages(run_dir),))) as url, RemoteRetriever(url, patience=30) as remote:
+    with served(ServiceSpec(collections=(passages,))) as url, RemoteRetriever(url, patience=30) as remote:
         expected = remote.search(queries, 2)
         away.set()
         answer = httpx.post(f"{url}/v1/search", json={"queries": [{"query": "who"}], "k": 1})

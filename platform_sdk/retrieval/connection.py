@@ -1,0 +1,124 @@
+"""Connections to Milvus: a server, or a Milvus Lite file, whose engine lives in this process."""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from platform_sdk.config.errors import UserError
+from platform_sdk.config.retrieval import RetrievalSpec
+from platform_sdk.sampling.rollout import RetrieverFault
+
+if TYPE_CHECKING:
+    from pymilvus import MilvusClient
+
+# gRPC tries a lost server again after up to two minutes unless told otherwise.
+RECONNECT = {"grpc.initial_reconnect_backoff_ms": 200, "grpc.min_reconnect_backoff_ms": 200,
+             "grpc.max_reconnect_backoff_ms": 2000}  # fmt: skip
+
+# All clients of one Lite file share one engine, and the last one to close ends it.
+_clients: Counter[Path] = Counter()
+_lite = threading.Lock()
+
+
+def lite_path(spec: RetrievalSpec, directory: Path) -> Path | None:
+    """The Milvus Lite file of a recipe: in ``directory`` unless it names one. None where it names a server."""
+    if spec.backend == "server":
+        return None
+    return (Path(spec.uri).expanduser() if spec.uri else directory / "milvus.db").resolve()
+
+
+def connect(spec: RetrievalSpec, path: Path | None) -> MilvusClient:
+    """A client of the recipe's server, or of the Milvus Lite file at ``path``; let it go with ``close``.
+
+    Raises:
+        UserError: the server cannot be reached, or the file is in use by another process or is none.
+    """
+    from pymilvus import MilvusClient
+    from pymilvus.exceptions import MilvusException
+
+    # It logs a traceback for all that it raises, and for every try to reach a server that is away.
+    logging.getLogger("pymilvus").setLevel(logging.CRITICAL)
+    if path is None:
+        try:
+            token = os.environ.get(spec.token_env, "")
+            return MilvusClient(uri=str(spec.uri), token=token, grpc_options=RECONNECT)
+        except MilvusException as error:
+            raise UserError(
+                f"Milvus at {spec.uri} cannot be reached or refuses the token in {spec.token_env}: {error.message}"
+            ) from error
+    with _lite:
+        client = _open(path)
+        _clients[path] += 1
+    return client
+
+
+def close(client: MilvusClient, path: Path | None) -> None:
+    """Let the client go; when a Lite file has none any more it is free for another process."""
+    client.close()
+    if path is None:
+        return
+    from milvus_lite.server_manager import server_manager_instance
+
+    with _lite:
+        _clients[path] -= 1
+        if not _clients[path]:
+            server_manager_instance.release_server(str(path))
+
+
+@contextmanager
+def milvus_faults() -> Iterator[None]:
+    """Turn what Milvus raises into a ``RetrieverFault``."""
+    from grpc import RpcError  # pymilvus lets some through
+    from pymilvus.exceptions import MilvusException
+
+    try:
+        yield
+    except MilvusException as error:
+        raise RetrieverFault(f"Milvus: {error.message}") from error
+    except RpcError as error:
+        raise RetrieverFault(f"Milvus: {error.code().name}: {error.details()}") from error
+
+
+def _open(path: Path) -> MilvusClient:
+    from pymilvus import MilvusClient
+    from pymilvus.exceptions import MilvusException
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # Lite's server, a thread of this process, logs a traceback for each call of pymilvus that it does not have.
+    logging.getLogger("grpc._server").setLevel(logging.CRITICAL)
+    server_log = logging.getLogger("milvus_lite.server_manager")
+    was = server_log.disabled
+    server_log.disabled = True  # it logs a traceback; the error below says what is wrong
+    try:
+        # The client's pings, every ten seconds even at rest, are more than Lite's server bears: it hangs up.
+        return MilvusClient(uri=str(path), grpc_options={"grpc.keepalive_time_ms": 2**31 - 1})
+    except MilvusException as error:
+        if _is_locked(path):
+            raise UserError(
+                f"{path} is in use by another process, and Milvus Lite serves one at a time: wait until that process "
+                "has ended, or give retrieval.uri (another .db path, or a Milvus server, which serves many)"
+            ) from error
+        raise UserError(
+            f"{path} cannot be opened as a Milvus Lite file: {error.message}; delete it to rebuild it"
+        ) from error
+    finally:
+        server_log.disabled = was
+
+
+def _is_locked(path: Path) -> bool:
+    try:
+        with (path / "LOCK").open("rb") as stream:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False

@@ -1,0 +1,197 @@
+"""One collection of a service, from the first try to open it to its closing."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+
+from platform_sdk.config.errors import UserError
+from platform_sdk.config.service import CollectionSpec, ServiceSpec
+from platform_sdk.records import Evidence, RecordError
+from platform_sdk.retrieval.environments import open_retriever
+from platform_sdk.retrieval.milvus import CALL_SECONDS
+from platform_sdk.retrieval.search import IndexRetriever
+from platform_sdk.retrieval.service.batching import Batcher, Full, Stopping
+from platform_sdk.retrieval.service.metrics import Metrics, timed
+from platform_sdk.retrieval.service.refusals import Refused, later
+from platform_sdk.retrieval.service.wire import CollectionFacts, EncoderFacts, Listed, Status
+from platform_sdk.sampling.rollout import RetrieverFault, SearchRequest
+
+log = logging.getLogger(__name__)
+
+LONGEST_PAUSE = 30.0  # seconds between two tries to open a collection
+
+
+class Left(Exception):
+    """The service was told to end while an index was built. What is written stays, and the next start goes on there."""
+
+
+@dataclass(frozen=True)
+class Collection:
+    """An open collection."""
+
+    facts: CollectionFacts
+    retriever: IndexRetriever
+    batcher: Batcher
+
+    async def search(self, requests: Sequence[SearchRequest], k: int, seconds: float) -> list[list[Evidence]]:
+        """Joined with others.
+
+        Raises:
+            Refused: the queue is full, the deadline has passed, the service ends, or what it rests on is away.
+        """
+        try:
+            return await self.batcher.search(requests, k, seconds)
+        except Full as full:
+            raise later(429, "queue_full", str(full), full.retry_after) from full
+        except Stopping as error:
+            raise later(503, "stopping", "the service is about to end") from error
+        except TimeoutError as error:
+            raise Refused(504, "deadline", f"no answer within {seconds:g} s") from error
+        except RetrieverFault as error:
+            raise later(503, "retriever_fault", str(error)) from error
+
+
+class Hosted:
+    """A collection that the service is told to have, whether it is open or not.
+
+    What it needs and is not there (a Milvus that starts later, a corpus that is still copied) is tried again until the
+    service is told to end.
+
+    Args:
+        worker: a thread, which opens, searches and closes it.
+        leaving: set when the service is told to end: nothing is built any more.
+    """
+
+    def __init__(
+        self, spec: CollectionSpec, service: ServiceSpec, metrics: Metrics, worker: Executor, leaving: threading.Event
+    ) -> None:
+        self.spec = spec
+        self.status = Status(status="loading", detail=f"collection {spec.name}: it is being opened")
+        self.tried = False
+        """Whether it was opened, or could not be."""
+        self._service, self._metrics, self._worker, self._leaving = service, metrics, worker, leaving
+        self._ending = asyncio.Event()
+        self._collection: Collection | None = None
+
+    def is_for(self, team: str | None) -> bool:
+        return not self.spec.teams or team in self.spec.teams
+
+    def serves(self, digest: str) -> bool:
+        return self._collection is not None and self._collection.facts.corpus_digest == digest
+
+    @property
+    def is_open(self) -> bool:
+        return self._collection is not None
+
+    def collection(self) -> Collection:
+        """The open collection.
+
+        Raises:
+            Refused: it is not open.
+        """
+        if self._collection is None:
+            raise later(503, self.status.status, self.status.detail)
+        return self._collection
+
+    def listed(self) -> Listed:
+        facts = self._collection.facts if self._collection else None
+        return Listed(name=self.spec.name, status=self.status, facts=facts)
+
+    async def live(self) -> None:
+        """Open it, answer its searches until ``end``, and close it."""
+        retriever = await self._opened()
+        if retriever is None:
+            return
+        batcher = self._batcher(retriever)
+        self._collection = Collection(_facts(self.spec, retriever), retriever, batcher)
+        self.status, self.tried = Status(status="ready"), True
+        if self._ending.is_set():
+            batcher.close()
+        await batcher.run()
+        await asyncio.get_running_loop().run_in_executor(self._worker, retriever.close)
+
+    def end(self) -> None:
+        """Take no more searches; ``live`` returns when what waits is answered."""
+        self._ending.set()
+        if self._collection is not None:
+            self._collection.batcher.close()
+
+    async def _opened(self) -> IndexRetriever | None:
+        """The retriever, its encoder warm; None if the service was told to end before."""
+        loop = asyncio.get_running_loop()
+        pause, told = 1.0, ""
+        while not self._leaving.is_set():
+            try:
+                return await loop.run_in_executor(self._worker, self._open)
+            except Left:
+                return None
+            except Exception as error:  # whatever it is, /readyz tells it and the process lives
+                detail = f"collection {self.spec.name}: {error}"
+                if detail != told:
+                    foreseen = isinstance(error, UserError | RecordError | RetrieverFault)
+                    log.error("%s; trying again", detail, exc_info=not foreseen)
+                    told = detail
+            self.status, self.tried = Status(status="failed", detail=detail), True
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._ending.wait(), pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
+        return None
+
+    def _open(self) -> IndexRetriever:
+        # The clients wait for a Milvus that is away, not the thread that searches.
+        retrieval = self.spec.retrieval.model_copy(update={"patience_seconds": 0.0})
+        retriever = open_retriever(
+            self.spec.environment, self.spec.run_dir, retrieval, show_progress=False, watch=self._watch,
+            call_seconds=min(CALL_SECONDS, self._service.deadline_seconds),
+        )  # fmt: skip
+        try:
+            retriever.warm()
+        except BaseException:
+            retriever.close()
+            raise
+        return retriever
+
+    def _watch(self, done: int, rows: int) -> None:
+        if self._leaving.is_set():
+            raise Left
+        self.status = Status(status="loading", detail=f"collection {self.spec.name}: {done} of {rows} are indexed")
+
+    def _batcher(self, retriever: IndexRetriever) -> Batcher:
+        encoding = self._metrics.encode_seconds.labels(self.spec.name)
+        searching = self._metrics.search_seconds.labels(self.spec.name)
+
+        def search(requests: Sequence[SearchRequest], k: int) -> list[list[Evidence]]:
+            with timed(encoding):
+                queries = retriever.encode(requests)
+            with timed(searching):
+                return retriever.find(requests, queries, k)
+
+        batcher = Batcher(
+            search, self._worker, queue=self._service.queue, batch=self._service.batch,
+            observe=self._metrics.batch.labels(self.spec.name).observe,
+        )  # fmt: skip
+        self._metrics.waiting.labels(self.spec.name).set_function(lambda: batcher.queries)
+        return batcher
+
+
+def _facts(spec: CollectionSpec, retriever: IndexRetriever) -> CollectionFacts:
+    settings = spec.retrieval.encoder_settings()
+    encoder = EncoderFacts(
+        name=settings["name"],
+        digest=retriever.encoder_digest,
+        query_prefix=settings["query_prefix"],
+        passage_prefix=settings["passage_prefix"],
+    )
+    return CollectionFacts(
+        name=spec.name,
+        environment=spec.environment,
+        corpus_digest=retriever.corpus_digest,
+        encoder=encoder,
+        rows=retriever.rows,
+    )

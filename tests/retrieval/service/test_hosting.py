@@ -1,0 +1,176 @@
+"""Collections side by side in one service: one that is missing, slow or hanging touches no other."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import pytest
+
+from platform_sdk.config.errors import UserError
+from platform_sdk.config.retrieval import RetrievalSpec
+from platform_sdk.config.service import CollectionSpec, ServiceSpec
+from platform_sdk.retrieval.environments import open_retriever
+from platform_sdk.retrieval.service.hosting import Host
+from platform_sdk.retrieval.service.metrics import Metrics
+from platform_sdk.retrieval.service.remote import RemoteRetriever
+from platform_sdk.retrieval.service.tokens import Tokens
+from platform_sdk.sampling.rollout import SearchRequest
+from tests.retrieval.processes import Embeddings, prepare_world, served, until
+
+BODY = {"queries": [{"query": "who"}], "k": 1}
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("world")
+    prepare_world(path)
+    return path
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[Embeddings]:
+    monkeypatch.setenv("OPENAI_API_KEY", "any")
+    with Embeddings() as server:
+        yield server
+
+
+@pytest.fixture
+def slow(monkeypatch: pytest.MonkeyPatch) -> Iterator[Embeddings]:
+    """An encoder that answers no search until its gate is opened."""
+    monkeypatch.setenv("OPENAI_API_KEY", "any")
+    with Embeddings() as server:
+        server.gate.clear()
+        yield server
+
+
+def collection(name: str, run_dir: Path, encoder: Embeddings, *teams: str) -> CollectionSpec:
+    own = encoder.spec().model_copy(update={"uri": str(run_dir / "index" / f"{name}.db")})
+    return CollectionSpec(name=name, run_dir=run_dir, environment="world-text", retrieval=own, teams=teams)
+
+
+def refused(answer: httpx.Response) -> tuple[int, str]:
+    return answer.status_code, answer.json()["error"]["code"]
+
+
+def test_one_that_cannot_be_opened_closes_no_other(world: Path, tmp_path: Path, quick: Embeddings) -> None:
+    (tmp_path / "tokens").mkdir()
+    for team in ("red", "blue"):
+        (tmp_path / "tokens" / team).write_text(f"{team}-secret")
+    bad = tmp_path / "bad"  # a corpus that nobody has prepared
+    spec = ServiceSpec(collections=(collection("bad", bad, quick, "red"), collection("good", world, quick)))
+    with (
+        served(spec, Tokens(tmp_path / "tokens")) as url,
+        httpx.Client(base_url=url, headers={"Authorization": "Bearer red-secret"}) as red,
+        httpx.Client(base_url=url, headers={"Authorization": "Bearer blue-secret"}) as blue,
+    ):
+        answer = blue.post("/v1/search", json=BODY | {"collection": "good"})
+        assert len(answer.json()["results"][0]["evidence"]) == 1
+        closed = red.post("/v1/search", json=BODY | {"collection": "bad"})
+        assert refused(closed) == (503, "failed")
+        assert int(closed.headers["Retry-After"]) > 0
+        assert "bad/corpus" in closed.json()["error"]["message"]
+        assert refused(blue.post("/v1/search", json=BODY | {"collection": "bad"})) == (403, "not_yours")
+        assert refused(red.post("/v1/search", json=BODY | {"collection": "worse"})) == (404, "no_such_collection")
+
+        ready = red.get("/readyz")
+        assert (ready.status_code, ready.json()["status"]) == (200, "ready")
+        assert "collection bad: " in ready.json()["detail"]  # and nobody need guess why searches of it are refused
+        codes = {name: red.get("/readyz", params={"collection": name}).status_code for name in ("bad", "good", "worse")}
+        assert codes == {"bad": 503, "good": 200, "worse": 404}
+        digest = answer.json()["corpus_digest"]
+        assert red.get("/readyz", params={"digest": digest}).status_code == 200
+        assert red.get("/readyz", params={"digest": digest, "collection": "bad"}).status_code == 503
+        assert red.get("/readyz", params={"digest": "other"}).status_code == 503  # it may be that of the bad one
+
+        listed = {one["name"]: one for one in red.get("/v1/collections").json()}
+        assert (listed["bad"]["status"]["status"], listed["bad"]["facts"]) == ("failed", None)
+        assert listed["good"]["facts"]["corpus_digest"] == digest
+        with pytest.raises(UserError, match=r"bad/corpus.*waited 1 s"), pytest.MonkeyPatch.context() as patch:
+            patch.setenv("HOPFORGE_RETRIEVER_TOKEN", "red-secret")
+            RemoteRetriever(url, "bad", patience=1)
+
+        shutil.copytree(world / "corpus", bad / "corpus")  # and then it is, without a restart
+        until(lambda: red.get("/readyz", params={"collection": "bad"}).status_code == 200)
+        assert red.post("/v1/search", json=BODY | {"collection": "bad"}).status_code == 200
+
+
+def test_one_that_is_built_for_long_makes_no_other_wait(
+    world: Path, tmp_path: Path, quick: Embeddings, slow: Embeddings
+) -> None:
+    spec = ServiceSpec(collections=(collection("slow", world, slow), collection("quick", world, quick)))
+    with served(spec, ready=False) as url, ThreadPoolExecutor(1) as pool:
+        until(lambda: httpx.get(f"{url}/readyz", params={"collection": "quick"}).status_code == 200)
+        with RemoteRetriever(url, "quick", patience=5) as remote:
+            assert len(remote.search([SearchRequest("who")], 1)[0]) == 1
+        assert refused(httpx.post(f"{url}/v1/search", json=BODY | {"collection": "slow"})) == (503, "loading")
+        ready = httpx.get(f"{url}/readyz")
+        assert (ready.status_code, ready.json()["status"]) == (503, "loading")
+        assert ready.json()["detail"].startswith("collection slow: ")
+        waiting = pool.submit(RemoteRetriever, url, "slow", patience=60)
+        time.sleep(0.3)
+        assert not waiting.done()
+        slow.gate.set()
+        with waiting.result() as remote:
+            assert len(remote.search([SearchRequest("who")], 1)[0]) == 1
+        assert httpx.get(f"{url}/readyz").json() == {"status": "ready", "detail": ""}
+
+
+def test_one_that_hangs_makes_no_other_wait_and_fills_its_own_queue_only(
+    world: Path, quick: Embeddings, slow: Embeddings
+) -> None:
+    slow.gate.set()
+    spec = ServiceSpec(collections=(collection("slow", world, slow), collection("quick", world, quick)), queue=4)
+    with served(spec) as url, httpx.Client(base_url=url, timeout=30) as client, ThreadPoolExecutor(8) as pool:
+        slow.gate.clear()
+
+        def ask(name: str, query: str) -> int:
+            body = {"queries": [{"query": query}], "k": 1, "collection": name, "deadline_ms": 1500}
+            return client.post("/v1/search", json=body).status_code
+
+        hanging = [pool.submit(ask, "slow", f"who is {number}") for number in range(8)]
+        until(lambda: sum(one.done() for one in hanging) >= 3)  # one is under way and four wait
+        assert {one.result() for one in hanging if one.done()} == {429}
+        began = time.monotonic()
+        assert [ask("quick", f"who is {number}") for number in range(20)] == [200] * 20
+        assert time.monotonic() - began < 1.5
+        assert sorted({one.result() for one in hanging}) == [429, 504]
+        slow.gate.set()
+        until(lambda: ask("slow", "who is it") == 200)
+
+
+def test_told_to_end_while_it_loads_it_stays_so(world: Path, slow: Embeddings) -> None:
+    spec = collection("slow", world, slow)
+    slow.gate.set()
+    open_retriever(spec.environment, world, spec.retrieval, show_progress=False).close()
+    slow.gate.clear()  # so that nothing is built, and only the encoder is waited for
+    slow.texts = []
+
+    async def main() -> None:
+        host = Host(ServiceSpec(collections=(spec,)), Metrics())
+        async with host.open():
+            while not slow.texts:  # it is being loaded
+                await asyncio.sleep(0.05)
+            assert host.status.status == "loading"
+            host.leave()
+            assert host.status.status == "stopping"
+            slow.gate.set()
+            async with asyncio.timeout(30):
+                while not host.collections_of(None)[0].facts:  # it is open in the end
+                    assert host.status.status == "stopping"
+                    await asyncio.sleep(0.05)
+            assert host.status.status == "stopping"
+
+    # In a thread of its own: the browser of other tests leaves an event loop running in the main one.
+    with ThreadPoolExecutor(1) as aside:
+        aside.submit(lambda: asyncio.run(main())).result()
+
+
+def test_a_service_asks_no_other_service() -> None:
+    with pytest.raises(ValueError, match="a service searches by itself"):
+        CollectionSpec(name="x", run_dir=Path("x"), environment="hotpot", retrieval=RetrievalSpec(url="http://y"))
