@@ -22,8 +22,11 @@ def gc(
         str | None, typer.Option("--namespace", "-n", help="Else that of the pod this runs in.")
     ] = None,
     silent_minutes: Annotated[
-        float, typer.Option(min=2, help="How long a job may be without a heartbeat of its launcher.")
-    ] = 15,
+        float,
+        typer.Option(
+            min=2, help="How long a job may be without a heartbeat of its launcher, which waits 30 for an API server."
+        ),
+    ] = 45,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be deleted, and delete nothing.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON list.")] = False,
 ) -> None:

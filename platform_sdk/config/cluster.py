@@ -12,6 +12,8 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_vali
 
 # A name of a Kubernetes object (RFC 1123 subdomain), and a quantity as 500m, 4, 16Gi.
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$")]
+# A name that is a label's value too.
+LabelName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?$")]
 Quantity = Annotated[str, StringConstraints(pattern=r"^\d+(\.\d+)?(m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?$")]
 SecretEntry = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][-a-z0-9.]*/[-._a-zA-Z0-9]+$")]
 
@@ -60,8 +62,8 @@ class JobSpec(ClusterModel):
     sampler: SamplerSpec | None = Field(
         None, description="For recipes that sample with vLLM: engine vllm, or openai without a url."
     )
-    queue: Name | None = Field(None, description="The Kueue LocalQueue; none: the job starts as soon as it fits.")
-    priority: Name | None = Field(None, description="The Kueue WorkloadPriorityClass.")
+    queue: LabelName | None = Field(None, description="The Kueue LocalQueue; none: the job starts as soon as it fits.")
+    priority: LabelName | None = Field(None, description="The Kueue WorkloadPriorityClass.")
     node_selector: dict[str, str] = Field(default_factory=dict)
     tolerations: tuple[dict[str, Any], ...] = ()
     secrets: dict[str, SecretEntry] = Field(
@@ -69,7 +71,8 @@ class JobSpec(ClusterModel):
     )
     queue_timeout_seconds: int = Field(86_400, ge=1, description="How long the job may wait to be admitted.")
     run_timeout_seconds: int = Field(86_400, ge=1, description="How long it may run, interruptions not counted.")
-    ttl_seconds: int = Field(86_400, ge=0, description="How long a finished job is kept to be looked at.")
+    # A launcher that has lost sight of the API server for half an hour must still find how its job ended.
+    ttl_seconds: int = Field(86_400, ge=3600, description="How long a finished job is kept to be looked at.")
 
     @model_validator(mode="after")
     def _agree(self) -> Self:

@@ -21,7 +21,9 @@ from platform_sdk.config.form import MOST, FormField, read_form
 from platform_sdk.config.parameter import IDENTIFIER, Declaration, Parameter, problems_of_parameter
 from platform_sdk.config.source import ConfigError, Source, load_source, suggestion
 
-STEP_ID = r"^[a-z][a-z0-9-]*$"
+# Of pipelines, steps and recipes. On a cluster a step with its iteration behind it is the value of a label, and so is a
+# pipeline's workflow: 63 characters at most.
+STEP_ID = r"^[a-z]([a-z0-9-]{0,48}[a-z0-9])?$"
 
 
 class Step(Declaration):

@@ -54,13 +54,13 @@ def compile_recipe(recipe: Recipe, cluster: ClusterSpec | None = None) -> GraphC
         run_dir = run_dir_of(cluster, recipe.name)
         begin, end = lifecycle_components(form)
         ended = end(run_dir=run_dir)
-        place(ended.set_caching_options(False), cluster, recipe.name)
+        place(ended.set_caching_options(False), cluster)
         with dsl.ExitHandler(exit_task=ended, name="run"):
             begun = begin(run_dir=run_dir, recipe=sent(begun_with(recipe)), **given)
-            place(begun.set_caching_options(False), cluster, recipe.name)
+            place(begun.set_caching_options(False), cluster)
             filled = {name: given[name] if name in given else begun.outputs[name] for name in recipe.pipeline.run_time}
             for task in _steps(recipe, {RUN_DIR: run_dir, **filled}).values():
-                place(task.after(begun), cluster, recipe.name)
+                place(task.after(begun), cluster)
 
     inputs = {RUN_DIR: structures.InputSpec("String", description=RUN_DIR_TEXT)} if cluster is None else {}
     for field in form:

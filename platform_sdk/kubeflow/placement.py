@@ -8,7 +8,7 @@ from kfp.dsl import PIPELINE_JOB_ID_PLACEHOLDER
 
 from platform_sdk.config.cluster import ClusterSpec
 from platform_sdk.config.errors import UserError
-from platform_sdk.kubeflow.training_job.description import LABEL_RUN, LABEL_TASK, TASK
+from platform_sdk.kubeflow.training_job.description import LABEL_TASK, NO_MESH, TASK, label_value
 from platform_sdk.kubeflow.training_job.here import CLUSTER
 
 
@@ -17,7 +17,7 @@ def run_dir_of(cluster: ClusterSpec, name: str) -> str:
     return f"{cluster.workspace.path}/runs/{name}-{PIPELINE_JOB_ID_PLACEHOLDER}"
 
 
-def place(task: Any, cluster: ClusterSpec, name: str) -> None:
+def place(task: Any, cluster: ClusterSpec) -> None:
     """Give a KFP task what every step needs on the cluster.
 
     Raises:
@@ -35,8 +35,10 @@ def place(task: Any, cluster: ClusterSpec, name: str) -> None:
         task.set_env_variable(variable, value)
     kubernetes.mount_pvc(task, pvc_name=cluster.workspace.claim, mount_path=cluster.workspace.path)
     task.set_env_variable(TASK, task.name)
-    kubernetes.add_pod_label(task, LABEL_RUN, name)
-    kubernetes.add_pod_label(task, LABEL_TASK, task.name)
+    for label, value in {LABEL_TASK: label_value(task.name), **NO_MESH}.items():
+        kubernetes.add_pod_label(task, label, value)
+    # What else a restricted namespace asks for KFP sets by itself, but it lets a step's image run as root.
+    kubernetes.set_security_context(task, run_as_non_root=True)
     for variable, entry in cluster.secrets.items():
         secret, _, key = entry.partition("/")
         kubernetes.use_secret_as_env(task, secret_name=secret, secret_key_to_env={key: variable})

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -112,6 +113,15 @@ def test_where_a_pipeline_is_looked_for(recipe: Path, tmp_path: Path) -> None:
     elsewhere.write_text(recipe.read_text().replace("pipeline: toy", "pipeline: mygoo"))
     (problem,) = problems(elsewhere)
     assert problem.startswith(f"{elsewhere}:1: pipeline: there is no pipeline 'mygoo'; did you mean mygo? known are ")
+
+
+@pytest.mark.parametrize("name", ["a" * 51, "Upper", "ends-", "9"])
+def test_a_name_that_no_label_may_have(recipe: Path, name: str) -> None:
+    text = recipe.read_text()
+    recipe.write_text(re.sub("^name: .*$", f"name: {name}", text, flags=re.MULTILINE))
+    with pytest.raises(ConfigError) as caught:
+        load_recipe(recipe)
+    assert [problem.field for problem in caught.value.problems] == ["name"]
 
 
 def test_unknown_keys_of_a_recipe(recipe: Path) -> None:

@@ -31,7 +31,7 @@ needs_image = pytest.mark.skipif(IMAGE is None, reason="HOPFORGE_TEST_IMAGE is n
 NAMESPACE = os.environ.get("HOPFORGE_TEST_NAMESPACE", "default")
 RUN = f"hopforge-test-{uuid.uuid4().hex[:8]}"
 SPEC = JobSpec(
-    image=IMAGE or "hopforge/launcher", restarts=0, run_timeout_seconds=900, ttl_seconds=600,
+    image=IMAGE or "hopforge/launcher", restarts=0, run_timeout_seconds=900, ttl_seconds=3600,
     resources=Resources(cpu="500m", memory="1Gi", gpus=0, shared_memory="64Mi"),
 )  # fmt: skip
 SAMPLER = SamplerSpec(image="hopforge/sampler", resources=SamplerResources(cpu="1", memory="1Gi", gpus=0))
@@ -72,6 +72,23 @@ def api(connection: Any) -> Iterator[ClusterApi]:
     for job in api.jobs(f"hopforge.dev/run={RUN}"):
         api.delete(job["metadata"]["name"])
     wait_for(lambda: not api.jobs(f"hopforge.dev/run={RUN}"), "the jobs to be gone")
+
+
+@pytest.fixture
+def dead_queue(connection: Any) -> Iterator[str]:
+    """A LocalQueue that leads nowhere."""
+    need(connection, *KUEUE)
+    group, version, _ = KUEUE
+    custom, place = connection.custom_api, (group, version, NAMESPACE, "localqueues")
+    body = {
+        "apiVersion": f"{group}/{version}",
+        "kind": "LocalQueue",
+        "metadata": {"name": RUN},
+        "spec": {"clusterQueue": "no-such-cluster-queue"},
+    }
+    custom.create_namespaced_custom_object(*place, body, field_validation="Strict")
+    yield RUN
+    custom.delete_namespaced_custom_object(*place, RUN)
 
 
 @pytest.fixture(scope="module")
@@ -162,9 +179,17 @@ def test_a_job_that_fails_says_how_and_with_what_last_words(api: ClusterApi) -> 
     assert "/workspace/absent.json" in message, "the last lines of the log say which file is not there"
 
 
-def test_a_job_that_nothing_admits_says_why_it_waits(connection: Any, api: ClusterApi) -> None:
-    need(connection, *KUEUE)
+def test_a_job_for_a_queue_that_is_not_there_is_not_made(connection: Any, api: ClusterApi) -> None:
     waiting = described("waiting", "this", queue="no-such-queue", queue_timeout_seconds=60)
-    with pytest.raises(UserError, match=r"waited for more than 60 s and was deleted \(Queued: .*no-such-queue"):
+    known = api.found(connection.custom_api.list_namespaced_custom_object, *KUEUE[:2], NAMESPACE, KUEUE[2], limit=1)
+    why = "no Kueue that speaks" if known is None else "no LocalQueue no-such-queue"
+    with pytest.raises(UserError, match=f"cannot be queued: .*{why}"):
+        run_job(waiting, api, print)
+    assert api.get(waiting.name) is None
+
+
+def test_a_job_that_nothing_admits_says_why_it_waits(api: ClusterApi, dead_queue: str) -> None:
+    waiting = described("waiting", "this", queue=dead_queue, queue_timeout_seconds=60)
+    with pytest.raises(UserError, match=r"waited for more than 60 s and was deleted \(Queued: .*no-such-cluster-queue"):
         run_job(waiting, api, print)
     wait_for(lambda: api.get(waiting.name) is None, "the job to be gone")

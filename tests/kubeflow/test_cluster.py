@@ -61,7 +61,10 @@ def test_every_step_gets_the_workspace_and_knows_its_cluster(compiled: Documents
         assert (mount["constant"], mount["mountPath"]) == ("workspace", "/workspace")
         [secret] = placed[name]["secretAsEnv"]
         assert secret["keyToEnv"] == [{"secretKey": "hopforge", "envVar": "HOPFORGE_RETRIEVER_TOKEN"}]
-        assert "hopforge.dev/run" in placed[name]["podMetadata"]["labels"]
+        task = name.removeprefix("exec-")
+        assert placed[name]["podMetadata"]["labels"] == {"hopforge.dev/task": task, "sidecar.istio.io/inject": "false"}
+        # The namespace's standard asks for it, and KFP leaves it to the image.
+        assert placed[name]["securityContext"] == {"runAsNonRoot": True}
 
 
 def test_a_run_has_a_directory_of_its_own_a_first_step_and_a_last_one(compiled: Documents) -> None:
@@ -162,9 +165,17 @@ def test_jobs_are_made_only_in_a_cluster_and_only_of_what_they_can_see(
         run(Work("platform_sdk.training", tmp_path / "job.json", "train"))
 
 
+def test_the_cluster_that_is_shown_needs_no_kueue(cluster: ClusterSpec) -> None:
+    """As the smallest overlay has none; --queue, or taking the comment signs away, is for those that have."""
+    assert (cluster.job.queue, cluster.job.priority) == (None, None)
+    queued = SHIPPED.read_text().replace("# queue:", "queue:").replace("# priority:", "priority:")
+    job = ClusterSpec.model_validate(YAML(typ="safe").load(queued)).job
+    assert (job.queue, job.priority) == ("hopforge", "usual")
+
+
 def test_a_cluster_file_with_faults_is_refused_with_all_of_them(tmp_path: Path) -> None:
     path = tmp_path / "cluster.yaml"
-    path.write_text(SHIPPED.read_text().replace("nodes: 1", "nodes: 0").replace("queue: hopforge", "que: hopforge"))
+    path.write_text(SHIPPED.read_text().replace("nodes: 1", "nodes: 0").replace("# queue: hopforge", "que: hopforge"))
     with pytest.raises(ConfigError) as error:
         read_as(ClusterSpec, path)
     places = sorted(problem.field for problem in error.value.problems)

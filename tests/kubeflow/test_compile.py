@@ -138,7 +138,7 @@ def test_the_jobs_of_shipped_recipes_are_valid_by_the_published_schemas(path: Pa
     with_jobs = {
         name: id_ for name, id_ in tasks.items() if "job_runner" in recipe.pipeline.component_path(name).read_text()
     }
-    assert with_jobs or recipe.pipeline.name == "arena-baselines"
+    assert with_jobs
     for component, id_ in with_jobs.items():
         spec_file = run_dir / id_ / "job.json"
         if component == "train":

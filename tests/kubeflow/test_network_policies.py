@@ -10,7 +10,7 @@ import shutil
 import pytest
 
 from platform_sdk.config.cluster import JobSpec, Workspace
-from platform_sdk.kubeflow.training_job.description import LABEL_RUN, Description
+from platform_sdk.kubeflow.training_job.description import LABEL_TASK, Description
 from tests.kubeflow.policies import Peer, Policies, selects
 from tests.kubeflow.rendered import Item, built, workloads
 
@@ -25,11 +25,11 @@ WORKFLOW = {"workflows.argoproj.io/workflow": "hotpot-x1"}
 OTHER_TEAM = {"hopforge.dev/retriever-client": "true"}  # of a namespace
 OUTSIDE = {
     "job": Peer(HOME, JOB.labels()),
-    "step": Peer(HOME, {LABEL_RUN: "hotpot", **WORKFLOW}),
+    "step": Peer(HOME, {LABEL_TASK: "hotpot", **WORKFLOW}),
     "driver": Peer(HOME, WORKFLOW),
     "unknown": Peer(HOME, {"app": "somebody"}),
-    "team": Peer("team-b", {LABEL_RUN: "theirs"}),
-    "stranger": Peer("default", {LABEL_RUN: "disguised", "app.kubernetes.io/name": "retriever"}),
+    "team": Peer("team-b", {LABEL_TASK: "theirs"}),
+    "stranger": Peer("default", {LABEL_TASK: "disguised", "app.kubernetes.io/name": "retriever"}),
     "prometheus": Peer("monitoring", {"app.kubernetes.io/name": "prometheus"}),
     "gateway": Peer("istio-system", {"app": "istio-ingressgateway"}),
     "pipelines": Peer("kubeflow", {"app": "ml-pipeline"}),

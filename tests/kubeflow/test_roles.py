@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
+import inspect
+import re
 import shutil
 from typing import Any
 
@@ -11,14 +12,15 @@ import pytest
 pytest.importorskip("kubeflow.training", reason="the extra [cluster] is not installed")
 
 from kubeflow.training import TrainingClient
-from kubernetes.client import ApiException, Configuration
+from kubernetes.client import Configuration
 
+from platform_sdk.cli.gc import gc
 from platform_sdk.config.cluster import JobSpec, Workspace
 from platform_sdk.config.errors import UserError
 from platform_sdk.kubeflow.training_job import here
 from platform_sdk.kubeflow.training_job.description import Description
-from platform_sdk.kubeflow.training_job.launcher import BACKENDS, api_for, run_job
-from platform_sdk.kubeflow.training_job.reaper import reap
+from platform_sdk.kubeflow.training_job.launcher import API_PATIENCE, BACKENDS, api_for, run_job
+from platform_sdk.kubeflow.training_job.reaper import SILENT_SECONDS, reap
 from tests.kubeflow.rendered import built
 from tests.kubeflow.training_job.api_server import ApiServer, VirtualClock
 
@@ -67,6 +69,7 @@ def follow(backend: Any, server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> 
     job = Description(
         run="r", step="s", namespace="n", module="m", spec_file="/w/s", spec=spec, workspace=Workspace(claim="w")
     )
+    server.objects["localqueues", "q"] = {"metadata": {"name": "q"}}
     api, clock = api_for(job, connection(server)), VirtualClock()
     ended = {"name": "c", "state": {"terminated": {"exitCode": 1}}}
     labels = {BACKENDS[backend].POD_SELECTOR: job.name}
@@ -80,11 +83,9 @@ def follow(backend: Any, server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> 
         run_job(job, api, lambda text: None, clock)
     with pytest.raises(UserError, match="waited for more than 60 s"):
         run_job(job, api, lambda text: None, clock)
-    monkeypatch.setenv("HOSTNAME", "step-1")
-    monkeypatch.setattr(here, "namespace", lambda: "n")
-    server.fault = lambda method, path: (404, "NotFound")
-    with contextlib.suppress(ApiException):
-        here._owner(connection(server))
+    server.pods["step-1"] = {"metadata": {"name": "step-1"}}
+    monkeypatch.setenv("KFP_POD_NAME", "step-1")
+    here.owner_of_this_pod(api)
 
 
 def test_a_step_may_do_what_its_launcher_does(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,9 +105,21 @@ def test_the_reaper_may_do_what_it_does() -> None:
             labels = {"app.kubernetes.io/managed-by": "hopforge"}
             metadata = {"name": "silent", "labels": labels, "creationTimestamp": "2027-01-15T08:00:00Z"}
             server.objects[backend.PLURAL, "silent"] = {"metadata": metadata}
+            server.changed(server.objects[backend.PLURAL, "silent"])
             assert [orphan.name for orphan in reap("n", 2e9, connection=connection(server))] == ["silent"]
             used |= asked(server)
     assert granted("reaper") == used
+
+
+def test_the_reaper_waits_for_longer_than_a_launcher() -> None:
+    """A launcher that waits for the API server writes nothing; and the reaper may be back first."""
+    [job] = [item for item in built("base") if item["kind"] == "CronJob" and item["metadata"]["name"] == "reaper"]
+    [interval] = re.findall(r"^\*/(\d+) \* \* \* \*$", job["spec"]["schedule"])
+    [container] = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
+    assert container["command"] == ["hopforge", "gc"]  # with its default, as of
+    default = inspect.signature(gc).parameters["silent_minutes"].default
+    assert 60 * default == SILENT_SECONDS
+    assert default > API_PATIENCE / 60 + int(interval)
 
 
 def test_pipelines_own_rights_name_their_objects() -> None:

@@ -16,7 +16,8 @@ from platform_sdk.config.errors import UserError
 Item = dict[str, Any]
 
 TIMEOUT = (5, 30)  # seconds to connect, and to wait for an answer
-KUEUE = ("kueue.x-k8s.io", "v1beta2", "workloads")
+KUEUE_GROUP, KUEUE_VERSION = "kueue.x-k8s.io", "v1beta2"
+KUEUE = (KUEUE_GROUP, KUEUE_VERSION, "workloads")
 JOB_UID = "kueue.x-k8s.io/job-uid"
 TRANSIENT = frozenset({429, 500, 502, 503, 504})
 
@@ -27,6 +28,14 @@ class Unreachable(Exception):
 
 class AlreadyThere(Exception):
     """An object of that name exists."""
+
+
+class Changed(Unreachable):
+    """The object has changed in between; without a precondition, asking again may help."""
+
+
+class Forbidden(UserError):
+    """This account may not ask for that."""
 
 
 class ClusterApi:
@@ -68,10 +77,20 @@ class ClusterApi:
         found = self.found(self._custom.list_namespaced_custom_object, *self._place, label_selector=labels)
         return list(found["items"]) if found else []
 
-    def delete(self, name: str) -> None:
-        """Begin to delete a job and its pods; one that is not there is no error."""
-        delete = self._custom.delete_namespaced_custom_object
-        self.found(delete, *self._place, name, propagation_policy="Foreground")
+    def delete(self, name: str, version: str | None = None) -> None:
+        """Begin to delete a job and its pods; one that is not there is no error.
+
+        Args:
+            version: delete it only if this is its ``resourceVersion`` still.
+
+        Raises:
+            Changed: it is another one.
+        """
+        # All in the body: where there is one, the API server does not look at the query.
+        options: Item = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Foreground"}
+        if version is not None:
+            options["preconditions"] = {"resourceVersion": version}
+        self.found(self._custom.delete_namespaced_custom_object, *self._place, name, body=options)
 
     def annotate(self, name: str, annotations: dict[str, str]) -> None:
         """Set annotations of a job; one that is not there is no error."""
@@ -85,6 +104,30 @@ class ClusterApi:
         found = self.found(listed, group, version, self.namespace, plural, label_selector=f"{JOB_UID}={uid}")
         items = found["items"] if found else []
         return items[0] if items else None
+
+    def no_queue(self, name: str) -> str | None:
+        """Why no job can wait in this LocalQueue; None where it is there.
+
+        Raises:
+            Forbidden: this account may not see it.
+        """
+        place = (KUEUE_GROUP, KUEUE_VERSION, self.namespace, "localqueues", name)
+        try:
+            self.call(self._custom.get_namespaced_custom_object, *place)
+        except UserError as error:
+            if not _absent(error.__cause__):
+                raise
+            if _status(error.__cause__):
+                return f"there is no LocalQueue {name} (kubectl -n {self.namespace} get localqueues lists them)"
+            # Of a kind that the API server does not know it says so in plain text.
+            return f"the cluster has no Kueue that speaks {KUEUE_GROUP}/{KUEUE_VERSION} (0.15 or later)"
+        return None
+
+    def pod(self, name: str) -> Item:
+        """Any pod of the namespace."""
+        answer = self.call(self._core.read_namespaced_pod, name, self.namespace, _preload_content=False)
+        found: Item = json.loads(answer.data)
+        return found
 
     def pods(self, name: str) -> list[Item]:
         """The pods of a job."""
@@ -129,9 +172,12 @@ class ClusterApi:
         except ApiException as error:
             if error.status == 409 and _status(error).get("reason") == "AlreadyExists":
                 raise AlreadyThere from error
+            if error.status == 409 and _status(error).get("reason") == "Conflict":
+                raise Changed(f"the API server answered 409: {_message(error)}") from error
             if error.status in TRANSIENT or not error.status:
                 raise Unreachable(f"the API server answered {error.status}: {error.reason}") from error
-            raise UserError(f"the API server refuses: HTTP {error.status}: {_message(error)}") from error
+            kind = Forbidden if error.status == 403 else UserError
+            raise kind(f"the API server refuses: HTTP {error.status}: {_message(error)}") from error
         except (HTTPError, OSError) as error:
             raise Unreachable(f"the API server cannot be reached: {type(error).__name__}: {error}") from error
 

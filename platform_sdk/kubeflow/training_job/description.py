@@ -15,10 +15,18 @@ from platform_sdk.sampling.serve import HEALTH, HOST
 MANAGER = "hopforge"
 LABEL_MANAGER = "app.kubernetes.io/managed-by"
 LABEL_RUN = "hopforge.dev/run"
+"""Of jobs and their pods: the run directory's name, by which a run's jobs are found. (Steps' pods have KFP's label.)"""
 LABEL_STEP = "hopforge.dev/step"
+"""Of jobs and their pods: the step of the run directory, as train-iteration-03."""
 LABEL_TASK = "hopforge.dev/task"
 TASK = "HOPFORGE_TASK"
-"""The environment variable, and the label, that name the step of the pipeline which a pod or a job belongs to."""
+"""The label, and the environment variable, that name the step of the pipeline which a pod or a job belongs to.
+
+All pods of runs have the label, those of steps and those of jobs: by it the network's policies know them.
+"""
+NO_MESH = {"sidecar.istio.io/inject": "false"}
+"""The label of pods that stay out of Istio's mesh, into which Kubeflow puts a profile's namespace: a sidecar that never
+ends lets no job end, and the network's policies do not let it speak."""
 LABEL_QUEUE = "kueue.x-k8s.io/queue-name"
 LABEL_PRIORITY = "kueue.x-k8s.io/priority-class"
 SPEC_DIGEST = "hopforge.dev/spec-digest"
@@ -28,6 +36,9 @@ SAMPLER_PORT = 8000
 OWN_STORE = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 """The processes meet in a store that is new with every restart. By default it is the launcher's and outlives them: one
 that is quicker than another finds the address that the other had before (pytorch/pytorch#135712)."""
+USER = 10001  # whose group may write a fresh volume: of our images
+LONGEST_LABEL = 63
+LABEL_VALUE = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 LONGEST_NAME = 50  # a pod's name, with "-worker-99" behind it, must be a label of 63 characters
 
 
@@ -95,14 +106,20 @@ class Description:
         return [*launcher, "-m", self.module, "--spec", self.spec_file]
 
     def labels(self) -> dict[str, str]:
-        labels = {LABEL_MANAGER: MANAGER, LABEL_RUN: label_value(self.run), LABEL_STEP: label_value(self.step)}
-        if task := dict(self.environment).get(TASK):
-            labels[LABEL_TASK] = label_value(task)
+        labels = {
+            LABEL_MANAGER: MANAGER,
+            LABEL_RUN: label_value(self.run),
+            LABEL_STEP: label_value(self.step),
+            LABEL_TASK: label_value(dict(self.environment).get(TASK, self.step)),
+        }
         if self.spec.queue is not None:
             labels[LABEL_QUEUE] = self.spec.queue
         if self.spec.priority is not None:
             labels[LABEL_PRIORITY] = self.spec.priority
         return labels
+
+    def pod_labels(self) -> dict[str, str]:
+        return {**self.labels(), **NO_MESH}
 
     def metadata(self, body: dict[str, Any]) -> dict[str, Any]:
         """The job's metadata; ``body`` is its specification, whose digest goes along."""
@@ -131,7 +148,12 @@ class Description:
                 {"name": "shared-memory", "emptyDir": {"medium": "Memory", "sizeLimit": own.shared_memory}},
                 {"name": "scratch", "emptyDir": {}},
             ],
-            "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
+            "securityContext": {
+                "runAsNonRoot": True,
+                "seccompProfile": {"type": "RuntimeDefault"},
+                "fsGroup": USER,
+                "fsGroupChangePolicy": "OnRootMismatch",  # a large volume is not walked through at every start
+            },
             "automountServiceAccountToken": False,
             "terminationGracePeriodSeconds": 60,
         }  # fmt: skip
@@ -203,10 +225,9 @@ class Description:
 
 def job_name(run: str, step: str) -> str:
     """A name for the job of a run's step: readable, and different for different runs and steps."""
-    tail = hashlib.sha256(f"{run}\n{step}".encode()).hexdigest()[:8]
     readable = re.sub(r"[^a-z0-9]+", "-", f"{run}-{step}".lower()).strip("-")
     readable = readable if readable[:1].isalpha() else f"h-{readable}"
-    return f"{readable[: LONGEST_NAME - 9].rstrip('-')}-{tail}"
+    return _told_apart(f"{run}\n{step}", readable, LONGEST_NAME)
 
 
 def digest_of(body: dict[str, Any]) -> str:
@@ -215,5 +236,13 @@ def digest_of(body: dict[str, Any]) -> str:
 
 
 def label_value(text: str) -> str:
-    """The nearest value that a label may have."""
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", text)[:63].strip("-._")
+    """A text as the value of a label: itself, if it may be one; else readable, and different for different texts."""
+    if LABEL_VALUE.fullmatch(text):
+        return text
+    return _told_apart(text, re.sub(r"[^A-Za-z0-9._-]+", "-", text), LONGEST_LABEL)
+
+
+def _told_apart(text: str, readable: str, longest: int) -> str:
+    """The beginning of what is readable, and what tells the whole text from others."""
+    tail = hashlib.sha256(text.encode()).hexdigest()[:8]
+    return f"{readable[: longest - 9].strip('-._')}-{tail}".lstrip("-")

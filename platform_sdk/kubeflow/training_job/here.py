@@ -5,20 +5,22 @@ from __future__ import annotations
 import logging
 import os
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 from platform_sdk.config.cluster import ClusterSpec
 from platform_sdk.config.errors import UserError
-from platform_sdk.kubeflow.training_job.api import connect
+from platform_sdk.kubeflow.training_job.api import ClusterApi, connect
 from platform_sdk.kubeflow.training_job.description import TASK, Description, Owner, Sidecar
-from platform_sdk.kubeflow.training_job.launcher import api_for, run_job
+from platform_sdk.kubeflow.training_job.launcher import api_for, reached, run_job
 from platform_sdk.training.launch import Elsewhere, Work, refuse_several
 
 log = logging.getLogger(__name__)
 
 CLUSTER = "HOPFORGE_CLUSTER"
 """The environment variable that compilation for a cluster sets in every step: a ``ClusterSpec`` as JSON."""
+POD_NAME = "KFP_POD_NAME"
+"""The environment variable in which Kubeflow Pipelines says what the pod of a step is called."""
 NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 PASSED_ON = ("MLFLOW_TRACKING_URI", "HOPFORGE_CACHE", "HF_HOME", "HF_ENDPOINT", TASK)
 
@@ -42,9 +44,8 @@ def job_runner(run_dir: Path) -> Elsewhere | None:
         if not work.spec_file.resolve().is_relative_to(workspace):
             raise UserError(f"{work.spec_file}: is not under {workspace}, the volume that jobs see; move the run there")
         job = describe(work, cluster, run_dir, namespace())
-        connection = connect()
-        job = replace(job, owner=_owner(connection))
-        run_job(job, api_for(job, connection), log.warning)
+        api = api_for(job, connect())
+        run_job(replace(job, owner=owner_of_this_pod(api)), api, log.warning)
 
     return run
 
@@ -103,10 +104,16 @@ def namespace() -> str:
         raise UserError(f"{NAMESPACE_FILE}: {error.strerror}; name a namespace, this is no pod") from error
 
 
-def _owner(connection: Any) -> Owner | None:
-    """What owns this pod, as the workflow of a KFP run does: with it the job goes too."""
-    pod = connection.core_api.read_namespaced_pod(os.environ["HOSTNAME"], namespace())
-    for reference in pod.metadata.owner_references or ():
-        if reference.controller:
-            return Owner(reference.api_version, reference.kind, reference.name, reference.uid)
+def owner_of_this_pod(api: ClusterApi) -> Owner | None:
+    """What owns the pod that this runs in, as the workflow of a KFP run does: with it the job goes too.
+
+    Raises:
+        UserError: the API server refuses, has no such pod, or stays away.
+    """
+    # The host's name is the pod's only up to 63 characters, and KFP's are longer.
+    name = os.environ.get(POD_NAME) or os.environ["HOSTNAME"]
+    pod = reached(partial(api.pod, name), log.warning, "no job was made; run the step again")
+    for one in pod["metadata"].get("ownerReferences") or ():
+        if one.get("controller"):
+            return Owner(one["apiVersion"], one["kind"], one["name"], one["uid"])
     return None

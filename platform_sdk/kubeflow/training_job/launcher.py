@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeVar
 
 from platform_sdk.config.errors import UserError
 from platform_sdk.kubeflow.training_job import pytorchjob, trainjob
-from platform_sdk.kubeflow.training_job.api import AlreadyThere, ClusterApi, Unreachable
+from platform_sdk.kubeflow.training_job.api import AlreadyThere, ClusterApi, Forbidden, Item, Unreachable
 from platform_sdk.kubeflow.training_job.description import HEARTBEAT, SPEC_DIGEST, Description
 from platform_sdk.kubeflow.training_job.diagnosis import diagnose
 from platform_sdk.kubeflow.training_job.state import Observation, State, observe
@@ -25,6 +25,7 @@ T = TypeVar("T")
 LOOK_SECONDS = 10.0
 HEARTBEAT_SECONDS = 60.0
 API_PATIENCE = 1800.0  # how long the API server may be away, in seconds
+DELETION_PATIENCE = 600.0  # how long an earlier job may take to go, in seconds; its pods have one minute
 
 BACKENDS = {"pytorchjob": pytorchjob, "trainjob": trainjob}
 
@@ -67,7 +68,8 @@ def run_job(job: Description, api: ClusterApi, tell: Callable[[str], None], cloc
 
     Raises:
         UserError: the job failed, waited or ran for too long, was deleted by somebody, is another one than the one that
-            is there, or the API server refused something or stayed away.
+            is there, or there is no such queue; an earlier one does not go; or the API server refused something or
+            stayed away.
     """
     _Follower(job, api, tell, clock or RealClock()).run()
 
@@ -106,29 +108,65 @@ class _Follower:
         """Create the job, or adopt the one that is there."""
         digest = self._body["metadata"]["annotations"][SPEC_DIGEST]
         while True:
-            try:
-                self._reached(lambda: self._api.create(self._body))
-            except AlreadyThere:
-                found = self._reached(lambda: self._api.get(self._job.name))
-                if found is None:
-                    continue  # it went away in between
-                metadata = found["metadata"]
-                if metadata.get("deletionTimestamp"):
-                    self._clock.sleep(LOOK_SECONDS)
-                    continue
-                if metadata.get("annotations", {}).get(SPEC_DIGEST) != digest:
-                    raise UserError(
-                        f"job {self._job.name} is there already, with another specification; wait for it, or delete it "
-                        f"(kubectl -n {self._job.namespace} delete {self._body['kind'].lower()} {self._job.name})"
-                    ) from None
-                if observe(found, None, ()).state is not State.FAILED:
-                    self._tell(f"{self._job.name}: adopted")
-                    return
-                self._tell(f"{self._job.name}: an earlier attempt had failed; made anew")
-                self._reached(lambda: self._api.delete(self._job.name))
-            else:
+            found = self._reached(lambda: self._api.get(self._job.name))
+            if found is None:
+                self._check_queue()
+                try:
+                    self._reached(lambda: self._api.create(self._body))
+                except AlreadyThere:
+                    continue  # somebody else's, or ours, if the answer was lost
                 self._tell(f"{self._job.name}: created")
                 return
+            metadata = found["metadata"]
+            if metadata.get("deletionTimestamp"):
+                self._await_end_of(metadata["uid"])
+                continue
+            if metadata.get("annotations", {}).get(SPEC_DIGEST) != digest:
+                raise UserError(
+                    f"job {self._job.name} is there already, with another specification; wait for it, or delete it "
+                    f"({self._kubectl('delete')})"
+                )
+            if observe(found, None, ()).state is not State.FAILED:
+                self._tell(f"{self._job.name}: adopted")
+                return
+            self._tell(f"{self._job.name}: an earlier attempt had failed; made anew")
+            self._reached(lambda: self._api.delete(self._job.name))
+
+    def _check_queue(self) -> None:
+        """Without its queue, or without Kueue, a job would stay suspended until its time in the queue is over."""
+        queue = self._job.spec.queue
+        if queue is None:
+            return
+        try:
+            missing = self._reached(lambda: self._api.no_queue(queue))
+        except Forbidden as error:
+            self._tell(f"{self._job.name}: whether there is a LocalQueue {queue} cannot be seen ({error}); going on")
+            return
+        if missing:
+            raise UserError(
+                f"job {self._job.name} cannot be queued: {missing}; name another one in job.queue (--queue), or leave "
+                "it out, and the job starts as soon as it fits"
+            )
+
+    def _await_end_of(self, uid: str) -> None:
+        """Wait for a job that is being deleted to be gone."""
+        since = self._clock.now()
+        self._tell(f"{self._job.name}: an earlier one is being deleted; waiting for its end")
+        while (found := self._reached(lambda: self._api.get(self._job.name))) and found["metadata"]["uid"] == uid:
+            if self._clock.now() - since > DELETION_PATIENCE:
+                raise UserError(self._held(found))
+            self._clock.sleep(LOOK_SECONDS)
+
+    def _held(self, found: Item) -> str:
+        finalizers = ", ".join(found["metadata"].get("finalizers") or ("none",))
+        return (
+            f"job {self._job.name}: an earlier one has been about to go for {DELETION_PATIENCE:g} s; its finalizers: "
+            f"{finalizers}. foregroundDeletion waits for its pods, any other for its controller: see what is the "
+            f"matter with those ({self._kubectl('describe')}), then run the step again"
+        )
+
+    def _kubectl(self, verb: str) -> str:
+        return f"kubectl -n {self._job.namespace} {verb} {self._body['kind'].lower()} {self._job.name}"
 
     def _look(self) -> Observation | None:
         found = self._api.get(self._job.name)
@@ -150,21 +188,31 @@ class _Follower:
                 )
 
     def _reached(self, call: Callable[[], T]) -> T:
-        """Call until the API server answers."""
-        until = self._clock.now() + API_PATIENCE
-        told = False
-        while True:
-            try:
-                return call()
-            except Unreachable as error:
-                if self._clock.now() > until:
-                    raise UserError(
-                        f"{error}, for {API_PATIENCE:g} s; job {self._job.name} was left as it is"
-                    ) from error
-                if not told:
-                    self._tell(f"{error}; waiting for it")
-                    told = True
-                self._clock.sleep(LOOK_SECONDS)
+        return reached(call, self._tell, f"job {self._job.name} was left as it is", self._clock)
+
+
+def reached(call: Callable[[], T], tell: Callable[[str], None], left: str, clock: Clock | None = None) -> T:
+    """Call until the API server answers.
+
+    Args:
+        left: what a message says of how things were left, if it never does.
+
+    Raises:
+        UserError: it was away for ``API_PATIENCE``; and what the call raises.
+    """
+    clock = clock or RealClock()
+    until = clock.now() + API_PATIENCE
+    told = False
+    while True:
+        try:
+            return call()
+        except Unreachable as error:
+            if clock.now() > until:
+                raise UserError(f"{error}, for {API_PATIENCE:g} s; {left}") from error
+            if not told:
+                tell(f"{error}; waiting for it")
+                told = True
+            clock.sleep(LOOK_SECONDS)
 
 
 def stamp(seconds: float) -> str:

@@ -14,7 +14,7 @@ POD_SELECTOR = "training.kubeflow.org/job-name"
 def render(job: Description) -> dict[str, Any]:
     """The object to create: one Master and, for more nodes, Workers (the webhook takes no other roles)."""
     spec = job.spec
-    template = {"metadata": {"labels": job.labels()}, "spec": job.pod(CONTAINER)}
+    template = {"metadata": {"labels": job.pod_labels()}, "spec": job.pod(CONTAINER)}
     # The operator restarts a pod that failed for a reason outside it; why else a pod fails, a restart does not mend.
     replica = {"restartPolicy": "ExitCode", "template": template}
     replicas = {"Master": {"replicas": 1, **replica}}

@@ -2,6 +2,10 @@
 
 A run that is terminated sends no signal to the job that one of its steps created. So a launcher writes a heartbeat into
 its job, and what has had none for a while is deleted: by ``hopforge gc``, which a CronJob calls.
+
+A launcher cannot write while the API server is away, and waits for it. So the while is longer than its patience, with
+time to spare for the CronJob being sooner back than the launcher; and what is written between the look and the deletion
+saves the job.
 """
 
 from __future__ import annotations
@@ -12,11 +16,11 @@ from datetime import datetime
 from typing import Any
 
 from platform_sdk.kubeflow.training_job import pytorchjob, trainjob
-from platform_sdk.kubeflow.training_job.api import ClusterApi
+from platform_sdk.kubeflow.training_job.api import Changed, ClusterApi
 from platform_sdk.kubeflow.training_job.description import HEARTBEAT, LABEL_MANAGER, LABEL_RUN, MANAGER
 from platform_sdk.kubeflow.training_job.state import observe
 
-SILENT_SECONDS = 900.0
+SILENT_SECONDS = 2700.0  # above launcher.API_PATIENCE and the CronJob's interval together
 
 
 @dataclass(frozen=True)
@@ -44,14 +48,18 @@ def reap(
             namespace, group=backend.GROUP, version=backend.VERSION, plural=backend.PLURAL,
             selector=backend.POD_SELECTOR, connection=connection,
         )  # fmt: skip
-        for orphan in _orphans(api, backend.KIND, now, silent_seconds):
-            if not dry_run:
-                api.delete(orphan.name)
+        for orphan, version in _orphans(api, backend.KIND, now, silent_seconds):
+            try:
+                if not dry_run:
+                    api.delete(orphan.name, version)
+            except Changed:
+                continue  # by a heartbeat, or whatever else: the next time will tell
             reaped.append(orphan)
     return reaped
 
 
-def _orphans(api: ClusterApi, kind: str, now: float, silent_seconds: float) -> Iterator[Orphan]:
+def _orphans(api: ClusterApi, kind: str, now: float, silent_seconds: float) -> Iterator[tuple[Orphan, str]]:
+    """The orphans, and the version of the object in which each was seen to be one."""
     for job in api.jobs(f"{LABEL_MANAGER}={MANAGER}"):
         metadata = job["metadata"]
         if observe(job, None, ()).state.ended or metadata.get("deletionTimestamp"):
@@ -60,4 +68,5 @@ def _orphans(api: ClusterApi, kind: str, now: float, silent_seconds: float) -> I
         beat = metadata.get("annotations", {}).get(HEARTBEAT) or metadata["creationTimestamp"]
         silent = now - datetime.fromisoformat(beat).timestamp()
         if silent > silent_seconds:
-            yield Orphan(kind, metadata["name"], metadata.get("labels", {}).get(LABEL_RUN, ""), silent)
+            orphan = Orphan(kind, metadata["name"], metadata.get("labels", {}).get(LABEL_RUN, ""), silent)
+            yield orphan, metadata["resourceVersion"]

@@ -31,7 +31,7 @@ def render(job: Description) -> dict[str, Any]:
     # A patch may say this much of a pod; the rest the trainer is told, or the runtime has.
     patched = {key: container[key] for key in ("name", "volumeMounts", "securityContext")}
     patchable = {key: value for key, value in pod.items() if key != "automountServiceAccountToken"}
-    template = {"metadata": {"labels": job.labels()}, "spec": {**patchable, "containers": [patched]}}
+    template = {"metadata": {"labels": job.pod_labels()}, "spec": {**patchable, "containers": [patched]}}
     body: dict[str, Any] = {
         "runtimeRef": {"apiGroup": GROUP, "kind": "ClusterTrainingRuntime", "name": spec.runtime},
         "suspend": spec.queue is not None,

@@ -49,7 +49,7 @@ class Cluster:
         """Make the job that a step of the run makes; its name."""
         job = Description(
             run=f"small-{run.run_id}", step=f"train-{task}", namespace="team-a", module="m", spec_file="/w/spec.json",
-            spec=PLACE.job.model_copy(update={"backend": backend}), workspace=PLACE.workspace,
+            spec=PLACE.job.model_copy(update={"backend": backend, "queue": "hopforge"}), workspace=PLACE.workspace,
             environment=(("HOPFORGE_TASK", task),),
         )  # fmt: skip
         api_for(job, self.connection).create(BACKENDS[backend].render(job))
@@ -89,8 +89,10 @@ def test_a_run_is_found_by_what_people_have_of_it(cluster: Cluster) -> None:
 def test_a_long_name_leaves_a_label_that_finds_the_jobs(cluster: Cluster) -> None:
     text = cluster.recipe.read_text().replace("name: small", f"name: {'long' * 12}")
     cluster.recipe.write_text(text)
-    run = cluster.start()
-    assert re.fullmatch(r"(long){12}-[0-9a-f]{8}-[0-9a-f]{4}", run.label)  # 63 characters, and no dash at the end
+    one, other = cluster.start(), cluster.start()
+    for run in (one, other):
+        assert re.fullmatch(r"(long){12}-[0-9a-f-]{14}", run.label)  # 63 characters
+    assert one.label != other.label
 
 
 def followed(cluster: Cluster, *events: Callable[[], None]) -> tuple[RunState, list[dict[str, str]]]:

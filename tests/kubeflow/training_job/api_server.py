@@ -1,12 +1,14 @@
 """A small stateful API server that speaks the real protocol over a socket, and a clock whose time a test lets pass.
 
 It keeps custom objects, pods, logs and events; answers create, get, list with label selectors, merge patch and delete
-as the real one does (409 AlreadyExists, 404 with a Status); and fails on demand.
+as the real one does (409 AlreadyExists; 404 with a Status, or in plain text where it does not know the kind; labels
+that may not be; versions, and deletions that want one; finalizers that hold what is deleted); and fails on demand.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -14,6 +16,8 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 Item = dict[str, Any]
+
+LABEL = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
 
 
 class VirtualClock:
@@ -44,12 +48,13 @@ class ApiServer:
 
     def __init__(self) -> None:
         self.objects: dict[tuple[str, str], Item] = {}  # (plural, name)
+        self.unknown: set[str] = set()  # plurals
         self.pods: dict[str, Item] = {}
         self.logs: dict[str, str] = {}
         self.events: list[Item] = []
         self.requests: list[tuple[str, str]] = []
         self.fault: Callable[[str, str], tuple[int, str] | None] = lambda method, path: None
-        self._uid = 0
+        self._uid = self._version = 0
         server = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -90,11 +95,24 @@ class ApiServer:
         [found] = [item for (kind, _), item in self.objects.items() if kind == plural]
         return found
 
+    def changed(self, item: Item) -> None:
+        """Give an object a new version, as every write does."""
+        self._version += 1
+        item["metadata"]["resourceVersion"] = str(self._version)
+
+    def release(self, plural: str, name: str) -> None:
+        """Take the finalizers from an object, as their controllers would; one that was deleted goes."""
+        item = self.objects[plural, name]
+        item["metadata"].pop("finalizers", None)
+        if "deletionTimestamp" in item["metadata"]:
+            self._remove(plural, name)
+
     def condition(self, item: Item, type_: str, status: str = "True", reason: str = "", message: str = "") -> None:
         """Set a condition of an object, as its controller would."""
         conditions = item.setdefault("status", {}).setdefault("conditions", [])
         conditions[:] = [one for one in conditions if one["type"] != type_]
         conditions.append({"type": type_, "status": status, "reason": reason, "message": message})
+        self.changed(item)
 
     def answer(self, method: str, path: str, query: dict[str, str], body: Any) -> tuple[int, Any]:
         self.requests.append((method, path))
@@ -102,7 +120,12 @@ class ApiServer:
         if fault is not None:
             return _status(*fault)
         parts = path.strip("/").split("/")
+        for value in _wanted(query).values():
+            if not LABEL.fullmatch(value):
+                return _status(400, "BadRequest", f'unable to parse requirement: values[0]: Invalid value: "{value}"')
         if parts[0] == "apis":
+            if parts[5] in self.unknown:
+                return 404, "404 page not found\n"
             return self._custom(method, parts[5], parts[6] if len(parts) > 6 else None, query, body)
         if parts[4] == "events":
             wanted = dict(one.split("=") for one in query["fieldSelector"].split(","))
@@ -113,6 +136,9 @@ class ApiServer:
             if text is None:
                 return _status(400, "BadRequest", f'container in pod "{parts[5]}" is waiting to start')
             return 200, "".join(text.splitlines(keepends=True)[-int(query["tailLines"]) :])
+        if len(parts) > 5:
+            pod = self.pods.get(parts[5])
+            return (200, pod) if pod else _status(404, "NotFound", f'pods "{parts[5]}" not found')
         return 200, {"items": _selected(self.pods.values(), query)}
 
     def _custom(self, method: str, plural: str, name: str | None, query: dict[str, str], body: Any) -> tuple[int, Any]:
@@ -120,11 +146,15 @@ class ApiServer:
             key = (plural, body["metadata"]["name"])
             if query.get("fieldValidation") != "Strict":
                 return _status(422, "Invalid", "the test wants strict validation")
+            for label, value in body["metadata"].get("labels", {}).items():
+                if not LABEL.fullmatch(value):
+                    return _status(422, "Invalid", f'metadata.labels: Invalid value: "{value}": of {label}')
             if key in self.objects:
                 return _status(409, "AlreadyExists", f'{plural} "{key[1]}" already exists')
             self._uid += 1
             metadata = body["metadata"] | {"uid": f"uid-{self._uid}", "creationTimestamp": "2027-01-15T08:00:00Z"}
             self.objects[key] = body | {"metadata": metadata}
+            self.changed(self.objects[key])
             return 201, self.objects[key]
         if name is None:
             found = [item for (kind, _), item in self.objects.items() if kind == plural]
@@ -134,14 +164,36 @@ class ApiServer:
             return _status(404, "NotFound", f'{plural} "{name}" not found')
         if method == "PATCH":
             item["metadata"].setdefault("annotations", {}).update(body["metadata"]["annotations"])
+            self.changed(item)
         elif method == "DELETE":
-            del self.objects[plural, name]
-            self.pods = {k: pod for k, pod in self.pods.items() if name not in pod["metadata"]["labels"].values()}
+            return self._delete(plural, name, item, body or query)
         return 200, item
+
+    def _delete(self, plural: str, name: str, item: Item, options: Item) -> tuple[int, Any]:
+        """What is in the query counts only where there is no body."""
+        if options.get("propagationPolicy") != "Foreground":
+            return _status(422, "Invalid", "the test wants pods to go before their job")
+        wanted, version = options.get("preconditions", {}).get("resourceVersion"), item["metadata"]["resourceVersion"]
+        if wanted not in (None, version):
+            return _status(409, "Conflict", f"the precondition ({wanted}) does not match the record ({version})")
+        if item["metadata"].get("finalizers"):
+            item["metadata"].setdefault("deletionTimestamp", "2027-01-15T08:00:00Z")
+            self.changed(item)
+        else:
+            self._remove(plural, name)
+        return 200, item
+
+    def _remove(self, plural: str, name: str) -> None:
+        del self.objects[plural, name]
+        self.pods = {k: pod for k, pod in self.pods.items() if name not in pod["metadata"]["labels"].values()}
+
+
+def _wanted(query: dict[str, str]) -> dict[str, str]:
+    return dict(one.split("=") for one in query.get("labelSelector", "").split(",") if one)
 
 
 def _selected(items: Any, query: dict[str, str]) -> list[Item]:
-    wanted = dict(one.split("=") for one in query.get("labelSelector", "").split(",") if one)
+    wanted = _wanted(query)
     return [item for item in items if wanted.items() <= item["metadata"].get("labels", {}).items()]
 
 

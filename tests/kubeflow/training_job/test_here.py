@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from platform_sdk.config.cluster import ClusterSpec, JobSpec, Resources, SamplerSpec, Workspace
 from platform_sdk.config.errors import UserError
+from platform_sdk.kubeflow.training_job import here, launcher
 from platform_sdk.kubeflow.training_job.description import Description
-from platform_sdk.kubeflow.training_job.here import describe
+from platform_sdk.kubeflow.training_job.here import describe, job_runner
 from platform_sdk.training.launch import Work
+
+if TYPE_CHECKING:
+    from tests.kubeflow.training_job.scripted import Cluster
 
 RUN = Path("/workspace/runs/hotpot-1")
 SAMPLER = SamplerSpec(image="sampler")
@@ -63,3 +68,47 @@ def test_what_the_cluster_lacks_is_said() -> None:
             job(work, without)
     with pytest.raises(UserError, match=r"an engine takes 16 GPUs, but a pod has 8 \(job\.resources\.gpus\)"):
         job(replace(SAMPLING, vllm=True, gpus_each=16))
+
+
+def owned(name: str) -> dict[str, Any]:
+    """The pod of a step, as Argo makes it."""
+    workflow = {"apiVersion": "argoproj.io/v1alpha1", "kind": "Workflow", "name": "arena-x1", "uid": "uid-wf"}
+    other = {**workflow, "kind": "Reader", "uid": "uid-other"}
+    metadata = {"name": name, "labels": {}, "ownerReferences": [other, {**workflow, "controller": True}]}
+    return {"metadata": metadata, "status": {"phase": "Running"}}
+
+
+@pytest.mark.parametrize("faults", [[], [503], [503, 429, 500]])
+def test_the_workflow_owns_the_job_whatever_its_pod_is_called(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, faults: list[int]
+) -> None:
+    pod = "arena-baselines-x7k2p-metadata-0-2-system-container-impl-1234567890"
+    assert len(pod) == 67  # and a host's name ends at 63
+    cluster.server.pods[pod] = owned(pod)
+    cluster.server.fault = lambda method, path: (faults.pop(), "") if "/pods/" in path and faults else None
+    place = CLUSTER.model_copy(update={"workspace": Workspace(claim="w", path=str(tmp_path))})
+    for name, value in (("HOPFORGE_CLUSTER", place.model_dump_json()), ("HOSTNAME", pod[:63]), ("KFP_POD_NAME", pod)):
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(here, "namespace", lambda: "team-a")
+    monkeypatch.setattr(here, "connect", lambda: cluster.connection)
+    monkeypatch.setattr(launcher, "RealClock", lambda: cluster.clock)
+    cluster.clock.at(10 * len(faults) + 5, cluster.succeed)
+    run = job_runner(tmp_path / "runs/hotpot-1")
+    assert run is not None
+    run(replace(TRAINING, spec_file=tmp_path / "runs/hotpot-1/iteration-03/job.json"))
+    assert faults == []
+    [owner] = cluster.server.job()["metadata"]["ownerReferences"]
+    assert (owner["kind"], owner["name"], owner["uid"]) == ("Workflow", "arena-x1", "uid-wf")
+
+
+def test_outside_of_kubeflow_pipelines_a_pod_is_called_as_its_host(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("KFP_POD_NAME", raising=False)
+    monkeypatch.setenv("HOSTNAME", "by-hand")
+    cluster.server.pods["by-hand"] = {"metadata": {"name": "by-hand"}}
+    described = job(TRAINING)
+    assert here.owner_of_this_pod(launcher.api_for(described, cluster.connection)) is None
+    cluster.server.pods.clear()
+    with pytest.raises(UserError, match="by-hand"):
+        here.owner_of_this_pod(launcher.api_for(described, cluster.connection))

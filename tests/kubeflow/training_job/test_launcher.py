@@ -3,100 +3,15 @@ left behind."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 pytest.importorskip("kubeflow.training", reason="the extra [cluster] is not installed")
 
-from kubeflow.training import TrainingClient
-from kubernetes.client import Configuration
-
-from platform_sdk.config.cluster import JobSpec, Resources, Workspace
 from platform_sdk.config.errors import UserError
-from platform_sdk.kubeflow.training_job.description import Description, Owner
-from platform_sdk.kubeflow.training_job.launcher import api_for, run_job
-from platform_sdk.kubeflow.training_job.reaper import reap
-from tests.kubeflow.training_job.api_server import ApiServer, VirtualClock
-
-SPEC = JobSpec(image="registry/trainer@sha256:0", queue="team-a", nodes=2, resources=Resources(gpus=4))
-JOB = Description(
-    run="hotpot 7B", step="train-iteration-03", namespace="team-a", module="platform_sdk.training",
-    spec_file="/workspace/runs/x/job.json", spec=SPEC, workspace=Workspace(claim="runs"),
-    owner=Owner("argoproj.io/v1alpha1", "Workflow", "run-abc", "uid-wf"),
-)  # fmt: skip
-MINUTE, HOUR = 60.0, 3600.0
-
-
-class Cluster:
-    """A cluster's controllers, moved by the test: Kueue, the operator, the kubelet."""
-
-    def __init__(self, server: ApiServer, job: Description = JOB) -> None:
-        self.server, self.clock, self.told = server, VirtualClock(), list[str]()
-        configuration = Configuration(host=server.url)
-        configuration.retries = False
-        self.connection = TrainingClient(client_configuration=configuration)
-        self.described = job
-
-    def run(self, job: Description | None = None) -> None:
-        job = job or self.described
-        run_job(job, api_for(job, self.connection), self.told.append, self.clock)
-
-    def queue(self, why: str) -> None:
-        job = self.server.job()
-        workload = {"metadata": {"name": "w", "labels": {"kueue.x-k8s.io/job-uid": job["metadata"]["uid"]}}}
-        self.server.objects["workloads", "w"] = workload
-        self.server.condition(workload, "QuotaReserved", "False", "Pending", why)
-
-    def admit(self) -> None:
-        self.server.job()["spec"]["runPolicy"]["suspend"] = False
-        workload = self.server.objects.get(("workloads", "w"))
-        if workload is not None:
-            self.server.condition(workload, "QuotaReserved", "True", "QuotaReserved")
-            self.server.condition(workload, "Evicted", "False")
-
-    def start(self) -> None:
-        name = self.server.job()["metadata"]["name"]
-        for pod in ("master-0", "worker-0"):
-            self.server.pods[f"{name}-{pod}"] = {
-                "metadata": {"name": f"{name}-{pod}", "labels": {"training.kubeflow.org/job-name": name}},
-                "status": {"phase": "Running"},
-            }
-        self.server.condition(self.server.job(), "Running")
-
-    def preempt(self) -> None:
-        self.server.job()["spec"]["runPolicy"]["suspend"] = True
-        self.server.pods.clear()
-        workload = self.server.objects["workloads", "w"]
-        self.server.condition(workload, "Evicted", "True", "Preempted", "to make room for team-b")
-        self.server.condition(workload, "QuotaReserved", "False", "Pending", "needs 8 more GPUs")
-
-    def succeed(self) -> None:
-        for pod in self.server.pods.values():
-            pod["status"]["phase"] = "Succeeded"
-        self.server.condition(self.server.job(), "Running", "False")
-        self.server.condition(self.server.job(), "Succeeded")
-
-    def fail(self, ended: dict[str, Any]) -> None:
-        name = self.server.job()["metadata"]["name"]
-        pod = self.server.pods[f"{name}-worker-0"]
-        pod["status"] = {
-            "phase": "Failed",
-            "containerStatuses": [{"name": "pytorch", "state": {"terminated": ended}}],
-        }
-        self.server.logs[f"{name}-worker-0"] = "".join(f"line {n}\n" for n in range(100))
-        self.server.events.append(
-            {"involvedObject": {"name": f"{name}-worker-0"}, "reason": "OOMKilling", "message": "Memory cgroup"}
-        )
-        self.server.condition(self.server.job(), "Failed", "True", "PyTorchJobFailed", "1 replica failed")
-
-
-@pytest.fixture
-def cluster() -> Iterator[Cluster]:
-    with ApiServer() as server:
-        yield Cluster(server)
+from platform_sdk.kubeflow.training_job import pytorchjob
+from tests.kubeflow.training_job.scripted import HOUR, JOB, MINUTE, SPEC, Cluster
 
 
 def states(cluster: Cluster) -> list[str]:
@@ -146,7 +61,7 @@ def test_waiting_and_running_have_limits_of_their_own(cluster: Cluster) -> None:
     cluster.clock.at(1, lambda: cluster.queue("needs 8 more GPUs"))
     with pytest.raises(UserError, match=r"waited for more than 1800 s and was deleted .*needs 8 more GPUs"):
         cluster.run(replace(JOB, spec=SPEC.model_copy(update={"queue_timeout_seconds": 1800})))
-    assert not any(kind == "pytorchjobs" for kind, _ in cluster.server.objects)
+    assert cluster.jobs == []
 
     later = cluster.clock.now() - 1_800_000_000 + 1
     cluster.clock.at(later, lambda: cluster.queue("needs 8 more GPUs"))
@@ -183,7 +98,7 @@ def test_a_killed_launcher_is_followed_by_one_that_adopts(cluster: Cluster) -> N
     cluster.clock.at(600, cluster.succeed)
     cluster.run()
     assert states(cluster)[-3:] == ["adopted", "Running (2 of 2 pods run)", "Succeeded"]
-    assert len(cluster.server.objects) == 1
+    assert cluster.jobs == [JOB.name]
 
 
 def test_another_job_of_the_name_is_not_touched(cluster: Cluster) -> None:
@@ -238,8 +153,7 @@ def test_an_api_server_that_is_away_when_the_job_is_created(cluster: Cluster) ->
         if method == "POST" and first:
             first = False
             cluster.server.fault = lambda method, path: None
-            run = replace(JOB)
-            cluster.server.answer("POST", path, {"fieldValidation": "Strict"}, _body(run))
+            cluster.server.answer("POST", path, {"fieldValidation": "Strict"}, pytorchjob.render(JOB))
             return 500, "InternalError"
         return None
 
@@ -249,13 +163,7 @@ def test_an_api_server_that_is_away_when_the_job_is_created(cluster: Cluster) ->
     cluster.clock.at(20, cluster.succeed)
     cluster.run()
     assert "adopted" in states(cluster)
-    assert len(cluster.server.objects) == 1
-
-
-def _body(job: Description) -> dict[str, Any]:
-    from platform_sdk.kubeflow.training_job import pytorchjob
-
-    return pytorchjob.render(job)
+    assert cluster.jobs == [JOB.name]
 
 
 def test_a_refused_job_fails_at_once_and_says_why(cluster: Cluster) -> None:
@@ -271,28 +179,78 @@ def test_a_job_that_somebody_deleted(cluster: Cluster) -> None:
         cluster.run()
 
 
-def test_what_a_terminated_run_leaves_is_reaped(cluster: Cluster) -> None:
+def test_an_earlier_job_that_does_not_go_is_told_with_what_holds_it(cluster: Cluster) -> None:
+    cluster.clock.at(1, cluster.admit)
+    cluster.clock.at(2, cluster.start)
+    cluster.clock.at(3, lambda: cluster.fail({"exitCode": 1}))
+    with pytest.raises(UserError, match="exit code 1"):
+        cluster.run()
+    failed = cluster.server.job()
+    failed["metadata"]["finalizers"] = ["foregroundDeletion", "example.com/audit"]
+    began = cluster.clock.now()
+    with pytest.raises(UserError) as caught:
+        cluster.run()
+    assert "foregroundDeletion, example.com/audit" in str(caught.value)
+    assert "kubectl -n team-a describe pytorchjob" in str(caught.value)
+    assert 5 * MINUTE < cluster.clock.now() - began < 15 * MINUTE
+    told = [line for line in cluster.told if "is being deleted" in line]
+    assert len(told) == 1
+    assert cluster.jobs == [JOB.name]
+
+    # What holds it lets go after all: then the job is made anew.
+    now = cluster.clock.now() - 1_800_000_000
+    cluster.clock.at(now + 60, lambda: cluster.server.release("pytorchjobs", JOB.name))
+    for seconds, action in ((75, cluster.admit), (76, cluster.start), (90, cluster.succeed)):
+        cluster.clock.at(now + seconds, action)
+    cluster.run()
+    assert states(cluster)[-1] == "Succeeded"
+    assert cluster.server.job()["metadata"]["uid"] != failed["metadata"]["uid"]
+
+
+@pytest.mark.parametrize(
+    ("lacks", "said"),
+    [("localqueues", "no Kueue that speaks kueue.x-k8s.io/v1beta2"), (None, "there is no LocalQueue nobodys")],
+)
+def test_a_job_for_a_queue_that_is_not_there_fails_at_once(cluster: Cluster, lacks: str | None, said: str) -> None:
+    cluster.server.unknown |= {lacks, "workloads"} if lacks else set()
+    began = cluster.clock.now()
+    with pytest.raises(UserError, match=rf"cannot be queued: .*{said}.*job\.queue"):
+        cluster.run(replace(JOB, spec=SPEC.model_copy(update={"queue": "nobodys"})))
+    assert cluster.clock.now() == began
+    assert cluster.jobs == []
+
+
+def test_a_queue_that_may_not_be_seen_is_believed(cluster: Cluster) -> None:
+    cluster.server.fault = lambda method, path: (403, "Forbidden") if "/localqueues/" in path else None
     cluster.clock.at(1, cluster.admit)
     cluster.clock.at(10, cluster.start)
-
-    def terminate() -> None:
-        raise SystemExit  # the pod is gone, and nobody was told
-
-    cluster.clock.at(10 * MINUTE, terminate)
-    with pytest.raises(SystemExit):
-        cluster.run()
-    now = cluster.clock.now()
-    assert reap("team-a", now + 10 * MINUTE, connection=cluster.connection) == []
-    would = reap("team-a", now + 20 * MINUTE, dry_run=True, connection=cluster.connection)
-    assert [(orphan.name, orphan.run) for orphan in would] == [(JOB.name, "hotpot-7B")]
-    assert len(cluster.server.objects) == 1
-    assert reap("team-a", now + 20 * MINUTE, connection=cluster.connection) == would
-    assert cluster.server.objects == {}
-    assert cluster.server.pods == {}
-
-
-def test_finished_jobs_are_not_reaped(cluster: Cluster) -> None:
-    cluster.clock.at(1, cluster.admit)
-    cluster.clock.at(2, cluster.succeed)
+    cluster.clock.at(20, cluster.succeed)
     cluster.run()
-    assert reap("team-a", cluster.clock.now() + 100 * HOUR, connection=cluster.connection) == []
+    assert "whether there is a LocalQueue team-a cannot be seen (the API server refuses: HTTP 403" in cluster.told[0]
+    assert states(cluster)[-1] == "Succeeded"
+
+
+def test_a_job_that_is_there_is_followed_though_its_queue_has_gone(cluster: Cluster) -> None:
+    def kill() -> None:
+        raise KeyboardInterrupt
+
+    cluster.clock.at(1, cluster.admit)
+    cluster.clock.at(10, cluster.start)
+    cluster.clock.at(60, kill)
+    with pytest.raises(KeyboardInterrupt):
+        cluster.run()
+    del cluster.server.objects["localqueues", "team-a"]
+    cluster.clock.at(600, cluster.succeed)
+    cluster.run()
+    assert states(cluster)[-1] == "Succeeded"
+
+
+def test_a_heartbeat_that_another_writer_came_before_is_written_again(cluster: Cluster) -> None:
+    conflicts = iter([(409, "Conflict")])
+    cluster.server.fault = lambda method, path: next(conflicts, None) if method == "PATCH" else None
+    cluster.clock.at(1, cluster.admit)
+    cluster.clock.at(10, cluster.start)
+    cluster.clock.at(20, cluster.succeed)
+    cluster.run()
+    assert states(cluster)[-1] == "Succeeded"
+    assert "hopforge.dev/heartbeat" in cluster.server.job()["metadata"]["annotations"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import uuid
 from dataclasses import replace
 from typing import Any
 
@@ -12,9 +13,18 @@ from pydantic import ValidationError
 from platform_sdk.config.cluster import JobSpec, Resources, SamplerResources, SamplerSpec, Workspace
 from platform_sdk.config.errors import UserError
 from platform_sdk.kubeflow.training_job import pytorchjob, trainjob
-from platform_sdk.kubeflow.training_job.description import SPEC_DIGEST, Description, Owner, Sidecar, job_name
-from tests.kubeflow.crds import check
+from platform_sdk.kubeflow.training_job.description import (
+    SPEC_DIGEST,
+    Description,
+    Owner,
+    Sidecar,
+    job_name,
+    label_value,
+)
+from platform_sdk.kubeflow.training_job.launcher import API_PATIENCE
+from tests.kubeflow.crds import ROOT, check
 
+DOCKERFILE = (ROOT / "images/Dockerfile").read_text()
 SPEC = JobSpec(
     image="registry/trainer@sha256:0", nodes=3, resources=Resources(gpus=8), queue="team-a", priority="high",
     secrets={"HF_TOKEN": "hugging-face/token"}, node_selector={"gpu": "h100"},
@@ -103,6 +113,27 @@ def test_both_kinds_say_the_same(backend: Any) -> None:
         assert spec.get("suspend", spec.get("runPolicy", {}).get("suspend")) is suspended
 
 
+def pods_of(body: dict[str, Any]) -> list[dict[str, Any]]:
+    """The templates of a job's pods, or what a TrainJob says of them."""
+    if body["kind"] == "PyTorchJob":
+        return [role["template"] for role in body["spec"]["pytorchReplicaSpecs"].values()]
+    [patch] = body["spec"]["runtimePatches"]
+    [node] = patch["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"]
+    return [node["template"]["spec"]["template"]]
+
+
+@pytest.mark.parametrize("backend", [pytorchjob, trainjob])
+def test_pods_write_a_fresh_volume_and_stay_out_of_the_mesh(backend: Any) -> None:
+    body = backend.render(JOB)
+    [group] = {int(group) for group in re.findall(r"^USER \d+:(\d+)$", DOCKERFILE, re.MULTILINE)}
+    for pod in pods_of(body):
+        assert pod["metadata"]["labels"]["sidecar.istio.io/inject"] == "false"
+        security = pod["spec"]["securityContext"]
+        assert (security["fsGroup"], security["fsGroupChangePolicy"]) == (group, "OnRootMismatch")
+    assert "istio" not in str(body["metadata"])
+    check(body)
+
+
 def test_the_digest_tells_other_jobs_apart_and_not_other_attempts() -> None:
     def digest(job: Description) -> str:
         return str(pytorchjob.render(job)["metadata"]["annotations"][SPEC_DIGEST])
@@ -121,11 +152,40 @@ def test_names_are_valid_and_differ() -> None:
         assert len(f"{name}-worker-99") <= 63
 
 
+def test_labels_are_valid_and_differ() -> None:
+    run = f"{'long' * 17}er-{uuid.UUID(int=1)}"  # of a recipe whose name alone is longer than a label
+    other = f"{'long' * 17}er-{uuid.UUID(int=2)}"
+    texts = [run, other, run[:63], run[:62] + "-x", "a b", "a-b", "a_b", "-a-b-", "ü", "?"]
+    labels = [label_value(text) for text in texts]
+    assert len(set(labels)) == len(texts)
+    for label in labels:
+        assert re.fullmatch(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", label)
+    for text in ("a-b", "a_b", "Hotpot.7B", "x" * 63):
+        assert label_value(text) == text
+    assert labels[0].startswith("longlonglong")
+    one, two = (pods_of(pytorchjob.render(replace(JOB, run=text)))[0] for text in texts[:2])
+    assert one["metadata"]["labels"]["hopforge.dev/run"] != two["metadata"]["labels"]["hopforge.dev/run"]
+
+
+def test_all_pods_of_runs_say_their_step() -> None:
+    """By that label the network's policies know them, those of steps too."""
+    assert replace(JOB, environment=(("HOPFORGE_TASK", "train-03"),)).labels()["hopforge.dev/task"] == "train-03"
+    assert JOB.labels()["hopforge.dev/task"] == "train-iteration-03"
+
+
+def test_a_finished_job_outlasts_the_patience_of_its_launcher() -> None:
+    """Else it could be gone between two looks, and a job that ended well be taken for one that somebody deleted."""
+    for seconds in (0, API_PATIENCE):
+        with pytest.raises(ValidationError, match="ttl_seconds"):
+            JobSpec.model_validate(SPEC.model_dump() | {"ttl_seconds": seconds})
+
+
 def test_a_job_that_cannot_be_is_refused() -> None:
     for values, reason in (
         ({"minimum_nodes": 4}, "above nodes"),
         ({"minimum_nodes": 2, "backend": "trainjob"}, "elastic"),
         ({"queue": None}, "name a queue"),
+        ({"queue": "q" * 64}, "queue"),
         ({"secrets": {"TOKEN": "no-key"}}, "secrets"),
         ({"resources": {"memory": "64 GB"}}, "memory"),
     ):

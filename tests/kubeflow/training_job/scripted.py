@@ -1,0 +1,90 @@
+"""A cluster whose controllers a test moves as it likes, while time passes only where somebody sleeps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kubeflow.training import TrainingClient
+from kubernetes.client import Configuration
+
+from platform_sdk.config.cluster import JobSpec, Resources, Workspace
+from platform_sdk.kubeflow.training_job.description import Description, Owner
+from platform_sdk.kubeflow.training_job.launcher import api_for, run_job
+from tests.kubeflow.training_job.api_server import ApiServer, VirtualClock
+
+SPEC = JobSpec(image="registry/trainer@sha256:0", queue="team-a", nodes=2, resources=Resources(gpus=4))
+JOB = Description(
+    run="hotpot 7B", step="train-iteration-03", namespace="team-a", module="platform_sdk.training",
+    spec_file="/workspace/runs/x/job.json", spec=SPEC, workspace=Workspace(claim="runs"),
+    owner=Owner("argoproj.io/v1alpha1", "Workflow", "run-abc", "uid-wf"),
+)  # fmt: skip
+MINUTE, HOUR = 60.0, 3600.0
+
+
+class Cluster:
+    """A cluster's controllers, moved by the test: Kueue, the operator, the kubelet."""
+
+    def __init__(self, server: ApiServer, job: Description = JOB) -> None:
+        self.server, self.clock, self.told = server, VirtualClock(), list[str]()
+        configuration = Configuration(host=server.url)
+        configuration.retries = False
+        self.connection = TrainingClient(client_configuration=configuration)
+        self.described = job
+        server.objects["localqueues", "team-a"] = {"metadata": {"name": "team-a"}}
+
+    @property
+    def jobs(self) -> list[str]:
+        """The names of the jobs that are there."""
+        return [name for kind, name in self.server.objects if kind == "pytorchjobs"]
+
+    def run(self, job: Description | None = None) -> None:
+        job = job or self.described
+        run_job(job, api_for(job, self.connection), self.told.append, self.clock)
+
+    def queue(self, why: str) -> None:
+        job = self.server.job()
+        workload = {"metadata": {"name": "w", "labels": {"kueue.x-k8s.io/job-uid": job["metadata"]["uid"]}}}
+        self.server.objects["workloads", "w"] = workload
+        self.server.condition(workload, "QuotaReserved", "False", "Pending", why)
+
+    def admit(self) -> None:
+        self.server.job()["spec"]["runPolicy"]["suspend"] = False
+        workload = self.server.objects.get(("workloads", "w"))
+        if workload is not None:
+            self.server.condition(workload, "QuotaReserved", "True", "QuotaReserved")
+            self.server.condition(workload, "Evicted", "False")
+
+    def start(self) -> None:
+        name = self.server.job()["metadata"]["name"]
+        for pod in ("master-0", "worker-0"):
+            self.server.pods[f"{name}-{pod}"] = {
+                "metadata": {"name": f"{name}-{pod}", "labels": {"training.kubeflow.org/job-name": name}},
+                "status": {"phase": "Running"},
+            }
+        self.server.condition(self.server.job(), "Running")
+
+    def preempt(self) -> None:
+        self.server.job()["spec"]["runPolicy"]["suspend"] = True
+        self.server.pods.clear()
+        workload = self.server.objects["workloads", "w"]
+        self.server.condition(workload, "Evicted", "True", "Preempted", "to make room for team-b")
+        self.server.condition(workload, "QuotaReserved", "False", "Pending", "needs 8 more GPUs")
+
+    def succeed(self) -> None:
+        for pod in self.server.pods.values():
+            pod["status"]["phase"] = "Succeeded"
+        self.server.condition(self.server.job(), "Running", "False")
+        self.server.condition(self.server.job(), "Succeeded")
+
+    def fail(self, ended: dict[str, Any]) -> None:
+        name = self.server.job()["metadata"]["name"]
+        pod = self.server.pods[f"{name}-worker-0"]
+        pod["status"] = {
+            "phase": "Failed",
+            "containerStatuses": [{"name": "pytorch", "state": {"terminated": ended}}],
+        }
+        self.server.logs[f"{name}-worker-0"] = "".join(f"line {n}\n" for n in range(100))
+        self.server.events.append(
+            {"involvedObject": {"name": f"{name}-worker-0"}, "reason": "OOMKilling", "message": "Memory cgroup"}
+        )
+        self.server.condition(self.server.job(), "Failed", "True", "PyTorchJobFailed", "1 replica failed")
