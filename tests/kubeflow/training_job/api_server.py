@@ -44,6 +44,7 @@ class ApiServer:
 
     def __init__(self) -> None:
         self.objects: dict[tuple[str, str], Item] = {}  # (plural, name)
+        self.unknown: set[str] = set()  # plurals
         self.pods: dict[str, Item] = {}
         self.logs: dict[str, str] = {}
         self.events: list[Item] = []
@@ -103,6 +104,8 @@ class ApiServer:
             return _status(*fault)
         parts = path.strip("/").split("/")
         if parts[0] == "apis":
+            if parts[5] in self.unknown:
+                return 404, "404 page not found\n"
             return self._custom(method, parts[5], parts[6] if len(parts) > 6 else None, query, body)
         if parts[4] == "events":
             wanted = dict(one.split("=") for one in query["fieldSelector"].split(","))
@@ -113,6 +116,9 @@ class ApiServer:
             if text is None:
                 return _status(400, "BadRequest", f'container in pod "{parts[5]}" is waiting to start')
             return 200, "".join(text.splitlines(keepends=True)[-int(query["tailLines"]) :])
+        if len(parts) > 5:
+            pod = self.pods.get(parts[5])
+            return (200, pod) if pod else _status(404, "NotFound", f'pods "{parts[5]}" not found')
         return 200, {"items": _selected(self.pods.values(), query)}
 
     def _custom(self, method: str, plural: str, name: str | None, query: dict[str, str], body: Any) -> tuple[int, Any]:
