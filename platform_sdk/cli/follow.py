@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from platform_sdk.cli.remote import HostOption, NamespaceOption
+from platform_sdk.cli.remote import HostOption
 from platform_sdk.config.errors import UserError
 
 if TYPE_CHECKING:
@@ -17,7 +17,16 @@ if TYPE_CHECKING:
     from platform_sdk.kubeflow.remote.logs import Container
     from platform_sdk.kubeflow.remote.runs import Run, RunState
 
-RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="A run's id, the beginning of one, or its name.")]
+RunArgument = Annotated[
+    str, typer.Argument(metavar="RUN", help="A run's id, its name, or the first 6 or more characters of its id.")
+]
+NamespaceOption = Annotated[
+    str | None,
+    typer.Option(
+        "--namespace", "-n",
+        help="The team's namespace, where the server has many users; else its pods' (kubeflow by default).",
+    ),
+]  # fmt: skip
 STATUSES = {"SUCCEEDED": 0, "FAILED": 1, "CANCELED": 3}
 
 
@@ -37,6 +46,8 @@ def watch(
     """Follow a run to its end: the state of its steps, and of their jobs with the reason why they wait.
 
     The exit status says how it ended: 0 succeeded, 1 failed, 3 cancelled. Ctrl-C ends the watching, not the run.
+
+    Authentication is that of hopforge submit; jobs are seen with KUBECONFIG.
     """
     from rich.console import Console
     from rich.live import Live
@@ -73,15 +84,17 @@ def logs(
     step: Annotated[str | None, typer.Argument(metavar="[STEP]", help="One step, as train-01; else all.")] = None,
     follow: Annotated[
         bool,
-        typer.Option("--follow", "-f", help="Go on, with what is not there yet too, until the run or the step ends."),
+        typer.Option("--follow", "-f", help="Go on until the run or the step ends; wait for what has not started."),
     ] = False,
-    lines: Annotated[int, typer.Option(min=1, help="How many of the last lines of every container.")] = 1000,
+    lines: Annotated[int, typer.Option(min=1, help="How many of the last lines there are of every container.")] = 1000,
     namespace: NamespaceOption = None,
     host: HostOption = None,
 ) -> None:
     """Print what a run's steps, or one of them, and their jobs have written.
 
-    It is read from their pods: what Kubeflow or Kubernetes has deleted cannot be read any more.
+    It is read from their pods; of those that Kubeflow or Kubernetes has deleted, nothing can be read any more.
+
+    Authentication is that of hopforge submit; pods are seen with KUBECONFIG.
     """
     from platform_sdk.config.source import suggestion
     from platform_sdk.kubeflow.remote.logs import containers, read_log
@@ -148,7 +161,10 @@ def cancel(
     host: HostOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """End a run and delete its jobs. What has ended already is no error."""
+    """End a run and delete its jobs. What has ended already is no error.
+
+    Authentication is that of hopforge submit; jobs are deleted with KUBECONFIG.
+    """
     from platform_sdk.kubeflow.remote.following import cancel as end
 
     server, found, jobs, unseen = _find(run, namespace, host)

@@ -15,9 +15,9 @@ import pytest
 pytest.importorskip("kfp.kubernetes", reason="the extra [cluster] is not installed")
 pytest.importorskip("kubeflow.training", reason="the extra [cluster] is not installed")
 
+from tests.kubeflow.remote.cluster_server import ClusterServer
 from tests.kubeflow.remote.kfp_server import LOGIN_PAGE, KfpServer
 from tests.kubeflow.toy import write_toy
-from tests.kubeflow.training_job.api_server import ApiServer
 from tests.processes import wait_for
 
 HOME = Path(__file__).parents[2]
@@ -35,7 +35,7 @@ current-context: x
 class Shell:
     """Both servers, and a shell that knows them."""
 
-    def __init__(self, kfp: KfpServer, kubernetes: ApiServer, folder: Path) -> None:
+    def __init__(self, kfp: KfpServer, kubernetes: ClusterServer, folder: Path) -> None:
         self.kfp, self.kubernetes, self.folder = kfp, kubernetes, folder
         (folder / "kubeconfig").write_text(KUBECONFIG.format(url=kubernetes.url))
         hidden = {name: value for name, value in os.environ.items() if not name.startswith("KF_PIPELINES")}
@@ -60,7 +60,7 @@ class Shell:
 
 @pytest.fixture
 def shell(tmp_path: Path) -> Iterator[Shell]:
-    with KfpServer() as kfp, ApiServer() as kubernetes:
+    with KfpServer() as kfp, ClusterServer() as kubernetes:
         yield Shell(kfp, kubernetes, tmp_path)
 
 
