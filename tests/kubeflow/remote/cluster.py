@@ -41,7 +41,7 @@ class Cluster:
         """Make the job that a step of the run makes; its name."""
         job = Description(
             run=f"small-{run.run_id}", step=f"train-{task}", namespace="team-a", module="m", spec_file="/w/spec.json",
-            spec=PLACE.job.model_copy(update={"backend": backend}), workspace=PLACE.workspace,
+            spec=PLACE.job.model_copy(update={"backend": backend, "queue": "hopforge"}), workspace=PLACE.workspace,
             environment=(("HOPFORGE_TASK", task),),
         )  # fmt: skip
         api_for(job, self.connection).create(BACKENDS[backend].render(job))
