@@ -4,24 +4,29 @@ from __future__ import annotations
 
 import json
 import sys
-import threading
-import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from platform_sdk.cli.remote import HostOption, NamespaceOption
+from platform_sdk.cli.remote import HostOption
 from platform_sdk.config.errors import UserError
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from platform_sdk.kubeflow.remote.connection import Server
-    from platform_sdk.kubeflow.remote.following import Container
-    from platform_sdk.kubeflow.remote.runs import Jobs, Run, RunState
+    from platform_sdk.kubeflow.remote.jobs import Jobs
+    from platform_sdk.kubeflow.remote.logs import Container
+    from platform_sdk.kubeflow.remote.runs import Run, RunState
 
-RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="A run's id, the beginning of one, or its name.")]
+RunArgument = Annotated[
+    str, typer.Argument(metavar="RUN", help="A run's id, its name, or the first 6 or more characters of its id.")
+]
+NamespaceOption = Annotated[
+    str | None,
+    typer.Option(
+        "--namespace", "-n",
+        help="The team's namespace, where the server has many users; else its pods' (kubeflow by default).",
+    ),
+]  # fmt: skip
 STATUSES = {"SUCCEEDED": 0, "FAILED": 1, "CANCELED": 3}
 
 
@@ -41,6 +46,8 @@ def watch(
     """Follow a run to its end: the state of its steps, and of their jobs with the reason why they wait.
 
     The exit status says how it ended: 0 succeeded, 1 failed, 3 cancelled. Ctrl-C ends the watching, not the run.
+
+    Authentication is that of hopforge submit; jobs are seen with KUBECONFIG.
     """
     from rich.console import Console
     from rich.live import Live
@@ -55,8 +62,11 @@ def watch(
         if as_json or not console.is_terminal:
             last = follow(server, found, jobs, _Teller(as_json))
         else:
+            from platform_sdk.cli.run_table import RunTable
+
             with Live(console=console, refresh_per_second=2) as live:
-                last = follow(server, found, jobs, lambda state: live.update(_table(state)))
+                last = follow(server, found, jobs, lambda state: live.update(RunTable(state)))
+                live.update(RunTable(last, whole=True))  # nothing moves any more, so it may be scrolled
     except KeyboardInterrupt as error:
         typer.echo(f"no longer watched; the run goes on (hopforge cancel {found.run_id} ends it)", err=True)
         raise typer.Exit(130) from error
@@ -72,48 +82,77 @@ def watch(
 def logs(
     run: RunArgument,
     step: Annotated[str | None, typer.Argument(metavar="[STEP]", help="One step, as train-01; else all.")] = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what is still to come.")] = False,
-    lines: Annotated[int, typer.Option(min=1, help="How many of the last lines of every container.")] = 1000,
+    follow: Annotated[
+        bool,
+        typer.Option("--follow", "-f", help="Go on until the run or the step ends; wait for what has not started."),
+    ] = False,
+    lines: Annotated[int, typer.Option(min=1, help="How many of the last lines there are of every container.")] = 1000,
     namespace: NamespaceOption = None,
     host: HostOption = None,
 ) -> None:
-    """Print what a run's steps, or one of them, and their jobs say.
+    """Print what a run's steps, or one of them, and their jobs have written.
 
-    Pods that Kubeflow or Kubernetes has deleted say nothing any more.
+    It is read from their pods; of those that Kubeflow or Kubernetes has deleted, nothing can be read any more.
+
+    Authentication is that of hopforge submit; pods are seen with KUBECONFIG.
     """
     from platform_sdk.config.source import suggestion
-    from platform_sdk.kubeflow.remote.following import containers, read_log
-    from platform_sdk.kubeflow.remote.runs import look
+    from platform_sdk.kubeflow.remote.logs import containers, read_log
+    from platform_sdk.kubeflow.remote.readers import follow_logs
 
     server, found, jobs, unseen = _find(run, namespace, host)
     if jobs is None:
         raise UserError(unseen)
-    known = list(containers(jobs, found, step))
+    known, notes = containers(jobs, found, step)
     if step is not None and step not in found.steps and not known:
         raise UserError(f"run {found.name} has no step {step!r}; {suggestion(step, found.steps)}")
+    several: set[Container] = set(known)
+
+    def say(container: Container, line: str) -> None:
+        several.add(container)
+        typer.echo(f"[{container}] {line}" if step is None or len(several) > 1 else line)
+
+    for note in notes:
+        _note(note)
     if not known:
-        states = {one.name: one.state for one in look(server, found, None).steps}
-        begun = states.get(step, "") != "PENDING" if step else any(state != "PENDING" for state in states.values())
-        whose = f"step {step}" if step else f"run {found.name}"
+        _explain_silence(server, found, step, follow)
+    if follow:
+        try:
+            follow_logs(server, found, jobs, step, lines, say, _note)
+        except KeyboardInterrupt as error:
+            raise typer.Exit(130) from error
+        return
+    for container in known:
+        written = read_log(jobs, container, lines)
+        if written is None:
+            _note(f"{container} has not started yet")
+        for line in written or ():
+            say(container, line)
+
+
+def _explain_silence(server: Server, run: Run, step: str | None, follow: bool) -> None:
+    """Say why there are no pods. It is no error where they are to be waited for."""
+    from platform_sdk.kubeflow.remote.runs import ENDED, look
+
+    state = look(server, run, None)
+    states = [one.state for one in state.steps if step in (None, one.name)]
+    begun = any(one != "PENDING" for one in states)
+    whose = f"step {step}" if step else f"run {run.name}"
+    if begun and (state.ended or (step is not None and ENDED.issuperset(states))):
         raise UserError(
             f"{whose} has no pods any more: they were deleted after it ended, and their logs with them; the Kubeflow "
-            "UI may have kept them" if begun else f"{whose} has not started yet"
-        )  # fmt: skip
-
-    def say(container: Container) -> None:
-        assert jobs is not None
-        head = f"[{container.step} {container.pod} {container.name}] " if len(known) > 1 or step is None else ""
-        for line in read_log(jobs, container, lines, follow=follow):
-            typer.echo(f"{head}{line}")
-
+            "UI may have kept them"
+        )
+    if state.ended:
+        raise UserError(f"{whose} never started, and the run has ended: {state.state.lower()}")
+    why = f"{whose} has no pods at present" if begun else f"{whose} has not started yet"
     if not follow:
-        for container in known:
-            say(container)
-        return
-    try:
-        _follow_all(server, found, jobs, step, say)
-    except KeyboardInterrupt as error:
-        raise typer.Exit(130) from error
+        raise UserError(f"{why}; --follow waits for it")
+    _note(f"{why}; waiting for it")
+
+
+def _note(text: str) -> None:
+    typer.echo(text, err=True)
 
 
 def cancel(
@@ -122,7 +161,10 @@ def cancel(
     host: HostOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """End a run and delete its jobs. What has ended already is no error."""
+    """End a run and delete its jobs. What has ended already is no error.
+
+    Authentication is that of hopforge submit; jobs are deleted with KUBECONFIG.
+    """
     from platform_sdk.kubeflow.remote.following import cancel as end
 
     server, found, jobs, unseen = _find(run, namespace, host)
@@ -142,7 +184,8 @@ def cancel(
 def _find(run: str, namespace: str | None, host: str | None) -> tuple[Server, Run, Jobs | None, str]:
     """The server, the run, and its jobs; or why they cannot be seen."""
     from platform_sdk.kubeflow.remote.connection import Server
-    from platform_sdk.kubeflow.remote.runs import Jobs, find_run
+    from platform_sdk.kubeflow.remote.jobs import Jobs
+    from platform_sdk.kubeflow.remote.runs import find_run
 
     server = Server(host)
     found = find_run(server, run, namespace)
@@ -150,25 +193,6 @@ def _find(run: str, namespace: str | None, host: str | None) -> tuple[Server, Ru
         return server, found, Jobs(found.namespace), ""
     except UserError as error:
         return server, found, None, str(error)
-
-
-def _follow_all(server: Server, run: Run, jobs: Jobs, step: str | None, say: Callable[[Container], None]) -> None:
-    """Follow the containers there are and those that come, each in a thread, until the run has ended."""
-    from platform_sdk.kubeflow.remote.following import LOOK_SECONDS, containers
-    from platform_sdk.kubeflow.remote.runs import look
-
-    threads: dict[Container, threading.Thread] = {}
-    while True:
-        ended = look(server, run, None).ended
-        for container in containers(jobs, run, step):
-            if container not in threads:
-                threads[container] = threading.Thread(target=say, args=(container,), daemon=True)
-                threads[container].start()
-        if ended:
-            break
-        time.sleep(LOOK_SECONDS)
-    for thread in threads.values():
-        thread.join()
 
 
 class _Teller:
@@ -194,25 +218,3 @@ def _line(change: dict[str, str]) -> str:
     )  # fmt: skip
     state = f": {change['state'].lower()}" if "state" in change else ""
     return f"{change['time']} {what}{state}" + (f" ({reason})" if reason else "")
-
-
-MARKS = {"SUCCEEDED": "[green]✓[/green]", "FAILED": "[red]✗[/red]", "RUNNING": "[cyan]▸[/cyan]"}
-
-
-def _table(state: RunState) -> Table:
-    from rich.markup import escape
-    from rich.table import Table
-
-    table = Table(box=None, header_style="bold", pad_edge=False, title=f"{escape(state.name)}: {state.state.lower()}",
-                  title_justify="left", caption=escape(state.unseen) or None)  # fmt: skip
-    for title in ("", "step", "state", ""):
-        table.add_column(title)
-    jobs = list(state.jobs)
-    for step in state.steps:
-        took = "" if step.seconds is None else f"{step.seconds:.0f} s"
-        table.add_row(MARKS.get(step.state, " "), step.name, step.state.lower(), took)
-        for job in [one for one in jobs if one.step == step.name]:
-            table.add_row("", f"  {job.kind}", job.state, escape(job.reason))
-    for job in [one for one in jobs if one.step not in {step.name for step in state.steps}]:
-        table.add_row("", f"{job.kind} {job.name}", job.state, escape(job.reason))
-    return table

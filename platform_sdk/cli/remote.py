@@ -16,6 +16,7 @@ from platform_sdk.config.errors import UserError
 
 if TYPE_CHECKING:
     from platform_sdk.config.cluster import ClusterSpec
+    from platform_sdk.config.form import FormField
     from platform_sdk.config.recipe import Recipe
 
 HostOption = Annotated[
@@ -23,13 +24,14 @@ HostOption = Annotated[
     typer.Option(metavar="URL", help="The Kubeflow Pipelines server; else KF_PIPELINES_ENDPOINT, else this cluster's."),
 ]
 NamespaceOption = Annotated[
-    str | None, typer.Option("--namespace", "-n", help="The team's, where the server has many users.")
+    str | None, typer.Option("--namespace", "-n", help="The team's namespace, where the server has many users.")
 ]
 ClusterOption = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="What the cluster looks like; cluster.yaml here, or HOPFORGE_CLUSTER_FILE.",
+    typer.Option(metavar="FILE", help="What the cluster looks like; by default cluster.yaml in this folder.",
                  envvar="HOPFORGE_CLUSTER_FILE"),
 ]  # fmt: skip
+WIDE = 120  # columns of a terminal that has room for a form's fields side by side
 
 
 def register(app: typer.Typer) -> None:
@@ -46,14 +48,16 @@ def submit(
     host: HostOption = None,
     overrides: SetOption = None,
     experiment: Annotated[
-        str | None, typer.Option(help="Which experiment it belongs to; the pipeline's name if not given.")
+        str | None, typer.Option(help="Which experiment the run belongs to; by default one named like the pipeline.")
     ] = None,
     wait: Annotated[bool, typer.Option("--wait", help="Follow the run to its end, as hopforge watch does.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Run a recipe on a cluster: upload its pipeline unless that is there, and start a run.
 
-    Authentication is kfp's: KF_PIPELINES_TOKEN, KF_PIPELINES_SA_TOKEN_PATH (a file), or KF_PIPELINES_COOKIES.
+    Authentication is kfp's: KF_PIPELINES_TOKEN, KF_PIPELINES_SA_TOKEN_PATH (a file with one), or KF_PIPELINES_COOKIES.
+
+    Where a private authority has signed the server's certificate, KF_PIPELINES_SSL_CA_CERT names its own (a PEM file).
     """
     place = _cluster(cluster, queue)
 
@@ -75,18 +79,23 @@ def submit(
 
 
 def upload(
-    pipelines: Annotated[list[str] | None, typer.Argument(metavar="[PIPELINE…]", help="By name; else all.")] = None,
+    pipelines: Annotated[list[str] | None, typer.Argument(metavar="[PIPELINE…]", help="As mygo; else all.")] = None,
     namespace: NamespaceOption = None,
     shared: Annotated[bool, typer.Option("--shared", help="For everybody, where the server has many users.")] = False,
     cluster: ClusterOption = None,
-    queue: Annotated[str | None, typer.Option(help="The Kueue LocalQueue of their jobs.")] = None,
+    queue: Annotated[
+        str | None, typer.Option(help="The Kueue LocalQueue of their jobs, instead of the file's.")
+    ] = None,
     host: HostOption = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only print the forms as the UI would show them; asks no server.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON list.")] = False,
 ) -> None:
-    """Put pipelines into the Kubeflow UI: a version for every recipe, whose values the form begins with."""
+    """Put pipelines into the Kubeflow UI: a version for every recipe, whose values the form begins with.
+
+    What is there already is left as it is. Authentication is that of hopforge submit.
+    """
     from platform_sdk.kubeflow.remote.catalogue import recipes_of
 
     found = recipes_of(pipelines or ())
@@ -135,6 +144,7 @@ def _print_forms(found: dict[str, list[Recipe]], as_json: bool) -> None:
         return
     from rich.console import Console
     from rich.markup import escape
+    from rich.padding import Padding
     from rich.table import Table
 
     # A pipe has no width of its own, and wrapped lines are of no use to what reads them.
@@ -143,17 +153,27 @@ def _print_forms(found: dict[str, list[Recipe]], as_json: bool) -> None:
         if not recipes:
             continue
         console.print(f"\n[bold]{escape(name)}[/bold]: {escape(recipes[0].pipeline.document.description)}")
-        table = Table(box=None, header_style="bold", pad_edge=False)
-        for title in ("parameter", "group", "type", "default"):
-            table.add_column(title, no_wrap=True)
-        table.add_column("description")
-        for field in sorted(recipes[0].pipeline.form, key=lambda field: field.name):
-            kind = " | ".join(map(str, field.choices)) or field.type
-            default = str(field.value_in(recipes[0].parameters))
-            text = field.text.removeprefix(f"{field.group}: ")
-            table.add_row(*(escape(cell) for cell in (field.name, field.group, kind, default, text)))
-        console.print(table)
+        fields = [_cells(field, recipes[0]) for field in sorted(recipes[0].pipeline.form, key=lambda one: one.name)]
+        if console.width >= WIDE:
+            table = Table(box=None, header_style="bold", pad_edge=False)
+            for title in ("parameter", "group", "type", "default"):
+                table.add_column(title, no_wrap=True)
+            table.add_column("description")
+            for field in fields:
+                table.add_row(*map(escape, field))
+            console.print(table)
+        else:
+            for parameter, group, kind, default, text in fields:
+                console.print(f"[bold]{parameter}[/bold]  {escape(f'{kind}, by default {default}  ({group})')}")
+                console.print(Padding(escape(text), (0, 0, 0, 4)))
         console.print(f"versions: {', '.join(recipe.name for recipe in recipes)} (defaults shown: {recipes[0].name})")
+
+
+def _cells(field: FormField, recipe: Recipe) -> tuple[str, str, str, str, str]:
+    """Of a field of the form: name, group, type, default and description."""
+    kind = " | ".join(map(str, field.choices)) or field.type
+    text = field.text.removeprefix(f"{field.group}: ")
+    return field.name, field.group, kind, str(field.value_in(recipe.parameters)), text
 
 
 def _as_json(name: str, recipes: Sequence[Recipe]) -> dict[str, Any]:

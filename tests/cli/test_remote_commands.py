@@ -15,9 +15,9 @@ import pytest
 pytest.importorskip("kfp.kubernetes", reason="the extra [cluster] is not installed")
 pytest.importorskip("kubeflow.training", reason="the extra [cluster] is not installed")
 
-from tests.kubeflow.remote.kfp_server import KfpServer
+from tests.kubeflow.remote.cluster_server import ClusterServer
+from tests.kubeflow.remote.kfp_server import LOGIN_PAGE, KfpServer
 from tests.kubeflow.toy import write_toy
-from tests.kubeflow.training_job.api_server import ApiServer
 from tests.processes import wait_for
 
 HOME = Path(__file__).parents[2]
@@ -35,7 +35,7 @@ current-context: x
 class Shell:
     """Both servers, and a shell that knows them."""
 
-    def __init__(self, kfp: KfpServer, kubernetes: ApiServer, folder: Path) -> None:
+    def __init__(self, kfp: KfpServer, kubernetes: ClusterServer, folder: Path) -> None:
         self.kfp, self.kubernetes, self.folder = kfp, kubernetes, folder
         (folder / "kubeconfig").write_text(KUBECONFIG.format(url=kubernetes.url))
         hidden = {name: value for name, value in os.environ.items() if not name.startswith("KF_PIPELINES")}
@@ -60,7 +60,7 @@ class Shell:
 
 @pytest.fixture
 def shell(tmp_path: Path) -> Iterator[Shell]:
-    with KfpServer() as kfp, ApiServer() as kubernetes:
+    with KfpServer() as kfp, ClusterServer() as kubernetes:
         yield Shell(kfp, kubernetes, tmp_path)
 
 
@@ -117,6 +117,56 @@ def test_jobs_are_not_left_behind_unseen(shell: Shell) -> None:
     assert "jobs are not shown: no cluster to speak to" in err
 
 
+def test_logs_are_waited_for_from_the_submission_on(shell: Shell) -> None:
+    shell("submit", str(write_toy(shell.folder)), "--cluster", str(CLUSTER))
+    run = shell.kfp.run()
+    following = shell.start("logs", "-f", run["run_id"], "make")
+    assert following.stderr is not None
+    assert "step make has not started yet; waiting for it" in following.stderr.readline()
+    pod = {"metadata": {"name": "p", "labels": {"pipeline/runid": run["run_id"], "hopforge.dev/task": "make"}}}
+    shell.kubernetes.logs["p"] = "first\nsecond\n"
+    shell.kubernetes.pods["p"] = pod | {"status": {"phase": "Succeeded"}}
+    shell.kfp.steps(begin="SUCCEEDED", make="SUCCEEDED")
+    out, err = following.communicate(timeout=60)
+    assert (following.returncode, out, err) == (0, "first\nsecond\n", "")
+
+    shell.kubernetes.logs.clear()
+    shell.kubernetes.pods["p"]["status"]["phase"] = "Pending"
+    out, err = shell("logs", run["run_id"])
+    assert (out, err) == ("", "make p main has not started yet\n")
+    run["state"] = "FAILED"
+    _, err = shell("logs", run["run_id"], "-f", "last", status=2)
+    assert "step last never started, and the run has ended: failed" in err
+
+
+def test_an_api_server_that_is_away_is_told_without_a_traceback(shell: Shell) -> None:
+    shell("submit", str(write_toy(shell.folder)), "--cluster", str(CLUSTER))
+    run = shell.kfp.run()
+    run["state"] = "FAILED"
+    config = shell.folder / "kubeconfig"
+    config.write_text(config.read_text().replace(shell.kubernetes.url, "http://127.0.0.1:9"))
+    for command in ("logs", "cancel"):
+        _, err = shell(command, run["run_id"], status=2)
+        assert "the API server cannot be reached" in err
+        assert "Traceback" not in err
+
+
+def test_an_ended_session_is_told_and_nothing_is_said_to_be_done(shell: Shell) -> None:
+    shell("submit", str(write_toy(shell.folder)), "--cluster", str(CLUSTER))
+    run = shell.kfp.run()
+    watching = shell.start("watch", run["run_id"])
+    wait_for(lambda: shell.kfp.requests.count(("GET", f"/apis/v2beta1/runs/{run['run_id']}")) == 2)
+    shell.kfp.fault = lambda method, path: LOGIN_PAGE if path.endswith((run["run_id"], "terminate")) else None
+    out, err = watching.communicate(timeout=60)
+    assert watching.returncode == 2
+    assert "pending" in out
+    assert "a page to log in, perhaps" in err
+    out, err = shell("cancel", run["display_name"], status=2)
+    assert out == ""
+    assert "a page to log in, perhaps" in err
+    assert run["state"] == "PENDING"
+
+
 def test_every_pipeline_is_put_into_the_ui_once(shell: Shell) -> None:
     first = json.loads(shell("upload", "mygo-grpo", "--cluster", str(CLUSTER), "--json")[0])
     named = {path for path in HOME.glob("pipelines/*/*.yaml") if "pipeline: mygo-grpo" in path.read_text()}
@@ -158,6 +208,9 @@ def test_the_forms_as_the_ui_shows_them(shell: Shell) -> None:
         (["upload", "mygoo", "--dry-run"], "did you mean mygo"),
         (["upload", "--shared", "-n", "team-a"], "leave one of them out"),
         (["watch", "nothing"], "there is no run 'nothing'"),
+        (["cancel", "d"], "at least the first 6 characters of the id"),
+        (["cancel", ""], "at least the first 6 characters of the id"),
+        (["watch", "deadbeef", "--host", "ftp://x"], "give it as https://kubeflow.example/pipeline"),
     ],
 )
 def test_mistakes_are_told_without_a_traceback(shell: Shell, arguments: list[str], says: str) -> None:

@@ -7,26 +7,27 @@ generated API underneath.
 from __future__ import annotations
 
 import json
-import os
+import ssl
 import time
 import warnings
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import urljoin, urlsplit
 
 from platform_sdk.config.errors import UserError
+from platform_sdk.kubeflow.remote.access import CA_FILE, COOKIES, TOKEN, TOKEN_FILE, access
 
 T = TypeVar("T")
 
-HOST, UI_HOST = "KF_PIPELINES_ENDPOINT", "KF_PIPELINES_UI_ENDPOINT"
-TOKEN, COOKIES = "KF_PIPELINES_TOKEN", "KF_PIPELINES_COOKIES"
-TOKEN_FILE = "KF_PIPELINES_SA_TOKEN_PATH"
-PROJECTED_TOKEN = "/var/run/secrets/kubeflow/pipelines/token"
-IN_POD = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
-IN_CLUSTER = "http://ml-pipeline.kubeflow.svc.cluster.local:8888"
 TIMEOUT = (5, 60)  # seconds to connect, and to wait for an answer
 PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0)  # seconds before asking again
 TRANSIENT = frozenset({408, 429, 500, 502, 503, 504})
+IDS = {  # what every answer of these types has
+    "V2beta1Run": "run_id",
+    "V2beta1Experiment": "experiment_id",
+    "V2beta1Pipeline": "pipeline_id",
+    "V2beta1PipelineVersion": "pipeline_version_id",
+}
 
 
 class Unanswered(Exception):
@@ -53,46 +54,34 @@ class Server:
 
     def __init__(self, host: str | None = None, *, sleep: Callable[[float], None] = time.sleep) -> None:
         self._sleep = sleep
-        given = host or os.environ.get(HOST)
-        if not given and not IN_POD.exists():
-            raise UserError(f"no Kubeflow Pipelines to speak to: give --host URL, or set {HOST}")
-        self.host = (given or IN_CLUSTER).rstrip("/")
-        # Inside the cluster the UI has no address that is known here; its gateway has it under this path.
-        self._pages = (os.environ.get(UI_HOST) or given or "/pipeline").rstrip("/")
+        self._access = access(host)
+        self.host = self._access.host
         self.api = self._connect()
-        self.multi_user = self._multi_user()
+        self.multi_user = bool(self.ask(self.api.healthzs.healthz_service_get_healthz).multi_user)
 
     def _connect(self) -> Any:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             import kfp
-            from kfp.client.set_volume_credentials import ServiceAccountTokenVolumeCredentials
 
-            token_file = os.environ.get(TOKEN_FILE) or (PROJECTED_TOKEN if Path(PROJECTED_TOKEN).exists() else None)
-            token = os.environ.get(TOKEN)
-            return kfp.Client(
+            from platform_sdk.kubeflow.remote import transport
+
+            client = kfp.Client(
                 host=self.host,
                 # Not used, since every call names its own; without one the client would ask the server, and write
                 # what it hears into the user's home.
                 namespace="-",
-                existing_token=token,
-                cookies=os.environ.get(COOKIES),
-                credentials=ServiceAccountTokenVolumeCredentials(token_file) if token_file and not token else None,
+                existing_token=self._access.token,
+                cookies=self._access.cookies,
+                credentials=self._access.token_file,
+                ssl_ca_cert=self._access.ca_file,
             )
-
-    def _multi_user(self) -> bool:
-        answer = self.ask(self.api.healthzs.healthz_service_get_healthz, _preload_content=False)
-        try:
-            return bool(json.loads(answer.data).get("multi_user", False))
-        except (ValueError, AttributeError) as error:
-            raise UserError(
-                f"{self.host} answers, but not as Kubeflow Pipelines does (a page to log in, perhaps); check --host, "
-                f"and give a token ({TOKEN}, {TOKEN_FILE}) or the cookies of a session ({COOKIES})"
-            ) from error
+            transport.use(client)
+            return client
 
     def link(self, *parts: str) -> str:
         """The address of a page of the UI."""
-        return "/".join((self._pages, "#", *parts))
+        return "/".join((self._access.pages, "#", *parts))
 
     def namespace(self, asked: str | None) -> str | None:
         """The namespace to speak of: the one asked for in a server of many users, none in one of a single user.
@@ -145,29 +134,67 @@ class Server:
 
         Raises:
             Unanswered, Conflict: see there.
-            UserError: the server refuses.
+            UserError: the server refuses, or what answers is no such server.
         """
         from kfp_server_api import ApiException
         from urllib3.exceptions import HTTPError
 
+        from platform_sdk.kubeflow.remote.transport import NotJson
+
         try:
-            return method(*arguments, **options, _request_timeout=TIMEOUT)
+            answer = method(*arguments, **options, _request_timeout=TIMEOUT)
+        except NotJson as error:
+            raise UserError(self._stranger("answers, but not as Kubeflow Pipelines does")) from error
         except ApiException as error:
-            said = _message(error)
-            if error.status == 409:
-                raise Conflict(f"{self.host} refuses: {said}") from error
-            if not error.status:
-                raise UserError(f"{self.host} cannot be reached: {said}") from error
-            if error.status in (401, 403):
-                raise UserError(
-                    f"{self.host} refuses (HTTP {error.status}): {said}; is the namespace there and yours, and the "
-                    f"token ({TOKEN}, {TOKEN_FILE}) or the session ({COOKIES}) still good?"
-                ) from error
-            if error.status in TRANSIENT and not _denied(said):
-                raise Unanswered(f"{self.host} answers HTTP {error.status}: {said}") from error
-            raise UserError(f"{self.host} refuses (HTTP {error.status}): {said}") from error
+            raise self._refusal(error) from error
         except (HTTPError, OSError) as error:
-            raise Unanswered(f"{self.host} cannot be reached: {type(error).__name__}: {_brief(str(error))}") from error
+            raise self._failure(error) from error
+        name = IDS.get(type(answer).__name__)
+        if name is not None and not getattr(answer, name):
+            raise UserError(self._stranger(f"answers without the {name} that Kubeflow Pipelines gives"))
+        return answer
+
+    def _stranger(self, what: str) -> str:
+        return (
+            f"{self.host} {what} (a page to log in, perhaps, because a session has ended); check --host, and give a "
+            f"token ({TOKEN}, {TOKEN_FILE}) or the cookies of a session ({COOKIES})"
+        )
+
+    def _refusal(self, error: Any) -> Exception:
+        """What an answer means that is not a good one."""
+        said = _message(error)
+        if not error.status:
+            return UserError(self._stranger(f"answers what cannot be understood: {said}"))
+        if 300 <= error.status < 400:
+            # Without what stands behind the path, which may be secret.
+            place = urlsplit(urljoin(self.host, (error.headers or {}).get("Location", "")))
+            return UserError(self._stranger(f"sends one on to {place.scheme}://{place.netloc}{place.path}"))
+        if error.status == 409:
+            return Conflict(f"{self.host} refuses: {said}")
+        if error.status in (401, 403):
+            return UserError(
+                f"{self.host} refuses (HTTP {error.status}): {said}; is the namespace there and yours, and the "
+                f"token ({TOKEN}, {TOKEN_FILE}) or the session ({COOKIES}) still good?"
+            )
+        if error.status in TRANSIENT and not _denied(said):
+            return Unanswered(f"{self.host} answers HTTP {error.status}: {said}")
+        return UserError(f"{self.host} refuses (HTTP {error.status}): {said}")
+
+    def _failure(self, error: Exception) -> Exception:
+        """What the lack of an answer means."""
+        cause = getattr(error, "reason", None) or error  # of urllib3's error about its attempts
+        tls = next((one for one in (cause, *cause.args) if isinstance(one, ssl.SSLError)), None)
+        if isinstance(tls, ssl.SSLCertVerificationError):
+            return UserError(
+                f"the certificate of {self.host} is not trusted: {tls.verify_message}; if a private authority has "
+                f"signed it, set {CA_FILE} to a file with the authority's certificate (PEM)"
+            )
+        if tls is not None and not isinstance(tls, (ssl.SSLEOFError, ssl.SSLZeroReturnError)):
+            return UserError(
+                f"no TLS can be spoken with {self.host}: {_brief(str(tls))}; if it speaks plain HTTP, say http://… in "
+                "--host"
+            )
+        return Unanswered(f"{self.host} cannot be reached: {type(cause).__name__}: {_brief(str(cause))}")
 
 
 def _denied(message: str) -> bool:

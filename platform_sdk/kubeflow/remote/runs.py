@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import PurePosixPath
 from typing import Any
@@ -14,22 +13,15 @@ from kfp.dsl import PIPELINE_JOB_ID_PLACEHOLDER
 
 from platform_sdk.config.errors import UserError
 from platform_sdk.kubeflow.remote.connection import Server
-from platform_sdk.kubeflow.remote.versions import listed
-from platform_sdk.kubeflow.training_job import pytorchjob, trainjob
-from platform_sdk.kubeflow.training_job.api import ClusterApi, Unreachable, connect
-from platform_sdk.kubeflow.training_job.description import (
-    LABEL_MANAGER,
-    LABEL_RUN,
-    LABEL_STEP,
-    LABEL_TASK,
-    MANAGER,
-    label_value,
-)
-from platform_sdk.kubeflow.training_job.state import observe
+from platform_sdk.kubeflow.remote.jobs import Jobs, JobState
+from platform_sdk.kubeflow.remote.versions import equals, listed
+from platform_sdk.kubeflow.training_job.description import label_value
 
 SYSTEM_NAMESPACE = "kubeflow"
 ENDED = frozenset({"SUCCEEDED", "FAILED", "CANCELED", "SKIPPED"})
 RUN_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+LEAST_OF_ID = 6  # characters; fewer would soon be those of another run
+ID_BEGINNING = re.compile(r"[0-9a-f]{6}[0-9a-f-]*")
 FIRST_STEP = "begin"
 
 
@@ -40,17 +32,6 @@ class StepState:
     name: str
     state: str
     seconds: float | None = None
-
-
-@dataclass(frozen=True)
-class JobState:
-    """A job that a step made; ``step`` is empty where the job does not say whose it is."""
-
-    kind: str
-    name: str
-    step: str
-    state: str
-    reason: str
 
 
 @dataclass(frozen=True)
@@ -84,7 +65,7 @@ class Run:
 
 
 def find_run(server: Server, text: str, namespace: str | None) -> Run:
-    """The run with this id, beginning of an id, or name.
+    """The run with this id, name, or beginning of an id.
 
     Args:
         namespace: Whose run it is; on a server of a single user, where its pods are (else ``kubeflow``).
@@ -92,19 +73,8 @@ def find_run(server: Server, text: str, namespace: str | None) -> Run:
     Raises:
         UserError: there is none, there are several, or the server refuses.
     """
-    if RUN_ID.fullmatch(text):
-        found = server.ask(server.api.runs.run_service_get_run, text)
-    else:
-        whose = server.namespace(namespace) if server.multi_user else None
-        method = server.api.runs.run_service_list_runs
-        known = listed(server, method, "runs", namespace=whose or "", sort_by="created_at desc")
-        matching = [one for one in known if one.run_id.startswith(text) or one.display_name == text]
-        if not matching:
-            raise UserError(f"there is no run {text!r}{f' in {whose}' if whose else ''} on {server.host}")
-        if len(matching) > 1:
-            names = "\n".join(f"  {one.run_id}  {one.display_name}  {one.state}" for one in matching[:10])
-            raise UserError(f"{len(matching)} runs are called {text!r}; say more of the id:\n{names}")
-        found = server.ask(server.api.runs.run_service_get_run, matching[0].run_id)
+    run_id = text if RUN_ID.fullmatch(text) else _sought(server, text, namespace)
+    found = server.ask(server.api.runs.run_service_get_run, run_id)
     place = SYSTEM_NAMESPACE if namespace is None else namespace
     if server.multi_user:
         place = server.ask(server.api.experiments.experiment_service_get_experiment, found.experiment_id).namespace
@@ -116,6 +86,29 @@ def find_run(server: Server, text: str, namespace: str | None) -> Run:
         steps=tuple(_steps(specification, specification["root"])),
         label=_label(specification, found.run_id),
     )
+
+
+def _sought(server: Server, text: str, namespace: str | None) -> str:
+    """The id of the run with this name, else of that whose id begins so: the server finds names, not beginnings."""
+    whose = server.namespace(namespace) if server.multi_user else None
+    where = f"{f' in {whose}' if whose else ''} on {server.host}"
+    method = server.api.runs.run_service_list_runs
+    options = {"namespace": whose or "", "sort_by": "created_at desc"}
+    named = listed(server, method, "runs", filter=equals(text), **options) if text else iter(())
+    matching = [one for one in named if one.display_name == text]
+    if not matching and ID_BEGINNING.fullmatch(text):
+        matching = [one for one in listed(server, method, "runs", **options) if one.run_id.startswith(text)]
+    elif not matching:
+        raise UserError(
+            f"there is no run {text!r}{where}; say its whole name, its id, or at least the first {LEAST_OF_ID} "
+            "characters of the id"
+        )
+    if not matching:
+        raise UserError(f"there is no run {text!r}{where}")
+    if len(matching) > 1:
+        names = "\n".join(f"  {one.run_id}  {one.display_name}  {one.state}" for one in matching[:10])
+        raise UserError(f"{len(matching)} runs are called {text!r}; say more of the id:\n{names}")
+    return str(matching[0].run_id)
 
 
 def _specification(server: Server, found: Any) -> Mapping[str, Any]:
@@ -155,65 +148,6 @@ def _label(specification: Mapping[str, Any], run_id: str) -> str:
     return ""
 
 
-@dataclass
-class Jobs:
-    """The cluster's API server, as far as a run's jobs need it.
-
-    Args:
-        connection: as of ``ClusterApi``.
-
-    Raises:
-        UserError: there is no cluster to speak to.
-    """
-
-    namespace: str
-    connection: Any = None
-    _apis: list[tuple[str, ClusterApi]] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.connection = self.connection or connect()
-        self._apis = [
-            (
-                backend.KIND,
-                ClusterApi(
-                    self.namespace, group=backend.GROUP, version=backend.VERSION, plural=backend.PLURAL,
-                    selector=backend.POD_SELECTOR, connection=self.connection,
-                ),
-            )
-            for backend in (pytorchjob, trainjob)
-        ]  # fmt: skip
-
-    def pods(self, selector: str) -> list[dict[str, Any]]:
-        """The pods with these labels."""
-        core, api = self.connection.core_api, self._apis[0][1]
-        answer = api.call(core.list_namespaced_pod, self.namespace, label_selector=selector, _preload_content=False)
-        return list(json.loads(answer.data)["items"])
-
-    def log(self, pod: str, container: str, lines: int, *, follow: bool) -> Any:
-        """The open answer that holds a container's log; None where there is none, or it has not started."""
-        core, api = self.connection.core_api, self._apis[0][1]
-        patience = {"_request_timeout": (5, None)} if follow else {}  # a log may be silent for long
-        return api.found(
-            core.read_namespaced_pod_log, pod, self.namespace, container=container, tail_lines=lines, follow=follow,
-            _preload_content=False, **patience,
-        )  # fmt: skip
-
-    def of(self, run: Run) -> Iterator[tuple[str, ClusterApi, dict[str, Any]]]:
-        """The kind, the API and the object of every job of a run."""
-        if run.label:
-            for kind, api in self._apis:
-                for job in api.jobs(f"{LABEL_MANAGER}={MANAGER},{LABEL_RUN}={run.label}"):
-                    yield kind, api, job
-
-    def states(self, run: Run) -> Iterator[JobState]:
-        for kind, api, job in self.of(run):
-            metadata = job["metadata"]
-            seen = observe(job, api.workload(metadata["uid"]), api.pods(metadata["name"]))
-            labels = metadata.get("labels", {})
-            step = labels.get(LABEL_TASK) or labels.get(LABEL_STEP, "")
-            yield JobState(kind, metadata["name"], step, str(seen.state), seen.reason)
-
-
 def look(server: Server, run: Run, jobs: Jobs | None) -> RunState:
     """How a run stands now.
 
@@ -223,13 +157,7 @@ def look(server: Server, run: Run, jobs: Jobs | None) -> RunState:
     found = server.ask(server.api.runs.run_service_get_run, run.run_id)
     details = (found.run_details.task_details if found.run_details else None) or ()
     newest = {one.display_name: one for one in details}
-    made: tuple[JobState, ...] = ()
-    unseen = ""
-    if jobs is not None:
-        try:
-            made = tuple(sorted(jobs.states(run), key=lambda job: job.name))
-        except (UserError, Unreachable) as error:
-            unseen = str(error)
+    made, unseen = jobs.states(run.label) if jobs is not None else ((), "")
     return RunState(
         run_id=run.run_id,
         name=run.name,

@@ -22,7 +22,7 @@ JOB_UID = "kueue.x-k8s.io/job-uid"
 TRANSIENT = frozenset({429, 500, 502, 503, 504})
 
 
-class Unreachable(Exception):
+class Unreachable(UserError):
     """The API server did not answer, or said that it could not at present; asking again may help."""
 
 

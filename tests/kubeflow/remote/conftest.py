@@ -6,15 +6,17 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("kfp.kubernetes", reason="the extra [cluster] is not installed")
+pytest.importorskip("kubeflow.training", reason="the extra [cluster] is not installed")
 
+from tests.kubeflow.remote.cluster import Cluster
+from tests.kubeflow.remote.cluster_server import ClusterServer
 from tests.kubeflow.remote.kfp_server import KfpServer
 from tests.kubeflow.toy import write_toy
-from tests.kubeflow.training_job.api_server import ApiServer
 
 
 @pytest.fixture(autouse=True)
 def no_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("ENDPOINT", "UI_ENDPOINT", "TOKEN", "COOKIES", "SA_TOKEN_PATH"):
+    for name in ("ENDPOINT", "UI_ENDPOINT", "TOKEN", "COOKIES", "SA_TOKEN_PATH", "SSL_CA_CERT"):
         monkeypatch.delenv(f"KF_PIPELINES_{name}", raising=False)
 
 
@@ -25,11 +27,16 @@ def kfp() -> Iterator[KfpServer]:
 
 
 @pytest.fixture
-def kubernetes() -> Iterator[ApiServer]:
-    with ApiServer() as server:
+def kubernetes() -> Iterator[ClusterServer]:
+    with ClusterServer() as server:
         yield server
 
 
 @pytest.fixture
 def recipe(tmp_path: Path) -> Path:
     return write_toy(tmp_path)
+
+
+@pytest.fixture
+def cluster(kfp: KfpServer, kubernetes: ClusterServer, recipe: Path) -> Cluster:
+    return Cluster(kfp, kubernetes, recipe)

@@ -1,7 +1,8 @@
 """A small stateful Kubeflow Pipelines server that speaks v2beta1's REST protocol over a socket.
 
 It keeps pipelines, versions, experiments and runs; refuses what the real one refuses (names taken, unknown namespaces,
-unknown or mistyped arguments, users without a token); and fails on demand, before or after it did what was asked.
+unknown or mistyped arguments, users without a token); fails on demand, before or after it did what was asked; and ends
+a session on demand, as what stands before the real one does: with a page to log in, or by sending there.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import email.parser
 import email.policy
 import json
+import ssl
 import threading
 import uuid
 from collections.abc import Callable
@@ -21,7 +23,9 @@ from kfp.pipeline_spec import pipeline_spec_pb2
 from ruamel.yaml import YAML
 
 Item = dict[str, Any]
-LOST = "lost"
+LOST, LOGIN_PAGE, TO_LOGIN = "lost", "login page", "to the login page"
+LOGIN = "/dex/auth"
+PAGE = b"<!doctype html><title>Log in</title>"
 TYPES = {"NUMBER_INTEGER": (int,), "NUMBER_DOUBLE": (int, float), "STRING": (str,), "BOOLEAN": (bool,)}
 
 
@@ -34,11 +38,13 @@ class Refused(Exception):
 class KfpServer:
     """Use as a context manager; ``url`` is where it listens.
 
-    ``fault`` is asked for every request: a status to answer with instead, ``LOST`` to do what is asked and hang up, or
-    None.
+    ``fault`` is asked for every request: a status to answer with instead, ``LOST`` to do what is asked and hang up,
+    ``LOGIN_PAGE`` to show one, ``TO_LOGIN`` to send to one, or None. With ``tls`` it speaks that only.
     """
 
-    def __init__(self, *, namespaces: tuple[str, ...] = (), token: str | None = None) -> None:
+    def __init__(
+        self, *, namespaces: tuple[str, ...] = (), token: str | None = None, tls: ssl.SSLContext | None = None
+    ) -> None:
         self.namespaces, self.token = namespaces, token
         self.pipelines: list[Item] = []
         self.versions: list[Item] = []
@@ -60,6 +66,12 @@ class KfpServer:
                 server.requests.append((self.command, split.path))
                 fault = server.fault(self.command, split.path)
                 query = {key: values[0] for key, values in parse_qs(split.query).items()}
+                if fault == TO_LOGIN and split.path != LOGIN:
+                    self._send(302, b"", "text/html", Location=f"{LOGIN}?state=hidden")
+                    return
+                if fault in (LOGIN_PAGE, TO_LOGIN):
+                    self._send(200, PAGE, "text/html; charset=utf-8")
+                    return
                 try:
                     if isinstance(fault, int):
                         raise Refused(fault, f"HTTP {fault} on demand")
@@ -69,10 +81,12 @@ class KfpServer:
                 if fault == LOST:
                     self.close_connection = True
                     return
-                data = json.dumps(answer).encode()
+                self._send(status, json.dumps(answer).encode(), "application/json")
+
+            def _send(self, status: int, data: bytes, type_: str, **headers: str) -> None:
                 self.send_response(status)
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Set-Cookie", "session=hidden")
+                for name, value in {"Content-Type": type_, "Set-Cookie": "session=hidden", **headers}.items():
+                    self.send_header(name, value)
                 self.send_header("Content-Length", str(len(data)))
                 self.end_headers()
                 self.wfile.write(data)
@@ -82,7 +96,9 @@ class KfpServer:
             def log_message(self, *arguments: Any) -> None: ...
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+        if tls is not None:
+            self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
+        self.url = f"http{'s' if tls else ''}://127.0.0.1:{self._server.server_address[1]}"
 
     def __enter__(self) -> KfpServer:
         threading.Thread(target=self._server.serve_forever, daemon=True).start()

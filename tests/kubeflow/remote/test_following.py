@@ -4,69 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-pytest.importorskip("kubeflow.training", reason="the extra [cluster] is not installed")
-
-from kubeflow.training import TrainingClient
-from kubernetes.client import Configuration
-
-from platform_sdk.config.cluster import ClusterSpec
-from platform_sdk.config.document import read_as
 from platform_sdk.config.errors import UserError
-from platform_sdk.kubeflow.remote.connection import Server
-from platform_sdk.kubeflow.remote.following import Container, cancel, containers, follow, read_log
-from platform_sdk.kubeflow.remote.runs import Jobs, Run, RunState, changes, find_run
-from platform_sdk.kubeflow.remote.submit import submit
-from platform_sdk.kubeflow.training_job.description import Description
-from platform_sdk.kubeflow.training_job.launcher import BACKENDS, api_for
-from tests.kubeflow.remote.kfp_server import KfpServer
-from tests.kubeflow.training_job.api_server import ApiServer
-
-PLACE = read_as(ClusterSpec, Path(__file__).parents[3] / "pipelines/cluster.yaml")
-
-
-class Cluster:
-    """A run on both servers, moved by the test."""
-
-    def __init__(self, kfp: KfpServer, kubernetes: ApiServer, recipe: Path) -> None:
-        self.kfp, self.kubernetes, self.recipe = kfp, kubernetes, recipe
-        self.server = Server(kfp.url, sleep=lambda seconds: None)
-        configuration = Configuration(host=kubernetes.url)
-        configuration.retries = False
-        self.connection = TrainingClient(client_configuration=configuration)
-        self.jobs = Jobs("team-a", connection=self.connection)
-        self.run = self.start()
-
-    def start(self) -> Run:
-        made = submit(self.server, self.recipe, (), PLACE, namespace="team-a")
-        return find_run(self.server, made.run_id, "team-a")
-
-    def job(self, run: Run, task: str, backend: str = "pytorchjob") -> str:
-        """Make the job that a step of the run makes; its name."""
-        job = Description(
-            run=f"small-{run.run_id}", step=f"train-{task}", namespace="team-a", module="m", spec_file="/w/spec.json",
-            spec=PLACE.job.model_copy(update={"backend": backend, "queue": "hopforge"}), workspace=PLACE.workspace,
-            environment=(("HOPFORGE_TASK", task),),
-        )  # fmt: skip
-        api_for(job, self.connection).create(BACKENDS[backend].render(job))
-        return job.name
-
-    def pod(self, name: str, labels: dict[str, str], log: str | None = None) -> None:
-        container = {"name": "pytorch"} if "job-name" in str(labels) else {"name": "main"}
-        pod = {"metadata": {"name": name, "labels": labels}, "spec": {"containers": [container]},
-               "status": {"phase": "Running"}}  # fmt: skip
-        self.kubernetes.pods[name] = pod
-        if log is not None:
-            self.kubernetes.logs[name] = log
-
-
-@pytest.fixture
-def cluster(kfp: KfpServer, kubernetes: ApiServer, recipe: Path) -> Cluster:
-    return Cluster(kfp, kubernetes, recipe)
+from platform_sdk.kubeflow.remote.following import cancel, follow
+from platform_sdk.kubeflow.remote.runs import RunState, changes, find_run
+from tests.kubeflow.remote.cluster import Cluster
+from tests.kubeflow.remote.kfp_server import LOGIN_PAGE, TO_LOGIN
 
 
 def test_a_run_is_found_by_what_people_have_of_it(cluster: Cluster) -> None:
@@ -74,7 +20,7 @@ def test_a_run_is_found_by_what_people_have_of_it(cluster: Cluster) -> None:
     assert run.steps == ("begin", "make", "use-01", "use-02", "last", "end")
     assert run.namespace == "team-a"
     assert run.label == f"small-{run.run_id}"
-    assert find_run(cluster.server, run.run_id[:8], "team-a") == run
+    assert find_run(cluster.server, run.run_id[:6], "team-a") == run
     assert find_run(cluster.server, run.name, "team-a") == run
     with pytest.raises(UserError, match="no run 'other' in team-a"):
         find_run(cluster.server, "other", "team-a")
@@ -84,6 +30,22 @@ def test_a_run_is_found_by_what_people_have_of_it(cluster: Cluster) -> None:
     with pytest.raises(UserError, match="2 runs are called 'twins'") as caught:
         find_run(cluster.server, "twins", "team-a")
     assert run.run_id in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["", "d", "ddfce", "-", "make"])
+def test_a_run_is_not_found_by_little_of_its_id(cluster: Cluster, text: str) -> None:
+    cluster.kfp.run()["run_id"] = "ddfce45d-ad8d-5fd2-9a00-43ebb0513d67"
+    with pytest.raises(UserError, match="its whole name, its id, or at least the first 6 characters"):
+        find_run(cluster.server, text, "team-a")
+
+
+def test_a_name_is_found_among_many_without_reading_them_all(cluster: Cluster) -> None:
+    kfp = cluster.kfp
+    kfp.runs += [kfp.run() | {"run_id": f"{number:08d}", "display_name": f"r{number}"} for number in range(250)]
+    kfp.runs[0]["display_name"] = "00000007"  # as another's id begins, too: the name counts
+    kfp.requests.clear()
+    assert find_run(cluster.server, "00000007", "team-a").run_id == cluster.run.run_id
+    assert [path for _, path in kfp.requests].count("/apis/v2beta1/runs") == 1
 
 
 def test_a_long_name_leaves_a_label_that_finds_the_jobs(cluster: Cluster) -> None:
@@ -170,23 +132,65 @@ def test_servers_that_are_away_are_waited_for(cluster: Cluster) -> None:
     assert ["503" in one.get("unseen", "") for one in told].count(True) == 2
 
 
-def test_logs_are_those_of_the_steps_and_of_their_jobs(cluster: Cluster) -> None:
-    run = cluster.run
-    own = {"pipeline/runid": run.run_id}
-    cluster.pod("make-pod", own | {"hopforge.dev/task": "make"}, "a\nb\n")
-    cluster.pod("make-driver", own)
-    cluster.pod("foreign", {"pipeline/runid": "other", "hopforge.dev/task": "make"}, "x")
-    for task in ("make", "last"):
-        name = cluster.job(run, task)
-        cluster.pod(f"{name}-master-0", {"training.kubeflow.org/job-name": name}, f"{task}\nlöss 1")
-    cluster.job(run, "use-01", "trainjob")  # not begun: no pods
-    found = list(containers(cluster.jobs, run, None))
-    assert {(one.step, one.name) for one in found} == {("make", "main"), ("make", "pytorch"), ("last", "pytorch")}
-    assert list(containers(cluster.jobs, run, "last")) == [one for one in found if one.step == "last"]
-    [trainer] = [one for one in found if (one.step, one.name) == ("make", "pytorch")]
-    assert list(read_log(cluster.jobs, trainer, 100, follow=True)) == ["make", "löss 1"]
-    assert list(read_log(cluster.jobs, trainer, 1, follow=False)) == ["löss 1"]
-    assert list(read_log(cluster.jobs, Container("make", "gone", "main"), 9, follow=False)) == []
+def test_jobs_that_have_ended_are_not_asked_about(cluster: Cluster) -> None:
+    kubernetes = cluster.kubernetes
+    for task in ("make", "use-01", "use-02"):
+        cluster.job(cluster.run, task)
+    done, failed, running = (item for _, item in sorted(kubernetes.objects.items()))
+    kubernetes.condition(done, "Succeeded")
+    kubernetes.condition(failed, "Failed", reason="OOM")
+    running["spec"]["runPolicy"]["suspend"] = False
+    kubernetes.requests.clear()
+    states, _ = cluster.jobs.states(cluster.run.label)
+    assert sorted(job.state for job in states) == ["Admitted", "Failed", "Succeeded"]
+    assert sorted(path.rpartition("/")[2] for _, path in kubernetes.requests) == ["pods", "pytorchjobs", "trainjobs"]
+
+
+def test_what_may_not_be_seen_hides_nothing_else(cluster: Cluster) -> None:
+    kubernetes = cluster.kubernetes
+    cluster.job(cluster.run, "make")
+    kubernetes.forbidden = {"workloads", "trainjobs"}
+    states, unseen = cluster.jobs.states(cluster.run.label)
+    [job] = states
+    assert (job.step, job.state) == ("make", "Unknown")
+    assert "why it waits is not known" in job.reason
+    assert "TrainJobs are not shown" in unseen
+    assert 'cannot list resource "workloads"' in unseen
+
+
+def test_a_kind_that_is_not_there_is_nothing_to_be_refused(cluster: Cluster) -> None:
+    """Who has no right to a kind is refused before anybody looks whether the cluster has it."""
+    kubernetes = cluster.kubernetes
+    kubernetes.forbidden = kubernetes.unknown = {"trainjobs"}
+    name = cluster.job(cluster.run, "make")
+    cluster.kfp.run()["state"] = "FAILED"
+    for _ in range(2):
+        states, unseen = cluster.jobs.states(cluster.run.label)
+        assert ([job.name for job in states], unseen) == ([name], "")
+    assert cancel(cluster.server, cluster.run, cluster.jobs, lambda text: None) == [f"PyTorchJob {name}"]
+    assert kubernetes.objects == {}
+    assert sum("trainjobs" in path for _, path in kubernetes.requests) == 1  # it does not come in between
+
+
+@pytest.mark.parametrize("page", [LOGIN_PAGE, TO_LOGIN])
+def test_a_session_that_ends_meanwhile_is_no_state_of_the_run(cluster: Cluster, page: str) -> None:
+    run = cluster.kfp.run()
+    run["state"] = "RUNNING"
+    cluster.job(cluster.run, "make")
+    shown: list[RunState] = []
+
+    def ends(seconds: float) -> None:
+        cluster.kfp.fault = lambda method, path: page
+
+    with pytest.raises(UserError, match="a page to log in, perhaps, because a session has ended"):
+        follow(cluster.server, cluster.run, cluster.jobs, shown.append, ends)
+    assert [state.state for state in shown] == ["RUNNING"]
+    for only in ("", ":terminate"):  # at any call, and at the one that ends the run
+        cluster.kfp.fault = lambda method, path, only=only: page if path.endswith(only) else None  # type: ignore[misc]
+        with pytest.raises(UserError, match="a page to log in"):
+            cancel(cluster.server, cluster.run, cluster.jobs, lambda text: None, ends)
+        assert run["state"] == "RUNNING"
+        assert len(cluster.kubernetes.objects) == 1
 
 
 def test_cancelling_leaves_nothing_of_the_run_and_all_of_others(cluster: Cluster) -> None:
@@ -222,12 +226,26 @@ def test_a_run_that_ends_while_it_is_being_ended(cluster: Cluster, monkeypatch: 
     assert told == [f"run {cluster.run.name}: SUCCEEDED"]
 
 
-def test_what_was_not_deleted_is_said(cluster: Cluster) -> None:
+def test_what_was_not_deleted_is_said_and_the_rest_deleted(cluster: Cluster) -> None:
+    kubernetes = cluster.kubernetes
     cluster.kfp.run()["state"] = "FAILED"
-    cluster.job(cluster.run, "make")
-    cluster.kubernetes.fault = lambda method, path: (500, "etcd") if method == "DELETE" else None
-    with pytest.raises(UserError, match="its jobs may still be there: repeat the command"):
+    gone, stays = cluster.job(cluster.run, "make"), cluster.job(cluster.run, "last")
+    kubernetes.forbidden = {"trainjobs"}
+    kubernetes.fault = lambda method, path: (500, "etcd") if (method, path[-8:]) == ("DELETE", stays[-8:]) else None
+    with pytest.raises(UserError) as caught:
         cancel(cluster.server, cluster.run, cluster.jobs, lambda text: None, lambda seconds: None)
+    head, *rest = str(caught.value).splitlines()
+    assert "may be left in team-a; repeat the command" in head
+    assert [line.split(":")[0].strip() for line in rest] == [f"PyTorchJob {stays}", "TrainJobs", "deleted"]
+    assert rest[-1] == f"deleted: PyTorchJob {gone}"
+    assert [name for _, name in kubernetes.objects] == [stays]
+
+
+def test_a_run_that_takes_long_to_end_is_not_said_to_have_ended(cluster: Cluster) -> None:
+    cluster.kfp.run()["state"] = "RUNNING"
+    told: list[str] = []
+    cancel(cluster.server, cluster.run, cluster.jobs, told.append, lambda seconds: None)
+    assert told[0].startswith(f"run {cluster.run.name}: CANCELING still, after 60 s")
 
 
 def test_other_peoples_pipelines_can_be_watched_too(cluster: Cluster) -> None:
@@ -238,4 +256,4 @@ def test_other_peoples_pipelines_can_be_watched_too(cluster: Cluster) -> None:
     cluster.kfp.run()["pipeline_spec"] = spec
     run = find_run(cluster.server, cluster.run.run_id, "team-a")
     assert (run.steps, run.label) == (("a", "b"), "")
-    assert list(cluster.jobs.states(run)) == []
+    assert cluster.jobs.states(run.label) == ((), "")

@@ -1,0 +1,96 @@
+"""A run as a table that fits the terminal: what matters now stays to be seen, however many steps there are."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderResult
+
+    from platform_sdk.kubeflow.remote.jobs import JobState
+    from platform_sdk.kubeflow.remote.runs import RunState, StepState
+
+MARKS = {"SUCCEEDED": "[green]✓[/green]", "FAILED": "[red]✗[/red]", "RUNNING": "[cyan]▸[/cyan]"}
+DONE = frozenset({"SUCCEEDED", "SKIPPED"})
+PENDING = "PENDING"
+
+
+@dataclass(frozen=True)
+class RunTable:
+    """How a run stands; ``whole``: with every step, even if the terminal is lower."""
+
+    state: RunState
+    whole: bool = False
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield self._whole() if self.whole else self._fitting(console, options)
+
+    def _fitting(self, console: Console, options: ConsoleOptions) -> Table:
+        """The whole table if there is room, else without some of the steps that are done or yet to come."""
+        whole = self._whole()
+        if _spare(console, options, whole) >= 0:
+            return whole
+        done = [step for step in self.state.steps if step.state in DONE]
+        pending = [step for step in self.state.steps if step.state == PENDING]
+        cut = _spare(console, options, self._short(done, pending, cut=False)) < 0
+        spare = max(0, _spare(console, options, self._short(done, pending, cut=cut)))
+        following = min(len(pending), spare // 2)
+        last = min(len(done), spare - following)
+        following = min(len(pending), spare - last)
+        return self._short(done[: len(done) - last], pending[following:], cut=cut)
+
+    def _whole(self) -> Table:
+        return self._table((), (), self.state.jobs, cut=False)
+
+    def _short(self, done: Sequence[StepState], pending: Sequence[StepState], *, cut: bool) -> Table:
+        """Without the jobs of the steps that are done, too."""
+        over = {step.name for step in self.state.steps if step.state in DONE}
+        return self._table(done, pending, [job for job in self.state.jobs if job.step not in over], cut=cut)
+
+    def _table(
+        self, done: Sequence[StepState], pending: Sequence[StepState], jobs: Sequence[JobState], *, cut: bool
+    ) -> Table:
+        """These steps only counted, these jobs, and of every reason what a line has room for if ``cut``."""
+        state = self.state
+        table = Table(box=None, header_style="bold", pad_edge=False, title_justify="left",
+                      title=f"{escape(state.name)}: {state.state.lower()}", caption=escape(state.unseen) or None,
+                      caption_justify="left")  # fmt: skip
+        for title in ("", "step", "state"):
+            table.add_column(title, no_wrap=True)
+        table.add_column()
+
+        def add(job: JobState, name: str) -> None:
+            table.add_row("", name, job.state, Text(job.reason, no_wrap=cut, overflow="ellipsis" if cut else "fold"))
+
+        _count(table, done)
+        counted = {step.name for step in (*done, *pending)}
+        for step in state.steps:
+            if step.name in counted:
+                continue
+            took = "" if step.seconds is None else f"{step.seconds:.0f} s"
+            table.add_row(MARKS.get(step.state, " "), escape(step.name), step.state.lower(), took)
+            for job in [one for one in jobs if one.step == step.name]:
+                add(job, f"  {job.kind}")
+        _count(table, pending)
+        steps = {step.name for step in state.steps}
+        for job in jobs:
+            if job.step not in steps:
+                add(job, escape(f"{job.kind} {job.name}"))
+        return table
+
+
+def _spare(console: Console, options: ConsoleOptions, table: Table) -> int:
+    """How many lines of the terminal a table leaves; negative if it is too high."""
+    return console.height - len(console.render_lines(table, options.update(height=None), pad=False))
+
+
+def _count(table: Table, steps: Sequence[StepState]) -> None:
+    for state, number in Counter(step.state for step in steps).items():
+        table.add_row(MARKS.get(state, " "), f"{number} step{'' if number == 1 else 's'}", state.lower(), "")

@@ -1,0 +1,139 @@
+"""Where a Kubeflow Pipelines server is and as whom it is asked: from flags and the environment, looked over first.
+
+What would only fail deep inside the client, or be printed there with a secret in it, is refused here by its name.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import ssl
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from platform_sdk.config.errors import UserError
+
+HOST, UI_HOST = "KF_PIPELINES_ENDPOINT", "KF_PIPELINES_UI_ENDPOINT"
+TOKEN, COOKIES = "KF_PIPELINES_TOKEN", "KF_PIPELINES_COOKIES"
+TOKEN_FILE = "KF_PIPELINES_SA_TOKEN_PATH"
+CA_FILE = "KF_PIPELINES_SSL_CA_CERT"
+PROJECTED_TOKEN = Path("/var/run/secrets/kubeflow/pipelines/token")
+IN_POD = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+IN_CLUSTER = "http://ml-pipeline.kubeflow.svc.cluster.local:8888"
+SENDABLE = re.compile(r"[ -~]+")  # in an HTTP header
+
+
+@dataclass(frozen=True)
+class TokenFile:
+    """Credentials as kfp takes them: a token that is read for every call, since the kubelet replaces it."""
+
+    path: Path
+    name: str
+
+    def read(self) -> str:
+        """The token.
+
+        Raises:
+            UserError: the file cannot be read, or holds no token.
+        """
+        try:
+            text = self.path.read_text()
+        except (OSError, UnicodeDecodeError) as error:
+            why = getattr(error, "strerror", None) or "it is no text"
+            raise UserError(f"{self.name}: {self.path} holds the token and cannot be read: {why}") from None
+        if not text.strip():
+            raise UserError(f"{self.name}: {self.path} is empty, and should hold a token")
+        return _sendable(text, f"{self.name}: {self.path}")
+
+    def refresh_api_key_hook(self, configuration: Any) -> None:
+        """Give the client's configuration the present token."""
+        configuration.api_key["authorization"] = self.read()
+
+
+@dataclass(frozen=True)
+class Access:
+    """A server's address, that of its pages, and what it is shown."""
+
+    host: str
+    pages: str
+    token: str | None = field(repr=False)
+    token_file: TokenFile | None
+    cookies: str | None = field(repr=False)
+    ca_file: str | None
+
+
+def access(host: str | None) -> Access:
+    """What is said on the command line, else in the environment, else true inside a cluster.
+
+    Raises:
+        UserError: there is no host; an address, a secret or a file is not such as can be used.
+    """
+    given, name = (host, "--host") if host else (os.environ.get(HOST), HOST)
+    if not given and not IN_POD.exists():
+        raise UserError(f"no Kubeflow Pipelines to speak to: give --host URL, or set {HOST}")
+    address = _address(given, name) if given else IN_CLUSTER
+    pages = os.environ.get(UI_HOST)
+    token = _secret(TOKEN)
+    return Access(
+        host=address,
+        # Inside the cluster the UI has no address that is known here; its gateway has it under this path.
+        pages=_address(pages, UI_HOST) if pages else address if given else "/pipeline",
+        token=token,
+        token_file=None if token else _token_file(),
+        cookies=_secret(COOKIES),
+        ca_file=_ca_file(),
+    )
+
+
+def _address(text: str, name: str) -> str:
+    """A URL without its last slash; https where it does not say how."""
+    url = text.strip()
+    url = (url if "://" in url else f"https://{url}").rstrip("/")
+    try:
+        parts = urlsplit(url)
+        good = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+    except ValueError:
+        good = False
+    if not good or not SENDABLE.fullmatch(url) or " " in url:
+        raise UserError(f"{name} {text!r} is no address; give it as https://kubeflow.example/pipeline")
+    return url
+
+
+def _secret(name: str) -> str | None:
+    value = os.environ.get(name)
+    return _sendable(value, name) if value and value.strip() else None
+
+
+def _sendable(value: str, name: str) -> str:
+    """A secret without the line's end behind it; not shown if it is refused."""
+    value = value.strip()
+    if not SENDABLE.fullmatch(value):
+        raise UserError(
+            f"{name} holds characters that no HTTP header may (ends of lines in its midst, or others that are not "
+            "printable ASCII); set it anew"
+        )
+    return value
+
+
+def _token_file() -> TokenFile | None:
+    given = os.environ.get(TOKEN_FILE)
+    if not given and not PROJECTED_TOKEN.exists():
+        return None
+    file = TokenFile(Path(given), TOKEN_FILE) if given else TokenFile(PROJECTED_TOKEN, "the pod's token")
+    file.read()
+    return file
+
+
+def _ca_file() -> str | None:
+    given = os.environ.get(CA_FILE)
+    if not given:
+        return None
+    try:
+        ssl.create_default_context(cafile=given)
+    except ssl.SSLError as error:
+        raise UserError(f"{CA_FILE}: {given} holds no certificates in PEM format") from error
+    except OSError as error:
+        raise UserError(f"{CA_FILE}: {given} cannot be read: {error.strerror}") from error
+    return given

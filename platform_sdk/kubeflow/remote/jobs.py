@@ -1,0 +1,179 @@
+"""The jobs of a run, as the cluster's API server says: of every kind that it has, each with rights of its own."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from platform_sdk.config.errors import UserError
+from platform_sdk.kubeflow.training_job import pytorchjob, trainjob
+from platform_sdk.kubeflow.training_job.api import ClusterApi, Unreachable, connect
+from platform_sdk.kubeflow.training_job.description import LABEL_MANAGER, LABEL_RUN, LABEL_STEP, LABEL_TASK, MANAGER
+from platform_sdk.kubeflow.training_job.state import observe
+
+Item = dict[str, Any]
+
+UNKNOWN = "Unknown"
+SILENT_SECONDS = 120  # a log that is followed: as long as this, the connection may be lost without anybody saying so
+
+
+@dataclass(frozen=True)
+class JobState:
+    """A job that a step made; ``step`` is empty where the job does not say whose it is.
+
+    ``state`` is one of ``training_job.state.State``, or Unknown where what it follows from may not be read.
+    """
+
+    kind: str
+    name: str
+    step: str
+    state: str
+    reason: str
+
+
+@dataclass
+class Kind:
+    """A kind of job: its name, as PyTorchJob, and its API in the namespace."""
+
+    name: str
+    api: ClusterApi
+    _discovery: Any
+    _place: tuple[str, str, str]
+    _absent: bool = False
+
+    def of(self, label: str) -> list[Item]:
+        """The jobs of the run with this label; none where there is no such kind.
+
+        Raises:
+            UserError: they may not be listed.
+            Unreachable: as of ``ClusterApi``.
+        """
+        if not label or self._absent:
+            return []
+        try:
+            return self.api.jobs(f"{LABEL_MANAGER}={MANAGER},{LABEL_RUN}={label}")
+        except UserError as error:
+            # The right to list is looked for before the kind is: without it, only discovery tells whether there is one.
+            if getattr(error.__cause__, "status", None) != 403 or self._there():
+                raise
+            self._absent = True
+            return []
+
+    def _there(self) -> bool:
+        group, version, plural = self._place
+        try:
+            known = self.api.found(self._discovery, group, version, _preload_content=False)
+        except UserError:
+            return True  # as far as anybody can tell
+        return known is not None and plural in [one["name"] for one in json.loads(known.data)["resources"]]
+
+
+@dataclass
+class Jobs:
+    """The cluster's API server, as far as a run's jobs need it.
+
+    Args:
+        connection: as of ``ClusterApi``.
+
+    Raises:
+        UserError: there is no cluster to speak to.
+    """
+
+    namespace: str
+    connection: Any = None
+    kinds: tuple[Kind, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.connection = self.connection or connect()
+        self.kinds = tuple(
+            Kind(
+                backend.KIND,
+                ClusterApi(
+                    self.namespace, group=backend.GROUP, version=backend.VERSION, plural=backend.PLURAL,
+                    selector=backend.POD_SELECTOR, connection=self.connection,
+                ),
+                self.connection.custom_api.get_api_resources,
+                (backend.GROUP, backend.VERSION, backend.PLURAL),
+            )
+            for backend in (pytorchjob, trainjob)
+        )  # fmt: skip
+
+    def pods(self, selector: str) -> list[Item]:
+        """The pods with these labels.
+
+        Raises:
+            UserError, Unreachable: as of ``ClusterApi``. So may all methods' calls but those of ``states``.
+        """
+        core = self.connection.core_api
+        answer = ClusterApi.call(
+            core.list_namespaced_pod, self.namespace, label_selector=selector, _preload_content=False
+        )
+        return list(json.loads(answer.data)["items"])
+
+    def pod(self, name: str) -> Item | None:
+        """A pod; None where it is gone."""
+        answer = self.kinds[0].api.found(
+            self.connection.core_api.read_namespaced_pod, name, self.namespace, _preload_content=False
+        )
+        return None if answer is None else dict(json.loads(answer.data))
+
+    def log(self, pod: str, container: str, **options: Any) -> Any:
+        """The open answer that holds a container's log; None where there is none, or it has not started.
+
+        One that is followed ends with urllib3's ReadTimeoutError where nothing comes for two minutes.
+
+        Args:
+            options: The protocol's: follow, timestamps, tailLines, sinceTime.
+        """
+        # The client's own method for logs does not know sinceTime.
+        client = self.connection.core_api.api_client
+        query = {"container": container, **{name: value for name, value in options.items() if value is not None}}
+        patience = {"_request_timeout": (5, SILENT_SECONDS)} if options.get("follow") else {}
+        return self.kinds[0].api.found(
+            client.call_api, "/api/v1/namespaces/{namespace}/pods/{name}/log", "GET",
+            {"namespace": self.namespace, "name": pod}, list(query.items()), {"Accept": "*/*"},
+            auth_settings=["BearerToken"], _return_http_data_only=True, _preload_content=False, **patience,
+        )  # fmt: skip
+
+    def states(self, label: str) -> tuple[tuple[JobState, ...], str]:
+        """How the jobs of the run with this label stand, by their names, and what keeps something from being seen."""
+        made: list[JobState] = []
+        notes: list[str] = []
+        try:
+            for kind in self.kinds:
+                try:
+                    found = kind.of(label)
+                except Unreachable:
+                    raise
+                except UserError as error:
+                    notes.append(f"{kind.name}s are not shown: {error}")
+                else:
+                    made += [_state(kind, job, notes) for job in found]
+        except Unreachable as error:
+            return (), str(error)
+        return tuple(sorted(made, key=lambda job: job.name)), "; ".join(dict.fromkeys(notes))
+
+
+def step_of(job: Item) -> str:
+    """The task of the pipeline whose job it is, as far as the job says."""
+    labels = job["metadata"].get("labels", {})
+    return str(labels.get(LABEL_TASK) or labels.get(LABEL_STEP, ""))
+
+
+def _state(kind: Kind, job: Item, notes: list[str]) -> JobState:
+    """A job's state. Nothing more is asked for one that has ended, and only why it waits for one that does."""
+    name, step = job["metadata"]["name"], step_of(job)
+    seen = observe(job, None, ())
+    try:
+        if seen.state.waiting:
+            seen = observe(job, kind.api.workload(job["metadata"]["uid"]), ())
+        elif not seen.state.ended:
+            seen = observe(job, None, kind.api.pods(name))
+    except Unreachable:
+        raise
+    except UserError as error:
+        notes.append(str(error))
+        what = "why it waits is not known: Kueue's workloads" if seen.state.waiting else "its pods"
+        return JobState(kind.name, name, step, UNKNOWN, f"{what} may not be read")
+    return JobState(kind.name, name, step, str(seen.state), seen.reason)

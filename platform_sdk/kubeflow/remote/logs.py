@@ -1,0 +1,225 @@
+"""What the containers of a run write: read as it is now, or followed to its end.
+
+A stream ends before its log does when the log is rotated, a connection lost or a server restarted, and some servers say
+so no differently than at the true end. So a log is at its end when its container is, and what came before that goes on
+where it had stopped: every line is asked for with its time, and those that came already are left out.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import Enum, auto
+from typing import Any
+
+from platform_sdk.config.errors import UserError
+from platform_sdk.kubeflow.remote.following import ENDING_SECONDS, LOOK_SECONDS, PATIENCE
+from platform_sdk.kubeflow.remote.jobs import Item, Jobs, step_of
+from platform_sdk.kubeflow.remote.runs import Run
+from platform_sdk.kubeflow.training_job.api import Unreachable
+from platform_sdk.kubeflow.training_job.description import LABEL_STEP, LABEL_TASK
+
+STEP_CONTAINER = "main"  # as the workflow calls the container of a step
+AGAIN_SECONDS = 1.0  # before a log is taken up again
+OVERLAP = timedelta(seconds=1)
+"""How far back a log is taken up: what one container writes to its two streams may stand in it out of order."""
+
+
+@dataclass(frozen=True)
+class Container:
+    """A container whose log may be read."""
+
+    step: str
+    pod: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.step} {self.pod} {self.name}"
+
+
+def containers(jobs: Jobs, run: Run, step: str | None) -> tuple[list[Container], list[str]]:
+    """The containers of a run's steps, or of one step: those of the step's own pod, and those of its jobs' pods.
+
+    Returns:
+        They, and what keeps some of them from being seen.
+
+    Raises:
+        UserError, Unreachable: as of ``Jobs``.
+    """
+    found: list[Container] = []
+    notes: list[str] = []
+    for pod in jobs.pods(f"pipeline/runid={run.run_id}" + (f",{LABEL_TASK}={step}" if step else "")):
+        task = pod["metadata"].get("labels", {}).get(LABEL_TASK)
+        if task and not pod["metadata"].get("deletionTimestamp"):
+            found.append(Container(task, pod["metadata"]["name"], STEP_CONTAINER))
+    for kind in jobs.kinds:
+        try:
+            of_kind = kind.of(run.label)
+        except Unreachable:
+            raise
+        except UserError as error:
+            notes.append(f"pods of {kind.name}s are not seen: {error}")
+            continue
+        for job in of_kind:
+            labels = job["metadata"].get("labels", {})
+            if step in (None, labels.get(LABEL_TASK), labels.get(LABEL_STEP)):
+                for pod in kind.api.pods(job["metadata"]["name"]):
+                    name = pod["metadata"]["name"]
+                    found += [Container(step_of(job), name, one["name"]) for one in _specs(pod)]
+    return found, notes
+
+
+def _specs(pod: Item) -> list[Item]:
+    spec = pod.get("spec", {})
+    return [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
+
+
+def read_log(jobs: Jobs, container: Container, lines: int) -> Iterator[str] | None:
+    """The last lines of a container's log as it is now; None where it has not started.
+
+    Raises:
+        UserError, Unreachable: as of ``Jobs``; the latter at any line.
+    """
+    answer = jobs.log(container.pod, container.name, tailLines=lines)
+    return None if answer is None else (line for line, _ in _lines(answer))
+
+
+def follow_log(
+    jobs: Jobs, container: Container, lines: int | None, over: threading.Event,
+    sleep: Callable[[float], object] = time.sleep,
+) -> Iterator[str]:  # fmt: skip
+    """A container's log from its last ``lines``, or from its first, up to its end, as it is written.
+
+    Args:
+        over: set when a container that has not started will not.
+
+    Raises:
+        UserError: the API server refuses.
+        Unreachable: it stayed away for half an hour, or for a minute once ``over`` was set.
+    """
+    delivered = _Delivered()
+    away = 0.0
+    while True:
+        try:
+            hopeless = over.is_set()
+            # Looked at before the log is: what is read of a container that has ended is all that there will be.
+            stage = _stage(jobs.pod(container.pod), container.name)
+            last = stage is Stage.ENDED or (stage is Stage.WAITING and hopeless)
+            since = delivered.begin()
+            answer = jobs.log(
+                container.pod, container.name, follow=not last, timestamps=True, sinceTime=since,
+                tailLines=None if since else lines,
+            )  # fmt: skip
+            away = 0.0
+            for line, whole in () if answer is None else _lines(answer):
+                if (whole or last) and (text := delivered.new(line)) is not None:
+                    yield text
+            lines = None  # whatever comes from here on is new
+            if last:
+                return
+            pause = LOOK_SECONDS if stage is Stage.WAITING else AGAIN_SECONDS
+        except Unreachable:
+            if away >= (ENDING_SECONDS if over.is_set() else PATIENCE):
+                raise
+            pause = LOOK_SECONDS
+            away += pause
+        sleep(pause)
+
+
+class Stage(Enum):
+    """How far a container is: ``ENDED`` is one that writes nothing any more."""
+
+    WAITING = auto()
+    RUNNING = auto()
+    ENDED = auto()
+
+
+def _stage(pod: Item | None, name: str) -> Stage:
+    if pod is None:
+        return Stage.ENDED
+    status = pod.get("status", {})
+    if status.get("phase") in ("Succeeded", "Failed"):
+        return Stage.ENDED
+    statuses = (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ()))
+    state: Item = next((one.get("state") or {} for one in statuses if one["name"] == name), {})
+    ended = state.get("terminated")
+    if not ended:
+        return Stage.RUNNING if "running" in state else Stage.WAITING
+    own = next((one.get("restartPolicy") for one in _specs(pod) if one["name"] == name), None)
+    policy = own or pod.get("spec", {}).get("restartPolicy")
+    final = policy == "Never" or (policy == "OnFailure" and ended.get("exitCode") == 0)
+    return Stage.ENDED if final else Stage.RUNNING  # it may be started again in its place
+
+
+def _lines(answer: Any) -> Iterator[tuple[str, bool]]:
+    """The lines of an answer, and whether their ends came with them.
+
+    Raises:
+        Unreachable: the connection was lost.
+    """
+    from urllib3.exceptions import HTTPError
+
+    rest = b""
+    try:
+        for chunk in answer.stream(1 << 14, decode_content=True):
+            *whole, rest = (rest + chunk).split(b"\n")
+            for line in whole:
+                yield line.decode(errors="replace"), True
+    except (HTTPError, OSError) as error:
+        raise Unreachable(f"the connection to the API server was lost: {type(error).__name__}: {error}") from error
+    finally:
+        answer.close()
+    if rest:
+        yield rest.decode(errors="replace"), False
+
+
+class _Delivered:
+    """Which lines of a log have come, each with its time before it: those of the last moments are known again."""
+
+    def __init__(self) -> None:
+        self._oldest: datetime | None = None
+        self._newest: datetime | None = None
+        self._resumed = False
+        self._recent: deque[tuple[datetime, str]] = deque()
+        self._again: Counter[str] = Counter()
+        self._said: set[str] = set()
+
+    def begin(self) -> str | None:
+        """From when another answer is to begin, as RFC 3339 says it; None: from the first line."""
+        self._again = Counter(line for _, line in self._recent)
+        if self._newest is None:
+            return None
+        self._resumed = True
+        return (self._newest.replace(microsecond=0) - OVERLAP).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+    def new(self, line: str) -> str | None:
+        """The text of a line; None where it has come before."""
+        stamp, _, text = line.partition(" ")
+        moment = _moment(stamp)
+        if moment is None:  # the node's own word, as that it cannot watch the file; said whenever it is asked
+            fresh = line not in self._said
+            self._said.add(line)
+            return line if fresh else None
+        if self._again[line]:
+            self._again[line] -= 1
+            return None
+        if self._resumed and self._oldest is not None and moment < self._oldest:
+            return None  # from before the last lines that were asked for
+        self._oldest = moment if self._oldest is None else min(moment, self._oldest)
+        self._newest = moment if self._newest is None else max(moment, self._newest)
+        self._recent.append((moment, line))
+        while self._recent[0][0] < self._newest - OVERLAP - timedelta(seconds=1):
+            self._recent.popleft()
+        return text
+
+
+def _moment(stamp: str) -> datetime | None:
+    try:
+        moment = datetime.fromisoformat(stamp)
+    except ValueError:
+        return None
+    return moment.astimezone(UTC) if moment.tzinfo else None

@@ -1,0 +1,109 @@
+"""The logs of a whole run followed at once: of the containers there are, and of those that come."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from platform_sdk.config.errors import UserError
+from platform_sdk.kubeflow.remote.connection import Server, Unreached
+from platform_sdk.kubeflow.remote.following import LOOK_SECONDS, PATIENCE
+from platform_sdk.kubeflow.remote.jobs import Jobs
+from platform_sdk.kubeflow.remote.logs import Container, containers, follow_log
+from platform_sdk.kubeflow.remote.runs import ENDED, Run, look
+from platform_sdk.kubeflow.training_job.api import Unreachable
+
+
+def follow_logs(
+    server: Server, run: Run, jobs: Jobs, step: str | None, lines: int,
+    say: Callable[[Container, str], None], tell: Callable[[str], None],
+) -> None:  # fmt: skip
+    """Follow the logs of the containers there are and of those that come, until the run, or the step, has ended.
+
+    Args:
+        lines: how many of the last lines of what is there at first.
+        say: given every line, by one thread at a time.
+        tell: told what cannot be read, and why.
+
+    Raises:
+        UserError: a server refuses or stayed away for half an hour, or some log could not be read to its end.
+    """
+    readers = _Readers(jobs, say, tell)
+    told: set[str] = set()
+    away = 0.0
+    first: int | None = lines
+    while not readers.over.is_set():
+        try:
+            ended = _step_ended(server, run, step)  # looked at before the containers are, or the last were missed
+            found, notes = containers(jobs, run, step)
+        except (Unreached, Unreachable) as error:
+            if away >= PATIENCE:
+                raise
+            if not away:
+                tell(f"{error}; waiting for it")
+            away += LOOK_SECONDS
+        else:
+            for note in [one for one in notes if one not in told]:
+                tell(note)
+            told.update(notes)
+            for container in found:
+                readers.read(container, first)
+            away, first = 0.0, None
+            if ended:
+                readers.over.set()
+        readers.wait(0 if readers.over.is_set() else LOOK_SECONDS)
+    readers.finish()
+
+
+class _Readers:
+    """A thread for each container whose log is followed."""
+
+    def __init__(self, jobs: Jobs, say: Callable[[Container, str], None], tell: Callable[[str], None]) -> None:
+        self.over = threading.Event()
+        self._jobs, self._say, self._tell = jobs, say, tell
+        self._turn, self._wake = threading.Lock(), threading.Event()
+        self._threads: dict[Container, threading.Thread] = {}
+        self._unread: list[str] = []
+        self._crash: Exception | None = None
+
+    def read(self, container: Container, lines: int | None) -> None:
+        """Follow a container's log, unless that is done already."""
+        if container not in self._threads:
+            thread = threading.Thread(target=self._work, args=(container, lines), daemon=True)
+            self._threads[container] = thread
+            thread.start()
+
+    def wait(self, seconds: float) -> None:
+        """Let time pass. Raises what broke a thread, as a closed pipe."""
+        self._wake.wait(seconds)
+        if self._crash is not None:
+            raise self._crash
+
+    def finish(self) -> None:
+        """Wait until all is read.
+
+        Raises:
+            UserError: some log was not read to its end.
+        """
+        while any(thread.is_alive() for thread in self._threads.values()):
+            self.wait(0.1)
+        self.wait(0)
+        if self._unread:
+            raise UserError(f"not read to the end: {', '.join(self._unread)}")
+
+    def _work(self, container: Container, lines: int | None) -> None:
+        try:
+            for line in follow_log(self._jobs, container, lines, self.over):
+                with self._turn:
+                    self._say(container, line)
+        except UserError as error:
+            self._unread.append(str(container))
+            self._tell(f"the log of {container} was not read to its end: {error}")
+        except Exception as error:
+            self._crash = error
+            self._wake.set()
+
+
+def _step_ended(server: Server, run: Run, step: str | None) -> bool:
+    state = look(server, run, None)
+    return state.ended or any(one.name == step and one.state in ENDED for one in state.steps)

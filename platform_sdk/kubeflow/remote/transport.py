@@ -1,0 +1,53 @@
+"""The connection underneath kfp's client, which says what comes back as it is.
+
+The client's own repeats what failed without saying so, follows a redirection to a page to log in, and makes of any page
+an answer in which nothing is set.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from kfp_server_api import ApiException
+from kfp_server_api.rest import RESTClientObject
+from urllib3 import Retry
+
+NO_REPETITION = Retry(
+    total=None, connect=0, read=0, redirect=0, status=0, other=0, raise_on_redirect=False, raise_on_status=False
+)
+
+
+class NotJson(Exception):
+    """The server answered well, but with something else than a JSON object."""
+
+
+class Transport(RESTClientObject):  # type: ignore[misc]
+    """Requests that are made once, and answers that are JSON objects."""
+
+    def request(self, *arguments: Any, **options: Any) -> Any:
+        """As the base class's.
+
+        Raises:
+            NotJson: see there.
+            ApiException: the server's status says so, redirections included.
+        """
+        try:
+            answer = super().request(*arguments, **options)
+        except ApiException as error:
+            error.body = (error.body or b"").decode(errors="replace").encode()  # the client decodes it strictly
+            raise
+        try:
+            whole = json.loads(answer.data)
+        except ValueError as error:
+            raise NotJson from error
+        if not isinstance(whole, dict):
+            raise NotJson
+        return answer
+
+
+def use(client: Any) -> None:
+    """Let a ``kfp.Client`` speak over such a connection."""
+    api_client = client.runs.api_client
+    api_client.configuration.retries = NO_REPETITION
+    api_client.rest_client = Transport(api_client.configuration)
