@@ -128,7 +128,7 @@ class Service(Process):
     def status(self) -> tuple[int, dict[str, str]]:
         """What /readyz says; (0, {}) while nothing listens."""
         try:
-            answer = httpx.get(f"{self.url}/readyz")
+            answer = httpx.get(f"{self.url}/readyz", verify=False)  # no certificates are read for it, many times over
         except httpx.TransportError:
             return 0, {}
         return answer.status_code, answer.json()
@@ -146,7 +146,8 @@ class Embeddings(ThreadingHTTPServer):
     """An encoder that costs nothing: vectors drawn from a text's hash. Its key must be in the environment.
 
     While ``gate`` is closed it answers nothing that is longer than a word (an encoder is asked for a word when it is
-    loaded); ``texts`` are those it has answered, and ``pause`` is how many seconds it takes for each request.
+    loaded); ``asked`` are the texts it was sent, ``texts`` those it has answered, and ``pause`` is how many seconds it
+    takes for each request.
     """
 
     daemon_threads = True
@@ -155,6 +156,7 @@ class Embeddings(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Answers)
         self.gate = threading.Event()
         self.gate.set()
+        self.asked: list[str] = []
         self.texts: list[str] = []
         self.pause = 0.0
 
@@ -179,6 +181,7 @@ class _Answers(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         texts = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["input"]
+        self.server.asked += texts
         if " " in texts[0]:
             self.server.gate.wait()
         time.sleep(self.server.pause)
@@ -210,7 +213,7 @@ def served(spec: ServiceSpec, tokens: Tokens | None = None, port: int = 0, ready
             assert time.monotonic() < deadline
             time.sleep(0.02)
         url = f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
-        while ready and httpx.get(f"{url}/readyz").status_code != 200:
+        while ready and httpx.get(f"{url}/readyz", verify=False).status_code != 200:
             assert time.monotonic() < deadline
             time.sleep(0.05)
         yield url

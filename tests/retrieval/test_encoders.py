@@ -35,6 +35,7 @@ def test_vectors_are_those_of_the_model_card(encoder: Encoder, sentences: list[s
 
 
 def test_a_vector_does_not_depend_on_its_batch_bit_for_bit(encoder: Encoder, sentences: list[str]) -> None:
+    sentences = sentences[::2]  # of all lengths
     alone = np.concatenate([encoder.encode([text], kind="passage") for text in sentences])
     order = np.random.default_rng(0).permutation(len(sentences))
     together = encoder.encode([sentences[at] for at in order], kind="passage")
