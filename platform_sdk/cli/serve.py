@@ -60,7 +60,7 @@ def retriever(
     from platform_sdk.config.document import read_as
     from platform_sdk.config.service import ServiceSpec
 
-    spec = _of_recipe(recipe, overrides or [], workdir) if config is None else read_as(ServiceSpec, config)
+    spec = of_recipe(recipe, overrides or [], workdir) if config is None else read_as(ServiceSpec, config)
 
     from platform_sdk.retrieval.service.app import create_app
     from platform_sdk.retrieval.service.server import Server
@@ -70,7 +70,8 @@ def retriever(
     Server(app, bind=host, port=port, drain=drain).run()
 
 
-def _of_recipe(path: Path | None, overrides: list[str], workdir: Path | None) -> ServiceSpec:
+def of_recipe(path: Path | None, overrides: list[str], workdir: Path | None) -> ServiceSpec:
+    """The service of what a recipe's agent searches, its data prepared; it need not be at the recipe's own url."""
     from platform_sdk.config.recipe import load_recipe
     from platform_sdk.config.retrieval import RetrievalSpec
     from platform_sdk.config.service import CollectionSpec, ServiceSpec

@@ -12,6 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from platform_sdk.cli.serve import of_recipe
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.retrieval import RetrievalSpec
 from platform_sdk.config.service import CollectionSpec, ServiceSpec
@@ -23,6 +24,7 @@ from platform_sdk.retrieval.service.tokens import Tokens
 from platform_sdk.sampling.rollout import SearchRequest
 from tests.retrieval.processes import Embeddings, prepare_world, served, until
 
+WORLD = Path(__file__).parents[3] / "pipelines/mygo/world.yaml"
 BODY = {"queries": [{"query": "who"}], "k": 1}
 
 
@@ -173,6 +175,9 @@ def test_told_to_end_while_it_loads_it_stays_so(world: Path, slow: Embeddings) -
         aside.submit(lambda: asyncio.run(main())).result()
 
 
-def test_a_service_asks_no_other_service() -> None:
+def test_a_service_asks_no_other_service(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="a service searches by itself"):
         CollectionSpec(name="x", run_dir=Path("x"), environment="hotpot", retrieval=RetrievalSpec(url="http://y"))
+    # A recipe may name the very service that is started from it.
+    [served] = of_recipe(WORLD, ["retrieval.url=http://127.0.0.1:8080"], tmp_path).collections
+    assert (served.retrieval.url, served.retrieval.encoder) == (None, RetrievalSpec().encoder)

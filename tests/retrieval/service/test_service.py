@@ -85,8 +85,9 @@ def test_it_finds_what_a_retriever_in_the_process_finds(
 
 
 def test_a_request_is_answered_item_by_item_and_refused_with_a_reason(
-    run_dir: Path, encoder: RetrievalSpec, tmp_path: Path
+    run_dir: Path, encoder: RetrievalSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("platform_sdk.retrieval.service.tokens.FRESH_SECONDS", 0.5)
     for team, token in TOKENS.items():
         (tmp_path / team).write_text(token + "\n")
     graph = CollectionSpec(name="facts", run_dir=run_dir, environment="world-kg", retrieval=encoder, teams=("red",))
