@@ -11,8 +11,9 @@ PIP_FLAGS ?=
 demo: install  ## run the embedded default and show what it learned
 	$(BIN)/hopforge run pipelines/mygo/world.yaml
 
+# With threads of their own on the same cores, the two workers and what they start would mostly wait for each other.
 test: install-dev lint  ## everything that must pass
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations 20
 
 lint: install-dev
 	$(BIN)/ruff check .
