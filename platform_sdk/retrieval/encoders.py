@@ -2,8 +2,10 @@
 
 A sentence-transformers model pads the texts of a batch to one length, and the padding changes the
 last bits of the result (some 1e-7): enough to turn a tie. Texts are therefore batched with others of
-the same number of tokens only. Nothing is padded, the vector of a text does not depend on its
-company (bit for bit on CPU, which a test checks), and it is faster as well.
+the same number of tokens only, which is faster as well. The linear layers of a batch are computed such
+that a row does not depend on the number of rows (see ``platform_sdk.sampling.invariance``). So on a CPU
+the vector of a text has the same bits in any company; that is compared when an encoder is loaded, and
+where a CPU cannot give it, a warning says so.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import json
+import logging
 import threading
 from abc import ABC, abstractmethod
 from collections import defaultdict
@@ -26,6 +29,8 @@ from platform_sdk.config.errors import UserError
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
+
+log = logging.getLogger(__name__)
 
 Kind = Literal["query", "passage"]
 
@@ -100,6 +105,22 @@ class SentenceEncoder(Encoder):
             raise UserError(f"encoder {name}: this model does not say how long its vectors are")
         self.dimension = dimension
         self.digest = _digest(self._model, passage_prefix)
+        if self._model.device.type == "cpu":
+            self._make_invariant()
+
+    def _make_invariant(self) -> None:
+        """Make vectors independent of their batch, compare some, and say what it costs or that it cannot be had."""
+        from platform_sdk.sampling.invariance import make_invariant, not_invariant
+
+        with self._thread_limit():
+            linear = make_invariant(self._model)
+        log.info("encoder %s: %s", self.name, linear.describe())
+        words = ["one", "two", "three", "four", "five", "six", "seven"]
+        texts = [" ".join(words[at:] + words[:at]) for at in range(len(words))]
+        texts += [" ".join([text] * 9) for text in texts[:5]]
+        if not np.array_equal(self._embed(texts), np.concatenate([self._embed([text]) for text in texts])):
+            with self._thread_limit():
+                log.warning("%s", not_invariant(f"encoder {self.name}"))
 
     def _embed(self, texts: list[str]) -> np.ndarray:
         vectors = np.empty((len(texts), self.dimension), dtype=np.float32)

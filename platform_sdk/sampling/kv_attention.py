@@ -5,22 +5,23 @@ generated, then whole chunks of dialogues whose prompts are being read. Linear l
 rotary embeddings see just tokens; only attention must know which dialogue a token belongs to. It is
 this function, registered with ``transformers`` and handed a ``Plan`` through the model's forward.
 
-Bitwise batch invariance (float32 on a CPU, measured with MKL on AVX-512): a row of a matrix product
-has the same bits whatever other rows are multiplied with it, as long as there are at least four
-(fewer go through matrix-vector kernels), and as long as the summed dimension is cut in the same
-blocks. Therefore no product here has fewer than ``MIN_ROWS`` rows nor more than ``MAX_ROWS``, and
-the sum over the context is made of explicit segments of ``SEGMENT`` positions, in order. Masked
-positions add exact zeros. So the keys and values of a token have the same bits whether they were
-computed with its prompt or one at a time, alone or beside others: caches may be shared and dropped
+Bitwise batch invariance on a CPU: a result must not depend on the company in which it is computed (see
+``invariance``, which takes care of the linear layers). Products over a dialogue's own cache have two shapes here, a
+block of tokens of a prompt and the one token of a dialogue that is decoded; ``decode_rows`` measures with how many rows
+the second gives the first one's bits, and pads to that. The sum over the context is made of explicit segments of
+``SEGMENT`` positions, in order; masked positions add exact zeros. So the keys and values of a token have the same bits
+whether they were computed with its prompt or one at a time, alone or beside others: caches may be shared and dropped
 freely without a trace in the results.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.nn import functional
 from transformers import AttentionInterface
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ NAME = "hopforge_kv"
 MIN_ROWS = 4
 MAX_ROWS = 16
 SEGMENT = 128
+MEASURED_CONTEXTS = (SEGMENT // 2, SEGMENT, 3 * SEGMENT)
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,7 @@ class Plan:
         positions: position of every token in its slot, shape (tokens,).
         decode: slots of the decoded tokens; rows of the decode product are the slots ``[0, rows)``.
         mask: additive, for the decode product, shape (rows, 1, 1, context).
+        decode_rows: rows of the product of one decoded token and one key-value head (see the function).
         chunks: the prompt chunks, each with its additive mask of shape (padded tokens, context).
     """
 
@@ -60,13 +63,56 @@ class Plan:
     positions: torch.Tensor
     decode: torch.Tensor
     mask: torch.Tensor
+    decode_rows: int
     chunks: tuple[tuple[Chunk, torch.Tensor], ...]
 
 
+@lru_cache(maxsize=64)
+def decode_rows(groups: int, width: int, dtype: torch.dtype, threads: int) -> int:
+    """Measure how many rows a decoded token's product must have to give the bits of a prompt's product on this CPU.
+
+    Args:
+        groups: query heads per key-value head.
+        width: the dimension of a head.
+        threads: torch's number of threads, which the kernels depend on.
+    """
+    together, product_rows = _tokens_per_product(groups), _product_rows(groups)
+    random = torch.Generator().manual_seed(0)
+    queries, keys, values = (
+        torch.randn(count, width, generator=random).to(dtype)
+        for count in (product_rows, max(MEASURED_CONTEXTS), max(MEASURED_CONTEXTS))
+    )
+
+    def mixed(rows: torch.Tensor, context: int) -> torch.Tensor:
+        seen = keys[:context].expand(len(rows), -1, -1)
+        weights = torch.softmax(torch.bmm(rows, seen.transpose(-1, -2)), dim=-1)
+        return _mix(weights, values[:context].expand(len(rows), -1, -1))
+
+    def agrees(rows: int) -> bool:
+        spread = queries.new_zeros(together, rows, width)
+        spread[:, :groups] = queries[: together * groups].view(together, groups, width)
+        return all(
+            torch.equal(
+                mixed(spread, context)[:, :groups].reshape(-1, width),
+                mixed(queries[None], context)[0, : together * groups],
+            )
+            for context in MEASURED_CONTEXTS
+        )
+
+    with torch.inference_mode():
+        candidates = [rows for rows in (MIN_ROWS, 2 * MIN_ROWS) if groups <= rows < product_rows]
+        return next((rows for rows in candidates if agrees(rows)), product_rows)
+
+
 def make_plan(
-    store: torch.Tensor, decode: Sequence[int], decode_positions: Sequence[int], chunks: Sequence[Chunk], groups: int
+    store: torch.Tensor,
+    decode: Sequence[int],
+    decode_positions: Sequence[int],
+    chunks: Sequence[Chunk],
+    groups: int,
+    rows: int,
 ) -> Plan:
-    """Lay out a forward pass; ``groups`` is the number of query heads per key-value head."""
+    """Lay out a forward pass; ``groups`` are the query heads per key-value head, ``rows`` comes of ``decode_rows``."""
     device = store.device
     slots, positions = list(decode), list(decode_positions)
     for chunk in chunks:
@@ -89,6 +135,7 @@ def make_plan(
         torch.tensor(positions, dtype=torch.long, device=device),
         row_of,
         mask[:, None, None, :],
+        rows,
         tuple(masked_chunks),
     )
 
@@ -132,7 +179,7 @@ def _decode(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, pla
     """One token per slot. Multiplies with all slots up to the last one in use: a view, not a copy."""
     rows, context = plan.mask.shape[0], plan.mask.shape[-1]
     _, kv_heads, groups, width = queries.shape
-    spread = queries.new_zeros(rows, kv_heads, max(groups, MIN_ROWS), width)
+    spread = queries.new_zeros(rows, kv_heads, plan.decode_rows, width)
     spread[plan.decode, :, :groups] = queries
     scores = torch.matmul(spread, keys[:rows, :, :context].transpose(-1, -2))
     scores += plan.mask
@@ -149,14 +196,19 @@ def _chunk(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask
     together = _tokens_per_product(groups)
     filled = queries.new_zeros(padded, kv_heads, groups, width)
     filled[:length] = queries
+    rest = _product_rows(groups) - together * groups
     mask = mask[:, None].expand(-1, groups, -1).reshape(padded // together, together * groups, context)
+    if rest:  # padding by nothing would copy
+        mask = functional.pad(mask, (0, 0, 0, rest))
     result = torch.empty_like(filled)
     for head in range(kv_heads):
-        blocks = filled[:, head].reshape(padded // together, together * groups, width)
+        blocks = filled[:, head].reshape(len(mask), together * groups, width)
+        if rest:
+            blocks = functional.pad(blocks, (0, 0, 0, rest))
         seen = keys[head, :context].expand(len(blocks), -1, -1)
         weights = torch.softmax(torch.bmm(blocks, seen.transpose(-1, -2)) + mask, dim=-1)
         mixed = _mix(weights, values[head, :context].expand(len(blocks), -1, -1))
-        result[:, head] = mixed.view(padded, groups, width)
+        result[:, head] = mixed[:, : together * groups].reshape(padded, groups, width)
     return result[:length]
 
 
@@ -169,7 +221,12 @@ def _mix(weights: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
 
 
 def _tokens_per_product(groups: int) -> int:
-    return max(MAX_ROWS // groups, -(-MIN_ROWS // groups))
+    return max(MAX_ROWS // groups, 1)
+
+
+def _product_rows(groups: int) -> int:
+    """Rows of the product of a block of tokens: kernels have other bits in what is left of their blocks of rows."""
+    return -(-groups // MAX_ROWS) * MAX_ROWS
 
 
 def _context(last: int) -> int:

@@ -3,8 +3,9 @@
 Why not the continuous batching of ``transformers`` itself (5.23): its requests share one random
 state, so that a completion depends on its neighbours; its log-probabilities are those of the warped
 distribution; and it gives no say over when a dialogue's cache goes. Here every request has its own
-random stream, log-probabilities are exact, and on a CPU in float32 the tokens and log-probabilities
-of a request are bitwise the same in any company (see ``kv_attention``).
+random stream, log-probabilities are exact, and on a CPU the tokens and log-probabilities of a request are bitwise
+the same in any company (see ``invariance`` and ``kv_attention``): measured when the engine starts, and said where a CPU
+cannot give it.
 
 Left out: sliding-window attention, rotary embeddings that depend on the longest sequence of a
 batch, more than one device.
@@ -12,6 +13,7 @@ batch, more than one device.
 
 from __future__ import annotations
 
+import logging
 import math
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -24,7 +26,7 @@ import numpy.typing as npt
 import torch
 
 from platform_sdk.config.errors import UserError
-from platform_sdk.sampling import kv_attention, probe
+from platform_sdk.sampling import invariance, kv_attention, probe
 from platform_sdk.sampling.engine import (
     Completion,
     Probe,
@@ -35,11 +37,13 @@ from platform_sdk.sampling.engine import (
     generate,
     sampling_generator,
 )
-from platform_sdk.sampling.kv_attention import MIN_ROWS, Chunk
+from platform_sdk.sampling.kv_attention import Chunk
 from platform_sdk.sampling.kv_slots import Slots
 from platform_sdk.sampling.models import OUTPUT, load_model, load_tokenizer, weights_digest
 from platform_sdk.sampling.stopping import Stopping, end_tokens
 from platform_sdk.sampling.token_sampling import sample
+
+log = logging.getLogger(__name__)
 
 PREFILL_TOKENS = 1024
 WORTH_WAITING = 16
@@ -84,20 +88,20 @@ class TransformersEngine:
         self._load(model, probe)
         config = self._model.config
         self.max_model_len = min(max_model_len or config.max_position_embeddings, config.max_position_embeddings)
-        self._groups = config.num_attention_heads // config.num_key_value_heads
-        width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-        # Activation functions have other last bits in what is left of 32 values at an array's end.
-        self._multiple = max(MIN_ROWS, 32 // math.gcd(32, config.intermediate_size))
+        self._groups: int = config.num_attention_heads // config.num_key_value_heads
+        self._width: int = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
         capacity = kv_attention.SEGMENT * -(-self.max_model_len // kv_attention.SEGMENT)
         # Zeros, not empty: positions past a dialogue's end are multiplied by zero weights. (On a CPU
         # the system provides zero pages only as they are touched.)
-        shape = (config.num_hidden_layers, 2, 2 * live, config.num_key_value_heads, capacity, width)
+        shape = (config.num_hidden_layers, 2, 2 * live, config.num_key_value_heads, capacity, self._width)
         self._slots = Slots(torch.zeros(shape, dtype=self._model.dtype, device=device), live)
         self._stopping = Stopping(
             self.tokenizer, config.vocab_size, end_tokens(self.tokenizer, self._model.generation_config)
         )
         self._queue: deque[Request] = deque()
         self._live: dict[str, _Live] = {}
+        if device == "cpu" and not self._invariant():
+            log.warning("%s", invariance.not_invariant(f"model {model}"))
         self._check()
 
     def submit(self, request: Request) -> None:
@@ -235,14 +239,32 @@ class TransformersEngine:
         self, inputs: list[int], rows: list[int], positions: list[int], chunks: list[Chunk], heads: list[int]
     ) -> torch.Tensor:
         """Logits, shape (len(heads), vocabulary), of the flat row of tokens at the places ``heads``."""
-        plan = kv_attention.make_plan(self._slots.store, rows, positions, chunks, self._groups)
+        plan = kv_attention.make_plan(self._slots.store, rows, positions, chunks, self._groups, self._decode_rows())
         padding = -len(inputs) % self._multiple
         tokens = torch.tensor(inputs + [0] * padding, device=self._device)[None]
         places = torch.nn.functional.pad(plan.positions, (0, padding))[None]
-        wanted = torch.tensor(heads + [0] * (MIN_ROWS - len(heads)), device=self._device)
+        wanted = torch.tensor(heads, dtype=torch.long, device=self._device)
         output = self._model(input_ids=tokens, position_ids=places, use_cache=False, logits_to_keep=wanted, plan=plan)
-        logits: torch.Tensor = output.logits[0, : len(heads)]
+        logits: torch.Tensor = output.logits[0]
         return logits
+
+    def _decode_rows(self) -> int:
+        if self._device != "cpu":
+            return max(self._groups, kv_attention.MIN_ROWS)
+        return kv_attention.decode_rows(self._groups, self._width, self._model.dtype, torch.get_num_threads())
+
+    @torch.inference_mode()
+    def _invariant(self) -> bool:
+        """True if a text that is read at once and alone has the logits of one decoded in company, bit for bit."""
+        length = min(70, self.max_model_len - 1)
+        read = max(length - 4, 1)
+        decoded = range(read, length)
+        random = np.random.default_rng(0)
+        text, other = random.integers(0, self._model.config.vocab_size, size=(2, length)).tolist()
+        expected = self._forward(text, [], [], [Chunk(0, 0, length, 0)], [*decoded])
+        self._forward(text[:read] + other[:read], [], [], [Chunk(1, 0, read, 0), Chunk(0, read, 2 * read, 0)], [0])
+        found = [self._forward([text[at], other[at]], [1, 0], [at, at], [], [0]) for at in decoded]
+        return torch.equal(torch.cat(found), expected)
 
     def _sample(self, sampled: list[_Live], logits: torch.Tensor) -> list[Completion]:
         if not sampled:
@@ -267,6 +289,12 @@ class TransformersEngine:
     def _load(self, path: Path | str, expected: Probe | None) -> None:
         self._probe = expected or probe.probe_of_path(path, dtype=self._dtype, device=self._device)
         self._model: Any = load_model(path, dtype=self._dtype, device=self._device, attention=kv_attention.NAME)
+        # Activation functions have other last bits in what is left of 32 values at an array's end.
+        self._multiple = 32 // math.gcd(32, self._model.config.intermediate_size)
+        if self._device == "cpu":
+            linear = invariance.make_invariant(self._model)
+            log.info("model %s: %s", path, linear.describe())
+            self._multiple = math.lcm(self._multiple, linear.multiple)
         kinds = set(getattr(self._model.config, "layer_types", None) or ["full_attention"])
         if kinds != {"full_attention"}:
             raise UserError(

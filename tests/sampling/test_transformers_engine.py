@@ -8,6 +8,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
+from platform_sdk.sampling import invariance
 from platform_sdk.sampling.engine import (
     Completion,
     Probe,
@@ -103,6 +104,43 @@ def test_completions_are_bitwise_the_same_in_any_company(tmp_path: Path, heads: 
     for i in (0, 3, 21, 24):
         fresh._slots.clear()
         assert content(fresh.generate([prompts[i]], params[i])) == [reference[i]], "alone, with nothing cached"
+
+
+@pytest.mark.parametrize(("heads", "kv_heads"), [(4, 1), (8, 4), (6, 2)])
+def test_hundreds_of_companies_orders_and_caches_leave_no_trace(tmp_path: Path, heads: int, kv_heads: int) -> None:
+    """Any subset of requests, in any order, beside any number of others, from any state of the caches."""
+    path = save_model(tmp_path, heads=heads, kv_heads=kv_heads, width=8 * heads)
+    random = np.random.default_rng(heads)
+    shared = prompt(40)
+    prompts = [shared[: int(random.integers(0, 41))] + prompt(int(random.integers(1, 90))) for _ in range(18)]
+    params = [SamplingParams(temperature=1.0, max_tokens=int(random.integers(1, 6)), seed=i) for i in range(18)]
+    expected = content(without_ends(path, live=18).generate(prompts, params))
+    engines = {live: without_ends(path, live=live) for live in (1, 2, 5, 6, 7, 18)}
+    for case in range(100):
+        live = list(engines)[case % len(engines)]
+        if random.random() < 0.3:
+            engines[live]._slots.clear()
+        chosen = random.permutation(18)[: int(random.integers(1, 19 if live > 2 else 5))]
+        found = content(engines[live].generate([prompts[i] for i in chosen], [params[i] for i in chosen]))
+        assert found == [expected[i] for i in chosen], f"case {case}: live={live}, requests {chosen.tolist()}"
+
+
+def test_an_engine_that_cannot_be_invariant_says_so(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    TransformersEngine(tiny, live=2)
+    assert "not batch-invariant" not in caplog.text
+    monkeypatch.setattr(invariance, "make_invariant", lambda model: spoil(model))
+    TransformersEngine(tiny, live=2)
+    assert "not batch-invariant on this CPU" in caplog.text
+
+
+def spoil(model: torch.nn.Module) -> invariance.Invariance:
+    """Make a layer's result depend on the number of its rows."""
+    layer = next(module for module in model.modules() if isinstance(module, torch.nn.Linear))
+    plain = layer.forward
+    layer.forward = lambda x: plain(x) * (1 + 1e-6 * x.shape[-2])  # type: ignore[method-assign]
+    return invariance.Invariance({}, 0.0)
 
 
 def test_a_dialogue_reuses_its_cache_without_a_trace(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
