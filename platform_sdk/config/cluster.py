@@ -50,8 +50,10 @@ class SamplerSpec(ClusterModel):
 class JobSpec(ClusterModel):
     """How a step's job with GPUs is made."""
 
-    backend: Literal["pytorchjob", "trainjob"] = Field(
-        "pytorchjob", description="pytorchjob: training-operator (v1); trainjob: Kubeflow Trainer (v2)."
+    backend: Literal["pytorchjob", "trainjob"] | None = Field(
+        None,
+        description="pytorchjob: training-operator (v1); trainjob: Kubeflow Trainer (v2). Default: trainjob where the "
+        "cluster serves its API and the job allows it (not elastic, no vLLM server beside the trainer).",
     )
     runtime: Name = Field("torch-distributed", description="trainjob: the ClusterTrainingRuntime.")
     image: str = Field(min_length=1, description="Of the pods, by digest where results must be repeatable.")

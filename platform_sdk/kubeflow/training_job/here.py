@@ -11,8 +11,9 @@ from pathlib import Path
 from platform_sdk.config.cluster import ClusterSpec
 from platform_sdk.config.errors import UserError
 from platform_sdk.kubeflow.training_job.api import ClusterApi, connect
+from platform_sdk.kubeflow.training_job.backend import api_for, choose_backend
 from platform_sdk.kubeflow.training_job.description import TASK, Description, Owner, Sidecar
-from platform_sdk.kubeflow.training_job.launcher import api_for, reached, run_job
+from platform_sdk.kubeflow.training_job.launcher import reached, run_job
 from platform_sdk.training.launch import Elsewhere, Work, refuse_several
 
 log = logging.getLogger(__name__)
@@ -43,8 +44,11 @@ def job_runner(run_dir: Path) -> Elsewhere | None:
         workspace = Path(cluster.workspace.path)
         if not work.spec_file.resolve().is_relative_to(workspace):
             raise UserError(f"{work.spec_file}: is not under {workspace}, the volume that jobs see; move the run there")
-        job = describe(work, cluster, run_dir, namespace())
-        api = api_for(job, connect())
+        connection = connect()
+        described = describe(work, cluster, run_dir, namespace())
+        choose = partial(choose_backend, described, connection, log.warning)
+        job = reached(choose, log.warning, "no job was created; run the step again")
+        api = api_for(job, connection)
         run_job(replace(job, owner=owner_of_this_pod(api)), api, log.warning)
 
     return run

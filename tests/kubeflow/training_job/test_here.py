@@ -11,6 +11,7 @@ import pytest
 from platform_sdk.config.cluster import ClusterSpec, JobSpec, Resources, SamplerSpec, Workspace
 from platform_sdk.config.errors import UserError
 from platform_sdk.kubeflow.training_job import here, launcher
+from platform_sdk.kubeflow.training_job.backend import api_for
 from platform_sdk.kubeflow.training_job.description import Description
 from platform_sdk.kubeflow.training_job.here import describe, job_runner
 from platform_sdk.training.launch import Work
@@ -85,6 +86,7 @@ def test_the_workflow_owns_the_job_whatever_its_pod_is_called(
     pod = "arena-baselines-x7k2p-metadata-0-2-system-container-impl-1234567890"
     assert len(pod) == 67  # and a host's name ends at 63
     cluster.server.pods[pod] = owned(pod)
+    cluster.server.unknown.add("trainjobs")
     cluster.server.fault = lambda method, path: (faults.pop(), "") if "/pods/" in path and faults else None
     place = CLUSTER.model_copy(update={"workspace": Workspace(claim="w", path=str(tmp_path))})
     for name, value in (("HOPFORGE_CLUSTER", place.model_dump_json()), ("HOSTNAME", pod[:63]), ("KFP_POD_NAME", pod)):
@@ -108,7 +110,7 @@ def test_outside_of_kubeflow_pipelines_a_pod_is_called_as_its_host(
     monkeypatch.setenv("HOSTNAME", "by-hand")
     cluster.server.pods["by-hand"] = {"metadata": {"name": "by-hand"}}
     described = job(TRAINING)
-    assert here.owner_of_this_pod(launcher.api_for(described, cluster.connection)) is None
+    assert here.owner_of_this_pod(api_for(described, cluster.connection)) is None
     cluster.server.pods.clear()
     with pytest.raises(UserError, match="by-hand"):
-        here.owner_of_this_pod(launcher.api_for(described, cluster.connection))
+        here.owner_of_this_pod(api_for(described, cluster.connection))
