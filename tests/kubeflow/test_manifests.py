@@ -149,6 +149,22 @@ def test_no_secret_and_no_password_is_in_them(items: tuple[Item, ...]) -> None:
                 assert not reference.get("optional"), variable  # without its Secret the pod does not start
 
 
+@pytest.mark.parametrize("variant", [*OVERLAYS, "loader"])
+def test_no_command_line_and_no_address_holds_a_secret(variant: str) -> None:
+    """Who may list processes or pods sees command lines; addresses are logged."""
+    templates = (
+        workloads(built(variant)) if variant != "loader" else [("loader", the(built("loader"), "Pod", "loader"))]
+    )
+    for name, template in templates:
+        for container in containers(template):
+            secret = {one["name"] for one in container.get("env", ()) if "secretKeyRef" in one.get("valueFrom", {})}
+            words = [*container.get("command", ()), *container.get("args", ())]
+            plain = [one["value"] for one in container.get("env", ()) if "value" in one]
+            for text in (*words, *plain):
+                assert not secret & set(re.findall(r"\$\((\w+)\)", text)), (name, text)
+                assert not re.search(r"\w://[^/\s]*@", text), (name, text)
+
+
 def test_milvus_never_has_its_default_password(items: tuple[Item, ...]) -> None:
     if milvus := [item["spec"] for item in items if item["kind"] == "Milvus"]:
         [spec] = milvus

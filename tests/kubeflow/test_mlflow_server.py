@@ -43,6 +43,20 @@ def test_it_answers_by_its_names_in_the_cluster(host: str, taken: bool) -> None:
     assert is_allowed_host_header(hosts.split(","), host) is taken
 
 
+def test_its_database_asks_the_environment_for_user_and_password() -> None:
+    from sqlalchemy.engine import make_url
+
+    [server] = pod()["containers"]
+    variables = {one["name"]: one for one in server["env"]}
+    address = make_url(variables["MLFLOW_BACKEND_STORE_URI"]["value"])
+    _, given = address.get_dialect()().create_connect_args(address)
+    assert given == {"host": "mlflow-db", "dbname": "mlflow", "port": 5432}  # the rest is libpq's to find
+    database = dict(workloads(built("base")))["mlflow-db"]["spec"]["containers"][0]
+    made = {one["name"]: one for one in database["env"]}
+    assert variables["PGUSER"]["value"] == made["POSTGRES_USER"]["value"]
+    assert variables["PGPASSWORD"]["valueFrom"] == made["POSTGRES_PASSWORD"]["valueFrom"]
+
+
 @contextmanager
 def object_store(head: int) -> Iterator[tuple[str, list[str]]]:
     """An S3 server whose answer to HEAD is ``head``; its URL, and what it was asked."""
