@@ -29,6 +29,21 @@ def template_of(item: Item) -> Item:
     return dict((spec["jobTemplate"]["spec"] if item["kind"] == "CronJob" else spec)["template"])
 
 
+def pods(items: tuple[Item, ...]) -> list[tuple[str, str, Item]]:
+    """Namespace, name and template of what runs; also of pods that nothing makes."""
+    found = [
+        (
+            item["metadata"].get("namespace", ""),
+            item["metadata"]["name"],
+            item if item["kind"] == "Pod" else template_of(item),
+        )
+        for item in items
+        if item["kind"] in {*WORKLOADS, "Pod"}
+    ]
+    assert found
+    return found
+
+
 def containers(template: Item) -> list[Item]:
     """Those of a pod, the ones that come before included."""
     return [*template["spec"].get("initContainers", ()), *template["spec"]["containers"]]

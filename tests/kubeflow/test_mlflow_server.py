@@ -26,9 +26,9 @@ def pod() -> Item:
     ("host", "taken"),
     [
         ("mlflow:5000", True),
-        ("mlflow.hopforge.svc:5000", True),
-        ("mlflow.hopforge.svc.cluster.local:5000", True),
-        ("mlflow.kubeflow.svc.cluster.local:5000", True),
+        ("mlflow.hopforge-services:5000", True),
+        ("mlflow.hopforge-services.svc:5000", True),
+        ("mlflow.hopforge-services.svc.cluster.local:5000", True),
         ("localhost:5001", True),
         ("127.0.0.1:5000", True),
         ("mlflow.example.com:5000", False),

@@ -12,11 +12,12 @@ import pytest
 from platform_sdk.config.cluster import JobSpec, Workspace
 from platform_sdk.kubeflow.training_job.description import LABEL_TASK, Description
 from tests.kubeflow.policies import Peer, Policies, selects
-from tests.kubeflow.rendered import Item, built, workloads
+from tests.kubeflow.rendered import Item, built, pods, workloads
 
 pytestmark = pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
 
-HOME = "hopforge"
+HOME, SERVICES = "hopforge", "hopforge-services"
+RUNS = {"hopforge.dev/runs": "true"}  # of a namespace where runs are
 JOB = Description(
     run="hotpot", step="train", namespace=HOME, module="m", spec_file="/w/s", spec=JobSpec(image="i"),
     workspace=Workspace(claim="workspace"),
@@ -29,7 +30,9 @@ OUTSIDE = {
     "driver": Peer(HOME, WORKFLOW),
     "unknown": Peer(HOME, {"app": "somebody"}),
     "team": Peer("team-b", {LABEL_TASK: "theirs"}),
+    "client": Peer("team-c", {"app": "search"}),
     "stranger": Peer("default", {LABEL_TASK: "disguised", "app.kubernetes.io/name": "retriever"}),
+    "disguised": Peer(HOME, {"app.kubernetes.io/name": "retriever"}),
     "prometheus": Peer("monitoring", {"app.kubernetes.io/name": "prometheus"}),
     "gateway": Peer("istio-system", {"app": "istio-ingressgateway"}),
     "pipelines": Peer("kubeflow", {"app": "ml-pipeline"}),
@@ -51,15 +54,16 @@ PORTS = {
 RUN, PIPELINE, WEB = ("job", "step"), ("step", "driver"), (443, 6443)
 RANKS = (23456, 29400, 40000)
 EXPECTED = {
-    *((client, "retriever", 8080) for client in (*RUN, "team", "prometheus")),
-    *((client, "sampler", 8000) for client in RUN),
-    *((client, "mlflow", 5000) for client in RUN),
-    *((client, "milvus", 19530) for client in (*RUN, "retriever")),
+    *((client, "retriever", 8080) for client in (*RUN, "team", "client", "prometheus")),
+    *((client, "sampler", 8000) for client in (*RUN, "team")),
+    *((client, "mlflow", 5000) for client in (*RUN, "team")),
+    *((client, "milvus", 19530) for client in (*RUN, "team", "retriever", "loader of services")),
     ("prometheus", "milvus", 9091),
     ("mlflow", "mlflow-db", 5432),
     ("mlflow", "objects", 8333),
     *((client, server, port) for client in RUN for server in RUN for port in RANKS),
     *((client, "api", port) for client in (*RUN, "driver", "reaper") for port in WEB),
+    ("loader of services", "api", 443),
     *((client, "pipelines", port) for client in PIPELINE for port in (8080, 8887, 8888, 9000, 8333)),
 }
 OF_THE_OPERATOR = {
@@ -75,14 +79,19 @@ OF_THE_OPERATOR = {
 
 
 def peers_of(variant: str) -> dict[str, Peer]:
-    own = {name: Peer(HOME, template["metadata"]["labels"]) for name, template in workloads(built(variant))}
+    own = {name: Peer(namespace, template["metadata"]["labels"]) for namespace, name, template in pods(built(variant))}
+    [(namespace, _, loader)] = pods(built("services-loader"))
+    own["loader of services"] = Peer(namespace, loader["metadata"]["labels"])
     return OUTSIDE | own | ({"milvus": MILVUS, "etcd": ETCD} if variant.endswith("production") else {})
+
+
+NAMESPACES = {HOME: RUNS, "team-b": RUNS, "team-c": OTHER_TEAM}
 
 
 @pytest.mark.parametrize("variant", ["overlays/single-node", "overlays/production"])
 def test_only_those_speak_that_must(variant: str) -> None:
-    policies, peers = Policies(built(variant), {"team-b": OTHER_TEAM}), peers_of(variant)
-    ours = {HOME, "hopforge-milvus"}
+    policies, peers = Policies(built(variant), NAMESPACES), peers_of(variant)
+    ours = {HOME, SERVICES, "hopforge-milvus"}
     allowed = {
         (client, server, port)
         for client, one in peers.items()
@@ -99,14 +108,24 @@ def test_only_those_speak_that_must(variant: str) -> None:
 
 def test_in_pipelines_own_namespace_others_are_left_alone() -> None:
     """Where Kubeflow Pipelines has a single user, its own pods stand beside ours."""
-    policies, home = Policies(built("overlays/single-user"), {}), "kubeflow"
-    ours = {name: Peer(home, template["metadata"]["labels"]) for name, template in workloads(built("base"))}
+    policies, home = Policies(built("overlays/single-user"), {"kubeflow": RUNS}), "kubeflow"
+    ours = {
+        name: Peer(SERVICES, template["metadata"]["labels"]) for name, template in workloads(built("base/services"))
+    }
     pipelines, run, dns = Peer(home, {"app": "ml-pipeline"}), Peer(home, OUTSIDE["step"].labels), OUTSIDE["dns"]
-    job = Peer(home, JOB.labels())
-    for pod in (pipelines, run, job):
-        for other in (pipelines, run, job, Peer(None)):
+    job, driver, others_step = Peer(home, JOB.labels()), Peer(home, WORKFLOW), Peer(home, WORKFLOW | {"app": "theirs"})
+    for pod in (pipelines, driver, others_step):
+        for other in (pipelines, driver, others_step, Peer(None)):
             assert policies.allow(pod, other, 8888)
             assert policies.allow(other, pod, 8888)
+    # Runs are as closed as elsewhere: they reach what they must, and nobody reaches them.
+    assert policies.allow(run, pipelines, 8888)
+    assert not policies.allow(job, pipelines, 8888)
+    assert not policies.allow(run, Peer(None), 8888)
+    for other in (pipelines, driver, others_step, Peer("default")):
+        assert not policies.allow(other, job, 23456)
+        assert not policies.allow(other, run, 8888)
+    assert policies.allow(job, job, 23456)
     for name, port in (("retriever", 8080), ("mlflow", 5000), ("milvus", 19530)):
         assert policies.allow(run, ours[name], port)
         assert policies.allow(job, ours[name], port)
@@ -119,7 +138,7 @@ def test_in_pipelines_own_namespace_others_are_left_alone() -> None:
 def test_the_loader_may_what_a_run_may() -> None:
     items: tuple[Item, ...] = built("overlays/production")
     [pod] = built("loader")
-    policies, loader = Policies(items, {}), Peer(HOME, pod["metadata"]["labels"])
+    policies, loader = Policies(items, NAMESPACES), Peer(HOME, pod["metadata"]["labels"])
     peers = peers_of("overlays/production")
     assert policies.allow(loader, peers["milvus"], 19530)
     assert policies.allow(loader, peers["dns"], 53, "UDP")
@@ -131,7 +150,7 @@ def test_the_loader_may_what_a_run_may() -> None:
 def test_all_of_ours_look_names_up_and_ask_nobody_else(variant: str) -> None:
     policies, peers = Policies(built(variant), {}), peers_of(variant)
     for name, peer in peers.items():
-        if peer.namespace in (HOME, "hopforge-milvus"):
+        if peer.namespace in (HOME, SERVICES, "hopforge-milvus"):
             assert policies.allow(peer, peers["dns"], 53, "UDP"), name
             assert policies.allow(peer, peers["dns"], 53, "TCP"), name
             assert not policies.allow(peer, Peer(None), 53, "UDP"), name
