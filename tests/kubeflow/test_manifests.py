@@ -236,7 +236,7 @@ def test_pinned_images_have_tag_and_digest(tmp_path: Path) -> None:
     overlay = tmp_path / "manifests/overlays/production"
     rendered = subprocess.run(["kubectl", "kustomize", str(overlay)], capture_output=True, text=True, check=True).stdout
     images = re.findall(r"^ *(?:- )?image: (\S+)$", rendered, re.MULTILINE)
-    assert len(images) == 10
+    assert len(images) == 11
     for image in images:
         assert re.fullmatch(r"[\w./-]+:[\w.-]+@sha256:[0-9a-f]{64}", image), image
     assert len(set(images)) == 6

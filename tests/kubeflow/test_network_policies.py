@@ -59,6 +59,7 @@ EXPECTED = {
     *((client, "mlflow", 5000) for client in (*RUN, "team")),
     *((client, "milvus", 19530) for client in (*RUN, "team", "retriever", "loader of services")),
     ("prometheus", "milvus", 9091),
+    ("mlflow-users", "mlflow", 5000),
     ("mlflow", "mlflow-db", 5432),
     ("mlflow", "objects", 8333),
     *((client, server, port) for client in RUN for server in RUN for port in RANKS),

@@ -91,6 +91,7 @@ def describe(work: Work, cluster: ClusterSpec, run_dir: Path, namespace: str) ->
         spec=spec,
         workspace=cluster.workspace,
         gpus_each=work.gpus_each,
+        run_folder=str(run_dir.resolve().relative_to(Path(cluster.workspace.path).resolve())),
         environment=tuple((name, os.environ[name]) for name in PASSED_ON if name in os.environ),
         sidecar=None if work.served is None or sampler is None else Sidecar(sampler, str(work.served.resolve())),
     )

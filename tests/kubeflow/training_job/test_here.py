@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pydantic import ValidationError
 
 from platform_sdk.config.cluster import ClusterSpec, JobSpec, Resources, SamplerSpec, Workspace
 from platform_sdk.config.errors import UserError
-from platform_sdk.kubeflow.training_job import here, launcher
+from platform_sdk.kubeflow.training_job import here, launcher, pytorchjob
 from platform_sdk.kubeflow.training_job.backend import api_for
 from platform_sdk.kubeflow.training_job.description import Description
 from platform_sdk.kubeflow.training_job.here import describe, job_runner
@@ -53,6 +54,23 @@ def summary(job: Description) -> tuple[str, str, int, int, bool]:
 )
 def test_what_work_becomes(work: Work, expected: tuple[str, str, int, int, bool]) -> None:
     assert summary(job(work)) == expected
+
+
+def test_a_job_writes_its_own_run_and_caches_only() -> None:
+    described = job(replace(ONLINE, served=RUN / "s.json"))
+    [role, *_] = pytorchjob.render(described)["spec"]["pytorchReplicaSpecs"].values()
+    pod = role["template"]["spec"]
+    for container in (*pod["containers"], *pod["initContainers"]):
+        mounts = [one for one in container["volumeMounts"] if one["name"] == "workspace"]
+        assert {"name": "workspace", "mountPath": "/workspace", "readOnly": True} in mounts
+        written = {one["mountPath"]: one["subPath"] for one in mounts if not one.get("readOnly")}
+        assert written == {
+            "/workspace/runs/hotpot-1": "runs/hotpot-1", "/workspace/cache": "cache",
+            "/workspace/huggingface": "huggingface",
+        }  # fmt: skip
+    for folder in ("/cache", "../cache", "a/../b", ""):
+        with pytest.raises(ValidationError):
+            Workspace(claim="w", writable=(folder,))
 
 
 def test_a_cluster_without_gpus_runs_one_process_a_pod() -> None:
