@@ -124,6 +124,7 @@ def test_pods_are_restricted(items: tuple[Item, ...]) -> None:
         for container in containers(template):
             security = container["securityContext"]
             assert security["allowPrivilegeEscalation"] is False, name
+            assert security["readOnlyRootFilesystem"] is True, name
             assert security["capabilities"] == {"drop": ["ALL"]}, name
             assert not {"privileged", "procMount", "runAsUser", "runAsNonRoot"} & security.keys(), name
             assert not [port for port in container.get("ports", ()) if "hostPort" in port], name
@@ -137,6 +138,29 @@ def test_containers_that_operators_add_get_amounts() -> None:
     [limits] = the(built("base/team"), "LimitRange", "defaults")["spec"]["limits"]
     assert limits["type"] == "Container"
     assert limits["default"].keys() == limits["defaultRequest"].keys() == {"cpu", "memory"}
+
+
+def test_a_teams_namespace_has_a_bound_and_its_containers_defaults(items: tuple[Item, ...]) -> None:
+    kinds = {
+        (item["kind"], item["metadata"]["namespace"])
+        for item in items
+        if item["kind"] in ("ResourceQuota", "LimitRange")
+    }
+    single_user = PIPELINES in {item["metadata"].get("namespace") for item in items}
+    assert kinds == (set() if single_user else {("ResourceQuota", "hopforge"), ("LimitRange", "hopforge")})
+    for item in items:
+        if item["kind"] == "ResourceQuota":  # a quota on limits forbids containers without, unless they get defaults
+            limited = {name for name in item["spec"]["hard"] if name.startswith("limits.")}
+            assert limited == {
+                f"limits.{name}" for name in the(items, "LimitRange", "defaults")["spec"]["limits"][0]["default"]
+            }
+
+
+def test_no_overlay_takes_policies_away(items: tuple[Item, ...]) -> None:
+    """Of the base's, only that of a Milvus that is elsewhere."""
+    kinds = ("NetworkPolicy", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
+    names = [{item["metadata"]["name"] for item in some if item["kind"] in kinds} for some in (built("base"), items)]
+    assert names[0] - names[1] == set()
 
 
 def test_only_what_needs_the_api_server_gets_a_token(items: tuple[Item, ...]) -> None:

@@ -6,13 +6,14 @@ Every client is tried on every port of every server, and what passes is compared
 from __future__ import annotations
 
 import shutil
+from pathlib import Path
 
 import pytest
 
 from platform_sdk.config.cluster import JobSpec, Workspace
 from platform_sdk.kubeflow.training_job.description import LABEL_TASK, Description
 from tests.kubeflow.policies import Peer, Policies, selects
-from tests.kubeflow.rendered import Item, built, pods, workloads
+from tests.kubeflow.rendered import MANIFESTS, Item, built, pods, workloads
 
 pytestmark = pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
 
@@ -37,7 +38,9 @@ OUTSIDE = {
     "gateway": Peer("istio-system", {"app": "istio-ingressgateway"}),
     "pipelines": Peer("kubeflow", {"app": "ml-pipeline"}),
     "dns": Peer("kube-system", {"k8s-app": "kube-dns"}),
-    "api": Peer(None),  # as is a model hub
+    "api": Peer(None, address="192.168.49.2"),
+    "internet": Peer(None, address="203.0.113.7"),
+    "metadata": Peer(None, address="169.254.169.254"),  # where a cloud's node learns its credentials
     "milvus operator": Peer("milvus-operator", {"app.kubernetes.io/name": "milvus-operator"}),
 }
 # Of the operator, whose pods are named after the Milvus and its etcd.
@@ -47,11 +50,12 @@ ETCD = Peer("hopforge-milvus", {"app.kubernetes.io/name": "etcd", "app.kubernete
 PORTS = {
     "retriever": (8080,), "sampler": (8000,), "mlflow": (5000,), "mlflow-db": (5432,), "objects": (8333,),
     "milvus": (19530, 9091), "reaper": (80,), "etcd": (2379, 2380), "api": (80, 443, 6443),
+    "internet": (80, 443, 6443), "metadata": (80, 443),
     "pipelines": (80, 8080, 8887, 8888, 9000, 8333),
     # Of a run's pods: the ranks' meeting places, one that the system gave out, and what may listen there besides.
     "job": (23456, 29400, 40000, 8000, 80), "step": (23456, 29400, 40000, 8000, 80),
 }  # fmt: skip
-RUN, PIPELINE, WEB = ("job", "step"), ("step", "driver"), (443, 6443)
+RUN, PIPELINE, WEB = ("job", "step", "loader"), ("step", "driver"), (443, 6443)
 RANKS = (23456, 29400, 40000)
 EXPECTED = {
     *((client, "retriever", 8080) for client in (*RUN, "team", "client", "prometheus")),
@@ -62,9 +66,9 @@ EXPECTED = {
     ("mlflow-users", "mlflow", 5000),
     ("mlflow", "mlflow-db", 5432),
     ("mlflow", "objects", 8333),
-    *((client, server, port) for client in RUN for server in RUN for port in RANKS),
-    *((client, "api", port) for client in (*RUN, "driver", "reaper") for port in WEB),
-    ("loader of services", "api", 443),
+    *((client, server, port) for client in RUN for server in ("job", "step") for port in RANKS),
+    *((client, "api", port) for client in ("step", "driver", "reaper") for port in WEB),
+    *((client, "internet", 443) for client in ("loader", "loader of services")),
     *((client, "pipelines", port) for client in PIPELINE for port in (8080, 8887, 8888, 9000, 8333)),
 }
 OF_THE_OPERATOR = {
@@ -81,8 +85,11 @@ OF_THE_OPERATOR = {
 
 def peers_of(variant: str) -> dict[str, Peer]:
     own = {name: Peer(namespace, template["metadata"]["labels"]) for namespace, name, template in pods(built(variant))}
-    [(namespace, _, loader)] = pods(built("services-loader"))
-    own["loader of services"] = Peer(namespace, loader["metadata"]["labels"])
+    [(_, _, loader)], [(namespace, _, other)] = pods(built("loader")), pods(built("services-loader"))
+    own["loader of services"], own["loader"] = (
+        Peer(namespace, other["metadata"]["labels"]),
+        Peer(HOME, loader["metadata"]["labels"]),
+    )
     return OUTSIDE | own | ({"milvus": MILVUS, "etcd": ETCD} if variant.endswith("production") else {})
 
 
@@ -143,7 +150,7 @@ def test_the_loader_may_what_a_run_may() -> None:
     peers = peers_of("overlays/production")
     assert policies.allow(loader, peers["milvus"], 19530)
     assert policies.allow(loader, peers["dns"], 53, "UDP")
-    assert policies.allow(loader, Peer(None), 443)
+    assert policies.allow(loader, peers["internet"], 443)
     assert not policies.allow(loader, peers["pipelines"], 8888)
 
 
@@ -156,6 +163,19 @@ def test_all_of_ours_look_names_up_and_ask_nobody_else(variant: str) -> None:
             assert policies.allow(peer, peers["dns"], 53, "TCP"), name
             assert not policies.allow(peer, Peer(None), 53, "UDP"), name
             assert not policies.allow(peer, Peer("kube-system", {"k8s-app": "else"}), 53, "UDP"), name
+
+
+def test_runs_reach_the_internet_where_that_is_asked_for(tmp_path: Path) -> None:
+    shutil.copytree(MANIFESTS, tmp_path / "manifests")
+    overlay = tmp_path / "manifests/overlays/single-node/kustomization.yaml"
+    overlay.write_text(overlay.read_text() + "  - ../../internet\n")
+    policies, peers = Policies(built(str(overlay.parent)), NAMESPACES), peers_of("overlays/single-node")
+    for client in ("job", "step"):
+        assert policies.allow(peers[client], peers["internet"], 443)
+        assert not policies.allow(peers[client], peers["internet"], 80)
+        assert not policies.allow(peers[client], peers["metadata"], 443)
+    assert not policies.allow(peers["job"], peers["api"], 443)
+    assert not policies.allow(peers["mlflow"], peers["internet"], 443)
 
 
 @pytest.mark.parametrize("variant", ["base", "overlays/single-node", "overlays/production"])
