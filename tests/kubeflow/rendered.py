@@ -10,7 +10,9 @@ from typing import Any
 from ruamel.yaml import YAML
 
 MANIFESTS = Path(__file__).resolve().parents[2] / "manifests"
-OVERLAYS = [f"overlays/{name}" for name in ("single-node", "single-node-kueue", "single-user", "production")]
+OVERLAYS = [
+    f"overlays/{name}" for name in ("two-core", "single-node", "single-node-kueue", "single-user", "production")
+]
 WORKLOADS = {"Deployment", "StatefulSet", "CronJob", "Job"}
 Item = dict[str, Any]
 

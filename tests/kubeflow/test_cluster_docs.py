@@ -110,7 +110,7 @@ def secrets_wanted(items: tuple[Item, ...]) -> set[tuple[str, str, str]]:
 
 @pytest.mark.parametrize(
     ("namespace", "overlays"),
-    [("hopforge", ("single-node", "single-node-kueue", "production")), ("kubeflow", ("single-user",))],
+    [("hopforge", ("two-core", "single-node", "single-node-kueue", "production")), ("kubeflow", ("single-user",))],
 )
 def test_the_commands_make_what_the_overlays_want(namespace: str, overlays: tuple[str, ...], tmp_path: Path) -> None:
     single_user = namespace == "kubeflow"
