@@ -126,6 +126,10 @@ def upload(
 
     from platform_sdk.kubeflow.remote.catalogue import upload as upload_all
     from platform_sdk.kubeflow.remote.connection import Server
+    from platform_sdk.kubeflow.training_job.kueue import check_queueing
+
+    if note := check_queueing(place.job):
+        typer.echo(note, err=True)
 
     server = Server(host)
     whose = None if shared else server.namespace(namespace)
