@@ -51,6 +51,9 @@ def submit(
         str | None, typer.Option(help="Which experiment the run belongs to; by default one named like the pipeline.")
     ] = None,
     wait: Annotated[bool, typer.Option("--wait", help="Follow the run to its end, as hopforge watch does.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only check the recipe, the cluster file and the queue; submit nothing.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Run a recipe on a cluster: upload its pipeline unless that is there, and start a run.
@@ -58,8 +61,23 @@ def submit(
     Authentication is kfp's: KF_PIPELINES_TOKEN, KF_PIPELINES_SA_TOKEN_PATH (a file with one), or KF_PIPELINES_COOKIES.
 
     Where a private authority has signed the server's certificate, KF_PIPELINES_SSL_CA_CERT names its own (a PEM file).
+
+    With a queue, the cluster's Kueue must manage the kind of job that is created; its configuration is read with
+    KUBECONFIG where that may be.
     """
     place = _cluster(cluster, queue)
+
+    from platform_sdk.kubeflow.training_job.kueue import check_queueing
+
+    if dry_run:
+        from platform_sdk.config.recipe import load_recipe
+
+        tasks = len(load_recipe(recipe, overrides or ()).plan)
+    if note := check_queueing(place.job):
+        typer.echo(note, err=True)
+    if dry_run:
+        typer.echo(json.dumps({"recipe": str(recipe), "tasks": tasks}) if as_json else f"{recipe}: ok ({tasks} tasks)")
+        return
 
     from platform_sdk.kubeflow.remote.connection import Server
     from platform_sdk.kubeflow.remote.submit import submit as submit_run
@@ -108,6 +126,10 @@ def upload(
 
     from platform_sdk.kubeflow.remote.catalogue import upload as upload_all
     from platform_sdk.kubeflow.remote.connection import Server
+    from platform_sdk.kubeflow.training_job.kueue import check_queueing
+
+    if note := check_queueing(place.job):
+        typer.echo(note, err=True)
 
     server = Server(host)
     whose = None if shared else server.namespace(namespace)

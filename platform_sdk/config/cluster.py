@@ -18,6 +18,10 @@ Quantity = Annotated[str, StringConstraints(pattern=r"^\d+(\.\d+)?(m|k|M|G|T|P|K
 SecretEntry = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][-a-z0-9.]*/[-._a-zA-Z0-9]+$")]
 
 
+# A folder of a volume, without leading slash and without "..".
+SubPath = Annotated[str, StringConstraints(pattern=r"^[\w-][\w.-]*(/[\w-][\w.-]*)*$")]
+
+
 class ClusterModel(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -50,8 +54,10 @@ class SamplerSpec(ClusterModel):
 class JobSpec(ClusterModel):
     """How a step's job with GPUs is made."""
 
-    backend: Literal["pytorchjob", "trainjob"] = Field(
-        "pytorchjob", description="pytorchjob: training-operator (v1); trainjob: Kubeflow Trainer (v2)."
+    backend: Literal["pytorchjob", "trainjob"] | None = Field(
+        None,
+        description="pytorchjob: training-operator (v1); trainjob: Kubeflow Trainer (v2). Default: trainjob where the "
+        "cluster serves its API and the job allows it (not elastic, no vLLM server beside the trainer).",
     )
     runtime: Name = Field("torch-distributed", description="trainjob: the ClusterTrainingRuntime.")
     image: str = Field(min_length=1, description="Of the pods, by digest where results must be repeatable.")
@@ -90,6 +96,10 @@ class Workspace(ClusterModel):
 
     claim: Name = Field(description="A PersistentVolumeClaim that many nodes may write (ReadWriteMany).")
     path: str = Field("/workspace", pattern=r"^/[\w./-]+$")
+    writable: tuple[SubPath, ...] = Field(
+        ("cache", "huggingface"),
+        description="Folders of the volume that jobs may write besides their run's own; the rest is read-only.",
+    )
 
 
 class LauncherResources(ClusterModel):

@@ -33,6 +33,8 @@ def place(task: Any, cluster: ClusterSpec) -> None:
     task.set_env_variable(CLUSTER, cluster.model_dump_json())
     for variable, value in cluster.environment.items():
         task.set_env_variable(variable, value)
+    # The whole volume, writable: KFP mounts no claim read-only and cannot name a run's own folder as a sub-path. Jobs
+    # get it read-only, except for their run's folder and caches (training_job.description).
     kubernetes.mount_pvc(task, pvc_name=cluster.workspace.claim, mount_path=cluster.workspace.path)
     task.set_env_variable(TASK, task.name)
     for label, value in {LABEL_TASK: label_value(task.name), **NO_MESH}.items():

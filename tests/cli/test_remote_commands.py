@@ -221,3 +221,21 @@ def test_mistakes_are_told_without_a_traceback(shell: Shell, arguments: list[str
     assert says in err
     assert "Traceback" not in err
     assert shell.kfp.runs == []
+
+
+def test_a_queue_that_kueue_would_ignore_is_refused_before_a_run_starts(shell: Shell) -> None:
+    recipe, queue = str(write_toy(shell.folder)), ["--cluster", str(CLUSTER), "--queue", "hopforge"]
+    configuration = {"controller_manager_config.yaml": "integrations: {frameworks: [batch/job]}"}
+    shell.kubernetes.config_maps["kueue-system/kueue-manager-config"] = configuration
+    shell.kubernetes.unknown.add("trainjobs")
+    _, err = shell("submit", recipe, *queue, status=2)
+    assert "Kueue does not manage PyTorchJobs on this cluster" in err
+    assert "add kubeflow.org/pytorchjob to integrations.frameworks" in err
+    assert shell.kfp.requests == []
+    configuration["controller_manager_config.yaml"] = "integrations: {frameworks: [kubeflow.org/pytorchjob]}"
+    out, err = shell("submit", recipe, *queue, "--dry-run")
+    assert (out.startswith(f"{recipe}: ok ("), err, shell.kfp.requests) == (True, "", [])
+    shell.kubernetes.config_maps.clear()
+    _, err = shell("submit", recipe, *queue)
+    assert "cannot check that Kueue manages the jobs of queue hopforge" in err
+    assert len(shell.kfp.runs) == 1

@@ -22,8 +22,9 @@ from platform_sdk.config.cluster import JobSpec, Resources, SamplerResources, Sa
 from platform_sdk.config.errors import UserError
 from platform_sdk.kubeflow.training_job import pytorchjob, trainjob
 from platform_sdk.kubeflow.training_job.api import KUEUE, ClusterApi, connect
+from platform_sdk.kubeflow.training_job.backend import api_for
 from platform_sdk.kubeflow.training_job.description import Description, Sidecar
-from platform_sdk.kubeflow.training_job.launcher import api_for, run_job
+from platform_sdk.kubeflow.training_job.launcher import run_job
 
 pytestmark = pytest.mark.skipif("KUBECONFIG" not in os.environ, reason="KUBECONFIG is not set; it leads to a cluster")
 IMAGE = os.environ.get("HOPFORGE_TEST_IMAGE")

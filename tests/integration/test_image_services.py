@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
+from base64 import b64encode
 from pathlib import Path
 from typing import Any
 
@@ -119,20 +120,32 @@ print(len(found), sum(found.values()))
 def test_mlflow_serves_within_what_its_manifest_gives_it(podman: Podman, workspace: Path) -> None:
     server = of_manifest("base", "mlflow", "mlflow")
     assert server["resources"]["limits"]["memory"] == "2Gi"
-    instead = {"--backend-store-uri": "sqlite:////workspace/mlflow.db", "--artifacts-destination": "/workspace/made"}
+    instead = {"--artifacts-destination": "/workspace/made"}
     words = [word.partition("=") for word in server["args"]]
     arguments = [f"{name}{equals}{instead.get(name, value)}" for name, equals, value in words]
-    environment = plain(server) | {"MLFLOW_S3_ENDPOINT_URL": "http://127.0.0.1:1"}
+    database = "sqlite:////workspace/mlflow.db"
+    [config] = [i["data"] for i in built("base") if i["kind"] == "ConfigMap" and "basic_auth.ini" in i.get("data", {})]
+    stored = plain(server)["MLFLOW_BACKEND_STORE_URI"]
+    (workspace / "basic_auth.ini").write_text(config["basic_auth.ini"].replace(stored, database))
+    opened(workspace)
+    environment = plain(server) | {
+        "MLFLOW_S3_ENDPOINT_URL": "http://127.0.0.1:1", "MLFLOW_BACKEND_STORE_URI": database,
+        "MLFLOW_AUTH_CONFIG_PATH": "/workspace/basic_auth.ini", "MLFLOW_AUTH_ADMIN_PASSWORD": "only-for-the-admin",
+        "MLFLOW_FLASK_SERVER_SECRET_KEY": "k" * 32,
+    }  # fmt: skip
+    login = "Basic " + b64encode(b"admin:only-for-the-admin").decode()
     command = [*server["command"], *arguments]
     with podman.started("launcher", *command, volumes={workspace: "/workspace"}, environment=environment) as name:
         await_status(podman, name, "http://127.0.0.1:5000/health", 120)
         path = "/api/2.0/mlflow/experiments/get?experiment_id=0"
 
-        def experiment(host: str) -> str:
-            return f"u.Request('http://127.0.0.1:5000{path}', headers={ {'Host': host}!r})"
+        def experiment(host: str, **headers: str) -> str:
+            return f"u.Request('http://127.0.0.1:5000{path}', headers={ {'Host': host} | headers!r})"
 
-        assert answer(podman, name, experiment("mlflow.hopforge.svc.cluster.local:5000"))[0] == 200
-        assert answer(podman, name, experiment("example.com"))[0] == 403
+        ours = "mlflow.hopforge-services.svc.cluster.local:5000"
+        assert answer(podman, name, experiment(ours))[0] == 401
+        assert answer(podman, name, experiment(ours, Authorization=login))[0] == 200
+        assert answer(podman, name, experiment("example.com", Authorization=login))[0] == 403
         done = podman.ask(name, PROCESSES)
         processes, kilobytes = map(int, done.stdout.split())
         assert processes <= 6, podman.log(name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from ipaddress import ip_address, ip_network
 from typing import Any
 
 Item = dict[str, Any]
@@ -11,10 +12,11 @@ Item = dict[str, Any]
 
 @dataclass(frozen=True)
 class Peer:
-    """A pod; or, without a namespace, an address outside of the cluster (or of its API server)."""
+    """A pod; or, without a namespace, an address outside of the cluster's pods (of its API server, of the internet)."""
 
     namespace: str | None
     labels: dict[str, str] = field(default_factory=dict)
+    address: str = "10.244.0.7"
 
 
 class Policies:
@@ -55,7 +57,11 @@ class Policies:
         return not peers or any(self._peer(peer, pod, other) for peer in peers)
 
     def _peer(self, peer: Item, pod: Peer, other: Peer) -> bool:
-        assert peer.keys() <= {"podSelector", "namespaceSelector"}, "an ipBlock is not evaluated here"
+        if "ipBlock" in peer:
+            block, address = peer["ipBlock"], ip_address(other.address)
+            return address in ip_network(block["cidr"]) and not any(
+                address in ip_network(one) for one in block.get("except", ())
+            )
         if other.namespace is None:
             return False
         if "namespaceSelector" in peer:

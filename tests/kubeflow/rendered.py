@@ -10,7 +10,9 @@ from typing import Any
 from ruamel.yaml import YAML
 
 MANIFESTS = Path(__file__).resolve().parents[2] / "manifests"
-OVERLAYS = [f"overlays/{name}" for name in ("single-node", "single-node-kueue", "single-user", "production")]
+OVERLAYS = [
+    f"overlays/{name}" for name in ("two-core", "single-node", "single-node-kueue", "single-user", "production")
+]
 WORKLOADS = {"Deployment", "StatefulSet", "CronJob", "Job"}
 Item = dict[str, Any]
 
@@ -27,6 +29,21 @@ def template_of(item: Item) -> Item:
     """The template of a workload's pods."""
     spec = item["spec"]
     return dict((spec["jobTemplate"]["spec"] if item["kind"] == "CronJob" else spec)["template"])
+
+
+def pods(items: tuple[Item, ...]) -> list[tuple[str, str, Item]]:
+    """Namespace, name and template of what runs; also of pods that nothing makes."""
+    found = [
+        (
+            item["metadata"].get("namespace", ""),
+            item["metadata"]["name"],
+            item if item["kind"] == "Pod" else template_of(item),
+        )
+        for item in items
+        if item["kind"] in {*WORKLOADS, "Pod"}
+    ]
+    assert found
+    return found
 
 
 def containers(template: Item) -> list[Item]:

@@ -56,11 +56,12 @@ def test_every_step_gets_the_workspace_and_knows_its_cluster(compiled: Documents
         assert container["image"] == "registry.example/hopforge/launcher:0.1.0"
         variables = {one["name"]: one["value"] for one in container["env"]}
         assert ClusterSpec.model_validate_json(variables[CLUSTER]) == cluster
-        assert variables["MLFLOW_TRACKING_URI"] == "http://mlflow:5000"
+        assert variables["MLFLOW_TRACKING_URI"] == "http://mlflow.hopforge-services:5000"
         [mount] = placed[name]["pvcMount"]
         assert (mount["constant"], mount["mountPath"]) == ("workspace", "/workspace")
-        [secret] = placed[name]["secretAsEnv"]
-        assert secret["keyToEnv"] == [{"secretKey": "hopforge", "envVar": "HOPFORGE_RETRIEVER_TOKEN"}]
+        secrets = [(one["secretName"], *one["keyToEnv"]) for one in placed[name]["secretAsEnv"]]
+        assert ("run-access", {"secretKey": "retriever-token", "envVar": "HOPFORGE_RETRIEVER_TOKEN"}) in secrets
+        assert len(secrets) == len(cluster.secrets) == 3
         task = name.removeprefix("exec-")
         assert placed[name]["podMetadata"]["labels"] == {"hopforge.dev/task": task, "sidecar.istio.io/inject": "false"}
         # The namespace's standard asks for it, and KFP leaves it to the image.

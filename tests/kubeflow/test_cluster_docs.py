@@ -23,7 +23,7 @@ from platform_sdk.config.cluster import ClusterSpec
 from platform_sdk.config.document import read_as
 from platform_sdk.config.recipe import load_recipe
 from platform_sdk.config.service import ServiceSpec
-from tests.kubeflow.rendered import MANIFESTS, Item, built, containers, workloads
+from tests.kubeflow.rendered import MANIFESTS, Item, built, containers, pods
 
 pytestmark = pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
 
@@ -82,7 +82,7 @@ def secrets_made(folder: Path) -> dict[tuple[str, str], dict[str, str]]:
     return made
 
 
-def secrets_wanted(items: tuple[Item, ...], namespace: str) -> set[tuple[str, str, str]]:
+def secrets_wanted(items: tuple[Item, ...]) -> set[tuple[str, str, str]]:
     """Namespace, name and key of all that pods ask for."""
     wanted: set[tuple[str, str, str]] = set()
 
@@ -91,8 +91,7 @@ def secrets_wanted(items: tuple[Item, ...], namespace: str) -> set[tuple[str, st
             if reference := variable.get("valueFrom", {}).get("secretKeyRef"):
                 wanted.add((place, reference["name"], reference["key"]))
 
-    pods = [*(template for _, template in workloads(items)), *built("loader")]
-    for pod in pods:
+    for namespace, _, pod in pods(items + built("services-loader")):
         for container in containers(pod):
             of_container(container, namespace)
         for volume in pod["spec"].get("volumes", ()):
@@ -111,7 +110,7 @@ def secrets_wanted(items: tuple[Item, ...], namespace: str) -> set[tuple[str, st
 
 @pytest.mark.parametrize(
     ("namespace", "overlays"),
-    [("hopforge", ("single-node", "single-node-kueue", "production")), ("kubeflow", ("single-user",))],
+    [("hopforge", ("two-core", "single-node", "single-node-kueue", "production")), ("kubeflow", ("single-user",))],
 )
 def test_the_commands_make_what_the_overlays_want(namespace: str, overlays: tuple[str, ...], tmp_path: Path) -> None:
     single_user = namespace == "kubeflow"
@@ -119,15 +118,18 @@ def test_the_commands_make_what_the_overlays_want(namespace: str, overlays: tupl
     run_all(tmp_path, [block for block in blocks() if not any(word in block for word in other)])
     made = secrets_made(tmp_path)
     keys = {(*place, key) for place, values in made.items() for key in values}
-    wanted = set().union(*(secrets_wanted(built(f"overlays/{name}"), namespace) for name in overlays))
+    wanted = set().union(*(secrets_wanted(built(f"overlays/{name}")) for name in overlays))
     cluster = read_as(ClusterSpec, tmp_path / "cluster.yaml")
-    assert {(namespace, *entry.split("/")) for entry in cluster.secrets.values()} <= keys
-    assert keys == wanted
+    runs_use = {(namespace, *entry.split("/")) for entry in cluster.secrets.values()}
+    assert {(namespace, *entry.split("/")) for entry in cluster.job.secrets.values()} <= runs_use
+    assert keys == wanted | runs_use
+    token = made["hopforge-services", "retriever-tokens"]["hopforge"]
+    assert made[namespace, "run-access"]["retriever-token"] == token
     assert cluster.workspace.claim in {
         item["metadata"]["name"] for item in built("base") if item["kind"] == "PersistentVolumeClaim"
     }
 
-    milvus, objects = made[namespace, "milvus"], made[namespace, "objects"]
+    milvus, objects = made["hopforge-services", "milvus"], made["hopforge-services", "objects"]
     assert milvus["token"] == f"root:{milvus['root-password']}"
     identities = {one["name"]: one for one in json.loads(objects["s3.json"])["identities"]}
     credentials = {name: one["credentials"] for name, one in identities.items()}
@@ -144,7 +146,7 @@ def test_the_corpus_is_prepared_where_and_as_the_retriever_serves_it() -> None:
     words = shlex.split(line.replace("\\\n", " "))
     options = dict(zip(words[::2], words[1::2], strict=True))
     recipe = load_recipe(ROOT / options["--recipe"], [options["--set"]])
-    content = YAML(typ="safe").load(MANIFESTS / "base/retriever/service.yaml")
+    content = YAML(typ="safe").load(MANIFESTS / "base/services/retriever/service.yaml")
     [collection] = ServiceSpec.model_validate(content).collections
     assert options["--workdir"] == str(collection.run_dir)
     assert recipe.parameters["environment"] == collection.environment
@@ -153,6 +155,6 @@ def test_the_corpus_is_prepared_where_and_as_the_retriever_serves_it() -> None:
     # Its files are where the words before have copied them.
     [pod] = built("loader")
     [data] = [one["value"] for one in pod["spec"]["containers"][0]["env"] if one["name"] == "HOPFORGE_DATA"]
-    [copied] = re.findall(r"cp \S+ loader:(\S+)", "\n".join(blocks()))
+    [copied] = re.findall(r"-n hopforge-services cp \S+ loader:(\S+)", "\n".join(blocks()))
     [corpus] = recipe.settings("dataset").corpus
     assert Path(data, corpus).parent == Path(copied)

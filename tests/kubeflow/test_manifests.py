@@ -17,9 +17,13 @@ from ruamel.yaml import YAML
 from platform_sdk.config.service import CollectionSpec, ServiceSpec
 from platform_sdk.retrieval.service.app import create_app
 from tests.kubeflow.crds import check
-from tests.kubeflow.rendered import MANIFESTS, OVERLAYS, Item, built, containers, workloads
+from tests.kubeflow.rendered import MANIFESTS, OVERLAYS, Item, built, containers, pods, workloads
 
-CLUSTER_WIDE = {"Namespace", "PriorityClass", "ResourceFlavor", "ClusterQueue", "WorkloadPriorityClass"}
+CLUSTER_WIDE = {
+    "Namespace", "PriorityClass", "ResourceFlavor", "ClusterQueue", "WorkloadPriorityClass",
+    "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding",
+}  # fmt: skip
+SERVICES = {"mlflow", "mlflow-db", "objects", "milvus", "retriever", "sampler"}
 PIPELINES = "kubeflow"  # the namespace of Kubeflow Pipelines, which is there before
 OPERATORS = {"milvus.io", "keda.sh"}  # whose schemas are their own
 
@@ -46,7 +50,8 @@ def test_every_object_is_valid(items: tuple[Item, ...]) -> None:
 
 
 def test_objects_are_in_a_namespace_that_is_made_or_in_none(items: tuple[Item, ...]) -> None:
-    made = {item["metadata"]["name"] for item in items if item["kind"] == "Namespace"} or {PIPELINES}
+    made = {item["metadata"]["name"] for item in items if item["kind"] == "Namespace"}
+    made |= set() if "hopforge" in made else {PIPELINES}
     for item in items:
         namespace = item["metadata"].get("namespace")
         name = f"{item['kind']} {item['metadata']['name']}"
@@ -63,15 +68,16 @@ def test_rights_are_given_to_accounts_of_the_same_namespace(items: tuple[Item, .
                 accounts.add(subject["name"])
     here = {item["metadata"]["name"] for item in items if item["kind"] == "ServiceAccount"}
     [pipelines_own] = accounts - here
-    single_user = not [item for item in items if item["kind"] == "Namespace"]
+    single_user = not [item for item in items if item["metadata"]["name"] == "hopforge" and item["kind"] == "Namespace"]
     assert pipelines_own == ("pipeline-runner" if single_user else "default-editor")
 
 
 def test_the_namespace_stays_a_profiles(items: tuple[Item, ...]) -> None:
     """Kubeflow's network policies let in what is part of kubeflow-profile, a label that the Profile gives."""
     for item in items:
-        if item["kind"] == "Namespace":
-            assert all(label.startswith("pod-security.kubernetes.io/") for label in item["metadata"]["labels"])
+        if item["kind"] == "Namespace" and item["metadata"]["name"] == "hopforge":
+            added = {label.partition("/")[0] for label in item["metadata"]["labels"]}
+            assert added == {"pod-security.kubernetes.io", "hopforge.dev"}
 
 
 def test_the_profile_makes_the_namespace() -> None:
@@ -118,19 +124,43 @@ def test_pods_are_restricted(items: tuple[Item, ...]) -> None:
         for container in containers(template):
             security = container["securityContext"]
             assert security["allowPrivilegeEscalation"] is False, name
+            assert security["readOnlyRootFilesystem"] is True, name
             assert security["capabilities"] == {"drop": ["ALL"]}, name
             assert not {"privileged", "procMount", "runAsUser", "runAsNonRoot"} & security.keys(), name
             assert not [port for port in container.get("ports", ()) if "hostPort" in port], name
             assert set(container["resources"]) == {"requests", "limits"}, name
     for item in items:
-        if item["kind"] == "Namespace" and item["metadata"]["name"] == "hopforge":
+        if item["kind"] == "Namespace" and item["metadata"]["name"] != "hopforge-milvus":
             assert item["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
 
 
 def test_containers_that_operators_add_get_amounts() -> None:
-    [limits] = the(built("base"), "LimitRange", "defaults")["spec"]["limits"]
+    [limits] = the(built("base/team"), "LimitRange", "defaults")["spec"]["limits"]
     assert limits["type"] == "Container"
     assert limits["default"].keys() == limits["defaultRequest"].keys() == {"cpu", "memory"}
+
+
+def test_a_teams_namespace_has_a_bound_and_its_containers_defaults(items: tuple[Item, ...]) -> None:
+    kinds = {
+        (item["kind"], item["metadata"]["namespace"])
+        for item in items
+        if item["kind"] in ("ResourceQuota", "LimitRange")
+    }
+    single_user = PIPELINES in {item["metadata"].get("namespace") for item in items}
+    assert kinds == (set() if single_user else {("ResourceQuota", "hopforge"), ("LimitRange", "hopforge")})
+    for item in items:
+        if item["kind"] == "ResourceQuota":  # a quota on limits forbids containers without, unless they get defaults
+            limited = {name for name in item["spec"]["hard"] if name.startswith("limits.")}
+            assert limited == {
+                f"limits.{name}" for name in the(items, "LimitRange", "defaults")["spec"]["limits"][0]["default"]
+            }
+
+
+def test_no_overlay_takes_policies_away(items: tuple[Item, ...]) -> None:
+    """Of the base's, only that of a Milvus that is elsewhere."""
+    kinds = ("NetworkPolicy", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
+    names = [{item["metadata"]["name"] for item in some if item["kind"] in kinds} for some in (built("base"), items)]
+    assert names[0] - names[1] == set()
 
 
 def test_only_what_needs_the_api_server_gets_a_token(items: tuple[Item, ...]) -> None:
@@ -147,6 +177,35 @@ def test_no_secret_and_no_password_is_in_them(items: tuple[Item, ...]) -> None:
             if any(word in variable["name"] for word in ("PASSWORD", "KEY", "TOKEN", "SECRET")):
                 reference = variable["valueFrom"]["secretKeyRef"]
                 assert not reference.get("optional"), variable  # without its Secret the pod does not start
+
+
+@pytest.mark.parametrize("variant", [*OVERLAYS, "loader"])
+def test_no_command_line_and_no_address_holds_a_secret(variant: str) -> None:
+    """Who may list processes or pods sees command lines; addresses are logged."""
+    templates = (
+        workloads(built(variant)) if variant != "loader" else [("loader", the(built("loader"), "Pod", "loader"))]
+    )
+    for name, template in templates:
+        for container in containers(template):
+            secret = {one["name"] for one in container.get("env", ()) if "secretKeyRef" in one.get("valueFrom", {})}
+            words = [*container.get("command", ()), *container.get("args", ())]
+            plain = [one["value"] for one in container.get("env", ()) if "value" in one]
+            for text in (*words, *plain):
+                assert not secret & set(re.findall(r"\$\((\w+)\)", text)), (name, text)
+                assert not re.search(r"\w://[^/\s]*@", text), (name, text)
+
+
+def test_services_and_their_secrets_are_not_where_runs_are(items: tuple[Item, ...]) -> None:
+    """A step may make jobs, and so mount whatever Secret is in its namespace."""
+    for namespace, name, template in pods(items):
+        if name in SERVICES:
+            assert namespace == "hopforge-services"
+        elif namespace != "hopforge-services":
+            assert "secret" not in str(template).lower().replace("securitycontext", ""), name
+    # No account outside of the services' namespace has rights there.
+    for item in items:
+        if item["kind"] in ("Role", "RoleBinding"):
+            assert item["metadata"]["namespace"] != "hopforge-services"
 
 
 def test_milvus_never_has_its_default_password(items: tuple[Item, ...]) -> None:
@@ -201,14 +260,14 @@ def test_pinned_images_have_tag_and_digest(tmp_path: Path) -> None:
     overlay = tmp_path / "manifests/overlays/production"
     rendered = subprocess.run(["kubectl", "kustomize", str(overlay)], capture_output=True, text=True, check=True).stdout
     images = re.findall(r"^ *(?:- )?image: (\S+)$", rendered, re.MULTILINE)
-    assert len(images) == 9
+    assert len(images) == 11
     for image in images:
         assert re.fullmatch(r"[\w./-]+:[\w.-]+@sha256:[0-9a-f]{64}", image), image
     assert len(set(images)) == 6
 
 
 def test_the_retrievers_configuration_is_one_that_it_takes() -> None:
-    content = YAML(typ="safe").load(MANIFESTS / "base/retriever/service.yaml")
+    content = YAML(typ="safe").load(MANIFESTS / "base/services/retriever/service.yaml")
     assert ServiceSpec.model_validate(content).collections[0].retrieval.backend == "server"
 
 

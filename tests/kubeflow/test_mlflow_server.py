@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
+import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
+import requests
 
 from tests.kubeflow.rendered import Item, built, workloads
+from tests.processes import wait_for
 
 pytestmark = pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
 
@@ -26,9 +32,9 @@ def pod() -> Item:
     ("host", "taken"),
     [
         ("mlflow:5000", True),
-        ("mlflow.hopforge.svc:5000", True),
-        ("mlflow.hopforge.svc.cluster.local:5000", True),
-        ("mlflow.kubeflow.svc.cluster.local:5000", True),
+        ("mlflow.hopforge-services:5000", True),
+        ("mlflow.hopforge-services.svc:5000", True),
+        ("mlflow.hopforge-services.svc.cluster.local:5000", True),
         ("localhost:5001", True),
         ("127.0.0.1:5000", True),
         ("mlflow.example.com:5000", False),
@@ -41,6 +47,20 @@ def test_it_answers_by_its_names_in_the_cluster(host: str, taken: bool) -> None:
     [server] = pod()["containers"]
     [hosts] = [word.partition("=")[2] for word in server["args"] if word.startswith("--allowed-hosts=")]
     assert is_allowed_host_header(hosts.split(","), host) is taken
+
+
+def test_its_database_asks_the_environment_for_user_and_password() -> None:
+    from sqlalchemy.engine import make_url
+
+    [server] = pod()["containers"]
+    variables = {one["name"]: one for one in server["env"]}
+    address = make_url(variables["MLFLOW_BACKEND_STORE_URI"]["value"])
+    _, given = address.get_dialect()().create_connect_args(address)
+    assert given == {"host": "mlflow-db", "dbname": "mlflow", "port": 5432}  # the rest is libpq's to find
+    database = dict(workloads(built("base")))["mlflow-db"]["spec"]["containers"][0]
+    made = {one["name"]: one for one in database["env"]}
+    assert variables["PGUSER"]["value"] == made["POSTGRES_USER"]["value"]
+    assert variables["PGPASSWORD"]["valueFrom"] == made["POSTGRES_PASSWORD"]["valueFrom"]
 
 
 @contextmanager
@@ -93,3 +113,93 @@ def test_its_bucket_is_made_where_there_is_none(head: int, asked: list[str], end
         done = subprocess.run(command, env={**os.environ, **given}, capture_output=True, text=True, timeout=60)
     assert (done.returncode == 0) is ends_well, done.stderr
     assert requests == asked
+
+
+@dataclass(frozen=True)
+class Server:
+    """The MLflow server of the manifest with files in the place of its database and its store."""
+
+    url: str
+    admin: tuple[str, str]
+
+    def ask(self, path: str, who: tuple[str, str] | None = None, **body: str) -> int:
+        """POST to the tracking API; the status."""
+        return requests.post(f"{self.url}/api/2.0/mlflow/{path}", json=body, auth=who, timeout=30).status_code
+
+    def create_users(self, folder: Path, **passwords: str) -> None:
+        """Run the job that creates users."""
+        folder.mkdir(exist_ok=True)
+        (folder / "..data").mkdir(exist_ok=True)  # as in the volume of a Secret
+        for name, password in passwords.items():
+            (folder / name).write_text(password)
+        [job] = dict(workloads(built("base")))["mlflow-users"]["spec"]["containers"]
+        given = {"MLFLOW_URL": self.url, "USERS": str(folder), "ADMIN_PASSWORD": self.admin[1]}
+        assert given.keys() == {one["name"] for one in job["env"]}
+        command = [sys.executable, *job["command"][1:], *job["args"]]
+        done = subprocess.run(command, env={**os.environ, **given}, capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    """The real server, started with the manifest's words and variables."""
+    pytest.importorskip("flask_wtf", reason="the extra [cluster] is not installed")
+    [config] = [i["data"] for i in built("base") if i["kind"] == "ConfigMap" and "basic_auth.ini" in i.get("data", {})]
+    database = f"sqlite:///{tmp_path}/mlflow.db"
+    text = config["basic_auth.ini"].replace("postgresql+psycopg2://mlflow-db:5432/mlflow", database)
+    assert database in text
+    (tmp_path / "basic_auth.ini").write_text(text)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    changed = {"--artifacts-destination": str(tmp_path / "objects"), "--port": str(port), "--workers": "1"}
+    [container] = pod()["containers"]
+    words = [f"{word}={changed.get(word, value)}" if value else word
+             for word, _, value in (one.partition("=") for one in container["args"])]  # fmt: skip
+    secrets = {"MLFLOW_AUTH_ADMIN_PASSWORD": "only-for-the-admin", "MLFLOW_FLASK_SERVER_SECRET_KEY": "k" * 32}
+    given = {one["name"]: one["value"] for one in container["env"] if "value" in one} | secrets
+    assert secrets.keys() <= {one["name"] for one in container["env"] if "secretKeyRef" in one.get("valueFrom", {})}
+    given |= {"MLFLOW_BACKEND_STORE_URI": database, "MLFLOW_AUTH_CONFIG_PATH": str(tmp_path / "basic_auth.ini")}
+    given |= {"HOME": str(tmp_path)}
+    log = tmp_path / "log"
+    with log.open("w") as stream:
+        process = subprocess.Popen(
+            [sys.executable, "-m", *container["command"], *words],
+            env={**os.environ, **given}, stdout=stream, stderr=stream, start_new_session=True,
+        )  # fmt: skip
+    url = f"http://127.0.0.1:{port}"
+    try:
+        wait_for(lambda: process.poll() is not None or answers(f"{url}/health"), seconds=180)
+        assert process.poll() is None, log.read_text()
+        yield Server(url, (given["MLFLOW_AUTH_ADMIN_USERNAME"], secrets["MLFLOW_AUTH_ADMIN_PASSWORD"]))
+    finally:
+        os.killpg(process.pid, signal.SIGTERM)
+        process.wait(30)
+
+
+def answers(url: str) -> bool:
+    try:
+        return requests.get(url, timeout=5).ok
+    except requests.ConnectionError:
+        return False
+
+
+def test_it_wants_a_user_and_teams_change_their_own_only(server: Server, tmp_path: Path) -> None:
+    ours, theirs = ("hopforge", "a-teams-password"), ("team-b", "another-password")
+    server.create_users(tmp_path / "users", **dict([ours, theirs]))
+    create, delete, search = "experiments/create", "experiments/delete", "experiments/search"
+    assert server.ask(create, name="nobodys") == 401
+    assert server.ask(search, max_results="10") == 401
+    assert server.ask(create, ("hopforge", "wrong-password"), name="nobodys") == 401
+    assert server.ask("users/create", ours, username="x", password="a-long-password") == 403
+    made = requests.post(f"{server.url}/api/2.0/mlflow/{create}", json={"name": "mygo"}, auth=ours, timeout=30).json()
+    assert server.ask("runs/create", ours, experiment_id=made["experiment_id"]) == 200
+    # Another team reads it, and changes nothing.
+    read = {"params": {"experiment_id": made["experiment_id"]}, "auth": theirs, "timeout": 30}
+    assert requests.get(f"{server.url}/api/2.0/mlflow/experiments/get", **read).status_code == 200
+    assert server.ask("runs/create", theirs, experiment_id=made["experiment_id"]) == 403
+    assert server.ask(delete, theirs, experiment_id=made["experiment_id"]) == 403
+    # A changed password is the one that counts, when the job has run again.
+    server.create_users(tmp_path / "users", hopforge="a-newer-password")
+    assert server.ask(create, ours, name="second") == 401
+    assert server.ask(create, ("hopforge", "a-newer-password"), name="second") == 200

@@ -6,17 +6,19 @@ Every client is tried on every port of every server, and what passes is compared
 from __future__ import annotations
 
 import shutil
+from pathlib import Path
 
 import pytest
 
 from platform_sdk.config.cluster import JobSpec, Workspace
 from platform_sdk.kubeflow.training_job.description import LABEL_TASK, Description
 from tests.kubeflow.policies import Peer, Policies, selects
-from tests.kubeflow.rendered import Item, built, workloads
+from tests.kubeflow.rendered import MANIFESTS, Item, built, pods, workloads
 
 pytestmark = pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
 
-HOME = "hopforge"
+HOME, SERVICES = "hopforge", "hopforge-services"
+RUNS = {"hopforge.dev/runs": "true"}  # of a namespace where runs are
 JOB = Description(
     run="hotpot", step="train", namespace=HOME, module="m", spec_file="/w/s", spec=JobSpec(image="i"),
     workspace=Workspace(claim="workspace"),
@@ -29,12 +31,16 @@ OUTSIDE = {
     "driver": Peer(HOME, WORKFLOW),
     "unknown": Peer(HOME, {"app": "somebody"}),
     "team": Peer("team-b", {LABEL_TASK: "theirs"}),
+    "client": Peer("team-c", {"app": "search"}),
     "stranger": Peer("default", {LABEL_TASK: "disguised", "app.kubernetes.io/name": "retriever"}),
+    "disguised": Peer(HOME, {"app.kubernetes.io/name": "retriever"}),
     "prometheus": Peer("monitoring", {"app.kubernetes.io/name": "prometheus"}),
     "gateway": Peer("istio-system", {"app": "istio-ingressgateway"}),
     "pipelines": Peer("kubeflow", {"app": "ml-pipeline"}),
     "dns": Peer("kube-system", {"k8s-app": "kube-dns"}),
-    "api": Peer(None),  # as is a model hub
+    "api": Peer(None, address="192.168.49.2"),
+    "internet": Peer(None, address="203.0.113.7"),
+    "metadata": Peer(None, address="169.254.169.254"),  # where a cloud's node learns its credentials
     "milvus operator": Peer("milvus-operator", {"app.kubernetes.io/name": "milvus-operator"}),
 }
 # Of the operator, whose pods are named after the Milvus and its etcd.
@@ -44,22 +50,25 @@ ETCD = Peer("hopforge-milvus", {"app.kubernetes.io/name": "etcd", "app.kubernete
 PORTS = {
     "retriever": (8080,), "sampler": (8000,), "mlflow": (5000,), "mlflow-db": (5432,), "objects": (8333,),
     "milvus": (19530, 9091), "reaper": (80,), "etcd": (2379, 2380), "api": (80, 443, 6443),
+    "internet": (80, 443, 6443), "metadata": (80, 443),
     "pipelines": (80, 8080, 8887, 8888, 9000, 8333),
     # Of a run's pods: the ranks' meeting places, one that the system gave out, and what may listen there besides.
     "job": (23456, 29400, 40000, 8000, 80), "step": (23456, 29400, 40000, 8000, 80),
 }  # fmt: skip
-RUN, PIPELINE, WEB = ("job", "step"), ("step", "driver"), (443, 6443)
+RUN, PIPELINE, WEB = ("job", "step", "loader"), ("step", "driver"), (443, 6443)
 RANKS = (23456, 29400, 40000)
 EXPECTED = {
-    *((client, "retriever", 8080) for client in (*RUN, "team", "prometheus")),
-    *((client, "sampler", 8000) for client in RUN),
-    *((client, "mlflow", 5000) for client in RUN),
-    *((client, "milvus", 19530) for client in (*RUN, "retriever")),
+    *((client, "retriever", 8080) for client in (*RUN, "team", "client", "prometheus")),
+    *((client, "sampler", 8000) for client in (*RUN, "team")),
+    *((client, "mlflow", 5000) for client in (*RUN, "team")),
+    *((client, "milvus", 19530) for client in (*RUN, "team", "retriever", "loader of services")),
     ("prometheus", "milvus", 9091),
+    ("mlflow-users", "mlflow", 5000),
     ("mlflow", "mlflow-db", 5432),
     ("mlflow", "objects", 8333),
-    *((client, server, port) for client in RUN for server in RUN for port in RANKS),
-    *((client, "api", port) for client in (*RUN, "driver", "reaper") for port in WEB),
+    *((client, server, port) for client in RUN for server in ("job", "step") for port in RANKS),
+    *((client, "api", port) for client in ("step", "driver", "reaper") for port in WEB),
+    *((client, "internet", 443) for client in ("loader", "loader of services")),
     *((client, "pipelines", port) for client in PIPELINE for port in (8080, 8887, 8888, 9000, 8333)),
 }
 OF_THE_OPERATOR = {
@@ -75,14 +84,22 @@ OF_THE_OPERATOR = {
 
 
 def peers_of(variant: str) -> dict[str, Peer]:
-    own = {name: Peer(HOME, template["metadata"]["labels"]) for name, template in workloads(built(variant))}
+    own = {name: Peer(namespace, template["metadata"]["labels"]) for namespace, name, template in pods(built(variant))}
+    [(_, _, loader)], [(namespace, _, other)] = pods(built("loader")), pods(built("services-loader"))
+    own["loader of services"], own["loader"] = (
+        Peer(namespace, other["metadata"]["labels"]),
+        Peer(HOME, loader["metadata"]["labels"]),
+    )
     return OUTSIDE | own | ({"milvus": MILVUS, "etcd": ETCD} if variant.endswith("production") else {})
+
+
+NAMESPACES = {HOME: RUNS, "team-b": RUNS, "team-c": OTHER_TEAM}
 
 
 @pytest.mark.parametrize("variant", ["overlays/single-node", "overlays/production"])
 def test_only_those_speak_that_must(variant: str) -> None:
-    policies, peers = Policies(built(variant), {"team-b": OTHER_TEAM}), peers_of(variant)
-    ours = {HOME, "hopforge-milvus"}
+    policies, peers = Policies(built(variant), NAMESPACES), peers_of(variant)
+    ours = {HOME, SERVICES, "hopforge-milvus"}
     allowed = {
         (client, server, port)
         for client, one in peers.items()
@@ -99,14 +116,24 @@ def test_only_those_speak_that_must(variant: str) -> None:
 
 def test_in_pipelines_own_namespace_others_are_left_alone() -> None:
     """Where Kubeflow Pipelines has a single user, its own pods stand beside ours."""
-    policies, home = Policies(built("overlays/single-user"), {}), "kubeflow"
-    ours = {name: Peer(home, template["metadata"]["labels"]) for name, template in workloads(built("base"))}
+    policies, home = Policies(built("overlays/single-user"), {"kubeflow": RUNS}), "kubeflow"
+    ours = {
+        name: Peer(SERVICES, template["metadata"]["labels"]) for name, template in workloads(built("base/services"))
+    }
     pipelines, run, dns = Peer(home, {"app": "ml-pipeline"}), Peer(home, OUTSIDE["step"].labels), OUTSIDE["dns"]
-    job = Peer(home, JOB.labels())
-    for pod in (pipelines, run, job):
-        for other in (pipelines, run, job, Peer(None)):
+    job, driver, others_step = Peer(home, JOB.labels()), Peer(home, WORKFLOW), Peer(home, WORKFLOW | {"app": "theirs"})
+    for pod in (pipelines, driver, others_step):
+        for other in (pipelines, driver, others_step, Peer(None)):
             assert policies.allow(pod, other, 8888)
             assert policies.allow(other, pod, 8888)
+    # Runs are as closed as elsewhere: they reach what they must, and nobody reaches them.
+    assert policies.allow(run, pipelines, 8888)
+    assert not policies.allow(job, pipelines, 8888)
+    assert not policies.allow(run, Peer(None), 8888)
+    for other in (pipelines, driver, others_step, Peer("default")):
+        assert not policies.allow(other, job, 23456)
+        assert not policies.allow(other, run, 8888)
+    assert policies.allow(job, job, 23456)
     for name, port in (("retriever", 8080), ("mlflow", 5000), ("milvus", 19530)):
         assert policies.allow(run, ours[name], port)
         assert policies.allow(job, ours[name], port)
@@ -119,11 +146,11 @@ def test_in_pipelines_own_namespace_others_are_left_alone() -> None:
 def test_the_loader_may_what_a_run_may() -> None:
     items: tuple[Item, ...] = built("overlays/production")
     [pod] = built("loader")
-    policies, loader = Policies(items, {}), Peer(HOME, pod["metadata"]["labels"])
+    policies, loader = Policies(items, NAMESPACES), Peer(HOME, pod["metadata"]["labels"])
     peers = peers_of("overlays/production")
     assert policies.allow(loader, peers["milvus"], 19530)
     assert policies.allow(loader, peers["dns"], 53, "UDP")
-    assert policies.allow(loader, Peer(None), 443)
+    assert policies.allow(loader, peers["internet"], 443)
     assert not policies.allow(loader, peers["pipelines"], 8888)
 
 
@@ -131,11 +158,24 @@ def test_the_loader_may_what_a_run_may() -> None:
 def test_all_of_ours_look_names_up_and_ask_nobody_else(variant: str) -> None:
     policies, peers = Policies(built(variant), {}), peers_of(variant)
     for name, peer in peers.items():
-        if peer.namespace in (HOME, "hopforge-milvus"):
+        if peer.namespace in (HOME, SERVICES, "hopforge-milvus"):
             assert policies.allow(peer, peers["dns"], 53, "UDP"), name
             assert policies.allow(peer, peers["dns"], 53, "TCP"), name
             assert not policies.allow(peer, Peer(None), 53, "UDP"), name
             assert not policies.allow(peer, Peer("kube-system", {"k8s-app": "else"}), 53, "UDP"), name
+
+
+def test_runs_reach_the_internet_where_that_is_asked_for(tmp_path: Path) -> None:
+    shutil.copytree(MANIFESTS, tmp_path / "manifests")
+    overlay = tmp_path / "manifests/overlays/single-node/kustomization.yaml"
+    overlay.write_text(overlay.read_text() + "  - ../../internet\n")
+    policies, peers = Policies(built(str(overlay.parent)), NAMESPACES), peers_of("overlays/single-node")
+    for client in ("job", "step"):
+        assert policies.allow(peers[client], peers["internet"], 443)
+        assert not policies.allow(peers[client], peers["internet"], 80)
+        assert not policies.allow(peers[client], peers["metadata"], 443)
+    assert not policies.allow(peers["job"], peers["api"], 443)
+    assert not policies.allow(peers["mlflow"], peers["internet"], 443)
 
 
 @pytest.mark.parametrize("variant", ["base", "overlays/single-node", "overlays/production"])

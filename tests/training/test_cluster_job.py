@@ -21,8 +21,9 @@ from kubernetes.client import Configuration
 
 from platform_sdk.config.cluster import JobSpec, Resources, Workspace
 from platform_sdk.config.training import TrainSpec
+from platform_sdk.kubeflow.training_job.backend import api_for
 from platform_sdk.kubeflow.training_job.description import Description
-from platform_sdk.kubeflow.training_job.launcher import api_for, run_job
+from platform_sdk.kubeflow.training_job.launcher import run_job
 from platform_sdk.records import Rollout, write_jsonl
 from platform_sdk.training.examples import Example
 from platform_sdk.training.launch import Job, Work, launch_training

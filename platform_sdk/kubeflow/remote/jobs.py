@@ -8,7 +8,7 @@ from typing import Any
 
 from platform_sdk.config.errors import UserError
 from platform_sdk.kubeflow.training_job import pytorchjob, trainjob
-from platform_sdk.kubeflow.training_job.api import ClusterApi, Unreachable, connect
+from platform_sdk.kubeflow.training_job.api import ClusterApi, Unreachable, connect, serves
 from platform_sdk.kubeflow.training_job.description import LABEL_MANAGER, LABEL_RUN, LABEL_STEP, LABEL_TASK, MANAGER
 from platform_sdk.kubeflow.training_job.state import observe
 
@@ -38,7 +38,7 @@ class Kind:
 
     name: str
     api: ClusterApi
-    _discovery: Any
+    _connection: Any
     _place: tuple[str, str, str]
     _absent: bool = False
 
@@ -61,12 +61,10 @@ class Kind:
             return []
 
     def _there(self) -> bool:
-        group, version, plural = self._place
         try:
-            known = self.api.found(self._discovery, group, version, _preload_content=False)
+            return serves(self._connection, *self._place)
         except UserError:
             return True  # as far as anybody can tell
-        return known is not None and plural in [one["name"] for one in json.loads(known.data)["resources"]]
 
 
 @dataclass
@@ -93,7 +91,7 @@ class Jobs:
                     self.namespace, group=backend.GROUP, version=backend.VERSION, plural=backend.PLURAL,
                     selector=backend.POD_SELECTOR, connection=self.connection,
                 ),
-                self.connection.custom_api.get_api_resources,
+                self.connection,
                 (backend.GROUP, backend.VERSION, backend.PLURAL),
             )
             for backend in (pytorchjob, trainjob)

@@ -182,6 +182,22 @@ class ClusterApi:
             raise Unreachable(f"the API server cannot be reached: {type(error).__name__}: {error}") from error
 
 
+def serves(connection: Any, group: str, version: str, plural: str) -> bool:
+    """Return True if the API server knows this kind.
+
+    Raises:
+        Forbidden: this account may not ask for the kinds of a group.
+        UserError, Unreachable: as of ``ClusterApi``.
+    """
+    try:
+        answer = ClusterApi.call(connection.custom_api.get_api_resources, group, version, _preload_content=False)
+    except UserError as error:
+        if _absent(error.__cause__):
+            return False
+        raise
+    return plural in [one["name"] for one in json.loads(answer.data)["resources"]]
+
+
 def connect() -> Any:
     """kubeflow-training's client, for the pod this runs in or for KUBECONFIG.
 

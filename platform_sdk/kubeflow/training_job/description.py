@@ -67,7 +67,9 @@ class Sidecar:
 class Description:
     """One job: ``python -m MODULE --spec FILE`` on ``spec.nodes`` pods, a process for each GPU, or for ``gpus_each``.
 
-    ``processes`` is the number of processes of one pod where it has no GPU.
+    ``processes`` is the number of processes of one pod where it has no GPU. ``run_folder`` is the run directory,
+    relative to the workspace: of the volume, the job writes there and in ``workspace.writable`` only. Without it the
+    whole volume is writable.
     """
 
     run: str
@@ -82,6 +84,7 @@ class Description:
     gpus_each: int = 1
     environment: tuple[tuple[str, str], ...] = ()
     sidecar: Sidecar | None = None
+    run_folder: str | None = None
 
     @property
     def name(self) -> str:
@@ -198,7 +201,7 @@ class Description:
             "env": self._variables(variables),
             "resources": {"requests": amounts, "limits": amounts},
             "volumeMounts": [
-                {"name": "workspace", "mountPath": self.workspace.path},
+                *self._workspace_mounts(),
                 {"name": "shared-memory", "mountPath": "/dev/shm"},
                 {"name": "scratch", "mountPath": "/tmp"},
             ],
@@ -208,6 +211,19 @@ class Description:
                 "capabilities": {"drop": ["ALL"]},
             },
         }
+
+    def _workspace_mounts(self) -> list[dict[str, Any]]:
+        """Mounts of the volume: writable are the run's folder and caches, not other runs, datasets and models."""
+        whole: dict[str, Any] = {"name": "workspace", "mountPath": self.workspace.path}
+        if self.run_folder is None:
+            return [whole]
+        return [
+            {**whole, "readOnly": True},
+            *(
+                {"name": "workspace", "mountPath": f"{self.workspace.path}/{folder}", "subPath": folder}
+                for folder in (self.run_folder, *self.workspace.writable)
+            ),
+        ]
 
     def _amounts(self, cpu: str, memory: str, gpus: int) -> dict[str, str]:
         amounts = {"cpu": cpu, "memory": memory}

@@ -11,8 +11,9 @@ from pathlib import Path
 from platform_sdk.config.cluster import ClusterSpec
 from platform_sdk.config.errors import UserError
 from platform_sdk.kubeflow.training_job.api import ClusterApi, connect
+from platform_sdk.kubeflow.training_job.backend import api_for, choose_backend
 from platform_sdk.kubeflow.training_job.description import TASK, Description, Owner, Sidecar
-from platform_sdk.kubeflow.training_job.launcher import api_for, reached, run_job
+from platform_sdk.kubeflow.training_job.launcher import reached, run_job
 from platform_sdk.training.launch import Elsewhere, Work, refuse_several
 
 log = logging.getLogger(__name__)
@@ -22,7 +23,7 @@ CLUSTER = "HOPFORGE_CLUSTER"
 POD_NAME = "KFP_POD_NAME"
 """The environment variable in which Kubeflow Pipelines says what the pod of a step is called."""
 NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
-PASSED_ON = ("MLFLOW_TRACKING_URI", "HOPFORGE_CACHE", "HF_HOME", "HF_ENDPOINT", TASK)
+PASSED_ON = ("MLFLOW_TRACKING_URI", "HOPFORGE_CACHE", "HF_HOME", "HF_ENDPOINT", "HF_HUB_OFFLINE", TASK)
 
 
 def job_runner(run_dir: Path) -> Elsewhere | None:
@@ -43,8 +44,11 @@ def job_runner(run_dir: Path) -> Elsewhere | None:
         workspace = Path(cluster.workspace.path)
         if not work.spec_file.resolve().is_relative_to(workspace):
             raise UserError(f"{work.spec_file}: is not under {workspace}, the volume that jobs see; move the run there")
-        job = describe(work, cluster, run_dir, namespace())
-        api = api_for(job, connect())
+        connection = connect()
+        described = describe(work, cluster, run_dir, namespace())
+        choose = partial(choose_backend, described, connection, log.warning)
+        job = reached(choose, log.warning, "no job was created; run the step again")
+        api = api_for(job, connection)
         run_job(replace(job, owner=owner_of_this_pod(api)), api, log.warning)
 
     return run
@@ -87,6 +91,7 @@ def describe(work: Work, cluster: ClusterSpec, run_dir: Path, namespace: str) ->
         spec=spec,
         workspace=cluster.workspace,
         gpus_each=work.gpus_each,
+        run_folder=str(run_dir.resolve().relative_to(Path(cluster.workspace.path).resolve())),
         environment=tuple((name, os.environ[name]) for name in PASSED_ON if name in os.environ),
         sidecar=None if work.served is None or sampler is None else Sidecar(sampler, str(work.served.resolve())),
     )

@@ -11,13 +11,14 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from platform_sdk.config.errors import UserError
-from platform_sdk.kubeflow.training_job import pytorchjob, trainjob
 from platform_sdk.kubeflow.training_job.api import AlreadyThere, ClusterApi, Forbidden, Item, Unreachable
+from platform_sdk.kubeflow.training_job.backend import BACKENDS
 from platform_sdk.kubeflow.training_job.description import HEARTBEAT, SPEC_DIGEST, Description
 from platform_sdk.kubeflow.training_job.diagnosis import diagnose
+from platform_sdk.kubeflow.training_job.kueue import remedy
 from platform_sdk.kubeflow.training_job.state import Observation, State, observe
 
 T = TypeVar("T")
@@ -25,9 +26,10 @@ T = TypeVar("T")
 LOOK_SECONDS = 10.0
 HEARTBEAT_SECONDS = 60.0
 API_PATIENCE = 1800.0  # how long the API server may be away, in seconds
+UNMANAGED_LOOKS = (
+    12  # at a job with a queue label for which Kueue has no Workload: two minutes of an answering API server
+)
 DELETION_PATIENCE = 600.0  # how long an earlier job may take to go, in seconds; its pods have one minute
-
-BACKENDS = {"pytorchjob": pytorchjob, "trainjob": trainjob}
 
 
 class Clock(Protocol):
@@ -48,15 +50,6 @@ class RealClock:
         time.sleep(seconds)
 
 
-def api_for(job: Description, connection: Any = None) -> ClusterApi:
-    """The API of the kind of job that ``job.spec.backend`` names."""
-    backend = BACKENDS[job.spec.backend]
-    return ClusterApi(
-        job.namespace, group=backend.GROUP, version=backend.VERSION, plural=backend.PLURAL,
-        selector=backend.POD_SELECTOR, connection=connection,
-    )  # fmt: skip
-
-
 def run_job(job: Description, api: ClusterApi, tell: Callable[[str], None], clock: Clock | None = None) -> None:
     """Run a job to its end.
 
@@ -68,8 +61,8 @@ def run_job(job: Description, api: ClusterApi, tell: Callable[[str], None], cloc
 
     Raises:
         UserError: the job failed, waited or ran for too long, was deleted by somebody, is another one than the one that
-            is there, or there is no such queue; an earlier one does not go; or the API server refused something or
-            stayed away.
+            is there, or there is no such queue; Kueue does not manage it; an earlier one does not go; or the API server
+            refused something or stayed away.
     """
     _Follower(job, api, tell, clock or RealClock()).run()
 
@@ -77,7 +70,9 @@ def run_job(job: Description, api: ClusterApi, tell: Callable[[str], None], cloc
 class _Follower:
     def __init__(self, job: Description, api: ClusterApi, tell: Callable[[str], None], clock: Clock) -> None:
         self._job, self._api, self._tell, self._clock = job, api, tell, clock
-        self._body = BACKENDS[job.spec.backend].render(job)
+        self._backend = job.spec.backend or "pytorchjob"
+        self._body = BACKENDS[self._backend].render(job)
+        self._managed, self._unmanaged_looks = job.spec.queue is None, 0
         self._spent = {True: 0.0, False: 0.0}  # seconds: waiting, and running
 
     def run(self) -> None:
@@ -101,6 +96,7 @@ class _Follower:
                 return
             if seen.state is State.FAILED:
                 raise UserError(self._reached(partial(diagnose, self._job.name, seen.reason, self._api)))
+            self._check_managed()
             self._check_time(seen)
             self._clock.sleep(LOOK_SECONDS)
 
@@ -173,7 +169,27 @@ class _Follower:
         if found is None:
             return None
         workload = self._api.workload(found["metadata"]["uid"]) if self._job.spec.queue else None
+        self._managed = self._managed or workload is not None
         return observe(found, workload, self._api.pods(self._job.name))
+
+    def _check_managed(self) -> None:
+        """Delete a job that Kueue ignores: nobody would start it, or it would run outside every quota.
+
+        That it is suspended proves nothing, since it was created so. Looks are counted and not seconds: while the API
+        server is away, Kueue cannot create a Workload either.
+        """
+        if self._managed:
+            return
+        self._unmanaged_looks += 1
+        if self._unmanaged_looks <= UNMANAGED_LOOKS:
+            return
+        self._reached(lambda: self._api.delete(self._job.name))
+        raise UserError(
+            f"job {self._job.name} has the label of queue {self._job.spec.queue}, but Kueue created no Workload for it "
+            f"within {UNMANAGED_LOOKS * LOOK_SECONDS:g} s, so it would run outside every quota or never start; it was "
+            f"deleted. Either Kueue's controller does not run, or it does not manage {self._body['kind']}s: "
+            f"{remedy(self._backend)}"
+        )
 
     def _check_time(self, seen: Observation) -> None:
         spec = self._job.spec

@@ -13,8 +13,8 @@ from platform_sdk.kubeflow.remote.connection import Server
 from platform_sdk.kubeflow.remote.jobs import Jobs
 from platform_sdk.kubeflow.remote.runs import Run, find_run
 from platform_sdk.kubeflow.remote.submit import submit
+from platform_sdk.kubeflow.training_job.backend import BACKENDS, api_for
 from platform_sdk.kubeflow.training_job.description import Description
-from platform_sdk.kubeflow.training_job.launcher import BACKENDS, api_for
 from tests.kubeflow.remote.cluster_server import ClusterServer
 from tests.kubeflow.remote.kfp_server import KfpServer
 

@@ -17,6 +17,7 @@ from urllib.parse import parse_qs, urlsplit
 
 Item = dict[str, Any]
 
+GROUPS = {"kubeflow.org": "pytorchjobs", "trainer.kubeflow.org": "trainjobs"}  # what discovery shows
 LABEL = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
 
 
@@ -50,6 +51,7 @@ class ApiServer:
         self.objects: dict[tuple[str, str], Item] = {}  # (plural, name)
         self.unknown: set[str] = set()  # plurals
         self.pods: dict[str, Item] = {}
+        self.config_maps: dict[str, dict[str, str]] = {}
         self.logs: dict[str, str] = {}
         self.events: list[Item] = []
         self.requests: list[tuple[str, str]] = []
@@ -123,10 +125,16 @@ class ApiServer:
         for value in _wanted(query).values():
             if not LABEL.fullmatch(value):
                 return _status(400, "BadRequest", f'unable to parse requirement: values[0]: Invalid value: "{value}"')
+        if parts[0] == "apis" and len(parts) == 3:
+            there = {GROUPS[parts[1]]} - self.unknown
+            return (200, {"resources": [{"name": name} for name in there]}) if there else (404, "404 page not found\n")
         if parts[0] == "apis":
             if parts[5] in self.unknown:
                 return 404, "404 page not found\n"
             return self._custom(method, parts[5], parts[6] if len(parts) > 6 else None, query, body)
+        if parts[4] == "configmaps":
+            data = self.config_maps.get(f"{parts[3]}/{parts[5]}")
+            return (200, {"data": data}) if data is not None else _status(404, "NotFound", f'"{parts[5]}" not found')
         if parts[4] == "events":
             wanted = dict(one.split("=") for one in query["fieldSelector"].split(","))
             found = [e for e in self.events if e["involvedObject"]["name"] == wanted["involvedObject.name"]]

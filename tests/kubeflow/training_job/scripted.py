@@ -8,11 +8,14 @@ from kubeflow.training import TrainingClient
 from kubernetes.client import Configuration
 
 from platform_sdk.config.cluster import JobSpec, Resources, Workspace
+from platform_sdk.kubeflow.training_job.backend import api_for
 from platform_sdk.kubeflow.training_job.description import Description, Owner
-from platform_sdk.kubeflow.training_job.launcher import api_for, run_job
+from platform_sdk.kubeflow.training_job.launcher import run_job
 from tests.kubeflow.training_job.api_server import ApiServer, VirtualClock
 
-SPEC = JobSpec(image="registry/trainer@sha256:0", queue="team-a", nodes=2, resources=Resources(gpus=4))
+SPEC = JobSpec(
+    backend="pytorchjob", image="registry/trainer@sha256:0", queue="team-a", nodes=2, resources=Resources(gpus=4)
+)
 JOB = Description(
     run="hotpot 7B", step="train-iteration-03", namespace="team-a", module="platform_sdk.training",
     spec_file="/workspace/runs/x/job.json", spec=SPEC, workspace=Workspace(claim="runs"),
@@ -42,17 +45,25 @@ class Cluster:
         run_job(job, api_for(job, self.connection), self.told.append, self.clock)
 
     def queue(self, why: str) -> None:
-        job = self.server.job()
-        workload = {"metadata": {"name": "w", "labels": {"kueue.x-k8s.io/job-uid": job["metadata"]["uid"]}}}
-        self.server.objects["workloads", "w"] = workload
-        self.server.condition(workload, "QuotaReserved", "False", "Pending", why)
+        self.server.condition(self._workload(), "QuotaReserved", "False", "Pending", why)
 
     def admit(self) -> None:
+        workload = self._workload()
+        self.server.condition(workload, "QuotaReserved", "True", "QuotaReserved")
+        self.server.condition(workload, "Evicted", "False")
+        self.resume()
+
+    def resume(self) -> None:
+        """Take the job out of its suspension, whoever does it."""
         self.server.job()["spec"]["runPolicy"]["suspend"] = False
-        workload = self.server.objects.get(("workloads", "w"))
-        if workload is not None:
-            self.server.condition(workload, "QuotaReserved", "True", "QuotaReserved")
-            self.server.condition(workload, "Evicted", "False")
+
+    def _workload(self) -> dict[str, Any]:
+        """Kueue's Workload for the job, created if need be."""
+        label = {"kueue.x-k8s.io/job-uid": self.server.job()["metadata"]["uid"]}
+        found = self.server.objects.get(("workloads", "w"))
+        if found is None or found["metadata"]["labels"] != label:
+            found = self.server.objects["workloads", "w"] = {"metadata": {"name": "w", "labels": label}}
+        return found
 
     def start(self) -> None:
         name = self.server.job()["metadata"]["name"]

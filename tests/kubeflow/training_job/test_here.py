@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pydantic import ValidationError
 
 from platform_sdk.config.cluster import ClusterSpec, JobSpec, Resources, SamplerSpec, Workspace
 from platform_sdk.config.errors import UserError
-from platform_sdk.kubeflow.training_job import here, launcher
+from platform_sdk.kubeflow.training_job import here, launcher, pytorchjob
+from platform_sdk.kubeflow.training_job.backend import api_for
 from platform_sdk.kubeflow.training_job.description import Description
 from platform_sdk.kubeflow.training_job.here import describe, job_runner
 from platform_sdk.training.launch import Work
@@ -54,6 +56,23 @@ def test_what_work_becomes(work: Work, expected: tuple[str, str, int, int, bool]
     assert summary(job(work)) == expected
 
 
+def test_a_job_writes_its_own_run_and_caches_only() -> None:
+    described = job(replace(ONLINE, served=RUN / "s.json"))
+    [role, *_] = pytorchjob.render(described)["spec"]["pytorchReplicaSpecs"].values()
+    pod = role["template"]["spec"]
+    for container in (*pod["containers"], *pod["initContainers"]):
+        mounts = [one for one in container["volumeMounts"] if one["name"] == "workspace"]
+        assert {"name": "workspace", "mountPath": "/workspace", "readOnly": True} in mounts
+        written = {one["mountPath"]: one["subPath"] for one in mounts if not one.get("readOnly")}
+        assert written == {
+            "/workspace/runs/hotpot-1": "runs/hotpot-1", "/workspace/cache": "cache",
+            "/workspace/huggingface": "huggingface",
+        }  # fmt: skip
+    for folder in ("/cache", "../cache", "a/../b", ""):
+        with pytest.raises(ValidationError):
+            Workspace(claim="w", writable=(folder,))
+
+
 def test_a_cluster_without_gpus_runs_one_process_a_pod() -> None:
     spec = CLUSTER.job.model_copy(update={"resources": Resources(gpus=0), "sampler": None})
     cluster = CLUSTER.model_copy(update={"job": spec})
@@ -85,6 +104,7 @@ def test_the_workflow_owns_the_job_whatever_its_pod_is_called(
     pod = "arena-baselines-x7k2p-metadata-0-2-system-container-impl-1234567890"
     assert len(pod) == 67  # and a host's name ends at 63
     cluster.server.pods[pod] = owned(pod)
+    cluster.server.unknown.add("trainjobs")
     cluster.server.fault = lambda method, path: (faults.pop(), "") if "/pods/" in path and faults else None
     place = CLUSTER.model_copy(update={"workspace": Workspace(claim="w", path=str(tmp_path))})
     for name, value in (("HOPFORGE_CLUSTER", place.model_dump_json()), ("HOSTNAME", pod[:63]), ("KFP_POD_NAME", pod)):
@@ -108,7 +128,7 @@ def test_outside_of_kubeflow_pipelines_a_pod_is_called_as_its_host(
     monkeypatch.setenv("HOSTNAME", "by-hand")
     cluster.server.pods["by-hand"] = {"metadata": {"name": "by-hand"}}
     described = job(TRAINING)
-    assert here.owner_of_this_pod(launcher.api_for(described, cluster.connection)) is None
+    assert here.owner_of_this_pod(api_for(described, cluster.connection)) is None
     cluster.server.pods.clear()
     with pytest.raises(UserError, match="by-hand"):
-        here.owner_of_this_pod(launcher.api_for(described, cluster.connection))
+        here.owner_of_this_pod(api_for(described, cluster.connection))

@@ -1,0 +1,63 @@
+"""Choose the kind of object that makes a job: what the cluster file says, else what the cluster serves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Literal
+
+from platform_sdk.config.cluster import JobSpec
+from platform_sdk.kubeflow.training_job import pytorchjob, trainjob
+from platform_sdk.kubeflow.training_job.api import ClusterApi, Forbidden, serves
+from platform_sdk.kubeflow.training_job.description import Description
+
+BackendName = Literal["pytorchjob", "trainjob"]
+BACKENDS = {"pytorchjob": pytorchjob, "trainjob": trainjob}
+
+
+def api_for(job: Description, connection: Any = None) -> ClusterApi:
+    """Return the API of the kind of job that ``job.spec.backend`` names (default: PyTorchJob)."""
+    backend = BACKENDS[job.spec.backend or "pytorchjob"]
+    return ClusterApi(
+        job.namespace, group=backend.GROUP, version=backend.VERSION, plural=backend.PLURAL,
+        selector=backend.POD_SELECTOR, connection=connection,
+    )  # fmt: skip
+
+
+def choose_backend(job: Description, connection: Any, tell: Callable[[str], None]) -> Description:
+    """Return the job with its backend chosen, if the cluster file leaves that open.
+
+    A job of that name that an earlier launcher created keeps its kind. Otherwise the default is a TrainJob where the
+    cluster serves Trainer 2's API, except for what only a PyTorchJob can do: a vLLM server beside the trainer.
+
+    Raises:
+        UserError, Unreachable: as of ``ClusterApi``.
+    """
+    if job.spec.backend is not None:
+        return job
+    candidates = {name: _with(job, name) for name in BACKENDS}
+    for candidate in candidates.values():
+        if api_for(candidate, connection).get(job.name) is not None:
+            return candidate
+    return _with(job, "pytorchjob" if job.sidecar else default_backend(job.spec, connection, tell))
+
+
+def default_backend(spec: JobSpec, connection: Any, tell: Callable[[str], None]) -> BackendName:
+    """Return the kind of the jobs of a cluster file that does not name one.
+
+    Raises:
+        UserError, Unreachable: as of ``ClusterApi``.
+    """
+    if spec.backend is not None:
+        return spec.backend
+    if spec.minimum_nodes is not None:  # elastic training
+        return "pytorchjob"
+    try:
+        return "trainjob" if serves(connection, trainjob.GROUP, trainjob.VERSION, trainjob.PLURAL) else "pytorchjob"
+    except Forbidden as error:
+        tell(f"cannot tell if the cluster serves TrainJobs ({error}); creating a PyTorchJob (job.backend chooses)")
+        return "pytorchjob"
+
+
+def _with(job: Description, backend: str) -> Description:
+    return replace(job, spec=job.spec.model_copy(update={"backend": backend}))

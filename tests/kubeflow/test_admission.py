@@ -1,0 +1,212 @@
+"""What the admission policy for runs lets in and refuses: its CEL expressions, evaluated on pods and jobs.
+
+The evaluator knows CEL's standard; that the API server compiles the expressions, ``tests/integration`` shows.
+"""
+
+from __future__ import annotations
+
+import copy
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("cel", reason="the extra [dev] is not installed")
+
+import cel
+
+from platform_sdk.config.cluster import ClusterSpec
+from platform_sdk.config.document import read_as
+from platform_sdk.kubeflow.training_job import pytorchjob, trainjob
+from platform_sdk.kubeflow.training_job.description import Description, Sidecar
+from tests.kubeflow.rendered import MANIFESTS, Item, built, pods
+
+pytestmark = pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
+
+CLUSTER = read_as(ClusterSpec, MANIFESTS.parent / "pipelines/cluster.yaml")
+JOB = Description(
+    run="hotpot", step="train", namespace="hopforge", module="m", spec_file="/workspace/runs/hotpot/job.json",
+    spec=CLUSTER.job, workspace=CLUSTER.workspace,
+)  # fmt: skip
+SERVED = replace(JOB, sidecar=Sidecar(CLUSTER.job.sampler, "/workspace/runs/hotpot/served.json"))
+RESTRICTED = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+STEP = {
+    "kind": "Pod",
+    "metadata": {"name": "hotpot-x1-system-container-impl-1", "labels": {"hopforge.dev/task": "hotpot"}},
+    "spec": {
+        "serviceAccountName": "default-editor",
+        "initContainers": [{"name": "init", "securityContext": RESTRICTED}],
+        "containers": [
+            {
+                "name": "main",
+                "securityContext": RESTRICTED,
+                "env": [
+                    {"name": "A", "value": "b"},
+                    {"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "run-access", "key": "retriever-token"}}},
+                    {"name": "POD", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+                ],
+            }
+        ],
+        "volumes": [
+            {"name": "w", "persistentVolumeClaim": {"claimName": "workspace"}},
+            {"name": "art", "secret": {"secretName": "mlpipeline-minio-artifact"}},
+            {"name": "kube-api-access", "projected": {"sources": [{"serviceAccountToken": {"path": "token"}}]}},
+        ],
+    },
+}
+
+
+def policy(variant: str = "overlays/single-node") -> Item:
+    [found] = [item["spec"] for item in built(variant) if item["kind"] == "ValidatingAdmissionPolicy"]
+    return found
+
+
+def refusals(item: Item, annotation: str | None = None, user: str = "anybody", variant: str = "base") -> list[str]:
+    """The messages with which an object is refused, as an API server would evaluate the policy."""
+    rules = policy(variant)
+    metadata = {"name": "hopforge"} | ({"annotations": {"hopforge.dev/run-secrets": annotation}} if annotation else {})
+    given: dict[str, Any] = {
+        "object": {"metadata": {}} | item,
+        "namespaceObject": {"metadata": metadata},
+        "request": {"userInfo": {"username": user}},
+        "variables": {},
+    }
+
+    def value(expression: str) -> Any:
+        context = cel.Context()
+        for name, content in given.items():
+            context.add_variable(name, content)
+        context.add_function("dyn", lambda content: content)
+        return cel.evaluate(expression, context)
+
+    if not all(value(one["expression"]) for one in rules.get("matchConditions", ())):
+        return []
+    for one in rules["variables"]:
+        given["variables"][one["name"]] = value(one["expression"])
+    return [one["message"] for one in rules["validations"] if not value(one["expression"])]
+
+
+@pytest.mark.parametrize(
+    "item",
+    [STEP, pytorchjob.render(JOB), pytorchjob.render(SERVED), trainjob.render(JOB)],
+    ids=["step", "pytorchjob", "with a server", "trainjob"],
+)
+def test_what_runs_are_made_of_is_let_in(item: Item) -> None:
+    assert refusals(item) == []
+
+
+def test_what_the_manifests_put_beside_runs_is_let_in() -> None:
+    own = [template for namespace, _, template in pods(built("base/team")) if namespace == "hopforge"]
+    assert len(own) == 2
+    for template in (*own, *built("loader")):
+        assert refusals({"kind": "Pod", "spec": template["spec"]}) == []
+
+
+Change = Callable[[Item], None]
+
+
+def with_env(**variable: Any) -> Change:
+    return lambda pod: pod["containers"][0].setdefault("env", []).append({"name": "X", **variable})
+
+
+def with_volume(**volume: Any) -> Change:
+    return lambda pod: pod.setdefault("volumes", []).append({"name": "x", **volume})
+
+
+def with_values(**values: Any) -> Change:
+    return lambda pod: pod.update(values)
+
+
+def with_container(kind: str, **values: Any) -> Change:
+    return lambda pod: pod.setdefault(kind, []).append({"name": "x", **values})
+
+
+SECRET = {"secretKeyRef": {"name": "milvus", "key": "token"}}
+BAD: list[tuple[str, Change, str]] = [
+    ("a variable", with_env(valueFrom=SECRET), "run-access"),
+    ("all variables", with_container("containers", envFrom=[{"secretRef": {"name": "milvus"}}]), "run-access"),
+    ("before", with_container("initContainers", env=[{"name": "X", "valueFrom": SECRET}]), "run-access"),
+    ("beside", with_container("ephemeralContainers", env=[{"name": "X", "valueFrom": SECRET}]), "run-access"),
+    ("a volume", with_volume(secret={"secretName": "milvus"}), "run-access"),
+    ("projected", with_volume(projected={"sources": [{"secret": {"name": "milvus"}}]}), "run-access"),
+    ("part of a name", with_volume(secret={"secretName": "run"}), "run-access"),
+    ("a host's path", with_volume(hostPath={"path": "/"}), "volumes"),
+    ("a driver's", with_volume(csi={"driver": "x", "nodePublishSecretRef": {"name": "milvus"}}), "volumes"),
+    ("ceph's", with_volume(cephfs={"monitors": [], "secretRef": {"name": "milvus"}}), "volumes"),
+    ("an account", with_values(serviceAccountName="admin"), "accounts"),
+    ("an account of old", with_values(serviceAccount="admin"), "accounts"),
+    ("the network", with_values(hostNetwork=True), "node"),
+    ("the processes", with_values(hostPID=True), "node"),
+    ("ipc", with_values(hostIPC=True), "node"),
+    ("privileged", with_container("containers", securityContext={"privileged": True}), "node"),
+    ("a port", with_container("containers", ports=[{"containerPort": 1, "hostPort": 22}]), "node"),
+]
+
+
+@pytest.mark.parametrize(("change", "said"), [one[1:] for one in BAD], ids=[one[0] for one in BAD])
+@pytest.mark.parametrize("kind", ["Pod", "PyTorchJob", "TrainJob"])
+def test_what_runs_must_not_have_is_refused(kind: str, change: Change, said: str) -> None:
+    item = copy.deepcopy({"Pod": STEP, "PyTorchJob": pytorchjob.render(JOB), "TrainJob": trainjob.render(JOB)}[kind])
+    if kind == "Pod":
+        pod = item["spec"]
+    elif kind == "PyTorchJob":
+        [role] = item["spec"]["pytorchReplicaSpecs"].values()
+        pod = role["template"]["spec"]
+    else:
+        [patch] = item["spec"]["runtimePatches"]
+        [replicated] = patch["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"]
+        pod = replicated["template"]["spec"]["template"]["spec"]
+    change(pod)
+    [message] = refusals(item)
+    assert said in message
+
+
+def test_a_trainjob_hides_no_secret_elsewhere() -> None:
+    for change in (
+        {"trainer": {"image": "i", "env": [{"name": "X", "valueFrom": SECRET}]}},
+        {"initializer": {"model": {"secretRef": {"name": "milvus"}}}},
+        {"podTemplateOverrides": [{"targetJobs": [{"name": "node"}], "spec": {"serviceAccountName": "admin"}}]},
+    ):
+        item = trainjob.render(JOB)
+        assert len(refusals(item | {"spec": item["spec"] | change})) == 1
+
+
+def test_a_job_names_no_account_not_even_a_steps() -> None:
+    item = pytorchjob.render(JOB)
+    for role in item["spec"]["pytorchReplicaSpecs"].values():
+        role["template"]["spec"]["serviceAccountName"] = "default-editor"
+    [message] = refusals(item)
+    assert "a job names none" in message
+
+
+@pytest.mark.parametrize(("annotation", "taken"), [("hugging-face", True), ("a,hugging-face,b", True), ("face", False)])
+def test_the_namespace_lists_further_secrets(annotation: str, taken: bool) -> None:
+    item = copy.deepcopy(STEP)
+    with_volume(secret={"secretName": "hugging-face"})(item["spec"])
+    assert (refusals(item, annotation) == []) is taken
+    assert len(refusals(item)) == 1
+
+
+def test_in_pipelines_own_namespace_it_holds_for_runs_alone() -> None:
+    database = {"kind": "Pod", "spec": {"containers": [{"name": "mysql", "env": [{"name": "X", "valueFrom": SECRET}]}]}}
+    labelled = database | {"metadata": {"labels": {"hopforge.dev/task": "t"}}}
+    variant = "overlays/single-user"
+    assert refusals(database, variant=variant) == []
+    assert len(refusals(labelled, variant=variant)) == 1
+    step = "system:serviceaccount:kubeflow:pipeline-runner"
+    assert len(refusals(database, user=step, variant=variant)) == 1
+    assert len(refusals(database)) == 1
+
+
+@pytest.mark.parametrize("variant", ["overlays/single-node", "overlays/single-user", "overlays/production"])
+def test_it_is_bound_to_the_namespaces_of_runs_and_denies(variant: str) -> None:
+    [binding] = [item["spec"] for item in built(variant) if item["kind"] == "ValidatingAdmissionPolicyBinding"]
+    assert binding["policyName"] == "hopforge-runs"
+    assert "Deny" in binding["validationActions"]
+    assert binding["matchResources"]["namespaceSelector"] == {"matchLabels": {"hopforge.dev/runs": "true"}}
+    assert policy(variant)["failurePolicy"] == "Fail"
+    # Every kind of job that a step may make, and pods whoever makes them.
+    matched = {r for rule in policy(variant)["matchConstraints"]["resourceRules"] for r in rule["resources"]}
+    assert matched == {"pods", "pods/ephemeralcontainers", pytorchjob.PLURAL, trainjob.PLURAL}
