@@ -8,6 +8,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from platform_sdk.config.code import find_definition, import_definition
+from platform_sdk.config.credentials import has_credentials
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.source import FieldPath, Problem, Source, suggestion
 
@@ -107,6 +108,8 @@ def check_scalar(parameter: Parameter, value: Any) -> str | None:
     """What is wrong with the value of a parameter that is no struct, with the remedy; None if nothing is."""
     if not has_type(value, parameter.type):
         return f"must be of type {parameter.type}, but is {value!r}"
+    if has_credentials(value):
+        return f"must not hold user:password@, since recipes are stored; leave it out of {value}"
     if parameter.choices and value not in parameter.choices:
         return f"{value!r} is not one of the choices; {suggestion(str(value), map(str, parameter.choices))}"
     if parameter.minimum is not None and value < parameter.minimum:
