@@ -23,7 +23,7 @@ CLUSTER = "HOPFORGE_CLUSTER"
 POD_NAME = "KFP_POD_NAME"
 """The environment variable in which Kubeflow Pipelines says what the pod of a step is called."""
 NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
-PASSED_ON = ("MLFLOW_TRACKING_URI", "HOPFORGE_CACHE", "HF_HOME", "HF_ENDPOINT", TASK)
+PASSED_ON = ("MLFLOW_TRACKING_URI", "HOPFORGE_CACHE", "HF_HOME", "HF_ENDPOINT", "HOPFORGE_RETRIEVER_CA", TASK)
 
 
 def job_runner(run_dir: Path) -> Elsewhere | None:

@@ -42,7 +42,7 @@ def started(run_dir: Path, encoder: RetrievalSpec, **limits: int) -> Service:
 
 
 def measured(service: Service) -> benchmark.Service:
-    return benchmark.Service(service.url, service.process.pid)
+    return benchmark.Service(service.url, service.metrics_url, service.process.pid)
 
 
 def test_two_hundred_clients_are_answered_without_an_error_and_joined(run_dir: Path, encoder: RetrievalSpec) -> None:
@@ -95,6 +95,6 @@ def test_past_the_bound_clients_are_told_when_to_come_back_and_all_are_answered(
 
         with ThreadPoolExecutor(64) as pool:
             assert all(pool.map(client, range(CLIENTS)))
-        text = httpx.get(f"{service.url}/metrics").text
+        text = httpx.get(service.metrics_url).text
         assert 'hopforge_retriever_errors_total{code="queue_full"}' in text
         assert 'code="internal"' not in text
