@@ -85,6 +85,7 @@ def secrets_made(folder: Path) -> dict[tuple[str, str], dict[str, str]]:
 def secrets_wanted(items: tuple[Item, ...], namespace: str) -> set[tuple[str, str, str]]:
     """Namespace, name and key of all that pods ask for."""
     wanted: set[tuple[str, str, str]] = set()
+    issued = {item["spec"]["secretName"] for item in items if item["kind"] == "Certificate"}  # by cert-manager
 
     def of_container(container: Any, place: str) -> None:
         for variable in container.get("env", ()):
@@ -98,6 +99,8 @@ def secrets_wanted(items: tuple[Item, ...], namespace: str) -> set[tuple[str, st
         for volume in pod["spec"].get("volumes", ()):
             if secret := volume.get("secret"):
                 # A team's token may have any name; here it is the one that runs are told to send.
+                if secret["secretName"] in issued:
+                    continue
                 keys = [one["key"] for one in secret.get("items", ())] or ["hopforge"]
                 wanted |= {(namespace, secret["secretName"], key) for key in keys}
     for item in items:

@@ -42,7 +42,7 @@ MILVUS = Peer("hopforge-milvus", {"app.kubernetes.io/name": "milvus", "app.kuber
 ETCD = Peer("hopforge-milvus", {"app.kubernetes.io/name": "etcd", "app.kubernetes.io/instance": "milvus-etcd"})
 
 PORTS = {
-    "retriever": (8080,), "sampler": (8000,), "mlflow": (5000,), "mlflow-db": (5432,), "objects": (8333,),
+    "retriever": (8080, 9090), "sampler": (8000,), "mlflow": (5000,), "mlflow-db": (5432,), "objects": (8333,),
     "milvus": (19530, 9091), "reaper": (80,), "etcd": (2379, 2380), "api": (80, 443, 6443),
     "pipelines": (80, 8080, 8887, 8888, 9000, 8333),
     # Of a run's pods: the ranks' meeting places, one that the system gave out, and what may listen there besides.
@@ -51,7 +51,8 @@ PORTS = {
 RUN, PIPELINE, WEB = ("job", "step"), ("step", "driver"), (443, 6443)
 RANKS = (23456, 29400, 40000)
 EXPECTED = {
-    *((client, "retriever", 8080) for client in (*RUN, "team", "prometheus")),
+    *((client, "retriever", 8080) for client in (*RUN, "team")),
+    ("prometheus", "retriever", 9090),
     *((client, "sampler", 8000) for client in RUN),
     *((client, "mlflow", 5000) for client in RUN),
     *((client, "milvus", 19530) for client in (*RUN, "retriever")),
