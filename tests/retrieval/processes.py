@@ -114,14 +114,15 @@ class Milvus(Process):
 
 
 class Service(Process):
-    """``hopforge serve retriever``; ``start`` does not wait until it is ready."""
+    """``hopforge serve retriever``; ``start`` does not wait until it is ready. ``before`` is Python that runs first."""
 
-    def __init__(self, directory: Path, spec: ServiceSpec, *options: str) -> None:
+    def __init__(self, directory: Path, spec: ServiceSpec, *options: str, before: str = "") -> None:
         port, self.metrics_port = free_port(), free_port()
         config = directory / f"service-{port}.yaml"
         config.write_text(yaml.safe_dump(spec.model_dump(mode="json")))
         super().__init__(
-            *("-m", "platform_sdk.cli", "serve", "retriever", "--config", str(config), "--port", str(port)),
+            *("-c", f"{before}\nfrom platform_sdk.cli import main\nmain()"),
+            *("serve", "retriever", "--config", str(config), "--port", str(port)),
             *("--metrics-port", str(self.metrics_port), *options),
             port=port,
         )
@@ -155,8 +156,7 @@ class Embeddings(ThreadingHTTPServer):
     """An encoder that costs nothing: vectors drawn from a text's hash. Its key must be in the environment.
 
     While ``gate`` is closed it answers nothing that is longer than a word (an encoder is asked for a word when it is
-    loaded); ``asked`` are the texts it was sent, ``texts`` those it has answered, and ``pause`` is how many seconds it
-    takes for each request.
+    loaded), once it has answered ``ungated`` texts; ``asked`` are the texts it was sent, ``texts`` those answered.
     """
 
     daemon_threads = True
@@ -167,7 +167,7 @@ class Embeddings(ThreadingHTTPServer):
         self.gate.set()
         self.asked: list[str] = []
         self.texts: list[str] = []
-        self.pause = 0.0
+        self.ungated = 0
 
     def spec(self, model: str = "hash") -> RetrievalSpec:
         """What a recipe says of it; under another name it is another encoder."""
@@ -191,9 +191,8 @@ class _Answers(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         texts = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["input"]
         self.server.asked += texts
-        if " " in texts[0]:
+        if " " in texts[0] and len(self.server.texts) >= self.server.ungated:
             self.server.gate.wait()
-        time.sleep(self.server.pause)
         self.server.texts += texts
         data = [{"object": "embedding", "index": at, "embedding": _vector(text)} for at, text in enumerate(texts)]
         content = json.dumps({"object": "list", "model": "hash", "data": data, "usage": {}}).encode()

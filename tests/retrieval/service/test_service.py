@@ -165,6 +165,12 @@ def test_what_is_no_search_is_refused_in_one_shape_and_cheaply(passages: Collect
         hostile = "\x00\u202e\U0001f600" + "a" * 30_000
         answer = client.post("/v1/search", json={"queries": [{"query": hostile}, {"query": ""}], "k": 1})
         assert [len(item["evidence"]) for item in answer.json()["results"]] == [1, 1]
+        assert client.get("/openapi.json").json()["paths"].keys() == {
+            "/v1/search",
+            "/v1/collections",
+            "/healthz",
+            "/readyz",
+        }
         metrics = counted.text()
         for line in (
             'hopforge_retriever_requests_total{route="/v1/search",status="422"} 4.0',
