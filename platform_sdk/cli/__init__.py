@@ -9,7 +9,6 @@ import typer
 
 from platform_sdk.cli import compare, follow, gc, metrics, remote, run, runs, score, search, serve
 from platform_sdk.cli.terminal import say
-from platform_sdk.config.credentials import without_credentials
 from platform_sdk.config.display import DisplayFormatter
 from platform_sdk.config.errors import UserError
 from platform_sdk.records import RecordError
@@ -32,5 +31,5 @@ def main() -> None:
     try:
         app()
     except (UserError, RecordError) as error:
-        say(without_credentials("\n".join([f"error: {error}", *getattr(error, "__notes__", [])])), err=True)
+        say("\n".join([f"error: {error}", *getattr(error, "__notes__", [])]), err=True)
         sys.exit(2)

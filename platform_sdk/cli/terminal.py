@@ -8,12 +8,13 @@ import typer
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
+from platform_sdk.config.credentials import without_credentials
 from platform_sdk.config.display import printable
 
 
 def say(text: object, *, err: bool = False) -> None:
-    """Print text for people."""
-    typer.echo(printable(str(text)), err=err)
+    """Print text for people, without passwords in URLs."""
+    typer.echo(printable(without_credentials(str(text))), err=err)
 
 
 class Terminal(Console):
