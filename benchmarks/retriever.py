@@ -119,6 +119,7 @@ class Service:
     """A running service."""
 
     url: str
+    metrics_url: str
     pid: int
 
     def cpu(self) -> float:
@@ -133,7 +134,7 @@ class Service:
         return int(found[1]) / 1024
 
     def metric(self, name: str) -> float:
-        found = re.search(rf"^hopforge_retriever_{name}{{.*}} (\S+)$", httpx.get(f"{self.url}/metrics").text, re.M)
+        found = re.search(rf"^hopforge_retriever_{name}{{.*}} (\S+)$", httpx.get(self.metrics_url).text, re.M)
         return float(found[1]) if found else 0.0
 
 
@@ -145,12 +146,14 @@ def served(run_dir: Path, batch: int) -> Iterator[Service]:
     )
     config = run_dir / "service.yaml"
     config.write_text(yaml.safe_dump(ServiceSpec(collections=(collection,), batch=batch).model_dump(mode="json")))
-    with socket.socket() as listener:
+    with socket.socket() as listener, socket.socket() as other:
         listener.bind(("127.0.0.1", 0))
-        port = listener.getsockname()[1]
+        other.bind(("127.0.0.1", 0))
+        port, metrics_port = listener.getsockname()[1], other.getsockname()[1]
     command = ["-m", "platform_sdk.cli", "serve", "retriever", "--config", str(config), "--port", str(port)]
+    command += ["--metrics-port", str(metrics_port)]
     process = subprocess.Popen([sys.executable, *command], stderr=subprocess.DEVNULL)
-    service = Service(f"http://127.0.0.1:{port}", process.pid)
+    service = Service(f"http://127.0.0.1:{port}", f"http://127.0.0.1:{metrics_port}/metrics", process.pid)
     try:
         while True:
             assert process.poll() is None, "the service ended"

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 
 import typer
 
 from platform_sdk.cli import compare, follow, gc, metrics, remote, run, runs, score, search, serve
+from platform_sdk.cli.terminal import say
+from platform_sdk.config.display import DisplayFormatter
 from platform_sdk.config.errors import UserError
 from platform_sdk.records import RecordError
 
@@ -23,8 +26,10 @@ for module in (run, runs, remote, follow, gc, search, serve, metrics, score, com
 
 def main() -> None:
     """Run the command line. Errors that are meant for people are printed without a traceback; the exit status is 2."""
+    if logging.lastResort is not None:  # what writes warnings where nothing else is configured
+        logging.lastResort.setFormatter(DisplayFormatter())
     try:
         app()
     except (UserError, RecordError) as error:
-        typer.echo("\n".join([f"error: {error}", *getattr(error, "__notes__", [])]), err=True)
+        say("\n".join([f"error: {error}", *getattr(error, "__notes__", [])]), err=True)
         sys.exit(2)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from platform_sdk.cli.runs import RUNS
+from platform_sdk.cli.terminal import say
 
 if TYPE_CHECKING:
     from platform_sdk.evaluation.compare import Comparison
@@ -52,17 +53,17 @@ def compare(
     else:
         _print_tables(comparison)
         if output is not None:
-            typer.echo(output)
+            say(output)
 
 
 def _print_tables(comparison: Comparison) -> None:
-    from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
+    from platform_sdk.cli.terminal import Terminal
     from platform_sdk.evaluation.report.comparison import score_rows, sentence, spent_rows
 
-    console = Console(highlight=False)
+    console = Terminal(highlight=False)
     names = escape(comparison.first.name), escape(comparison.second.name)
     spent = Table(box=None, header_style="bold", pad_edge=False, title_justify="left")
     spent.add_column("spent")

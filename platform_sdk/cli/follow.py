@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from platform_sdk.cli.remote import HostOption
+from platform_sdk.cli.terminal import say
 from platform_sdk.config.errors import UserError
 
 if TYPE_CHECKING:
@@ -49,15 +50,15 @@ def watch(
 
     Authentication is that of hopforge submit; jobs are seen with KUBECONFIG.
     """
-    from rich.console import Console
     from rich.live import Live
 
+    from platform_sdk.cli.terminal import Terminal
     from platform_sdk.kubeflow.remote.following import follow
 
     server, found, jobs, unseen = _find(run, namespace, host)
     if unseen:
-        typer.echo(f"jobs are not shown: {unseen}", err=True)
-    console = Console(file=sys.stdout, highlight=False)
+        say(f"jobs are not shown: {unseen}", err=True)
+    console = Terminal(file=sys.stdout, highlight=False)
     try:
         if as_json or not console.is_terminal:
             last = follow(server, found, jobs, _Teller(as_json))
@@ -68,14 +69,14 @@ def watch(
                 last = follow(server, found, jobs, lambda state: live.update(RunTable(state)))
                 live.update(RunTable(last, whole=True))  # nothing moves any more, so it may be scrolled
     except KeyboardInterrupt as error:
-        typer.echo(f"no longer watched; the run goes on (hopforge cancel {found.run_id} ends it)", err=True)
+        say(f"no longer watched; the run goes on (hopforge cancel {found.run_id} ends it)", err=True)
         raise typer.Exit(130) from error
     if last.state == "FAILED" and not as_json:
         for step in last.steps:
             if step.state == "FAILED":
-                typer.echo(f"step {step.name} failed; see hopforge logs {found.run_id} {step.name}", err=True)
+                say(f"step {step.name} failed; see hopforge logs {found.run_id} {step.name}", err=True)
         if last.error:
-            typer.echo(last.error, err=True)
+            say(last.error, err=True)
     raise typer.Exit(STATUSES.get(last.state, 1))
 
 
@@ -108,9 +109,9 @@ def logs(
         raise UserError(f"run {found.name} has no step {step!r}; {suggestion(step, found.steps)}")
     several: set[Container] = set(known)
 
-    def say(container: Container, line: str) -> None:
+    def print_line(container: Container, line: str) -> None:
         several.add(container)
-        typer.echo(f"[{container}] {line}" if step is None or len(several) > 1 else line)
+        say(f"[{container}] {line}" if step is None or len(several) > 1 else line)
 
     for note in notes:
         _note(note)
@@ -118,7 +119,7 @@ def logs(
         _explain_silence(server, found, step, follow)
     if follow:
         try:
-            follow_logs(server, found, jobs, step, lines, say, _note)
+            follow_logs(server, found, jobs, step, lines, print_line, _note)
         except KeyboardInterrupt as error:
             raise typer.Exit(130) from error
         return
@@ -127,7 +128,7 @@ def logs(
         if written is None:
             _note(f"{container} has not started yet")
         for line in written or ():
-            say(container, line)
+            print_line(container, line)
 
 
 def _explain_silence(server: Server, run: Run, step: str | None, follow: bool) -> None:
@@ -152,7 +153,7 @@ def _explain_silence(server: Server, run: Run, step: str | None, follow: bool) -
 
 
 def _note(text: str) -> None:
-    typer.echo(text, err=True)
+    say(text, err=True)
 
 
 def cancel(
@@ -171,14 +172,14 @@ def cancel(
     if jobs is None:
         raise UserError(f"{unseen}; without it the run's jobs would stay behind")
     told: list[str] = []
-    deleted = end(server, found, jobs, told.append if as_json else typer.echo)
+    deleted = end(server, found, jobs, told.append if as_json else say)
     if as_json:
         typer.echo(json.dumps({"run": found.run_id, "said": told, "deleted": deleted}))
         return
     for name in deleted:
-        typer.echo(f"deleted {name}")
+        say(f"deleted {name}")
     if not deleted:
-        typer.echo("it has no jobs to delete")
+        say("it has no jobs to delete")
 
 
 def _find(run: str, namespace: str | None, host: str | None) -> tuple[Server, Run, Jobs | None, str]:
@@ -206,7 +207,7 @@ class _Teller:
         from platform_sdk.kubeflow.remote.runs import changes
 
         for change in changes(self._last, state):
-            typer.echo(json.dumps(change) if self._as_json else _line(change))
+            say(json.dumps(change) if self._as_json else _line(change))
         self._last = state
 
 

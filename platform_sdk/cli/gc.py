@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from platform_sdk.cli.terminal import say
 from platform_sdk.config.errors import UserError
 
 
@@ -47,6 +48,6 @@ def gc(
         return
     for orphan in reaped:
         verb, minutes = "would delete" if dry_run else "deleted", orphan.silent_seconds / 60
-        typer.echo(f"{verb} {orphan.kind} {orphan.name} (run {orphan.run}; silent for {minutes:.0f} min)")
+        say(f"{verb} {orphan.kind} {orphan.name} (run {orphan.run}; silent for {minutes:.0f} min)")
     if not reaped:
-        typer.echo("nothing to delete")
+        say("nothing to delete")

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from platform_sdk.cli.terminal import say
+
 if TYPE_CHECKING:
     from platform_sdk.evaluation.metrics import Scores
 
@@ -49,9 +51,9 @@ def metrics(
     scores = score_files(dataset, gold, predictions, names)
     for part, count in scores.missing.items():
         if count:
-            typer.echo(f"{count} of {scores.n} questions have no {_PARTS[part]}: they score 0", err=True)
+            say(f"{count} of {scores.n} questions have no {_PARTS[part]}: they score 0", err=True)
     for note in scores.notes:
-        typer.echo(note, err=True)
+        say(note, err=True)
     bounds = scores.intervals(seed=seed) if intervals else {}
     if as_json:
         result: dict[str, object] = dict(scores.means())
@@ -69,11 +71,12 @@ _PARTS = {"": "predicted answer", "sp_": "predicted supporting facts", "evi_": "
 
 def _print_tables(dataset: str, scores: Scores, bounds: dict[str, tuple[float, float]], per_question: bool) -> None:
     """Print the aggregates, and each question's values if asked for, in percent."""
-    from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
-    console = Console()
+    from platform_sdk.cli.terminal import Terminal
+
+    console = Terminal()
     if per_question:
         detail = Table("question", title=f"{dataset}: each question, percent")
         for name in scores.columns:

@@ -9,9 +9,10 @@ from types import TracebackType
 from typing import Any, Self
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+
+from platform_sdk.cli.terminal import Terminal
 
 REPORTED = ("em", "f1", "judge", "evidence_recall", "well_formed", "format", "relevance")
 
@@ -21,7 +22,7 @@ class Progress:
 
     def __init__(self, name: str, run_dir: Path, tasks: int) -> None:
         # kfp.local talks on standard output while it runs; this is the one from before it is taken away.
-        self.console = Console(file=sys.stdout, highlight=False)
+        self.console = Terminal(file=sys.stdout, highlight=False)
         self.tasks = tasks
         self.done = 0
         self.began = time.monotonic()
@@ -59,7 +60,7 @@ class Progress:
 
 def print_outcome(scores: list[dict[str, Any]], untrained: dict[str, str], run_dir: Path, tracking_uri: str) -> None:
     """Print what was not trained, the score table, and where the report and the MLflow UI are."""
-    console = Console(highlight=False, soft_wrap=True)
+    console = Terminal(highlight=False, soft_wrap=True)
     for phase, reason in untrained.items():
         console.print(f"[bold]warning:[/bold] {phase}: nothing was trained ({escape(reason)}); the policy is unchanged")
     if scores:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from platform_sdk.cli.run import RecipeArgument, SetOption
+from platform_sdk.cli.terminal import say
 from platform_sdk.config.errors import UserError
 
 if TYPE_CHECKING:
@@ -86,10 +87,10 @@ def submit(
     if as_json:
         typer.echo(json.dumps(asdict(made)))
     else:
-        typer.echo(f"run:        {made.run}\n            {made.run_url}")
-        typer.echo(f"experiment: {made.experiment}\n            {made.experiment_url}")
-        typer.echo(f"version:    {made.version} ({'uploaded' if made.uploaded else 'was there'})")
-        typer.echo(f"            {made.version_url}")
+        say(f"run:        {made.run}\n            {made.run_url}")
+        say(f"experiment: {made.experiment}\n            {made.experiment_url}")
+        say(f"version:    {made.version} ({'uploaded' if made.uploaded else 'was there'})")
+        say(f"            {made.version_url}")
     if wait:
         from platform_sdk.cli.follow import watch
 
@@ -137,7 +138,7 @@ def upload(
     for one in upload_all(server, [recipe for some in found.values() for recipe in some], place, namespace=whose):
         done.append(asdict(one))
         if not as_json:
-            typer.echo(f"{one.pipeline}: {one.version} {'uploaded' if one.new else 'was there'}  {one.version_url}")
+            say(f"{one.pipeline}: {one.version} {'uploaded' if one.new else 'was there'}  {one.version_url}")
     if as_json:
         typer.echo(json.dumps(done))
 
@@ -162,15 +163,16 @@ def _cluster(path: Path | None, queue: str | None) -> ClusterSpec:
 
 def _print_forms(found: dict[str, list[Recipe]], as_json: bool) -> None:
     if as_json:
-        typer.echo(json.dumps([_as_json(name, recipes) for name, recipes in found.items()], ensure_ascii=False))
+        typer.echo(json.dumps([_as_json(name, recipes) for name, recipes in found.items()]))
         return
-    from rich.console import Console
     from rich.markup import escape
     from rich.padding import Padding
     from rich.table import Table
 
+    from platform_sdk.cli.terminal import Terminal
+
     # A pipe has no width of its own, and wrapped lines are of no use to what reads them.
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else 200)
+    console = Terminal(highlight=False, width=None if sys.stdout.isatty() else 200)
     for name, recipes in found.items():
         if not recipes:
             continue

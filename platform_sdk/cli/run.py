@@ -8,6 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
+from platform_sdk.cli.terminal import say
+
 RecipeArgument = Annotated[Path, typer.Argument(metavar="RECIPE", help="A recipe, as pipelines/mygo/world.yaml.")]
 SetOption = Annotated[
     list[str] | None,
@@ -43,7 +45,7 @@ def run(
         with Progress(loaded.name, run_dir, len(loaded.plan)) as progress:
             info = execute(loaded, run_dir, progress)
     except KeyboardInterrupt as error:
-        typer.echo("stopped; the same command goes on from here", err=True)
+        say("stopped; the same command goes on from here", err=True)
         raise typer.Exit(130) from error
     print_outcome(scores(run_dir), untrained(run_dir), run_dir, info.tracking_uri)
 
@@ -70,7 +72,7 @@ def compile_(
     from platform_sdk.kubeflow.compile import compile_recipe, write_ir
 
     write_ir(compile_recipe(loaded, place), output)
-    typer.echo(f"{output}: {len(loaded.plan)} tasks")
+    say(f"{output}: {len(loaded.plan)} tasks")
 
 
 def validate(
@@ -92,7 +94,7 @@ def validate(
             continue
         resolved.append(loaded.resolved())
         if not as_json:
-            typer.echo(f"{path}: ok ({loaded.pipeline.name}, {len(loaded.plan)} tasks)")
+            say(f"{path}: ok ({loaded.pipeline.name}, {len(loaded.plan)} tasks)")
     if problems:
         raise ConfigError(problems)
     if as_json:
@@ -115,4 +117,4 @@ def schema(
 
 
 def _print_json(content: Any) -> None:
-    typer.echo(json.dumps(content, indent=1, ensure_ascii=False))
+    typer.echo(json.dumps(content, indent=1))

@@ -9,6 +9,8 @@ from typing import Annotated
 
 import typer
 
+from platform_sdk.cli.terminal import say
+
 RUNS = Path("runs")
 
 
@@ -32,8 +34,9 @@ def runs(
     if as_json:
         typer.echo(json.dumps([row.model_dump() for row in rows], indent=1))
         return
-    from rich.console import Console
     from rich.table import Table
+
+    from platform_sdk.cli.terminal import Terminal
 
     table = Table(box=None, header_style="bold", pad_edge=False)
     for title in ("run", "recipe", "started (UTC)", "status"):
@@ -53,7 +56,7 @@ def runs(
             (row.weights or "–")[:12],
         )
     # A pipe has no width of its own, and wrapped lines are of no use to what reads them.
-    Console(width=None if sys.stdout.isatty() else 200).print(table)
+    Terminal(width=None if sys.stdout.isatty() else 200).print(table)
 
 
 def report(
@@ -68,7 +71,7 @@ def report(
     run_dir = find_run_dir(run, folder)
     path = output or run_dir / "report.html"
     path.write_text(build_report(run_dir), encoding="utf-8")
-    typer.echo(path)
+    say(path)
 
 
 def _change(start: float | None, final: float | None) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from platform_sdk.cli.terminal import say
 from platform_sdk.config.errors import UserError
 
 if TYPE_CHECKING:
@@ -70,14 +71,15 @@ def search(
         evidence = [hit.model_dump() for hit in found]
         typer.echo(json.dumps({"question": question, "corpus": retriever.corpus_digest, "evidence": evidence}))
         return
-    from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
+
+    from platform_sdk.cli.terminal import Terminal
 
     table = Table("score", "id", "title", "text")
     for hit in found:
         table.add_row(f"{hit.score:.4f}", escape(hit.id), escape(hit.title), escape(hit.text))
-    Console().print(table if found else "nothing found")
+    Terminal().print(table if found else "nothing found")
 
 
 def recall(
@@ -115,8 +117,9 @@ def recall(
         }
         typer.echo(json.dumps(content))
         return
-    from rich.console import Console
     from rich.table import Table
+
+    from platform_sdk.cli.terminal import Terminal
 
     table = Table("k", title=f"{loaded.name} ({environment}): {found.n} questions, percent")
     table.add_column("recall@k", justify="right")
@@ -124,9 +127,9 @@ def recall(
     for at, value in found.at.items():
         low, high = found.intervals[at]
         table.add_row(str(at), f"{100 * value:.1f}", f"{100 * low:.1f} to {100 * high:.1f}")
-    Console().print(table)
+    Terminal().print(table)
     if found.without_gold:
-        typer.echo(f"{found.without_gold} questions name no gold evidence and are not counted", err=True)
+        say(f"{found.without_gold} questions name no gold evidence and are not counted", err=True)
 
 
 def _numbers(text: str) -> list[int]:

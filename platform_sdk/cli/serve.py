@@ -40,6 +40,17 @@ def retriever(
     ] = None,
     host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535)] = 8080,
+    tls_cert: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Serve HTTPS: the certificate with its chain (PEM).")
+    ] = None,
+    tls_key: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The certificate's private key (PEM, without a passphrase).")
+    ] = None,
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(min=0, max=65535, help="Serve Prometheus' metrics at this port; they name collections and teams."),
+    ] = None,
+    metrics_host: Annotated[str, typer.Option(help="The address that the metrics listen on.")] = "127.0.0.1",
     drain: Annotated[
         float,
         typer.Option(
@@ -49,7 +60,7 @@ def retriever(
 ) -> None:
     """Serve searches over HTTP until told to end; a recipe finds it by retrieval.url.
 
-    What waits when the service is told to end is answered first.
+    What waits when the service is told to end is answered first. A renewed certificate is loaded without a restart.
     """
     if (recipe is None) == (config is None):
         raise UserError("say what to serve: either --recipe RECIPE or --config FILE")
@@ -57,17 +68,27 @@ def retriever(
         raise UserError(
             f"listening on {host} without --tokens would let everybody search: give --tokens DIR, or --host 127.0.0.1"
         )
+    if (tls_cert is None) != (tls_key is None):
+        raise UserError("--tls-cert and --tls-key belong together: give both")
     from platform_sdk.config.document import read_as
     from platform_sdk.config.service import ServiceSpec
+    from platform_sdk.retrieval.service.tls import Certificate
 
+    certificate = Certificate(tls_cert, tls_key) if tls_cert and tls_key else None
+    if certificate is not None:
+        certificate.check()
     spec = of_recipe(recipe, overrides or [], workdir) if config is None else read_as(ServiceSpec, config)
 
     from platform_sdk.retrieval.service.app import create_app
+    from platform_sdk.retrieval.service.metrics import Metrics
     from platform_sdk.retrieval.service.server import Server
     from platform_sdk.retrieval.service.tokens import Tokens
 
-    app = create_app(spec, Tokens(tokens) if tokens else None)
-    Server(app, bind=host, port=port, drain=drain).run()
+    metrics = Metrics()
+    app = create_app(spec, Tokens(tokens) if tokens else None, metrics)
+    if metrics_port is not None:
+        metrics.listen(metrics_host, metrics_port)
+    Server(app, bind=host, port=port, connections=spec.connections, drain=drain, certificate=certificate).run()
 
 
 def of_recipe(path: Path | None, overrides: list[str], workdir: Path | None) -> ServiceSpec:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, model_validator
+
+from platform_sdk.config.credentials import has_credentials
 
 # A name of a Kubernetes object (RFC 1123 subdomain), and a quantity as 500m, 4, 16Gi.
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$")]
@@ -109,13 +111,21 @@ class LauncherResources(ClusterModel):
     memory: Quantity = "8Gi"
 
 
+def _without_password(value: str) -> str:
+    if has_credentials(value):
+        raise ValueError("must not hold user:password@, since pipelines are stored: give the secret by secrets")
+    return value
+
+
 class ClusterSpec(ClusterModel):
     """One cluster, as one team uses it."""
 
     workspace: Workspace
     launcher_image: str = Field(min_length=1, description="Of the steps' own pods, which have no GPU.")
     launcher: LauncherResources = LauncherResources()
-    environment: dict[str, str] = Field(default_factory=dict, description="Of the steps, as MLFLOW_TRACKING_URI.")
+    environment: dict[str, Annotated[str, AfterValidator(_without_password)]] = Field(
+        default_factory=dict, description="Of the steps, as MLFLOW_TRACKING_URI."
+    )
     secrets: dict[str, SecretEntry] = Field(
         default_factory=dict, description="Of the steps, out of Secrets, as HOPFORGE_RETRIEVER_TOKEN: tokens/team."
     )

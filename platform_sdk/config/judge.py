@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from platform_sdk.config.credentials import refuse_credentials
 
 
 class JudgeSpec(BaseModel):
@@ -37,3 +39,8 @@ class JudgeSpec(BaseModel):
     cache: str | None = Field(
         None, description="Directory of remembered verdicts; null: hopforge/judge in the user's cache directory."
     )
+
+    @field_validator("url")
+    @classmethod
+    def _url_holds_no_key(cls, value: str) -> str:
+        return refuse_credentials(value, "put the key into the environment variable that api_key_env names")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
+from functools import cache
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from platform_sdk.config.code import find_definition, import_definition
+from platform_sdk.config.credentials import has_credentials
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.source import FieldPath, Problem, Source, suggestion
 
@@ -44,18 +46,24 @@ class Parameter(Declaration):
         """The pydantic model of a struct.
 
         Raises:
-            UserError: ``schema`` names nothing that can be imported, or no pydantic model.
+            UserError: ``schema`` names no pydantic model of this package.
         """
-        if self.schema_ is None:
-            return None
-        module, _, name = self.schema_.partition(":")
-        try:
-            found = getattr(importlib.import_module(module), name)
-        except (ImportError, AttributeError) as error:
-            raise UserError(f"schema {self.schema_} cannot be imported: {error}") from error
-        if not (isinstance(found, type) and issubclass(found, BaseModel)):
-            raise UserError(f"schema {self.schema_} is not a pydantic model")
-        return found
+        return None if self.schema_ is None else _schema_model(self.schema_)
+
+
+@cache
+def _schema_model(name: str) -> ModelType:
+    # Checking a recipe imports the models, so they can only be this package's own: nothing else is run by a check.
+    if not name.startswith("platform_sdk."):
+        raise UserError(f"schema {name} is refused: it must be a model of hopforge (platform_sdk.…)")
+    try:
+        find_definition(name)
+    except ValueError as error:
+        raise UserError(f"schema {error}") from error
+    found = import_definition(name)
+    if not (isinstance(found, type) and issubclass(found, BaseModel)):
+        raise UserError(f"schema {name} is not a pydantic model")
+    return found
 
 
 def problems_of_parameter(source: Source, name: str, parameter: Parameter) -> list[Problem]:
@@ -100,6 +108,8 @@ def check_scalar(parameter: Parameter, value: Any) -> str | None:
     """What is wrong with the value of a parameter that is no struct, with the remedy; None if nothing is."""
     if not has_type(value, parameter.type):
         return f"must be of type {parameter.type}, but is {value!r}"
+    if has_credentials(value):
+        return f"must not hold user:password@, since recipes are stored; leave it out of {value}"
     if parameter.choices and value not in parameter.choices:
         return f"{value!r} is not one of the choices; {suggestion(str(value), map(str, parameter.choices))}"
     if parameter.minimum is not None and value < parameter.minimum:

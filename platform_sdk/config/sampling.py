@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from platform_sdk.config.credentials import refuse_credentials
 
 SAMPLER_URL = "HOPFORGE_SAMPLER_URL"
 """The environment variable by which processes are told of the vLLM server that their step or job brings."""
@@ -55,6 +57,13 @@ class EngineSpec(BaseModel):
     def gpus_each(self) -> int:
         """How many GPUs an engine in a process takes."""
         return int(self.extra.get("tensor_parallel_size", 1)) * int(self.extra.get("pipeline_parallel_size", 1))
+
+    @field_validator("url")
+    @classmethod
+    def _url_holds_no_key(cls, value: str | None) -> str | None:
+        if value is None:
+            return None
+        return refuse_credentials(value, "put the server's key into the environment variable OPENAI_API_KEY")
 
     @model_validator(mode="after")
     def _fits_the_engine(self) -> Self:

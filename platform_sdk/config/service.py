@@ -37,6 +37,7 @@ class ServiceSpec(BaseModel):
     # Of each collection, so that the flood of one team is refused to nobody else.
     queue: int = Field(2048, ge=1, description="Queries that may wait for one collection; more are answered 429.")
     batch: int = Field(256, ge=1, description="Most queries that are encoded and searched together.")
+    connections: int = Field(1024, ge=1, description="Connections at a time; further ones are closed at once.")
     deadline_seconds: float = Field(30.0, gt=0, description="How long a request may take that names no deadline.")
 
     @field_validator("collections")

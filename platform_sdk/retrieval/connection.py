@@ -6,6 +6,7 @@ import fcntl
 import logging
 import os
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,6 +20,8 @@ from platform_sdk.sampling.rollout import RetrieverFault
 if TYPE_CHECKING:
     from pymilvus import MilvusClient
 
+log = logging.getLogger(__name__)
+
 # gRPC tries a lost server again after up to two minutes unless told otherwise.
 RECONNECT = {"grpc.initial_reconnect_backoff_ms": 200, "grpc.min_reconnect_backoff_ms": 200,
              "grpc.max_reconnect_backoff_ms": 2000}  # fmt: skip
@@ -26,6 +29,7 @@ RECONNECT = {"grpc.initial_reconnect_backoff_ms": 200, "grpc.min_reconnect_backo
 # All clients of one Lite file share one engine, and the last one to close ends it.
 _clients: Counter[Path] = Counter()
 _lite = threading.Lock()
+LOCK_PAUSE = 0.5  # seconds between two looks at a file that is in use
 
 
 def lite_path(spec: RetrievalSpec, directory: Path) -> Path | None:
@@ -38,8 +42,11 @@ def lite_path(spec: RetrievalSpec, directory: Path) -> Path | None:
 def connect(spec: RetrievalSpec, path: Path | None) -> MilvusClient:
     """A client of the recipe's server, or of the Milvus Lite file at ``path``; let it go with ``close``.
 
+    Waits for a file that another process has open, e.g. a job that outlived its launcher, for
+    ``spec.patience_seconds``.
+
     Raises:
-        UserError: the server cannot be reached, or the file is in use by another process or is none.
+        UserError: the server cannot be reached, or the file is still in use by another process or is none.
     """
     from pymilvus import MilvusClient
     from pymilvus.exceptions import MilvusException
@@ -54,6 +61,7 @@ def connect(spec: RetrievalSpec, path: Path | None) -> MilvusClient:
             raise UserError(
                 f"Milvus at {spec.uri} cannot be reached or refuses the token in {spec.token_env}: {error.message}"
             ) from error
+    _wait_until_free(path, spec.patience_seconds)
     with _lite:
         client = _open(path)
         _clients[path] += 1
@@ -111,6 +119,30 @@ def _open(path: Path) -> MilvusClient:
         ) from error
     finally:
         server_log.disabled = was
+
+
+def _wait_until_free(path: Path, seconds: float) -> None:
+    """Wait until no other process has the Lite file open, or the time is over: then opening it says why it cannot."""
+    deadline = time.monotonic() + seconds
+    told = False
+    while time.monotonic() < deadline and not _clients[path] and _is_locked(path):
+        if not told:
+            log.warning("%s is in use by %s; waiting up to %g s for it to end", path, _holder(path), seconds)
+            told = True
+        time.sleep(min(LOCK_PAUSE, seconds))
+
+
+def _holder(path: Path) -> str:
+    """Name the process that has the Lite file open, as far as this machine knows it."""
+    try:
+        inode = str((path / "LOCK").stat().st_ino)
+        locks = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
+        # 1: FLOCK  ADVISORY  WRITE 1234 08:01:5678 0 EOF
+        found = [fields[4] for fields in locks if len(fields) > 5 and fields[5].rpartition(":")[2] == inode]
+        words = Path("/proc", found[0], "cmdline").read_text(errors="replace").split("\0") if found else []
+    except OSError:
+        found, words = [], []
+    return f"process {found[0]} ({' '.join(words)[:80].strip()})" if words else "another process"
 
 
 def _is_locked(path: Path) -> bool:

@@ -6,6 +6,7 @@ import logging
 import random
 import time
 
+from platform_sdk.config.credentials import without_credentials
 from platform_sdk.config.errors import UserError
 from platform_sdk.sampling.rollout import RetrieverFault
 
@@ -45,7 +46,7 @@ class Patience:
                 "Bring it back and give the same command again: the run goes on where it stopped"
             )
         if not self._told:
-            log.warning("%s: %s; waiting up to %g s for it", self._name, fault, self._seconds)
+            log.warning("%s; waiting up to %g s for it", without_credentials(f"{self._name}: {fault}"), self._seconds)
             self._told = True
         time.sleep(pause)
         self._pause = min(2 * self._pause, LONGEST_PAUSE)

@@ -20,6 +20,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
+from platform_sdk.config.credentials import without_credentials
 from platform_sdk.records import Evidence
 from platform_sdk.sampling.engine import PromptTooLong, Request, SamplingEngine, SamplingParams
 
@@ -28,6 +29,9 @@ T = TypeVar("T")
 
 class RetrieverFault(RuntimeError):
     """The retriever failed (not: found nothing). The rollout that asked is started again."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(without_credentials(message))
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 
+from platform_sdk.config.display import log_to_stderr
 from platform_sdk.config.errors import UserError
 from platform_sdk.tracking.delivery import follow
 
@@ -15,7 +16,7 @@ POLL_SECONDS = 0.5
 
 
 def main() -> int:
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
+    log_to_stderr(logging.WARNING, "%(asctime)s %(levelname)s %(message)s")
     run_dir, owner = Path(sys.argv[1]), int(sys.argv[2])
     try:
         follow(run_dir, lambda: os.getppid() == owner, lambda: time.sleep(POLL_SECONDS))

@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from platform_sdk.config.credentials import strip_credentials
 from platform_sdk.config.errors import UserError
 
 FOLDER = "tracking"
@@ -37,7 +38,7 @@ class Journal:
 
     def append(self, event: str, **fields: Any) -> None:
         """Write one event down; an equal one already written is not repeated."""
-        body = {"event": event, **fields}
+        body = strip_credentials({"event": event, **fields})
         key = _body(body)
         if event not in STATE_EVENTS:
             if key in self._said:

@@ -50,14 +50,22 @@ def listing_uri(folder: Path) -> str:
 
 
 def list_runs(uri: str, *, limit: int = 100) -> list[RunRow]:
-    """Return hopforge's pipeline runs in a store, the newest first."""
-    import mlflow
+    """Return hopforge's pipeline runs in a store, the newest first.
 
-    client = mlflow.MlflowClient(tracking_uri=uri)
-    experiments = [experiment.experiment_id for experiment in client.search_experiments()]
-    runs = client.search_runs(
-        experiments, "tags.`hopforge.run_dir` LIKE '%'", max_results=limit, order_by=["attributes.start_time DESC"]
-    )
+    Raises:
+        UserError: the store cannot be read.
+    """
+    import mlflow
+    from mlflow.exceptions import MlflowException
+
+    try:
+        client = mlflow.MlflowClient(tracking_uri=uri)
+        experiments = [experiment.experiment_id for experiment in client.search_experiments()]
+        runs = client.search_runs(
+            experiments, "tags.`hopforge.run_dir` LIKE '%'", max_results=limit, order_by=["attributes.start_time DESC"]
+        )
+    except MlflowException as error:
+        raise UserError(f"MLflow store {uri}: {error.message}; check MLFLOW_TRACKING_URI") from error
     rows = []
     for run in runs:
         metrics, tags = run.data.metrics, run.data.tags

@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from platform_sdk.config.credentials import without_credentials
 from platform_sdk.config.errors import UserError
 from platform_sdk.tracking import manifest
 from platform_sdk.tracking.journal import FOLDER, Journal, read, run_file, step_file
@@ -42,7 +43,10 @@ _followers: dict[Path, subprocess.Popen[bytes]] = {}
 
 @dataclass(frozen=True)
 class RunInfo:
-    """A tracked run: its directory, its name in MLflow, and the MLflow store and experiment it goes to."""
+    """A tracked run: its directory, its name in MLflow, and the MLflow store and experiment it goes to.
+
+    ``tracking_uri`` is to be shown: a password in it is struck out.
+    """
 
     run_dir: Path
     name: str
@@ -195,7 +199,7 @@ def start_run(run_dir: Path, recipe: Mapping[str, Any], *, follow: bool = True) 
     temporary = environment.with_suffix(".tmp")
     temporary.write_text(origin.model_dump_json(indent=1))
     temporary.replace(environment)
-    info = RunInfo(run_dir, run_dir.name, store_uri(run_dir), _experiment(recipe))
+    info = RunInfo(run_dir, run_dir.name, without_credentials(store_uri(run_dir)), _experiment(recipe))
     canonical = json.dumps(recipe, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     digests = {"recipe": hashlib.sha256(canonical.encode()).hexdigest(), "git_commit": origin.commit or "unknown"}
     head = manifest.append(run_dir, "run started", digests)

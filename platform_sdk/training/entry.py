@@ -13,6 +13,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from platform_sdk.config.display import log_to_stderr
 from platform_sdk.config.errors import UserError
 from platform_sdk.records import RecordError
 
@@ -37,7 +38,7 @@ def entry(run: Callable[[Path], object], module: str) -> int:
         _end_with(arguments.launcher)
     if os.environ.get("WORLD_SIZE", "1") != "1":
         os.environ.setdefault("OMP_NUM_THREADS", "1")  # else each process takes all cores for its libraries
-    logging.basicConfig(level=logging.INFO if os.environ.get("RANK", "0") == "0" else logging.ERROR)
+    log_to_stderr(logging.INFO if os.environ.get("RANK", "0") == "0" else logging.ERROR)
     try:
         run(arguments.spec)
     except (OSError, ValidationError, UserError, RecordError) as error:

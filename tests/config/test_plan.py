@@ -94,7 +94,7 @@ def test_many_iterations_keep_their_order(tmp_path: Path) -> None:
         ("  - id: last", "  - ID: last", "steps[2].ID is not known here"),
         ("type: integer, description: How many", "type: int, description: How many", "parameters.iterations.type"),
         ("minimum: 0, maximum: 1", "minimum: 0, default: 2, maximum: 1", "parameters.rate.default must be at most 1, but is 2"),
-        ("training:TrainSpec", "training:NoSpec", "parameters.spec.schema schema platform_sdk.config.training:NoSpec cannot be imported"),
+        ("training:TrainSpec", "training:NoSpec", "parameters.spec.schema schema platform_sdk.config.training:NoSpec cannot be found"),
     ],
 )  # fmt: skip
 def test_wiring_is_checked(tmp_path: Path, old: str, new: str, says: str) -> None:

@@ -62,7 +62,7 @@ def test_parameters_are_those_of_the_index() -> None:
     [
         ("milvus", "neither a server"),
         ("ftp://milvus", "starts with http"),
-        ("http://root:secret@milvus:19530", "credentials do not belong in a recipe"),
+        ("http://root:secret@milvus:19530", "must not hold user:password@"),
     ],
 )
 def test_addresses_are_checked(uri: str, says: str) -> None:

@@ -71,7 +71,7 @@ def test_the_retriever_serves(podman: Podman, workspace: Path) -> None:
     (workspace / "tokens/red").write_text("red-words")
     opened(workspace)
     command = ["hopforge", "serve", "retriever", "--config", "/workspace/service.yaml", "--tokens", "/workspace/tokens"]
-    command += ["--host", "0.0.0.0"]
+    command += ["--host", "0.0.0.0", "--metrics-port", "9090"]
     threads = {"OMP_NUM_THREADS": "1"}
     with podman.started("retriever", *command, volumes={workspace: "/workspace"}, environment=threads) as name:
         await_status(podman, name, "http://127.0.0.1:8080/healthz", 120)
@@ -86,7 +86,7 @@ def test_the_retriever_serves(podman: Podman, workspace: Path) -> None:
         status, found = answer(podman, name, search(Authorization="Bearer red-words"))
         assert status == 200, found
         assert found["results"][0]["evidence"][0]["id"] == first.id
-        assert answer(podman, name, "'http://127.0.0.1:8080/metrics'")[0] == 200
+        assert answer(podman, name, "'http://127.0.0.1:9090/metrics'")[0] == 200
         assert podman.stop(name, 60) == 0, podman.log(name)[-2000:]
 
 

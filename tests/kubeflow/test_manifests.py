@@ -11,11 +11,10 @@ from pathlib import Path
 
 import kubernetes_validate
 import pytest
-from fastapi.testclient import TestClient
 from ruamel.yaml import YAML
 
-from platform_sdk.config.service import CollectionSpec, ServiceSpec
-from platform_sdk.retrieval.service.app import create_app
+from platform_sdk.config.service import ServiceSpec
+from platform_sdk.retrieval.service.metrics import Metrics
 from tests.kubeflow.crds import check
 from tests.kubeflow.rendered import MANIFESTS, OVERLAYS, Item, built, containers, pods, workloads
 
@@ -25,7 +24,7 @@ CLUSTER_WIDE = {
 }  # fmt: skip
 SERVICES = {"mlflow", "mlflow-db", "objects", "milvus", "retriever", "sampler"}
 PIPELINES = "kubeflow"  # the namespace of Kubeflow Pipelines, which is there before
-OPERATORS = {"milvus.io", "keda.sh"}  # whose schemas are their own
+OPERATORS = {"milvus.io", "keda.sh", "cert-manager.io"}  # whose schemas are their own
 
 pytestmark = pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
 
@@ -271,15 +270,38 @@ def test_the_retrievers_configuration_is_one_that_it_takes() -> None:
     assert ServiceSpec.model_validate(content).collections[0].retrieval.backend == "server"
 
 
-def test_the_retriever_is_scaled_by_a_metric_that_it_has_where_it_is_scraped(tmp_path: Path) -> None:
+def option(container: Item, name: str) -> str:
+    arguments = container["args"]
+    return str(arguments[arguments.index(name) + 1])
+
+
+def test_the_retriever_of_production_speaks_https_with_the_certificate_that_is_made() -> None:
+    items = built("overlays/production")
+    pod = the(items, "Deployment", "retriever")["spec"]["template"]["spec"]
+    [container] = pod["containers"]
+    certificate = the(items, "Certificate", "retriever")["spec"]
+    [mount] = [one for one in container["volumeMounts"] if one["name"] == "tls"]
+    [volume] = [one for one in pod["volumes"] if one["name"] == "tls"]
+    assert volume["secret"]["secretName"] == certificate["secretName"]
+    assert option(container, "--tls-cert") == f"{mount['mountPath']}/tls.crt"
+    assert option(container, "--tls-key") == f"{mount['mountPath']}/tls.key"
+    for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+        assert container[probe]["httpGet"]["scheme"] == "HTTPS"
+    service = the(items, "Service", "retriever")
+    assert {service["metadata"]["name"], f"retriever.{service['metadata']['namespace']}"} <= set(
+        certificate["dnsNames"]
+    )
+
+
+def test_the_retriever_is_scaled_by_a_metric_that_it_has_where_it_is_scraped() -> None:
     items = built("overlays/production")
     template = the(items, "Deployment", "retriever")["spec"]["template"]
     scraped = template["metadata"]["annotations"]
-    [port] = template["spec"]["containers"][0]["ports"]
-    assert scraped["prometheus.io/port"] == str(port["containerPort"])
-    spec = ServiceSpec(collections=(CollectionSpec(name="a", run_dir=tmp_path, environment="hotpot"),))
-    told = TestClient(create_app(spec, None)).get(scraped["prometheus.io/path"]).text
-    gauges = re.findall(r"^# TYPE (\S+) gauge$", told, re.MULTILINE)
+    [container] = template["spec"]["containers"]
+    [port] = [port["containerPort"] for port in container["ports"] if port["name"] == "metrics"]
+    assert scraped["prometheus.io/port"] == str(port) == option(container, "--metrics-port")
+    assert scraped["prometheus.io/path"] == "/metrics"
+    gauges = re.findall(r"^# TYPE (\S+) gauge$", Metrics().text(), re.MULTILINE)
     scaled = the(items, "ScaledObject", "retriever")["spec"]
     [metric] = re.findall(r"sum\((\w+)\{", scaled["triggers"][0]["metadata"]["query"])
     assert metric in gauges

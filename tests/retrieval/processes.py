@@ -31,6 +31,10 @@ from platform_sdk.config.service import ServiceSpec
 from platform_sdk.config.world import WorldSpec
 from platform_sdk.data.dataset import prepare
 from platform_sdk.retrieval.service.app import create_app
+from platform_sdk.retrieval.service.hosting import Host
+from platform_sdk.retrieval.service.metrics import Metrics
+from platform_sdk.retrieval.service.server import Server
+from platform_sdk.retrieval.service.tls import Certificate
 from platform_sdk.retrieval.service.tokens import Tokens
 
 HOME = Path(__file__).parents[2]
@@ -110,20 +114,26 @@ class Milvus(Process):
 
 
 class Service(Process):
-    """``hopforge serve retriever``; ``start`` does not wait until it is ready."""
+    """``hopforge serve retriever``; ``start`` does not wait until it is ready. ``before`` is Python that runs first."""
 
-    def __init__(self, directory: Path, spec: ServiceSpec, *options: str) -> None:
-        port = free_port()
+    def __init__(self, directory: Path, spec: ServiceSpec, *options: str, before: str = "") -> None:
+        port, self.metrics_port = free_port(), free_port()
         config = directory / f"service-{port}.yaml"
         config.write_text(yaml.safe_dump(spec.model_dump(mode="json")))
         super().__init__(
-            *("-m", "platform_sdk.cli", "serve", "retriever", "--config", str(config), "--port", str(port), *options),
+            *("-c", f"{before}\nfrom platform_sdk.cli import main\nmain()"),
+            *("serve", "retriever", "--config", str(config), "--port", str(port)),
+            *("--metrics-port", str(self.metrics_port), *options),
             port=port,
         )
 
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def metrics_url(self) -> str:
+        return f"http://127.0.0.1:{self.metrics_port}/metrics"
 
     def status(self) -> tuple[int, dict[str, str]]:
         """What /readyz says; (0, {}) while nothing listens."""
@@ -146,8 +156,7 @@ class Embeddings(ThreadingHTTPServer):
     """An encoder that costs nothing: vectors drawn from a text's hash. Its key must be in the environment.
 
     While ``gate`` is closed it answers nothing that is longer than a word (an encoder is asked for a word when it is
-    loaded); ``asked`` are the texts it was sent, ``texts`` those it has answered, and ``pause`` is how many seconds it
-    takes for each request.
+    loaded), once it has answered ``ungated`` texts; ``asked`` are the texts it was sent, ``texts`` those answered.
     """
 
     daemon_threads = True
@@ -158,7 +167,7 @@ class Embeddings(ThreadingHTTPServer):
         self.gate.set()
         self.asked: list[str] = []
         self.texts: list[str] = []
-        self.pause = 0.0
+        self.ungated = 0
 
     def spec(self, model: str = "hash") -> RetrievalSpec:
         """What a recipe says of it; under another name it is another encoder."""
@@ -182,9 +191,8 @@ class _Answers(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         texts = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["input"]
         self.server.asked += texts
-        if " " in texts[0]:
+        if " " in texts[0] and len(self.server.texts) >= self.server.ungated:
             self.server.gate.wait()
-        time.sleep(self.server.pause)
         self.server.texts += texts
         data = [{"object": "embedding", "index": at, "embedding": _vector(text)} for at, text in enumerate(texts)]
         content = json.dumps({"object": "list", "model": "hash", "data": data, "usage": {}}).encode()
@@ -202,29 +210,31 @@ def _vector(text: str) -> list[float]:
 
 
 @contextmanager
-def served(spec: ServiceSpec, tokens: Tokens | None = None, port: int = 0, ready: bool = True) -> Iterator[str]:
+def served(
+    spec: ServiceSpec, tokens: Tokens | None = None, port: int = 0, ready: bool = True,
+    metrics: Metrics | None = None, certificate: Certificate | None = None,
+) -> Iterator[str]:  # fmt: skip
     """The service in a thread of this process; its address."""
-    server = uvicorn.Server(uvicorn.Config(create_app(spec, tokens), port=port, log_level="error"))
-    thread = threading.Thread(target=server.run)
+    app = create_app(spec, tokens, metrics or Metrics())
+    server = Server(app, port=port, connections=spec.connections, certificate=certificate, log_level="error")
+    thread = threading.Thread(target=uvicorn.Server.run, args=(server,))  # the service's own may end the process
     thread.start()
     try:
-        deadline = time.monotonic() + STARTED_WITHIN
-        while not (server.started and server.servers):
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
-        url = f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
-        while ready and httpx.get(f"{url}/readyz", verify=False).status_code != 200:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        until(lambda: server.started and bool(server.servers), STARTED_WITHIN, 0.01)
+        scheme = "https" if certificate else "http"
+        url = f"{scheme}://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+        host: Host = app.state.host
+        if ready:
+            until(lambda: host.status.status == "ready", STARTED_WITHIN, 0.01)
         yield url
     finally:
         server.should_exit = True
         thread.join()
 
 
-def until(true: Callable[[], bool], seconds: float = 30.0) -> None:
+def until(true: Callable[[], bool], seconds: float = STARTED_WITHIN, pause: float = 0.05) -> None:
     """Wait for something that happens elsewhere."""
     deadline = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < deadline
-        time.sleep(0.05)
+        time.sleep(pause)

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ from platform_sdk.retrieval import connection, milvus
 from platform_sdk.retrieval.encoders import Encoder
 from platform_sdk.retrieval.milvus import Hit, Vectors, open_vectors, rank
 from platform_sdk.sampling.rollout import RetrieverFault
+from tests.retrieval.processes import until
 
 DIGEST = "c0ffee" * 10 + "c0ff"
 
@@ -195,7 +197,10 @@ sys.stdin.read()
 """
 
 
-def test_a_file_in_use_by_another_process_is_a_clear_error(tmp_path: Path) -> None:
+def test_file_in_use_by_another_process_is_waited_for_and_then_a_clear_error(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "LOCK_PAUSE", 0.01)
     holder = subprocess.Popen(
         [sys.executable, "-c", HOLDER, str(tmp_path / "milvus.db")],
         stdout=subprocess.PIPE,
@@ -204,12 +209,18 @@ def test_a_file_in_use_by_another_process_is_a_clear_error(tmp_path: Path) -> No
     )
     assert holder.stdout is not None
     assert holder.stdout.readline() == "open\n"
-    try:
-        with pytest.raises(UserError, match="in use by another process, and Milvus Lite serves one at a time"):
-            build(tmp_path, ["text"], Dots())
-    finally:
-        holder.communicate("")
-    build(tmp_path, ["text"], Dots()).close()
+    with ThreadPoolExecutor(1) as aside:
+        try:
+            with pytest.raises(UserError, match="in use by another process, and Milvus Lite serves one at a time"):
+                build(tmp_path, ["text"], Dots(), RetrievalSpec(patience_seconds=0))
+            assert "waiting up to" not in caplog.text
+            waiting = aside.submit(build, tmp_path, ["text"], Dots())
+            until(lambda: "waiting up to 600 s for it to end" in caplog.text)
+            assert f"milvus.db is in use by process {holder.pid} ({sys.executable} -c" in caplog.text
+            assert not waiting.done()
+        finally:
+            holder.communicate("")
+        waiting.result().close()
 
 
 class Away(Dots):

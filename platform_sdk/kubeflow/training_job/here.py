@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from platform_sdk.config.cluster import ClusterSpec
+from platform_sdk.config.credentials import has_credentials
 from platform_sdk.config.errors import UserError
 from platform_sdk.kubeflow.training_job.api import ClusterApi, connect
 from platform_sdk.kubeflow.training_job.backend import api_for, choose_backend
@@ -23,7 +24,9 @@ CLUSTER = "HOPFORGE_CLUSTER"
 POD_NAME = "KFP_POD_NAME"
 """The environment variable in which Kubeflow Pipelines says what the pod of a step is called."""
 NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
-PASSED_ON = ("MLFLOW_TRACKING_URI", "HOPFORGE_CACHE", "HF_HOME", "HF_ENDPOINT", "HF_HUB_OFFLINE", TASK)
+PASSED_ON = (
+    "MLFLOW_TRACKING_URI", "HOPFORGE_CACHE", "HF_HOME", "HF_ENDPOINT", "HF_HUB_OFFLINE", "HOPFORGE_RETRIEVER_CA", TASK,
+)  # fmt: skip
 
 
 def job_runner(run_dir: Path) -> Elsewhere | None:
@@ -92,9 +95,20 @@ def describe(work: Work, cluster: ClusterSpec, run_dir: Path, namespace: str) ->
         workspace=cluster.workspace,
         gpus_each=work.gpus_each,
         run_folder=str(run_dir.resolve().relative_to(Path(cluster.workspace.path).resolve())),
-        environment=tuple((name, os.environ[name]) for name in PASSED_ON if name in os.environ),
+        environment=tuple((name, _passed_on(name)) for name in PASSED_ON if name in os.environ),
         sidecar=None if work.served is None or sampler is None else Sidecar(sampler, str(work.served.resolve())),
     )
+
+
+def _passed_on(name: str) -> str:
+    """The value of an environment variable that the job's description shows to everybody who may read jobs."""
+    value = os.environ[name]
+    if has_credentials(value):
+        raise UserError(
+            f"{name} holds user:password@, which the job's description would show; leave it out and give "
+            "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD by secrets and job.secrets in the cluster's file"
+        )
+    return value
 
 
 def namespace() -> str:

@@ -1,32 +1,36 @@
-"""Rewards that a recipe brings along: functions named ``module:function``, found and checked before anything runs."""
+"""Rewards that a recipe brings along: functions named ``module:function``, checked before anything runs."""
 
 from __future__ import annotations
 
-import importlib
-import inspect
+import ast
 from collections.abc import Callable
-from typing import cast
+from functools import cache
 
+from platform_sdk.config.code import accepts_one_argument, find_definition, import_definition
 from platform_sdk.records import Rollout
 
 RewardFunction = Callable[[Rollout], float]
 
 
-def load_reward(name: str) -> RewardFunction:
-    """The function that a recipe names ``module:function``.
+def check_reward(name: str) -> None:
+    """Check that ``module:function`` can be a reward, without importing its module.
 
     Raises:
-        ValueError: it cannot be imported, or cannot be called with a rollout alone.
+        ValueError: it cannot be found, or cannot be called with a rollout alone.
     """
-    module, _, function = name.partition(":")
-    try:
-        found = getattr(importlib.import_module(module), function)
-    except (ImportError, AttributeError) as error:
-        raise ValueError(f"{name} cannot be imported: {error}; the module must be on the Python path") from error
-    if not callable(found):
+    found = find_definition(name)
+    if not isinstance(found, ast.FunctionDef):
         raise ValueError(f"{name} is no function; a reward is a function from a rollout to a number")
-    try:
-        inspect.signature(found).bind(None)
-    except TypeError as error:
-        raise ValueError(f"{name} cannot be called with a rollout alone: {error}") from error
-    return cast(RewardFunction, found)
+    if not accepts_one_argument(found):
+        raise ValueError(f"{name} cannot be called with a rollout alone; give its other parameters defaults")
+
+
+@cache
+def load_reward(name: str) -> RewardFunction:
+    """Import the function that a recipe names ``module:function``.
+
+    Raises:
+        UserError: its module cannot be imported.
+    """
+    found: RewardFunction = import_definition(name)
+    return found

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from platform_sdk.config.judge import JudgeSpec
 from platform_sdk.config.sampling import EngineSpec
-from platform_sdk.recipes.arena.plugins import load_reward
+from platform_sdk.recipes.arena.plugins import check_reward
 
 
 class Settings(BaseModel):
@@ -35,7 +35,7 @@ class ExtraReward(Settings):
     @field_validator("function")
     @classmethod
     def _can_be_called(cls, function: str) -> str:
-        load_reward(function)
+        check_reward(function)
         return function
 
 

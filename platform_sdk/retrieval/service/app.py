@@ -12,9 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Annotated, Any
 
 from fastapi import Depends, FastAPI, Header, Query, Request, Response
-from fastapi.responses import PlainTextResponse
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from pydantic import ValidationError
 from starlette.requests import ClientDisconnect
 
@@ -22,7 +20,15 @@ from platform_sdk.config.service import ServiceSpec
 from platform_sdk.records import Evidence
 from platform_sdk.retrieval.service.hosting import Host
 from platform_sdk.retrieval.service.metrics import Counted, Metrics
-from platform_sdk.retrieval.service.refusals import Refused, described, handle_refusals, invalid, later
+from platform_sdk.retrieval.service.refusals import (
+    OneLength,
+    Refused,
+    described,
+    handle_refusals,
+    invalid,
+    later,
+    unauthorised,
+)
 from platform_sdk.retrieval.service.tokens import Tokens, Unreadable
 from platform_sdk.retrieval.service.wire import (
     DIGEST_HEADER,
@@ -46,9 +52,11 @@ Queries that arrive at the same time are encoded and searched together. An answe
 Team = Callable[..., Awaitable[str | None]]
 
 
-def create_app(spec: ServiceSpec, tokens: Tokens | None) -> FastAPI:
-    """The service. Without ``tokens`` everybody is let in, and collections that name teams are for nobody."""
-    metrics = Metrics()
+def create_app(spec: ServiceSpec, tokens: Tokens | None, metrics: Metrics) -> FastAPI:
+    """Build the service. Without ``tokens`` everybody may search, and collections that name teams are for nobody.
+
+    Its OpenAPI document is served without ``tokens`` only, and no page that loads scripts from elsewhere ever.
+    """
     host = Host(spec, metrics)
 
     @contextlib.asynccontextmanager
@@ -56,12 +64,16 @@ def create_app(spec: ServiceSpec, tokens: Tokens | None) -> FastAPI:
         async with host.open():  # /healthz answers meanwhile
             yield
 
-    app = FastAPI(title="hopforge retriever", version="1", description=DESCRIPTION, lifespan=lifespan)
+    app = FastAPI(
+        title="hopforge retriever", version="1", description=DESCRIPTION, lifespan=lifespan,
+        docs_url=None, redoc_url=None, openapi_url=None if tokens else "/openapi.json",
+    )  # fmt: skip
     app.state.host = host
     handle_refusals(app)
     _add_searching(app, spec, host, metrics, _team(tokens), [401] if tokens else [])
-    _add_operations(app, host, metrics)
+    _add_operations(app, host, tokens)
     _describe_body(app)
+    app.add_middleware(OneLength)
     app.add_middleware(Counted, metrics=metrics, routes=frozenset(app.openapi()["paths"]))
     return app
 
@@ -77,15 +89,24 @@ def _team(tokens: Tokens | None) -> Team:
     bearer = HTTPBearer(auto_error=False, description="The token of a team.")
 
     async def team(credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)]) -> str | None:
-        try:
-            found = tokens.team(credentials.credentials) if credentials else None
-        except Unreadable as error:
-            raise later(503, "tokens_unreadable", "the service cannot read its tokens") from error
-        if found is None:
-            raise Refused(401, "unauthorized", "a team's bearer token is needed", {"WWW-Authenticate": "Bearer"})
-        return found
+        return _owner(tokens, credentials.credentials if credentials else "")
 
     return team
+
+
+def _owner(tokens: Tokens, token: str) -> str:
+    """The team of a token.
+
+    Raises:
+        Refused: it is no team's, or the tokens cannot be read.
+    """
+    try:
+        found = tokens.team(token)
+    except Unreadable as error:
+        raise later(503, "tokens_unreadable", "the service cannot read its tokens") from error
+    if found is None:
+        raise unauthorised()
+    return found
 
 
 def _add_searching(
@@ -93,7 +114,7 @@ def _add_searching(
 ) -> None:
     @app.post(
         "/v1/search", summary="Search", response_model=SearchAnswer,
-        responses=described(400, *strangers, 403, 404, 408, 409, 413, 415, 422, 429, 500, 503, 504)
+        responses=described(400, *strangers, 404, 408, 409, 413, 415, 422, 429, 500, 503, 504)
         | {200: {"headers": {DIGEST_HEADER: {"description": "The corpus that was searched.", "required": True,
                                              "schema": {"type": "string"}}}}},
     )  # fmt: skip
@@ -145,29 +166,36 @@ def _add_searching(
         return host.collections_of(team)
 
 
-def _add_operations(app: FastAPI, host: Host, metrics: Metrics) -> None:
+def _add_operations(app: FastAPI, host: Host, tokens: Tokens | None) -> None:
     @app.get("/healthz", summary="Whether the process lives")
     async def healthz() -> Status:
-        return host.status
+        return Status(status=host.status.status)
 
     @app.get(
         "/readyz", summary="Whether searches are answered",
-        responses=described(404, 409, 422) | {503: {"model": Status, "description": "Not (yet), and why."}},
+        responses=described(*([401] if tokens else []), 404, 409, 422)
+        | {503: {"model": Status, "description": "Not (yet), and why."}},
     )  # fmt: skip
     async def readyz(
         response: Response,
         digest: Annotated[str | None, Query(description="A corpus that must be among those served.")] = None,
         collection: Annotated[str | None, Query(description="Whether this collection is open, and no other.")] = None,
+        authorization: Annotated[str, Header(include_in_schema=False)] = "",
     ) -> Status:
-        """Without a collection: ready when every collection that can be opened is. `detail` tells of those that
-        cannot; searches of these are answered 503, and they are tried again."""
-        status = host.readiness(collection, digest)
+        """Without a collection: ready when every collection that can be opened is. `detail` tells the collections of
+        the caller's team that cannot; searches of these are answered 503, and they are tried again. Where tokens are
+        needed, a caller without one is told the status alone, as Kubernetes' probes are."""
+        if tokens is None:
+            status = host.readiness(collection, digest, None)
+        elif authorization:
+            team = _owner(tokens, authorization.removeprefix("Bearer ").strip())
+            status = host.readiness(collection, digest, team)
+        elif collection is None and digest is None:
+            status = Status(status=host.status.status)
+        else:
+            raise unauthorised()
         response.status_code = 200 if status.status == "ready" else 503
         return status
-
-    @app.get("/metrics", summary="For Prometheus", response_class=PlainTextResponse)
-    async def prometheus() -> Response:
-        return Response(generate_latest(metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
 
 async def _body(request: Request) -> bytes:

@@ -55,20 +55,25 @@ class Host:
             return Status(status="loading", detail="; ".join(untried))
         return Status(status="failed" if len(closed) == len(self._hosted) else "ready", detail="; ".join(closed))
 
-    def readiness(self, name: str | None, digest: str | None) -> Status:
-        """``status``, or that of the collection ``name`` alone.
+    def readiness(self, name: str | None, digest: str | None, team: str | None) -> Status:
+        """Return ``status``, its detail of the team's own collections only; or the status of the collection ``name``.
 
         Raises:
-            Refused: there is no such collection, or all are open and none is of the corpus ``digest``.
+            Refused: the team has no such collection, or all of its own are open and none is of the corpus ``digest``.
         """
-        asked = list(self._hosted.values()) if name is None else [self._known(name)]
-        status = self.status if name is None or self._leaving.is_set() else asked[0].status
+        asked = self._of(team) if name is None else [self._named(name, team)]
+        closed = "; ".join(hosted.status.detail for hosted in asked if not hosted.is_open)
+        if self._leaving.is_set():
+            status = self.status
+        elif name is None:
+            status = Status(status=self.status.status, detail=closed)
+        else:
+            status = asked[0].status
         if status.status != "ready" or digest is None or any(hosted.serves(digest) for hosted in asked):
             return status
-        closed = [hosted.status.detail for hosted in asked if not hosted.is_open]
         if not closed:
             raise Refused(409, "other_corpus", f"corpus {digest} is not served")
-        return Status(status="failed", detail="; ".join(closed))
+        return Status(status="failed", detail=closed)
 
     def leave(self) -> None:
         """Be ready no longer and build nothing more; what still comes is answered."""
@@ -93,23 +98,29 @@ class Host:
             task.result()
 
     def collection(self, name: str | None, team: str | None) -> Collection:
-        """The collection that a request names.
+        """The collection that a request names, or the team's only one.
 
         Raises:
-            Refused: none is named or there is none of that name, the team may not search it, or it is not open.
+            Refused: none is named and the team has several, the team has none of that name, or it is not open.
         """
-        if name is None and len(self._hosted) > 1:
-            raise Refused(400, "collection_missing", f"name a collection: {', '.join(self._hosted)}")
-        found = next(iter(self._hosted.values())) if name is None else self._known(name)
-        if not found.is_for(team):
-            raise Refused(403, "not_yours", f"collection {found.spec.name} is not for this team")
-        return found.collection()
+        if name is not None:
+            return self._named(name, team).collection()
+        own = self._of(team)
+        if not own:
+            raise Refused(404, "no_such_collection", "there is no collection for this team")
+        if len(own) > 1:
+            raise Refused(400, "collection_missing", f"name a collection: {', '.join(one.spec.name for one in own)}")
+        return own[0].collection()
 
     def collections_of(self, team: str | None) -> list[Listed]:
         """Those that the team may search, open or not."""
-        return [hosted.listed() for hosted in self._hosted.values() if hosted.is_for(team)]
+        return [hosted.listed() for hosted in self._of(team)]
 
-    def _known(self, name: str) -> Hosted:
-        if name not in self._hosted:
-            raise Refused(404, "no_such_collection", f"there is no collection {name!r}")
-        return self._hosted[name]
+    def _of(self, team: str | None) -> list[Hosted]:
+        return [hosted for hosted in self._hosted.values() if hosted.is_for(team)]
+
+    def _named(self, name: str, team: str | None) -> Hosted:
+        found = self._hosted.get(name)
+        if found is None or not found.is_for(team):  # one answer: a team learns nothing of others' collections
+            raise Refused(404, "no_such_collection", f"there is no collection {name!r} for this team")
+        return found

@@ -6,15 +6,20 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest, start_http_server
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from platform_sdk.config.errors import UserError
 
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
 
 class Metrics:
-    """The counters of one service, in a registry of its own."""
+    """The counters of one service, in a registry of its own.
+
+    They name collections and teams, so they are served on a port of their own and not to the teams.
+    """
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -47,6 +52,22 @@ class Metrics:
             "hopforge_retriever_search_seconds", "Seconds of the search in one joined call.", ["collection"],
             registry=self.registry, buckets=SECONDS,
         )  # fmt: skip
+
+    def text(self) -> str:
+        """Return all of them as Prometheus reads them."""
+        return generate_latest(self.registry).decode()
+
+    def listen(self, host: str, port: int) -> int:
+        """Answer Prometheus on a port of its own, in threads, until the process ends; return the port.
+
+        Raises:
+            UserError: the port cannot be listened on.
+        """
+        try:
+            server, _ = start_http_server(port, host, self.registry)
+        except OSError as error:
+            raise UserError(f"--metrics-port: cannot listen on {host}:{port}: {error.strerror or error}") from error
+        return int(server.server_port)
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from platform_sdk.retrieval.service.wire import Fault, Refusal
 
@@ -17,10 +18,9 @@ RETRY_SECONDS = 2
 MOST_ERRORS = 20  # that are told of one body
 
 MEANINGS = {
-    400: "The service has several collections, and none is named.",
+    400: "The team has several collections and the request names none, or its framing is ambiguous.",
     401: "No token, or one that is no team's.",
-    403: "The collection is not for this team.",
-    404: "There is no such collection.",
+    404: "The team has no such collection.",
     408: "The body did not come in time.",
     409: "Another corpus is searched than the one that was named.",
     413: "The body is too large.",
@@ -45,6 +45,11 @@ class Refused(Exception):
 def later(status: int, code: str, message: str, seconds: int = RETRY_SECONDS) -> Refused:
     """A refusal that says when to ask again."""
     return Refused(status, code, message, {"Retry-After": str(seconds)})
+
+
+def unauthorised() -> Refused:
+    """The refusal of a missing or unknown token."""
+    return Refused(401, "unauthorized", "a team's bearer token is needed", {"WWW-Authenticate": "Bearer"})
 
 
 def invalid(error: ValidationError) -> Refused:
@@ -88,6 +93,26 @@ def handle_refusals(app: FastAPI) -> None:
     @app.exception_handler(Exception)
     async def unforeseen(request: Request, error: Exception) -> JSONResponse:
         return answer(request, Refused(500, "internal", f"{type(error).__name__}; the service's log says more"))
+
+
+class OneLength:
+    """Refuse requests that state their length twice, by Content-Length and by Transfer-Encoding.
+
+    A proxy in front may believe the other one, and take the rest of one caller's body for the next caller's request.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        names = {name for name, _ in scope["headers"]} if scope["type"] == "http" else set()
+        if not {b"content-length", b"transfer-encoding"} <= names:
+            await self._app(scope, receive, send)
+            return
+        message = "send either Content-Length or Transfer-Encoding, not both"
+        refusal = Refusal(error=Fault(code="two_lengths", message=message))
+        scope.setdefault("state", {})["refusal"] = "two_lengths"
+        await JSONResponse(refusal.model_dump(), 400, {"Connection": "close"})(scope, receive, send)
 
 
 def _told(errors: Any) -> str:

@@ -34,6 +34,8 @@ from platform_sdk.retrieval.service.wire import (
 )
 from platform_sdk.sampling.rollout import RetrieverFault, SearchRequest
 
+AUTHORITY = "HOPFORGE_RETRIEVER_CA"
+"""The environment variable with a PEM file of further authorities that may have issued a service's certificate."""
 PATIENCE = 600.0  # seconds
 TIMEOUT = httpx.Timeout(60.0, connect=5.0)
 TRANSIENT = frozenset({408, 429, 500, 502, 503, 504})
@@ -46,7 +48,7 @@ class RemoteRetriever:
     """See ``retrieval.search.Retriever``.
 
     Args:
-        url: of the service, as http://retriever:8080.
+        url: of the service, as http://retriever:8080 or https://retriever:8080. Certificates are always checked.
         collection: as the service calls it; None where it has but one.
         token_env: the environment variable with the team's token; it may be unset where the service asks for none.
         patience: how long, in seconds, a request is sent again before it is given up.
@@ -65,7 +67,9 @@ class RemoteRetriever:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._url, self._token_env, self._patience = url.rstrip("/"), token_env, patience
         logging.getLogger("httpx").setLevel(logging.WARNING)  # it reports every request
-        self._client = httpx.Client(base_url=self._url, headers=headers, timeout=TIMEOUT, verify=_tls())
+        self._client = httpx.Client(
+            base_url=self._url, headers=headers, timeout=TIMEOUT, verify=_tls(os.environ.get(AUTHORITY))
+        )
         try:
             self.facts = self._facts(collection)
         except BaseException:
@@ -137,6 +141,11 @@ class RemoteRetriever:
             try:
                 answer = self._client.request(method, route, **content)
             except httpx.TransportError as error:
+                if "CERTIFICATE_VERIFY_FAILED" in str(error):  # httpx keeps no more of the reason than the text
+                    raise UserError(
+                        f"{self._url}: its certificate is not trusted ({error}); name the file (PEM) of the authority "
+                        f"that issued it in the environment variable {AUTHORITY}, and address it by a name in it"
+                    ) from error
                 patience.wait(f"{type(error).__name__}: {error}")
                 continue
             if answer.status_code == 200:
@@ -160,9 +169,18 @@ class RemoteRetriever:
 
 
 @functools.cache
-def _tls() -> ssl.SSLContext:
-    """What httpx makes anew for each client: reading all certificates takes longer than a search."""
-    return httpx.create_ssl_context()
+def _tls(authority: str | None) -> ssl.SSLContext:
+    """Return the context that checks certificates, by the usual authorities and those in the file ``authority``.
+
+    Cached, since reading all certificates takes longer than a search.
+    """
+    context = httpx.create_ssl_context()
+    if authority:
+        try:
+            context.load_verify_locations(authority)
+        except OSError as error:  # ssl.SSLError too
+            raise UserError(f"{AUTHORITY}: {authority}: {error.strerror or error}; name a PEM file") from error
+    return context
 
 
 def _parts(requests: Sequence[SearchRequest]) -> Iterator[list[SearchRequest]]:

@@ -12,21 +12,38 @@ from types import FrameType
 import uvicorn
 from fastapi import FastAPI
 
+from platform_sdk.retrieval.service.connections import KEEP_ALIVE_SECONDS, MOST_HEAD_BYTES, BoundedProtocol
 from platform_sdk.retrieval.service.hosting import Host
+from platform_sdk.retrieval.service.tls import Certificate, Renewal
 
 GRACE_SECONDS = 60  # for the requests that are under way
+RENEWAL_TICKS = 50  # of uvicorn, ten a second, between two looks at the certificate
 
 
 class Server(uvicorn.Server):
     """Told to end, it is ready no longer at once, takes searches for ``drain`` seconds more, answers what it took
     and ends. Told a second time it takes no more at once."""
 
-    def __init__(self, app: FastAPI, *, bind: str, port: int, drain: float) -> None:
+    def __init__(
+        self, app: FastAPI, *, bind: str = "127.0.0.1", port: int, connections: int, drain: float = 0.0,
+        certificate: Certificate | None = None, log_level: str = "info",
+    ) -> None:  # fmt: skip
         super().__init__(
             uvicorn.Config(
-                app, host=bind, port=port, timeout_graceful_shutdown=GRACE_SECONDS, log_level="info", access_log=False
+                app, host=bind, port=port, timeout_graceful_shutdown=GRACE_SECONDS, log_level=log_level,
+                access_log=False, http=BoundedProtocol, ws="none", timeout_keep_alive=KEEP_ALIVE_SECONDS,
+                h11_max_incomplete_event_size=MOST_HEAD_BYTES, limit_concurrency=connections + 1,
+                ssl_certfile=certificate.certificate if certificate else None,
+                ssl_keyfile=certificate.key if certificate else None,
             )
-        )
+        )  # fmt: skip
+        if certificate is not None:
+            certificate.check()
+            self.config.load()
+            assert self.config.ssl is not None
+            self._renewal: Renewal | None = Renewal(certificate, self.config.ssl)
+        else:
+            self._renewal = None
         self._host: Host = app.state.host
         self._drain = drain
         self._told: int | None = None  # by which signal
@@ -50,6 +67,8 @@ class Server(uvicorn.Server):
             super().handle_exit(sig, frame)
 
     async def on_tick(self, counter: int) -> bool:
+        if self._renewal is not None and counter % RENEWAL_TICKS == 0:
+            self._renewal.look()
         if self._leaving is not None and time.monotonic() >= self._leaving[1] and not self.should_exit:
             super().handle_exit(self._leaving[0], None)
         return await super().on_tick(counter)

@@ -9,6 +9,7 @@ from platform_sdk.config.document import read_as
 from platform_sdk.config.recipe import load_recipe
 from platform_sdk.config.service import CollectionSpec, ServiceSpec
 from platform_sdk.retrieval.service.app import create_app
+from platform_sdk.retrieval.service.metrics import Metrics
 
 ROOT = Path(__file__).parents[3]
 COMPONENT = ROOT / "components/retriever"
@@ -18,9 +19,9 @@ def test_its_inputs_and_endpoints_are_in_the_readme() -> None:
     readme = (COMPONENT / "README.md").read_text()
     for name in (*ServiceSpec.model_fields, *CollectionSpec.model_fields):
         assert f"`{name}`" in readme, name
-    app = create_app(read_as(ServiceSpec, COMPONENT / "service.yaml"), None)
+    app = create_app(read_as(ServiceSpec, COMPONENT / "service.yaml"), None, Metrics())
     served = {(method.upper(), path) for path, methods in app.openapi()["paths"].items() for method in methods}
-    documents = {("GET", "/openapi.json"), ("GET", "/docs")}
+    documents = {("GET", "/openapi.json"), ("GET", "/metrics")}
     assert set(re.findall(r"`(GET|POST) (/[\w./]+)`", readme)) == served | documents
 
 

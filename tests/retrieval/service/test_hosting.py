@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -22,7 +21,7 @@ from platform_sdk.retrieval.service.metrics import Metrics
 from platform_sdk.retrieval.service.remote import RemoteRetriever
 from platform_sdk.retrieval.service.tokens import Tokens
 from platform_sdk.sampling.rollout import SearchRequest
-from tests.retrieval.processes import Embeddings, prepare_world, served, until
+from tests.retrieval.processes import STARTED_WITHIN, Embeddings, prepare_world, served, until
 
 WORLD = Path(__file__).parents[3] / "pipelines/mygo/world.yaml"
 BODY = {"queries": [{"query": "who"}], "k": 1}
@@ -77,8 +76,7 @@ def test_one_that_cannot_be_opened_closes_no_other(world: Path, tmp_path: Path, 
         assert refused(closed) == (503, "failed")
         assert int(closed.headers["Retry-After"]) > 0
         assert "bad/corpus" in closed.json()["error"]["message"]
-        assert refused(blue.post("/v1/search", json=BODY | {"collection": "bad"})) == (403, "not_yours")
-        assert refused(red.post("/v1/search", json=BODY | {"collection": "worse"})) == (404, "no_such_collection")
+        assert refused(blue.post("/v1/search", json=BODY | {"collection": "bad"})) == (404, "no_such_collection")
 
         ready = red.get("/readyz")
         assert (ready.status_code, ready.json()["status"]) == (200, "ready")
@@ -93,9 +91,9 @@ def test_one_that_cannot_be_opened_closes_no_other(world: Path, tmp_path: Path, 
         listed = {one["name"]: one for one in red.get("/v1/collections").json()}
         assert (listed["bad"]["status"]["status"], listed["bad"]["facts"]) == ("failed", None)
         assert listed["good"]["facts"]["corpus_digest"] == digest
-        with pytest.raises(UserError, match=r"bad/corpus.*waited 1 s"), pytest.MonkeyPatch.context() as patch:
+        with pytest.raises(UserError, match=r"bad/corpus.*waited 0.01 s"), pytest.MonkeyPatch.context() as patch:
             patch.setenv("HOPFORGE_RETRIEVER_TOKEN", "red-secret")
-            RemoteRetriever(url, "bad", patience=1)
+            RemoteRetriever(url, "bad", patience=0.01)
 
         shutil.copytree(world / "corpus", bad / "corpus")  # and then it is, without a restart
         until(lambda: red.get("/readyz", params={"collection": "bad"}).status_code == 200)
@@ -103,19 +101,19 @@ def test_one_that_cannot_be_opened_closes_no_other(world: Path, tmp_path: Path, 
 
 
 def test_one_that_is_built_for_long_makes_no_other_wait(
-    world: Path, tmp_path: Path, quick: Embeddings, slow: Embeddings
+    world: Path, quick: Embeddings, slow: Embeddings, caplog: pytest.LogCaptureFixture
 ) -> None:
     spec = ServiceSpec(collections=(collection("slow", world, slow), collection("quick", world, quick)))
     with served(spec, ready=False) as url, ThreadPoolExecutor(1) as pool:
         until(lambda: httpx.get(f"{url}/readyz", params={"collection": "quick"}).status_code == 200)
-        with RemoteRetriever(url, "quick", patience=5) as remote:
+        with RemoteRetriever(url, "quick") as remote:
             assert len(remote.search([SearchRequest("who")], 1)[0]) == 1
         assert refused(httpx.post(f"{url}/v1/search", json=BODY | {"collection": "slow"})) == (503, "loading")
         ready = httpx.get(f"{url}/readyz")
         assert (ready.status_code, ready.json()["status"]) == (503, "loading")
         assert ready.json()["detail"].startswith("collection slow: ")
-        waiting = pool.submit(RemoteRetriever, url, "slow", patience=60)
-        time.sleep(0.3)
+        waiting = pool.submit(RemoteRetriever, url, "slow")
+        until(lambda: "waiting up to" in caplog.text)
         assert not waiting.done()
         slow.gate.set()
         with waiting.result() as remote:
@@ -127,8 +125,17 @@ def test_one_that_hangs_makes_no_other_wait_and_fills_its_own_queue_only(
     world: Path, quick: Embeddings, slow: Embeddings
 ) -> None:
     slow.gate.set()
-    spec = ServiceSpec(collections=(collection("slow", world, slow), collection("quick", world, quick)), queue=4)
-    with served(spec) as url, httpx.Client(base_url=url, timeout=60) as client, ThreadPoolExecutor(5) as pool:
+    spec = ServiceSpec(
+        collections=(collection("slow", world, slow), collection("quick", world, quick)),
+        queue=4,
+        deadline_seconds=STARTED_WITHIN,
+    )
+    metrics = Metrics()
+    with (
+        served(spec, metrics=metrics) as url,
+        httpx.Client(base_url=url, timeout=STARTED_WITHIN) as client,
+        ThreadPoolExecutor(5) as pool,
+    ):
         slow.gate.clear()
 
         def ask(name: str, query: str) -> int:
@@ -139,7 +146,7 @@ def test_one_that_hangs_makes_no_other_wait_and_fills_its_own_queue_only(
             hanging = [pool.submit(ask, "slow", "who is under way")]
             until(lambda: "who is under way" in slow.asked)
             hanging += [pool.submit(ask, "slow", f"who is {number}") for number in range(4)]
-            until(lambda: 'queue_queries{collection="slow"} 4.0' in client.get("/metrics").text)
+            until(lambda: 'queue_queries{collection="slow"} 4.0' in metrics.text())
             assert ask("slow", "who is too many") == 429
             assert [ask("quick", f"who is {number}") for number in range(20)] == [200] * 20
             assert not any(one.done() for one in hanging)
@@ -164,7 +171,7 @@ def test_told_to_end_while_it_loads_it_stays_so(world: Path, slow: Embeddings) -
             host.leave()
             assert host.status.status == "stopping"
             slow.gate.set()
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(STARTED_WITHIN):
                 while not host.collections_of(None)[0].facts:  # it is open in the end
                     assert host.status.status == "stopping"
                     await asyncio.sleep(0.05)

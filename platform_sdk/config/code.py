@@ -1,0 +1,90 @@
+"""Functions and classes that a recipe or pipeline names as ``module:name``, found without importing anything.
+
+A module's source is found on the Python path and parsed. Naming a module therefore runs no line of it; only a run
+that uses the function imports it.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from platform_sdk.config.errors import UserError
+
+Definition = ast.FunctionDef | ast.ClassDef
+
+
+def find_definition(name: str) -> Definition:
+    """Return the syntax tree of the function or class ``module:name``, which its module must define at its top level.
+
+    Raises:
+        ValueError: the module is Python's own, has no source on the Python path or is not valid Python, or it does
+            not define the name.
+    """
+    module, _, wanted = name.partition(":")
+    top = module.partition(".")[0]
+    if not all(part.isidentifier() for part in module.split(".")):
+        raise ValueError(f"{name} names no module; write package.module:function")
+    if top in sys.stdlib_module_names or top == "__main__":
+        raise ValueError(f"{name} is refused: {top} is part of Python; name a module of your own or of a package")
+    path = _source(module)
+    if path is None:
+        raise ValueError(f"{name} cannot be found: no source of {module} on the Python path; check the spelling and "
+                         "PYTHONPATH")  # fmt: skip
+    try:
+        tree = ast.parse(path.read_bytes(), filename=str(path))
+    except (SyntaxError, ValueError) as error:
+        line = f":{error.lineno}" if isinstance(error, SyntaxError) else ""
+        raise ValueError(f"{name} cannot be read: {path}{line} is not valid Python") from error
+    found = [node for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name == wanted]
+    if not found:
+        raise ValueError(f"{name} cannot be found: {path} defines no function or class {wanted} at its top level")
+    return found[-1]
+
+
+def accepts_one_argument(function: ast.FunctionDef) -> bool:
+    """Return True if the function can be called with a single positional argument."""
+    arguments = function.args
+    positional = [*arguments.posonlyargs, *arguments.args]
+    required = len(positional) - len(arguments.defaults)
+    needs_keyword = any(default is None for default in arguments.kw_defaults)
+    return required <= 1 and bool(positional or arguments.vararg) and not needs_keyword
+
+
+def import_definition(name: str) -> Any:
+    """Import the module of ``module:name`` and return what it defines.
+
+    Raises:
+        UserError: the module raises or exits while it is imported, or does not hold the name.
+    """
+    module, _, wanted = name.partition(":")
+    try:
+        return getattr(importlib.import_module(module), wanted)
+    except (Exception, SystemExit) as error:  # foreign code, which may raise anything
+        raise UserError(
+            f"{name}: importing {module} failed: {type(error).__name__}: {error}; mend the module"
+        ) from error
+
+
+def _source(module: str) -> Path | None:
+    """Return the source file of a module; neither it nor the packages around it are imported."""
+    top, *inner = module.split(".")
+    specs = (finder.find_spec(top, None) for finder in sys.meta_path)
+    spec = next((spec for spec in specs if spec is not None), None)
+    if spec is None:
+        return None
+    path = Path(spec.origin) if spec.origin and spec.has_location else None
+    folders: Iterable[str] = spec.submodule_search_locations or ()
+    for part in inner:
+        places = [Path(folder) / part for folder in folders]
+        files = (file for place in places for file in (place / "__init__.py", place.with_name(f"{part}.py")))
+        path = next((file for file in files if file.is_file()), None)
+        if path is None:
+            folders = [str(place) for place in places if place.is_dir()]  # a package without __init__.py
+        else:
+            folders = [str(path.parent)] if path.name == "__init__.py" else []
+    return path if path is not None and path.suffix == ".py" else None

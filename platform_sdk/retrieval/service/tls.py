@@ -1,0 +1,81 @@
+"""The service's certificate and private key."""
+
+from __future__ import annotations
+
+import logging
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+
+from platform_sdk.config.errors import UserError
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """A certificate with its chain, and its private key: PEM files, which may be renewed in place."""
+
+    certificate: Path
+    key: Path
+
+    def load_into(self, context: ssl.SSLContext) -> None:
+        """Have ``context`` show this certificate to whoever connects from now on.
+
+        Raises:
+            UserError: a file is missing, is no PEM, the key is encrypted or is not the certificate's.
+        """
+        for option, path in (("--tls-cert", self.certificate), ("--tls-key", self.key)):
+            try:
+                path.read_bytes()
+            except OSError as error:
+                raise UserError(f"{option} {path}: {error.strerror}; give a PEM file that can be read") from error
+        try:
+            context.load_cert_chain(self.certificate, self.key, password="")  # else OpenSSL asks on the terminal
+        except ssl.SSLError as error:
+            if error.reason == "KEY_VALUES_MISMATCH":
+                raise UserError(
+                    f"{self.key} is not the private key of {self.certificate}; give the pair that was issued together"
+                ) from error
+            raise UserError(
+                f"{self.certificate} and {self.key} cannot be loaded ({error.reason or error}); both must be PEM: the "
+                "certificate with its chain, and its key without a passphrase"
+            ) from error
+
+    def check(self) -> None:
+        """Load it once, to see that it can be.
+
+        Raises:
+            UserError: see ``load_into``.
+        """
+        self.load_into(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
+
+    @property
+    def version(self) -> tuple[int, ...]:
+        """Return what changes when the files are renewed; empty while one is missing."""
+        try:
+            return tuple(path.stat().st_mtime_ns for path in (self.certificate, self.key))
+        except OSError:
+            return ()
+
+
+class Renewal:
+    """Loads a renewed certificate into a running server's context."""
+
+    def __init__(self, certificate: Certificate, context: ssl.SSLContext) -> None:
+        self._certificate, self._context = certificate, context
+        self._version = certificate.version
+
+    def look(self) -> None:
+        """Load the files if they changed. While they do not fit each other the former pair stays."""
+        version = self._certificate.version
+        if not version or version == self._version:
+            return
+        self._version = version
+        try:
+            self._certificate.check()
+            self._certificate.load_into(self._context)
+        except UserError as error:
+            log.error("the former certificate stays: %s", error)
+        else:
+            log.warning("%s was renewed and is used from now on", self._certificate.certificate)

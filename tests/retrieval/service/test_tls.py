@@ -1,0 +1,131 @@
+"""The service over HTTPS, with certificates that openssl makes."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import pytest
+from typer.testing import CliRunner
+
+from platform_sdk.cli import app as cli
+from platform_sdk.config.errors import UserError
+from platform_sdk.config.service import CollectionSpec, ServiceSpec
+from platform_sdk.retrieval.service.remote import AUTHORITY, RemoteRetriever
+from platform_sdk.retrieval.service.tls import Certificate
+from platform_sdk.sampling.rollout import SearchRequest
+from tests.retrieval.processes import Embeddings, prepare_world, served, until
+
+pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
+
+
+def openssl(*arguments: object) -> None:
+    subprocess.run(["openssl", *map(str, arguments)], check=True, capture_output=True)
+
+
+@dataclass(frozen=True)
+class Authority:
+    """An authority of its own, in a folder."""
+
+    folder: Path
+
+    @property
+    def certificate(self) -> Path:
+        return self.folder / "ca.crt"
+
+    def create(self) -> None:
+        openssl(
+            *("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", 2),
+            *("-subj", "/CN=test authority", "-keyout", self.folder / "ca.key", "-out", self.certificate),
+        )
+
+    def issue(self, name: str, address: str = "IP:127.0.0.1") -> Certificate:
+        issued = Certificate(self.folder / f"{name}.crt", self.folder / f"{name}.key")
+        openssl(
+            *("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", 1),
+            *("-subj", f"/CN={name}", "-addext", f"subjectAltName={address}", "-addext", "basicConstraints=CA:FALSE"),
+            *("-CA", self.certificate, "-CAkey", self.folder / "ca.key"),
+            *("-keyout", issued.key, "-out", issued.certificate),
+        )
+        return issued
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    made = Authority(tmp_path_factory.mktemp("authority"))
+    made.create()
+    return made
+
+
+@pytest.fixture(scope="module")
+def spec(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceSpec]:
+    world = tmp_path_factory.mktemp("world")
+    prepare_world(world)
+    with pytest.MonkeyPatch.context() as patch, Embeddings() as encoder:
+        patch.setenv("OPENAI_API_KEY", "any")
+        world_text = CollectionSpec(name="world", run_dir=world, environment="world-text", retrieval=encoder.spec())
+        yield ServiceSpec(collections=(world_text,))
+
+
+def test_searches_go_over_https_to_a_service_whose_authority_is_known(
+    authority: Authority, spec: ServiceSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with served(spec, certificate=authority.issue("here")) as url:
+        assert url.startswith("https://")
+        with pytest.raises(UserError, match=rf"its certificate is not trusted .*{AUTHORITY}"):
+            RemoteRetriever(url)  # at once: waiting would not change it
+        monkeypatch.setenv(AUTHORITY, str(authority.certificate))
+        with RemoteRetriever(url) as remote:
+            assert len(remote.search([SearchRequest("who")], 2)[0]) == 2
+        with pytest.raises(UserError, match="its certificate is not trusted"):
+            RemoteRetriever(url.replace("127.0.0.1", "localhost"))  # not the name in the certificate
+    monkeypatch.setenv(AUTHORITY, str(authority.folder / "absent"))
+    with pytest.raises(UserError, match=rf"{AUTHORITY}: .*absent: No such file"):
+        RemoteRetriever(url)
+
+
+def test_renewed_certificate_is_used_without_a_restart(
+    authority: Authority, spec: ServiceSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("platform_sdk.retrieval.service.server.RENEWAL_TICKS", 1)
+    used = authority.issue("used", "DNS:elsewhere")
+    tls = httpx.create_ssl_context()
+    tls.load_verify_locations(authority.certificate)
+
+    def reachable(url: str) -> bool:
+        try:
+            return httpx.get(f"{url}/healthz", verify=tls).status_code == 200
+        except httpx.ConnectError:
+            return False
+
+    with served(spec, certificate=used) as url:
+        assert not reachable(url)
+        renewed = authority.issue("renewed")
+        shutil.copy(renewed.key, used.key)  # for a moment the two files do not fit each other
+        shutil.copy(renewed.certificate, used.certificate)
+        until(lambda: reachable(url))
+
+
+def test_files_that_are_no_pair_are_refused_with_the_reason(authority: Authority, tmp_path: Path) -> None:
+    one, other = authority.issue("one"), authority.issue("other")
+    locked = tmp_path / "locked.key"
+    openssl("pkey", "-in", one.key, "-aes256", "-passout", "pass:secret", "-out", locked)
+    text = tmp_path / "text.crt"
+    text.write_text("no certificate")
+    cases = [
+        (tmp_path / "absent", one.key, "--tls-cert .*absent: No such file"),
+        (one.certificate, tmp_path / "absent", "--tls-key .*absent: No such file"),
+        (one.certificate, other.key, "other.key is not the private key of .*one.crt"),
+        (text, one.key, "cannot be loaded .*both must be PEM"),
+        (one.certificate, locked, "its key without a passphrase"),
+    ]
+    for certificate, key, message in cases:
+        with pytest.raises(UserError, match=message):
+            Certificate(certificate, key).check()
+    arguments = ["serve", "retriever", "--config", "x.yaml", "--tls-cert", str(one.certificate)]
+    result = CliRunner().invoke(cli, arguments)
+    assert "--tls-cert and --tls-key belong together" in str(result.exception)

@@ -1,0 +1,81 @@
+"""A password in MLFLOW_TRACKING_URI or in a server's URL is neither stored in the run directory nor shown."""
+
+from __future__ import annotations
+
+import http.server
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from platform_sdk.cli.progress import print_outcome
+from platform_sdk.config.errors import UserError
+from platform_sdk.config.judge import JudgeSpec
+from platform_sdk.evaluation.judge import Judge
+from platform_sdk.retrieval.service.remote import RemoteRetriever
+from platform_sdk.tracking import finish_run, start_run, step_run
+from platform_sdk.tracking.listing import list_runs
+
+SECRET = "s3cr3t-t0ken"
+
+
+class Quoting(http.server.BaseHTTPRequestHandler):
+    """Refuses everything, and quotes the URL that a proxy might."""
+
+    def do_GET(self) -> None:
+        body = f"upstream http://someone:{SECRET}@host/v1 refused".encode()
+        self.send_response(400)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    do_POST = do_PUT = do_GET
+
+    def log_message(self, *_: object) -> None: ...
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    """The address, with a password, of a server that refuses everything."""
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Quoting)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield f"http://someone:{SECRET}@127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+def test_password_of_the_mlflow_server_is_stored_nowhere(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", url)
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    run_dir = tmp_path / "run"
+    run_dir.mkdir()
+    info = start_run(run_dir, {"pipeline": "p", "name": "n", "parameters": {}}, follow=False)
+    with pytest.raises(RuntimeError), step_run(run_dir, "train") as step:
+        step.log_dataset("questions", digest="d", source=f"{url}/q.json", context="training")
+        raise RuntimeError(f"{url} is away")
+    with pytest.raises(UserError, match="MLflow store") as caught:
+        finish_run(run_dir, "FAILED")
+    with pytest.raises(UserError, match="MLflow store") as listing:
+        list_runs(url)
+    print_outcome([], {}, run_dir, info.tracking_uri)
+    shown = "".join(capfd.readouterr()) + str(caught.value) + str(listing.value)
+    assert "http://***@127.0.0.1" in shown
+    stored = {path: path.read_bytes() for path in run_dir.rglob("*") if path.is_file()}
+    assert any(b"http://***@127.0.0.1" in content for content in stored.values())
+    assert SECRET not in shown
+    assert [path for path, content in stored.items() if SECRET.encode() in content] == []
+
+
+def test_password_of_a_server_is_not_in_its_errors(url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(UserError, match="refused") as retriever:
+        RemoteRetriever(url)
+    judge = JudgeSpec.model_construct(**{**JudgeSpec(url="http://host", model="m").model_dump(), "url": url})
+    with Judge(judge.model_copy(update={"cache": str(tmp_path)})) as asked, pytest.raises(UserError) as judged:
+        asked.verdicts([("q", ["a"], "r")])
+    assert SECRET not in str(retriever.value) + str(judged.value) + caplog.text
+    assert "***@" in str(retriever.value)
+    assert "***@" in str(judged.value)
