@@ -19,7 +19,7 @@ SecretEntry = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][-a-z0-9.]*/[-
 
 
 class ClusterModel(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class Resources(ClusterModel):
