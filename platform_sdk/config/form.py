@@ -123,7 +123,7 @@ _BOUNDS = (
 
 
 def _bounds(schema: Mapping[str, Any]) -> str:
-    return ", ".join(f"{word} {schema[key]:g}" for key, word in _BOUNDS if schema.get(key) is not None)
+    return ", ".join(f"{word} {schema[key]:.12g}" for key, word in _BOUNDS if schema.get(key) is not None)
 
 
 def with_value(tree: Mapping[str, Any], path: Sequence[str], value: Any) -> dict[str, Any]:
