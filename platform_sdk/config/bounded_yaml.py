@@ -26,6 +26,7 @@ MAX_NODES = 10_000
 MAX_DEPTH = 40
 MAX_TEXT = 64 * 1024
 MAX_INTEGER = 2**63 - 1
+_LONGEST_INTEGER = 100  # characters: 64 bits in base 2 with underscores; Python refuses to read thousands of digits
 
 _CORE = "tag:yaml.org,2002:"
 _FORBIDDEN = re.compile("[\\x00-\\x08\\x0b\\x0c\\x0e-\\x1f\\x7f\\ud800-\\udfff]")
@@ -55,7 +56,7 @@ def read_yaml(text: str) -> tuple[Any, dict[FieldPath, int]]:
 
 def _compose(text: str) -> Node | None:
     from ruamel.yaml import YAML
-    from ruamel.yaml.composer import Composer
+    from ruamel.yaml.composer import Composer, MaxDepthExceededError
     from ruamel.yaml.error import MarkedYAMLError, YAMLError
     from ruamel.yaml.reader import ReaderError
 
@@ -79,6 +80,8 @@ def _compose(text: str) -> Node | None:
         raise YamlError(line, f"is not valid YAML: holds {_character(error.character)}; remove it") from error
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
+        if isinstance(error, MaxDepthExceededError):
+            raise YamlError(mark.line + 1 if mark else 1, _TOO_DEEP) from error
         problem = " ".join((error.problem or error.context or "cannot be parsed").split())
         raise YamlError(mark.line + 1 if mark else 1, f"is not valid YAML: {printable(problem, 300)}") from error
     except YAMLError as error:
@@ -176,6 +179,8 @@ class _Builder:
             return text  # recipes have no use for a date but as text
         if kind not in ("null", "bool", "int", "float"):
             _check_tag(node, "str")
+        if kind == "int" and len(text) > _LONGEST_INTEGER:
+            raise YamlError(_line(node), f"the integer {printable(text)} exceeds 64 bits")
         try:
             value = getattr(self._scalars, f"construct_yaml_{kind}")(node)
         except (ValueError, LookupError) as error:

@@ -150,10 +150,14 @@ class _Planner:
             name: [self._wire(carry.initial, (*path, "carry", name, "initial"), outer)]
             for name, carry in repeat.carry.items()
         }
-        if len(self.tasks) + count * len(repeat.steps) > MAX_TASKS:
+        each = sum(
+            bool(self._fixed(step.when, (*path, "steps", index, "when"), "boolean", fallback=True))
+            for index, step in enumerate(repeat.steps)
+        )
+        if len(self.tasks) + count * each > MAX_TASKS:
             self.problem(
                 (*path, "count"),
-                f"{count} iterations of {len(repeat.steps)} steps make more than {MAX_TASKS} tasks; a "
+                f"{count} iterations of {each} steps make more than {MAX_TASKS} tasks; a "
                 "compiled pipeline is unrolled, so lower the number of iterations",
             )
             count = 1

@@ -11,6 +11,7 @@ from typing import Any, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from platform_sdk.config.bounded_yaml import MAX_DEPTH
 from platform_sdk.config.document import problems_of
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.form import with_value
@@ -122,8 +123,8 @@ class _Resolver:
     def _override(self, override: str) -> None:
         place = f"--set {override}"
         name, equals, text = override.partition("=")
-        path = tuple(name.split("."))
-        if not equals or not all(path):
+        path = tuple(name.split(".", MAX_DEPTH))
+        if not equals or not all(path) or len(path) > MAX_DEPTH:
             self.problems.append(Problem(place, "", "must look like parameter=value or parameter.field=value"))
             return
         declared = self.pipeline.document.parameters

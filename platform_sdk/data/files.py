@@ -115,6 +115,8 @@ def check(path: Path, where: str, value: Any, shape: type[T]) -> T:
         return msgspec.convert(value, shape)
     except msgspec.ValidationError as error:
         raise RecordError(f"{path}: {where}{describe(error, value, shape)}") from error
+    except UnicodeEncodeError as error:
+        raise RecordError(f"{path}: {where}the name of a field holds a lone surrogate; rename it") from error
 
 
 def describe(error: msgspec.ValidationError, value: Any, shape: Any) -> str:
@@ -125,6 +127,9 @@ def describe(error: msgspec.ValidationError, value: Any, shape: Any) -> str:
         return message
     message, path = message[: found.start()], found["path"]
     field = path.removeprefix(".").partition("[...]")[0]
+    if path.startswith("[...]") and isinstance(value, dict):
+        key = next((key for key, entry in value.items() if not _fits({key: entry}, shape)), "…")
+        path = path.replace("[...]", printable(key), 1)
     if path.startswith(".") and field != path[1:] and isinstance(value, dict) and isinstance(value.get(field), dict):
         # msgspec does not say which entry of an object is wrong, so each is tried by itself.
         others = {name: {} if isinstance(inner, dict) else inner for name, inner in value.items()}
