@@ -74,7 +74,8 @@ def _compose(text: str) -> Node | None:
     yaml.max_depth = MAX_DEPTH
     yaml.composer.warn_double_anchors = False
     try:
-        return yaml.compose(text)
+        node: Node | None = yaml.compose(text)
+        return node
     except ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
         raise YamlError(line, f"is not valid YAML: holds {_character(error.character)}; remove it") from error
@@ -174,7 +175,7 @@ class _Builder:
             raise YamlError(_line(node), f"is a text of {len(text)} characters; at most {MAX_TEXT} are read")
         if found := _FORBIDDEN.search(text):
             raise YamlError(_line(node), f"holds {_character(ord(found[0]))}; remove it")
-        kind = node.tag.removeprefix(_CORE)
+        kind = str(node.tag).removeprefix(_CORE)
         if kind in ("str", "timestamp", "value", "merge"):
             return text  # recipes have no use for a date but as text
         if kind not in ("null", "bool", "int", "float"):
