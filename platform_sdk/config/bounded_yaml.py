@@ -76,6 +76,14 @@ def _compose(text: str) -> Node | None:
     try:
         node: Node | None = yaml.compose(text)
         return node
+    except YamlError:
+        raise
+    except (AssertionError, KeyError, ValueError) as error:
+        # What ruamel raises at a version of YAML or an escaped character that does not exist.
+        found = _UNKNOWN.search(text)
+        raise YamlError(
+            text.count("\n", 0, found.start()) + 1 if found else 1, f"is not valid YAML: {printable(str(error), 300)}"
+        ) from error
     except ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
         raise YamlError(line, f"is not valid YAML: holds {_character(error.character)}; remove it") from error
@@ -89,6 +97,7 @@ def _compose(text: str) -> Node | None:
         raise YamlError(1, f"is not valid YAML: {printable(' '.join(str(error).split()), 300)}") from error
 
 
+_UNKNOWN = re.compile(r"%YAML|\\U(?!000|0010)")  # \U00110000 is beyond Unicode
 _TOO_MANY = f"holds more than {MAX_NODES} values, aliases counted wherever they are used"
 _TOO_DEEP = f"is nested more than {MAX_DEPTH} levels deep; an alias must not stand inside its own anchor"
 

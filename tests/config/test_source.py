@@ -99,6 +99,8 @@ MERGES = "a0: &a0 {k: 1}\n" + "".join(f"a{n}: &a{n} {{<<: [{','.join([f'*a{n - 1
         pytest.param("a: " + "x " * 40_000, ":1: is a text of 79999 characters", id="long text"),
         pytest.param("# " + "x" * 300_000, ":1: has 300002 characters", id="long file"),
         pytest.param("a: *" + "b" * 5000, "found undefined alias", id="unknown alias"),
+        pytest.param("%YAML 1.9\n---\na: 1\n", "is not valid YAML: version minor part", id="unknown version"),
+        pytest.param('b: 1\na: "\\U00412345"', ":2: is not valid YAML: chr() arg", id="no such character"),
         pytest.param("a: 1\n---\nb: 2\n", ":2: is not valid YAML: but found another document", id="two documents"),
     ],
 )
