@@ -17,6 +17,8 @@ from typing import ClassVar, Generic, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from platform_sdk.excerpt import excerpt, printable
+
 SCHEMA_VERSION = 1
 
 
@@ -208,39 +210,64 @@ def read_jsonl(path: Path, kind: type[R]) -> Iterator[R]:
             valid record; the message names file, line and field.
     """
     try:
-        stream = path.open(encoding="utf-8")
+        stream = path.open("rb")
     except FileNotFoundError as error:
         raise RecordError(f"{path}: no such file of {kind.KIND} records") from error
+    except OSError as error:
+        raise RecordError(f"{path}: cannot be read: {error.strerror}") from error
     with stream:
         check_header(path, stream.readline(), kind)
         for number, line in enumerate(stream, start=2):
             yield parse_line(path, number, line, kind)
 
 
-def check_header(path: Path, line: str, kind: type[Record]) -> None:
+def check_header(path: Path, line: str | bytes, kind: type[Record]) -> None:
     """Raise RecordError unless ``line`` is the header of a ``kind`` file of this schema version."""
     try:
         found = json.loads(line)
-    except json.JSONDecodeError:
+    except (ValueError, RecursionError):  # not JSON, not UTF-8, or more digits or levels than Python reads
         found = None
     if not isinstance(found, dict) or "record" not in found:
         raise RecordError(f"{path}:1: not a hopforge record file (the first line must be {header(kind)})")
     if found["record"] != kind.KIND:
-        raise RecordError(f"{path}:1: holds {found['record']} records, but {kind.KIND} records are needed")
+        raise RecordError(f"{path}:1: holds {excerpt(found['record'])} records, but {kind.KIND} records are needed")
     if found.get("schema") != SCHEMA_VERSION:
         raise RecordError(
-            f"{path}:1: schema version {found.get('schema')}, but this hopforge reads version {SCHEMA_VERSION}; "
-            "write the file again with this version"
+            f"{path}:1: schema version {excerpt(found.get('schema'))}, but this hopforge reads version "
+            f"{SCHEMA_VERSION}; write the file again with this version"
         )
 
 
-def parse_line(path: Path, number: int, line: str, kind: type[R]) -> R:
+def parse_line(path: Path, number: int, line: str | bytes, kind: type[R]) -> R:
+    """Return the record that a line holds.
+
+    Raises:
+        RecordError: it is not a valid record; the message names file, line and field.
+    """
     try:
         return kind.model_validate_json(line)
     except ValidationError as error:
         first = error.errors()[0]
-        field = ".".join(str(part) for part in first["loc"]) or "record"
+        field = printable(".".join(str(part) for part in first["loc"]), 200) or "record"
         raise RecordError(f"{path}:{number}: {field}: {first['msg']}") from error
+
+
+def check_text(path: Path, where: str, record: Record) -> None:
+    """Raise RecordError if a text of ``record`` cannot be written: lone surrogates, which JSON's escapes can name.
+
+    Args:
+        path: the file that the record is from.
+        where: the record's place in it (``"record 3: "``).
+    """
+    try:
+        record.model_dump_json()
+    except ValueError as error:
+        for field in type(record).model_fields:
+            try:
+                record.model_dump_json(include={field})
+            except ValueError:
+                raise RecordError(f"{path}: {where}{field}: holds a lone surrogate; replace it") from error
+        raise
 
 
 def digest_records(records: Iterable[Record]) -> str:

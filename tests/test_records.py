@@ -6,7 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from platform_sdk.records import Question, RecordError, check_digest, digest_records, write_jsonl
+from platform_sdk.records import (
+    Passage,
+    Question,
+    RecordError,
+    check_digest,
+    digest_records,
+    header,
+    read_jsonl,
+    write_jsonl,
+)
 
 
 def test_altered_records_are_refused(tmp_path: Path) -> None:
@@ -18,3 +27,40 @@ def test_altered_records_are_refused(tmp_path: Path) -> None:
     path.write_text(path.read_text().replace("Who ?", "Why ?", 1))
     with pytest.raises(RecordError, match=r"questions\.jsonl: was changed after it was written"):
         check_digest(path, Question, digest)
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        (b'{"id": "\xff"}', "3: record: Invalid JSON"),
+        (b"[" * 100_000, "3: record: Invalid JSON: recursion limit exceeded"),
+        (b'{"seed": ' + b"9" * 10_000 + b"}", "3: record: Invalid JSON: number out of range"),
+        (b'{"id": "\\ud800"}', "3: record: Invalid JSON"),
+        (b'{"' + b"k" * 9000 + b'": 1}', "(9000 characters): Extra inputs"),
+        (b"", "3: record: Invalid JSON"),
+    ],
+)
+def test_odd_lines_are_named(tmp_path: Path, line: bytes, says: str) -> None:
+    path = tmp_path / "passages.jsonl"
+    whole = b'{"id": "1", "title": "", "text": ""}'
+    path.write_bytes(
+        b"\n".join(
+            [header(Passage).encode(), whole, line if b"k" not in line else whole[:-1] + b", " + line[1:], whole]
+        )
+    )
+    with pytest.raises(RecordError) as caught:
+        list(read_jsonl(path, Passage))
+    assert str(caught.value).startswith(f"{path}:3: ")
+    assert says in str(caught.value)
+    assert len(str(caught.value)) < 600
+
+
+@pytest.mark.parametrize("first", [b"\xff", b"[" * 100_000, b"9" * 10_000, b'{"record": "' + b"x" * 9000 + b'"}'])
+def test_odd_headers_are_refused(tmp_path: Path, first: bytes) -> None:
+    path = tmp_path / "passages.jsonl"
+    path.write_bytes(first + b"\n")
+    with pytest.raises(RecordError, match=r"passages\.jsonl:1: ") as caught:
+        list(read_jsonl(path, Passage))
+    assert len(str(caught.value)) < 500
+    with pytest.raises(RecordError, match="cannot be read: Is a directory"):
+        list(read_jsonl(tmp_path, Passage))

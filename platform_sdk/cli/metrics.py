@@ -41,7 +41,8 @@ def metrics(
     """Score predictions, equal to the official script of the dataset.
 
     With --json, --intervals adds "n" and "intervals" {metric: [low, high]}, and --per-question adds
-    "per_question" {id: {metric: value}}. Questions without a prediction score 0 and are counted on stderr.
+    "per_question" {id: {metric: value}}. Questions without a prediction score 0; they are
+    counted on stderr, and so are predictions without a question.
     """
     from platform_sdk.config.errors import UserError
     from platform_sdk.evaluation.metrics import score_files
@@ -52,6 +53,8 @@ def metrics(
     for part, count in scores.missing.items():
         if count:
             say(f"{count} of {scores.n} questions have no {_PARTS[part]}: they score 0", err=True)
+    if scores.unknown:
+        say(f"{scores.unknown} predictions are ignored: {gold} has no question for them", err=True)
     for note in scores.notes:
         say(note, err=True)
     bounds = scores.intervals(seed=seed) if intervals else {}
@@ -82,7 +85,7 @@ def _print_tables(dataset: str, scores: Scores, bounds: dict[str, tuple[float, f
         for name in scores.columns:
             detail.add_column(name, justify="right")
         for id_, values in scores.per_question().items():
-            detail.add_row(escape(id_), *(f"{100 * value:.1f}" for value in values.values()))
+            detail.add_row(escape(printable(id_, 200)), *(f"{100 * value:.1f}" for value in values.values()))
         console.print(detail)
     table = Table("metric", title=f"{dataset}: {scores.n} questions, percent")
     table.add_column("score", justify="right")

@@ -30,7 +30,7 @@ class DatasetSpec(BaseModel):
     ``train`` is not evaluated on.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     format: Literal[Format, "world", "mixed"] = Field(
         description="the official format of the question files, a generated world, or several datasets (mixture)"
@@ -41,8 +41,12 @@ class DatasetSpec(BaseModel):
     corpus: Paths = Field(default=(), description="passages: JSONL of id, title, text")
     triples: Paths = Field(default=(), description="triples: TSV with a header line")
     labels: str | None = Field(default=None, description="qald10: topic_entities.json, the names of the entities")
-    train_questions: int | None = Field(default=None, ge=0, description="how many to draw; all when not given")
-    eval_questions: int | None = Field(default=None, ge=0, description="how many to draw; all when not given")
+    train_questions: int | None = Field(
+        default=None, ge=0, le=10_000_000, description="how many to draw; all when not given"
+    )
+    eval_questions: int | None = Field(
+        default=None, ge=0, le=10_000_000, description="how many to draw; all when not given"
+    )
     seed: int = Field(default=0, description="of the draw of questions")
     skip_invalid: bool = Field(
         default=False, description="leave out malformed records, and list them, instead of failing"

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from platform_sdk.config.source import ConfigError, FieldPath, Problem, Source, load_source
+from platform_sdk.excerpt import excerpt
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -42,4 +43,5 @@ def _message(type_: str, message: str, value: Any) -> str:
         return "is not known here; remove it"
     if type_ == "missing":
         return "is required; add it"
-    return message.removeprefix("Value error, ") + ("" if isinstance(value, (dict, list)) else f" (it is {value!r})")
+    given = "" if isinstance(value, (dict, list)) else f" (it is {excerpt(value)})"
+    return message.removeprefix("Value error, ") + given

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.parameter import Parameter, check_scalar
 from platform_sdk.config.source import Problem, Source, suggestion
+from platform_sdk.excerpt import excerpt
 
 MOST = 10
 TAKEN = ("run_dir", "recipe")  # inputs that the step which reads the form has besides
@@ -102,7 +103,7 @@ def _schema_at(parameter: Parameter, fields: Sequence[str]) -> dict[str, Any]:
     for part in fields:
         known = node.get("properties", {})
         if part not in known:
-            raise _BadField(f"is no field: there is no {part!r}; {suggestion(part, known)}")
+            raise _BadField(f"is no field: there is no {excerpt(part)}; {suggestion(part, known)}")
         found = known[part]
         node = {**definitions.get(found.get("$ref", "").rpartition("/")[2], {}), **found}
     return node
@@ -122,7 +123,7 @@ _BOUNDS = (
 
 
 def _bounds(schema: Mapping[str, Any]) -> str:
-    return ", ".join(f"{word} {schema[key]:g}" for key, word in _BOUNDS if schema.get(key) is not None)
+    return ", ".join(f"{word} {schema[key]:.12g}" for key, word in _BOUNDS if schema.get(key) is not None)
 
 
 def with_value(tree: Mapping[str, Any], path: Sequence[str], value: Any) -> dict[str, Any]:
@@ -161,7 +162,7 @@ def filled_in(
         except ValidationError as error:
             for item in error.errors():
                 place = ".".join(str(part) for part in (name, *item["loc"]))
-                given = "" if isinstance(item["input"], (dict, list)) else f" (it is {item['input']!r})"
+                given = "" if isinstance(item["input"], (dict, list)) else f" (it is {excerpt(item['input'])})"
                 problems.append(f"{place}: {item['msg'].removeprefix('Value error, ')}{given}")
     if problems:
         raise UserError("the run cannot be started with these values:\n" + "\n".join(f"  {text}" for text in problems))

@@ -13,7 +13,7 @@ class JudgeSpec(BaseModel):
     The key is never a setting: it is read from the environment variable ``api_key_env``.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     url: str = Field(
         pattern=r"^https?://\S+$",
@@ -25,13 +25,13 @@ class JudgeSpec(BaseModel):
         min_length=1,
         description="The environment variable with the endpoint's key, if it asks for one.",
     )
-    concurrency: int = Field(8, ge=1, description="Requests at a time.")
-    timeout: float = Field(60.0, gt=0, description="Seconds that one request may take.")
+    concurrency: int = Field(8, ge=1, le=1024, description="Requests at a time.")
+    timeout: float = Field(60.0, gt=0, le=86_400, description="Seconds that one request may take.")
     retries: int = Field(
-        5, ge=0, description="Further tries, ever later, after a time-out, a lost connection, HTTP 429 or 5xx."
+        5, ge=0, le=100, description="Further tries, ever later, after a time-out, a lost connection, HTTP 429 or 5xx."
     )
     max_tokens: int | None = Field(
-        1024, ge=1, description="Most tokens of a verdict, reasoning included; null does not send it."
+        1024, ge=1, le=1_000_000, description="Most tokens of a verdict, reasoning included; null does not send it."
     )
     unparsable: float = Field(
         0.05, ge=0, le=1, description="The run stops when more than this share of the verdicts cannot be read."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import cache
 from typing import Any, Literal
 
@@ -11,6 +12,7 @@ from platform_sdk.config.code import find_definition, import_definition
 from platform_sdk.config.credentials import has_credentials
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.source import FieldPath, Problem, Source, suggestion
+from platform_sdk.excerpt import excerpt
 
 IDENTIFIER = r"^[a-z][a-z0-9_]*$"
 
@@ -18,7 +20,7 @@ ModelType = type[BaseModel]
 
 
 class Declaration(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, populate_by_name=True)
 
 
 class Parameter(Declaration):
@@ -107,13 +109,15 @@ def has_type(value: Any, type_: str) -> bool:
 def check_scalar(parameter: Parameter, value: Any) -> str | None:
     """What is wrong with the value of a parameter that is no struct, with the remedy; None if nothing is."""
     if not has_type(value, parameter.type):
-        return f"must be of type {parameter.type}, but is {value!r}"
+        return f"must be of type {parameter.type}, but is {excerpt(value)}"
     if has_credentials(value):
-        return f"must not hold user:password@, since recipes are stored; leave it out of {value}"
+        return f"must not hold user:password@, since recipes are stored; leave it out of {excerpt(value)}"
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"must be a finite number, but is {value}"
     if parameter.choices and value not in parameter.choices:
-        return f"{value!r} is not one of the choices; {suggestion(str(value), map(str, parameter.choices))}"
+        return f"{excerpt(value)} is not one of the choices; {suggestion(str(value), map(str, parameter.choices))}"
     if parameter.minimum is not None and value < parameter.minimum:
-        return f"must be at least {parameter.minimum:g}, but is {value!r}"
+        return f"must be at least {parameter.minimum:g}, but is {excerpt(value)}"
     if parameter.maximum is not None and value > parameter.maximum:
-        return f"must be at most {parameter.maximum:g}, but is {value!r}"
+        return f"must be at most {parameter.maximum:g}, but is {excerpt(value)}"
     return None

@@ -20,6 +20,7 @@ from platform_sdk.config.errors import UserError
 from platform_sdk.config.form import MOST, FormField, read_form
 from platform_sdk.config.parameter import IDENTIFIER, Declaration, Parameter, problems_of_parameter
 from platform_sdk.config.source import ConfigError, Source, load_source, suggestion
+from platform_sdk.excerpt import excerpt, printable
 
 # Of pipelines, steps and recipes. On a cluster a step with its iteration behind it is the value of a label, and so is a
 # pipeline's workflow: 63 characters at most.
@@ -116,18 +117,20 @@ def find_pipeline(reference: str, recipe: Path) -> Path:
     """
     if "/" in reference or reference.endswith((".yaml", ".yml")):
         path = recipe.parent / reference
-        path = path / "pipeline.yaml" if path.is_dir() else path
-        if not path.is_file():
-            raise UserError(f"{path}: no such pipeline")
-        return path
+        try:
+            path = path / "pipeline.yaml" if path.is_dir() else path
+            if path.is_file():
+                return path
+        except OSError as error:
+            raise UserError(f"{printable(str(path))}: cannot be read: {error.strerror}") from error
+        raise UserError(f"{printable(str(path), 500)}: no such pipeline")
     beside = recipe.resolve().parent / "pipeline.yaml"
     if beside.parent.name == reference and beside.is_file():
         return recipe.parent / "pipeline.yaml"
-    path = home() / "pipelines" / reference / "pipeline.yaml"
-    if not path.is_file():
-        known = (found.parent.name for found in (home() / "pipelines").glob("*/pipeline.yaml"))
-        raise UserError(f"there is no pipeline {reference!r}; {suggestion(reference, known)}")
-    return path
+    shipped = {found.parent.name: found for found in (home() / "pipelines").glob("*/pipeline.yaml")}
+    if reference not in shipped:
+        raise UserError(f"there is no pipeline {excerpt(reference)}; {suggestion(reference, shipped)}")
+    return shipped[reference]
 
 
 def load_pipeline(path: Path, components: Path | None = None) -> Pipeline:

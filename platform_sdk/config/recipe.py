@@ -11,6 +11,7 @@ from typing import Any, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from platform_sdk.config.bounded_yaml import MAX_DEPTH
 from platform_sdk.config.credentials import has_credentials
 from platform_sdk.config.document import problems_of
 from platform_sdk.config.errors import UserError
@@ -19,6 +20,7 @@ from platform_sdk.config.parameter import Parameter, check_scalar
 from platform_sdk.config.pipeline import STEP_ID, Pipeline, find_pipeline, load_pipeline
 from platform_sdk.config.plan import UNKNOWN, Task, make_plan
 from platform_sdk.config.source import (
+    MOST_PROBLEMS,
     ConfigError,
     FieldPath,
     Problem,
@@ -28,12 +30,13 @@ from platform_sdk.config.source import (
     parse_value,
     suggestion,
 )
+from platform_sdk.excerpt import excerpt, printable
 
 
 class RecipeDocument(BaseModel):
     """A whole recipe file."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     pipeline: str = Field(description="the name of a pipeline, or the path of one from the recipe's folder")
     name: str = Field(pattern=STEP_ID)
@@ -121,8 +124,8 @@ class _Resolver:
     def _override(self, override: str) -> None:
         place = f"--set {override}"
         name, equals, text = override.partition("=")
-        path = tuple(name.split("."))
-        if not equals or not all(path):
+        path = tuple(name.split(".", MAX_DEPTH))
+        if not equals or not all(path) or len(path) > MAX_DEPTH:
             self.problems.append(Problem(place, "", "must look like parameter=value or parameter.field=value"))
             return
         declared = self.pipeline.document.parameters
@@ -145,8 +148,11 @@ class _Resolver:
 
     def values(self) -> dict[str, Any]:
         declared = self.pipeline.document.parameters
-        for name in self.given.keys() - declared.keys():
+        unknown = [name for name in self.given if name not in declared]
+        for name in unknown[:MOST_PROBLEMS]:
             self.problem((name,), f"there is no such parameter; {suggestion(name, declared)}")
+        if len(unknown) > MOST_PROBLEMS:
+            self.problem((), f"{len(unknown) - MOST_PROBLEMS} more of these are not parameters")
         return {name: self._value(name, parameter) for name, parameter in declared.items()}
 
     def _value(self, name: str, parameter: Parameter) -> Any:
@@ -176,14 +182,16 @@ class _Resolver:
             return self._missing(name, parameter)
         given = self.given.get(name, {})
         if not isinstance(given, dict):
-            self.problem((name,), f"must be a mapping of its fields, but is {given!r}")
+            self.problem((name,), f"must be a mapping of its fields, but is {excerpt(given)}")
             return UNKNOWN
         try:
             checked = model.model_validate(_laid_over(given, parameter.default or {}))
         except ValidationError as error:
-            for item in error.errors():
+            for item in error.errors()[:MOST_PROBLEMS]:
                 path = (name, *_known_location(item["loc"], given, item["type"]))
                 self.problem(path, _remedy(model, item["type"], item["msg"], item["loc"], item["input"]))
+            if error.error_count() > MOST_PROBLEMS:
+                self.problem((name,), f"has {error.error_count() - MOST_PROBLEMS} more problems")
             return UNKNOWN
         content: dict[str, Any] = checked.model_dump(mode="json")
         for field, value in content.items():
@@ -218,10 +226,10 @@ def _remedy(model: type[BaseModel], type_: str, message: str, location: tuple[in
     if type_ == "extra_forbidden":
         name = str(location[-1])
         known = _fields(model, location[:-1])
-        near = difflib.get_close_matches(name, known, n=1)
+        near = difflib.get_close_matches(printable(name), known, n=1)
         return f"there is no such field; {f'did you mean {near[0]}? ' if near else ''}known are {', '.join(known)}"
     message = message.removeprefix("Value error, ").removeprefix("Input ")
-    return message if isinstance(value, (dict, list)) else f"{message}, but is {value!r}"
+    return message if isinstance(value, (dict, list)) else f"{message}, but is {excerpt(value)}"
 
 
 def _fields(model: type[BaseModel], location: tuple[int | str, ...]) -> list[str]:

@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from platform_sdk.excerpt import excerpt
+
 _REFERENCE = re.compile(r"\$\{([^{}]*)\}")
 _FORMS = (
     "${parameters.NAME}, ${parameters.NAME.FIELD}, ${steps.ID.outputs.NAME}, ${carry.NAME}, ${iteration}, "
@@ -74,7 +76,7 @@ def parse(value: Any) -> Any:
         return value
     pieces = _REFERENCE.split(value)
     if any("${" in text for text in pieces[::2]):
-        raise BadReference(f"{value!r}: a reference has no closing brace, or braces inside it")
+        raise BadReference(f"{excerpt(value)}: a reference has no closing brace, or braces inside it")
     parts = tuple(
         piece if index % 2 == 0 else _reference(piece) for index, piece in enumerate(pieces) if piece or index % 2
     )

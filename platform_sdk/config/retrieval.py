@@ -48,7 +48,7 @@ class IndexSpec(BaseModel):
     ``FLAT`` compares a query with every vector: exact, and quick up to some hundred thousand vectors.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     type: str = Field("FLAT", description="Index type: FLAT is exact; HNSW and IVF_FLAT for millions of vectors.")
     params: dict[str, int | float | str | bool] = Field({}, description="Build parameters, such as M or nlist.")
@@ -74,7 +74,7 @@ class RetrievalSpec(BaseModel):
     ``encoder`` and the prefixes are None together, and only beside ``url``: then they are the service's.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     url: str | None = Field(
         None,
@@ -89,6 +89,7 @@ class RetrievalSpec(BaseModel):
     patience_seconds: float = Field(
         600.0,
         ge=0,
+        le=1_000_000,
         description="How long a search waits for a service or a Milvus server that is away before the run fails.",
     )
     encoder: str | None = Field(
@@ -102,9 +103,11 @@ class RetrievalSpec(BaseModel):
         None, description="Put before each query; bge: 'Represent this sentence for searching relevant passages: '."
     )
     passage_prefix: str | None = Field(None, description="Put before each passage or triple (e5: 'passage: ').")
-    batch_size: int = Field(32, ge=1, description="Texts encoded at once.")
+    batch_size: int = Field(32, ge=1, le=65_536, description="Texts encoded at once.")
     device: str = Field("auto", pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$", description="Where the encoder runs.")
-    threads: int | None = Field(None, ge=1, description="CPU threads of the encoder; none: as the process has them.")
+    threads: int | None = Field(
+        None, ge=1, le=1024, description="CPU threads of the encoder; none: as the process has them."
+    )
     api_key_env: str = Field(
         "OPENAI_API_KEY", min_length=1, description="The environment variable with an endpoint's key."
     )

@@ -17,31 +17,36 @@ PLACING = frozenset({"processes", "gpus", "url"})
 class EngineSpec(BaseModel):
     """Which engine samples, and how it is sized."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     engine: Literal["transformers", "vllm", "openai"] = Field(
         "transformers",
         description="transformers: CPU or GPU; vllm: in the sampling processes; openai: a vLLM server, at `url` or, "
         "without one, one that the step brings.",
     )
-    live: int = Field(64, ge=1, description="Requests that are sampled side by side, in each process.")
+    live: int = Field(64, ge=1, le=65_536, description="Requests that are sampled side by side, in each process.")
     dtype: Literal["float32", "bfloat16", "float16"] = Field("float32", description="Of weights and caches.")
     device: str = Field("cpu", description="cpu or cuda.")
     threads: int | None = Field(
-        1, ge=1, description="CPU threads of torch; null leaves its own choice. Only one thread repeats bit for bit."
+        1,
+        ge=1,
+        le=1024,
+        description="CPU threads of torch; null leaves its own choice. Only one thread repeats bit for bit.",
     )
     max_model_len: int | None = Field(
-        None, ge=32, description="The most tokens of a dialogue; null takes the model's own limit."
+        None, ge=32, le=100_000_000, description="The most tokens of a dialogue; null takes the model's own limit."
     )
     processes: int | None = Field(
-        None, ge=1, description="Of a step that only samples, on this machine; null: one per visible GPU, 1 on a CPU "
+        None, ge=1, le=1024,
+        description="Of a step that only samples, on this machine; null: one per visible GPU, 1 on a CPU "
         "and for `openai`. On a cluster the job has one per GPU."
     )  # fmt: skip
     url: str | None = Field(
         None, description="Of a standing server, for `openai`: http://host:port (without /v1); null: the step's own."
     )
     gpus: int | None = Field(
-        None, ge=1, description="How many of this machine's GPUs the step's own server gets, the last ones; null: one, "
+        None, ge=1, le=1024,
+        description="How many of this machine's GPUs the step's own server gets, the last ones; null: one, "
         "which it shares with the step's processes if there is no other. On a cluster: job.sampler.resources.gpus."
     )  # fmt: skip
     extra: dict[str, Any] = Field(

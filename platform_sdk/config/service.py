@@ -12,7 +12,7 @@ from platform_sdk.config.retrieval import RetrievalSpec
 class CollectionSpec(BaseModel):
     """One collection: the prepared data it is made of, how an agent searches it, and who may."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$", description="What a request calls it.")
     run_dir: Path = Field(description="The directory that holds corpus/, as a run's does.")
@@ -31,7 +31,7 @@ class CollectionSpec(BaseModel):
 class ServiceSpec(BaseModel):
     """The service: its collections and its limits."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     collections: tuple[CollectionSpec, ...] = Field(min_length=1)
     # Of each collection, so that the flood of one team is refused to nobody else.

@@ -8,10 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from platform_sdk.config.bounded_yaml import MAX_CHARACTERS, YamlError, read_yaml
+from platform_sdk.config.bounded_yaml import FieldPath as FieldPath
 from platform_sdk.config.errors import UserError
+from platform_sdk.excerpt import excerpt, printable
 
-# The place of a value in a document: keys of mappings and indices of lists, from the outside in.
-FieldPath = tuple[str | int, ...]
+MOST_PROBLEMS = 100  # that one file or value reports
+MAX_BYTES = 4 * MAX_CHARACTERS  # UTF-8 has four bytes a character at most
 
 
 @dataclass(frozen=True, order=True)
@@ -23,7 +26,8 @@ class Problem:
     message: str
 
     def __str__(self) -> str:
-        return f"{self.place}: {self.field}: {self.message}" if self.field else f"{self.place}: {self.message}"
+        field = f"{printable(self.field, 200)}: " if self.field else ""
+        return f"{printable(self.place, 500)}: {field}{printable(self.message, 1000)}"
 
 
 class ConfigError(UserError):
@@ -33,7 +37,9 @@ class ConfigError(UserError):
         self.problems = tuple(dict.fromkeys(problems))
         count = len(self.problems)
         heading = [f"{count} problems"] if count > 1 else []
-        super().__init__("\n".join([*heading, *map(str, self.problems)]))
+        listed = map(str, self.problems[:MOST_PROBLEMS])
+        more = [f"and {count - MOST_PROBLEMS} more"] if count > MOST_PROBLEMS else []
+        super().__init__("\n".join([*heading, *listed, *more]))
 
 
 @dataclass(frozen=True)
@@ -66,62 +72,44 @@ def load_source(path: Path) -> Source:
     """Read a YAML file whose top is a mapping.
 
     Raises:
-        ConfigError: the file is missing, is not YAML, or has something else at its top.
+        ConfigError: the file is missing or unreadable, is not YAML within the bounds of ``bounded_yaml``, or has
+            something else at its top.
     """
-    from ruamel.yaml import YAML
-    from ruamel.yaml.error import MarkedYAMLError
-
     name = str(path)
     try:
-        document = YAML(typ="rt").load(path.read_text(encoding="utf-8"))
+        with path.open("rb") as stream:
+            data = stream.read(MAX_BYTES + 1)
+        text = data.decode("utf-8-sig", errors="strict" if len(data) <= MAX_BYTES else "ignore")
     except (FileNotFoundError, IsADirectoryError) as error:
         raise ConfigError([Problem(name, "", "no such file")]) from error
     except UnicodeDecodeError as error:
-        raise ConfigError([Problem(name, "", "is not UTF-8 text")]) from error
-    except MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else 1
-        problem = " ".join((error.problem or "is not YAML").split())
-        raise ConfigError([Problem(f"{name}:{line}", "", f"is not valid YAML: {problem}")]) from error
-    if not isinstance(document, dict):
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise ConfigError([Problem(f"{name}:{line}", "", "is not UTF-8 text")]) from error
+    except OSError as error:
+        raise ConfigError([Problem(name, "", f"cannot be read: {error.strerror}")]) from error
+    try:
+        content, lines = read_yaml(text)
+    except YamlError as error:
+        raise ConfigError([Problem(f"{name}:{error.line}", "", str(error))]) from error
+    if not isinstance(content, dict):
         raise ConfigError([Problem(f"{name}:1", "", "must be a mapping, as `name: …` at its top")])
-    lines: dict[FieldPath, int] = {(): 1}
-    return Source(name, _plain(document, (), lines), lines)
+    return Source(name, content, lines)
 
 
 def parse_value(text: str) -> Any:
-    """The value of a ``--set``, read as YAML: ``1e-5`` is a number, ``[1, 2]`` a list, ``abc`` a string."""
-    from ruamel.yaml import YAML
-    from ruamel.yaml.error import YAMLError
+    """The value of a ``--set``, read as YAML: ``1e-5`` is a number, ``[1, 2]`` a list, ``abc`` a string.
 
+    Raises:
+        ValueError: the text is not YAML within the bounds of ``bounded_yaml``.
+    """
     try:
-        return _plain(YAML(typ="rt").load(text), (), {})
-    except YAMLError as error:
-        raise ValueError(f"{text!r} is not a YAML value; put it in quotes") from error
+        return read_yaml(text)[0]
+    except YamlError as error:
+        raise ValueError(f"{excerpt(text)} {error}; to mean it as text, put it in quotes") from error
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
     """``did you mean X? `` if a known name is near, and all known names."""
     names = sorted(known)
-    near = difflib.get_close_matches(name, names, n=1)
+    near = difflib.get_close_matches(printable(name), names, n=1)
     return (f"did you mean {near[0]}? " if near else "") + f"known are {', '.join(names) or 'none'}"
-
-
-def _plain(value: Any, path: FieldPath, lines: dict[FieldPath, int]) -> Any:
-    """The plain data of ruamel's round-trip tree; notes the line of everything inside in ``lines``."""
-    position = getattr(value, "lc", None)
-    if isinstance(value, dict) and position is not None:
-        for key in value:
-            # A key that came in by a merge (<<) has no line of its own: the mapping's stands for it.
-            own = (position.data or {}).get(key)
-            lines[(*path, str(key))] = (own[0] if own else position.line) + 1
-        return {str(key): _plain(inner, (*path, str(key)), lines) for key, inner in value.items()}
-    if isinstance(value, list) and position is not None:
-        for index in range(len(value)):
-            lines[(*path, index)] = position.item(index)[0] + 1
-        return [_plain(inner, (*path, index), lines) for index, inner in enumerate(value)]
-    if value is None or isinstance(value, bool):
-        return value
-    for kind in (int, float, str):
-        if isinstance(value, kind):
-            return kind(value)
-    return str(value)  # a date: recipes have no use for it but as text

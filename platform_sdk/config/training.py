@@ -10,10 +10,10 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 class LoraSpec(BaseModel):
     """Low-rank adapters instead of all parameters (peft)."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    rank: int = Field(default=16, ge=1)
-    alpha: float = Field(default=32.0, gt=0, description="the adapter's output is scaled by alpha / rank")
+    rank: int = Field(default=16, ge=1, le=65_536)
+    alpha: float = Field(default=32.0, gt=0, le=1e6, description="the adapter's output is scaled by alpha / rank")
     dropout: float = Field(default=0.0, ge=0, lt=1)
     targets: tuple[str, ...] | Literal["all-linear"] = Field(
         default="all-linear", description="names of the modules that get an adapter"
@@ -27,22 +27,27 @@ class OptimiserSpec(BaseModel):
     step of 5e-7 is lost in bfloat16's 8 bits.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    learning_rate: float = Field(default=5e-7, gt=0, description="where the cosine starts")
-    minimum_learning_rate: float = Field(default=1e-8, ge=0, description="where the cosine ends")
+    learning_rate: float = Field(default=5e-7, gt=0, le=10, description="where the cosine starts")
+    minimum_learning_rate: float = Field(default=1e-8, ge=0, le=10, description="where the cosine ends")
     warmup_ratio: float = Field(default=0.0, ge=0, lt=1, description="share of the steps with a rising rate")
     micro_batch_tokens: int = Field(
-        default=4096, ge=1, description="tokens a device works on at once; more examples are accumulated"
+        default=4096,
+        ge=1,
+        le=100_000_000,
+        description="tokens a device works on at once; more examples are accumulated",
     )
-    max_length: int | None = Field(default=None, ge=2, description="tokens per example; null: the model's context")
+    max_length: int | None = Field(
+        default=None, ge=2, le=100_000_000, description="tokens per example; null: the model's context"
+    )
     too_long: Literal["truncate", "drop", "error"] = Field(
         default="truncate", description="what happens to longer examples; counted and reported"
     )
-    weight_decay: float = Field(default=0.0, ge=0)
+    weight_decay: float = Field(default=0.0, ge=0, le=1000)
     betas: tuple[float, float] = (0.9, 0.999)
-    epsilon: float = Field(default=1e-8, gt=0)
-    max_grad_norm: float = Field(default=1.0, ge=0, description="0: no clipping")
+    epsilon: float = Field(default=1e-8, gt=0, le=1)
+    max_grad_norm: float = Field(default=1.0, ge=0, le=1e6, description="0: no clipping")
     lora: LoraSpec | None = None
     gradient_checkpointing: bool = False
     device: Literal["auto", "cpu", "cuda"] = "auto"
@@ -55,9 +60,9 @@ class OptimiserSpec(BaseModel):
     deepspeed: Literal["zero2", "zero3"] | None = Field(
         default=None, description="optimiser states and gradients (zero3: weights too) divided among the processes"
     )
-    processes: int | None = Field(default=None, ge=1, description="null: one per visible GPU, 1 on a CPU")
-    threads: int = Field(default=1, ge=1, description="of torch, on a CPU")
-    checkpoint_steps: int = Field(default=50, ge=1, description="optimiser steps between checkpoints")
+    processes: int | None = Field(default=None, ge=1, le=1024, description="null: one per visible GPU, 1 on a CPU")
+    threads: int = Field(default=1, ge=1, le=1024, description="of torch, on a CPU")
+    checkpoint_steps: int = Field(default=50, ge=1, le=1_000_000_000, description="optimiser steps between checkpoints")
 
     @model_validator(mode="after")
     def _agree(self) -> Self:
@@ -71,8 +76,10 @@ class OptimiserSpec(BaseModel):
 class TrainSpec(OptimiserSpec):
     """The settings of one training run on given examples. The defaults are MyGO's iterations on one device."""
 
-    epochs: int = Field(default=1, ge=1, description="how often every example is learned from")
-    batch_size: int = Field(default=32, ge=1, description="examples per optimiser step, over all processes")
+    epochs: int = Field(default=1, ge=1, le=100_000, description="how often every example is learned from")
+    batch_size: int = Field(
+        default=32, ge=1, le=1_000_000, description="examples per optimiser step, over all processes"
+    )
     normalization: Literal["token", "sequence"] = Field(
         default="token",
         description="mean over the step's agent tokens, or MyGO's formula: "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -15,15 +15,21 @@ class WorldSpec(BaseModel):
     shipped base model learned) can occur in an ``evaluation`` world, whatever the seeds.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     seed: int = 7
-    entities: int = Field(default=240, ge=12, description="people, films, books, companies, cities and countries")
-    train_questions: int = Field(default=600, ge=0)
-    eval_questions: int = Field(default=200, ge=0)
-    hops: tuple[int, ...] = Field(default=(1, 2, 3, 4), min_length=1, description="chain lengths, equally frequent")
+    entities: int = Field(
+        default=240, ge=12, le=100_000, description="people, films, books, companies, cities and countries"
+    )
+    train_questions: int = Field(default=600, ge=0, le=100_000)
+    eval_questions: int = Field(default=200, ge=0, le=100_000)
+    hops: tuple[Annotated[int, Field(ge=1, le=8)], ...] = Field(
+        default=(1, 2, 3, 4), min_length=1, max_length=100, description="chain lengths, equally frequent"
+    )
     comparisons: float = Field(default=0.1, ge=0, le=1, description="share of yes/no questions about two entities")
-    context: int = Field(default=0, ge=0, description="passages given with each question, gold ones among others")
+    context: int = Field(
+        default=0, ge=0, le=1000, description="passages given with each question, gold ones among others"
+    )
     split: Literal["evaluation", "base"] = "evaluation"
 
     @model_validator(mode="after")

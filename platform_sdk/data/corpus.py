@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -13,7 +12,17 @@ from typing import Self
 import msgspec
 
 from platform_sdk.data.files import read_bytes, read_json_lines
-from platform_sdk.records import Passage, Question, RecordError, Triple, digest_records, read_jsonl, write_jsonl
+from platform_sdk.excerpt import printable
+from platform_sdk.records import (
+    Passage,
+    Question,
+    RecordError,
+    Triple,
+    check_text,
+    digest_records,
+    read_jsonl,
+    write_jsonl,
+)
 
 
 class Corpus:
@@ -42,7 +51,8 @@ class Corpus:
         seen: set[str] = set()
         for number, passage in enumerate(passages, start=1):
             if passage.id in seen:
-                raise RecordError(f"{path}: record {number}: id: {passage.id} is another passage's too")
+                raise RecordError(f"{path}: record {number}: id: {printable(passage.id)} is another passage's too")
+            check_text(path, f"record {number}: ", passage)
             seen.add(passage.id)
         return cls(passages)
 
@@ -111,8 +121,11 @@ def _read_tsv(path: Path) -> list[Triple]:
     try:
         text = read_bytes(path).decode()
     except UnicodeDecodeError as error:
-        raise RecordError(f"{path}: not UTF-8 text") from error
-    rows = csv.reader(io.StringIO(text, newline=""), delimiter="\t", quoting=csv.QUOTE_NONE)
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise RecordError(f"{path}: line {line}: not UTF-8 text") from error
+    # Not the csv module, which refuses fields of more than 131,072 characters.
+    lines = (line.rstrip("\r\n") for line in io.StringIO(text, newline=""))
+    rows = (line.split("\t") if line else [] for line in lines)
     columns = [_COLUMNS.get(name, name) for name in next(rows, [])]
     missing = [name for name in ("head", "relation", "tail") if name not in columns]
     if missing:

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from platform_sdk.config.dataset import Format
-from platform_sdk.data.files import is_list, lines_of, parse_loose, read_bytes
+from platform_sdk.data.files import REFUSED, is_list, lines_of, parse_loose, read_bytes
 from platform_sdk.records import RecordError
 
 
@@ -41,7 +41,7 @@ def _first(path: Path) -> _Marks | None:
         if is_list(data):
             return next(iter(msgspec.json.decode(data, type=list[_Marks])), None)
         return next((msgspec.json.decode(line, type=_Marks) for _, line in lines_of(data)), None)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except REFUSED:
         # What msgspec refuses the standard library may take; if it does not either, its error says where.
         parsed = parse_loose(path, data if is_list(data) else next(lines_of(data))[1], "")
         found = parsed[0] if isinstance(parsed, list) and parsed else parsed

@@ -16,11 +16,15 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from platform_sdk.excerpt import printable
 from platform_sdk.records import RecordError
 
 T = TypeVar("T")
 _AT = re.compile(r" - at `(?:key in )?\$(?P<path>[^`]*)`$")
 _INDEX = re.compile(r"^\[(\d+)\]")
+_LONG_NUMBER = re.compile(rb"\d{4000}")
+REFUSED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What msgspec raises on a text that it does not decode."""
 
 
 def read_bytes(path: Path) -> bytes:
@@ -59,7 +63,7 @@ def read_json(path: Path, shape: type[T]) -> T:
     data = read_mapped(path)
     try:
         return msgspec.json.decode(data, type=shape)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except REFUSED:
         return check(path, "", parse_loose(path, bytes(data), ""), shape)
 
 
@@ -72,7 +76,7 @@ def read_json_lines(path: Path, shape: type[T]) -> list[T]:
     data = read_mapped(path)
     try:
         return msgspec.json.Decoder(shape).decode_lines(data)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except REFUSED:
         return [
             check(path, f"line {number}: ", parse_loose(path, line, f"line {number}: "), shape)
             for number, line in lines_of(bytes(data))
@@ -97,7 +101,7 @@ def parse_loose(path: Path, data: bytes, where: str) -> Any:
     """
     try:
         return msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except REFUSED:
         return _loads(path, data, where)
 
 
@@ -111,6 +115,8 @@ def check(path: Path, where: str, value: Any, shape: type[T]) -> T:
         return msgspec.convert(value, shape)
     except msgspec.ValidationError as error:
         raise RecordError(f"{path}: {where}{describe(error, value, shape)}") from error
+    except UnicodeEncodeError as error:
+        raise RecordError(f"{path}: {where}the name of a field holds a lone surrogate; rename it") from error
 
 
 def describe(error: msgspec.ValidationError, value: Any, shape: Any) -> str:
@@ -121,10 +127,14 @@ def describe(error: msgspec.ValidationError, value: Any, shape: Any) -> str:
         return message
     message, path = message[: found.start()], found["path"]
     field = path.removeprefix(".").partition("[...]")[0]
+    if path.startswith("[...]") and isinstance(value, dict):
+        key = next((key for key, entry in value.items() if not _fits({key: entry}, shape)), "…")
+        path = path.replace("[...]", printable(key), 1)
     if path.startswith(".") and field != path[1:] and isinstance(value, dict) and isinstance(value.get(field), dict):
         # msgspec does not say which entry of an object is wrong, so each is tried by itself.
-        key = next(key for key, entry in value[field].items() if not _fits({**value, field: {key: entry}}, shape))
-        path = path.replace("[...]", f".{key}", 1)
+        others = {name: {} if isinstance(inner, dict) else inner for name, inner in value.items()}
+        wrong = (key for key, entry in value[field].items() if not _fits({**others, field: {key: entry}}, shape))
+        path = path.replace("[...]", f".{printable(next(wrong, '…'))}", 1)
     record = _INDEX.match(path)
     if record:
         path = path[record.end() :]
@@ -148,4 +158,15 @@ def _loads(path: Path, data: bytes, where: str) -> Any:
         position = f"column {error.colno}" if where else f"line {error.lineno} column {error.colno}"
         raise RecordError(f"{path}: {where}not valid JSON ({error.msg}, {position})") from error
     except UnicodeDecodeError as error:
-        raise RecordError(f"{path}: {where}not UTF-8 text") from error
+        position = "" if where else f" (line {_line_at(data, error.start)})"
+        raise RecordError(f"{path}: {where}not UTF-8 text{position}") from error
+    except RecursionError as error:
+        raise RecordError(f"{path}: {where}lists or objects are nested too deeply") from error
+    except ValueError as error:  # Python reads no integer of more than 4,300 digits
+        found = _LONG_NUMBER.search(data)
+        position = f" (line {_line_at(data, found.start())})" if found and not where else ""
+        raise RecordError(f"{path}: {where}holds an integer of too many digits{position}") from error
+
+
+def _line_at(data: bytes, position: int) -> int:
+    return data.count(b"\n", 0, position) + 1

@@ -19,11 +19,13 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import httpx
+import msgspec
 
 from platform_sdk.config.errors import UserError
+from platform_sdk.excerpt import printable
 from platform_sdk.sampling import probe as probing
 from platform_sdk.sampling.engine import (
     Completion,
@@ -36,8 +38,34 @@ from platform_sdk.sampling.engine import (
 )
 from platform_sdk.sampling.models import load_tokenizer, save_untied, weights_digest
 
+T = TypeVar("T")
 RETRIES = 4
 TIMEOUT = httpx.Timeout(600.0, connect=10.0)
+
+
+class _Model(msgspec.Struct):
+    id: str
+    max_model_len: int | None = None
+
+
+class _Models(msgspec.Struct):
+    data: Annotated[list[_Model], msgspec.Meta(min_length=1)]
+
+
+class _Logprobs(msgspec.Struct):
+    token_logprobs: list[float] | None = None
+
+
+class _Choice(msgspec.Struct):
+    finish_reason: str | None = None
+    token_ids: list[int] | None = None
+    logprobs: _Logprobs | None = None
+
+
+class _Completions(msgspec.Struct):
+    """The answer of ``/v1/completions``, as far as it is read."""
+
+    choices: Annotated[list[_Choice], msgspec.Meta(min_length=1)]
 
 
 class OpenAIEngine:
@@ -76,9 +104,9 @@ class OpenAIEngine:
         self._pool = ThreadPoolExecutor(max_workers=live, thread_name_prefix="openai-engine")
         self._futures: dict[str, Future[Completion]] = {}
         self._wait(patience)
-        served = self._call("GET", "/v1/models")["data"][0]
-        self._served = served["id"]
-        limit = int(served.get("max_model_len") or max_model_len or 0)
+        served = self._read(self._call("GET", "/v1/models"), _Models).data[0]
+        self._served = served.id
+        limit = served.max_model_len or max_model_len or 0
         if not limit:
             raise UserError(f"{url}: the server does not tell its context length; set max_model_len")
         self.max_model_len = min(limit, max_model_len or limit)
@@ -160,14 +188,14 @@ class OpenAIEngine:
             "min_p": 0.0,
             "skip_special_tokens": False,
         }
-        choice = self._call("POST", "/v1/completions", body)["choices"][0]
-        token_ids, logprobs = choice.get("token_ids"), (choice.get("logprobs") or {}).get("token_logprobs")
+        choice = self._read(self._call("POST", "/v1/completions", body), _Completions).choices[0]
+        token_ids, logprobs = choice.token_ids, choice.logprobs.token_logprobs if choice.logprobs else None
         if token_ids is None or logprobs is None or len(token_ids) != len(logprobs):
             raise UserError(
                 f"{self._url}: the server does not return token ids with log-probabilities; "
                 "hopforge needs a vLLM server that knows return_token_ids"
             )
-        finish: Literal["stop", "length"] = "length" if choice["finish_reason"] == "length" else "stop"
+        finish: Literal["stop", "length"] = "length" if choice.finish_reason == "length" else "stop"
         return Completion(request.id, tuple(token_ids), tuple(logprobs), finish)
 
     def _wait(self, seconds: float) -> None:
@@ -181,8 +209,18 @@ class OpenAIEngine:
             else:
                 return
 
-    def _call(self, method: str, route: str, body: dict[str, Any] | None = None) -> Any:
-        """Send a request, again after a fault of the connection or the server; return the JSON answer."""
+    def _read(self, answer: bytes, shape: type[T]) -> T:
+        try:
+            return msgspec.json.decode(answer, type=shape)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            began = printable(answer[:80].decode(errors="replace"))
+            raise UserError(
+                f"{self._url}: the server's answer cannot be read ({printable(str(error), 200)}): {began}; "
+                "hopforge needs the completions route of a vLLM server"
+            ) from error
+
+    def _call(self, method: str, route: str, body: dict[str, Any] | None = None) -> bytes:
+        """Send a request, again after a fault of the connection or the server; return the answer."""
         fault = ""
         for attempt in range(RETRIES):
             if attempt:
@@ -198,8 +236,8 @@ class OpenAIEngine:
                     "or with the model that is to be sampled from"
                 )
             if answer.status_code < 400:
-                return answer.json() if answer.content else None
-            fault = f"HTTP {answer.status_code}: {answer.text[:500]}"
+                return answer.content
+            fault = f"HTTP {answer.status_code}: {printable(answer.text, 500)}"
             if answer.status_code < 500 and answer.status_code != 429:
                 break
         raise UserError(f"{self._url}{route}: {fault}")

@@ -65,3 +65,20 @@ def test_errors_say_what_and_where(files: list[str], tmp_path: Path) -> None:
     assert isinstance(error, RecordError)
     assert "predictions.json: not valid JSON" in str(error)
     assert invoke("squad", *files).exit_code == 2
+
+
+def test_predictions_without_a_question_are_counted(files: list[str], tmp_path: Path) -> None:
+    more = {"answer": {"a": "cat", "x": "1", "y": "2"}, "sp": {"y": [], "z": []}}
+    (tmp_path / "predictions.json").write_text(json.dumps(more))
+    result = invoke("hotpotqa", *files, "--json")
+    assert f"3 predictions are ignored: {tmp_path}/gold.json has no question for them" in result.stderr
+    assert "1 of 2 questions have no predicted answer" in result.stderr
+    assert len(json.loads(result.stdout)) == 12
+
+
+def test_ids_that_no_terminal_shows_are_printed_escaped(files: list[str], tmp_path: Path) -> None:
+    gold = [{"_id": id_, "answer": "a", "supporting_facts": []} for id_ in ("\ud800", "\x1b[2J")]
+    (tmp_path / "gold.json").write_text(json.dumps(gold))
+    result = invoke("hotpotqa", *files, "--per-question")
+    assert result.exit_code == 0
+    assert "\x1b[2J" not in result.stdout

@@ -24,9 +24,9 @@ def load(folder: Path, form: str):  # type: ignore[no-untyped-def]
 def test_a_field_of_a_struct_is_as_its_model_says(tmp_path: Path) -> None:
     form = {field.name: field for field in load(tmp_path, "spec.learning_rate, spec.precision, spec.threads").form}
     assert [field.type for field in form.values()] == ["number", "string", "integer"]
-    assert form["spec_learning_rate"].bounds == "above 0"
+    assert form["spec_learning_rate"].bounds == "above 0, at most 10"
     assert form["spec_precision"].choices == ("auto", "float32", "bfloat16")
-    assert form["spec_threads"].bounds == "at least 1"
+    assert form["spec_threads"].bounds == "at least 1, at most 1024"
 
 
 @pytest.mark.parametrize(

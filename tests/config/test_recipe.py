@@ -62,6 +62,49 @@ def test_a_recipe_is_needed_for_what_has_no_default(recipe: Path) -> None:
 @pytest.mark.parametrize(
     ("override", "says"),
     [
+        ("iterations=20000", "20000 iterations of 1 steps make more than 400 tasks"),
+        ("rate=.inf", ".inf is not a finite number"),
+        ("rate=1e999", "1e999 is not a finite number"),
+        ("spec.learning_rate=inf", "spec.learning_rate: should be a finite number"),
+        ("spec.learning_rate=nan", "spec.learning_rate: should be a finite number"),
+        ("spec.learning_rate=1e9", "spec.learning_rate: should be less than or equal to 10"),
+        ("spec.threads=1000000000", "spec.threads: should be less than or equal to 1024"),
+        ("seed=" + "9" * 5000, "exceeds 64 bits"),
+        ("mode=" + "x" * 20_000, "(20000 characters) is not one of the choices"),
+        ("spec." + "a." * 50_000 + "b=1", "must look like parameter=value"),
+        ("spec={" + ", ".join(f"f{n}: 1" for n in range(1000)) + "}", "there is no such field; known are"),
+    ],
+)
+def test_absurd_values_are_refused_with_a_short_message(recipe: Path, override: str, says: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_recipe(recipe, [override])
+    lines = str(caught.value).splitlines()
+    assert any(says in line for line in lines)
+    assert len(lines) <= 103
+    assert max(map(len, lines)) < 1800
+
+
+def test_iterations_beyond_the_bound_are_named_at_their_line(tmp_path: Path) -> None:
+    text = (HOME / "pipelines/mygo/world.yaml").read_text()
+    path = tmp_path / "long.yaml"
+    path.write_text(re.sub(r"iterations: \d+", "iterations: 20000", text))
+    line = path.read_text().splitlines().index("  iterations: 20000") + 1
+    (problem,) = problems(path)
+    assert problem == f"{path}:{line}: parameters.iterations: must be at most 130, but is 20000"
+    assert len(load_recipe(HOME / "pipelines/mygo/world.yaml", ["iterations=130"]).plan) <= 400
+
+
+@pytest.mark.parametrize("name", ["p" * 5000, "p/" * 3000, "p" * 300 + ".yaml", "../x", "a\tb"])
+def test_a_pipeline_that_no_path_can_have_is_a_problem_of_its_line(recipe: Path, name: str) -> None:
+    recipe.write_text(recipe.read_text().replace("pipeline: toy", f"pipeline: {json.dumps(name)}"))
+    (problem,) = problems(recipe)
+    assert problem.startswith(f"{recipe}:1: pipeline: ")
+    assert len(problem) < 1500
+
+
+@pytest.mark.parametrize(
+    ("override", "says"),
+    [
         ("rate", "must look like parameter=value"),
         ("=1", "must look like parameter=value"),
         ("sede=1", "--set sede=1: sede: there is no such parameter; did you mean seed?"),

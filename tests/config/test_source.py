@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from platform_sdk.config.source import ConfigError, dotted, load_source, parse_value, suggestion
+from platform_sdk.config.source import ConfigError, Problem, dotted, load_source, parse_value, suggestion
 
 
 def written(folder: Path, text: str) -> Path:
@@ -65,3 +65,80 @@ def test_words() -> None:
     assert dotted(("steps", 2, "inputs", "x")) == "steps[2].inputs.x"
     assert suggestion("enviroment", ["environment", "seed"]).startswith("did you mean environment? ")
     assert suggestion("qqq", ["b", "a"]) == "known are a, b"
+
+
+ALIASES = "a0: &a0 [1, 1]\n" + "".join(f"a{n}: &a{n} [{','.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 10))
+MERGES = "a0: &a0 {k: 1}\n" + "".join(f"a{n}: &a{n} {{<<: [{','.join([f'*a{n - 1}'] * 9)}]}}\n" for n in range(1, 10))
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        pytest.param(ALIASES, "holds more than 10000 values", id="aliases of aliases"),
+        pytest.param(MERGES, "holds more than 10000 values", id="merges of merges"),
+        pytest.param("a:\n" + "- 1\n" * 10_001, "holds more than 10000 values", id="many values"),
+        pytest.param("a: " + "[" * 300 + "]" * 300, ":1: is nested more than 40 levels deep", id="depth 300"),
+        pytest.param("a: " + "[" * 100_000, ":1: is nested more than 40 levels deep", id="depth 100,000"),
+        pytest.param("b: 1\na: &a\n  b: *a\n", ":2: is nested more than 40 levels deep", id="alias in itself"),
+        pytest.param("b: 1\na: &a\n  <<: *a\n", "is nested more than 40 levels deep", id="merge of itself"),
+        pytest.param("b: 1\n<<: 3\n", ":2: must be a mapping or a list of mappings", id="merge of a number"),
+        pytest.param("b: 1\na: " + "9" * 5000, ":2: the integer 9999", id="5,000 digits"),
+        pytest.param("a: 0x" + "f" * 9000, ":1: the integer 0xffff", id="hexadecimal digits"),
+        pytest.param("a: .nan", ":1: .nan is not a finite number", id="nan"),
+        pytest.param("a: 1e999", ":1: 1e999 is not a finite number", id="infinite"),
+        pytest.param("b: 1\na: !!int x", ":2: 'x' cannot be read as int", id="no integer"),
+        pytest.param("a: !!bool x", ":1: 'x' cannot be read as bool", id="no boolean"),
+        pytest.param("b: 1\na: !list [1]", ":2: has the tag !list, which is not supported", id="tagged list"),
+        pytest.param("a: !!python/name:os.system x", "which is not supported", id="Python's tag"),
+        pytest.param("a: !!set {b, c}", "which is not supported", id="set"),
+        pytest.param("b: 1\na: x\x00y", ":2: is not valid YAML: holds the control character U+0000", id="NUL"),
+        pytest.param('b: 1\na: "\\x1b[2J"', ":2: holds the control character U+001B", id="escaped control"),
+        pytest.param('a: "\\ud800"', ":1: holds the lone surrogate U+D800", id="surrogate"),
+        pytest.param("b: 1\n? [a]\n: c\n", ":2: has a list or mapping as a key", id="list as a key"),
+        pytest.param("1: a\n'1': b\n", ":2: is not valid YAML: duplicate key '1'", id="keys of one name"),
+        pytest.param("a: " + "x " * 40_000, ":1: is a text of 79999 characters", id="long text"),
+        pytest.param("# " + "x" * 300_000, ":1: has 300002 characters", id="long file"),
+        pytest.param("a: *" + "b" * 5000, "found undefined alias", id="unknown alias"),
+        pytest.param("%YAML 1.9\n---\na: 1\n", "is not valid YAML: version minor part", id="unknown version"),
+        pytest.param('b: 1\na: "\\U00412345"', ":2: is not valid YAML: chr() arg", id="no such character"),
+        pytest.param("a: 1\n---\nb: 2\n", ":2: is not valid YAML: but found another document", id="two documents"),
+    ],
+)
+def test_odd_yaml_is_one_short_error_with_its_line(tmp_path: Path, text: str, says: str) -> None:
+    path = written(tmp_path, text)
+    with pytest.raises(ConfigError) as caught:
+        load_source(path)
+    message = str(caught.value)
+    assert message.startswith(f"{path}:")
+    assert says in message
+    assert len(message) < 600
+    assert message.isprintable()
+    with pytest.raises(ValueError, match="put it in quotes") as value:
+        parse_value(text)
+    assert len(str(value.value)) < 600
+
+
+def test_bytes_that_are_not_text_and_unreadable_paths_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "file.yaml"
+    path.write_bytes(b"a: 1\nb: \xff\n")
+    with pytest.raises(ConfigError, match="file.yaml:2: is not UTF-8 text"):
+        load_source(path)
+    with pytest.raises(ConfigError, match="cannot be read: File name too long"):
+        load_source(tmp_path / ("p" * 5000))
+
+
+def test_aliases_and_merges_within_bounds_are_read(tmp_path: Path) -> None:
+    text = "x: &x {a: 1, b: 2}\ny: &y {b: 3, c: 4}\nz:\n  <<: [*x, *y]\n  c: 5\nw: [*x, !!str 5, 2001-12-14, =]\n"
+    assert load_source(written(tmp_path, text)).data == {
+        "x": {"a": 1, "b": 2}, "y": {"b": 3, "c": 4}, "z": {"a": 1, "b": 2, "c": 5},
+        "w": [{"a": 1, "b": 2}, "5", "2001-12-14", "="],
+    }  # fmt: skip
+
+
+def test_problems_are_counted_and_cut() -> None:
+    error = ConfigError([Problem("--set " + "x" * 9000, f"f\x1b{n}", "m" * 9000) for n in range(150)])
+    lines = str(error).splitlines()
+    assert lines[0] == "150 problems"
+    assert len(lines) == 102
+    assert lines[-1] == "and 50 more"
+    assert all(len(line) < 2000 and line.isprintable() for line in lines)

@@ -89,3 +89,19 @@ def test_real_triples(real_data: Path) -> None:
     assert len(store.triples) == 10152
     assert store.by_head("Les Champs Libres")[0].tail == "France"
     assert len(TripleStore.load(real_data / "2wikimultihopqa/kg_distractors_trex_zsre.tsv").triples) == 8612
+
+
+def test_long_fields_of_triples_are_read_whole(tmp_path: Path) -> None:
+    path = tmp_path / "t.tsv"
+    path.write_text("head\trelation\ttail\r\na\tr\t" + "x" * 200_000 + "\n")
+    assert [len(triple.tail) for triple in TripleStore.load(path).triples] == [200_000]
+    path.write_bytes(b"head\trelation\ttail\na\tr\t\xff\n")
+    with pytest.raises(RecordError, match="t.tsv: line 2: not UTF-8 text"):
+        TripleStore.load(path)
+
+
+def test_a_passage_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "c.jsonl"
+    path.write_text('{"id": "0", "title": "A", "text": "x"}\n{"id": "1", "title": "A", "text": "\\ud800"}\n')
+    with pytest.raises(RecordError, match="c.jsonl: record 2: text: holds a lone surrogate"):
+        Corpus.load(path)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from platform_sdk.data.detect import distractor_format
 from platform_sdk.data.official import load_questions
 from platform_sdk.records import Passage, RecordError, Triple
 
@@ -221,3 +222,53 @@ def test_gold_passages_stand_where_their_paragraphs_do(tmp_path: Path) -> None:
     lacking = HOTPOT | {"_id": "h2", "context": [["No", ["-"]], ["Ann", ["-"]]]}  # no paragraph on Film
     hotpot, partly = load_questions(write(tmp_path / "h", [more, lacking]), "hotpotqa").questions
     assert (hotpot.gold_positions, partly.gold_positions) == ((0, 1), (1,))
+
+
+DEEP = "[" * 100_000 + "]" * 100_000
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        pytest.param(f'"x": {DEEP}', "record 2: lists or objects are nested too deeply", id="depth"),
+        pytest.param(f'"x": {"9" * 10_000}', "record 2: holds an integer of too many digits", id="digits"),
+        pytest.param('"answer": ["\\ud800"]', "record 2: answers: holds a lone surrogate", id="surrogate"),
+        pytest.param('"\\ud800": 1', "record 2: the name of a field holds a lone surrogate", id="surrogate in a name"),
+        pytest.param('"x": "\xff"', "record 2: not UTF-8 text", id="bytes"),
+        pytest.param('"x": "\x00"', "record 2: not valid JSON (Invalid control character", id="NUL"),
+    ],
+)
+def test_odd_lines_are_named_and_nothing_is_lost(tmp_path: Path, more: str, says: str) -> None:
+    path = tmp_path / "nq.jsonl"
+    lines = ['{"question": "a", "answer": ["x"]}', f'{{"question": "b", "answer": ["x"], {more}}}']
+    path.write_bytes("\n".join([*lines, lines[0].replace("a", "c", 1), ""]).encode("latin-1"))
+    with pytest.raises(RecordError) as caught:
+        load_questions(path, "nq")
+    assert str(caught.value).startswith(f"{path}: {says}")
+    assert len(str(caught.value)) < 500
+    loaded = load_questions(path, "nq", skip_invalid=True)
+    assert [len(loaded.questions), len(loaded.skipped)] == [2, 1]
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        (DEEP, "lists or objects are nested too deeply"),
+        ("9" * 10_000, "holds an integer of too many digits (line 2)"),
+        ('"\xff"', "not UTF-8 text (line 2)"),
+    ],
+    ids=["depth", "digits", "bytes"],
+)
+def test_odd_documents_are_refused(tmp_path: Path, value: str, says: str) -> None:
+    path = tmp_path / "hotpot.json"
+    path.write_bytes((json.dumps([HOTPOT])[:-2] + f',\n "x": {value}}}]').encode("latin-1"))
+    with pytest.raises(RecordError) as caught:
+        load_questions(path, "hotpotqa")
+    assert str(caught.value) == f"{path}: {says}"
+
+
+def test_format_of_a_deep_document_cannot_be_told(tmp_path: Path) -> None:
+    path = tmp_path / "hotpot.json"
+    path.write_text(f'[{{"x": {DEEP}}}]')
+    with pytest.raises(RecordError, match="nested too deeply"):
+        distractor_format(path)

@@ -17,7 +17,7 @@ def score_files(dataset: Dataset, gold: Path, predictions: Path, names: Path | N
     Args:
         dataset: whose format and definitions to follow.
         gold: the official questions file.
-        predictions: the official predictions file; ids that ``gold`` does not have are ignored.
+        predictions: the official predictions file; ids that ``gold`` does not have are counted and ignored.
         names: further names of the gold entities. 2WikiMultihopQA: the official ``id_aliases.json``;
             QALD-10: ``topic_entities.json`` (looked for beside ``gold`` when not given).
 

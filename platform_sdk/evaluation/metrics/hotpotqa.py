@@ -14,7 +14,7 @@ import msgspec
 
 from platform_sdk.data.files import read_json
 from platform_sdk.evaluation.metrics.parts import Part, answer_part, set_part, tabulate
-from platform_sdk.evaluation.metrics.scores import Scores, require_questions
+from platform_sdk.evaluation.metrics.scores import Scores, count_unknown, require_questions
 
 Fact = tuple[str | int | float | bool | None, ...]
 """A predicted (title, sentence index). The script takes any tuple; one of another form is merely never right."""
@@ -44,7 +44,9 @@ def score(gold: Path, predictions: Path) -> Scores:
     questions = read_json(gold, list[Gold])
     require_questions(gold, len(questions))
     predicted = read_json(predictions, Predictions)
-    return tabulate([question.id for question in questions], ("", "sp_"), _rows(questions, predicted))
+    ids = [question.id for question in questions]
+    unknown = count_unknown(ids, predicted.answer, predicted.sp)
+    return tabulate(ids, ("", "sp_"), _rows(questions, predicted), unknown)
 
 
 def _rows(questions: list[Gold], predicted: Predictions) -> Iterator[tuple[Part | None, Part | None]]:

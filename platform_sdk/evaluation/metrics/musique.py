@@ -18,6 +18,7 @@ from platform_sdk.data.files import read_json_lines
 from platform_sdk.evaluation.answers import Bag, bag, pair_f1
 from platform_sdk.evaluation.metrics.parts import set_part
 from platform_sdk.evaluation.metrics.scores import Scores, require_questions
+from platform_sdk.excerpt import printable
 from platform_sdk.records import RecordError
 
 
@@ -85,7 +86,9 @@ def score(gold: Path, predictions: Path) -> Scores:
     require_questions(gold, len(scored))
     skipped = len(questions) - len(scored)
     notes = (f"{skipped} unanswerable questions take no part",) if skipped else ()
-    return Scores(scored, columns, {"": missing}, notes)
+    # Those of an id that no question is left for; a question that takes no part has used up its own.
+    unknown = sum(map(len, predicted.values()))
+    return Scores(scored, columns, {"": missing}, notes, unknown)
 
 
 def _answer(prediction: Bag, golds: list[str]) -> tuple[float, float]:
@@ -97,8 +100,10 @@ def _answer(prediction: Bag, golds: list[str]) -> tuple[float, float]:
 def _indices(path: Path, prediction: Prediction) -> frozenset[object]:
     try:
         return frozenset(map(int, prediction.predicted_support_idxs))
-    except ValueError as error:
-        raise RecordError(f"{path}: {prediction.id}: predicted_support_idxs: {error}") from error
+    except (ValueError, OverflowError) as error:
+        raise RecordError(
+            f"{path}: {printable(prediction.id)}: predicted_support_idxs: {printable(str(error), 200)}"
+        ) from error
 
 
 def _supporting(path: Path, number: int, question: Gold) -> frozenset[object]:

@@ -14,7 +14,7 @@ import msgspec
 
 from platform_sdk.data.files import is_list, read_bytes, read_json, read_json_lines
 from platform_sdk.evaluation.answers import bag, pair_f1
-from platform_sdk.evaluation.metrics.scores import Scores, require_questions
+from platform_sdk.evaluation.metrics.scores import Scores, count_unknown, require_questions
 from platform_sdk.records import RecordError
 
 
@@ -41,7 +41,7 @@ def score(gold: Path, predictions: Path) -> Scores:
     """
     questions = read_json_lines(gold, Gold)
     require_questions(gold, len(questions))
-    predicted = _predicted(predictions, questions)
+    predicted, unknown = _predicted(predictions, questions)
     columns: dict[str, list[float]] = {"em": [], "sub_em": [], "f1": []}
     add_em, add_sub_em, add_f1 = (column.append for column in columns.values())
     for number, (question, prediction) in enumerate(zip(questions, predicted, strict=True), start=1):
@@ -52,7 +52,8 @@ def score(gold: Path, predictions: Path) -> Scores:
         add_em(em)
         add_sub_em(sub_em)
         add_f1(f1)
-    return Scores([q.question for q in questions], columns, {"": sum(text is None for text in predicted)})
+    missing = sum(text is None for text in predicted)
+    return Scores([q.question for q in questions], columns, {"": missing}, unknown=unknown)
 
 
 def _best(prediction: str, golds: Sequence[str]) -> tuple[float, float, float]:
@@ -63,8 +64,8 @@ def _best(prediction: str, golds: Sequence[str]) -> tuple[float, float, float]:
     return float(em), float(sub_em), max(pair_f1(predicted, gold, "nq").f1 for gold in bags)
 
 
-def _predicted(path: Path, questions: Sequence[Gold]) -> list[str | None]:
-    """Return the prediction for each question in turn, ``None`` where there is none."""
+def _predicted(path: Path, questions: Sequence[Gold]) -> tuple[list[str | None], int]:
+    """Return each question's prediction in turn (``None``: it has none), and how many predictions have no question."""
     if not is_list(read_bytes(path)):
         lines = read_json_lines(path, Prediction)
     else:
@@ -78,6 +79,7 @@ def _predicted(path: Path, questions: Sequence[Gold]) -> list[str | None]:
                 raise RecordError(
                     f"{path}: lists {len(texts)} predictions, but the gold file has {len(questions)} questions"
                 )
-            return texts
+            return texts, 0
     by_question = {line.question: line.prediction for line in lines}
-    return [by_question.get(question.question) for question in questions]
+    asked = [question.question for question in questions]
+    return [by_question.get(question) for question in asked], count_unknown(asked, by_question)

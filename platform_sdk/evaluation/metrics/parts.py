@@ -49,7 +49,7 @@ def joint(parts: Sequence[Part]) -> Part:
     return em, harmonic(precision, recall), precision, recall
 
 
-def tabulate(ids: list[str], prefixes: Sequence[str], rows: Iterable[Sequence[Part | None]]) -> Scores:
+def tabulate(ids: list[str], prefixes: Sequence[str], rows: Iterable[Sequence[Part | None]], unknown: int) -> Scores:
     """Lay out the parts of each question, and their joint score, as columns named ``prefix + em`` and so on.
 
     Args:
@@ -57,6 +57,7 @@ def tabulate(ids: list[str], prefixes: Sequence[str], rows: Iterable[Sequence[Pa
         prefixes: one for each part: ``("", "sp_")``.
         rows: the parts of each question; ``None`` where the prediction lacks that part, which then scores 0, and
             so does the joint.
+        unknown: how many predictions no question has.
     """
     missing = dict.fromkeys(prefixes, 0)
     flat: list[tuple[float, ...]] = []
@@ -70,4 +71,4 @@ def tabulate(ids: list[str], prefixes: Sequence[str], rows: Iterable[Sequence[Pa
             parts = [part or NOTHING for part in (*row, None)]
         flat.append(tuple(chain.from_iterable(parts)))
     names = [prefix + name for prefix in (*prefixes, "joint_") for name in NAMES]
-    return Scores(ids, dict(zip(names, map(list, zip(*flat, strict=True)), strict=True)), missing)
+    return Scores(ids, dict(zip(names, map(list, zip(*flat, strict=True)), strict=True)), missing, unknown=unknown)

@@ -19,7 +19,7 @@ from platform_sdk.data.files import read_json
 from platform_sdk.data.qald import QaldQuestion, accepted_answers, read_entity_names
 from platform_sdk.evaluation.answers import bag, pair_f1
 from platform_sdk.evaluation.metrics.parts import counted
-from platform_sdk.evaluation.metrics.scores import Scores, require_questions
+from platform_sdk.evaluation.metrics.scores import Scores, count_unknown, require_questions
 
 NAMES = ("em", "f1", "set_prec", "set_recall", "set_f1")
 LABELS = "topic_entities.json"
@@ -56,7 +56,7 @@ def score(gold: Path, predictions: Path, labels: Path | None = None) -> Scores:
         rows.append((0.0,) * len(NAMES) if texts is None else _row(texts, answers))
     note = f"answer labels from {found}" if found else "no answer labels: entities are compared by id"
     columns = {name: list(column) for name, column in zip(NAMES, zip(*rows, strict=True), strict=True)}
-    return Scores(ids, columns, {"": sum(id_ not in predicted for id_ in ids)}, (note,))
+    return Scores(ids, columns, {"": sum(id_ not in predicted for id_ in ids)}, (note,), count_unknown(ids, predicted))
 
 
 def _row(texts: list[str], answers: list[tuple[str, ...]]) -> tuple[float, ...]:

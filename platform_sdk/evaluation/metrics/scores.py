@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,13 +15,14 @@ class Scores:
 
     ``columns[name][i]`` belongs to ``ids[i]``; a question without a prediction holds 0 and so stays in the
     denominator. ``missing`` counts such questions by the part of the prediction that they lack;
-    ``notes`` are further remarks for the reader.
+    ``notes`` are further remarks for the reader; ``unknown`` counts predictions that no question of the gold file has.
     """
 
     ids: list[str]
     columns: dict[str, list[float]]
     missing: dict[str, int] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    unknown: int = 0
 
     @property
     def n(self) -> int:
@@ -43,6 +45,11 @@ class Scores:
         from platform_sdk.evaluation.intervals import bootstrap_intervals  # numpy only where it is asked for
 
         return bootstrap_intervals(self.columns, seed=seed, resamples=resamples, level=level)
+
+
+def count_unknown(ids: Iterable[str], *predicted: Iterable[str]) -> int:
+    """Count the distinct ids in the parts of ``predicted`` that are not among the gold file's ``ids``."""
+    return len(set().union(*predicted).difference(ids))
 
 
 def require_questions(path: Path, count: int) -> None:

@@ -23,7 +23,8 @@ import msgspec
 from platform_sdk.data.files import read_json, read_json_lines
 from platform_sdk.evaluation.metrics.hotpotqa import Fact
 from platform_sdk.evaluation.metrics.parts import Part, answer_part, counted, set_part, tabulate
-from platform_sdk.evaluation.metrics.scores import Scores, require_questions
+from platform_sdk.evaluation.metrics.scores import Scores, count_unknown, require_questions
+from platform_sdk.excerpt import printable
 from platform_sdk.records import RecordError
 
 _DROP_PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -78,7 +79,9 @@ def score(gold: Path, predictions: Path, aliases: Path | None = None) -> Scores:
     if names:
         _check_evidence_ids(gold, questions)
     rows = _rows(predictions, questions, predicted, names)
-    return tabulate([question.id for question in questions], ("", "sp_", "evi_"), rows)
+    ids = [question.id for question in questions]
+    unknown = count_unknown(ids, predicted.answer, predicted.sp, predicted.evidence)
+    return tabulate(ids, ("", "sp_", "evi_"), rows, unknown)
 
 
 def read_aliases(path: Path) -> Aliases:
@@ -115,7 +118,7 @@ def _facts(path: Path, question: Gold, facts: frozenset[Fact]) -> Part:
     try:
         predicted = [(fact[0].lower(), *fact[1:]) for fact in facts]  # type: ignore[union-attr]
     except (IndexError, AttributeError) as error:
-        raise RecordError(f"{path}: sp.{question.id}: a supporting fact must begin with a title") from error
+        raise RecordError(f"{path}: sp.{printable(question.id)}: a supporting fact must begin with a title") from error
     wanted = [(title.lower(), sentence) for title, sentence in question.supporting_facts]
     predicted_once, wanted_once = frozenset(predicted), frozenset(wanted)
     if len(predicted_once) == len(predicted) and len(wanted_once) == len(wanted):

@@ -11,7 +11,8 @@ from typing import Any
 
 from platform_sdk.records import Rollout, Trajectory
 
-_SECTION = re.compile(r"<([a-z_]+)>(.*?)</\1>", re.DOTALL)
+_OPENING = re.compile(r"<([a-z_]+)>")
+_CLOSING = re.compile(r"</([a-z_]+)>")
 
 
 def is_trace(rollout: Rollout) -> bool:
@@ -26,9 +27,19 @@ def sections(text: str) -> list[list[str]]:
     """Return the response in its parts, ``[tag, text]``; the tag of what stands outside of all sections is empty."""
     parts: list[list[str]] = []
     end = 0
-    for match in _SECTION.finditer(text):
-        parts += [["", text[end : match.start()]], [match[1], match[2]]]
-        end = match.end()
+    closings: dict[str, list[re.Match[str]]] = {}
+    for closing in reversed(list(_CLOSING.finditer(text))):
+        closings.setdefault(closing[1], []).append(closing)
+    for opening in _OPENING.finditer(text):
+        if opening.start() < end:
+            continue  # inside a section
+        waiting = closings.get(opening[1], [])
+        while waiting and waiting[-1].start() < opening.end():
+            waiting.pop()
+        if waiting:
+            closing = waiting.pop()
+            parts += [["", text[end : opening.start()]], [opening[1], text[opening.end() : closing.start()]]]
+            end = closing.end()
     parts.append(["", text[end:]])
     return [[tag, said.strip()] for tag, said in parts if said.strip() or tag]
 

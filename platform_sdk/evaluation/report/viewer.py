@@ -14,7 +14,8 @@ from platform_sdk.tracking.traces import workers_by_turn
 LONGEST_TEXT = 4000
 LONGEST_PROMPT = 1600
 # The sub-questions of a turn, in either form of the grammar (a fact of the method, see mygo's grammar).
-_SUB_QUESTIONS = (re.compile(r"<search>(.*?)</search>", re.DOTALL), re.compile(r'Search\s*\([^"]*"([^"]*)"\s*\)'))
+_TEXT_SEARCH = re.compile(r"<search>((?:(?!</?search>).)*+)</search>", re.DOTALL)
+_GRAPH_SEARCH = re.compile(r'Search\s*\(\s*\[\s*\d{1,4}\s*\]\s*,\s*"([^"]*)"\s*\)')
 
 
 def viewer_data(samples: list[Sample]) -> dict[str, Any]:
@@ -97,7 +98,7 @@ def _evidence(trajectory: Trajectory, gold: GoldEvidence, table: dict[Evidence, 
 
 
 def _sub_questions(text: str, workers: int) -> list[str | None]:
-    for pattern in _SUB_QUESTIONS:
+    for pattern in (_TEXT_SEARCH, _GRAPH_SEARCH):
         found = [match.strip() for match in pattern.findall(text)]
         if len(found) == workers:
             return list(found)

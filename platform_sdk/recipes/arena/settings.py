@@ -12,16 +12,16 @@ from platform_sdk.recipes.arena.plugins import check_reward
 
 
 class Settings(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class Weights(Settings):
     """What each component counts in the sum (ARENA, section 3.3: 1 each, so a reward lies in 0 to 13)."""
 
-    format: float = Field(1.0, ge=0)
-    accuracy: float = Field(1.0, ge=0)
-    relevance: float = Field(1.0, ge=0)
-    bonus: float = Field(1.0, ge=0)
+    format: float = Field(1.0, ge=0, le=1_000_000)
+    accuracy: float = Field(1.0, ge=0, le=1_000_000)
+    relevance: float = Field(1.0, ge=0, le=1_000_000)
+    bonus: float = Field(1.0, ge=0, le=1_000_000)
 
 
 class ExtraReward(Settings):
@@ -77,9 +77,9 @@ class AgentSpec(Settings):
     )
     prompts: Literal["standard", "compact"] = Field("standard", description="compact: for very small models")
     demonstrate: bool = Field(False, description="show a worked example before the question, for small models")
-    max_tokens: int = Field(256, ge=1, description="most tokens of a response while training")
-    candidates: int = Field(2, ge=2, description="sure: answers that are weighed against each other")
-    follow_ups: int = Field(4, ge=1, description="self_ask: most questions that the model asks itself")
+    max_tokens: int = Field(256, ge=1, le=1_000_000, description="most tokens of a response while training")
+    candidates: int = Field(2, ge=2, le=100, description="sure: answers that are weighed against each other")
+    follow_ups: int = Field(4, ge=1, le=1000, description="self_ask: most questions that the model asks itself")
     rewards: RewardSpec = RewardSpec()
 
     @model_validator(mode="after")
@@ -95,22 +95,26 @@ class SamplingSpec(Settings):
     """How rollouts are sampled: the engine and the policy's distribution."""
 
     engine: EngineSpec = EngineSpec()
-    temperature: float = Field(0.9, ge=0, description="of the policy, the paper's; 1: the trained distribution itself")
+    temperature: float = Field(
+        0.9, ge=0, le=100, description="of the policy, the paper's; 1: the trained distribution itself"
+    )
     top_p: float = Field(1.0, gt=0, le=1)
-    top_k: int = Field(0, ge=0, description="0: all tokens")
+    top_k: int = Field(0, ge=0, le=1_000_000, description="0: all tokens")
 
 
 class EvaluationSpec(Settings):
     """An evaluation run: one response to every evaluation question."""
 
-    temperature: float = Field(0.0, ge=0, description="of the evaluated policy; 0: the most probable token")
+    temperature: float = Field(0.0, ge=0, le=100, description="of the evaluated policy; 0: the most probable token")
     top_p: float = Field(1.0, gt=0, le=1)
-    max_tokens: int = Field(1024, ge=1, description="most tokens of a response")
+    max_tokens: int = Field(1024, ge=1, le=1_000_000, description="most tokens of a response")
     judge: JudgeSpec | None = Field(None, description="also ask this model whether the answer is right")
 
 
 class DemonstrationSpec(Settings):
     """What a supervised baseline learns from (ARENA, appendix D); the agent's form says which baseline it is."""
 
-    questions: int | None = Field(None, ge=1, description="how many of the training questions; null: all")
-    reasoning_tokens: int = Field(512, ge=1, description="three_part: most tokens of an explanation")
+    questions: int | None = Field(
+        None, ge=1, le=10_000_000, description="how many of the training questions; null: all"
+    )
+    reasoning_tokens: int = Field(512, ge=1, le=1_000_000, description="three_part: most tokens of an explanation")

@@ -55,6 +55,7 @@ class Malformed:
 
 
 _TAG = re.compile(r"</?(?:think|search|answer|action|select|sentence)>")
+_WORD = re.compile(r"\S")
 _TURN = re.compile(r"\s*<think>(?P<think>.*?)</think>(?P<rest>.*)", re.DOTALL)
 _SEARCH = re.compile(r'Search\s*\(\s*\[\s*(\d{1,4})\s*\]\s*,\s*"([^"]*)"\s*\)')
 _INDEX = re.compile(r"\[\s*(-?\d{1,4})\s*\]")
@@ -132,13 +133,22 @@ def _sections(text: str, tag: str) -> list[str] | None:
     """The contents of the sections ``<tag>…</tag>`` that make up ``text``, or None if it is anything else."""
     contents: list[str] = []
     opening, closing = f"<{tag}>", f"</{tag}>"
-    while text:
-        content, end, rest = text.removeprefix(opening).partition(closing)
-        if not text.startswith(opening) or not end or _TAG.search(content):
+    position = 0
+    # By position and not by what is left of the text: copying that for every section takes quadratic time.
+    while position < len(text):
+        start = position + len(opening)
+        end = text.find(closing, start)
+        if not text.startswith(opening, position) or end < 0 or _TAG.search(text, start, end):
             return None
-        contents.append(content.strip())
-        text = rest.strip()
+        contents.append(text[start:end].strip())
+        position = _after_space(text, end + len(closing))
     return contents
+
+
+def _after_space(text: str, position: int) -> int:
+    """The position of the first character from ``position`` on that is not white space."""
+    found = _WORD.search(text, position)
+    return found.start() if found else len(text)
 
 
 def _text_searches(rest: str) -> tuple[SubQuestion, ...] | Malformed:

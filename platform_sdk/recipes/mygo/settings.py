@@ -11,7 +11,7 @@ from platform_sdk.config.training import TrainSpec
 
 
 class Settings(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class AgentSpec(Settings):
@@ -21,11 +21,11 @@ class AgentSpec(Settings):
     plan: Literal["dag", "chain"] = Field(
         "dag", description="several sub-questions at a time, or one at a time (ablation)"
     )
-    iteration_limit: int = Field(8, ge=1, description="planner turns, malformed ones included")
-    sub_questions: int = Field(5, ge=1, description="most sub-questions of one turn")
-    top_k: int = Field(5, ge=1, description="passages or triples that a worker reads")
-    planner_tokens: int = Field(256, ge=1, description="most tokens of one planner turn")
-    worker_tokens: int = Field(256, ge=1, description="most tokens of a worker's turn")
+    iteration_limit: int = Field(8, ge=1, le=1000, description="planner turns, malformed ones included")
+    sub_questions: int = Field(5, ge=1, le=1000, description="most sub-questions of one turn")
+    top_k: int = Field(5, ge=1, le=10_000, description="passages or triples that a worker reads")
+    planner_tokens: int = Field(256, ge=1, le=1_000_000, description="most tokens of one planner turn")
+    worker_tokens: int = Field(256, ge=1, le=1_000_000, description="most tokens of a worker's turn")
     prompts: Literal["standard", "compact"] = Field("standard", description="compact: for very small models")
 
     @property
@@ -38,17 +38,17 @@ class SamplingSpec(Settings):
     """How rollouts are sampled: the engine and the policy's distribution."""
 
     engine: EngineSpec = EngineSpec()
-    temperature: float = Field(1.0, ge=0, description="of the policy; 1: the trained distribution itself")
+    temperature: float = Field(1.0, ge=0, le=100, description="of the policy; 1: the trained distribution itself")
     top_p: float = Field(1.0, gt=0, le=1)
-    top_k: int = Field(0, ge=0, description="0: all tokens")
+    top_k: int = Field(0, ge=0, le=1_000_000, description="0: all tokens")
 
 
 class SelectionSpec(Settings):
     """Multi-attempt sampling and the threshold (Mujica-MyGO, section 3.3 and appendix D.3)."""
 
-    questions: int = Field(1000, ge=1, description="questions per iteration")
-    accepted: int = Field(3, ge=1, description="m: accepted trajectories after which a question is done")
-    attempts: int = Field(16, ge=1, description="most attempts at one question")
+    questions: int = Field(1000, ge=1, le=10_000_000, description="questions per iteration")
+    accepted: int = Field(3, ge=1, le=65_536, description="m: accepted trajectories after which a question is done")
+    attempts: int = Field(16, ge=1, le=65_536, description="most attempts at one question")
     reward: Literal["f1", "em"] = "f1"
     initial_threshold: float = Field(ge=0, le=1, description="K before the first iteration; required")
     threshold_cap: float = Field(1.0, gt=0, le=1, description="K never exceeds this, so a perfect answer is accepted")
@@ -69,16 +69,16 @@ class WarmupSpec(Settings):
     """The warm-up before iteration 1 (Mujica-MyGO, sections 4.2 and D.3)."""
 
     trajectories: int = Field(
-        300, ge=1, description="few-shot trajectories with EM = 1; 1,000 in the paper's version 2"
+        300, ge=1, le=10_000_000, description="few-shot trajectories with EM = 1; 1,000 in the paper's version 2"
     )
-    attempts: int = Field(16, ge=1, description="most attempts at one question")
+    attempts: int = Field(16, ge=1, le=65_536, description="most attempts at one question")
     training: TrainSpec = TrainSpec(learning_rate=1e-5, minimum_learning_rate=1e-6)
 
 
 class EvaluationSpec(Settings):
     """An evaluation run: one attempt at every evaluation question."""
 
-    temperature: float = Field(0.0, ge=0, description="of the evaluated policy; 0: the most probable token")
+    temperature: float = Field(0.0, ge=0, le=100, description="of the evaluated policy; 0: the most probable token")
     top_p: float = Field(1.0, gt=0, le=1)
     demonstrate: bool = Field(False, description="show the worked example (few-shot)")
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from platform_sdk.recipes.mygo.grammar import (
@@ -14,6 +16,7 @@ from platform_sdk.recipes.mygo.grammar import (
     Malformed,
     Reading,
     SubQuestion,
+    _sections,
     parse_planner,
     parse_worker,
 )
@@ -152,3 +155,65 @@ def test_the_examples_ask_as_many_sub_questions_at_once_as_are_allowed(form: For
     example = role_prompt("standard", "planner", form, most=most).example
     turns = [parse_planner(text, form, candidates=2, most=2) for text in example[1::2]]
     assert max(len(turn.sub_questions) for turn in turns if isinstance(turn, Ask)) == most
+
+
+def plain_sections(text: str, tag: str) -> list[str] | None:
+    """The sections as a reader would take them off the text, one after the other."""
+    contents = []
+    opening, closing = f"<{tag}>", f"</{tag}>"
+    while text:
+        content, end, rest = text.removeprefix(opening).partition(closing)
+        if not text.startswith(opening) or not end or any(each in content for each in TAGS):
+            return None
+        contents.append(content.strip())
+        text = rest.strip()
+    return contents
+
+
+@given(soup, st.sampled_from(["search", "answer", "sentence"]))
+@example("", "search")
+@example("<search></search>\x1c\u3000<search> a\u200b</search>\x85", "search")
+@example("<search><search>a</search>", "search")
+@example("</search>", "search")
+def test_sections_are_those_of_a_plain_reading(text: str, tag: str) -> None:
+    assert _sections(text, tag) == plain_sections(text, tag)
+    whole = f"<{tag}>{text}</{tag}> " * 3
+    assert _sections(whole, tag) == plain_sections(whole, tag)
+
+
+class Counted(str):
+    """A text that counts the characters that are copied or passed over."""
+
+    __slots__ = ()
+    handled = 0
+
+    def _count(self, text: str) -> Counted:
+        Counted.handled += len(text)
+        return Counted(text)
+
+    def __getitem__(self, key: Any) -> Counted:
+        return self._count(super().__getitem__(key))
+
+    def removeprefix(self, prefix: str, /) -> Counted:
+        return self._count(super().removeprefix(prefix))
+
+    def strip(self, characters: str | None = None, /) -> Counted:
+        return self._count(super().strip(characters))
+
+    def partition(self, separator: str, /) -> Any:
+        return tuple(self._count(part) for part in super().partition(separator))
+
+    def find(self, text: str, start: int = 0, end: int | None = None, /) -> int:  # type: ignore[override]
+        found = super().find(text, start, len(self) if end is None else end)
+        Counted.handled += (len(self) if found < 0 else found) - start
+        return found
+
+
+@pytest.mark.parametrize("piece", ["<search>x</search>", "<search> ", "<search></search>  \n"])
+def test_twice_as_much_text_is_twice_the_work(piece: str) -> None:
+    def work(count: int) -> int:
+        Counted.handled = 0
+        _sections(Counted(piece * count), "search")
+        return Counted.handled
+
+    assert work(2000) <= 2.1 * work(1000)
