@@ -43,8 +43,8 @@ def setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Setting, l
 
     monkeypatch.setattr(steps, "open_mujica", opened)
     monkeypatch.setattr(steps, "policy_digest", lambda model: "w")
-    for part in ("train", "eval"):
-        write_jsonl(tmp_path / f"corpus/questions.{part}.jsonl", Question, [QUESTION])
+    for part, question in (("train", QUESTION), ("eval", QUESTION.model_copy(update={"id": "e"}))):
+        write_jsonl(tmp_path / f"corpus/questions.{part}.jsonl", Question, [question])
     sampling = {"temperature": 0.8, "top_p": 0.9}
     return Setting.read(tmp_path, "world-text", {"prompts": "compact"}, sampling, {}, "c" * 64, 0), asked
 
@@ -56,6 +56,7 @@ def test_evaluations_sample_from_a_distribution_of_their_own(setting: tuple[Sett
     steps.sample(given, "iteration-01", 1, "m", 0.5, SELECTION, WARMUP)
     found = [(request.params.temperature, request.params.top_p) for request in asked]
     assert found == [(0.0, 1.0), (0.3, 0.5), (0.8, 0.9), (0.8, 0.9)]  # two of an iteration are accepted
+    assert [request.dialogue for request in asked] == ["e#0", "e#0", "q#0", "q#1"]
 
 
 def test_the_warm_up_is_sampled_with_worked_examples_and_learned_without(
