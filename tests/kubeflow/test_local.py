@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -142,9 +141,7 @@ def test_a_guard_whose_owner_is_gone_runs_nothing_on() -> None:
     """The one that started it may die before the guard has come to look."""
     gone = subprocess.Popen(["true"])
     gone.wait()
-    began = time.monotonic()
-    assert subprocess.run([*GUARD, str(gone.pid), "sleep", "60"], cwd=HOME).returncode == 1
-    assert time.monotonic() - began < 30
+    assert subprocess.run([*GUARD, str(gone.pid), "sleep", "60"], cwd=HOME).returncode == 1  # sleep's would be 0
 
 
 def test_nothing_outlives_the_guard(tmp_path: Path) -> None:
