@@ -8,9 +8,22 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
-# Where a plain bug shows first: folders whose tests need no process and no model come before those that start many.
-FIRST = ("test_imports.py", "test_records.py", "config", "data", "evaluation/metrics", "recipes", "tracking")
-LAST = ("retrieval/service", "integration", "e2e")
+# Files and folders by how soon they tell: first those that need neither a process nor a model, last whole runs. The
+# longest prefix of a file's path decides.
+ORDER = (
+    (
+        "test_imports", "test_records", "config", "data", "evaluation/metrics", "evaluation/test_answers", "recipes",
+        "sampling/test_dialogue", "sampling/test_rollout", "tracking/test_journal", "tracking/test_manifest",
+        "tracking/test_outcomes", "tracking/test_updates", "training/test_advantages", "training/test_batches",
+        "training/test_examples", "training/test_group_relative", "training/test_objectives", "faults",
+    ),
+    ("", "recipes/arena/test_steps", "recipes/test_jobs"),
+    (
+        "recipes/mygo/test_shared", "training/online/test_resume_online", "training/test_cluster_job",
+        "training/test_component", "training/test_grpo_training", "training/test_resume", "retrieval/service",
+    ),
+    ("integration", "e2e"),
+)  # fmt: skip
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -29,10 +42,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def _rank(path: Path) -> int:
     name = path.relative_to(HERE).as_posix()
-    order = [*FIRST, "", *LAST]
-    matching = [rank for rank, folder in enumerate(order) if folder and name.startswith(folder)]
-    # The most particular folder decides: evaluation/metrics comes before the rest of evaluation.
-    return max(matching, key=lambda rank: len(order[rank])) if matching else order.index("")
+    return max(
+        (len(prefix), rank) for rank, prefixes in enumerate(ORDER) for prefix in prefixes if name.startswith(prefix)
+    )[1]
 
 
 @pytest.hookimpl(tryfirst=True)
