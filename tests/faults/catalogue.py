@@ -166,7 +166,7 @@ FAULTS = (
     ),
     Fault(
         "cache shared across weights", "sampling/kv_slots.py",
-        "self.length[:] = 0", "pass", SAMPLING,
+        "self.length[:] = 0", "pass", "sampling/test_new_weights.py",
     ),
     Fault(
         "eval questions trained on", "recipes/mygo/steps.py",
@@ -274,7 +274,8 @@ FAULTS = (
     ),
     Fault(
         "token's prefix accepted", "retrieval/service/tokens.py",
-        "hmac.compare_digest(known, token.encode())", "known.startswith(token.encode())", SERVICE,
+        "hmac.compare_digest(known, token.encode())", "known.startswith(token.encode())",
+        "retrieval/service/test_tokens.py",
     ),
     Fault(
         "another team's collection readable", "retrieval/service/collection.py",
