@@ -12,6 +12,7 @@ from tests.e2e.runs import TINY_MYGO, content, rollouts, run_here
 pytestmark = pytest.mark.e2e
 
 
+@pytest.mark.slow
 def test_with_overlap_an_iteration_samples_with_the_weights_before_the_last(tmp_path: Path) -> None:
     smaller = {"iterations": 3, "overlap": True, "selection.questions": 6, "selection.attempts": 2}
     run = run_here("world-text.yaml", tmp_path / "run", TINY_MYGO | smaller)
