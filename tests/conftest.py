@@ -3,18 +3,48 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 
+HERE = Path(__file__).parent
+# Files and folders by how soon they tell: first those that need neither a process nor a model, last whole runs. The
+# longest prefix of a file's path decides.
+ORDER = (
+    (
+        "test_imports", "test_records", "config", "data", "evaluation/metrics", "evaluation/test_answers", "recipes",
+        "sampling/test_dialogue", "sampling/test_rollout", "tracking/test_journal", "tracking/test_manifest",
+        "tracking/test_outcomes", "tracking/test_updates", "training/test_advantages", "training/test_batches",
+        "training/test_examples", "training/test_group_relative", "training/test_objectives", "faults",
+    ),
+    ("", "recipes/arena/test_steps", "recipes/test_jobs"),
+    (
+        "recipes/mygo/test_shared", "training/online/test_resume_online", "training/test_cluster_job",
+        "training/test_component", "training/test_grpo_training", "training/test_resume", "retrieval/service",
+    ),
+    ("integration", "e2e"),
+)  # fmt: skip
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whole runs last; of these the long ones first, so that no worker waits for another's at the end."""
+    """Order files, which go to the workers whole: quick folders first, then the others, whole runs and the slow last.
 
-    def place(item: pytest.Item) -> tuple[bool, float]:
+    Of whole runs the long ones come first, so that no worker waits for another's at the end.
+    """
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+
+    def place(item: pytest.Item) -> tuple[int, bool, float]:
         run = item.get_closest_marker("e2e")
-        return run is not None, -run.kwargs.get("minutes", 0) if run else 0
+        return _rank(item.path), item.path in slow, -run.kwargs.get("minutes", 0) if run else 0
 
     items.sort(key=place)
+
+
+def _rank(path: Path) -> int:
+    name = path.relative_to(HERE).as_posix()
+    return max(
+        (len(prefix), rank) for rank, prefixes in enumerate(ORDER) for prefix in prefixes if name.startswith(prefix)
+    )[1]
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from platform_sdk.records import (
+    AppendLog,
     Passage,
     Question,
     RecordError,
@@ -64,3 +65,17 @@ def test_odd_headers_are_refused(tmp_path: Path, first: bytes) -> None:
     assert len(str(caught.value)) < 500
     with pytest.raises(RecordError, match="cannot be read: Is a directory"):
         list(read_jsonl(tmp_path, Passage))
+
+
+def test_a_line_that_a_kill_cut_short_is_dropped_and_the_log_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "questions.jsonl"
+    questions = [Question(id=str(i), text="Who ?", answers=("x",), dataset="world") for i in range(3)]
+    with AppendLog(path, Question) as log:
+        for question in questions[:2]:
+            log.append(question)
+    with path.open("a") as stream:
+        stream.write(questions[2].model_dump_json()[:20])
+    with AppendLog(path, Question) as log:
+        assert log.records == questions[:2]
+        log.append(questions[2])
+    assert list(read_jsonl(path, Question)) == questions

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 import time
 from pathlib import Path
@@ -79,7 +80,7 @@ def print_outcome(scores: list[dict[str, Any]], untrained: dict[str, str], run_d
     report = run_dir / "report.html"
     if report.is_file():
         console.print(f"report:  {escape(str(report.resolve()))}")
-    console.print(f"MLflow:  mlflow ui --backend-store-uri {escape(tracking_uri)}")
+    console.print(f"MLflow:  mlflow ui --backend-store-uri {escape(shlex.quote(tracking_uri))}")
 
 
 def _score(metric: dict[str, float]) -> str:

@@ -103,10 +103,10 @@ class Pipeline:
 
 
 def home() -> Path:
-    """The folder that holds ``pipelines/`` and ``components/``: the checkout, or the installed package's copy."""
+    """Return the folder of ``pipelines/`` and ``components/``: the installed package's copy, or the checkout."""
     package = Path(platform_sdk.__file__).parent
-    checkout = package.parent
-    return checkout if (checkout / "pipelines").is_dir() else package / "shipped"
+    installed = package / "shipped"
+    return installed if installed.is_dir() else package.parent
 
 
 def find_pipeline(reference: str, recipe: Path) -> Path:

@@ -17,7 +17,7 @@ from platform_sdk.config.document import problems_of
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.form import with_value
 from platform_sdk.config.parameter import Parameter, check_scalar
-from platform_sdk.config.pipeline import STEP_ID, Pipeline, find_pipeline, load_pipeline
+from platform_sdk.config.pipeline import STEP_ID, Pipeline, find_pipeline, home, load_pipeline
 from platform_sdk.config.plan import UNKNOWN, Task, make_plan
 from platform_sdk.config.source import (
     MOST_PROBLEMS,
@@ -76,11 +76,15 @@ def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
     the default of the struct's model.
 
     Args:
+        path: The recipe's file. A relative path that does not exist here, e.g. ``pipelines/mygo/world.yaml``, may be
+            a shipped recipe's.
         overrides: ``PATH=VALUE`` with PATH a parameter or a field in it (``selection.attempts``), VALUE read as YAML.
 
     Raises:
         ConfigError: with every problem of recipe, overrides and wiring, each with file, line, field and remedy.
     """
+    if not path.exists() and (home() / path).is_file():
+        path = home() / path
     source = load_source(path)
     try:
         document = RecipeDocument.model_validate(source.data)

@@ -12,6 +12,7 @@ import io
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -34,6 +35,8 @@ from platform_sdk.config.errors import UserError
 
 LOCK_SECONDS = 10.0
 TAIL = 15
+# The end of the shell program in which KFP wraps a step, where it starts Python.
+_LAUNCH = "python3 -m kfp.dsl.executor_main"
 _TOLD = re.compile(r"^(?:\w+\.)*(?:UserError|ConfigError|RecordError): (.*)$")
 
 
@@ -155,6 +158,21 @@ def cause(lines: list[str], code: int) -> str:
     return f"exit status {code}; its last lines:\n" + "\n".join(f"  {line}" for line in lines[-TAIL:])
 
 
+def with_interpreter(command: Sequence[str], executable: str) -> list[str]:
+    """Return a step's command with its Python interpreter replaced and every argument as it was.
+
+    KFP's own ``replace_python_executable`` also replaces ``python3`` in the arguments, which breaks paths.
+
+    Raises:
+        ValueError: the command is not one of a lightweight component.
+    """
+    for place, part in enumerate(command):
+        if _LAUNCH in part:  # the shell program comes before the component's code, which might contain the same words
+            program = part.replace(_LAUNCH, _LAUNCH.replace("python3", shlex.quote(executable), 1), 1)
+            return [*command[:place], program, *command[place + 1 :]]
+    raise ValueError(f"no {_LAUNCH!r} in the command of a step; KFP's version may have changed: {command[:3]}")
+
+
 def _task_name(command: list[str]) -> str:
     """KFP hands the task's name on only as the folder of its outputs."""
     executor_input = json.loads(command[command.index("--executor_input") + 1])
@@ -171,7 +189,7 @@ def _handled_by(session: _Session, order: Sequence[str]) -> Iterator[None]:
 
     class Handler:
         def __init__(self, full_command: list[str], env_vars: dict[str, str], **_: Any) -> None:
-            self.command = subprocess_task_handler.replace_python_executable(full_command, sys.executable)
+            self.command = with_interpreter(full_command, sys.executable)
             self.variables = env_vars
 
         def run(self) -> Status:

@@ -189,3 +189,10 @@ def test_schema(recipe: Path) -> None:
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.name)
 def test_shipped_recipes_are_valid(path: Path) -> None:
     assert load_recipe(path).plan
+
+
+def test_shipped_recipes_are_found_from_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert load_recipe(Path("pipelines/mygo/world.yaml")).name == "mygo-world"
+    with pytest.raises(ConfigError, match=r"^pipelines/mygo/other\.yaml: no such file$"):
+        load_recipe(Path("pipelines/mygo/other.yaml"))

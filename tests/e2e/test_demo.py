@@ -11,6 +11,7 @@ from tests.e2e.runs import content, run_here
 pytestmark = pytest.mark.e2e(minutes=4)
 
 
+@pytest.mark.slow
 def test_the_demo_learns(tmp_path: Path) -> None:
     """The shipped recipe as it is: exact match on unseen questions rises beyond the 95 % intervals."""
     run = run_here("world.yaml", tmp_path / "run", {})

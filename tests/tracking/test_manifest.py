@@ -44,6 +44,18 @@ def test_an_altered_field_is_found(run_dir: Path, field: str) -> None:
         manifest.verify(run_dir)
 
 
+def test_an_entry_that_was_written_anew_with_its_hash_breaks_the_chain(run_dir: Path) -> None:
+    content = lines(run_dir)
+    entry = json.loads(content[1])
+    del entry["hash"]
+    entry["digests"] = {"data": "f" * 64}
+    text = json.dumps(entry, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    content[1] = json.dumps(entry | {"hash": hashlib.sha256(text.encode()).hexdigest()}) + "\n"
+    (run_dir / "manifest.jsonl").write_text("".join(content))
+    with pytest.raises(manifest.ManifestError, match=r"manifest\.jsonl:3: "):
+        manifest.verify(run_dir)
+
+
 def test_removed_moved_and_repeated_entries_are_found(run_dir: Path) -> None:
     a, b, c, d = lines(run_dir)
     for content in ([a, c, d], [a, c, b, d], [a, b, b, c, d], [b, c, d]):

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import mlflow
 import pytest
@@ -248,10 +249,9 @@ def test_rollouts_become_traces_once(folder: Path, run_dir: Path) -> None:
 
 def test_a_follower_delivers_while_the_run_goes_on(folder: Path, run_dir: Path) -> None:
     start_run(run_dir, RECIPE)
-    began = time.monotonic()
-    with step_run(run_dir, "corpus") as step:
+    steps_only_write_down = mock.patch.object(MlflowClient, "__init__", side_effect=AssertionError)
+    with steps_only_write_down, step_run(run_dir, "corpus") as step:
         step.log_metrics({"rows": 30})
-    assert time.monotonic() - began < 1.0, "steps only write down"
     run_id = finish_run(run_dir, "FINISHED")
     assert nested(folder, run_id)["corpus"].data.metrics == {"rows": 30.0}
     assert client(folder).get_run(run_id).info.status == "FINISHED"

@@ -103,7 +103,7 @@ def test_processes_that_are_started_again_find_each_other_though_one_is_late() -
     assert started(described.pod("pytorch"), described.processes_per_node).wait(120) == 0
 
 
-@pytest.mark.parametrize("kill", [False, True])
+@pytest.mark.parametrize("kill", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_job_trains_as_this_machine_would_and_outlives_a_killed_worker(job: Job, tmp_path: Path, kill: bool) -> None:
     here = launch_training(job.model_copy(update={"spec": SPEC.model_copy(update={"processes": 2})}))
     told: list[str] = []

@@ -93,6 +93,7 @@ def result(run_dir: Path) -> TrainResult:
     return TrainResult.model_validate_json((run_dir / "warmup" / "train.json").read_text())
 
 
+@pytest.mark.slow  # two processes and kills are tested apart from the component too
 def test_two_processes_train_as_one_and_a_killed_run_as_an_undisturbed_one(
     recipe: Path, tiny_model: Path, rollouts: list[Rollout], tmp_path: Path
 ) -> None:

@@ -30,6 +30,25 @@ def test_planner_and_each_worker_become_examples_of_their_own() -> None:
     assert {e.weights for e in made} == {"policy"}
 
 
+def test_every_dialogue_of_a_rollout_has_its_advantage_on_the_agents_tokens() -> None:
+    question = Question(id="q", text="?", answers=("a",), dataset="d")
+    rollouts = [
+        Rollout(
+            question=question, attempt=attempt, seed=0, planner=trajectory("planner", "planner", (0, 0, 1)),
+            workers=(trajectory("worker", "1.0", (0, 1, 0, 1)),), outcome="answered", weights="w", corpus="c",
+        )
+        for attempt in range(2)
+    ]  # fmt: skip
+    made = examples_of(rollouts, {"q#0": -0.5, "q#1": 2.0})
+    assert {e.id: e.advantages for e in made} == {
+        "q#0/planner": (0.0, 0.0, -0.5),
+        "q#0/1.0": (0.0, -0.5, 0.0, -0.5),
+        "q#1/planner": (0.0, 0.0, 2.0),
+        "q#1/1.0": (0.0, 2.0, 0.0, 2.0),
+    }
+    assert [e.id for e in examples_of(rollouts, role="worker")] == ["q#0/1.0", "q#1/1.0"]
+
+
 def test_truncation_keeps_the_beginning_and_is_counted() -> None:
     fitted = fit([example((0, 1, 1, 0, 1), "a"), example((0, 1), "b"), example((0, 0, 0, 0, 0, 1), "c")], 3, "truncate")
     assert [(e.id, e.token_ids, e.agent_mask) for e in fitted.examples] == [

@@ -19,7 +19,7 @@ SCRIPT = Path(__file__).with_name("killed_runs.py")
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize("parameters", ["full", "lora"])
+@pytest.mark.parametrize("parameters", ["full", pytest.param("lora", marks=pytest.mark.slow)])
 def test_killed_runs_end_as_the_undisturbed_one(
     tiny_model: Path, dialogues: list[Example], tmp_path: Path, parameters: str
 ) -> None:

@@ -19,7 +19,10 @@ ANSWERS = st.sampled_from(
     ["yes", "no", "No.", "noanswer", "", "the", "cat", "the cat", "cat cat dog", "a–b", "Zoë’s", "1,000", "cat, dog"]
 ) | st.text(max_size=6)
 FACTS = st.lists(st.tuples(st.sampled_from(["T", "t", "U", "ß"]), st.integers(0, 2)), max_size=5)
-TRIPLES = st.lists(st.tuples(*[st.sampled_from(["A", "a.", "b", "the b", ""])] * 3), max_size=4)
+TRIPLE = st.tuples(*[st.sampled_from(["A", "a.", "b", "the b", ""])] * 3)
+TRIPLES = st.lists(TRIPLE, max_size=4)
+ENTITIES = ["Q1", "Q2", "Q3"]
+ENTITY = st.sampled_from(ENTITIES)
 IDS = ["q0", "q1", "q2"]
 
 
@@ -28,13 +31,17 @@ def parts(strategy: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]
     return st.dictionaries(st.sampled_from([*IDS, "extra"]), strategy, max_size=4)
 
 
-def assert_equal(plain: ModuleType, dataset: Dataset, gold: str, predictions: str) -> None:
+def assert_equal(plain: ModuleType, dataset: Dataset, gold: str, predictions: str, names: str | None = None) -> None:
     with tempfile.TemporaryDirectory() as folder:
         gold_path, predictions_path = Path(folder, "gold"), Path(folder, "predictions")
         gold_path.write_text(gold, encoding="utf-8")
         predictions_path.write_text(predictions, encoding="utf-8")
-        scores = score_files(dataset, gold_path, predictions_path)
-        expected = plain.PLAIN[dataset](gold_path, predictions_path)
+        files = [gold_path, predictions_path]
+        if names is not None:
+            files.append(Path(folder, "names"))
+            files[-1].write_text(names, encoding="utf-8")
+        scores = score_files(dataset, *files)
+        expected = plain.PLAIN[dataset](*files)
     for name, column in scores.columns.items():
         assert column == pytest.approx([row[name] for row in expected], abs=1e-12), name
         assert scores.means()[name] == pytest.approx(sum(row[name] for row in expected) / len(expected), abs=1e-12)
@@ -64,6 +71,39 @@ def test_twowiki(
     ]
     predictions = {"answer": answer, "sp": sp, "evidence": evidence}
     assert_equal(plain, "2wikimultihopqa", json.dumps(questions), json.dumps(predictions))
+
+
+NAMES = st.sampled_from(["A", "a.", "b", "the b", "cat", "the cat", "cat dog"])
+
+
+@given(
+    golds=st.lists(
+        st.tuples(ANSWERS, st.sampled_from([None, *ENTITIES]), st.lists(st.tuples(TRIPLE, ENTITY, ENTITY), max_size=3)),
+        min_size=1, max_size=3,
+    ),
+    aliases=st.dictionaries(ENTITY, st.tuples(st.lists(NAMES, max_size=2), st.lists(NAMES, max_size=1)), max_size=3),
+    answer=parts(ANSWERS),
+    evidence=parts(TRIPLES),
+)  # fmt: skip
+@settings(max_examples=200, deadline=None)
+def test_twowiki_with_aliases(
+    plain: ModuleType, golds: list[Any], aliases: dict[str, Any], answer: dict[str, Any], evidence: dict[str, Any]
+) -> None:
+    questions = [
+        {
+            "_id": i,
+            "answer": text,
+            "answer_id": entity,
+            "supporting_facts": [],
+            "evidences": [triple for triple, _, _ in gold],
+            "evidences_id": [(head, triple[1], tail) for triple, head, tail in gold],
+        }
+        for i, (text, entity, gold) in zip(IDS, golds, strict=False)
+    ]
+    predictions = {"answer": answer, "sp": {}, "evidence": evidence}
+    lines = [{"Q_id": id, "aliases": names, "demonyms": demonyms} for id, (names, demonyms) in aliases.items()]
+    names = "\n".join(map(json.dumps, lines))
+    assert_equal(plain, "2wikimultihopqa", json.dumps(questions), json.dumps(predictions), names)
 
 
 @given(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -67,13 +68,14 @@ def test_a_worked_example_comes_first_and_is_one(form: Any, worth: set[int] | No
 
 
 def test_every_attempt_draws_anew_and_the_same_one_alike() -> None:
-    def seeds(agent: Generator, attempt: int) -> list[int]:
+    def seeds(agent: Generator, attempt: int = 0) -> list[int]:
         script = Script(TOKENIZER, lambda place, prompt: WHOLE)
         script.run(agent.rollout(QUESTION, attempt))
         return [asked.params.seed for asked in script.asked]
 
     assert seeds(generator(), 0) == seeds(generator(), 0)
-    assert seeds(generator(), 0) != seeds(generator(), 1)
+    others = [seeds(generator(), 1), seeds(replace(generator(), seed=2)), seeds(replace(generator(), phase="o"))]
+    assert len({seed for drawn in [seeds(generator()), *others] for seed in drawn}) == 4
 
 
 def test_passages_are_numbered_from_one_in_their_order() -> None:

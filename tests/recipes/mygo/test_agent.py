@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -16,65 +16,11 @@ from platform_sdk.recipes.mygo.agent import Mujica, undemonstrated
 from platform_sdk.recipes.mygo.grammar import Form
 from platform_sdk.recipes.mygo.measures import searches
 from platform_sdk.recipes.mygo.settings import AgentSpec
-from platform_sdk.recipes.world_base.tokenizer import build_tokenizer
-from platform_sdk.records import Evidence, Question, Rollout
-from platform_sdk.sampling.engine import Completion, PromptTooLong, Request
-from platform_sdk.sampling.rollout import SearchRequest, run
-
-TOKENIZER = build_tokenizer(1024)
-END = TOKENIZER.eos_token_id
-QUESTION = Question(
-    id="q", text="Who is the mother of the director of Amberfall ?", answers=("Lena Roth",), dataset="world",
-    topic_entities=("Amberfall",),
-)  # fmt: skip
-
-
-class Scripted:
-    """A sampling engine whose policy is a function from a request to token ids: the one thing that must be fake here,
-    since no real policy misbehaves on demand. It finishes requests in random order."""
-
-    weight_version = "scripted"
-    max_model_len = 1024
-
-    def __init__(self, policy: Callable[[Request], list[int]], seed: int = 0) -> None:
-        self.tokenizer, self.policy, self.rng = TOKENIZER, policy, random.Random(seed)
-        self.waiting: list[Request] = []
-
-    def submit(self, request: Request) -> None:
-        if len(request.token_ids) >= self.max_model_len:
-            raise PromptTooLong(request.id)
-        self.waiting.append(request)
-
-    def step(self) -> list[Completion]:
-        request = self.waiting.pop(self.rng.randrange(len(self.waiting)))
-        room = min(request.params.max_tokens, self.max_model_len - len(request.token_ids))
-        ids = self.policy(request)[:room]
-        finish: Literal["stop", "length"] = "stop" if ids and ids[-1] == END else "length"
-        return [Completion(request.id, tuple(ids), tuple(-0.5 for _ in ids), finish)]
-
-    def release(self, dialogue: str) -> None:
-        pass
-
-    def cancel(self, request_id: str) -> None:
-        self.waiting = [r for r in self.waiting if r.id != request_id]
-
-
-def say(text: str) -> list[int]:
-    return [*TOKENIZER(text, add_special_tokens=False)["input_ids"], END]
-
-
-def search(form: Form) -> Callable[[Sequence[SearchRequest], int], list[list[Evidence]]]:
-    def find(requests: Sequence[SearchRequest], k: int) -> list[list[Evidence]]:
-        if form == "kg":
-            assert all(r.head for r in requests)
-            return [
-                [Evidence(kind="triple", id="t", title="Ida Roth", text="Amberfall, director, Ida Roth", score=1.0)]
-            ] * len(requests)
-        return [
-            [Evidence(kind="passage", id="p", title="Amberfall", text="Ida Roth directed Amberfall .", score=1.0)]
-        ] * len(requests)
-
-    return find
+from platform_sdk.records import Rollout
+from platform_sdk.sampling.engine import Request
+from platform_sdk.sampling.rollout import run
+from platform_sdk.sampling.seeds import seed_of
+from tests.recipes.mygo.scripted import END, QUESTION, TOKENIZER, Scripted, say, search
 
 
 def play(policy: Callable[[Request], list[int]], form: Form = "text", seed: int = 0, **spec: Any) -> Rollout:
@@ -216,3 +162,28 @@ def test_the_warm_up_learns_from_bare_prompts() -> None:
     )
     assert len(shown.planner.token_ids) > len(bare.planner.token_ids)
     assert undemonstrated(TOKENIZER, AgentSpec(prompts="compact"), "text", shown) == bare
+
+
+def test_every_turn_is_drawn_from_the_runs_seed_the_phase_the_attempt_and_its_place() -> None:
+    """By the seeds a run can be repeated, and by all of their parts no two samples of a run are drawn alike."""
+
+    def drawn(seed: int = 0, phase: str = "p", attempt: int = 0) -> tuple[int, list[int]]:
+        asked: list[Request] = []
+
+        def policy(request: Request) -> list[int]:
+            asked.append(request)
+            return good_policy(request)
+
+        agent = Mujica(
+            tokenizer=TOKENIZER, spec=AgentSpec(prompts="compact"), form="text", demonstrate=False, temperature=0.7,
+            top_p=0.9, top_k=5, weights="w", corpus="c", seed=seed, phase=phase,
+        )  # fmt: skip
+        [rollout] = run([partial(agent.rollout, QUESTION, attempt)], Scripted(policy), search("text"), live=1)  # type: ignore[arg-type]
+        assert {(r.params.temperature, r.params.top_p, r.params.top_k) for r in asked} == {(0.7, 0.9, 5)}
+        return rollout.seed, [r.params.seed for r in sorted(asked, key=lambda r: r.dialogue)]
+
+    seed, seeds = drawn()
+    assert seed == seed_of(0, "p", "q", 0)
+    assert sorted(seeds) == sorted(seed_of(seed, place) for place in (0, "0.0", "0.1", 1))
+    others = [drawn(seed=1), drawn(phase="o"), drawn(attempt=1)]
+    assert len({one for _, drawn_seeds in [(seed, seeds), *others] for one in drawn_seeds}) == 4 * 4

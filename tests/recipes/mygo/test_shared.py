@@ -70,6 +70,7 @@ def test_an_iteration_whose_processes_are_killed_and_started_again_as_more(model
     assert made(folder)[0] == []
 
 
+@pytest.mark.slow
 def test_a_warm_up_ends_where_one_process_would_end_it(model: str, tmp_path: Path) -> None:
     expected = alone(tmp_path / "alone", "warmup", model)
     assert expected["count"] < 3 * len(shared.QUESTIONS), "it had enough before the questions' attempts were used up"

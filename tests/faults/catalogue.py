@@ -1,0 +1,284 @@
+"""Deliberate faults: small patches of the library, each with the tests that should notice it first."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+LIBRARY = "platform_sdk"
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One patch: ``old`` stands exactly once in ``file`` (below the library) and becomes ``new``.
+
+    ``tests`` are paths below tests/, separated by spaces: the quick tests of what the fault is in.
+    """
+
+    name: str
+    file: str
+    old: str
+    new: str
+    tests: str
+
+    def apply(self, root: Path) -> None:
+        """Patch the copy of the repository at ``root``.
+
+        Raises:
+            ValueError: the text to replace does not occur exactly once; the catalogue must follow the code.
+        """
+        path = root / LIBRARY / self.file
+        text = path.read_text(encoding="utf-8")
+        if (count := text.count(self.old)) != 1:
+            raise ValueError(f"fault {self.name}: {self.old!r} occurs {count} times in {LIBRARY}/{self.file}, not once")
+        path.write_text(text.replace(self.old, self.new), encoding="utf-8")
+
+
+OBJECTIVES = "training/test_objectives.py training/test_group_relative.py"
+BATCHES = "training/test_batches.py training/test_objectives.py training/test_policy.py"
+MYGO = "recipes/mygo/test_selection.py recipes/mygo/test_agent.py recipes/mygo/test_phases.py"
+ARENA = "recipes/arena/test_agent.py recipes/arena/test_rewards.py recipes/arena/test_grammar.py"
+SAMPLING = "sampling/test_transformers_engine.py"
+SERVICE = "retrieval/service/test_service.py retrieval/service/test_hosting.py"
+
+FAULTS = (
+    # What is learned
+    Fault(
+        "mask dropped", "training/batches.py",
+        "mask = gathered(lambda example: example.agent_mask, bool)",
+        "mask = gathered(lambda example: (0,) + (1,) * (len(example.token_ids) - 1), bool)", BATCHES,
+    ),
+    Fault(
+        "log-probability of the wrong position", "training/batches.py",
+        "predicts = np.append(mask[1:], False)", "predicts = mask", BATCHES,
+    ),
+    Fault(
+        "loss divided by the micro-batch's tokens", "training/objectives.py",
+        "loss = total / (batch.step_tokens if", "loss = total / (len(batch.targets) if", OBJECTIVES,
+    ),
+    Fault(
+        "loss divided by the micro-batch's examples", "training/objectives.py",
+        "lengths[batch.example] / batch.step_examples", "lengths[batch.example] / len(lengths)", OBJECTIVES,
+    ),
+    Fault(
+        "KL sign", "training/objectives.py",
+        "loss = policy_loss + self.beta * kl", "loss = policy_loss - self.beta * kl", OBJECTIVES,
+    ),
+    Fault(
+        "KL estimators k2 and k3 swapped", "training/objectives.py",
+        'return d.square() / 2 if self.kl == "k2" else', 'return d.square() / 2 if self.kl == "k3" else', OBJECTIVES,
+    ),
+    Fault(
+        "clip range sign", "training/objectives.py",
+        "ratio.clamp(1 - self.clip, 1 + self.clip)", "ratio.clamp(1 + self.clip, 1 - self.clip)", OBJECTIVES,
+    ),
+    Fault(
+        "clipped objective's maximum", "training/objectives.py",
+        "torch.minimum(free, held)", "torch.maximum(free, held)", OBJECTIVES,
+    ),
+    Fault(
+        "reference is the policy", "training/reference.py",
+        "return _FrozenCopy(name, spec, device, bfloat16)", "return _AdapterStart(policy, bfloat16, {})",
+        "training/test_reference.py",
+    ),
+    Fault(
+        "infinite loss accepted", "training/trainer.py",
+        "if not torch.isfinite(total):", "if False:", "training/test_run.py",
+    ),
+    Fault(
+        "worker without advantage", "training/examples.py",
+        "float(m) * advantages[rollout.id] for m",
+        'float(m) * advantages[rollout.id] * (trajectory.role != "worker") for m', "training/test_examples.py",
+    ),
+    Fault(
+        "another role's dialogues", "training/examples.py",
+        "if role is None or trajectory.role == role", "if True", "training/test_examples.py",
+    ),
+    Fault(
+        "truncated at the wrong end", "training/examples.py",
+        "token_ids=example.token_ids[:max_length]", "token_ids=example.token_ids[-max_length:]",
+        "training/test_examples.py",
+    ),
+    Fault(
+        "advantages not centred", "training/advantages.py",
+        "return [(reward - mean) / (", "return [reward / (", "training/test_advantages.py",
+    ),
+    Fault(
+        "biased deviation", "training/advantages.py",
+        "fmean(rewards), stdev(rewards)", "fmean(rewards), stdev([*rewards, fmean(rewards)])",
+        "training/test_advantages.py",
+    ),
+    Fault(
+        "advantages over all groups", "training/advantages.py",
+        "group = groups.setdefault(rollout.question.id, {})", 'group = groups.setdefault("", {})',
+        "training/test_advantages.py",
+    ),
+    Fault(
+        "rollout counted twice", "training/advantages.py",
+        "if rollout.id in group:", "if False:", "training/test_advantages.py",
+    ),
+    Fault(
+        "observation trained on", "sampling/dialogue.py",
+        "self.mask += [0] * len(tokens)", "self.mask += [1] * len(tokens)",
+        "sampling/test_dialogue.py recipes/mygo/test_agent.py",
+    ),
+    Fault(
+        "end token kept in the text", "sampling/dialogue.py",
+        "            spoken.pop()\n", "            pass\n", "sampling/test_dialogue_ends.py recipes/mygo/test_agent.py",
+    ),
+    # What is sampled
+    Fault(
+        "Mujica ignores the run's seed", "recipes/mygo/agent.py",
+        "seed_of(self.seed, self.phase, question.id, attempt)", "seed_of(0, self.phase, question.id, attempt)", MYGO,
+    ),
+    Fault(
+        "Mujica's attempt not in the seed", "recipes/mygo/agent.py",
+        "seed_of(self.seed, self.phase, question.id, attempt)", "seed_of(self.seed, self.phase, question.id)", MYGO,
+    ),
+    Fault(
+        "ARENA's attempt not in the seed", "recipes/arena/agent.py",
+        "seed_of(self.seed, self.phase, question.id, attempt)", "seed_of(self.seed, self.phase, question.id)", ARENA,
+    ),
+    Fault(
+        "ARENA ignores the run's seed", "recipes/arena/agent.py",
+        "seed_of(self.seed, self.phase, question.id, attempt)", "seed_of(0, self.phase, question.id, attempt)", ARENA,
+    ),
+    Fault(
+        "evaluation temperature ignored", "recipes/mygo/settings.py",
+        "SamplingSpec(temperature=self.temperature, top_p=self.top_p)", "SamplingSpec(top_p=self.top_p)", MYGO,
+    ),
+    Fault(
+        "sampler's temperature ignored", "sampling/token_sampling.py",
+        "logits[rows] / scale[:, None]", "logits[rows]", SAMPLING,
+    ),
+    Fault(
+        "top-p off by one", "sampling/token_sampling.py",
+        "(before >= mass * total)", "(before + ordered >= mass * total)", SAMPLING,
+    ),
+    Fault(
+        "stop token not seen", "sampling/stopping.py",
+        "if token_ids[-1] in self.ends:", "if token_ids[0] in self.ends:", SAMPLING,
+    ),
+    Fault(
+        "future positions attended", "sampling/kv_attention.py",
+        "torch.arange(context, device=last.device) > last[:, None]",
+        "torch.arange(context, device=last.device) > last[:, None] + 1", SAMPLING,
+    ),
+    Fault(
+        "cache shared across weights", "sampling/kv_slots.py",
+        "self.length[:] = 0", "pass", "sampling/test_new_weights.py",
+    ),
+    Fault(
+        "eval questions trained on", "recipes/mygo/steps.py",
+        'questions = setting.questions("train")', 'questions = setting.questions("eval")', MYGO,
+    ),
+    Fault(
+        "passages shown in a closed book", "recipes/arena/agent.py",
+        'return question.context if self.environment == "distractor" else ()', "return question.context", ARENA,
+    ),
+    # What is selected and rewarded
+    Fault(
+        "threshold exclusive for attempts", "recipes/mygo/selection.py",
+        "rewards[attempt] >= threshold", "rewards[attempt] > threshold", MYGO,
+    ),
+    Fault(
+        "threshold exclusive for selection", "recipes/mygo/selection.py",
+        "rollout.rewards[reward] >= threshold", "rollout.rewards[reward] > threshold", MYGO,
+    ),
+    Fault(
+        "K is the maximum, not the midpoint", "recipes/mygo/selection.py",
+        "(mean_reward + PERFECT) / 2", "max(mean_reward, PERFECT)", MYGO,
+    ),
+    Fault(
+        "first pass's mean ignored", "recipes/mygo/sampling.py",
+        "threshold = raised_threshold(threshold, mean_reward, spec)",
+        "threshold = raised_threshold(threshold, 0.0, spec)", MYGO,
+    ),
+    Fault(
+        "warm-up trained with its worked examples", "recipes/mygo/steps.py",
+        "chosen = [bare[r.id] for r in", "chosen = [r for r in", MYGO,
+    ),
+    Fault(
+        "reward weights swapped", "recipes/arena/rewards.py",
+        "for name, weight in weights.items())}",
+        "for name, weight in zip(weights, [*weights.values()][::-1], strict=True))}", ARENA,
+    ),
+    Fault(
+        "format reward for text behind the answer", "recipes/arena/grammar.py",
+        "return not behind or (", "return bool(behind) or not behind or (", ARENA,
+    ),
+    Fault(
+        "bonus without relevance", "recipes/arena/rewards.py",
+        '== accuracy == values["relevance"] == 1', "== accuracy == 1", ARENA,
+    ),
+    Fault(
+        "gold passages numbered from 0", "recipes/arena/rewards.py",
+        "frozenset(place + 1 for place", "frozenset(place for place", ARENA,
+    ),
+    # Scores
+    Fault(
+        "EM without normalisation", "evaluation/answers.py",
+        "text = bag(prediction).text", "text = prediction", "evaluation/test_answers.py evaluation/metrics",
+    ),
+    Fault(
+        "precision and recall swapped", "evaluation/answers.py",
+        "precision = same / len(predicted)\n    recall = same / len(expected)",
+        "recall = same / len(predicted)\n    precision = same / len(expected)",
+        "evaluation/test_answers.py evaluation/metrics",
+    ),
+    Fault(
+        "mean over questions that lack the metric", "evaluation/run.py",
+        "for id in ids) / len(ids)", "for id in ids) / len(per_question)", "evaluation/test_run.py",
+    ),
+    Fault(
+        "interval of the wrong n", "evaluation/intervals.py",
+        "seed, resamples)]) / len(matrix)", "seed, resamples)]) / (len(matrix) + 1)", "evaluation/test_intervals.py",
+    ),
+    Fault(
+        "retrieval ties by -row", "retrieval/milvus.py",
+        "np.lexsort((np.asarray(rows), -scores))", "np.lexsort((-np.asarray(rows), -scores))",
+        "retrieval/test_search.py retrieval/test_milvus.py",
+    ),
+    # State, audit, service
+    Fault("digest unchecked", "records.py", "if found != digest:", "if not found:", "test_records.py"),
+    Fault("torn line kept", "records.py", "stream.truncate(whole)", "pass", "test_records.py"),
+    Fault(
+        "resume skips attempts", "sampling/phase.py",
+        "if number not in self.done.get(q.id, {})]", "if q.id not in self.done]",
+        "sampling/test_phase.py recipes/mygo/test_phases.py",
+    ),
+    Fault(
+        "rollouts of other weights mixed in", "sampling/phase.py",
+        "            if found != wanted:", "            if False:", "sampling/test_phase.py",
+    ),
+    Fault(
+        "older checkpoint used", "training/checkpoints.py",
+        "found = {int(m[1]): path", "found = {-int(m[1]): path", "training/test_checkpoints.py",
+    ),
+    Fault(
+        "update forgotten on resume", "tracking/updates.py",
+        "if update.update <= last", "if update.update < last", "tracking/test_updates.py",
+    ),
+    Fault("journal says things twice", "tracking/journal.py", "if key in self._said:", "if False:", "tracking"),
+    Fault(
+        "manifest chain not verified", "tracking/manifest.py",
+        "if entry.previous != previous:", "if False:", "tracking/test_manifest.py",
+    ),
+    Fault(
+        "altered manifest entry accepted", "tracking/manifest.py",
+        'if entry.hash != _hash(entry.model_dump(exclude={"hash"})):', "if False:", "tracking/test_manifest.py",
+    ),
+    Fault(
+        "outcome of other settings taken", "tracking/outcomes.py",
+        'if outcome.get("inputs") != inputs:', "if False:", "tracking/test_outcomes.py",
+    ),
+    Fault(
+        "token's prefix accepted", "retrieval/service/tokens.py",
+        "hmac.compare_digest(known, token.encode())", "known.startswith(token.encode())",
+        "retrieval/service/test_tokens.py",
+    ),
+    Fault(
+        "another team's collection readable", "retrieval/service/collection.py",
+        "return not self.spec.teams or team in self.spec.teams", "return True", SERVICE,
+    ),
+)  # fmt: skip

@@ -1,0 +1,106 @@
+"""What the steps of MyGO make of a policy's answers: which distribution is sampled, how K rises, what is learned."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from platform_sdk.recipes.mygo import steps
+from platform_sdk.recipes.mygo.sampling import sample_iteration
+from platform_sdk.recipes.mygo.setting import MakeAgent, Setting
+from platform_sdk.recipes.mygo.settings import EvaluationSpec, SelectionSpec, WarmupSpec
+from platform_sdk.records import Question, Rollout, Trajectory, read_jsonl, write_jsonl
+from platform_sdk.sampling.engine import Request
+from platform_sdk.sampling.phase import Phase
+from platform_sdk.sampling.rollout import Agent
+from tests.recipes.mygo.scripted import QUESTION, TOKENIZER, Scripted, say, search
+
+Policy = Callable[[Request], list[int]]
+SELECTION, WARMUP = SelectionSpec(attempts=4, accepted=2, initial_threshold=0.5), WarmupSpec(trajectories=1, attempts=1)
+
+
+def answers(request: Request) -> list[int]:
+    return say("<think>t</think><answer>Lena Roth</answer>")
+
+
+@pytest.fixture
+def setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Setting, list[Request]]:
+    """A run of one question, whose policy answers it at once, and what the policy was asked."""
+    asked: list[Request] = []
+
+    def policy(request: Request) -> list[int]:
+        asked.append(request)
+        return answers(request)
+
+    @contextmanager
+    def opened(setting: Setting, path: Path, phase: str, model: str, make_agent: MakeAgent) -> Iterator[Phase]:
+        engine = Scripted(policy)
+        with Phase(path, make_agent(TOKENIZER, "w", phase), engine, search("text"), 4) as work:  # type: ignore[arg-type]
+            yield work
+
+    monkeypatch.setattr(steps, "open_mujica", opened)
+    monkeypatch.setattr(steps, "policy_digest", lambda model: "w")
+    for part, question in (("train", QUESTION), ("eval", QUESTION.model_copy(update={"id": "e"}))):
+        write_jsonl(tmp_path / f"corpus/questions.{part}.jsonl", Question, [question])
+    sampling = {"temperature": 0.8, "top_p": 0.9}
+    return Setting.read(tmp_path, "world-text", {"prompts": "compact"}, sampling, {}, "c" * 64, 0), asked
+
+
+def test_evaluations_sample_from_a_distribution_of_their_own(setting: tuple[Setting, list[Request]]) -> None:
+    given, asked = setting
+    steps.evaluate(given, "eval-start", "m", EvaluationSpec())
+    steps.evaluate(given, "eval-final", "m", EvaluationSpec(temperature=0.3, top_p=0.5))
+    steps.sample(given, "iteration-01", 1, "m", 0.5, SELECTION, WARMUP)
+    found = [(request.params.temperature, request.params.top_p) for request in asked]
+    assert found == [(0.0, 1.0), (0.3, 0.5), (0.8, 0.9), (0.8, 0.9)]  # two of an iteration are accepted
+    assert [request.dialogue for request in asked] == ["e#0", "e#0", "q#0", "q#1"]
+
+
+def test_the_warm_up_is_sampled_with_worked_examples_and_learned_without(
+    setting: tuple[Setting, list[Request]], tmp_path: Path
+) -> None:
+    given, _ = setting
+    steps.sample(given, "warmup", 0, "m", 0.5, SELECTION, WARMUP)
+    steps.score(tmp_path, "warmup", SELECTION, WARMUP)
+    steps.sample(given, "iteration-01", 1, "m", 0.5, SELECTION, WARMUP)
+    [sampled], [learned], [bare, _] = (
+        [r.planner for r in read_jsonl(tmp_path / name, Rollout)]
+        for name in ("warmup/rollouts.jsonl", "warmup/selected.jsonl", "iteration-01/rollouts.jsonl")
+    )
+    assert len(sampled.token_ids) > len(learned.token_ids)
+    assert (learned.token_ids, learned.agent_mask) == (bare.token_ids, bare.agent_mask)
+
+
+class Scores:
+    """An agent whose attempts have the rewards that a test gives."""
+
+    weights, corpus = "w", "c"
+
+    def __init__(self, rewards: dict[str, float]) -> None:
+        self.rewards = rewards
+
+    def rollout(self, question: Question, attempt: int) -> Agent[Rollout]:
+        empty = Trajectory(id="planner", role="planner", token_ids=(), agent_mask=(), logprobs=(), turns=())
+        yield from ()
+        return Rollout(
+            question=question, attempt=attempt, seed=0, planner=empty, outcome="answered",
+            rewards={"f1": self.rewards.get(f"{question.id}#{attempt}", 0.0)}, weights="w", corpus="c",
+        )  # fmt: skip
+
+
+def test_the_threshold_follows_from_the_first_attempts_alone(tmp_path: Path) -> None:
+    """Three questions answered with 1, 0.8 and 0 at first: r̄ is 0.6, so K is 0.8, and the second has one already."""
+    questions = [Question(id=name, text="?", answers=("x",), dataset="world") for name in "abc"]
+    agent = Scores({"a#0": 1.0, "b#0": 0.8, "c#0": 0.0, "c#1": 1.0, "c#2": 0.79})
+    spec = SelectionSpec(questions=3, accepted=1, attempts=3, initial_threshold=0.5)
+    with Phase(tmp_path / "rollouts.jsonl", agent, Scripted(answers), search("text"), 4) as phase:  # type: ignore[arg-type]
+        mean, threshold = sample_iteration(phase, questions, 0.5, spec)
+        assert (mean, threshold) == (pytest.approx(0.6), pytest.approx(0.8))
+        assert [r.id for r in phase.ordered(questions)] == ["a#0", "b#0", "c#0", "c#1"]
+        # A resumed phase, which has later attempts already, comes to the same.
+        assert sample_iteration(phase, questions, 0.5, spec) == (mean, threshold)
+        # From a threshold above the midpoint nothing rises.
+        assert sample_iteration(phase, questions, 0.9, spec) == (mean, 0.9)
