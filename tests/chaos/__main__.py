@@ -19,6 +19,8 @@ from tests.chaos.plan import Attack, Timeline, aimed, plan
 from tests.chaos.reduced import REDUCED
 from tests.chaos.report import header, row, summary
 
+SHOWN = 12
+"""Differences of one run that are told."""
 POINTED: dict[str, tuple[tuple[str, str], ...]] = {
     "mygo": (
         ("schema.json.tmp -> ", "tree"),
@@ -123,8 +125,12 @@ def _judged(course: Course, wanted: dict[str, Any], found: dict[str, Any]) -> di
         "strikes": [strike.plain() for strike in course.strikes],
         "missed": len(course.missed),
         "faults": faults,
-        "differences": list(differences(wanted, found)) if wanted else [],
+        "differences": _first(list(differences(wanted, found))) if wanted else [],
     }
+
+
+def _first(found: list[str]) -> list[str]:
+    return [*found[:SHOWN], f"and {len(found) - SHOWN} more"] if len(found) > SHOWN else found
 
 
 if __name__ == "__main__":

@@ -183,6 +183,8 @@ class _Start:
         self.woken: tuple[float, int] | None = None
         self.due: float | None = None
         self.struck: Strike | None = None
+        self.struck_here: list[Strike] = []
+        self.over = False
 
     def go(self) -> int:
         first = self.pending[0] if self.pending else None
@@ -222,7 +224,7 @@ class _Start:
         self.recent.append(event.name)
         if event.name.startswith("process step "):
             self.step = event.name.removeprefix("process step ")
-        if self.pending and self.due is None:
+        if self.pending and self.due is None and not self.over:
             moment = self.pending[0].moment
             if event.name == moment.event and self.driver.seen(event.name) >= moment.occurrence:
                 if moment.delay:
@@ -257,6 +259,8 @@ class _Start:
         )  # fmt: skip
         self.course.strikes.append(strike)
         self.struck = strike
+        self.struck_here.append(strike)
+        self.over = attack.signal not in ("-", "SIGSTOP")
         if attack.victim == "tree":
             kill_tree()
         elif attack.victim == "second start":
@@ -286,6 +290,8 @@ class _Start:
         text = output.read_text(errors="replace").strip()
         told = " | ".join(text.splitlines()[-3:])
         how = f"exit {code}" if code >= 0 else signal.Signals(-code).name
+        for one in self.struck_here:
+            one.ended = "the run goes on"
         if "Traceback (most recent call last)" in text and not (code < 0):
             course.faults.append(f"start {course.starts}: a traceback: {' | '.join(text.splitlines()[-12:])}")
         if strike is None or strike.attack.victim == "second start" or strike.attack.signal == "SIGSTOP":
