@@ -77,8 +77,10 @@ def _attack(name: str, folder: Path, arguments: argparse.Namespace) -> dict[str,
     def say(text: str) -> None:
         print(text, file=sys.stderr if arguments.json else sys.stdout, flush=True)
 
+    reduced = REDUCED[name].shorter() if arguments.short else REDUCED[name]
+
     def drive(number: int, attacks: Sequence[Attack] = (), timeline: Timeline | None = None) -> Course:
-        return Driver(REDUCED[name], folder / f"{number:02d}", number, cold=arguments.cold).go(attacks, timeline)
+        return Driver(reduced, folder / f"{number:02d}", number, cold=arguments.cold).go(attacks, timeline)
 
     undisturbed = drive(0)
     wanted = outcome(undisturbed.folder)

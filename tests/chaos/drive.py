@@ -312,7 +312,8 @@ class _Start:
         assert self.second is not None
         said, _ = self.second.communicate(timeout=LONGEST)
         code = self.second.returncode
-        if code != 0 and REFUSED not in said:
+        killed = code < 0 and any(strike.attack.victim == "tree" for strike in self.struck_here)
+        if code != 0 and REFUSED not in said and not killed:
             self.course.faults.append(f"a second start ended with {code}: {said.strip()[-400:]}")
         assert self.struck is not None
         self.struck.ended += f"; the second start: {'refused' if REFUSED in said else f'exit {code}'}"

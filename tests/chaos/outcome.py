@@ -19,6 +19,10 @@ APART = ("logs/", "kfp/", "tracking/", "index/")
 in them stands in every rollout)."""
 PRESENT = ("report.html", "manifest.jsonl", ".lock")
 """Compared otherwise, or only that they are there: the report shows how long things took."""
+ALLOWED = ("kfp/", "index/milvus.db/")
+"""Where temporary files may be left: KFP's folder, which the next start removes, and Milvus Lite's own."""
+UPLOADING = ".artifact.uploading."
+"""MLflow's temporary files, which it leaves when it is killed."""
 TEMPORARY = re.compile(r"\.tmp$|\.writing$|\.old$|\.stale\d+$|\.share\d+\.jsonl$|checkpoints$")
 
 
@@ -74,12 +78,16 @@ def manifest(run_dir: Path) -> dict[str, Any]:
         entries = verify(run_dir)
     except ManifestError as error:
         return {"does not hold": str(error)}
+    said: list[Any] = []
     for entry in entries:
         if entry.event in ("run ended: KILLED", "run ended: FAILED"):
             continue
-        name = entry.event if entry.event not in found else f"{entry.event} again ({entry.sequence})"
         # The report shows how long things took, and figures.json tells it.
-        found[name] = {key: value for key, value in entry.digests.items() if key not in ("report", "figures")}
+        digests = {key: value for key, value in entry.digests.items() if key not in ("report", "figures")}
+        body = entry.model_dump(include={"event", "digests", "files"})
+        again = body in said or found.get(entry.event, digests) != digests
+        found[f"{entry.event} again ({entry.sequence})" if again else entry.event] = digests
+        said.append(body)
     return found
 
 
@@ -115,7 +123,7 @@ def mlflow(folder: Path) -> dict[str, Any]:
     artifacts = sorted(
         re.sub(r"[0-9a-f]{32}", lambda found: names.get(found[0], "HEX"), str(path.relative_to(folder)))
         for path in (folder / "mlartifacts").rglob("*")
-        if path.is_file()
+        if path.is_file() and UPLOADING not in path.name
     )
     return {
         "MLflow runs": sorted(f"{name}: {status}" for name, status in runs.values()),
@@ -134,7 +142,7 @@ def mlflow(folder: Path) -> dict[str, Any]:
 def leftovers(run_dir: Path) -> list[str]:
     """Temporary files and folders, KFP's and Milvus's own left out."""
     names = [str(path.relative_to(run_dir)) for path in run_dir.rglob("*")]
-    return sorted(name for name in names if TEMPORARY.search(name) and not name.startswith("kfp/"))
+    return sorted(name for name in names if TEMPORARY.search(name) and not name.startswith(ALLOWED))
 
 
 def locks(run_dir: Path) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 
@@ -13,6 +13,11 @@ class Reduced:
 
     recipe: str
     overrides: Mapping[str, Any]
+    short: Mapping[str, Any]
+
+    def shorter(self) -> Reduced:
+        """As short as a run can be, for the ordinary tests."""
+        return replace(self, overrides={**self.overrides, **self.short})
 
 
 REDUCED = {
@@ -34,6 +39,7 @@ REDUCED = {
             "training.checkpoint_steps": 1,
             "training.batch_size": 8,
         },
+        {"iterations": 1},
     ),
     "arena": Reduced(
         "arena/world.yaml",
@@ -47,5 +53,6 @@ REDUCED = {
             "online.checkpoint_steps": 1,
             "online.evaluate_every": 1,
         },
+        {"online.updates": 2},
     ),
 }  # fmt: skip

@@ -66,10 +66,13 @@ class Warm(subprocess.Popen):  # type: ignore[type-arg]
         given = dict(zip(names, others, strict=True))
         sys.stdout.flush()
         sys.stderr.flush()
+        # What fork calls in the parent would swallow a KeyboardInterrupt; to start a program it calls nothing.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
         self.pid = os.fork()
         self._child_created = True
         if self.pid == 0:
-            _be(command, given)
+            _be(command, given, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
         for end in ("p2cread", "c2pwrite", "errwrite"):
             # As Popen does: of a pipe the child's end, and /dev/null; not a file that was handed in.
             if given[end] not in (-1, getattr(self, "_devnull", None)) and _is_pipe_end(given, end):
@@ -83,7 +86,7 @@ def _is_pipe_end(given: dict[str, Any], end: str) -> bool:
     return bool(given[other] != -1)
 
 
-def _be(command: list[str], given: dict[str, Any]) -> None:
+def _be(command: list[str], given: dict[str, Any], mask: set[int]) -> None:
     """Be the process that was to be started, and end as it does."""
     code = 1
     try:
@@ -93,6 +96,7 @@ def _be(command: list[str], given: dict[str, Any]) -> None:
         for number in (signal.SIGTERM, signal.SIGCHLD):
             signal.signal(number, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         ends = [given["p2cread"], given["c2pwrite"], given["errwrite"]]
         _own_files([old if old != -1 else number for number, old in enumerate(ends)])
         if given["env"] is not None:
