@@ -19,7 +19,7 @@ digests, and in MLflow the runs and their states, points of metrics, model versi
 live on, no lock be held, no temporary file remain but those named in ``outcome.ALLOWED``.
 
 The report (``report.py``) has for each attack: run, number, signal, whom it hit, at which second, in which step, at
-what moment, the newest events and the newest line of the step's log, and how the command ended. A difference names file,
+what moment, the newest events, the newest line of the step's log, and how the command ended. A difference names file,
 record and field; the run's directory is then kept under ``--workdir``, and the same ``--seed``, ``--kills`` and
 ``--per-run`` draw the same attacks again on the same time line. The exit status is 1 if anything went wrong.
 

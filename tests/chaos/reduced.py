@@ -33,7 +33,7 @@ REDUCED = {
             "warmup.attempts": 1,
             "warmup.training.checkpoint_steps": 1,
             "warmup.training.batch_size": 8,
-            "selection.questions": 6,
+            "selection.questions": 8,
             "selection.attempts": 3,
             "selection.accepted": 1,
             "training.checkpoint_steps": 1,
