@@ -104,7 +104,7 @@ class Delivery:
             for path in self._step_files():
                 step = path.name.removesuffix(".jsonl")
                 self._advance_file(path, f"steps/{step}", partial(self._step, step))
-            # The run's end may be heard before its last step's journal was delivered; it counts afterwards.
+            # The run's end may be heard before everything it and its last step wrote was delivered; it counts then.
             if self.asked_to_end and self._all_delivered():
                 self._end(self._run_id, self._last_state_event(), adopted=self.state.adopted)
                 self.ended = True
@@ -124,11 +124,9 @@ class Delivery:
                 self.client.set_terminated(self.state.run_id, status="KILLED")
 
     def _all_delivered(self) -> bool:
-        reached = self.state.offsets
-        return all(
-            path.stat().st_size == reached.get(f"steps/{path.name.removesuffix('.jsonl')}", 0)
-            for path in self._step_files()
-        )
+        journals = {"run": run_file(self.run_dir)}
+        journals |= {f"steps/{path.name.removesuffix('.jsonl')}": path for path in self._step_files()}
+        return all(path.stat().st_size == self.state.offsets.get(key, 0) for key, path in journals.items())
 
     def _step_files(self) -> list[Path]:
         return sorted((self.run_dir / FOLDER / STEPS_FOLDER).glob("*.jsonl"))

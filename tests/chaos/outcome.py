@@ -82,8 +82,9 @@ def manifest(run_dir: Path) -> dict[str, Any]:
     for entry in entries:
         if entry.event in ("run ended: KILLED", "run ended: FAILED"):
             continue
-        # The report shows how long things took, and figures.json tells it.
-        digests = {key: value for key, value in entry.digests.items() if key not in ("report", "figures")}
+        # The report and figures.json tell how long things took; somebody may commit between two starts.
+        apart = ("report", "figures", "git_commit")
+        digests = {key: value for key, value in entry.digests.items() if key not in apart}
         body = entry.model_dump(include={"event", "digests", "files"})
         again = body in said or found.get(entry.event, digests) != digests
         found[f"{entry.event} again ({entry.sequence})" if again else entry.event] = digests
@@ -92,7 +93,7 @@ def manifest(run_dir: Path) -> dict[str, Any]:
 
 
 def mlflow(folder: Path) -> dict[str, Any]:
-    """Runs, points of metrics, models, traces and artifacts as MLflow's store has them."""
+    """Runs, points of metrics, models, numbers of traces, and artifacts as MLflow's store has them."""
     with sqlite3.connect(f"file:{folder / 'mlflow.db'}?mode=ro", uri=True) as store:
         runs = {
             identity: (name, status)
@@ -117,8 +118,10 @@ def mlflow(folder: Path) -> dict[str, Any]:
             for (value,) in store.execute("select value from model_version_tags where key = 'hopforge.digest.weights'")
         )
         models = sorted(status for (status,) in store.execute("select status from logged_models"))
-        traces = sorted(name for (name,) in store.execute("select client_request_id from trace_info"))
-        spans = store.execute("select count(*) from spans").fetchone()[0]
+        # The first twenty that finished, which are others where a kill came between; but as many.
+        traces = Counter(
+            name.partition("/")[0] for (name,) in store.execute("select client_request_id from trace_info")
+        )
         inputs = store.execute("select count(*) from inputs").fetchone()[0]
     artifacts = sorted(
         re.sub(r"[0-9a-f]{32}", lambda found: names.get(found[0], "HEX"), str(path.relative_to(folder)))
@@ -132,8 +135,7 @@ def mlflow(folder: Path) -> dict[str, Any]:
         "MLflow digests": digests,
         "MLflow versions": versions,
         "MLflow models": models,
-        "MLflow traces": traces,
-        "MLflow spans": spans,
+        "MLflow traces": dict(traces),
         "MLflow inputs": inputs,
         "MLflow artifacts": artifacts,
     }
