@@ -15,23 +15,23 @@ from typing import Any
 
 from tests.chaos.drive import Course, Driver, adopt_orphans
 from tests.chaos.outcome import differences, leftovers, locks, outcome
-from tests.chaos.plan import Attack, Timeline, aimed, plan
+from tests.chaos.plan import Attack, Timeline, Victim, aimed, plan
 from tests.chaos.reduced import REDUCED
 from tests.chaos.report import header, row, summary
 
 SHOWN = 12
 """Differences of one run that are told."""
-POINTED: dict[str, tuple[tuple[str, str], ...]] = {
+POINTED: dict[str, tuple[tuple[str, Victim], ...]] = {
     "mygo": (
-        ("schema.json.tmp -> ", "tree"),
-        ("run/warmup/checkpoints", "run"),
-        ("rename run/iteration-01/.sample.json", "tree"),
-        ("rename run/eval-final/.scores.json", "run"),
+        ("schema.json.tmp -> ", "tree"),  # the index is complete, and does not know it
+        ("rename run/warmup/checkpoints", "run"),
+        ("rename run/iteration-01/.rollouts.seconds", "tree"),  # others are half said
+        ("rename run/eval-final/.scores", "run"),
     ),
     "arena": (
-        ("rename run/eval-u0001/.scores.json", "run"),
-        ("run/online/.model.writing", "tree"),
-        ("run/mlartifacts", "follower"),
+        ("rename run/online/rollouts/.0002.seconds", "tree"),
+        ("mlartifacts/", "follower"),
+        ("rename run/online/.model.writing", "run"),
     ),
 }
 """The short form's kills: before which event, and whom."""
