@@ -301,7 +301,9 @@ class _Start:
                 strike.ended = how
             return
         strike.ended = how
-        if strike.attack.signal in ("SIGTERM", "SIGINT") and code not in (0, 130):
+        # Before it has begun anything the command may end as any other does.
+        begun = (course.run_dir / ".lock").exists()
+        if strike.attack.signal in ("SIGTERM", "SIGINT") and code not in (0, 130) and begun:
             course.faults.append(f"start {course.starts}: after {strike.attack.signal}: {how}: {told}")
         if strike.attack.at_once:
             strike.ended += ", again at once"
