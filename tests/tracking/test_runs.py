@@ -315,6 +315,19 @@ def test_a_run_that_ends_while_its_last_step_is_delivered_is_delivered_whole(
     assert client(folder).get_run(run_id).info.status == "FINISHED"
 
 
+def test_steps_that_are_delivered_together_keep_their_order(
+    folder: Path, run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("platform_sdk.tracking.runs._deliver_without_follower", lambda run_dir: None)
+    start_run(run_dir, RECIPE, follow=False)
+    for step, weights in (("train-warmup", "1" * 64), ("train-iteration-01", "2" * 64)):
+        with step_run(run_dir, step) as running:
+            running.record_digests(weights=weights)
+        time.sleep(0.002)  # the journal's times are in milliseconds
+    run_id = finish_run(run_dir, "FINISHED")
+    assert client(folder).get_run(run_id).data.tags["hopforge.digest.weights"] == "2" * 64
+
+
 def test_a_killed_follower_costs_the_run_nothing(folder: Path, run_dir: Path) -> None:
     start_run(run_dir, RECIPE)
     children = Path(f"/proc/self/task/{threading.get_native_id()}/children").read_text().split()
