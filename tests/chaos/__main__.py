@@ -30,8 +30,8 @@ POINTED: dict[str, tuple[tuple[str, Victim], ...]] = {
     ),
     "arena": (
         ("rename run/online/rollouts/.0002.seconds", "tree"),
-        ("mlartifacts/", "follower"),
         ("rename run/online/.model.writing", "run"),
+        ("link run/online/model/model.safetensors", "follower"),
     ),
 }
 """The short form's kills: before which event, and whom."""

@@ -84,6 +84,7 @@ def named(path: str) -> str:
     """A path without what is another in every process or run."""
     path = KFP.sub("/kfp/PIPELINE", path)
     path = re.sub(r"\.[^./]+\.\d+\.tmp$|\.\d+\.tmp$", ".PID.tmp", path)
+    path = re.sub(r"\.artifact\.uploading\.\w+", ".artifact.uploading.X", path)
     return re.sub(r"[0-9a-f]{12,}", "HEX", path)
 
 
