@@ -107,7 +107,8 @@ class _Session:
         path.parent.mkdir(parents=True, exist_ok=True)
         self.listener.started(task)
         began = time.monotonic()
-        with path.open("a", encoding="utf-8") as log:
+        # Line by line: what a step said last must be there when the run is killed.
+        with path.open("a", encoding="utf-8", buffering=1) as log:
             code, tail = self._execute(task, command, variables, log)
         seconds = time.monotonic() - began
         if code == 0:

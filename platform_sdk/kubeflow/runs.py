@@ -37,7 +37,14 @@ def execute(recipe: Recipe, run_dir: Path, listener: Listener) -> RunInfo:
                 error.add_note(str(unreached))  # it must not hide why the run ended
             raise
         finish_run(run_dir, "FINISHED")
+        _remove_temporaries(run_dir)
     return info
+
+
+def _remove_temporaries(run_dir: Path) -> None:
+    """Remove what processes that were killed had not yet renamed; at the end of a run none lives that still would."""
+    for path in run_dir.rglob(".*.tmp"):
+        path.unlink()
 
 
 def scores(run_dir: Path) -> list[dict[str, Any]]:

@@ -101,10 +101,10 @@ class Delivery:
         """Deliver what is new in the run's journal, then in those of its steps."""
         with _store_errors(self._uri):
             self._advance_file(run_file(self.run_dir), "run", self._parent)
-            for path in self._step_files():
+            for path in sorted(self._step_files(), key=self._waiting_since):
                 step = path.name.removesuffix(".jsonl")
                 self._advance_file(path, f"steps/{step}", partial(self._step, step))
-            # The run's end may be heard before its last step's journal was delivered; it counts afterwards.
+            # The run's end may be heard before everything it and its last step wrote was delivered; it counts then.
             if self.asked_to_end and self._all_delivered():
                 self._end(self._run_id, self._last_state_event(), adopted=self.state.adopted)
                 self.ended = True
@@ -124,14 +124,20 @@ class Delivery:
                 self.client.set_terminated(self.state.run_id, status="KILLED")
 
     def _all_delivered(self) -> bool:
-        reached = self.state.offsets
-        return all(
-            path.stat().st_size == reached.get(f"steps/{path.name.removesuffix('.jsonl')}", 0)
-            for path in self._step_files()
-        )
+        journals = {"run": run_file(self.run_dir)}
+        journals |= {f"steps/{path.name.removesuffix('.jsonl')}": path for path in self._step_files()}
+        return all(path.stat().st_size == self.state.offsets.get(key, 0) for key, path in journals.items())
 
     def _step_files(self) -> list[Path]:
         return sorted((self.run_dir / FOLDER / STEPS_FOLDER).glob("*.jsonl"))
+
+    def _waiting_since(self, path: Path) -> int:
+        """Return the time of the first undelivered event of a step; 0 if there is none.
+
+        Steps are delivered in the order they ran in: of two that set the run's tag or register a model the last counts.
+        """
+        events, _ = read(path, self.state.offsets.get(f"steps/{path.name.removesuffix('.jsonl')}", 0))
+        return int(events[0]["time"]) if events else 0
 
     def _advance_file(self, path: Path, key: str, handle: Callable[[list[Event]], None]) -> None:
         events, offset = read(path, self.state.offsets.get(key, 0))

@@ -273,11 +273,12 @@ def finish_run(run_dir: Path, status: Status) -> str:
         journal.append("artifact", path=str(report), folder="", digest=_digest(report))
     journal.append("ended", status=status, manifest_head=head)
     follower = _followers.pop(run_dir, None)
-    if follower is None:
+    status_code = None if follower is None else follower.wait()
+    if status_code is None or status_code < 0:  # there is none, or it was killed
         from platform_sdk.tracking.delivery import deliver
 
         deliver(run_dir)
-    elif follower.wait() != 0:
+    elif status_code != 0:
         log = run_dir / FOLDER / FOLLOWER_LOG
         lines = log.read_text().strip().splitlines() or ["it wrote nothing"]
         raise UserError(f"the run could not be delivered to MLflow: {lines[-1]} (all of it: {log})")

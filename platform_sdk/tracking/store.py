@@ -32,7 +32,11 @@ def artifact_location(uri: str, experiment: str) -> str | None:
 
 @contextmanager
 def made_by_one(uri: str) -> Iterator[None]:
-    """Within, no other process makes the same SQLite store: two that begin at once would trip over each other."""
+    """Create the SQLite store unless it exists; within, no other process does: two at once would trip over each other.
+
+    The store gets its name when it is complete. MLflow's migrations are not transactional: a store that was killed
+    while they ran could neither be used nor completed.
+    """
     if not uri.startswith("sqlite:///"):
         yield
         return
@@ -40,4 +44,17 @@ def made_by_one(uri: str) -> Iterator[None]:
     database.parent.mkdir(parents=True, exist_ok=True)
     with database.with_name(f".{database.name}.lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
+        if not database.exists():
+            _create(database)
         yield
+
+
+def _create(database: Path) -> None:
+    from mlflow.store.tracking import DEFAULT_LOCAL_FILE_AND_ARTIFACT_PATH
+    from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
+
+    making = database.with_name(f".{database.name}.making")
+    for left in database.parent.glob(f"{making.name}*"):  # by a creation that was killed; also SQLite's journal
+        left.unlink()
+    SqlAlchemyStore(f"sqlite:///{making}", DEFAULT_LOCAL_FILE_AND_ARTIFACT_PATH).engine.dispose()
+    making.replace(database)

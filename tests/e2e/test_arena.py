@@ -1,10 +1,7 @@
-"""ARENA's pipelines run whole: trained online, killed in the middle of it, and a baseline of demonstrations."""
+"""ARENA's pipelines run whole: trained online, and a baseline of demonstrations. Kills are in tests/chaos."""
 
 from __future__ import annotations
 
-import signal
-import subprocess
-import time
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +11,7 @@ from platform_sdk.config.recipe import load_recipe
 from platform_sdk.recipes.arena.rewards import rewards
 from platform_sdk.records import Rollout, read_jsonl
 from platform_sdk.tracking.updates import read_updates
-from tests.e2e.runs import ROOT, command, content, environment, rollouts, run_here
+from tests.e2e.runs import ROOT, content, rollouts, run_here
 
 pytestmark = pytest.mark.e2e(minutes=2)
 RECIPE = "../arena/world.yaml"
@@ -31,16 +28,6 @@ SMALL: dict[str, Any] = {
 
 def sampled(run: Path) -> list[Rollout]:
     return [rollout for file in sorted(run.glob("online/rollouts/*.jsonl")) for rollout in read_jsonl(file, Rollout)]
-
-
-def outcome(run: Path) -> dict[str, Any]:
-    """Everything that must not depend on a kill."""
-    scores = {phase: content(run, phase, "scores") for phase in ("eval-start", "eval-u0001", "eval-final")}
-    return {
-        "rollouts": sorted(rollout.model_dump_json() for rollout in sampled(run)),
-        "weights": content(run, "online", "train")["weights"],
-        "scores": {phase: (found["metrics"], found["per_question"]) for phase, found in scores.items()},
-    }
 
 
 @pytest.fixture(scope="module")
@@ -62,24 +49,6 @@ def test_a_run(undisturbed: Path) -> None:
     last, end = (content(undisturbed, phase, "scores") for phase in ("eval-u0002", "eval-final"))
     assert last["per_question"] == end["per_question"]
     assert {"em", "f1", "format", "relevance", "bonus", "reward"} <= end["metrics"].keys()
-
-
-def test_a_killed_run_ends_as_one_that_was_not(undisturbed: Path, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    process = subprocess.Popen(
-        command(RECIPE, run, SMALL), env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    second = run / "online/rollouts/0002.jsonl"
-    try:
-        deadline = time.monotonic() + 300
-        while not (second.exists() and len(second.read_bytes().splitlines()) > 3):
-            assert process.poll() is None, "the run ended before the moment to kill it"
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
-    finally:
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-    assert outcome(run_here(RECIPE, run, SMALL)) == outcome(undisturbed)
 
 
 def test_a_baseline_of_demonstrations(tmp_path: Path) -> None:

@@ -1,20 +1,16 @@
-"""A recipe run whole, as a user runs it; and the same run killed at several moments, which must end the same."""
+"""A recipe run whole, and again. What kills do to it is in tests/chaos."""
 
 from __future__ import annotations
 
 import json
-import signal
-import subprocess
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.e2e.runs import command, content, environment, rollouts, run_command, run_here
+from tests.e2e.runs import content, rollouts, run_command, run_here
 
-pytestmark = pytest.mark.e2e(minutes=4)
+pytestmark = pytest.mark.e2e
 RECIPE = "world-text.yaml"
 SMALL: dict[str, Any] = {
     "iterations": 1,
@@ -32,44 +28,6 @@ SMALL: dict[str, Any] = {
     "training.checkpoint_steps": 1,
     "training.batch_size": 8,
 }
-PHASES = ("warmup", "iteration-01", "eval-start", "eval-final")
-
-
-def lines(path: Path, count: int) -> Callable[[], bool]:
-    return lambda: path.exists() and len(path.read_bytes().splitlines()) > count
-
-
-def kill_when(workdir: Path, moment: Callable[[], bool]) -> None:
-    """Start the run and kill it, with SIGKILL and without its steps being told, once ``moment`` has come."""
-    process = subprocess.Popen(
-        command(RECIPE, workdir, SMALL), env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    try:
-        deadline = time.monotonic() + 300
-        while not moment():
-            assert process.poll() is None, "the run ended before the moment to kill it"
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
-    finally:
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-
-
-def outcome(workdir: Path) -> dict[str, Any]:
-    """Everything that must not depend on kills."""
-    found: dict[str, Any] = {}
-    for phase in PHASES:
-        sampled = rollouts(workdir, phase)
-        assert len({r.id for r in sampled}) == len(sampled), "an attempt was sampled twice"
-        found[phase] = sorted(r.model_dump_json() for r in sampled)
-    for phase in ("warmup", "iteration-01"):
-        figures, trained = content(workdir, phase, "sample"), content(workdir, phase, "train")
-        found[f"{phase} threshold"] = (figures["threshold"], figures["mean_reward"], figures["digest"])
-        found[f"{phase} weights"] = (trained["weights"], trained["examples"], trained["tokens_trained"])
-    for phase in ("eval-start", "eval-final"):
-        scores = content(workdir, phase, "scores")
-        found[f"{phase} scores"] = (scores["metrics"], scores["per_question"])
-    return found
 
 
 @pytest.fixture(scope="module")
@@ -105,14 +63,3 @@ def test_a_finished_run_is_not_run_again(undisturbed: Path) -> None:
     assert "report.html" in printed
     assert {p: p.stat().st_mtime_ns for p in undisturbed.glob("*/rollouts.jsonl")} == before
     assert (undisturbed / "iteration-01/model/model.safetensors").stat().st_mtime_ns == weights
-
-
-@pytest.mark.slow  # four kills of a run whose steps are processes; tests of single steps are killed at every change
-def test_kills_change_nothing(undisturbed: Path, tmp_path: Path) -> None:
-    workdir = tmp_path / "run"
-    kill_when(workdir, lines(workdir / "warmup/rollouts.jsonl", 5))
-    kill_when(workdir, lambda: any(workdir.glob("*/checkpoints/**/checkpoint-*")))
-    kill_when(workdir, lines(workdir / "iteration-01/rollouts.jsonl", 14))  # in the second wave of attempts
-    kill_when(workdir, lines(workdir / "eval-final/rollouts.jsonl", 3))
-    run_command(RECIPE, workdir, SMALL)
-    assert outcome(workdir) == outcome(undisturbed)

@@ -114,6 +114,7 @@ def test_a_stopped_run_leaves_no_process_and_goes_on(tmp_path: Path, number: sig
     process.communicate(timeout=30)
     assert process.returncode != 0
     wait_for(lambda: not alive(step))
+    assert "KFP Executor" in (run_dir / "logs" / "make.log").read_text(), "what a step said outlives the run"
     assert run(recipe, run_dir, "iterations=0").events == ["+make", "-make", "+last", "-last"]
 
 

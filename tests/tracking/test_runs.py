@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,7 +22,8 @@ from mlflow import MlflowClient
 from platform_sdk.config.errors import UserError
 from platform_sdk.records import Rollout, write_jsonl
 from platform_sdk.tracking import finish_run, manifest, mlflow_run_id, start_run, step_run
-from platform_sdk.tracking.delivery import deliver
+from platform_sdk.tracking.delivery import deliver, follow
+from platform_sdk.tracking.journal import Journal, run_file, step_file
 from platform_sdk.tracking.listing import find_run_dir, list_runs, listing_uri
 from platform_sdk.tracking.traces import pieces
 from tests.tracking.rollouts import rollout
@@ -286,6 +288,52 @@ def test_a_killed_run_is_marked_and_taken_up_again(folder: Path, run_dir: Path) 
     assert finish_run(run_dir, "FINISHED") == run_id
     assert client(folder).get_run(run_id).info.status == "FINISHED"
     assert list(nested(folder, run_id)) == ["sample"]
+
+
+def test_a_run_that_ends_while_its_last_step_is_delivered_is_delivered_whole(
+    folder: Path, run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start_run(run_dir, RECIPE, follow=False)
+    journal = Journal(step_file(run_dir, "report"))  # its step's process does not deliver
+    journal.append("started", name="report")
+    journal.append("ended", status="FINISHED")
+    (run_dir / "report.html").write_text("<p>")
+    terminate = MlflowClient.set_terminated
+
+    def ended_meanwhile(self: MlflowClient, *arguments: Any, **named: Any) -> None:
+        monkeypatch.setattr(MlflowClient, "set_terminated", terminate)
+        late = Journal(run_file(run_dir))
+        late.append("artifact", path=str(run_dir / "report.html"), folder="", digest="0")
+        late.append("ended", status="FINISHED")
+        terminate(self, *arguments, **named)
+
+    monkeypatch.setattr(MlflowClient, "set_terminated", ended_meanwhile)
+    follow(run_dir, lambda: True, lambda: None)
+    run_id = mlflow_run_id(run_dir)
+    assert run_id is not None
+    assert "report.html" in {file.path for file in client(folder).list_artifacts(run_id)}
+    assert client(folder).get_run(run_id).info.status == "FINISHED"
+
+
+def test_steps_that_are_delivered_together_keep_their_order(
+    folder: Path, run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("platform_sdk.tracking.runs._deliver_without_follower", lambda run_dir: None)
+    start_run(run_dir, RECIPE, follow=False)
+    for step, weights in (("train-warmup", "1" * 64), ("train-iteration-01", "2" * 64)):
+        with step_run(run_dir, step) as running:
+            running.record_digests(weights=weights)
+        time.sleep(0.002)  # the journal's times are in milliseconds
+    run_id = finish_run(run_dir, "FINISHED")
+    assert client(folder).get_run(run_id).data.tags["hopforge.digest.weights"] == "2" * 64
+
+
+def test_a_killed_follower_costs_the_run_nothing(folder: Path, run_dir: Path) -> None:
+    start_run(run_dir, RECIPE)
+    children = Path(f"/proc/self/task/{threading.get_native_id()}/children").read_text().split()
+    [follower] = [int(pid) for pid in children if str(run_dir).encode() in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    os.kill(follower, signal.SIGKILL)
+    assert client(folder).get_run(finish_run(run_dir, "FINISHED")).info.status == "FINISHED"
 
 
 def test_an_unreachable_store_stops_no_step_and_loses_nothing(

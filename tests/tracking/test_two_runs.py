@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -25,3 +26,36 @@ def test_both_make_their_way_into_one_store(tmp_path: Path) -> None:
     assert [process.returncode for process in processes] == [0, 0]
     assert len(set(told)) == 2
     assert all(told)
+
+
+HALF_MADE = (
+    """
+import os, signal, sys
+import sqlalchemy
+from sqlalchemy import event
+from platform_sdk.tracking.delivery import deliver
+
+created = []
+
+@event.listens_for(sqlalchemy.Engine, "after_cursor_execute")
+def executed(connection, cursor, statement, *_):
+    if "CREATE TABLE" in statement:
+        created.append(statement)
+        migrations = [number for number, text in enumerate(created) if "alembic_version" in text]
+        if migrations and len(created) > migrations[0] + 5:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+"""
+    + RUN
+)
+
+
+def test_a_store_whose_creation_was_killed_is_created_again(tmp_path: Path) -> None:
+    killed = subprocess.run([sys.executable, "-c", HALF_MADE, str(tmp_path / "run")], capture_output=True, timeout=300)
+    assert killed.returncode == -signal.SIGKILL
+    done = subprocess.run(
+        [sys.executable, "-c", RUN, str(tmp_path / "run")], capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip()
+    assert not list(tmp_path.glob(".mlflow.db.making*"))

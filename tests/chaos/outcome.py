@@ -1,0 +1,187 @@
+"""What a run has left, in the form in which two runs of one recipe must be equal; and what must hold of every run."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import re
+import sqlite3
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from platform_sdk.tracking.manifest import ManifestError, verify
+
+APART = ("logs/", "kfp/", "tracking/", "index/")
+"""Not compared file by file: logs, KFP's own, what is told to MLflow (compared there), Milvus's files (what is found
+in them stands in every rollout)."""
+PRESENT = ("report.html", "manifest.jsonl", ".lock")
+"""Compared otherwise, or only that they are there: the report shows how long things took."""
+ALLOWED = ("kfp/", "index/milvus.db/")
+"""Where temporary files may be left: KFP's folder, which the next start removes, and Milvus Lite's own."""
+UPLOADING = ".artifact.uploading."
+"""MLflow's temporary files, which it leaves when it is killed."""
+TEMPORARY = re.compile(r"\.tmp$|\.writing$|\.old$|\.stale\d+$|\.share\d+\.jsonl$|checkpoints$")
+
+
+def outcome(folder: Path) -> dict[str, Any]:
+    """Everything that must not depend on kills, by what it is."""
+    run_dir = folder / "run"
+    return {**files(run_dir), "manifest": manifest(run_dir), **mlflow(folder)}
+
+
+def files(run_dir: Path) -> dict[str, Any]:
+    """Every file of a run by its name, without how long things took and where the run lies."""
+    found: dict[str, Any] = {}
+    for path in sorted(path for path in run_dir.rglob("*") if path.is_file()):
+        name = str(path.relative_to(run_dir))
+        if name.startswith(APART) or TEMPORARY.search(name) or any(TEMPORARY.search(part) for part in path.parts):
+            continue
+        if name in PRESENT or name.endswith(".seconds.json"):
+            found[name] = "there"
+        elif path.suffix == ".jsonl":
+            found[name] = records(path, run_dir)
+        elif path.suffix == ".json" and path.name not in ("tokenizer.json",):
+            found[name] = timeless(json.loads(path.read_text()), run_dir)
+        else:
+            found[name] = hashlib.sha256(path.read_bytes()).hexdigest()
+    return found
+
+
+def records(path: Path, run_dir: Path) -> dict[str, Any]:
+    """The lines of a file by the question and the attempt they are of, or by their number."""
+    found: dict[str, Any] = {}
+    for number, line in enumerate(path.read_text().splitlines()):
+        record = timeless(json.loads(line), run_dir)
+        rollout = isinstance(record, dict) and "attempt" in record and "question" in record
+        name = f"{record['question']['id']}#{record['attempt']}" if rollout else f"line {number + 1}"
+        if name in found:
+            name = f"{name} a second time (line {number + 1})"
+        found[name] = record
+    return found
+
+
+def timeless(value: Any, run_dir: Path) -> Any:
+    if isinstance(value, dict):
+        return {key: timeless(inner, run_dir) for key, inner in value.items() if not key.endswith("seconds")}
+    if isinstance(value, list):
+        return [timeless(inner, run_dir) for inner in value]
+    return value.replace(str(run_dir.resolve()), "RUN") if isinstance(value, str) else value
+
+
+def manifest(run_dir: Path) -> dict[str, Any]:
+    """The events, each with its digests. That a run was stopped or failed stands there too, and is left out."""
+    found: dict[str, Any] = {}
+    try:
+        entries = verify(run_dir)
+    except ManifestError as error:
+        return {"does not hold": str(error)}
+    said: list[Any] = []
+    for entry in entries:
+        if entry.event in ("run ended: KILLED", "run ended: FAILED"):
+            continue
+        # The report and figures.json tell how long things took; somebody may commit between two starts.
+        apart = ("report", "figures", "git_commit")
+        digests = {key: value for key, value in entry.digests.items() if key not in apart}
+        body = entry.model_dump(include={"event", "digests", "files"})
+        again = body in said or found.get(entry.event, digests) != digests
+        found[f"{entry.event} again ({entry.sequence})" if again else entry.event] = digests
+        said.append(body)
+    return found
+
+
+def mlflow(folder: Path) -> dict[str, Any]:
+    """Runs, points of metrics, models, numbers of traces, and artifacts as MLflow's store has them."""
+    with sqlite3.connect(f"file:{folder / 'mlflow.db'}?mode=ro", uri=True) as store:
+        runs = {
+            identity: (name, status)
+            for identity, name, status in store.execute("select run_uuid, name, status from runs")
+        }
+        names = {identity: name for identity, (name, _) in runs.items()}
+        parents = Counter(
+            "nested" for (_,) in store.execute("select run_uuid from tags where key = 'mlflow.parentRunId'")
+        )
+        points = Counter(
+            f"{names.get(run)}: {key} at {step} = {value!r}"
+            for run, key, step, value in store.execute("select run_uuid, key, step, value from metrics")
+            if not key.endswith("seconds")
+        )
+        digests = {
+            f"{names.get(run)}: {key}": value
+            for run, key, value in store.execute("select run_uuid, key, value from tags")
+            if key.startswith("hopforge.digest.") and key.rpartition(".")[2] not in ("figures", "report")
+        }
+        versions = sorted(
+            value
+            for (value,) in store.execute("select value from model_version_tags where key = 'hopforge.digest.weights'")
+        )
+        models = sorted(status for (status,) in store.execute("select status from logged_models"))
+        # The first twenty that finished, which are others where a kill came between; but as many.
+        traces = Counter(
+            name.partition("/")[0] for (name,) in store.execute("select client_request_id from trace_info")
+        )
+        inputs = store.execute("select count(*) from inputs").fetchone()[0]
+    artifacts = sorted(
+        re.sub(r"[0-9a-f]{32}", lambda found: names.get(found[0], "HEX"), str(path.relative_to(folder)))
+        for path in (folder / "mlartifacts").rglob("*")
+        if path.is_file() and UPLOADING not in path.name
+    )
+    return {
+        "MLflow runs": sorted(f"{name}: {status}" for name, status in runs.values()),
+        "MLflow nested runs": parents["nested"],
+        "MLflow metrics": dict(points),
+        "MLflow digests": digests,
+        "MLflow versions": versions,
+        "MLflow models": models,
+        "MLflow traces": dict(traces),
+        "MLflow inputs": inputs,
+        "MLflow artifacts": artifacts,
+    }
+
+
+def leftovers(run_dir: Path) -> list[str]:
+    """Temporary files and folders, KFP's and Milvus's own left out."""
+    names = [str(path.relative_to(run_dir)) for path in run_dir.rglob("*")]
+    return sorted(name for name in names if TEMPORARY.search(name) and not name.startswith(ALLOWED))
+
+
+def locks(run_dir: Path) -> list[str]:
+    """Locks that somebody holds."""
+    held = []
+    for name in (".lock", "tracking/lock", "index/milvus.db/LOCK"):
+        if (run_dir / name).exists():
+            with (run_dir / name).open("rb") as stream:
+                try:
+                    fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    held.append(name)
+    return held
+
+
+def differences(wanted: Any, found: Any, place: str = "") -> Iterator[str]:
+    """Where two outcomes differ: file, record, field, and both values."""
+    if isinstance(wanted, dict) and isinstance(found, dict):
+        for key in [*wanted, *(key for key in found if key not in wanted)]:
+            where = f"{place} › {key}" if place else str(key)
+            if key not in found:
+                yield f"{where}: missing"
+            elif key not in wanted:
+                yield f"{where}: not in the undisturbed run"
+            else:
+                yield from differences(wanted[key], found[key], where)
+    elif isinstance(wanted, list) and isinstance(found, list) and len(wanted) == len(found):
+        for number, (one, other) in enumerate(zip(wanted, found, strict=True)):
+            yield from differences(one, other, f"{place}[{number}]")
+    elif wanted != found:
+        if isinstance(wanted, list) and isinstance(found, list):
+            lost, new = Counter(map(str, wanted)), Counter(map(str, found))
+            yield f"{place}: missing {dict(lost - new)}, too many {dict(new - lost)}"
+        else:
+            yield f"{place}: {_short(wanted)} → {_short(found)}"
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 90 else f"{text[:87]}…"

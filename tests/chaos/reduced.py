@@ -1,0 +1,58 @@
+"""The recipes under attack, so small that a run is mostly files and processes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Reduced:
+    """A recipe (relative to ``pipelines/``) and what makes it small."""
+
+    recipe: str
+    overrides: Mapping[str, Any]
+    short: Mapping[str, Any]
+
+    def shorter(self) -> Reduced:
+        """As short as a run can be, for the ordinary tests."""
+        return replace(self, overrides={**self.overrides, **self.short})
+
+
+REDUCED = {
+    "mygo": Reduced(
+        "mygo/world-text.yaml",
+        {
+            "iterations": 2,
+            "retrieval.threads": 1,
+            "dataset.world.entities": 60,
+            "dataset.world.train_questions": 24,
+            "dataset.world.eval_questions": 6,
+            "warmup.trajectories": 6,
+            "warmup.attempts": 1,
+            "warmup.training.checkpoint_steps": 1,
+            "warmup.training.batch_size": 8,
+            "selection.questions": 8,
+            "selection.attempts": 3,
+            "selection.accepted": 1,
+            "training.checkpoint_steps": 1,
+            "training.batch_size": 8,
+        },
+        {"iterations": 1},
+    ),
+    "arena": Reduced(
+        "arena/world.yaml",
+        {
+            "dataset.world": {
+                "entities": 60, "train_questions": 24, "eval_questions": 8, "hops": [1, 2], "context": 4
+            },
+            "online.updates": 3,
+            "online.questions": 3,
+            "online.group": 5,
+            "online.checkpoint_steps": 1,
+            "online.evaluate_every": 1,
+        },
+        {"online.updates": 2},
+    ),
+}  # fmt: skip

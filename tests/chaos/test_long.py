@@ -1,0 +1,23 @@
+"""Kills at random moments; more of them with ``python -m tests.chaos``."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+pytestmark = [pytest.mark.e2e(minutes=4), pytest.mark.slow]
+
+
+@pytest.mark.parametrize("recipe", ["mygo", "arena"])
+def test_runs_killed_anywhere_end_as_undisturbed_ones(recipe: str, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.chaos", "--recipe", recipe, "--kills", "10", "--workdir", str(tmp_path)],
+        cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}, capture_output=True, text=True,
+        timeout=1800,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-4000:]

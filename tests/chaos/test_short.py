@@ -1,0 +1,29 @@
+"""A few kills at the worst moments; many at random ones are in ``test_long.py`` and in ``python -m tests.chaos``."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.e2e(minutes=2)
+
+
+def test_runs_killed_at_the_worst_moments_end_as_undisturbed_ones(tmp_path: Path) -> None:
+    # A process of its own: it forks, and this one has threads.
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.chaos", "--short", "--json", "--workdir", str(tmp_path)],
+        cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}, capture_output=True, text=True,
+        timeout=600,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-6000:]
+    for recipe in json.loads(done.stdout):
+        undisturbed, killed = recipe["runs"]
+        assert undisturbed["strikes"] == []
+        assert len(killed["strikes"]) >= 3, recipe["recipe"]
+        assert killed["starts"] > 3
