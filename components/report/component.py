@@ -22,18 +22,16 @@ def report(
         page: The report, one self-contained page.
         summary: The scores in a few lines.
     """
-    import os
     from pathlib import Path
 
     from platform_sdk.evaluation.report import build_report, build_summary
+    from platform_sdk.files import write_text
     from platform_sdk.tracking import step_run
 
     run = Path(run_dir)
     with step_run(run, "report") as step:
         html = build_report(run)
-        temporary = run / f".report.html.{os.getpid()}.tmp"
-        temporary.write_text(html, encoding="utf-8")
-        temporary.replace(run / "report.html")
+        write_text(run / "report.html", html)
         step.record_digests(scores_start=start_digest, scores_final=final_digest)
         Path(page.path).write_text(html, encoding="utf-8")
         Path(summary.path).write_text(build_summary(run), encoding="utf-8")

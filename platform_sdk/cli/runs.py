@@ -63,11 +63,12 @@ def report(
 ) -> None:
     """Write a run's report: one HTML page that needs nothing else."""
     from platform_sdk.evaluation.report import build_report
+    from platform_sdk.files import write_text
     from platform_sdk.tracking.listing import find_run_dir
 
     run_dir = find_run_dir(run, folder)
     path = output or run_dir / "report.html"
-    path.write_text(build_report(run_dir), encoding="utf-8")
+    write_text(path, build_report(run_dir))
     typer.echo(path)
 
 

@@ -1,7 +1,5 @@
-"""The one error that is meant for people: its message says what is wrong, where, and the remedy."""
+"""``UserError`` under the name that every room above ``records`` imports it by."""
 
-from __future__ import annotations
+from platform_sdk.errors import UserError
 
-
-class UserError(Exception):
-    """Something the user can mend. The command line prints the message without a traceback and exits 2."""
+__all__ = ["UserError"]

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, Field
 
 from platform_sdk.config.errors import UserError
+from platform_sdk.files import read_model, write_text
 from platform_sdk.tracking.journal import FOLDER, STATE_EVENTS, STEPS_FOLDER, Event, read, run_file
 from platform_sdk.tracking.store import STATE_FILE, artifact_location, made_by_one, store_uri
 
@@ -85,7 +86,7 @@ class Delivery:
         self._state_path = run_dir / FOLDER / STATE_FILE
         self.state = State()
         if self._state_path.is_file():
-            self.state = State.model_validate_json(self._state_path.read_text())
+            self.state = read_model(self._state_path, State)
         self._uri = store_uri(run_dir)
         with _store_errors(self._uri), made_by_one(self._uri):
             # The registry resolves a logged model through the process-wide store, not the client's.
@@ -142,9 +143,7 @@ class Delivery:
         self._save()
 
     def _save(self) -> None:
-        temporary = self._state_path.with_suffix(".tmp")
-        temporary.write_text(self.state.model_dump_json(indent=1))
-        temporary.replace(self._state_path)
+        write_text(self._state_path, self.state.model_dump_json(indent=1))
 
     def _parent(self, events: list[Event]) -> None:
         for event in events:

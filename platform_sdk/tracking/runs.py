@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from platform_sdk.config.errors import UserError
+from platform_sdk.files import read_object, sha256, write_text
 from platform_sdk.tracking import manifest
 from platform_sdk.tracking.journal import FOLDER, Journal, read, run_file, step_file
 from platform_sdk.tracking.provenance import provenance
@@ -80,7 +81,7 @@ class StepRun:
         Nested numbers are named by their path: ``{"attempts_histogram": {"1": 5}}`` becomes
         ``attempts_histogram/1``. The iteration is the file's own unless it is given.
         """
-        figures = _read_json(path)
+        figures = read_object(path)
         if iteration is None:
             iteration = int(figures.get("iteration", 0))
         self.log_metrics(dict(_numbers(figures)), iteration=iteration)
@@ -106,7 +107,7 @@ class StepRun:
 
         Metrics: ``PHASE/em``, ``PHASE/em_low``, ``PHASE/em_high``, …, ``PHASE/n``.
         """
-        scores = _read_json(path)
+        scores = read_object(path)
         phase = scores["phase"]
         numbers: dict[str, float] = {f"{phase}/n": scores["n"]}
         for metric, score in scores["metrics"].items():
@@ -162,7 +163,7 @@ class StepRun:
         resolved = path.resolve()
         root = self.run_dir.resolve()
         folder = str(resolved.parent.relative_to(root)) if resolved.is_relative_to(root) else "."
-        digest = hashlib.sha256(resolved.read_bytes()).hexdigest()
+        digest = sha256(resolved)
         self._journal.append("artifact", path=str(resolved), folder="" if folder == "." else folder, digest=digest)
 
 
@@ -191,10 +192,7 @@ def start_run(run_dir: Path, recipe: Mapping[str, Any], *, follow: bool = True) 
         )
     origin = provenance()
     environment = path.parent / ENVIRONMENT_FILE
-    environment.parent.mkdir(parents=True, exist_ok=True)
-    temporary = environment.with_suffix(".tmp")
-    temporary.write_text(origin.model_dump_json(indent=1))
-    temporary.replace(environment)
+    write_text(environment, origin.model_dump_json(indent=1))
     info = RunInfo(run_dir, run_dir.name, store_uri(run_dir), _experiment(recipe))
     canonical = json.dumps(recipe, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     digests = {"recipe": hashlib.sha256(canonical.encode()).hexdigest(), "git_commit": origin.commit or "unknown"}
@@ -218,7 +216,7 @@ def start_run(run_dir: Path, recipe: Mapping[str, Any], *, follow: bool = True) 
             "hopforge.python": origin.python,
         },
     )
-    journal.append("artifact", path=str(environment), folder="", digest=_digest(environment))
+    journal.append("artifact", path=str(environment), folder="", digest=sha256(environment))
     if follow:
         _start_follower(run_dir)
     return info
@@ -266,7 +264,7 @@ def finish_run(run_dir: Path, status: Status) -> str:
     journal = Journal(run_file(run_dir))
     report = run_dir / "report.html"
     if report.is_file():
-        journal.append("artifact", path=str(report), folder="", digest=_digest(report))
+        journal.append("artifact", path=str(report), folder="", digest=sha256(report))
     journal.append("ended", status=status, manifest_head=head)
     follower = _followers.pop(run_dir, None)
     if follower is None:
@@ -287,7 +285,7 @@ def mlflow_run_id(run_dir: Path) -> str | None:
     state = run_dir / FOLDER / STATE_FILE
     if not state.is_file():
         return None
-    run_id = json.loads(state.read_text())["run_id"]
+    run_id = read_object(state).get("run_id")
     return None if run_id is None else str(run_id)
 
 
@@ -325,19 +323,3 @@ def _numbers(value: Any, prefix: str = "") -> Iterator[tuple[str, float]]:
             yield from _numbers(inner, f"{prefix}/{name}" if prefix else str(name))
     elif isinstance(value, (int, float)):
         yield prefix, value
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise UserError(f"{path}: no such file") from error
-    except json.JSONDecodeError as error:
-        raise UserError(f"{path}:{error.lineno}: not JSON: {error.msg}") from error
-    if not isinstance(content, dict):
-        raise UserError(f"{path}: must hold a JSON object")
-    return content
-
-
-def _digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()

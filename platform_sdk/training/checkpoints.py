@@ -7,6 +7,8 @@ import re
 import shutil
 from pathlib import Path
 
+from platform_sdk.files import sync
+
 CHECKPOINT = re.compile(r"checkpoint-(\d+)")
 
 
@@ -20,16 +22,16 @@ def staging(final: Path) -> Path:
 
 def publish(written: Path, final: Path) -> None:
     """Move a finished directory to its name, in place of what was there; durable before it is visible."""
-    for folder, _, files in os.walk(written):
-        for file in files:
-            _sync(Path(folder) / file)
-        _sync(Path(folder))
+    for folder, _, names in os.walk(written):
+        for name in names:
+            sync(Path(folder) / name)
+        sync(Path(folder))
     old = final.with_name(f".{final.name}.old")
     shutil.rmtree(old, ignore_errors=True)
     if final.exists():
         final.rename(old)
     written.rename(final)
-    _sync(final.parent)
+    sync(final.parent)
     shutil.rmtree(old, ignore_errors=True)
 
 
@@ -45,11 +47,3 @@ def discard_older(folder: Path) -> None:
     for path in folder.glob("checkpoint-*"):
         if path != newest:
             shutil.rmtree(path)
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

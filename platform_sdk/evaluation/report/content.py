@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 from platform_sdk.config.errors import UserError
 from platform_sdk.evaluation.intervals import paired_bootstrap
 from platform_sdk.evaluation.report.samples import SELECTED_FILE, Sample, draw, share, size, sources
+from platform_sdk.files import read_object
 from platform_sdk.tracking import manifest, updates
 from platform_sdk.tracking.journal import FOLDER
 from platform_sdk.tracking.runs import ENVIRONMENT_FILE
@@ -183,12 +183,4 @@ def _chain(run_dir: Path) -> tuple[list[manifest.Entry], str | None]:
 
 def _object(path: Path) -> dict[str, Any]:
     """Return the JSON object in ``path``; an empty one where the run has not come to writing it."""
-    if not path.is_file():
-        return {}
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except json.JSONDecodeError as error:
-        raise UserError(f"{path}:{error.lineno}: not JSON: {error.msg}") from error
-    if not isinstance(content, dict):
-        raise UserError(f"{path}: must hold a JSON object")
-    return content
+    return read_object(path) if path.is_file() else {}

@@ -18,6 +18,7 @@ from platform_sdk.config.errors import UserError
 from platform_sdk.config.online import OnlineSpec
 from platform_sdk.evaluation import run
 from platform_sdk.evaluation.run import Evaluated
+from platform_sdk.files import read_object
 from platform_sdk.recipes.mygo.agent import form_of, undemonstrated
 from platform_sdk.recipes.mygo.measures import measures
 from platform_sdk.recipes.mygo.rewards import rewards
@@ -29,7 +30,7 @@ from platform_sdk.records import Rollout, digest_records, read_jsonl, write_json
 from platform_sdk.sampling.engine import SamplingEngine
 from platform_sdk.sampling.pairs import models_of, policy_digest
 from platform_sdk.sampling.phase import Phase
-from platform_sdk.tracking.outcomes import begin, digest_of, finished, read_json, set_aside, write_json
+from platform_sdk.tracking.outcomes import begin, digest_of, finished, set_aside, write_json
 
 if TYPE_CHECKING:
     from platform_sdk.training.online.loop import OnlineResult
@@ -118,7 +119,7 @@ def score(run_dir: Path, phase: str, selection: SelectionSpec, warmup: WarmupSpe
         UserError: the phase has not been sampled, or a rollout's recorded rewards are not those of its answer.
     """
     folder = run_dir / phase
-    sampled = read_json(folder / "sample.json")
+    sampled = read_object(folder / "sample.json")
     place = {id: i for i, id in enumerate(sampled["order"])}
     rollouts = sorted(read_jsonl(folder / "rollouts.jsonl", Rollout), key=lambda r: (place[r.question.id], r.attempt))
     if digest_records(rollouts) != sampled["digest"]:
