@@ -136,6 +136,16 @@ def read_model(path: Path, kind: type[M]) -> M:
         raise UserError(f"{path}: {field}: {first['msg']}, so it was altered; {REMEDY}") from error
 
 
+def check_handed_on(path: Path, what: str, found: object, expected: object) -> None:
+    """Compare what ``path`` holds with what the step that wrote it handed on.
+
+    Raises:
+        UserError: they differ.
+    """
+    if found != expected:
+        raise UserError(f"{path}: its {what} was altered (expected {expected}, found {found}); {REMEDY}")
+
+
 def whole_lines(path: Path, offset: int = 0) -> tuple[list[bytes], int]:
     """Return the whole lines of an append-only file from byte ``offset`` on, and the offset after them.
 
@@ -181,11 +191,7 @@ def storage_error(error: BaseException) -> UserError | None:
         if known or any(words in text for words in (*_STORAGE_TEXTS, *_WRITER_TEXTS)):
             where = f"{seen.filename}: " if isinstance(seen, OSError) and seen.filename else ""
             reason = (seen.strerror if isinstance(seen, OSError) else None) or text.strip().splitlines()[0][:300]
-            return UserError(
-                f"{where}cannot be written: {reason}; free space or choose a writable --workdir, then repeat the command"
-                if where
-                else f"a file cannot be written: {reason}; free space or choose a writable --workdir, then repeat the "
-                "command"
-            )
+            remedy = "free space or choose a writable --workdir, then repeat the command"
+            return UserError(f"{where or 'a file '}cannot be written: {reason}; {remedy}")
         seen = seen.__cause__ or seen.__context__
     return None

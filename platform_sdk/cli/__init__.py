@@ -8,7 +8,7 @@ import typer
 
 from platform_sdk.cli import compare, follow, gc, metrics, remote, run, runs, score, search, serve
 from platform_sdk.config.errors import UserError
-from platform_sdk.records import RecordError
+from platform_sdk.files import storage_error
 
 app = typer.Typer(
     name="hopforge",
@@ -25,6 +25,9 @@ def main() -> None:
     """Run the command line. Errors that are meant for people are printed without a traceback; the exit status is 2."""
     try:
         app()
-    except (UserError, RecordError) as error:
-        typer.echo("\n".join([f"error: {error}", *getattr(error, "__notes__", [])]), err=True)
+    except Exception as error:
+        told = error if isinstance(error, UserError) else storage_error(error)
+        if told is None:
+            raise
+        typer.echo("\n".join([f"error: {told}", *getattr(error, "__notes__", [])]), err=True)
         sys.exit(2)

@@ -9,6 +9,8 @@ from typing import Annotated
 
 import typer
 
+from platform_sdk.config.errors import UserError
+
 RUNS = Path("runs")
 
 
@@ -27,8 +29,15 @@ def runs(
     The store is FOLDER/mlflow.db, unless MLFLOW_TRACKING_URI names another.
     """
     from platform_sdk.tracking.listing import list_runs, listing_uri
+    from platform_sdk.tracking.seals import check
 
     rows = list_runs(listing_uri(folder))
+    for row in rows:
+        if Path(row.run_dir).is_dir():
+            try:
+                check(Path(row.run_dir), external=False)
+            except UserError as error:
+                typer.echo(f"warning: run {row.name}: {error}", err=True)
     if as_json:
         typer.echo(json.dumps([row.model_dump() for row in rows], indent=1))
         return

@@ -34,7 +34,7 @@ from platform_sdk.config.errors import UserError
 
 LOCK_SECONDS = 10.0
 TAIL = 15
-_TOLD = re.compile(r"^(?:\w+\.)*(?:UserError|ConfigError|RecordError): (.*)$")
+_TOLD = re.compile(r"^(?:\w+\.)*(?:UserError|ConfigError|RecordError|ManifestError): (.*)$")
 
 
 class Listener(Protocol):
@@ -190,8 +190,10 @@ def locked(run_dir: Path) -> Iterator[TextIO]:
     """Lock a run directory.
 
     Raises:
-        UserError: another run is at work there.
+        UserError: it is a file, or another run is at work there.
     """
+    if run_dir.exists() and not run_dir.is_dir():
+        raise UserError(f"{run_dir}: is a file, but a run needs a directory; choose another --workdir")
     run_dir.mkdir(parents=True, exist_ok=True)
     with (run_dir / ".lock").open("a+", encoding="utf-8") as lock:
         deadline = time.monotonic() + LOCK_SECONDS

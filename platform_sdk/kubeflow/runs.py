@@ -33,7 +33,7 @@ def execute(recipe: Recipe, run_dir: Path, listener: Listener) -> RunInfo:
         except BaseException as error:
             try:
                 finish_run(run_dir, "KILLED" if isinstance(error, KeyboardInterrupt) else "FAILED")
-            except UserError as unreached:
+            except (UserError, OSError) as unreached:
                 error.add_note(str(unreached))  # it must not hide why the run ended
             raise
         finish_run(run_dir, "FINISHED")

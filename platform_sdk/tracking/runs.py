@@ -20,14 +20,14 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from platform_sdk.config.errors import UserError
-from platform_sdk.files import read_object, sha256, write_text
-from platform_sdk.tracking import manifest
+from platform_sdk.files import read_object, sha256, storage_error, write_text
+from platform_sdk.tracking import manifest, seals
 from platform_sdk.tracking.journal import FOLDER, Journal, read, run_file, step_file
 from platform_sdk.tracking.provenance import provenance
 from platform_sdk.tracking.store import STATE_FILE, store_uri
@@ -59,6 +59,14 @@ class StepRun:
     name: str
     _journal: Journal
     digests: dict[str, str] = field(default_factory=dict)
+    sealed: list[Path] = field(default_factory=list)
+
+    def seal(self, *paths: Path) -> None:
+        """Name files, and folders of files, that the step leaves: as it ends their digests go into the manifest.
+
+        Every later step, a repeated run and a report compare them (``seals.check``).
+        """
+        self.sealed += paths
 
     def record_digests(self, **digests: str) -> None:
         """Name full digests of inputs and outputs: they become tags and stand in the manifest's entry of the step."""
@@ -180,9 +188,10 @@ def start_run(run_dir: Path, recipe: Mapping[str, Any], *, follow: bool = True) 
             what it said as it ends, which costs it the seconds that mlflow takes to import.
 
     Raises:
-        UserError: the directory belongs to a run of another recipe.
+        UserError: the directory belongs to a run of another recipe, or a file of a finished step was altered.
     """
     run_dir = run_dir.resolve()
+    seals.check(run_dir)
     path = run_file(run_dir)
     before = [event["recipe"] for event in read(path)[0] if event["event"] == "recipe"]
     if before and before[-1] != json.loads(json.dumps(recipe)):
@@ -226,28 +235,36 @@ def start_run(run_dir: Path, recipe: Mapping[str, Any], *, follow: bool = True) 
 def step_run(run_dir: Path, step: str) -> Iterator[StepRun]:
     """Work inside a step of the run. A repeated step goes on in its nested run instead of making a second one.
 
-    A step that raises is marked FAILED with the error, and the error goes on.
+    What finished steps left is compared with their seals first. A step that raises is marked FAILED with the error,
+    and the error goes on.
 
     Args:
         run_dir: The run directory.
         step: The step's name, unique in its run: ``corpus``, ``sample-iteration-01``, …
 
     Raises:
-        UserError: ``step`` cannot be a file name.
+        UserError: ``step`` cannot be a file name, a file of a finished step was altered, or the disk is full or
+            read-only.
     """
     run_dir = run_dir.resolve()
+    seals.check(run_dir)
     journal = Journal(step_file(run_dir, step))
     journal.append("started", name=step)
     running = StepRun(run_dir, step, journal)
     try:
         yield running
+        files = seals.seal(run_dir, running.sealed)
     except BaseException as error:
         stopped = isinstance(error, (KeyboardInterrupt, SystemExit))
         text = f"{type(error).__name__}: {error}"
-        journal.append("ended", status="KILLED" if stopped else "FAILED", error=text[:5000])
+        told = storage_error(error)
+        with suppress(OSError) if told else nullcontext():  # a full disk takes no journal either
+            journal.append("ended", status="KILLED" if stopped else "FAILED", error=text[:5000])
+        if told is not None:
+            raise told from error
         raise
     else:
-        head = manifest.append(run_dir, f"step {step}", running.digests)
+        head = manifest.append(run_dir, f"{seals.STEP}{step}", running.digests, files)
         journal.append("ended", status="FINISHED", manifest_head=head)
     finally:
         _deliver_without_follower(run_dir)

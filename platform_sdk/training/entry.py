@@ -14,7 +14,6 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from platform_sdk.config.errors import UserError
-from platform_sdk.records import RecordError
 
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
@@ -40,7 +39,7 @@ def entry(run: Callable[[Path], object], module: str) -> int:
     logging.basicConfig(level=logging.INFO if os.environ.get("RANK", "0") == "0" else logging.ERROR)
     try:
         run(arguments.spec)
-    except (OSError, ValidationError, UserError, RecordError) as error:
+    except (OSError, ValidationError, UserError) as error:
         _leave(error)
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -56,7 +56,7 @@ Elsewhere = Callable[[Work], None]
 
 JOB = "job.json"
 TAIL = 15
-_TOLD = re.compile(r"(?:UserError|RecordError): (.*)", re.DOTALL)
+_TOLD = re.compile(r"(?:UserError|RecordError|ManifestError): (.*)", re.DOTALL)
 
 
 class Job(BaseModel):

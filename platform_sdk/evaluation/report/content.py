@@ -11,7 +11,7 @@ from platform_sdk.config.errors import UserError
 from platform_sdk.evaluation.intervals import paired_bootstrap
 from platform_sdk.evaluation.report.samples import SELECTED_FILE, Sample, draw, share, size, sources
 from platform_sdk.files import read_object
-from platform_sdk.tracking import manifest, updates
+from platform_sdk.tracking import manifest, seals, updates
 from platform_sdk.tracking.journal import FOLDER
 from platform_sdk.tracking.runs import ENVIRONMENT_FILE
 from platform_sdk.tracking.updates import Update, read_updates
@@ -104,11 +104,12 @@ def gather(run_dir: Path, *, rollouts: int) -> Content:
     """Read a run directory, finished or not; of its rollouts at most so many, spread over the phases.
 
     Raises:
-        UserError: it is no run directory, or one of its files is not what it should be.
+        UserError: it is no run directory, or one of its files is not what it should be or was altered.
         RecordError: a rollout cannot be read.
     """
     if not (run_dir / "recipe.json").is_file():
         raise UserError(f"{run_dir}: not a run directory (it holds no recipe.json)")
+    seals.check(run_dir, external=False)
     folders = sorted((path for path in run_dir.iterdir() if path.is_dir()), key=lambda path: _rank(path.name))
     phases = [_phase(folder) for folder in folders if _is_phase(folder)]
     found = [(phase, *source) for phase in phases for source in sources(run_dir / phase.name)] if rollouts else []
