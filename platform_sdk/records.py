@@ -289,6 +289,21 @@ def write_log(path: Path, kind: type[R], records: Sequence[R]) -> None:
     write_jsonl(path, kind, records)
 
 
+def check_log(path: Path) -> None:
+    """Compare an ``AppendLog`` with the digests of its lines.
+
+    Raises:
+        RecordError: a line was altered, added or cut.
+    """
+    found = digests_file(path)
+    if not found.exists():
+        return
+    known = {line.decode(errors="replace") for line in files.whole_lines(found)[0]}
+    for number, line in enumerate(path.read_bytes().split(b"\n")[1:-1], start=2):
+        if hashlib.sha256(line).hexdigest() not in known:
+            raise RecordError(f"{path}:{number}: was altered after it was written; {files.REMEDY}")
+
+
 def read_log(path: Path, kind: type[R]) -> list[R]:
     """Return the unaltered records of an ``AppendLog``; warn of the others, which are to be made again.
 

@@ -68,8 +68,8 @@ def finished(path: Path, inputs: str) -> dict[str, Any] | None:
     outcome = read_object(path)
     if outcome.get("inputs") != inputs:
         raise UserError(
-            f"{path}: was made from other inputs (digest {str(outcome.get('inputs'))[:12]}…, now {inputs[:12]}…): the "
-            "settings, the data or the model are not those it was made with; use another --workdir"
+            f"{path}: was made with other settings, data or weights (digest {str(outcome.get('inputs'))[:12]}…, now "
+            f"{inputs[:12]}…); use another --workdir"
         )
     return outcome
 

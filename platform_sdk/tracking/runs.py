@@ -192,6 +192,7 @@ def start_run(run_dir: Path, recipe: Mapping[str, Any], *, follow: bool = True) 
     """
     run_dir = run_dir.resolve()
     seals.check(run_dir)
+    seals.require_manifest(run_dir)
     path = run_file(run_dir)
     before = [event["recipe"] for event in read(path)[0] if event["event"] == "recipe"]
     if before and before[-1] != json.loads(json.dumps(recipe)):

@@ -55,6 +55,13 @@ def check(run_dir: Path, *, external: bool = True) -> None:
         raise UserError("\n".join(faults[:NAMED]) + more)
 
 
+def require_manifest(run_dir: Path) -> None:
+    """Raise a ManifestError if there is no manifest beside finished steps: it would begin again without them."""
+    if not manifest.read(run_dir) and any(next(run_dir.glob(pattern), None) for pattern in OUTCOMES):
+        path = run_dir / manifest.FILE_NAME
+        raise manifest.ManifestError(f"{path}: is missing or empty, but steps of the run are finished; {REMEDY}")
+
+
 def _faults(run_dir: Path, entries: list[manifest.Entry], digests: Digests, external: bool) -> Iterator[str]:
     sealed = {entry.event: entry.files for entry in entries if entry.event.startswith(STEP)}  # the last of each step
     for event, files in sealed.items():
@@ -76,16 +83,14 @@ def _faults(run_dir: Path, entries: list[manifest.Entry], digests: Digests, exte
 
 
 def _check_heads(run_dir: Path, entries: list[manifest.Entry]) -> None:
-    """Raise a UserError if the manifest lacks an entry that a journal names, or is missing beside finished steps."""
+    """Raise a ManifestError if the manifest lacks an entry that a journal names."""
     path = run_dir / manifest.FILE_NAME
-    if not entries and any(next(run_dir.glob(pattern), None) for pattern in OUTCOMES):
-        raise UserError(f"{path}: is missing or empty, but steps of the run are finished; {REMEDY}")
     hashes = {entry.hash for entry in entries}
     for journal in (run_file(run_dir), *sorted((run_dir / FOLDER / STEPS_FOLDER).glob("*.jsonl"))):
         for event in read(journal)[0]:
             head = event.get("manifest_head")
             if head is not None and head not in hashes:
-                raise UserError(
+                raise manifest.ManifestError(
                     f"{path}: lacks entry {str(head)[:16]}…, which {journal} names: it was cut short, removed or "
                     f"written again; {REMEDY}"
                 )

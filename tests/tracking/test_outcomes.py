@@ -29,7 +29,7 @@ def test_a_phase_goes_on_with_what_it_was_begun_with(tmp_path: Path) -> None:
     assert finished(folder / "sample.json", "a") is None
     write_json(folder / "sample.json", {"inputs": "a", "digest": "d"})
     assert finished(folder / "sample.json", "a") == {"inputs": "a", "digest": "d"}
-    with pytest.raises(UserError, match=r"sample\.json: was made from other inputs"):
+    with pytest.raises(UserError, match=r"sample\.json: was made with other settings"):
         finished(folder / "sample.json", "b")
     assert sorted(path.name for path in folder.iterdir()) == ["begun.json", "sample.json"]
     with pytest.raises(UserError, match=r"score\.json: is missing; run the step that writes it"):

@@ -109,7 +109,6 @@ def gather(run_dir: Path, *, rollouts: int) -> Content:
     """
     if not (run_dir / "recipe.json").is_file():
         raise UserError(f"{run_dir}: not a run directory (it holds no recipe.json)")
-    seals.check(run_dir, external=False)
     folders = sorted((path for path in run_dir.iterdir() if path.is_dir()), key=lambda path: _rank(path.name))
     phases = [_phase(folder) for folder in folders if _is_phase(folder)]
     found = [(phase, *source) for phase in phases for source in sources(run_dir / phase.name)] if rollouts else []
@@ -174,10 +173,14 @@ def _differences(before: dict[str, Any] | None, after: dict[str, Any] | None) ->
 
 
 def _chain(run_dir: Path) -> tuple[list[manifest.Entry], str | None]:
-    if not (run_dir / manifest.FILE_NAME).is_file():
-        return [], None
+    """Return the manifest's entries, or what is wrong with it.
+
+    Raises:
+        UserError: a file that the manifest names was altered.
+    """
     try:
-        return manifest.verify(run_dir), None
+        seals.check(run_dir, external=False)
+        return manifest.read(run_dir), None
     except manifest.ManifestError as error:
         return [], str(error)
 
