@@ -98,7 +98,10 @@ def load_tokenizer(name: str | Path) -> Any:
     adapter = _adapter(path)
     if adapter and not (path / "tokenizer_config.json").exists():
         path = resolve(adapter["base_model_name_or_path"])
-    return AutoTokenizer.from_pretrained(path)
+    try:
+        return AutoTokenizer.from_pretrained(path)
+    except Exception as error:  # the Rust tokenizer raises nothing more special for a damaged file
+        raise UserError(f"model {path}: its tokenizer cannot be read ({error}); {REMEDY}") from error
 
 
 def weights_digest(model: PreTrainedModel | str | Path) -> str:

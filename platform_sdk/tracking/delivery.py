@@ -86,7 +86,7 @@ class Delivery:
         self._state_path = run_dir / FOLDER / STATE_FILE
         self.state = State()
         if self._state_path.is_file():
-            self.state = read_model(self._state_path, State)
+            self.state = self._restored()
         self._uri = store_uri(run_dir)
         with _store_errors(self._uri), made_by_one(self._uri):
             # The registry resolves a logged model through the process-wide store, not the client's.
@@ -97,6 +97,21 @@ class Delivery:
             raise UserError(f"{run_dir}: no run was started here")
         self.token = f"{starts[0]['time']}:{run_dir}"
         self.ended = False
+
+    def _restored(self) -> State:
+        """What was delivered before. Delivering twice does no harm, so what was damaged is delivered again."""
+        try:
+            state = read_model(self._state_path, State)
+        except UserError as error:
+            logger.warning("%s; everything is delivered again", error)
+            return State()
+        paths = {"run": run_file(self.run_dir)} | {f"steps/{path.stem}": path for path in self._step_files()}
+        for key, offset in list(state.offsets.items()):
+            path = paths.get(key)
+            if path is None or not path.is_file() or path.stat().st_size < offset:
+                logger.warning("%s: journal %s was cut or removed; it is delivered from its start", self.run_dir, key)
+                del state.offsets[key]
+        return state
 
     def advance(self) -> None:
         """Deliver what is new in the run's journal, then in those of its steps."""

@@ -41,7 +41,7 @@ def begin(folder: Path, inputs: str) -> None:
     """
     begun = folder / BEGUN
     if begun.exists() and read_object(begun).get("inputs") != inputs:
-        raise UserError(f"{folder}: was begun with other settings; use another --workdir")
+        raise UserError(f"{begun}: was begun with other settings; use another --workdir")
     write_json(begun, {"inputs": inputs})
 
 

@@ -1,4 +1,4 @@
-"""What becomes of a run when one of its files is damaged: ``python -m tests.e2e.damage [mygo] [arena] [--only TEXT]``.
+"""What becomes of a run when one of its files is damaged: ``python -m tests.e2e.damage [mygo] [arena] [--only REGEX]``.
 
 Prints a table of kind of file, moment, damage and outcome. There are two good outcomes: *equal* (the same command ends
 with equal results) and *error* (one clear error that names the file). Anything else is a fault.
@@ -7,11 +7,11 @@ with equal results) and *error* (one clear error that names the file). Anything 
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -169,26 +169,23 @@ def tried(subject: Subject, before: Path, expected: dict[str, Any], name: str, d
         return f"OTHER RESULTS in {', '.join(differing)}" if differing else "equal"
 
 
-@contextmanager
-def prepared(subject: Subject, folder: Path) -> Iterator[tuple[dict[str, Any], dict[str, Path]]]:
-    """The subject's results, and a run at each moment: finished, and stopped midway."""
-    folder.mkdir(parents=True, exist_ok=True)
-    moments = {"finished": folder / "finished"}
-    subject.run(moments["finished"])
-    for moment in subject.stops:
-        moments[moment] = folder / moment
-        subject.stop(moments[moment], moment)
-    yield subject.outcome(moments["finished"]), moments
-
-
 def table(subject: Subject, folder: Path, only: str = "") -> Iterator[tuple[str, str, str, str]]:
-    """Yield moment, file, damage and outcome."""
-    with prepared(subject, folder) as (expected, moments):
-        for moment, before in moments.items():
-            for name in kinds(before):
-                if only in f"{moment} {name}":
-                    for how, damage in DAMAGES.items():
-                        yield moment, name, how, tried(subject, before, expected, name, damage)
+    """Yield moment, file, damage and outcome.
+
+    Args:
+        only: A regular expression that ``MOMENT FILE DAMAGE`` must contain.
+    """
+    finished = folder / "finished"
+    folder.mkdir(parents=True, exist_ok=True)
+    subject.run(finished)
+    expected = subject.outcome(finished)
+    for moment in ("finished", *subject.stops):
+        if moment != "finished":
+            subject.stop(folder / moment, moment)
+        for name in kinds(folder / moment):
+            for how, damage in DAMAGES.items():
+                if re.search(only, f"{moment} {name} {how}"):
+                    yield moment, name, how, tried(subject, folder / moment, expected, name, damage)
 
 
 def main() -> int:
