@@ -53,7 +53,10 @@ def append(path: Path) -> None:
 
 def edit(path: Path) -> None:
     """Give a value another that is just as plausible."""
-    text = path.read_text(encoding="utf-8")
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        return flip(path)
     for old, new in (
         ('"value": 0', '"value": 0.99, "was": 0'), ('"threshold": 0.', '"threshold": 0.9'), ('"step": ', '"step": 1'),
         ('"em":0.0', '"em":1.0'), ('"em":1.0', '"em":0.0'), ('"weights": "', '"weights": "0'),
@@ -62,8 +65,8 @@ def edit(path: Path) -> None:
     ):  # fmt: skip
         if old in text:
             path.write_text(text.replace(old, new, 1), encoding="utf-8")
-            return
-    flip(path)
+            return None
+    return flip(path)
 
 
 DAMAGES: dict[str, Damage] = {
@@ -151,9 +154,9 @@ def kinds(workdir: Path) -> list[str]:
 
 def tried(subject: Subject, before: Path, expected: dict[str, Any], name: str, damage: Damage) -> str:
     """Damage a file of a copy of ``before``, start the run again, and say what came of it."""
-    with tempfile.TemporaryDirectory(dir=before.parent) as folder:
-        workdir = Path(folder) / "run"
-        shutil.copytree(before, workdir, symlinks=True)
+    with tempfile.TemporaryDirectory() as folder:
+        workdir = Path(folder) / "place" / before.name
+        shutil.copytree(before.parent, workdir.parent, symlinks=True)  # with the MLflow store beside the run
         damage(workdir / name)
         try:
             subject.run(workdir)
@@ -161,7 +164,8 @@ def tried(subject: Subject, before: Path, expected: dict[str, Any], name: str, d
             text = str(error)
             if "Traceback" in text or "its last lines" in text:
                 return "TRACEBACK " + text.strip().splitlines()[-1][:200]
-            return ("error " if Path(name).name in text else "error, FILE NOT NAMED ") + text.replace(folder, "")[:160]
+            named = Path(name).name in text or str(workdir / "index") in text
+            return ("error " if named else "error, FILE NOT NAMED ") + text.replace(f"{folder}/place/", "")[:160]
         except Exception as error:
             return f"TRACEBACK {type(error).__name__}: {error}"[:200]
         found = subject.outcome(workdir)
@@ -175,17 +179,16 @@ def table(subject: Subject, folder: Path, only: str = "") -> Iterator[tuple[str,
     Args:
         only: A regular expression that ``MOMENT FILE DAMAGE`` must contain.
     """
-    finished = folder / "finished"
-    folder.mkdir(parents=True, exist_ok=True)
+    finished = folder / "finished" / "run"
     subject.run(finished)
     expected = subject.outcome(finished)
     for moment in ("finished", *subject.stops):
         if moment != "finished":
-            subject.stop(folder / moment, moment)
-        for name in kinds(folder / moment):
+            subject.stop(folder / moment / "run", moment)
+        for name in kinds(folder / moment / "run"):
             for how, damage in DAMAGES.items():
                 if re.search(only, f"{moment} {name} {how}"):
-                    yield moment, name, how, tried(subject, folder / moment, expected, name, damage)
+                    yield moment, name, how, tried(subject, folder / moment / "run", expected, name, damage)
 
 
 def main() -> int:
