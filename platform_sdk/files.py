@@ -50,8 +50,10 @@ def writing(path: Path, *, durable: bool = True) -> Iterator[IO[bytes]]:
             if durable:
                 os.fsync(stream.fileno())
         temporary.replace(path)
-    except BaseException:
+    except BaseException as error:
         temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename is None:
+            error.filename = str(path)  # a full disk does not say of itself which file it has no room for
         raise
     if durable:
         sync(path.parent)
