@@ -29,6 +29,6 @@ def claim(run_dir: Path, recipe: Mapping[str, Any]) -> None:
     changes = list(differences(found, resolved))
     if changes:
         raise UserError(
-            f"{run_dir}: holds a run with other parameters; choose another --workdir, or repeat the command that "
+            f"{path}: is of a run with other parameters; choose another --workdir, or repeat the command that "
             "began it. What differs (there, now):\n" + "\n".join(f"  {change}" for change in changes)
         )

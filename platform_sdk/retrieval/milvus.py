@@ -198,7 +198,7 @@ def open_vectors(
         _compare(vectors, texts, encoder)
     except BaseException as error:
         close(client, path)
-        if isinstance(error, (UserError, RetrieverFault)) and path is not None:
+        if path is not None and str(error).startswith(("Milvus: ", "collection ")):  # not the encoder's
             raise UserError(f"{path}: {error}. If the file was damaged, delete it and repeat the command") from error
         raise
     return vectors
