@@ -92,11 +92,26 @@ class Delivery:
             # The registry resolves a logged model through the process-wide store, not the client's.
             mlflow.set_tracking_uri(self._uri)
             self.client: MlflowClient = mlflow.MlflowClient()
+            self._forget_unknown_run()
         starts = [event for event in read(run_file(run_dir))[0] if event["event"] == "started"]
         if not starts:
             raise UserError(f"{run_dir}: no run was started here")
         self.token = f"{starts[0]['time']}:{run_dir}"
         self.ended = False
+
+    def _forget_unknown_run(self) -> None:
+        """Begin again where the store does not know the run: the id was damaged, or the store is another."""
+        from mlflow.exceptions import MlflowException
+
+        if self.state.run_id is None:
+            return
+        try:
+            self.client.get_run(self.state.run_id)
+        except MlflowException as error:
+            if error.error_code != "RESOURCE_DOES_NOT_EXIST":
+                raise
+            logger.warning("%s: the MLflow store has no such run; everything is delivered again", self._state_path)
+            self.state = State()
 
     def _restored(self) -> State:
         """What was delivered before. Delivering twice does no harm, so what was damaged is delivered again."""

@@ -197,7 +197,7 @@ def start_run(run_dir: Path, recipe: Mapping[str, Any], *, follow: bool = True) 
     before = [event["recipe"] for event in read(path)[0] if event["event"] == "recipe"]
     if before and before[-1] != json.loads(json.dumps(recipe)):
         raise UserError(
-            f"{run_dir}: holds a run of another recipe or other parameters; choose another --workdir, "
+            f"{path}: is of a run of another recipe or other parameters; choose another --workdir, "
             "or repeat the command that began the run"
         )
     origin = provenance()
