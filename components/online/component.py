@@ -76,7 +76,8 @@ def online(
             result = launch(job, job_runner(run))
         folder = run / phase
         step.seal(Path(result.model), folder / "train.json", *folder.glob("updates.jsonl"), folder / "rollouts")
-        step.seal(*(path for name in ("scores.json", "rollouts.jsonl") for path in run.glob(f"eval-u[0-9]*/{name}")))
+        between = [path for path in run.glob("eval-u*") if path.name.removeprefix("eval-u").isdigit()]  # none set aside
+        step.seal(*(one / name for one in between for name in ("scores.json", "rollouts.jsonl")))
         step.log_figures(run / phase / "train.json", iteration=result.updates)
         parents = {"parent_weights": model_digest, "searched": searched_digest, "train": train_digest}
         step.record_digests(**parents)
