@@ -10,19 +10,23 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import ClassVar, Generic, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from platform_sdk.excerpt import excerpt, printable
+from platform_sdk import files
+from platform_sdk.display import excerpt
+from platform_sdk.errors import UserError
 
 SCHEMA_VERSION = 1
+logger = logging.getLogger(__name__)
 
 
-class RecordError(ValueError):
+class RecordError(UserError, ValueError):
     """A record that cannot be read; the message names the file, the line and the field."""
 
 
@@ -187,18 +191,13 @@ def header(kind: type[Record]) -> str:
 
 
 def write_jsonl(path: Path, kind: type[R], records: Iterable[R]) -> int:
-    """Write records to ``path`` as one atomic step (temporary name, flush, rename); return how many."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """Write records to ``path`` as one atomic step; return how many."""
     count = 0
-    with temporary.open("w", encoding="utf-8") as stream:
-        stream.write(header(kind) + "\n")
+    with files.writing(path) as stream:
+        stream.write(header(kind).encode() + b"\n")
         for record in records:
-            stream.write(record.model_dump_json() + "\n")
+            stream.write(record.model_dump_json().encode() + b"\n")
             count += 1
-        stream.flush()
-        os.fsync(stream.fileno())
-    temporary.replace(path)
     return count
 
 
@@ -221,7 +220,7 @@ def read_jsonl(path: Path, kind: type[R]) -> Iterator[R]:
             yield parse_line(path, number, line, kind)
 
 
-def check_header(path: Path, line: str | bytes, kind: type[Record]) -> None:
+def check_header(path: Path, line: bytes, kind: type[Record]) -> None:
     """Raise RecordError unless ``line`` is the header of a ``kind`` file of this schema version."""
     try:
         found = json.loads(line)
@@ -238,7 +237,7 @@ def check_header(path: Path, line: str | bytes, kind: type[Record]) -> None:
         )
 
 
-def parse_line(path: Path, number: int, line: str | bytes, kind: type[R]) -> R:
+def parse_line(path: Path, number: int, line: bytes, kind: type[R]) -> R:
     """Return the record that a line holds.
 
     Raises:
@@ -248,7 +247,7 @@ def parse_line(path: Path, number: int, line: str | bytes, kind: type[R]) -> R:
         return kind.model_validate_json(line)
     except ValidationError as error:
         first = error.errors()[0]
-        field = printable(".".join(str(part) for part in first["loc"]), 200) or "record"
+        field = shortened(".".join(str(part) for part in first["loc"]), 200) or "record"
         raise RecordError(f"{path}:{number}: {field}: {first['msg']}") from error
 
 
@@ -293,40 +292,103 @@ def check_digest(path: Path, kind: type[R], digest: str) -> None:
         )
 
 
+def digests_file(path: Path) -> Path:
+    """Return the file beside an ``AppendLog`` with the SHA-256 of each of its lines."""
+    return path.with_name(f".{path.name}.sha256")
+
+
+def line_digest(record: Record) -> str:
+    return hashlib.sha256(record.model_dump_json().encode()).hexdigest()
+
+
+def remove_log(path: Path) -> None:
+    """Delete an ``AppendLog``."""
+    path.unlink()
+    digests_file(path).unlink(missing_ok=True)
+
+
+def write_log(path: Path, kind: type[R], records: Sequence[R]) -> None:
+    """Write records to ``path`` as an ``AppendLog`` leaves them; the digests first, so that a kill loses no record."""
+    known = {line.decode(errors="replace") for line in files.whole_lines(digests_file(path))[0]}
+    lines = sorted(known | {line_digest(record) for record in records})
+    files.write_text(digests_file(path), "".join(f"{line}\n" for line in lines))
+    write_jsonl(path, kind, records)
+
+
+def check_log(path: Path) -> None:
+    """Compare an ``AppendLog`` with the digests of its lines.
+
+    Raises:
+        RecordError: a line was altered, added or cut.
+    """
+    found = digests_file(path)
+    if not found.exists():
+        return
+    known = {line.decode(errors="replace") for line in files.whole_lines(found)[0]}
+    for number, line in enumerate(path.read_bytes().split(b"\n")[1:-1], start=2):
+        if hashlib.sha256(line).hexdigest() not in known:
+            raise RecordError(f"{path}:{number}: was altered after it was written; {files.REMEDY}")
+
+
+def read_log(path: Path, kind: type[R]) -> list[R]:
+    """Return the unaltered records of an ``AppendLog``; warn of the others, which are to be made again.
+
+    A last line that a kill cut short is passed over in silence. Without the file of digests every record counts.
+
+    Raises:
+        RecordError: there is no file of digests, and a line is not a valid record.
+    """
+    found = digests_file(path)
+    known = {line.decode(errors="replace") for line in files.whole_lines(found)[0]} if found.exists() else None
+    lines, _ = files.whole_lines(path)
+    if not lines:
+        return []
+    if known is None:
+        check_header(path, lines[0], kind)
+    elif lines[0] != header(kind).encode():
+        logger.warning("%s:1: is not the header of %s records; all of them are made again", path, kind.KIND)
+        return []
+    kept = []
+    for number, line in enumerate(lines[1:], start=2):
+        if known is None or hashlib.sha256(line).hexdigest() in known:
+            kept.append(parse_line(path, number, line, kind))
+    if len(kept) < len(lines) - 1:
+        logger.warning(
+            "%s: %d of %d records were altered after they were written; they are made again",
+            path, len(lines) - 1 - len(kept), len(lines) - 1,
+        )  # fmt: skip
+    return kept
+
+
 class AppendLog(Generic[R]):
     """A JSONL file that only grows; what was appended survives a kill of the process.
 
-    A last line that a kill cut short is removed when the log is opened; every other record stays.
-
-    Raises:
-        RecordError: the file is of another kind or schema version, or a whole line is no valid record.
+    The digest of every line is written to a file beside it before the line is. Opening keeps the records that have
+    their digest: a last line that a kill cut short and records that were altered are removed, to be made again.
     """
 
     def __init__(self, path: Path, kind: type[R]) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if path.exists():
-            self._cut_torn_line(path)
-        if not path.exists() or not path.stat().st_size:
-            path.write_text(header(kind) + "\n", encoding="utf-8")
-        self.records: list[R] = list(read_jsonl(path, kind))
-        self._stream = path.open("a", encoding="utf-8")
-
-    @staticmethod
-    def _cut_torn_line(path: Path) -> None:
-        with path.open("rb+") as stream:
-            data = stream.read()
-            whole = data.rfind(b"\n") + 1
-            if whole < len(data):
-                stream.truncate(whole)
+        files.drop_torn_line(digests_file(path))
+        self.records: list[R] = read_log(path, kind)
+        whole = [header(kind).encode(), *(record.model_dump_json().encode() for record in self.records)]
+        if not (path.exists() and digests_file(path).exists()) or path.read_bytes() != b"".join(
+            line + b"\n" for line in whole
+        ):
+            write_log(path, kind, self.records)
+        self._stream = path.open("ab")
+        self._digests = digests_file(path).open("ab")
 
     def append(self, record: R) -> None:
-        self._stream.write(record.model_dump_json() + "\n")
+        self._digests.write(line_digest(record).encode() + b"\n")
+        self._digests.flush()
+        self._stream.write(record.model_dump_json().encode() + b"\n")
         self._stream.flush()
         self.records.append(record)
 
     def close(self) -> None:
-        os.fsync(self._stream.fileno())
-        self._stream.close()
+        for stream in (self._digests, self._stream):
+            os.fsync(stream.fileno())
+            stream.close()
 
     def __enter__(self) -> Self:
         return self

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from platform_sdk.records import (
     Question,
     RecordError,
     check_digest,
+    check_log,
     digest_records,
     header,
     read_jsonl,
@@ -79,3 +81,55 @@ def test_a_line_that_a_kill_cut_short_is_dropped_and_the_log_goes_on(tmp_path: P
         assert log.records == questions[:2]
         log.append(questions[2])
     assert list(read_jsonl(path, Question)) == questions
+
+
+QUESTIONS = [Question(id=str(i), text=f"Who is number {i}?", answers=("x",), dataset="world") for i in range(5)]
+
+
+def damaged(change: Callable[[bytes], bytes]) -> Callable[[Path], None]:
+    return lambda path: path.write_bytes(change(path.read_bytes())) and None  # type: ignore[func-returns-value]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        damaged(lambda data: data.replace(b"number 2", b"number 7")),
+        damaged(lambda data: data[: len(data) // 2]),
+        damaged(lambda data: data[:-1]),
+        damaged(lambda data: b""),
+        damaged(lambda data: data + b'\x00garbage{"\xff\n'),
+        damaged(lambda data: b"\x00" + data),
+        damaged(lambda data: data.replace(b"}\n", b"} \n")),
+        lambda path: path.unlink(),
+        lambda path: path.with_name(".log.jsonl.sha256").unlink(),
+        lambda path: path.with_name(".log.jsonl.sha256").write_text("half a line"),
+    ],
+    ids=["edited", "halved", "torn", "emptied", "garbage", "header", "spaces", "removed", "no digests", "digests"],
+)
+def test_damaged_log_keeps_unaltered_records_and_takes_the_others_again(
+    tmp_path: Path, damage: Callable[[Path], None]
+) -> None:
+    path = tmp_path / "log.jsonl"
+    with AppendLog(path, Question) as log:
+        for question in QUESTIONS:
+            log.append(question)
+    check_log(path)
+    damage(path)
+    with AppendLog(path, Question) as log:
+        kept = list(log.records)
+        assert all(question in QUESTIONS for question in kept)
+        for question in QUESTIONS:
+            if question not in kept:
+                log.append(question)
+    check_log(path)
+    assert sorted(read_jsonl(path, Question), key=lambda q: q.id) == QUESTIONS
+
+
+def test_log_altered_after_its_end_is_named_with_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    with AppendLog(path, Question) as log:
+        for question in QUESTIONS:
+            log.append(question)
+    path.write_bytes(path.read_bytes().replace(b"number 2", b"number 7"))
+    with pytest.raises(RecordError, match=r"log\.jsonl:4: was altered"):
+        check_log(path)

@@ -50,6 +50,7 @@ def corpus(
                 context=context,
                 rows=made.counts[part],
             )
+        step.seal(run / "corpus")
         describe(data, run / "corpus", **asdict(made))
     outputs = NamedTuple(
         "Outputs", [("corpus_digest", str), ("train_digest", str), ("eval_digest", str), ("triples_digest", str)]

@@ -53,6 +53,7 @@ def demonstrate(
     from platform_sdk.kubeflow.training_job.here import job_runner
     from platform_sdk.recipes.jobs import DemonstrateJob, launch
     from platform_sdk.records import Question, check_digest
+    from platform_sdk.sampling.pairs import check_policy
     from platform_sdk.tracking import step_run
 
     run = Path(run_dir)
@@ -69,8 +70,11 @@ def demonstrate(
     )
     with step_run(run, f"demonstrate-{phase}") as step:
         check_digest(run / "corpus" / "questions.train.jsonl", Question, train_digest)
+        check_policy(model_path, model_digest)
         made = launch(job, job_runner(run))
         step.record_digests(policy=model_digest, train=train_digest, selected=made.digest)
+        folder = run / phase
+        step.seal(made.path, folder / "demonstrations.json", *folder.glob("rollouts.jsonl"))
         step.log_figures(run / phase / "demonstrations.json")
         describe(selected, made.path, digest=made.digest, parents=[model_digest, searched_digest, train_digest])
         log_numbers(figures, made.figures)

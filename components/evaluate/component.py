@@ -57,6 +57,7 @@ def evaluate(
     from platform_sdk.kubeflow.training_job.here import job_runner
     from platform_sdk.recipes.jobs import EvaluateJob, launch
     from platform_sdk.records import Question, check_digest
+    from platform_sdk.sampling.pairs import check_policy
     from platform_sdk.tracking import step_run
 
     run = Path(run_dir)
@@ -73,8 +74,10 @@ def evaluate(
     )
     with step_run(run, phase) as step:
         check_digest(run / "corpus" / "questions.eval.jsonl", Question, eval_digest)
+        check_policy(model_path, model_digest)
         evaluated = launch(job, job_runner(run))
         step.record_digests(policy=model_digest, searched=searched_digest, index=index_digest, scores=evaluated.digest)
+        step.seal(evaluated.path, evaluated.path.with_name("rollouts.jsonl"))
         step.log_scores(evaluated.path, iteration=iteration)
         step.log_rollouts(evaluated.path.with_name("rollouts.jsonl"))
         describe(scores, evaluated.path, digest=evaluated.digest, parents=[model_digest, searched_digest, eval_digest])

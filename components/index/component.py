@@ -43,6 +43,7 @@ def index(
         digest = hashlib.sha256(f"{built.collection} {spec.index.model_dump_json()}".encode()).hexdigest()
         step.log_metrics({"index/rows": built.rows})
         step.record_digests(searched=built.corpus_digest, encoder=built.encoder_digest, index=digest)
+        step.seal(*run.glob("index/service.json"), *run.glob("index/*/collections/*/**/data_*"))
         describe(collection, run / "index", digest=digest, parents=[corpus_digest, triples_digest], **asdict(built))
     outputs = NamedTuple("Outputs", [("searched_digest", str), ("index_digest", str)])
     return outputs(built.corpus_digest, digest)

@@ -53,6 +53,7 @@ def online(
     from platform_sdk.kubeflow.training_job.here import job_runner
     from platform_sdk.recipes.jobs import OnlineJob, launch
     from platform_sdk.records import Question, check_digest
+    from platform_sdk.sampling.pairs import check_policy
     from platform_sdk.tracking import step_run
     from platform_sdk.tracking.following import following
 
@@ -70,8 +71,13 @@ def online(
     )
     with step_run(run, f"online-{phase}") as step:
         check_digest(run / "corpus" / "questions.train.jsonl", Question, train_digest)
+        check_policy(model_path, model_digest)
         with following(step, run / phase / "updates.jsonl", axis="update", phase=phase):
             result = launch(job, job_runner(run))
+        folder = run / phase
+        step.seal(Path(result.model), folder / "train.json", *folder.glob("updates.jsonl"), folder / "rollouts")
+        between = [path for path in run.glob("eval-u*") if path.name.removeprefix("eval-u").isdigit()]  # none set aside
+        step.seal(*(one / name for one in between for name in ("scores.json", "rollouts.jsonl")))
         step.log_figures(run / phase / "train.json", iteration=result.updates)
         parents = {"parent_weights": model_digest, "searched": searched_digest, "train": train_digest}
         step.record_digests(**parents)

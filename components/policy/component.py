@@ -27,7 +27,7 @@ def policy(
 
     from platform_sdk.kubeflow.component import describe
     from platform_sdk.sampling.models import resolve
-    from platform_sdk.sampling.pairs import make_pair, policy_digest
+    from platform_sdk.sampling.pairs import make_pair, model_files, policy_digest
     from platform_sdk.tracking import step_run
 
     with step_run(Path(run_dir), "policy") as step:
@@ -35,5 +35,6 @@ def policy(
         digest = policy_digest(path)
         step.log_params({"model": name, "worker_model": worker_name} if worker_name else {"model": name})
         step.record_digests(base_weights=digest)
+        step.seal(*model_files(path))
         describe(model, path, name=name, worker_name=worker_name, digest=digest)
     return NamedTuple("Outputs", [("model_path", str), ("model_digest", str)])(str(path), digest)

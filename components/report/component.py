@@ -22,18 +22,21 @@ def report(
         page: The report, one self-contained page.
         summary: The scores in a few lines.
     """
-    import os
     from pathlib import Path
 
     from platform_sdk.evaluation.report import build_report, build_summary
+    from platform_sdk.evaluation.report.content import FINAL, START
+    from platform_sdk.files import check_handed_on, sha256, write_text
     from platform_sdk.tracking import step_run
 
     run = Path(run_dir)
     with step_run(run, "report") as step:
+        # A pipeline that trains nothing has one evaluation, and hands its digest on as both.
+        for phase, digest in ((START, start_digest), (FINAL if final_digest != start_digest else START, final_digest)):
+            path = run / phase / "scores.json"
+            check_handed_on(path, "SHA-256", sha256(path), digest)
         html = build_report(run)
-        temporary = run / f".report.html.{os.getpid()}.tmp"
-        temporary.write_text(html, encoding="utf-8")
-        temporary.replace(run / "report.html")
+        write_text(run / "report.html", html)
         step.record_digests(scores_start=start_digest, scores_final=final_digest)
         Path(page.path).write_text(html, encoding="utf-8")
         Path(summary.path).write_text(build_summary(run), encoding="utf-8")

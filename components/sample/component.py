@@ -60,6 +60,7 @@ def sample(
     from platform_sdk.kubeflow.training_job.here import job_runner
     from platform_sdk.recipes.jobs import SampleJob, launch
     from platform_sdk.records import Question, check_digest
+    from platform_sdk.sampling.pairs import check_policy
     from platform_sdk.tracking import step_run
 
     run = Path(run_dir)
@@ -78,8 +79,11 @@ def sample(
     )
     with step_run(run, f"sample-{phase}") as step:
         check_digest(run / "corpus" / "questions.train.jsonl", Question, train_digest)
+        check_policy(model_path, model_digest)
         sampled = launch(job, job_runner(run))
         step.record_digests(policy=model_digest, searched=searched_digest, index=index_digest, rollouts=sampled.digest)
+        folder = run / phase
+        step.seal(sampled.path, folder / "sample.json", *folder.glob("undemonstrated.jsonl"))
         step.log_rollouts(sampled.path)
         describe(
             rollouts,

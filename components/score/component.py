@@ -39,6 +39,7 @@ def score(
     from typing import NamedTuple
 
     from platform_sdk.evaluation.report import build_selection
+    from platform_sdk.files import check_handed_on, read_object
     from platform_sdk.kubeflow.component import describe, log_numbers, received
     from platform_sdk.tracking import step_run
 
@@ -48,8 +49,12 @@ def score(
     chosen = settings.SelectionSpec.model_validate(received(selection))
     warming = settings.WarmupSpec.model_validate(received(warmup))
     with step_run(run, f"score-{phase}") as step:
+        sampled = read_object(run / phase / "sample.json")
+        check_handed_on(run / phase / "sample.json", "digest of the rollouts", sampled.get("digest"), rollouts_digest)
+        check_handed_on(run / phase / "sample.json", "threshold", sampled.get("threshold"), threshold)
         scored = steps.score(run, phase, chosen, warming)
         step.record_digests(rollouts=rollouts_digest, selected=scored.digest)
+        step.seal(scored.path, run / phase / "figures.json")
         step.log_figures(run / phase / "figures.json")
         describe(selected, scored.path, digest=scored.digest, threshold=threshold, parents=[rollouts_digest])
         log_numbers(figures, scored.figures)

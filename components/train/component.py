@@ -45,7 +45,7 @@ def train(
     from platform_sdk.kubeflow.component import describe, log_numbers, received
     from platform_sdk.kubeflow.training_job.here import job_runner
     from platform_sdk.records import Rollout, check_digest
-    from platform_sdk.sampling.pairs import models_of
+    from platform_sdk.sampling.pairs import check_policy, models_of
     from platform_sdk.tracking import step_run
     from platform_sdk.tracking.following import following
     from platform_sdk.training.launch import Job, launch_training
@@ -55,11 +55,15 @@ def train(
     selected = run / phase / "selected.jsonl"
     with step_run(run, f"train-{phase}") as step:
         check_digest(selected, Rollout, selected_digest)
+        check_policy(model_path, model_digest)
         job = Job(run_dir=run, phase=phase, model=model_path, selected=selected, seed=seed, spec=spec)
         with ExitStack() as curves:
             for trained in [f"{phase}/{role}" for role in models_of(model_path)] or [phase]:
                 curves.enter_context(following(step, run / trained / "steps.jsonl", axis="step", phase=trained))
             result = launch_training(job, job_runner(run))
+        # Of a pair, each model has a folder of its own too.
+        step.seal(Path(result.model), *(run / phase).glob("*/model"))
+        step.seal(*(run / phase).glob("**/train.json"), *(run / phase).glob("**/steps.jsonl"))
         step.log_figures(run / phase / "train.json", iteration=iteration)
         parents = {"parent_weights": model_digest, "selected": selected_digest}
         step.record_digests(**parents)

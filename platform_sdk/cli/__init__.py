@@ -9,9 +9,9 @@ import typer
 
 from platform_sdk.cli import compare, follow, gc, metrics, remote, run, runs, score, search, serve
 from platform_sdk.cli.terminal import say
-from platform_sdk.config.display import DisplayFormatter
 from platform_sdk.config.errors import UserError
-from platform_sdk.records import RecordError
+from platform_sdk.display import DisplayFormatter
+from platform_sdk.files import storage_error
 
 app = typer.Typer(
     name="hopforge",
@@ -30,6 +30,9 @@ def main() -> None:
         logging.lastResort.setFormatter(DisplayFormatter())
     try:
         app()
-    except (UserError, RecordError) as error:
-        say("\n".join([f"error: {error}", *getattr(error, "__notes__", [])]), err=True)
+    except Exception as error:
+        told = error if isinstance(error, UserError) else storage_error(error)
+        if told is None:
+            raise
+        say("\n".join([f"error: {told}", *getattr(error, "__notes__", [])]), err=True)
         sys.exit(2)

@@ -46,8 +46,9 @@ def compare(
     comparison = compare_runs(find_run_dir(first, folder), find_run_dir(second, folder), metric=metric, shown=score)
     if output is not None:
         from platform_sdk.evaluation.report.comparison import build_comparison
+        from platform_sdk.files import write_text
 
-        output.write_text(build_comparison(comparison), encoding="utf-8")
+        write_text(output, build_comparison(comparison))
     if as_json:
         typer.echo(comparison.model_dump_json(indent=1))
     else:

@@ -85,7 +85,7 @@ def _print_tables(dataset: str, scores: Scores, bounds: dict[str, tuple[float, f
         for name in scores.columns:
             detail.add_column(name, justify="right")
         for id_, values in scores.per_question().items():
-            detail.add_row(escape(printable(id_, 200)), *(f"{100 * value:.1f}" for value in values.values()))
+            detail.add_row(escape(shortened(id_, 200)), *(f"{100 * value:.1f}" for value in values.values()))
         console.print(detail)
     table = Table("metric", title=f"{dataset}: {scores.n} questions, percent")
     table.add_column("score", justify="right")

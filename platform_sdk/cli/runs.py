@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from platform_sdk.cli.terminal import say
+from platform_sdk.config.errors import UserError
 
 RUNS = Path("runs")
 
@@ -29,8 +30,15 @@ def runs(
     The store is FOLDER/mlflow.db, unless MLFLOW_TRACKING_URI names another.
     """
     from platform_sdk.tracking.listing import list_runs, listing_uri
+    from platform_sdk.tracking.seals import check
 
     rows = list_runs(listing_uri(folder))
+    for row in rows:
+        if Path(row.run_dir).is_dir():
+            try:
+                check(Path(row.run_dir), external=False)
+            except UserError as error:
+                say(f"warning: run {row.name}: {error}", err=True)
     if as_json:
         typer.echo(json.dumps([row.model_dump() for row in rows], indent=1))
         return
@@ -66,11 +74,12 @@ def report(
 ) -> None:
     """Write a run's report: one HTML page that needs nothing else."""
     from platform_sdk.evaluation.report import build_report
+    from platform_sdk.files import write_text
     from platform_sdk.tracking.listing import find_run_dir
 
     run_dir = find_run_dir(run, folder)
     path = output or run_dir / "report.html"
-    path.write_text(build_report(run_dir), encoding="utf-8")
+    write_text(path, build_report(run_dir))
     say(path)
 
 

@@ -8,8 +8,8 @@ import typer
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
-from platform_sdk.config.credentials import without_credentials
-from platform_sdk.config.display import printable
+from platform_sdk.credentials import without_credentials
+from platform_sdk.display import printable
 
 
 def say(text: object, *, err: bool = False) -> None:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from platform_sdk.excerpt import excerpt, printable
+from platform_sdk.display import excerpt, shortened
 
 if TYPE_CHECKING:
     from ruamel.yaml.nodes import MappingNode, Node, ScalarNode
@@ -82,7 +82,7 @@ def _compose(text: str) -> Node | None:
         # What ruamel raises at a version of YAML or an escaped character that does not exist.
         found = _UNKNOWN.search(text)
         raise YamlError(
-            text.count("\n", 0, found.start()) + 1 if found else 1, f"is not valid YAML: {printable(str(error), 300)}"
+            text.count("\n", 0, found.start()) + 1 if found else 1, f"is not valid YAML: {shortened(str(error), 300)}"
         ) from error
     except ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
@@ -92,9 +92,9 @@ def _compose(text: str) -> Node | None:
         if isinstance(error, MaxDepthExceededError):
             raise YamlError(mark.line + 1 if mark else 1, _TOO_DEEP) from error
         problem = " ".join((error.problem or error.context or "cannot be parsed").split())
-        raise YamlError(mark.line + 1 if mark else 1, f"is not valid YAML: {printable(problem, 300)}") from error
+        raise YamlError(mark.line + 1 if mark else 1, f"is not valid YAML: {shortened(problem, 300)}") from error
     except YAMLError as error:
-        raise YamlError(1, f"is not valid YAML: {printable(' '.join(str(error).split()), 300)}") from error
+        raise YamlError(1, f"is not valid YAML: {shortened(' '.join(str(error).split()), 300)}") from error
 
 
 _UNKNOWN = re.compile(r"%YAML|\\U(?!000|0010)")  # \U00110000 is beyond Unicode
@@ -190,21 +190,21 @@ class _Builder:
         if kind not in ("null", "bool", "int", "float"):
             _check_tag(node, "str")
         if kind == "int" and len(text) > _LONGEST_INTEGER:
-            raise YamlError(_line(node), f"the integer {printable(text)} exceeds 64 bits")
+            raise YamlError(_line(node), f"the integer {shortened(text)} exceeds 64 bits")
         try:
             value = getattr(self._scalars, f"construct_yaml_{kind}")(node)
         except (ValueError, LookupError) as error:
             raise YamlError(_line(node), f"{excerpt(text)} cannot be read as {kind}") from error
         if isinstance(value, int) and abs(value) > MAX_INTEGER:
-            raise YamlError(_line(node), f"the integer {printable(text)} exceeds 64 bits")
+            raise YamlError(_line(node), f"the integer {shortened(text)} exceeds 64 bits")
         if isinstance(value, float) and not abs(value) < float("inf"):
-            raise YamlError(_line(node), f"{printable(text)} is not a finite number")
+            raise YamlError(_line(node), f"{shortened(text)} is not a finite number")
         return value
 
 
 def _check_tag(node: Node, kind: str) -> None:
     if node.tag != f"{_CORE}{kind}":
-        raise YamlError(_line(node), f"has the tag {printable(str(node.tag))}, which is not supported; remove it")
+        raise YamlError(_line(node), f"has the tag {shortened(str(node.tag))}, which is not supported; remove it")
 
 
 def _line(node: Node) -> int:

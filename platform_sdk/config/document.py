@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from platform_sdk.config.source import ConfigError, FieldPath, Problem, Source, load_source
-from platform_sdk.excerpt import excerpt
+from platform_sdk.display import excerpt
 
 M = TypeVar("M", bound=BaseModel)
 

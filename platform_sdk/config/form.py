@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.parameter import Parameter, check_scalar
 from platform_sdk.config.source import Problem, Source, suggestion
-from platform_sdk.excerpt import excerpt
+from platform_sdk.display import excerpt
 
 MOST = 10
 TAKEN = ("run_dir", "recipe")  # inputs that the step which reads the form has besides

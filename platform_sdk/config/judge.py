@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from platform_sdk.config.credentials import refuse_credentials
+from platform_sdk.credentials import refuse_credentials
 
 
 class JudgeSpec(BaseModel):

@@ -9,10 +9,10 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from platform_sdk.config.code import find_definition, import_definition
-from platform_sdk.config.credentials import has_credentials
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.source import FieldPath, Problem, Source, suggestion
-from platform_sdk.excerpt import excerpt
+from platform_sdk.credentials import has_credentials
+from platform_sdk.display import excerpt
 
 IDENTIFIER = r"^[a-z][a-z0-9_]*$"
 

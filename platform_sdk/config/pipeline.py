@@ -20,7 +20,7 @@ from platform_sdk.config.errors import UserError
 from platform_sdk.config.form import MOST, FormField, read_form
 from platform_sdk.config.parameter import IDENTIFIER, Declaration, Parameter, problems_of_parameter
 from platform_sdk.config.source import ConfigError, Source, load_source, suggestion
-from platform_sdk.excerpt import excerpt, printable
+from platform_sdk.display import excerpt, shortened
 
 # Of pipelines, steps and recipes. On a cluster a step with its iteration behind it is the value of a label, and so is a
 # pipeline's workflow: 63 characters at most.
@@ -122,8 +122,8 @@ def find_pipeline(reference: str, recipe: Path) -> Path:
             if path.is_file():
                 return path
         except OSError as error:
-            raise UserError(f"{printable(str(path))}: cannot be read: {error.strerror}") from error
-        raise UserError(f"{printable(str(path), 500)}: no such pipeline")
+            raise UserError(f"{shortened(str(path))}: cannot be read: {error.strerror}") from error
+        raise UserError(f"{shortened(str(path), 500)}: no such pipeline")
     beside = recipe.resolve().parent / "pipeline.yaml"
     if beside.parent.name == reference and beside.is_file():
         return recipe.parent / "pipeline.yaml"

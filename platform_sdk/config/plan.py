@@ -22,7 +22,7 @@ from platform_sdk.config.references import (
     parse,
 )
 from platform_sdk.config.source import FieldPath, Problem, suggestion
-from platform_sdk.excerpt import excerpt
+from platform_sdk.display import excerpt
 
 
 @dataclass(frozen=True)

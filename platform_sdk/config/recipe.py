@@ -12,7 +12,6 @@ from typing import Any, get_args
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from platform_sdk.config.bounded_yaml import MAX_DEPTH
-from platform_sdk.config.credentials import has_credentials
 from platform_sdk.config.document import problems_of
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.form import with_value
@@ -30,7 +29,8 @@ from platform_sdk.config.source import (
     parse_value,
     suggestion,
 )
-from platform_sdk.excerpt import excerpt, printable
+from platform_sdk.credentials import has_credentials
+from platform_sdk.display import excerpt, shortened
 
 
 class RecipeDocument(BaseModel):
@@ -230,7 +230,7 @@ def _remedy(model: type[BaseModel], type_: str, message: str, location: tuple[in
     if type_ == "extra_forbidden":
         name = str(location[-1])
         known = _fields(model, location[:-1])
-        near = difflib.get_close_matches(printable(name), known, n=1)
+        near = difflib.get_close_matches(shortened(name), known, n=1)
         return f"there is no such field; {f'did you mean {near[0]}? ' if near else ''}known are {', '.join(known)}"
     message = message.removeprefix("Value error, ").removeprefix("Input ")
     return message if isinstance(value, (dict, list)) else f"{message}, but is {excerpt(value)}"

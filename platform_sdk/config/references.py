@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from platform_sdk.excerpt import excerpt
+from platform_sdk.display import excerpt
 
 _REFERENCE = re.compile(r"\$\{([^{}]*)\}")
 _FORMS = (

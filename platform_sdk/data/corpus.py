@@ -12,7 +12,7 @@ from typing import Self
 import msgspec
 
 from platform_sdk.data.files import read_bytes, read_json_lines
-from platform_sdk.excerpt import printable
+from platform_sdk.display import shortened
 from platform_sdk.records import (
     Passage,
     Question,
@@ -51,7 +51,7 @@ class Corpus:
         seen: set[str] = set()
         for number, passage in enumerate(passages, start=1):
             if passage.id in seen:
-                raise RecordError(f"{path}: record {number}: id: {printable(passage.id)} is another passage's too")
+                raise RecordError(f"{path}: record {number}: id: {shortened(passage.id)} is another passage's too")
             check_text(path, f"record {number}: ", passage)
             seen.add(passage.id)
         return cls(passages)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import random
 from collections import Counter
 from dataclasses import asdict, dataclass
@@ -15,6 +14,7 @@ from platform_sdk.config.errors import UserError
 from platform_sdk.config.world import WorldSpec
 from platform_sdk.data.corpus import Corpus, TripleStore, corpus_from_questions
 from platform_sdk.data.official import load_questions
+from platform_sdk.files import read_object, write_text
 from platform_sdk.records import SCHEMA_VERSION, Passage, Question, RecordError, digest_records, write_jsonl
 
 HUB = "hf://"
@@ -67,8 +67,8 @@ def prepare(spec: DatasetSpec, data_dir: Path | None, workdir: Path) -> Prepared
     marker = folder / "digests.json"
     source = _input_digest(spec, data_dir)
     if marker.is_file():
-        found = json.loads(marker.read_text(encoding="utf-8"))
-        if found["input"] == source:
+        found = read_object(marker)
+        if found.get("input") == source:
             return Prepared(**{**found, "skipped": tuple(found["skipped"])})
         marker.unlink()
     dataset = load_dataset(spec, data_dir)
@@ -91,7 +91,7 @@ def prepare(spec: DatasetSpec, data_dir: Path | None, workdir: Path) -> Prepared
         },
         skipped=dataset.skipped,
     )
-    _write_atomically(marker, json.dumps(asdict(prepared), indent=2) + "\n")
+    write_text(marker, json.dumps(asdict(prepared), indent=2) + "\n")
     return prepared
 
 
@@ -231,12 +231,3 @@ def _input_digest(spec: DatasetSpec, data_dir: Path | None) -> str:
         with locate(path, data_dir).open("rb") as stream:
             sha.update(hashlib.file_digest(stream, "sha256").digest())
     return sha.hexdigest()
-
-
-def _write_atomically(path: Path, text: str) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with temporary.open("w", encoding="utf-8") as stream:
-        stream.write(text)
-        stream.flush()
-        os.fsync(stream.fileno())
-    temporary.replace(path)

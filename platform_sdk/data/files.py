@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from platform_sdk.excerpt import printable
+from platform_sdk.display import shortened
 from platform_sdk.records import RecordError
 
 T = TypeVar("T")
@@ -129,12 +129,12 @@ def describe(error: msgspec.ValidationError, value: Any, shape: Any) -> str:
     field = path.removeprefix(".").partition("[...]")[0]
     if path.startswith("[...]") and isinstance(value, dict):
         key = next((key for key, entry in value.items() if not _fits({key: entry}, shape)), "…")
-        path = path.replace("[...]", printable(key), 1)
+        path = path.replace("[...]", shortened(key), 1)
     if path.startswith(".") and field != path[1:] and isinstance(value, dict) and isinstance(value.get(field), dict):
         # msgspec does not say which entry of an object is wrong, so each is tried by itself.
         others = {name: {} if isinstance(inner, dict) else inner for name, inner in value.items()}
         wrong = (key for key, entry in value[field].items() if not _fits({**others, field: {key: entry}}, shape))
-        path = path.replace("[...]", f".{printable(next(wrong, '…'))}", 1)
+        path = path.replace("[...]", f".{shortened(next(wrong, '…'))}", 1)
     record = _INDEX.match(path)
     if record:
         path = path[record.end() :]

@@ -21,7 +21,7 @@ from pydantic import ValidationError
 from platform_sdk.config.dataset import Format
 from platform_sdk.data.files import check, is_list, lines_of, parse_loose, read_bytes
 from platform_sdk.data.qald import EntityNames, QaldQuestion, accepted_answers, english, read_entity_names
-from platform_sdk.excerpt import printable
+from platform_sdk.display import shortened
 from platform_sdk.records import Passage, Question, RecordError, Triple, check_text
 
 _ENTITY_ID = re.compile(r"Q\d+")
@@ -122,7 +122,7 @@ def load_questions(path: Path, format: Format, *, skip_invalid: bool = False, la
             if format == "nq" and question.id in seen:  # the same question may be asked twice, with other answers
                 question = question.model_copy(update={"id": f"{question.id}-{len(seen)}"})
             if question.id in seen:
-                raise RecordError(f"{path}: {where}id: {printable(question.id)} is another record's too")
+                raise RecordError(f"{path}: {where}id: {shortened(question.id)} is another record's too")
             check_text(path, where, question)
         except RecordError as error:
             if not skip_invalid:

@@ -138,10 +138,13 @@ def compare(first: Path, second: Path, *, metric: str = HEADLINE[0], shown: floa
         shown: that score as tables show it (a share in percent); by default the highest that both runs show.
 
     Raises:
-        UserError: a directory holds no run that was evaluated, the two were evaluated on different questions, or
-            ``metric`` is not among what both measured.
+        UserError: a directory holds no run that was evaluated, a file of it was altered, the two were evaluated on
+            different questions, or ``metric`` is not among what both measured.
     """
     contents = [gather(run, rollouts=0) for run in (first, second)]
+    for content in contents:
+        if content.chain_error is not None:
+            raise UserError(content.chain_error)
     lasts = [_last(content) for content in contents]
     _require_same_questions(contents, lasts)
     names = _names(contents)

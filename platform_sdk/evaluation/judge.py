@@ -26,6 +26,7 @@ from typing import Any, Literal, Self
 
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.judge import JudgeSpec
+from platform_sdk.files import write_text
 
 INSTRUCTIONS = (
     "You check answers to factual questions. The user sends a JSON object with the question, the accepted answers "
@@ -167,14 +168,7 @@ class Judge:
             self._count(remembered=1)
             return str(reply)
         reply = self._request(prompt)
-        # Written whole under a name of its own, then renamed: neither a kill nor a second writer leaves half a file.
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f".{key}.{os.getpid()}.{threading.get_ident()}.tmp")
-        with temporary.open("w", encoding="utf-8") as stream:
-            json.dump(body | {"reply": reply}, stream, ensure_ascii=False)
-            stream.flush()
-            os.fsync(stream.fileno())
-        temporary.replace(path)
+        write_text(path, json.dumps(body | {"reply": reply}, ensure_ascii=False))
         self._count(requested=1)
         return reply
 

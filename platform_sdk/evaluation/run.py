@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from platform_sdk.config.errors import UserError
 from platform_sdk.evaluation.intervals import bootstrap_intervals
+from platform_sdk.files import REMEDY, sha256
 from platform_sdk.records import Question, Rollout
 from platform_sdk.sampling.phase import Phase
 from platform_sdk.tracking.outcomes import begin, finished, write_json
@@ -46,14 +47,22 @@ def evaluate(
         seed: of the bootstrap.
 
     Raises:
-        UserError: the folder was begun or finished with other inputs.
+        UserError: the folder was begun or finished with other inputs, or its scores or rollouts were altered.
     """
     scores = finished(outcome, inputs)
-    if scores is None:
+    if scores is not None:
+        _check(outcome, scores, seed)
+    else:
         begin(outcome.parent, inputs)
         with open_phase() as phase:
             phase.once(questions, 0, outcome.parent.name)
             rollouts = [phase.done[question.id][0] for question in questions]
+        for question, rollout in zip(questions, rollouts, strict=True):
+            if rollout.question != question:
+                raise UserError(
+                    f"{outcome.with_name('rollouts.jsonl')}: {rollout.id}: its question or gold answer is not the "
+                    f"corpus's, so it was altered; {REMEDY}"
+                )
         per_question = {r.question.id: dict(values) for r, values in zip(rollouts, measures(rollouts), strict=True)}
         scores = {
             "inputs": inputs,
@@ -64,7 +73,24 @@ def evaluate(
         }
         write_json(outcome, scores)
     values = {name: metric["value"] for name, metric in scores["metrics"].items()}
-    return Evaluated(outcome, hashlib.sha256(outcome.read_bytes()).hexdigest(), values)
+    return Evaluated(outcome, sha256(outcome), values)
+
+
+def _check(outcome: Path, scores: Mapping[str, Any], seed: int) -> None:
+    """Raise a UserError unless the means and intervals of finished scores are those of their questions' values."""
+    try:
+        values, shown, n = scores["per_question"], scores["metrics"], scores["n"]
+        means = _means(values, seed)
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise UserError(f"{outcome}: lacks scores ({error!r}), so it was altered; {REMEDY}") from error
+    if n != len(values):
+        raise UserError(f"{outcome}: n is {n}, but it holds {len(values)} questions, so it was altered; {REMEDY}")
+    for name in sorted(means.keys() | shown.keys()):
+        if means.get(name) != shown.get(name):
+            raise UserError(
+                f"{outcome}: metrics.{name} was altered: expected {means.get(name)} of its questions' values, found "
+                f"{shown.get(name)}; {REMEDY}"
+            )
 
 
 def _means(per_question: Mapping[str, Mapping[str, float]], seed: int) -> dict[str, dict[str, Any]]:

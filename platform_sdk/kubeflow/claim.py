@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from platform_sdk.config.differences import differences
 from platform_sdk.config.errors import UserError
+from platform_sdk.files import read_object, write_text
 
 FILE = "recipe.json"
 
@@ -23,18 +23,12 @@ def claim(run_dir: Path, recipe: Mapping[str, Any]) -> None:
     path = run_dir / FILE
     resolved = json.loads(json.dumps(recipe))
     if not path.exists():
-        run_dir.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f".{FILE}.{os.getpid()}.tmp")
-        temporary.write_text(json.dumps(resolved, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-        temporary.replace(path)
+        write_text(path, json.dumps(resolved, indent=1, ensure_ascii=False) + "\n")
         return
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except json.JSONDecodeError as error:
-        raise UserError(f"{path}:{error.lineno}: is not JSON: {error.msg}; choose another --workdir") from error
+    found = read_object(path)
     changes = list(differences(found, resolved))
     if changes:
         raise UserError(
-            f"{run_dir}: holds a run with other parameters; choose another --workdir, or repeat the command that "
+            f"{path}: is of a run with other parameters; choose another --workdir, or repeat the command that "
             "began it. What differs (there, now):\n" + "\n".join(f"  {change}" for change in changes)
         )

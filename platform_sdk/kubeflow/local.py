@@ -37,7 +37,7 @@ LOCK_SECONDS = 10.0
 TAIL = 15
 # The end of the shell program in which KFP wraps a step, where it starts Python.
 _LAUNCH = "python3 -m kfp.dsl.executor_main"
-_TOLD = re.compile(r"^(?:\w+\.)*(?:UserError|ConfigError|RecordError): (.*)$")
+_TOLD = re.compile(r"^(?:\w+\.)*(?:UserError|ConfigError|RecordError|ManifestError): (.*)$")
 
 
 class Listener(Protocol):
@@ -209,8 +209,10 @@ def locked(run_dir: Path) -> Iterator[TextIO]:
     """Lock a run directory.
 
     Raises:
-        UserError: another run is at work there.
+        UserError: it is a file, or another run is at work there.
     """
+    if run_dir.exists() and not run_dir.is_dir():
+        raise UserError(f"{run_dir}: is a file, but a run needs a directory; choose another --workdir")
     run_dir.mkdir(parents=True, exist_ok=True)
     with (run_dir / ".lock").open("a+", encoding="utf-8") as lock:
         deadline = time.monotonic() + LOCK_SECONDS

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.plan import RUN_DIR
 from platform_sdk.config.recipe import Recipe
+from platform_sdk.files import read_object
 from platform_sdk.kubeflow.claim import claim
 from platform_sdk.kubeflow.compile import compile_recipe
 from platform_sdk.kubeflow.local import Listener, locked, run_local, terminable
@@ -33,7 +33,7 @@ def execute(recipe: Recipe, run_dir: Path, listener: Listener) -> RunInfo:
         except BaseException as error:
             try:
                 finish_run(run_dir, "KILLED" if isinstance(error, KeyboardInterrupt) else "FAILED")
-            except UserError as unreached:
+            except (UserError, OSError) as unreached:
                 error.add_note(str(unreached))  # it must not hide why the run ended
             raise
         finish_run(run_dir, "FINISHED")
@@ -50,14 +50,14 @@ def _remove_temporaries(run_dir: Path) -> None:
 def scores(run_dir: Path) -> list[dict[str, Any]]:
     """The contents of every ``eval-*/scores.json``, in the order they were written."""
     found = sorted(run_dir.glob("eval-*/scores.json"), key=lambda path: path.stat().st_mtime_ns)
-    return [json.loads(path.read_text(encoding="utf-8")) for path in found]
+    return [read_object(path) for path in found]
 
 
 def untrained(run_dir: Path) -> dict[str, str]:
     """The phases whose training had nothing to learn from, and why: their policies were passed on unchanged."""
     reasons = {}
     for path in sorted(run_dir.glob("*/train.json")):
-        reason = json.loads(path.read_text(encoding="utf-8")).get("skipped")
+        reason = read_object(path).get("skipped")
         if reason:
             reasons[path.parent.name] = str(reason)
     return reasons

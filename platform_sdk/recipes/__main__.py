@@ -8,13 +8,14 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from platform_sdk.files import read_object
 from platform_sdk.recipes.jobs import JOBS
 from platform_sdk.training.entry import entry
 
 
 def work(spec_file: Path) -> None:
     """Take part in the job in the file."""
-    JOBS.validate_json(spec_file.read_text()).take_part()
+    JOBS.validate_python(read_object(spec_file)).take_part()
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.online import OnlineSpec
 from platform_sdk.config.sampling import EngineSpec
+from platform_sdk.files import read_model
 from platform_sdk.kubeflow.serving import local_server, variables
 from platform_sdk.sampling.load import refuse_pair
 from platform_sdk.sampling.serve import Served
@@ -215,7 +216,7 @@ class OnlineJob(MethodJob):
     def outcome(self) -> OnlineResult:
         from platform_sdk.training.online.loop import OnlineResult
 
-        return OnlineResult.model_validate_json((self.folder / "train.json").read_text())
+        return read_model(self.folder / "train.json", OnlineResult)
 
     def processes(self, reserved: int) -> int | None:
         return processes_for(self.online, reserved)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +10,7 @@ from typing import Literal
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.retrieval import DEFAULTS, RetrievalSpec
 from platform_sdk.data.corpus import Corpus, TripleStore
+from platform_sdk.files import read_model, read_object, write_text
 from platform_sdk.records import Passage, Question, Triple, read_jsonl
 from platform_sdk.retrieval.encoders import Encoder, load_encoder
 from platform_sdk.retrieval.milvus import CALL_SECONDS, Vectors, Watch, open_vectors
@@ -167,7 +166,7 @@ def _check_digest(corpus: Path, kind: str, found: str) -> None:
     path = corpus / "digests.json"
     if not path.exists():
         return
-    expected = json.loads(path.read_text(encoding="utf-8")).get(kind)
+    expected = read_object(path).get(kind)
     if expected is not None and expected != found:
         raise UserError(
             f"{corpus / kind}.jsonl has digest {found[:16]}…, but {expected[:16]}… was prepared: the file was changed; "
@@ -198,7 +197,7 @@ def _check_served(run_dir: Path, spec: RetrievalSpec, material: Material, facts:
         )
     path = _served_file(run_dir)
     if path.exists():
-        began = CollectionFacts.model_validate_json(path.read_bytes())
+        began = read_model(path, CollectionFacts)
         if began.encoder.identity != facts.encoder.identity:
             raise UserError(
                 f"{where} is searched by {facts.encoder}, but this run began with {began.encoder} ({path}); "
@@ -212,10 +211,4 @@ def _served_file(run_dir: Path) -> Path:
 
 def _write_served(run_dir: Path, facts: CollectionFacts) -> None:
     path = _served_file(run_dir)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with temporary.open("w", encoding="utf-8") as stream:
-        stream.write(facts.model_dump_json(indent=1) + "\n")
-        stream.flush()
-        os.fsync(stream.fileno())
-    temporary.replace(path)
+    write_text(path, facts.model_dump_json(indent=1) + "\n")

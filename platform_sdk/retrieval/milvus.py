@@ -196,8 +196,10 @@ def open_vectors(
             encoded = _complete(client, name, spec, texts, digest, encoder, show_progress, watch)
         vectors = Vectors(client, name, len(texts), encoded, spec, path, call_seconds)
         _compare(vectors, texts, encoder)
-    except BaseException:
+    except BaseException as error:
         close(client, path)
+        if path is not None and str(error).startswith(("Milvus: ", "collection ")):  # not the encoder's
+            raise UserError(f"{path}: {error}. If the file was damaged, delete it and repeat the command") from error
         raise
     return vectors
 

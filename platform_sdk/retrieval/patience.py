@@ -6,8 +6,8 @@ import logging
 import random
 import time
 
-from platform_sdk.config.credentials import without_credentials
 from platform_sdk.config.errors import UserError
+from platform_sdk.credentials import without_credentials
 from platform_sdk.sampling.rollout import RetrieverFault
 
 log = logging.getLogger(__name__)

@@ -12,15 +12,16 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import importlib.util
-import json
 import os
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from platform_sdk.config.errors import UserError
+from platform_sdk.files import REMEDY, read_object
 
 if TYPE_CHECKING:
     import torch
@@ -97,7 +98,10 @@ def load_tokenizer(name: str | Path) -> Any:
     adapter = _adapter(path)
     if adapter and not (path / "tokenizer_config.json").exists():
         path = resolve(adapter["base_model_name_or_path"])
-    return AutoTokenizer.from_pretrained(path)
+    try:
+        return AutoTokenizer.from_pretrained(path)
+    except Exception as error:  # the Rust tokenizer raises nothing more special for a damaged file
+        raise UserError(f"model {path}: its tokenizer cannot be read ({error}); {REMEDY}") from error
 
 
 def weights_digest(model: PreTrainedModel | str | Path) -> str:
@@ -109,14 +113,25 @@ def weights_digest(model: PreTrainedModel | str | Path) -> str:
     if isinstance(model, str | Path):
         path = resolve(model)
         adapter = _adapter(path)
-        config = {} if adapter else json.loads((path / "config.json").read_text())
-        tied = bool(config.get("tie_word_embeddings", False))
         base = weights_digest(adapter["base_model_name_or_path"]) if adapter else ""
-        tensors = ((name, tensor) for name, tensor in _stored_tensors(path) if not (tied and name == OUTPUT))
-        return tensors_digest(tensors, base)
+        return _stored_digest(path, base, _identity(path))
     tied = bool(model.config.tie_word_embeddings)
     state = model.state_dict()
     return tensors_digest((name, state[name]) for name in sorted(state) if not (tied and name == OUTPUT))
+
+
+@lru_cache(maxsize=64)
+def _stored_digest(path: Path, base: str, identity: tuple[tuple[str, int, int, int], ...]) -> str:
+    """The digest of the weights in a directory, read once while its files keep their ``identity``."""
+    tied = not base and bool(read_object(path / "config.json").get("tie_word_embeddings", False))
+    tensors = ((name, tensor) for name, tensor in _stored_tensors(path) if not (tied and name == OUTPUT))
+    return tensors_digest(tensors, base)
+
+
+def _identity(path: Path) -> tuple[tuple[str, int, int, int], ...]:
+    """Name, size, time of change and inode of each file that weights are read from."""
+    files = sorted([*path.glob("*.safetensors"), *path.glob("*config.json")])
+    return tuple((file.name, (s := file.stat()).st_size, s.st_mtime_ns, s.st_ino) for file in files)
 
 
 def tensors_digest(tensors: Iterable[tuple[str, torch.Tensor]], base: str = "") -> str:
@@ -150,7 +165,7 @@ def _stored_dtype(name: str | Path) -> str:
     adapter = _adapter(path)
     if adapter:
         return _stored_dtype(adapter["base_model_name_or_path"])
-    config = json.loads((path / "config.json").read_text())
+    config = read_object(path / "config.json")
     return str(config.get("dtype") or config.get("torch_dtype") or "float32")
 
 
@@ -161,15 +176,18 @@ def _bytes(tensor: torch.Tensor) -> bytes:
 
 
 def _stored_tensors(path: Path) -> Iterator[tuple[str, torch.Tensor]]:
-    from safetensors import safe_open
+    from safetensors import SafetensorError, safe_open
 
     files = sorted(path.glob("*.safetensors"))
     if not files:
         raise UserError(f"model {path}: no .safetensors file in this directory")
     place = {}
     for file in files:
-        with safe_open(file, framework="pt") as stored:
-            place.update(dict.fromkeys(stored.keys(), file))
+        try:
+            with safe_open(file, framework="pt") as stored:
+                place.update(dict.fromkeys(stored.keys(), file))
+        except SafetensorError as error:
+            raise UserError(f"{file}: is no whole safetensors file ({error}): it was cut short; {REMEDY}") from error
     for name in sorted(place):
         with safe_open(place[name], framework="pt") as stored:
             yield name, stored.get_tensor(name)
@@ -177,7 +195,7 @@ def _stored_tensors(path: Path) -> Iterator[tuple[str, torch.Tensor]]:
 
 def _adapter(path: Path) -> dict[str, Any] | None:
     file = path / "adapter_config.json"
-    return json.loads(file.read_text()) if file.exists() else None
+    return read_object(file) if file.exists() else None
 
 
 def _from_hub(name: str) -> Path:

@@ -25,7 +25,7 @@ import httpx
 import msgspec
 
 from platform_sdk.config.errors import UserError
-from platform_sdk.excerpt import printable
+from platform_sdk.display import shortened
 from platform_sdk.sampling import probe as probing
 from platform_sdk.sampling.engine import (
     Completion,
@@ -213,9 +213,9 @@ class OpenAIEngine:
         try:
             return msgspec.json.decode(answer, type=shape)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            began = printable(answer[:80].decode(errors="replace"))
+            began = shortened(answer[:80].decode(errors="replace"))
             raise UserError(
-                f"{self._url}: the server's answer cannot be read ({printable(str(error), 200)}): {began}; "
+                f"{self._url}: the server's answer cannot be read ({shortened(str(error), 200)}): {began}; "
                 "hopforge needs the completions route of a vLLM server"
             ) from error
 
@@ -237,7 +237,7 @@ class OpenAIEngine:
                 )
             if answer.status_code < 400:
                 return answer.content
-            fault = f"HTTP {answer.status_code}: {printable(answer.text, 500)}"
+            fault = f"HTTP {answer.status_code}: {shortened(answer.text, 500)}"
             if answer.status_code < 500 and answer.status_code != 429:
                 break
         raise UserError(f"{self._url}{route}: {fault}")

@@ -13,11 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from platform_sdk.config.errors import UserError
+from platform_sdk.files import check_handed_on
 from platform_sdk.sampling.engine import Completion, Probe, Request, SamplingEngine, SamplingParams
 from platform_sdk.sampling.models import load_tokenizer, resolve, weights_digest
 from platform_sdk.tracking.outcomes import digest_of
 
 ROLES = ("planner", "worker")
+MODEL_SUFFIXES = frozenset({".json", ".safetensors", ".txt", ".model", ".jinja"})
 
 
 def models_of(policy: str | Path) -> dict[str, Path]:
@@ -31,6 +33,23 @@ def policy_digest(policy: str | Path) -> str:
     models = models_of(policy)
     return (
         digest_of({role: weights_digest(path) for role, path in models.items()}) if models else weights_digest(policy)
+    )
+
+
+def check_policy(policy: str | Path, digest: str) -> None:
+    """Compare a policy's weights with the digest that the step before handed on.
+
+    Raises:
+        UserError: they are others, or cannot be read.
+    """
+    check_handed_on(Path(policy), "weights' digest", policy_digest(policy), digest)
+
+
+def model_files(policy: str | Path) -> list[Path]:
+    """The files of a policy that decide what it says: weights, configuration, tokenizer; of both models of a pair."""
+    folders = models_of(policy).values() or [resolve(policy)]
+    return sorted(
+        path for folder in folders for path in folder.iterdir() if path.is_file() and path.suffix in MODEL_SUFFIXES
     )
 
 

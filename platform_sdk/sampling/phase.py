@@ -7,6 +7,8 @@ samples. Knows no method: any agent that leaves rollouts will do.
 
 from __future__ import annotations
 
+import json
+import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -20,11 +22,13 @@ from tqdm import tqdm
 
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.sampling import EngineSpec
-from platform_sdk.records import AppendLog, Question, Rollout, read_jsonl, write_jsonl
+from platform_sdk.files import read_object, write_text
+from platform_sdk.records import AppendLog, Question, Rollout, read_log, remove_log, write_log
 from platform_sdk.sampling.engine import SamplingEngine
 from platform_sdk.sampling.rollout import Agent, SearchFunction, run
 from platform_sdk.sampling.shares import ALONE, Share, ShareDone, own_share
-from platform_sdk.tracking.outcomes import read_json, write_json
+
+logger = logging.getLogger(__name__)
 
 
 class RolloutAgent(Protocol):
@@ -72,13 +76,13 @@ class Phase:
         self._log = AppendLog(own, Rollout)
         before = self._log.records
         if shared and self.path.exists():
-            before = list(read_jsonl(self.path, Rollout))
+            before = read_log(self.path, Rollout)
         for rollout in before:
             self._check(rollout)
             self._note(rollout)
         self._made: list[Rollout] = []
         self._clock = self.path.with_suffix(".seconds.json")
-        self.seconds = read_json(self._clock)["seconds"] if self._clock.exists() else 0.0
+        self.seconds = _seconds_of(self._clock)
         return self
 
     def __exit__(
@@ -98,7 +102,9 @@ class Phase:
     def _collect(self) -> None:
         """Put into ``path`` what processes, however many there were, had made before they were stopped."""
         files = [path for path in (self.path, *self._parts()) if path.exists()]
-        found = {(rollout.question.id, rollout.attempt): rollout for file in files for rollout in whole_rollouts(file)}
+        found = {
+            (rollout.question.id, rollout.attempt): rollout for file in files for rollout in read_log(file, Rollout)
+        }
         for rollout in found.values():
             self._check(rollout)
         if files:
@@ -106,9 +112,9 @@ class Phase:
 
     def _write(self, rollouts: list[Rollout]) -> None:
         """Make ``path`` of all rollouts; only then is what they were collected from needed no more."""
-        write_jsonl(self.path, Rollout, sorted(rollouts, key=lambda rollout: (rollout.question.id, rollout.attempt)))
+        write_log(self.path, Rollout, sorted(rollouts, key=lambda rollout: (rollout.question.id, rollout.attempt)))
         for part in self._parts():
-            part.unlink()
+            remove_log(part)
 
     def _note(self, rollout: Rollout) -> None:
         self.done.setdefault(rollout.question.id, {})[rollout.attempt] = rollout
@@ -166,7 +172,8 @@ class Phase:
         if not self.share.first:
             return
         self.seconds = self._before + time.monotonic() - self._began
-        write_json(self._clock, {"seconds": round(self.seconds, 3)})
+        # Written after every rollout, and of no result: a power cut may take it.
+        write_text(self._clock, json.dumps({"seconds": round(self.seconds, 3)}), durable=False)
 
 
 @contextmanager
@@ -189,7 +196,12 @@ def open_phase(
         engine.close()
 
 
-def whole_rollouts(path: Path) -> list[Rollout]:
-    """The whole records of a file; a kill may have cut the last line short."""
-    with AppendLog(path, Rollout) as log:
-        return list(log.records)
+def _seconds_of(clock: Path) -> float:
+    """The sampling time so far. It is a figure, not a result: a damaged file costs no rollout."""
+    if not clock.exists():
+        return 0.0
+    try:
+        return float(read_object(clock)["seconds"])
+    except (UserError, KeyError, TypeError, ValueError) as error:
+        logger.warning("%s: unreadable (%s); sampling time counts from 0 again", clock, error)
+        return 0.0

@@ -20,7 +20,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from platform_sdk.config.credentials import without_credentials
+from platform_sdk.credentials import without_credentials
 from platform_sdk.records import Evidence
 from platform_sdk.sampling.engine import PromptTooLong, Request, SamplingEngine, SamplingParams
 

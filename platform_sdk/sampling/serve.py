@@ -19,6 +19,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from platform_sdk.config.sampling import EngineSpec
+from platform_sdk.files import read_model
 from platform_sdk.sampling.models import load_tokenizer, save_untied
 from platform_sdk.sampling.vllm_engine import COMPILE_NOTHING, vllm_arguments
 
@@ -68,7 +69,7 @@ def main() -> None:
     given = parser.parse_args()
     import torch
 
-    served = Served.model_validate_json(given.spec.read_text())
+    served = read_model(given.spec, Served)
     # Kept as long as the server lives: whoever starts it gives it a place for temporary files.
     folder = Path(tempfile.mkdtemp(prefix="hopforge-served-"))
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0

@@ -8,8 +8,8 @@ import sys
 import time
 from pathlib import Path
 
-from platform_sdk.config.display import log_to_stderr
 from platform_sdk.config.errors import UserError
+from platform_sdk.display import log_to_stderr
 from platform_sdk.tracking.delivery import follow
 
 POLL_SECONDS = 0.5

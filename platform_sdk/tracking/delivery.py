@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, Field
 
 from platform_sdk.config.errors import UserError
+from platform_sdk.files import read_model, write_text
 from platform_sdk.tracking.journal import FOLDER, STATE_EVENTS, STEPS_FOLDER, Event, read, run_file
 from platform_sdk.tracking.store import STATE_FILE, artifact_location, made_by_one, store_uri
 
@@ -85,17 +86,47 @@ class Delivery:
         self._state_path = run_dir / FOLDER / STATE_FILE
         self.state = State()
         if self._state_path.is_file():
-            self.state = State.model_validate_json(self._state_path.read_text())
+            self.state = self._restored()
         self._uri = store_uri(run_dir)
         with _store_errors(self._uri), made_by_one(self._uri):
             # The registry resolves a logged model through the process-wide store, not the client's.
             mlflow.set_tracking_uri(self._uri)
             self.client: MlflowClient = mlflow.MlflowClient()
+            self._forget_unknown_run()
         starts = [event for event in read(run_file(run_dir))[0] if event["event"] == "started"]
         if not starts:
             raise UserError(f"{run_dir}: no run was started here")
         self.token = f"{starts[0]['time']}:{run_dir}"
         self.ended = False
+
+    def _forget_unknown_run(self) -> None:
+        """Begin again where the store does not know the run: the id was damaged, or the store is another."""
+        from mlflow.exceptions import MlflowException
+
+        if self.state.run_id is None:
+            return
+        try:
+            self.client.get_run(self.state.run_id)
+        except MlflowException as error:
+            if error.error_code != "RESOURCE_DOES_NOT_EXIST":
+                raise
+            logger.warning("%s: the MLflow store has no such run; everything is delivered again", self._state_path)
+            self.state = State()
+
+    def _restored(self) -> State:
+        """What was delivered before. Delivering twice does no harm, so what was damaged is delivered again."""
+        try:
+            state = read_model(self._state_path, State)
+        except UserError as error:
+            logger.warning("%s; everything is delivered again", error)
+            return State()
+        paths = {"run": run_file(self.run_dir)} | {f"steps/{path.stem}": path for path in self._step_files()}
+        for key, offset in list(state.offsets.items()):
+            path = paths.get(key)
+            if path is None or not path.is_file() or path.stat().st_size < offset:
+                logger.warning("%s: journal %s was cut or removed; it is delivered from its start", self.run_dir, key)
+                del state.offsets[key]
+        return state
 
     def advance(self) -> None:
         """Deliver what is new in the run's journal, then in those of its steps."""
@@ -148,9 +179,7 @@ class Delivery:
         self._save()
 
     def _save(self) -> None:
-        temporary = self._state_path.with_suffix(".tmp")
-        temporary.write_text(self.state.model_dump_json(indent=1))
-        temporary.replace(self._state_path)
+        write_text(self._state_path, self.state.model_dump_json(indent=1))
 
     def _parent(self, events: list[Event]) -> None:
         for event in events:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from platform_sdk.files import parse_object, whole_lines
 from platform_sdk.tracking.runs import StepRun
 
 POLL_SECONDS = 2.0
@@ -38,7 +38,7 @@ def following(step: StepRun, path: Path, *, axis: str, phase: str) -> Iterator[N
 
 def _rows(path: Path) -> list[dict[str, Any]]:
     """The whole lines; one that is being written does not count yet."""
-    if not path.exists():
-        return []
-    text = path.read_text(encoding="utf-8")
-    return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
+    lines, _ = whole_lines(path)
+    return [
+        parse_object(line.decode(errors="replace"), f"{path}:{number}") for number, line in enumerate(lines, start=1)
+    ]

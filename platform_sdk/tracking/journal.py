@@ -8,14 +8,14 @@ was written, an unreachable server holds no step up, and a step that runs again 
 from __future__ import annotations
 
 import json
-import os
 import re
 import time
 from pathlib import Path
 from typing import Any
 
-from platform_sdk.config.credentials import strip_credentials
 from platform_sdk.config.errors import UserError
+from platform_sdk.credentials import strip_credentials
+from platform_sdk.files import REMEDY, append_line, drop_torn_line, parse_object, whole_lines
 
 FOLDER = "tracking"
 RUN_FILE = "run.jsonl"
@@ -33,7 +33,7 @@ class Journal:
     def __init__(self, path: Path) -> None:
         self.path = path
         path.parent.mkdir(parents=True, exist_ok=True)
-        _drop_torn_line(path)
+        drop_torn_line(path)
         self._said = {_body(event) for event in read(path)[0]}
 
     def append(self, event: str, **fields: Any) -> None:
@@ -44,22 +44,24 @@ class Journal:
             if key in self._said:
                 return
             self._said.add(key)
-        line = json.dumps({"time": time.time_ns() // 1_000_000, **body}, sort_keys=True) + "\n"
-        with self.path.open("ab") as stream:
-            stream.write(line.encode())
-            stream.flush()
-            os.fsync(stream.fileno())
+        append_line(self.path, json.dumps({"time": time.time_ns() // 1_000_000, **body}, sort_keys=True))
 
 
 def read(path: Path, offset: int = 0) -> tuple[list[Event], int]:
-    """Return the complete events of ``path`` from byte ``offset`` on, and the offset after them."""
-    if not path.is_file():
-        return [], offset
-    with path.open("rb") as stream:
-        stream.seek(offset)
-        content = stream.read()
-    end = content.rfind(b"\n") + 1
-    return [json.loads(line) for line in content[:end].splitlines()], offset + end
+    """Return the complete events of ``path`` from byte ``offset`` on, and the offset after them.
+
+    Raises:
+        UserError: a whole line is not an event.
+    """
+    lines, end = whole_lines(path, offset)
+    return [_event(line, f"{path}:{number}") for number, line in enumerate(lines, start=1)], end
+
+
+def _event(line: bytes, where: str) -> Event:
+    event = parse_object(line.decode(errors="replace"), where)
+    if not isinstance(event.get("event"), str) or not isinstance(event.get("time"), int):
+        raise UserError(f"{where}: is not an event of a run, so it was altered; {REMEDY}")
+    return event
 
 
 def run_file(run_dir: Path) -> Path:
@@ -79,12 +81,3 @@ def step_file(run_dir: Path, step: str) -> Path:
 
 def _body(event: Event) -> str:
     return json.dumps({key: value for key, value in event.items() if key != "time"}, sort_keys=True)
-
-
-def _drop_torn_line(path: Path) -> None:
-    if not path.is_file():
-        return
-    content = path.read_bytes()
-    complete = content.rfind(b"\n") + 1
-    if complete < len(content):
-        os.truncate(path, complete)

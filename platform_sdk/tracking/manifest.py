@@ -15,32 +15,40 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from platform_sdk.config.errors import UserError
+from platform_sdk.files import REMEDY, whole_lines
 
 FILE_NAME = "manifest.jsonl"
 GENESIS = "0" * 64
 
 
-class ManifestError(ValueError):
+class ManifestError(UserError, ValueError):
     """A manifest that does not hold; the message names the file, the entry and what is wrong with it."""
 
 
 class Entry(BaseModel):
-    """One event. ``hash`` is the SHA-256 of the canonical JSON of all other fields; ``time`` is UTC, ISO 8601."""
+    """One event. ``hash`` is the SHA-256 of the canonical JSON of all other fields; ``time`` is UTC, ISO 8601.
+
+    ``files`` are the SHA-256 digests of the files that the step left (see ``seals``).
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     sequence: int
     time: str
     event: str
     digests: dict[str, str]
+    # Left out where it is empty, so that entries without files keep their hashes.
+    files: dict[str, str] = Field(default_factory=dict, exclude_if=lambda files: not files)
     previous: str
     hash: str
 
 
-def append(run_dir: Path, event: str, digests: Mapping[str, str]) -> str:
+def append(run_dir: Path, event: str, digests: Mapping[str, str], files: Mapping[str, str] | None = None) -> str:
     """Add an event to the chain of ``run_dir`` and return the head's hash.
 
-    The same event with the same digests stands in the chain once, however often a resumed run repeats it.
+    An event equal to the last one of its name is not repeated, however often a resumed run says it.
     Safe under parallel steps (a file lock) and kills (a last line cut off by a kill is dropped: it was
     never reported as written).
 
@@ -58,8 +66,11 @@ def append(run_dir: Path, event: str, digests: Mapping[str, str]) -> str:
             stream.truncate(len(complete))
         entries = _chain(path, complete)
         body: dict[str, Any] = {"event": event, "digests": dict(digests)}
-        if any(entry.event == event and entry.digests == body["digests"] for entry in entries):
+        before = next((entry for entry in reversed(entries) if entry.event == event), None)
+        if before is not None and (before.digests, before.files) == (body["digests"], dict(files or {})):
             return entries[-1].hash
+        if files:
+            body["files"] = dict(files)
         body["sequence"] = len(entries)
         body["time"] = datetime.now(UTC).isoformat(timespec="milliseconds")
         body["previous"] = entries[-1].hash if entries else GENESIS
@@ -68,6 +79,16 @@ def append(run_dir: Path, event: str, digests: Mapping[str, str]) -> str:
         stream.flush()
         os.fsync(stream.fileno())
         return entry.hash
+
+
+def read(run_dir: Path) -> list[Entry]:
+    """Return the entries of the chain that is there; none where there is no manifest yet.
+
+    Raises:
+        ManifestError: an entry was altered, removed, inserted or moved.
+    """
+    path = run_dir / FILE_NAME
+    return _chain(path, b"".join(line + b"\n" for line in whole_lines(path)[0]))
 
 
 def verify(run_dir: Path, head: str | None = None) -> list[Entry]:
@@ -103,13 +124,13 @@ def _chain(path: Path, content: bytes) -> list[Entry]:
         try:
             entry = Entry.model_validate_json(line)
         except ValidationError as error:
-            raise ManifestError(f"{where}: not a manifest entry: {error.errors()[0]['msg']}") from error
+            raise ManifestError(f"{where}: not a manifest entry ({error.errors()[0]['msg']}); {REMEDY}") from error
         if entry.sequence != number:
-            raise ManifestError(f"{where}: entry {entry.sequence} stands where entry {number} belongs")
+            raise ManifestError(f"{where}: entry {entry.sequence} stands where entry {number} belongs; {REMEDY}")
         if entry.previous != previous:
-            raise ManifestError(f"{where}: the entry before it is not the one it was chained to")
+            raise ManifestError(f"{where}: the entry before it is not the one it was chained to; {REMEDY}")
         if entry.hash != _hash(entry.model_dump(exclude={"hash"})):
-            raise ManifestError(f"{where}: the entry was altered (its hash does not match)")
+            raise ManifestError(f"{where}: the entry was altered (its hash does not match); {REMEDY}")
         entries.append(entry)
         previous = entry.hash
     return entries

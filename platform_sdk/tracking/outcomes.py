@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from platform_sdk.config.errors import UserError
+from platform_sdk.files import read_object, write_text
 
 BEGUN = "begun.json"
 logger = logging.getLogger(__name__)
@@ -40,15 +40,15 @@ def begin(folder: Path, inputs: str) -> None:
         UserError: it was begun with other inputs.
     """
     begun = folder / BEGUN
-    if begun.exists() and read_json(begun)["inputs"] != inputs:
-        raise UserError(f"{folder}: was begun with other settings; use another --workdir, or remove it")
+    if begun.exists() and read_object(begun).get("inputs") != inputs:
+        raise UserError(f"{begun}: was begun with other settings; use another --workdir")
     write_json(begun, {"inputs": inputs})
 
 
 def set_aside(folder: Path, inputs: str) -> None:
     """Give a folder that was begun with other inputs another name (``NAME.stale1``), so that it can be begun anew."""
     begun = folder / BEGUN
-    if not begun.exists() or read_json(begun)["inputs"] == inputs:
+    if not begun.exists() or read_object(begun).get("inputs") == inputs:
         return
     number = 1
     while (aside := folder.with_name(f"{folder.name}.stale{number}")).exists():
@@ -65,30 +65,15 @@ def finished(path: Path, inputs: str) -> dict[str, Any] | None:
     """
     if not path.exists():
         return None
-    outcome = read_json(path)
+    outcome = read_object(path)
     if outcome.get("inputs") != inputs:
-        raise UserError(f"{path}: was made with other settings; use another --workdir, or remove {path.parent}")
+        raise UserError(
+            f"{path}: was made with other settings, data or weights (digest {str(outcome.get('inputs'))[:12]}…, now "
+            f"{inputs[:12]}…); use another --workdir"
+        )
     return outcome
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """The JSON object that an earlier step wrote.
-
-    Raises:
-        UserError: it is not there.
-    """
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise UserError(f"{path}: missing; run the steps before this one first") from error
-    assert isinstance(content, dict)
-    return content
-
-
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Write an object as one atomic step (temporary name, rename)."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # Pods that write the same file have process ids alike.
-    temporary = path.with_name(f".{path.name}.{os.uname().nodename}.{os.getpid()}.tmp")
-    temporary.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    temporary.replace(path)
+    """Write an object as one atomic step."""
+    write_text(path, json.dumps(content, indent=1) + "\n")

@@ -20,14 +20,15 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from platform_sdk.config.credentials import without_credentials
 from platform_sdk.config.errors import UserError
-from platform_sdk.tracking import manifest
+from platform_sdk.credentials import without_credentials
+from platform_sdk.files import read_object, sha256, storage_error, write_text
+from platform_sdk.tracking import manifest, seals
 from platform_sdk.tracking.journal import FOLDER, Journal, read, run_file, step_file
 from platform_sdk.tracking.provenance import provenance
 from platform_sdk.tracking.store import STATE_FILE, store_uri
@@ -62,6 +63,14 @@ class StepRun:
     name: str
     _journal: Journal
     digests: dict[str, str] = field(default_factory=dict)
+    sealed: list[Path] = field(default_factory=list)
+
+    def seal(self, *paths: Path) -> None:
+        """Name files, and folders of files, that the step leaves: as it ends their digests go into the manifest.
+
+        Every later step, a repeated run and a report compare them (``seals.check``).
+        """
+        self.sealed += paths
 
     def record_digests(self, **digests: str) -> None:
         """Name full digests of inputs and outputs: they become tags and stand in the manifest's entry of the step."""
@@ -84,7 +93,7 @@ class StepRun:
         Nested numbers are named by their path: ``{"attempts_histogram": {"1": 5}}`` becomes
         ``attempts_histogram/1``. The iteration is the file's own unless it is given.
         """
-        figures = _read_json(path)
+        figures = read_object(path)
         if iteration is None:
             iteration = int(figures.get("iteration", 0))
         self.log_metrics(dict(_numbers(figures)), iteration=iteration)
@@ -110,7 +119,7 @@ class StepRun:
 
         Metrics: ``PHASE/em``, ``PHASE/em_low``, ``PHASE/em_high``, …, ``PHASE/n``.
         """
-        scores = _read_json(path)
+        scores = read_object(path)
         phase = scores["phase"]
         numbers: dict[str, float] = {f"{phase}/n": scores["n"]}
         for metric, score in scores["metrics"].items():
@@ -166,7 +175,7 @@ class StepRun:
         resolved = path.resolve()
         root = self.run_dir.resolve()
         folder = str(resolved.parent.relative_to(root)) if resolved.is_relative_to(root) else "."
-        digest = hashlib.sha256(resolved.read_bytes()).hexdigest()
+        digest = sha256(resolved)
         self._journal.append("artifact", path=str(resolved), folder="" if folder == "." else folder, digest=digest)
 
 
@@ -183,22 +192,21 @@ def start_run(run_dir: Path, recipe: Mapping[str, Any], *, follow: bool = True) 
             what it said as it ends, which costs it the seconds that mlflow takes to import.
 
     Raises:
-        UserError: the directory belongs to a run of another recipe.
+        UserError: the directory belongs to a run of another recipe, or a file of a finished step was altered.
     """
     run_dir = run_dir.resolve()
+    seals.check(run_dir)
+    seals.require_manifest(run_dir)
     path = run_file(run_dir)
     before = [event["recipe"] for event in read(path)[0] if event["event"] == "recipe"]
     if before and before[-1] != json.loads(json.dumps(recipe)):
         raise UserError(
-            f"{run_dir}: holds a run of another recipe or other parameters; choose another --workdir, "
+            f"{path}: is of a run of another recipe or other parameters; choose another --workdir, "
             "or repeat the command that began the run"
         )
     origin = provenance()
     environment = path.parent / ENVIRONMENT_FILE
-    environment.parent.mkdir(parents=True, exist_ok=True)
-    temporary = environment.with_suffix(".tmp")
-    temporary.write_text(origin.model_dump_json(indent=1))
-    temporary.replace(environment)
+    write_text(environment, origin.model_dump_json(indent=1))
     info = RunInfo(run_dir, run_dir.name, without_credentials(store_uri(run_dir)), _experiment(recipe))
     canonical = json.dumps(recipe, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     digests = {"recipe": hashlib.sha256(canonical.encode()).hexdigest(), "git_commit": origin.commit or "unknown"}
@@ -222,7 +230,7 @@ def start_run(run_dir: Path, recipe: Mapping[str, Any], *, follow: bool = True) 
             "hopforge.python": origin.python,
         },
     )
-    journal.append("artifact", path=str(environment), folder="", digest=_digest(environment))
+    journal.append("artifact", path=str(environment), folder="", digest=sha256(environment))
     if follow:
         _start_follower(run_dir)
     return info
@@ -232,28 +240,36 @@ def start_run(run_dir: Path, recipe: Mapping[str, Any], *, follow: bool = True) 
 def step_run(run_dir: Path, step: str) -> Iterator[StepRun]:
     """Work inside a step of the run. A repeated step goes on in its nested run instead of making a second one.
 
-    A step that raises is marked FAILED with the error, and the error goes on.
+    What finished steps left is compared with their seals first. A step that raises is marked FAILED with the error,
+    and the error goes on.
 
     Args:
         run_dir: The run directory.
         step: The step's name, unique in its run: ``corpus``, ``sample-iteration-01``, …
 
     Raises:
-        UserError: ``step`` cannot be a file name.
+        UserError: ``step`` cannot be a file name, a file of a finished step was altered, or the disk is full or
+            read-only.
     """
     run_dir = run_dir.resolve()
+    seals.check(run_dir)
     journal = Journal(step_file(run_dir, step))
     journal.append("started", name=step)
     running = StepRun(run_dir, step, journal)
     try:
         yield running
+        files = seals.seal(run_dir, running.sealed)
     except BaseException as error:
         stopped = isinstance(error, (KeyboardInterrupt, SystemExit))
         text = f"{type(error).__name__}: {error}"
-        journal.append("ended", status="KILLED" if stopped else "FAILED", error=text[:5000])
+        told = storage_error(error)
+        with suppress(OSError) if told else nullcontext():  # a full disk takes no journal either
+            journal.append("ended", status="KILLED" if stopped else "FAILED", error=text[:5000])
+        if told is not None:
+            raise told from error
         raise
     else:
-        head = manifest.append(run_dir, f"step {step}", running.digests)
+        head = manifest.append(run_dir, f"{seals.STEP}{step}", running.digests, files)
         journal.append("ended", status="FINISHED", manifest_head=head)
     finally:
         _deliver_without_follower(run_dir)
@@ -270,7 +286,7 @@ def finish_run(run_dir: Path, status: Status) -> str:
     journal = Journal(run_file(run_dir))
     report = run_dir / "report.html"
     if report.is_file():
-        journal.append("artifact", path=str(report), folder="", digest=_digest(report))
+        journal.append("artifact", path=str(report), folder="", digest=sha256(report))
     journal.append("ended", status=status, manifest_head=head)
     follower = _followers.pop(run_dir, None)
     status_code = None if follower is None else follower.wait()
@@ -292,7 +308,7 @@ def mlflow_run_id(run_dir: Path) -> str | None:
     state = run_dir / FOLDER / STATE_FILE
     if not state.is_file():
         return None
-    run_id = json.loads(state.read_text())["run_id"]
+    run_id = read_object(state).get("run_id")
     return None if run_id is None else str(run_id)
 
 
@@ -330,19 +346,3 @@ def _numbers(value: Any, prefix: str = "") -> Iterator[tuple[str, float]]:
             yield from _numbers(inner, f"{prefix}/{name}" if prefix else str(name))
     elif isinstance(value, (int, float)):
         yield prefix, value
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise UserError(f"{path}: no such file") from error
-    except json.JSONDecodeError as error:
-        raise UserError(f"{path}:{error.lineno}: not JSON: {error.msg}") from error
-    if not isinstance(content, dict):
-        raise UserError(f"{path}: must hold a JSON object")
-    return content
-
-
-def _digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from platform_sdk.config.errors import UserError
+from platform_sdk.files import REMEDY, append_line, whole_lines, write_text
 
 FILE = "updates.jsonl"
 
@@ -55,37 +55,24 @@ def read_updates(folder: Path) -> list[Update]:
         UserError: a line is not what it should be.
     """
     path = folder / FILE
-    if not path.is_file():
-        return []
-    text = path.read_text(encoding="utf-8")
-    return [_read(path, number, line) for number, line in enumerate(_whole_lines(text), start=1)]
+    return [_read(path, number, line) for number, line in enumerate(whole_lines(path)[0], start=1)]
 
 
 def append_update(folder: Path, update: Update) -> None:
     """Write an update down; it is on the disk when this returns."""
-    with (folder / FILE).open("a", encoding="utf-8") as stream:
-        stream.write(update.model_dump_json() + "\n")
-        stream.flush()
-        os.fsync(stream.fileno())
+    append_line(folder / FILE, update.model_dump_json())
 
 
 def keep_updates(folder: Path, last: int) -> None:
     """Forget the updates after ``last``: the run goes on from there, and makes them again."""
     lines = "".join(f"{update.model_dump_json()}\n" for update in read_updates(folder) if update.update <= last)
-    path = folder / FILE
-    temporary = path.with_name(f".{path.name}.tmp")
-    temporary.write_text(lines, encoding="utf-8")
-    temporary.replace(path)
+    write_text(folder / FILE, lines)
 
 
-def _whole_lines(text: str) -> list[str]:
-    return text[: text.rfind("\n") + 1].splitlines()
-
-
-def _read(path: Path, number: int, line: str) -> Update:
+def _read(path: Path, number: int, line: bytes) -> Update:
     try:
         return Update.model_validate_json(line)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"])) or "line"
-        raise UserError(f"{path}:{number}: {where}: {first['msg']}") from error
+        raise UserError(f"{path}:{number}: {where}: {first['msg']}, so it was altered; {REMEDY}") from error

@@ -11,13 +11,14 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from platform_sdk.files import read_model
 from platform_sdk.training.entry import entry
 from platform_sdk.training.launch import Job
 
 
 def train(spec_file: Path) -> None:
     """Run the job in the file."""
-    job = Job.model_validate_json(spec_file.read_text())
+    job = read_model(spec_file, Job)
     from platform_sdk.training.steps import train_step
 
     train_step(job.run_dir, job.phase, job.model, job.selected, job.spec, job.seed, job.role)

@@ -13,9 +13,8 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from platform_sdk.config.display import log_to_stderr
 from platform_sdk.config.errors import UserError
-from platform_sdk.records import RecordError
+from platform_sdk.display import log_to_stderr
 
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
@@ -41,7 +40,7 @@ def entry(run: Callable[[Path], object], module: str) -> int:
     log_to_stderr(logging.INFO if os.environ.get("RANK", "0") == "0" else logging.ERROR)
     try:
         run(arguments.spec)
-    except (OSError, ValidationError, UserError, RecordError) as error:
+    except (OSError, ValidationError, UserError) as error:
         _leave(error)
         print(f"error: {error}", file=sys.stderr)
         return 2

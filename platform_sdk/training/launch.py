@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict
 
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.training import OptimiserSpec, TrainSpec
+from platform_sdk.files import read_model
 from platform_sdk.sampling.pairs import models_of
 from platform_sdk.tracking.outcomes import write_json
 
@@ -55,7 +56,7 @@ Elsewhere = Callable[[Work], None]
 
 JOB = "job.json"
 TAIL = 15
-_TOLD = re.compile(r"(?:UserError|RecordError): (.*)", re.DOTALL)
+_TOLD = re.compile(r"(?:UserError|RecordError|ManifestError): (.*)", re.DOTALL)
 
 
 class Job(BaseModel):
@@ -104,7 +105,7 @@ def launch_training(job: Job, elsewhere: Elsewhere | None = None) -> TrainResult
     else:
         assert processes is not None
         run_processes(work.module, work.spec_file, processes)
-    return TrainResult.model_validate_json((folder / "train.json").read_text())
+    return read_model(folder / "train.json", TrainResult)
 
 
 def refuse_several(work: Work, processes: int) -> None:

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict
 from transformers import Trainer
 
 from platform_sdk.config.errors import UserError
+from platform_sdk.files import read_model
 from platform_sdk.sampling.models import load_tokenizer, resolve
 from platform_sdk.training.checkpoints import publish, staging
 
@@ -40,7 +41,7 @@ def completed(output: Path, inputs: str, kind: type[M]) -> M | None:
     file = output / RESULT
     if not file.exists():
         return None
-    result = kind.model_validate_json(file.read_text())
+    result = read_model(file, kind)
     return result.model_copy(update={"model": str(output)}) if result.inputs == inputs else None
 
 

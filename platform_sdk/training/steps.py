@@ -6,6 +6,7 @@ import logging
 from pathlib import Path
 
 from platform_sdk.config.training import TrainSpec
+from platform_sdk.files import write_text
 from platform_sdk.records import Rollout, digest_records, read_jsonl
 from platform_sdk.training.examples import examples_of
 from platform_sdk.training.output import main_process
@@ -44,15 +45,9 @@ def train_step(
         callbacks=[StepLog(folder / STEPS)],
     )
     if main_process():
-        _write(folder / "train.json", result)
+        write_text(folder / "train.json", result.model_dump_json(indent=1))
         _tell(phase, result)
     return result
-
-
-def _write(path: Path, result: TrainResult) -> None:
-    temporary = path.with_name(f".{path.name}.tmp")
-    temporary.write_text(result.model_dump_json(indent=1))
-    temporary.replace(path)
 
 
 def _tell(phase: str, result: TrainResult) -> None:

@@ -22,7 +22,7 @@ from tqdm import tqdm
 from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArguments
 
 from platform_sdk.training.batches import Batch, Step, pack
-from platform_sdk.training.checkpoints import discard_older, latest, publish, staging
+from platform_sdk.training.checkpoints import discard_after, discard_older, latest, publish, seal, staging
 from platform_sdk.training.examples import Example
 from platform_sdk.training.objectives import Objective
 from platform_sdk.training.policy import agent_logprobs
@@ -63,8 +63,13 @@ class PolicyTrainer(Trainer):  # type: ignore[misc]
         self.remove_callback(PrinterCallback)
 
     def resume(self) -> None:
-        """Train to the end, from the latest complete checkpoint if there is one."""
-        checkpoint = latest(Path(str(self.args.output_dir)))
+        """Train to the end, from the latest whole checkpoint if there is one."""
+        folder = Path(str(self.args.output_dir))
+        checkpoint = latest(folder)
+        self.accelerator.wait_for_everyone()
+        if self.args.should_save:
+            discard_after(folder, checkpoint)
+        self.accelerator.wait_for_everyone()
         self.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
 
     def get_train_dataloader(self) -> DataLoader[Any]:
@@ -130,6 +135,7 @@ class PolicyTrainer(Trainer):  # type: ignore[misc]
             self.args.output_dir = str(folder)
         self.accelerator.wait_for_everyone()
         if self.args.should_save:
+            seal(written / name)
             publish(written / name, folder / name)
             shutil.rmtree(written)
             discard_older(folder)

@@ -18,7 +18,7 @@ from rich.table import Table
 from platform_sdk import cli
 from platform_sdk.cli.progress import Progress
 from platform_sdk.cli.terminal import Terminal
-from platform_sdk.config.display import DisplayFormatter, printable
+from platform_sdk.display import DisplayFormatter, printable
 
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\x9b31mred\u202egnp.exe\r"
 STEERING = set("\x1b\x07\x9b\u202e\r")

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from platform_sdk.config.credentials import has_credentials, without_credentials
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.recipe import load_recipe
 from platform_sdk.config.source import ConfigError
+from platform_sdk.credentials import has_credentials, without_credentials
 
 HOME = Path(__file__).parents[2]
 SECRET = "s3cr3t-t0ken"

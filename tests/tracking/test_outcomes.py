@@ -8,7 +8,8 @@ import pytest
 
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.sampling import EngineSpec
-from platform_sdk.tracking.outcomes import begin, digest_of, finished, read_json, write_json
+from platform_sdk.files import read_object
+from platform_sdk.tracking.outcomes import begin, digest_of, finished, write_json
 
 
 def test_equal_inputs_have_equal_digests() -> None:
@@ -31,5 +32,5 @@ def test_a_phase_goes_on_with_what_it_was_begun_with(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"sample\.json: was made with other settings"):
         finished(folder / "sample.json", "b")
     assert sorted(path.name for path in folder.iterdir()) == ["begun.json", "sample.json"]
-    with pytest.raises(UserError, match=r"score\.json: missing; run the steps before"):
-        read_json(folder / "score.json")
+    with pytest.raises(UserError, match=r"score\.json: is missing; run the step that writes it"):
+        read_object(folder / "score.json")

@@ -69,6 +69,37 @@ def around_publish(module: Any, occurrence: int, *, after: bool) -> None:
     module.publish = publish
 
 
+def damaged(*names: str, damage: Callable[[Path], None], count: int = 1) -> None:
+    """Kill once there are two checkpoints, with ``names`` damaged in the newest ``count`` of them."""
+    original = trainer.PolicyTrainer.training_step
+
+    def step(self: Any, *args: Any, **kwargs: Any) -> Any:
+        folder = Path(self.args.output_dir)
+        found = sorted(folder.glob("checkpoint-*"), key=lambda path: int(path.name.partition("-")[2]))
+        if len(found) == 2:
+            for checkpoint in found[-count:]:
+                for name in names:
+                    damage(checkpoint / name)
+            die()
+        return original(self, *args, **kwargs)
+
+    trainer.PolicyTrainer.training_step = step  # type: ignore[method-assign]
+
+
+def flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def halve(path: Path) -> None:
+    os.truncate(path, path.stat().st_size // 2)
+
+
+def edit_step(path: Path) -> None:
+    path.write_text(path.read_text().replace('"global_step": 6', '"global_step": 4'))
+
+
 NEVER: list[Callable[[], None]] = []
 SCENARIOS: dict[str, list[Callable[[], None]]] = {
     "undisturbed": NEVER,
@@ -82,6 +113,12 @@ SCENARIOS: dict[str, list[Callable[[], None]]] = {
     "before the older checkpoint is gone": [lambda: around_publish(trainer, 2, after=True)],
     "before the model has its name": [lambda: around_publish(output, 1, after=False)],
     "before the checkpoints are gone": [lambda: around_publish(output, 1, after=True)],
+    "weights flipped": [lambda: damaged("model.safetensors", damage=flip)],
+    "optimiser flipped": [lambda: damaged("optimizer.pt", damage=flip)],
+    "optimiser removed": [lambda: damaged("optimizer.pt", damage=Path.unlink)],
+    "step edited": [lambda: damaged("trainer_state.json", damage=edit_step)],
+    "digests halved": [lambda: damaged("digests.json", damage=halve)],
+    "both checkpoints halved": [lambda: damaged("model.safetensors", "rng_state.pth", damage=halve, count=2)],
 }
 LORA_SCENARIOS = ("undisturbed", "between checkpoints", "in the second checkpoint")
 

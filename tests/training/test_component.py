@@ -14,6 +14,7 @@ import pytest
 from platform_sdk.config.training import TrainSpec
 from platform_sdk.kubeflow.local import StepFailed
 from platform_sdk.records import Rollout, digest_records, write_jsonl
+from platform_sdk.sampling.models import weights_digest
 from platform_sdk.tracking.journal import read, step_file
 from platform_sdk.training.examples import Example
 from platform_sdk.training.launch import Job, launch_training
@@ -33,6 +34,7 @@ description: One training
 method: none
 parameters:
   model: {type: string, description: The policy to start from}
+  digest: {type: string, description: Digest of its weights}
   selected: {type: string, description: Digest of the selected rollouts}
   training: {type: struct, description: Settings, schema: "platform_sdk.config.training:TrainSpec"}
 steps:
@@ -43,7 +45,7 @@ steps:
       phase: warmup
       iteration: 0
       model_path: ${parameters.model}
-      model_digest: its digest
+      model_digest: ${parameters.digest}
       selected_digest: ${parameters.selected}
       training: ${parameters.training}
       seed: 3
@@ -64,6 +66,7 @@ def recipe(tmp_path: Path, tiny_model: Path, rollouts: list[Rollout]) -> Path:
     (folder / "pipeline.yaml").write_text(PIPELINE)
     parameters = {
         "model": str(tiny_model),
+        "digest": weights_digest(tiny_model),
         "selected": digest_records(rollouts),
         "training": {**SPEC.model_dump(mode="json"), "processes": 2},
     }

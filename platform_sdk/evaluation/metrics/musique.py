@@ -15,10 +15,10 @@ from pathlib import Path
 import msgspec
 
 from platform_sdk.data.files import read_json_lines
+from platform_sdk.display import shortened
 from platform_sdk.evaluation.answers import Bag, bag, pair_f1
 from platform_sdk.evaluation.metrics.parts import set_part
 from platform_sdk.evaluation.metrics.scores import Scores, require_questions
-from platform_sdk.excerpt import printable
 from platform_sdk.records import RecordError
 
 
@@ -102,7 +102,7 @@ def _indices(path: Path, prediction: Prediction) -> frozenset[object]:
         return frozenset(map(int, prediction.predicted_support_idxs))
     except (ValueError, OverflowError) as error:
         raise RecordError(
-            f"{path}: {printable(prediction.id)}: predicted_support_idxs: {printable(str(error), 200)}"
+            f"{path}: {shortened(prediction.id)}: predicted_support_idxs: {shortened(str(error), 200)}"
         ) from error
 
 

@@ -21,10 +21,10 @@ from pathlib import Path
 import msgspec
 
 from platform_sdk.data.files import read_json, read_json_lines
+from platform_sdk.display import shortened
 from platform_sdk.evaluation.metrics.hotpotqa import Fact
 from platform_sdk.evaluation.metrics.parts import Part, answer_part, counted, set_part, tabulate
 from platform_sdk.evaluation.metrics.scores import Scores, count_unknown, require_questions
-from platform_sdk.excerpt import printable
 from platform_sdk.records import RecordError
 
 _DROP_PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -118,7 +118,7 @@ def _facts(path: Path, question: Gold, facts: frozenset[Fact]) -> Part:
     try:
         predicted = [(fact[0].lower(), *fact[1:]) for fact in facts]  # type: ignore[union-attr]
     except (IndexError, AttributeError) as error:
-        raise RecordError(f"{path}: sp.{printable(question.id)}: a supporting fact must begin with a title") from error
+        raise RecordError(f"{path}: sp.{shortened(question.id)}: a supporting fact must begin with a title") from error
     wanted = [(title.lower(), sentence) for title, sentence in question.supporting_facts]
     predicted_once, wanted_once = frozenset(predicted), frozenset(wanted)
     if len(predicted_once) == len(predicted) and len(wanted_once) == len(wanted):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -11,7 +10,8 @@ from typing import Any
 from platform_sdk.config.errors import UserError
 from platform_sdk.evaluation.intervals import paired_bootstrap
 from platform_sdk.evaluation.report.samples import SELECTED_FILE, Sample, draw, share, size, sources
-from platform_sdk.tracking import manifest, updates
+from platform_sdk.files import read_object
+from platform_sdk.tracking import manifest, seals, updates
 from platform_sdk.tracking.journal import FOLDER
 from platform_sdk.tracking.runs import ENVIRONMENT_FILE
 from platform_sdk.tracking.updates import Update, read_updates
@@ -104,7 +104,7 @@ def gather(run_dir: Path, *, rollouts: int) -> Content:
     """Read a run directory, finished or not; of its rollouts at most so many, spread over the phases.
 
     Raises:
-        UserError: it is no run directory, or one of its files is not what it should be.
+        UserError: it is no run directory, or one of its files is not what it should be or was altered.
         RecordError: a rollout cannot be read.
     """
     if not (run_dir / "recipe.json").is_file():
@@ -173,22 +173,18 @@ def _differences(before: dict[str, Any] | None, after: dict[str, Any] | None) ->
 
 
 def _chain(run_dir: Path) -> tuple[list[manifest.Entry], str | None]:
-    if not (run_dir / manifest.FILE_NAME).is_file():
-        return [], None
+    """Return the manifest's entries, or what is wrong with it.
+
+    Raises:
+        UserError: a file that the manifest names was altered.
+    """
     try:
-        return manifest.verify(run_dir), None
+        seals.check(run_dir, external=False)
+        return manifest.read(run_dir), None
     except manifest.ManifestError as error:
         return [], str(error)
 
 
 def _object(path: Path) -> dict[str, Any]:
     """Return the JSON object in ``path``; an empty one where the run has not come to writing it."""
-    if not path.is_file():
-        return {}
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except json.JSONDecodeError as error:
-        raise UserError(f"{path}:{error.lineno}: not JSON: {error.msg}") from error
-    if not isinstance(content, dict):
-        raise UserError(f"{path}: must hold a JSON object")
-    return content
+    return read_object(path) if path.is_file() else {}

@@ -98,8 +98,8 @@ def _spread(numbers: list[int]) -> list[int]:
 
 def _complete_rollouts(path: Path) -> Iterator[Rollout]:
     """Yield the rollouts of a file that a running step may still be writing: a line without its end is not yet one."""
-    with path.open(encoding="utf-8") as stream:
+    with path.open("rb") as stream:
         check_header(path, stream.readline(), Rollout)
         for number, line in enumerate(stream, start=2):
-            if line.endswith("\n"):
+            if line.endswith(b"\n"):
                 yield parse_line(path, number, line, Rollout)

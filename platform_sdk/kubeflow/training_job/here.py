@@ -9,8 +9,8 @@ from functools import partial
 from pathlib import Path
 
 from platform_sdk.config.cluster import ClusterSpec
-from platform_sdk.config.credentials import has_credentials
 from platform_sdk.config.errors import UserError
+from platform_sdk.credentials import has_credentials
 from platform_sdk.kubeflow.training_job.api import ClusterApi, connect
 from platform_sdk.kubeflow.training_job.backend import api_for, choose_backend
 from platform_sdk.kubeflow.training_job.description import TASK, Description, Owner, Sidecar

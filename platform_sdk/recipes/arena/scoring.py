@@ -11,7 +11,7 @@ from platform_sdk.config.errors import UserError
 from platform_sdk.data.detect import distractor_format
 from platform_sdk.data.files import check, lines_of, parse_loose, read_bytes
 from platform_sdk.data.official import load_questions
-from platform_sdk.excerpt import printable
+from platform_sdk.display import shortened
 from platform_sdk.recipes.arena.grammar import parse
 from platform_sdk.recipes.arena.rewards import judged, rewards
 from platform_sdk.recipes.arena.settings import AgentSpec
@@ -66,9 +66,9 @@ def _read(path: Path, gold: Path, questions: dict[str, Question], spec: AgentSpe
             message = str(error).removeprefix(f"{path}: line: ")
             raise RecordError(f'{where}: {message}; a line is {{"id": "…", "response": "…"}}') from error
         if found.id in first:
-            raise RecordError(f"{where}: id {printable(found.id)} has a response already, on line {first[found.id]}")
+            raise RecordError(f"{where}: id {shortened(found.id)} has a response already, on line {first[found.id]}")
         if found.id not in questions:
-            raise RecordError(f"{where}: id {printable(found.id)} is not in {gold}")
+            raise RecordError(f"{where}: id {shortened(found.id)} is not in {gold}")
         try:
             found.response.encode()
         except UnicodeEncodeError as error:

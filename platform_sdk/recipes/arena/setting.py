@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Self
 
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.sampling import PLACING
+from platform_sdk.files import read_object
 from platform_sdk.recipes.arena.agent import Environment, Generator
 from platform_sdk.recipes.arena.settings import AgentSpec, SamplingSpec
 from platform_sdk.recipes.arena.speaker import Distribution
 from platform_sdk.records import Question, read_jsonl
-from platform_sdk.tracking.outcomes import read_json
 
 if TYPE_CHECKING:
     from platform_sdk.evaluation.judge import Judge
@@ -68,7 +68,7 @@ class Setting:
             raise UserError("environment closed-book has no worked example: remove agent.demonstrate")
         if retrieval:
             raise UserError("retrieval: ARENA searches nothing; leave it empty")
-        found = read_json(run_dir / "corpus" / "digests.json")["passages"]
+        found = read_object(run_dir / "corpus" / "digests.json").get("passages", "none")
         if found != corpus_digest:
             raise UserError(
                 f"{run_dir}/corpus: holds passages {found[:12]}…, but this run's are {corpus_digest[:12]}…; "

@@ -20,6 +20,7 @@ from platform_sdk.config.judge import JudgeSpec
 from platform_sdk.config.online import OnlineSpec
 from platform_sdk.evaluation import run
 from platform_sdk.evaluation.run import Evaluated
+from platform_sdk.files import REMEDY
 from platform_sdk.recipes.arena.demonstrations import Explainer, direct_demonstration, reasoned_demonstration
 from platform_sdk.recipes.arena.measures import measures
 from platform_sdk.recipes.arena.rewards import gold_numbers, judged, rewards
@@ -55,7 +56,7 @@ def evaluate(setting: Setting, phase: str, model: str, evaluation: EvaluationSpe
     return run.evaluate(
         opened,
         setting.questions("eval"),
-        partial(measures, setting.agent, evaluation.judge),
+        partial(_measured, setting, phase, evaluation),
         outcome=path.with_name(run.SCORES),
         inputs=digest_of(setting.inputs, weights_digest(model), evaluation),
         seed=setting.seed,
@@ -102,11 +103,22 @@ def _evaluate_between(
     run.evaluate(
         lambda: Phase(folder / "rollouts.jsonl", agent, engine, no_search, setting.sampling.engine.live),
         setting.questions("eval"),
-        partial(measures, setting.agent, evaluation.judge),
+        partial(_measured, setting, folder.name, evaluation),
         outcome=folder / run.SCORES,
         inputs=inputs,
         seed=setting.seed,
     )
+
+
+def _measured(
+    setting: Setting, phase: str, evaluation: EvaluationSpec, rollouts: Sequence[Rollout]
+) -> list[dict[str, float]]:
+    if setting.agent.rewards.judge is None:  # a judge's verdicts are not asked for twice
+        for rollout in rollouts:
+            if rollout.rewards != rewards(rollout, setting.agent):
+                path = setting.run_dir / phase / "rollouts.jsonl"
+                raise UserError(f"{path}: {rollout.id}: the recorded rewards are not those of its response; {REMEDY}")
+    return measures(setting.agent, evaluation.judge, rollouts)
 
 
 def explains(setting: Setting) -> bool:

@@ -7,7 +7,7 @@ inputs, and goes on where a killed one stopped.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
@@ -18,6 +18,7 @@ from platform_sdk.config.errors import UserError
 from platform_sdk.config.online import OnlineSpec
 from platform_sdk.evaluation import run
 from platform_sdk.evaluation.run import Evaluated
+from platform_sdk.files import REMEDY, read_object
 from platform_sdk.recipes.mygo.agent import form_of, undemonstrated
 from platform_sdk.recipes.mygo.measures import measures
 from platform_sdk.recipes.mygo.rewards import rewards
@@ -29,7 +30,7 @@ from platform_sdk.records import Rollout, digest_records, read_jsonl, write_json
 from platform_sdk.sampling.engine import SamplingEngine
 from platform_sdk.sampling.pairs import models_of, policy_digest
 from platform_sdk.sampling.phase import Phase
-from platform_sdk.tracking.outcomes import begin, digest_of, finished, read_json, set_aside, write_json
+from platform_sdk.tracking.outcomes import begin, digest_of, finished, set_aside, write_json
 
 if TYPE_CHECKING:
     from platform_sdk.training.online.loop import OnlineResult
@@ -118,18 +119,14 @@ def score(run_dir: Path, phase: str, selection: SelectionSpec, warmup: WarmupSpe
         UserError: the phase has not been sampled, or a rollout's recorded rewards are not those of its answer.
     """
     folder = run_dir / phase
-    sampled = read_json(folder / "sample.json")
+    sampled = read_object(folder / "sample.json")
     place = {id: i for i, id in enumerate(sampled["order"])}
     rollouts = sorted(read_jsonl(folder / "rollouts.jsonl", Rollout), key=lambda r: (place[r.question.id], r.attempt))
     if digest_records(rollouts) != sampled["digest"]:
         raise UserError(
-            f"{folder / 'rollouts.jsonl'}: was changed after it was sampled; its digest is not sample.json's"
+            f"{folder / 'rollouts.jsonl'}: was changed after it was sampled; its digest is not sample.json's; {REMEDY}"
         )
-    for rollout in rollouts:
-        if rollout.rewards != rewards(rollout):
-            raise UserError(
-                f"{folder / 'rollouts.jsonl'}: {rollout.id}: the recorded rewards are not those of its answer"
-            )
+    _check_rewards(folder / "rollouts.jsonl", rollouts)
     if phase == WARMUP:
         # In the order they were sampled in, so that the number asked for is reached as early as possible.
         rollouts.sort(key=lambda r: (r.attempt, place[r.question.id]))
@@ -212,6 +209,12 @@ def online(setting: Setting, phase: str, model: str, spec: OnlineSpec, evaluatio
         )
 
 
+def _check_rewards(path: Path, rollouts: Sequence[Rollout]) -> None:
+    for rollout in rollouts:
+        if rollout.rewards != rewards(rollout):
+            raise UserError(f"{path}: {rollout.id}: the recorded rewards are not those of its answer; {REMEDY}")
+
+
 def _evaluate(
     setting: Setting,
     phase: str,
@@ -219,10 +222,14 @@ def _evaluate(
     evaluation: EvaluationSpec,
     opened: Callable[[], AbstractContextManager[Phase]],
 ) -> Evaluated:
+    def measured(rollouts: Sequence[Rollout]) -> list[dict[str, float]]:
+        _check_rewards(setting.run_dir / phase / "rollouts.jsonl", rollouts)
+        return measures(form_of(setting.environment), rollouts)
+
     return run.evaluate(
         opened,
         setting.questions("eval"),
-        partial(measures, form_of(setting.environment)),
+        measured,
         outcome=setting.run_dir / phase / run.SCORES,
         inputs=_evaluation_inputs(setting, phase, weights, evaluation),
         seed=setting.seed,

@@ -16,9 +16,9 @@ from accelerate import PartialState
 
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.online import OnlineSpec
-from platform_sdk.records import Question, Rollout, read_jsonl
+from platform_sdk.records import Question, Rollout, read_log
 from platform_sdk.sampling.engine import SamplingEngine
-from platform_sdk.sampling.phase import Phase, whole_rollouts
+from platform_sdk.sampling.phase import Phase
 from platform_sdk.training.advantages import varied
 from platform_sdk.training.online.task import OnlineTask
 
@@ -88,7 +88,7 @@ class GroupSampler:
         path = self._path(update, self._state.process_index)
         if not path.exists():
             return False
-        done = _by_question(whole_rollouts(path))
+        done = _by_question(read_log(path, Rollout))
         versions = {rollout.weights for attempts in done.values() for rollout in attempts.values()}
         return len(versions) == 1 and not any(
             self._missing(done.get(question.id, {}), wave)
@@ -104,7 +104,7 @@ class GroupSampler:
             path = self._path(update, process)
             if not path.exists():
                 raise UserError(f"{path}: written by another process, but not visible here; use a shared directory")
-            done |= _by_question(read_jsonl(path, Rollout))
+            done |= _by_question(read_log(path, Rollout))
         return [self._group(done[question.id]) for question in questions]
 
     def _share(self, questions: Sequence[Question]) -> Sequence[Question]:
@@ -142,7 +142,7 @@ class GroupSampler:
     def _set_aside_unless(self, path: Path, version: str) -> None:
         if not path.exists():
             return
-        others = {rollout.weights for rollout in whole_rollouts(path)} - {version}
+        others = {rollout.weights for rollout in read_log(path, Rollout)} - {version}
         if not others:
             return
         number = 1

@@ -11,7 +11,10 @@ from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 from transformers import TrainerCallback
 
-from platform_sdk.tracking.updates import Update, append_update, keep_updates
+from platform_sdk.config.errors import UserError
+from platform_sdk.files import REMEDY
+from platform_sdk.records import check_log
+from platform_sdk.tracking.updates import FILE, Update, append_update, keep_updates, read_updates
 from platform_sdk.training.online.source import OnlineSource, Sampled
 
 logger = logging.getLogger(__name__)
@@ -33,6 +36,7 @@ class Recorder(TrainerCallback):  # type: ignore[misc]
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         if state.is_world_process_zero:
             total, done = state.max_steps // self._iterations, state.global_step // self._iterations
+            self._check_learned(done)
             keep_updates(self._folder, done)
             self._bar = tqdm(total=total, initial=done, desc="online", unit="update")
 
@@ -52,6 +56,14 @@ class Recorder(TrainerCallback):  # type: ignore[misc]
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         if self._bar is not None:
             self._bar.close()
+
+    def _check_learned(self, done: int) -> None:
+        """Compare what the checkpoint has learned already: it is not sampled again, so it must be as it was."""
+        for path in sorted((self._folder / "rollouts").glob("*.jsonl")):
+            if path.name[:4].isdigit() and int(path.name[:4]) <= done:
+                check_log(path)
+        if len(read_updates(self._folder)) < done:
+            raise UserError(f"{self._folder / FILE}: lacks updates that the checkpoint has, so it was cut; {REMEDY}")
 
     def _record(self, update: Update) -> None:
         assert self._bar is not None

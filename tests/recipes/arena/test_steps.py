@@ -112,7 +112,8 @@ def test_two_processes_evaluate_as_one(model: str, tmp_path: Path) -> None:
     # What several have done is one process's outcome, and the other way round.
     assert steps.evaluate(two, "eval-start", model, EVALUATION) == shared
     files = sorted(path.name for path in shared.path.parent.iterdir())
-    assert files == ["begun.json", "evaluate-job.json", "rollouts.jsonl", "rollouts.seconds.json", "scores.json"]
+    made = ["begun.json", "evaluate-job.json", "rollouts.jsonl", "rollouts.seconds.json", "scores.json"]
+    assert files == [".rollouts.jsonl.sha256", *made]
 
 
 def test_online_training_learns_a_recipes_own_reward(undisturbed: tuple[Setting, Any]) -> None:

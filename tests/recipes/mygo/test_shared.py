@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from platform_sdk.config.errors import UserError
-from platform_sdk.records import Rollout, read_jsonl
-from platform_sdk.sampling.phase import whole_rollouts
+from platform_sdk.records import Rollout, read_jsonl, read_log
 from platform_sdk.training.launch import run_processes
 from tests.recipes.mygo import shared
 from tests.sampling.tiny_models import save_model
@@ -57,7 +56,7 @@ def test_an_iteration_whose_processes_are_killed_and_started_again_as_more(model
     folder = tmp_path / "together"
     with pytest.raises(UserError, match="process 1 of 2: ended by SIGKILL"):
         together(folder, "iteration", model, 2, dies="1", dies_at=5)  # in the first pass, where 11 are its
-    first = {r.id for path in folder.glob("rollouts.share*.jsonl") for r in whole_rollouts(path)}
+    first = {r.id for path in folder.glob("rollouts.share*.jsonl") for r in read_log(path, Rollout)}
     assert first
     assert together(folder, "iteration", model, 3) == expected
     last = [name for part in made(folder) for name in part]

@@ -111,7 +111,7 @@ def test_rollouts_of_other_weights_are_set_aside_with_a_warning(
     assert "sampled with other weights (one, now two)" in caplog.text
     assert "set aside as 0001.jsonl.stale2" in caplog.text
     assert len(asked) == 3 * 14
-    assert {path.name for path in tmp_path.glob("*jsonl*")} == {
+    assert {path.name for path in tmp_path.glob("0*jsonl*")} == {
         "0001.jsonl", "0001.jsonl.stale1", "0001.jsonl.stale2",
     }  # fmt: skip
     groups = sampler(tmp_path, asked).gather(1, QUESTIONS)

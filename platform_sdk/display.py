@@ -5,15 +5,31 @@ from __future__ import annotations
 import logging
 import re
 
-from platform_sdk.config.credentials import without_credentials
+from platform_sdk.credentials import without_credentials
 
 # Control characters but tab and newline, and those that reverse the direction of what follows.
 _UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
+LONGEST_VALUE = 80
+
+
 def printable(text: str) -> str:
     r"""Return ``text`` with characters that steer a terminal written as ``\x1b``; lone surrogates too."""
     return _UNSAFE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def shortened(text: str, longest: int = LONGEST_VALUE) -> str:
+    """Return ``text`` on one line, with escapes for what a terminal cannot show, cut to ``longest`` characters."""
+    kept = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text[:longest])
+    return kept if len(text) <= longest else f"{kept}… ({len(text)} characters)"
+
+
+def excerpt(value: object) -> str:
+    """Return ``value`` as Python writes it, cut to ``LONGEST_VALUE`` characters, for an error message."""
+    if isinstance(value, str) and len(value) > LONGEST_VALUE:
+        return f"{value[:LONGEST_VALUE]!r}… ({len(value)} characters)"
+    return shortened(repr(value))
 
 
 class DisplayFormatter(logging.Formatter):

@@ -1,0 +1,199 @@
+"""Files of a run: written whole and durably or not at all, read with errors that say what is damaged.
+
+A run may be killed between any two system calls, and its disk may be full, read-only or damaged. Writers here leave
+either the old file or the new one. Readers raise a ``UserError`` with the file, the fault and the remedy.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from platform_sdk.errors import UserError
+
+REMEDY = "restore it from a copy, or start the run again in another --workdir"
+_STORAGE_ERRNOS = frozenset(
+    {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EIO}
+)
+_STORAGE_TEXTS = ("No space left on device", "File too large", "Read-only file system", "Disk quota exceeded")
+# What torch and SQLite say of a full disk, without the system's own words.
+_WRITER_TEXTS = ("PytorchStreamWriter failed writing file", "database or disk is full", "unable to open database file")
+
+M = TypeVar("M", bound=BaseModel)
+
+
+@contextmanager
+def writing(path: Path, *, durable: bool = True) -> Iterator[IO[bytes]]:
+    """Open a temporary file that becomes ``path`` when the body ends without an error.
+
+    Args:
+        path: The file; missing folders are made.
+        durable: Flush to the disk before and after renaming, so that a power cut keeps the new file too.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # Pods on a shared volume have equal process ids, threads of one process too.
+    owner = f"{os.uname().nodename}.{os.getpid()}.{threading.get_ident()}"
+    temporary = path.with_name(f".{path.name}.{owner}.tmp")
+    try:
+        with temporary.open("wb") as stream:
+            yield stream
+            stream.flush()
+            if durable:
+                os.fsync(stream.fileno())
+        temporary.replace(path)
+    except BaseException as error:
+        temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename is None:
+            error.filename = str(path)  # a full disk does not say of itself which file it has no room for
+        raise
+    if durable:
+        sync(path.parent)
+
+
+def write_text(path: Path, text: str, *, durable: bool = True) -> None:
+    """Write UTF-8 text to ``path`` as one atomic step."""
+    with writing(path, durable=durable) as stream:
+        stream.write(text.encode())
+
+
+def sync(path: Path) -> None:
+    """Flush a file or folder to the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def sha256(path: Path) -> str:
+    """Return the SHA-256 (hex) of a file's content."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def read_text(path: Path) -> str:
+    """Return the content of a UTF-8 file.
+
+    Raises:
+        UserError: the file is missing, unreadable or not UTF-8.
+    """
+    try:
+        return path.read_bytes().decode()
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: is not UTF-8 text (byte {error.start}), so it was altered; {REMEDY}") from error
+    except FileNotFoundError as error:
+        raise UserError(f"{path}: is missing; run the step that writes it first, or restore it") from error
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror}") from error
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """Return the JSON object in ``path``.
+
+    Raises:
+        UserError: the file is missing, empty, cut short, not UTF-8 or not a JSON object.
+    """
+    return parse_object(read_text(path), str(path))
+
+
+def parse_object(text: str, where: str) -> dict[str, Any]:
+    """Return a JSON object; ``where`` (a file, or ``file:line``) begins the error's message.
+
+    Raises:
+        UserError: the text is no JSON object.
+    """
+    if not text.strip():
+        raise UserError(f"{where}: is empty, so it was damaged; {REMEDY}")
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        why = f"{error.msg}, line {error.lineno}" if isinstance(error, json.JSONDecodeError) else str(error)
+        raise UserError(f"{where}: is not valid JSON ({why}), so it was cut short or altered; {REMEDY}") from error
+    if not isinstance(content, dict):
+        raise UserError(f"{where}: holds no JSON object, so it was altered; {REMEDY}")
+    return content
+
+
+def read_model(path: Path, kind: type[M]) -> M:
+    """Return the JSON object in ``path`` as a validated ``kind``.
+
+    Raises:
+        UserError: as ``read_object``; or a field is missing or invalid.
+    """
+    content = read_object(path)
+    try:
+        return kind.model_validate(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(map(str, first["loc"])) or "object"
+        raise UserError(f"{path}: {field}: {first['msg']}, so it was altered; {REMEDY}") from error
+
+
+def check_handed_on(path: Path, what: str, found: object, expected: object) -> None:
+    """Compare what ``path`` holds with what the step that wrote it handed on.
+
+    Raises:
+        UserError: they differ.
+    """
+    if found != expected:
+        raise UserError(f"{path}: its {what} was altered (expected {expected}, found {found}); {REMEDY}")
+
+
+def whole_lines(path: Path, offset: int = 0) -> tuple[list[bytes], int]:
+    """Return the whole lines of an append-only file from byte ``offset`` on, and the offset after them.
+
+    A last line without its end is still being written, or was cut short by a kill: it does not count. A missing file
+    has no lines.
+    """
+    try:
+        with path.open("rb") as stream:
+            stream.seek(offset)
+            content = stream.read()
+    except FileNotFoundError:
+        return [], offset
+    end = content.rfind(b"\n") + 1
+    return content[:end].split(b"\n")[:-1], offset + end
+
+
+def drop_torn_line(path: Path) -> None:
+    """Remove a last line that a kill cut short."""
+    _, end = whole_lines(path)
+    if path.exists() and end < path.stat().st_size:
+        os.truncate(path, end)
+
+
+def append_line(path: Path, line: str) -> None:
+    """Append a line to a file, durably."""
+    with path.open("ab") as stream:
+        stream.write(line.encode() + b"\n")
+        stream.flush()
+        os.fsync(stream.fileno())
+
+
+def storage_error(error: BaseException) -> UserError | None:
+    """Return what to tell the user where a disk is full, read-only or not writable; None for other errors.
+
+    Libraries wrap the operating system's error or only repeat its words, so causes and texts are searched too.
+    """
+    seen: BaseException | None = error
+    while seen is not None:
+        if isinstance(seen, UserError):
+            return None
+        text = str(seen)
+        known = isinstance(seen, OSError) and seen.errno in _STORAGE_ERRNOS
+        if known or any(words in text for words in (*_STORAGE_TEXTS, *_WRITER_TEXTS)):
+            where = f"{seen.filename}: " if isinstance(seen, OSError) and seen.filename else ""
+            reason = (seen.strerror if isinstance(seen, OSError) else None) or text.strip().splitlines()[0][:300]
+            remedy = "free space or choose a writable --workdir, then repeat the command"
+            return UserError(f"{where or 'a file '}cannot be written: {reason}; {remedy}")
+        seen = seen.__cause__ or seen.__context__
+    return None
