@@ -19,7 +19,7 @@ from typing import ClassVar, Generic, Literal, Self, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from platform_sdk import files
-from platform_sdk.display import excerpt
+from platform_sdk.display import excerpt, shortened
 from platform_sdk.errors import UserError
 
 SCHEMA_VERSION = 1

@@ -78,6 +78,7 @@ def _print_tables(dataset: str, scores: Scores, bounds: dict[str, tuple[float, f
     from rich.table import Table
 
     from platform_sdk.cli.terminal import Terminal
+    from platform_sdk.display import shortened
 
     console = Terminal()
     if per_question:
