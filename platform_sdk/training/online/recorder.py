@@ -59,6 +59,9 @@ class Recorder(TrainerCallback):  # type: ignore[misc]
 
     def _check_learned(self, done: int) -> None:
         """Compare what the checkpoint has learned already: it is not sampled again, so it must be as it was."""
+        for update in range(1, done + 1):
+            if not any((self._folder / "rollouts").glob(f"{update:04d}*.jsonl")):
+                raise UserError(f"{self._folder / 'rollouts' / f'{update:04d}.jsonl'}: is missing; {REMEDY}")
         for path in sorted((self._folder / "rollouts").glob("*.jsonl")):
             if path.name[:4].isdigit() and int(path.name[:4]) <= done:
                 check_log(path)
