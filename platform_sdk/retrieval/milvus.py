@@ -12,6 +12,7 @@ score depend on what else is in the batch: ranked by exact score, then by row, t
 from __future__ import annotations
 
 import logging
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -192,6 +193,8 @@ def open_vectors(
     client = connect(spec, path)
     name = f"{kind}_{digest[:16]}_{encoder.digest[:16]}"
     try:
+        if path is not None:
+            _remove_half_created(path / "collections" / name)
         with milvus_faults():
             encoded = _complete(client, name, spec, texts, digest, encoder, show_progress, watch)
         vectors = Vectors(client, name, len(texts), encoded, spec, path, call_seconds)
@@ -202,6 +205,12 @@ def open_vectors(
             raise UserError(f"{path}: {error}. If the file was damaged, delete it and repeat the command") from error
         raise
     return vectors
+
+
+def _remove_half_created(folder: Path) -> None:
+    """Remove a Milvus Lite collection whose creation was killed: without a schema Lite neither opens nor creates it."""
+    if folder.is_dir() and not (folder / "schema.json").exists():
+        shutil.rmtree(folder)
 
 
 def _complete(

@@ -263,6 +263,18 @@ def test_a_build_that_is_told_to_end_ends_before_the_next_chunk_and_is_gone_on_w
     rest.close()
 
 
+def test_a_collection_whose_creation_was_killed_is_created_again(tmp_path: Path) -> None:
+    texts = [f"text {n}" for n in range(20)]
+    first = build(tmp_path / "undisturbed", texts, Dots())
+    first.close()
+    half = tmp_path / "killed" / "milvus.db" / "collections" / first.name
+    half.mkdir(parents=True)
+    (half / "schema.json.tmp").write_text("{")
+    again = build(tmp_path / "killed", texts, Dots())
+    assert again.encoded == 20
+    again.close()
+
+
 def test_a_collection_that_is_not_of_this_corpus_stops(tmp_path: Path) -> None:
     texts = [f"text {n}" for n in range(20)]
     build(tmp_path, texts, Dots()).close()
