@@ -241,7 +241,7 @@ FAULTS = (
     ),
     # State, audit, service
     Fault("digest unchecked", "records.py", "if found != digest:", "if not found:", "test_records.py"),
-    Fault("torn line kept", "records.py", "stream.truncate(whole)", "pass", "test_records.py"),
+    Fault("torn line kept", "files.py", "os.truncate(path, end)", "pass", "test_records.py tracking/test_journal.py"),
     Fault(
         "resume skips attempts", "sampling/phase.py",
         "if number not in self.done.get(q.id, {})]", "if q.id not in self.done]",
