@@ -22,7 +22,7 @@ ORDER = (
         "recipes/mygo/test_shared", "training/online/test_resume_online", "training/test_cluster_job",
         "training/test_component", "training/test_grpo_training", "training/test_resume", "retrieval/service",
     ),
-    ("integration", "e2e"),
+    ("integration", "chaos", "e2e"),
 )  # fmt: skip
 
 

@@ -25,5 +25,7 @@ def test_runs_killed_at_the_worst_moments_end_as_undisturbed_ones(tmp_path: Path
     for recipe in json.loads(done.stdout):
         undisturbed, killed = recipe["runs"]
         assert undisturbed["strikes"] == []
-        assert len(killed["strikes"]) >= 3, recipe["recipe"]
-        assert killed["starts"] > 3
+        # The command itself is killed twice at least; whether the follower is at work by itself at its moment, or the
+        # command delivers the end, is up to the machine.
+        assert len(killed["strikes"]) >= 2, recipe["recipe"]
+        assert killed["starts"] >= 3, recipe["recipe"]
