@@ -110,7 +110,7 @@ def _closed(run_dir: Path, step: str) -> bool:
 
 
 class Digests:
-    """SHA-256 of files, remembered by path, size, time of change and inode, so that a large one is read once."""
+    """SHA-256 of files, remembered by path, size, times and inode, so that a large one is read once."""
 
     def __init__(self, run_dir: Path) -> None:
         self._path = run_dir / FOLDER / CACHE
@@ -122,8 +122,8 @@ class Digests:
     def of(self, path: Path) -> str:
         """Return the digest of a file, from memory if the file is the one that was read."""
         known = self._known.get(str(path))
-        if isinstance(known, list) and known[:3] == self._identity(path) and len(known) == 4:
-            return str(known[3])
+        if isinstance(known, list) and known[:-1] == self._identity(path):
+            return str(known[-1])
         return self.anew(path)
 
     def anew(self, path: Path) -> str:
@@ -141,7 +141,8 @@ class Digests:
 
     def _identity(self, path: Path) -> list[object]:
         status = path.stat()
-        return [status.st_size, status.st_mtime_ns, status.st_ino]
+        # The time of the last change too: unlike that of the last modification, nobody can set it back.
+        return [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
 
 
 def _files(path: Path) -> list[Path]:
