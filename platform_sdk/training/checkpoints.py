@@ -55,8 +55,6 @@ def seal(checkpoint: Path) -> None:
 def fault(checkpoint: Path) -> str | None:
     """Return what is wrong with a checkpoint: a file that is not as it was written; None if nothing is."""
     path = checkpoint / DIGESTS
-    if not path.exists():
-        return None  # written before checkpoints had digests
     try:
         sealed = read_object(path)
     except UserError as error:

@@ -9,10 +9,9 @@ import pytest
 
 from tests.e2e.runs import TINY_MYGO, content, rollouts, run_here
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 
-@pytest.mark.slow
 def test_with_overlap_an_iteration_samples_with_the_weights_before_the_last(tmp_path: Path) -> None:
     smaller = {"iterations": 3, "overlap": True, "selection.questions": 6, "selection.attempts": 2}
     run = run_here("world-text.yaml", tmp_path / "run", TINY_MYGO | smaller)
@@ -30,7 +29,6 @@ def test_with_overlap_an_iteration_samples_with_the_weights_before_the_last(tmp_
     assert thresholds == sorted(thresholds)
 
 
-@pytest.mark.slow
 def test_offline_everything_is_sampled_from_one_policy_with_a_fixed_threshold(tmp_path: Path) -> None:
     # From 0.3 a rising threshold would be 0.5 or more, whatever the mean reward.
     run = run_here("world-offline.yaml", tmp_path / "run", TINY_MYGO | {"selection.initial_threshold": 0.3})
@@ -56,7 +54,6 @@ def test_without_the_split_one_agent_reads_what_it_searches(tmp_path: Path) -> N
         assert all(item.text in told for item in rollout.planner.evidence)
 
 
-@pytest.mark.slow
 def test_as_a_chain_one_sub_question_is_asked_at_a_time(tmp_path: Path) -> None:
     run = run_here("world.yaml", tmp_path / "run", TINY_MYGO | {"agent.plan": "chain"})
     sampled = [r for phase in ("warmup", "iteration-01", "eval-final") for r in rollouts(run, phase)]

@@ -118,6 +118,7 @@ SCENARIOS: dict[str, list[Callable[[], None]]] = {
     "optimiser removed": [lambda: damaged("optimizer.pt", damage=Path.unlink)],
     "step edited": [lambda: damaged("trainer_state.json", damage=edit_step)],
     "digests halved": [lambda: damaged("digests.json", damage=halve)],
+    "digests removed": [lambda: damaged("digests.json", damage=Path.unlink)],
     "both checkpoints halved": [lambda: damaged("model.safetensors", "rng_state.pth", damage=halve, count=2)],
 }
 LORA_SCENARIOS = ("undisturbed", "between checkpoints", "in the second checkpoint")
