@@ -25,9 +25,8 @@ def test_mutated_inputs_are_accepted_or_refused_with_one_clear_error(tmp_path: P
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [0, 1])
-def test_two_thousand_mutated_inputs(tmp_path: Path, seed: int) -> None:
-    check(2000, seed=seed, keep=tmp_path)
+def test_two_thousand_mutated_inputs(tmp_path: Path) -> None:
+    check(2000, seed=0, keep=tmp_path)
 
 
 def spin(_: Path) -> bool:
