@@ -1,34 +1,53 @@
-"""What becomes of a run when one of its files is damaged: ``python -m tests.e2e.damage [mygo] [arena] [--only REGEX]``.
+"""What becomes of a run when one of its files is damaged: ``python -m tests.e2e.damage``.
 
-Prints a table of kind of file, moment, damage and outcome. There are two good outcomes: *equal* (the same command ends
-with equal results) and *error* (one clear error that names the file). Anything else is a fault.
+::
+
+    python -m tests.e2e.damage                       # the whole table, both recipes: a thousand rows, half an hour
+    python -m tests.e2e.damage --recipe arena --only 'finished .*scores'
+    python -m tests.e2e.damage --sample 7            # every kind of file once, damage and moment drawn from the seed
+
+A row is a moment (the run has finished, or was killed midway), a file, a damage, and what the same command does then.
+There are two good outcomes: *equal* (it ends, with equal results) and *error* (exit status 2 and one error that names
+the file). Anything else is a fault: other results, a traceback, a second error, a hang.
+
+Files that a finished step has sealed are compared before anything else, whatever the moment; of them a run that was
+killed midway is shown one damage each. The processes are forked from one that has imported everything (``tests.chaos``).
 """
 
 from __future__ import annotations
 
+import argparse
+import contextlib
 import json
+import random
 import re
 import shutil
+import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from functools import partial
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from platform_sdk.errors import UserError
-from platform_sdk.kubeflow import runs
 from platform_sdk.sampling.phase import Phase
-from platform_sdk.tracking import start_run
+from platform_sdk.tracking import manifest
 from platform_sdk.training.trainer import PolicyTrainer
-from tests.e2e import test_arena
-from tests.e2e.runs import TINY_MYGO, content, rollouts, run_here
+from tests.chaos import outcome
+from tests.chaos.drive import adopt_orphans, descendants, kill_tree, reap
+from tests.chaos.reduced import REDUCED
+from tests.chaos.warm import forking, import_everything
+from tests.e2e.runs import ROOT, command, environment
 
-Damage = Callable[[Path], None]
-SPARED = ("logs/", "kfp/", "report.html", ".lock", "tracking/lock", "tracking/follower.log", "index/milvus.db/LOCK")
-"""Written anew by every run or never read; a sample of them is damaged too."""
+LONGEST = 240.0
+"""Seconds that a start of the command may take."""
+PHASES = re.compile(r"(warmup|iteration-\d+|eval-[a-z]+|eval-u\d+)/")
+SAMPLED = {"logs/": "a log", "kfp/": "KFP's outputs", "tracking/steps/": "a step's journal"}
+"""Of the files in these folders one is as good as another."""
+UNREAD = ("logs/", "kfp/", "report.html", "tracking/digests.json", "tracking/environment.json", "tracking/follower.log")
+"""Written anew by every start or never read; damaged in the run that has finished only."""
 
 
 def flip(path: Path) -> None:
@@ -69,140 +88,244 @@ def edit(path: Path) -> None:
     return flip(path)
 
 
-DAMAGES: dict[str, Damage] = {
+DAMAGES: dict[str, Callable[[Path], None]] = {
     "flip": flip, "halve": halve, "empty": empty, "remove": Path.unlink, "append": append, "edit": edit,
 }  # fmt: skip
+OF_EMPTY = ("remove", "append")
 
 
-class Stopped(BaseException):
-    """Stops a run as a kill does."""
+@dataclass(frozen=True)
+class Stop:
+    """When everything of a run is killed: before the n-th call of a method in a step."""
+
+    step: str
+    kind: type
+    method: str
+    call: int
 
 
 @dataclass(frozen=True)
 class Subject:
-    """A run that is damaged: how it is made, where it is stopped midway, and what must stay equal."""
+    """A recipe whose runs are damaged, and at which moments they are killed midway."""
 
     recipe: str
-    overrides: dict[str, Any]
-    outcome: Callable[[Path], dict[str, Any]]
-    stops: dict[str, tuple[type, str, int]]
-    """By name of the moment: the class and method whose n-th call stops the run."""
-
-    def run(self, workdir: Path) -> None:
-        # Delivered by the steps: a follower for each of some hundred runs would import mlflow as often.
-        with mock.patch.object(runs, "start_run", partial(start_run, follow=False)):
-            run_here(self.recipe, workdir, self.overrides)
-
-    def stop(self, workdir: Path, moment: str) -> None:
-        kind, method, calls = self.stops[moment]
-        original, counted = getattr(kind, method), iter(range(1, 10_000))
-
-        def stopping(*args: Any, **kwargs: Any) -> Any:
-            if next(counted) == calls:
-                raise Stopped
-            return original(*args, **kwargs)
-
-        with mock.patch.object(kind, method, stopping):
-            try:
-                self.run(workdir)
-            except Stopped:
-                return
-        raise AssertionError(f"the run ended before {moment}")
-
-
-def mygo_outcome(workdir: Path) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for phase in ("warmup", "iteration-01"):
-        sampled, trained = content(workdir, phase, "sample"), content(workdir, phase, "train")
-        found[phase] = (sampled["digest"], sampled["threshold"], sampled["mean_reward"], trained["weights"])
-    for phase in ("warmup", "iteration-01", "eval-start", "eval-final"):
-        found[f"{phase} rollouts"] = sorted(r.model_dump_json() for r in rollouts(workdir, phase))
-    for phase in ("eval-start", "eval-final"):
-        scores = content(workdir, phase, "scores")
-        found[f"{phase} scores"] = (scores["metrics"], scores["per_question"])
-    return found
+    overrides: Mapping[str, Any]
+    stops: Mapping[str, Stop]
 
 
 SUBJECTS = {
     "mygo": Subject(
-        "world-text.yaml",
-        {**TINY_MYGO, "training.checkpoint_steps": 1, "warmup.training.checkpoint_steps": 1, "training.batch_size": 2},
-        mygo_outcome,
-        # The warm-up samples 30 rollouts, and then 6 of the evaluation.
-        {"sampling": (Phase, "_tick", 38), "training": (PolicyTrainer, "training_step", 4)},
+        REDUCED["mygo"].recipe,
+        {**REDUCED["mygo"].shorter().overrides, "training.batch_size": 2},
+        {
+            "sampling": Stop("sample-01", Phase, "_tick", 6),
+            "training": Stop("train-01", PolicyTrainer, "training_step", 4),
+        },
     ),
     "arena": Subject(
-        test_arena.RECIPE, test_arena.SMALL, test_arena.outcome, {"updating": (PolicyTrainer, "training_step", 2)}
+        REDUCED["arena"].recipe,
+        REDUCED["arena"].shorter().overrides,
+        {"sampling": Stop("online", Phase, "_tick", 30), "updating": Stop("online", PolicyTrainer, "training_step", 2)},
     ),
 }
 
 
-def kinds(workdir: Path) -> list[str]:
-    """One file of each kind, by its name in the run: of equal files in several phases the last one."""
-    found: dict[str, str] = {}
-    for path in sorted(path for path in workdir.rglob("*") if path.is_file() and not path.is_symlink()):
-        name = str(path.relative_to(workdir))
-        if name.startswith(SPARED) and not name.endswith(("report.html", "executor_output.json")):
-            continue
-        phase, _, rest = name.partition("/")
-        kind = rest if phase in ("warmup", "iteration-01", "eval-start", "eval-final") else name
-        kind = "kfp" if name.startswith("kfp/") else kind
-        kind = "tracking/steps" if name.startswith("tracking/steps/") else kind
-        found[kind] = name
-    return sorted(found.values())
+@dataclass(frozen=True)
+class Row:
+    recipe: str
+    moment: str
+    file: str
+    damage: str
+    outcome: str
+    seconds: float
+
+    @property
+    def good(self) -> bool:
+        return self.outcome == "equal" or self.outcome.startswith(("error: ", "skipped: "))
+
+    def __str__(self) -> str:
+        return "\t".join((self.recipe, self.moment, self.file, self.damage, f"{self.seconds:.1f} s", self.outcome))
 
 
-def tried(subject: Subject, before: Path, expected: dict[str, Any], name: str, damage: Damage) -> str:
-    """Damage a file of a copy of ``before``, start the run again, and say what came of it."""
-    with tempfile.TemporaryDirectory() as folder:
-        workdir = Path(folder) / "place" / before.name
-        shutil.copytree(before.parent, workdir.parent, symlinks=True)  # with the MLflow store beside the run
-        damage(workdir / name)
+@dataclass(frozen=True)
+class Ended:
+    """How the command ended; no code where it had to be killed."""
+
+    code: int | None
+    said: str
+    errors: str
+
+
+class Table:
+    """Runs of one recipe, all in the same place: MLflow's store has absolute paths."""
+
+    def __init__(self, name: str, folder: Path) -> None:
+        self.name, self.folder, self.subject = name, folder, SUBJECTS[name]
+        self.place = folder / "place"
+        self.run_dir = self.place / "run"
+
+    def prepare(self) -> None:
+        """Make the run that is not disturbed, and those that are killed midway."""
+        ended = self.start()
+        assert ended.code == 0, ended.said + ended.errors
+        self.expected = results(self.run_dir)
+        self.place.rename(self.folder / "finished")
+        for moment, stop in self.subject.stops.items():
+            self._kill_at(stop)
+            self.place.rename(self.folder / moment)
+
+    def start(self, workdir: Path | None = None) -> Ended:
+        """Give the command, as a user does, and wait for its end and that of everything that it started."""
+        with self._started(workdir or self.run_dir) as process:
+            try:
+                said, errors = process.communicate(timeout=LONGEST)
+                code = process.returncode
+            except subprocess.TimeoutExpired:
+                kill_tree()
+                said, errors = process.communicate()
+                code = None
+        kill_tree()
+        while descendants():
+            reap()
+            time.sleep(0.005)
+        return Ended(code, said, errors)
+
+    def rows(self, chosen: Callable[[list[tuple[str, str, str]]], list[tuple[str, str, str]]]) -> Iterator[Row]:
+        """Damage a file of a run as it was, start it again, and say what came of it, again and again."""
+        for moment, file, damage in chosen([row for moment in self.moments for row in self._possible(moment)]):
+            began = time.monotonic()
+            shutil.rmtree(self.place, ignore_errors=True)
+            shutil.copytree(self.folder / moment, self.place, symlinks=True)
+            DAMAGES[damage](self.run_dir / file)
+            came = self._judge(file, self.start())
+            yield Row(self.name, moment, file, damage, came, time.monotonic() - began)
+
+    @property
+    def moments(self) -> tuple[str, ...]:
+        return *self.subject.stops, "finished"
+
+    @contextlib.contextmanager
+    def _started(self, workdir: Path) -> Iterator[subprocess.Popen[str]]:
+        given = command(str(ROOT / "pipelines" / self.subject.recipe), workdir, self.subject.overrides)
+        with forking():
+            yield subprocess.Popen(
+                given, env=environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                text=True, errors="replace", start_new_session=True, cwd=ROOT,
+            )  # fmt: skip
+
+    def _kill_at(self, stop: Stop) -> None:
+        original, calls, reached = getattr(stop.kind, stop.method), iter(range(1, 10_000)), self.folder / "reached"
+
+        def stopping(*args: Any, **kwargs: Any) -> Any:
+            if any(f"/{stop.step}/executor_output" in part for part in sys.argv) and next(calls) == stop.call:
+                reached.touch()
+                while True:
+                    time.sleep(1)
+            return original(*args, **kwargs)
+
+        # The processes of the run are forked from this one.
+        with mock.patch.object(stop.kind, stop.method, stopping), self._started(self.run_dir) as process:
+            while not reached.exists():
+                assert process.poll() is None, f"the run ended before {stop}: {process.communicate()}"
+                time.sleep(0.02)
+            kill_tree()
+            process.communicate()
+        reap()
+        reached.unlink()
+
+    def _possible(self, moment: str) -> Iterator[tuple[str, str, str]]:
+        run_dir = self.folder / moment / "run"
+        sealed = {name for entry in manifest.read(run_dir) for name in entry.files}
+        names = sorted(str(path.relative_to(run_dir)) for path in run_dir.rglob("*") if path.is_file())
+        for those, once in (([name for name in names if name in sealed], moment != "finished"),
+                            ([name for name in names if name not in sealed], False)):  # fmt: skip
+            # Of files that differ in the phase alone the last one.
+            for name in {kind(name): name for name in those}.values():
+                if moment != "finished" and name.startswith(UNREAD):
+                    continue
+                hows = DAMAGES if (run_dir / name).stat().st_size else OF_EMPTY
+                yield from ((moment, name, how) for how in (["flip"] if once else hows))
+
+    def _judge(self, file: str, ended: Ended) -> str:
+        everything = ended.said + ended.errors
+        if ended.code is None:
+            return f"HUNG: {everything[-200:]}"
+        if "Traceback" in everything or "its last lines" in everything:
+            return f"TRACEBACK: {everything.strip()[-300:]}"
+        if ended.code == 2:
+            wrong = fault_of_error(ended.errors)
+            text = ended.errors[ended.errors.find("error: ") :].strip().replace(f"{self.place}/", "")
+            named = Path(file).name in text or (file.startswith("index/") and "run/index" in text)
+            return f"{wrong}: {text}" if wrong else text if named else f"FILE NOT NAMED: {text}"
+        if ended.code != 0:
+            return f"EXIT {ended.code}: {everything[-300:]}"
         try:
-            subject.run(workdir)
-        except UserError as error:
-            text = str(error)
-            if "Traceback" in text or "its last lines" in text:
-                return "TRACEBACK " + text.strip().splitlines()[-1][:200]
-            named = Path(name).name in text or str(workdir / "index") in text
-            return ("error " if named else "error, FILE NOT NAMED ") + text.replace(f"{folder}/place/", "")[:160]
-        except Exception as error:
-            return f"TRACEBACK {type(error).__name__}: {error}"[:200]
-        found = subject.outcome(workdir)
-        differing = [key for key in expected if found[key] != expected[key]]
-        return f"OTHER RESULTS in {', '.join(differing)}" if differing else "equal"
+            differing = list(outcome.differences(self.expected, results(self.run_dir)))
+        except ValueError as error:
+            return f"DAMAGED STILL: {error}"
+        return f"OTHER RESULTS: {differing[:3]}" if differing else "equal"
 
 
-def table(subject: Subject, folder: Path, only: str = "") -> Iterator[tuple[str, str, str, str]]:
-    """Yield moment, file, damage and outcome.
+def fault_of_error(errors: str) -> str | None:
+    """Return what is wrong with what a command that failed has said; None if it is one error."""
+    count = len(re.findall(r"^error: ", errors, re.MULTILINE))
+    return None if count == 1 else f"{count} ERRORS"
 
-    Args:
-        only: A regular expression that ``MOMENT FILE DAMAGE`` must contain.
-    """
-    finished = folder / "finished" / "run"
-    subject.run(finished)
-    expected = subject.outcome(finished)
-    for moment in ("finished", *subject.stops):
-        if moment != "finished":
-            subject.stop(folder / moment / "run", moment)
-        for name in kinds(folder / moment / "run"):
-            for how, damage in DAMAGES.items():
-                if re.search(only, f"{moment} {name} {how}"):
-                    yield moment, name, how, tried(subject, folder / moment / "run", expected, name, damage)
+
+def kind(name: str) -> str:
+    """What kind of file it is: its name without the phase that it is of, and without numbers."""
+    for folder, what in SAMPLED.items():
+        if name.startswith(folder):
+            return what
+    return re.sub(r"\d+", "N", PHASES.sub("PHASE/", name))
+
+
+def results(run_dir: Path) -> dict[str, Any]:
+    """Return every file of a run that must not depend on damages, as ``tests.chaos`` compares them."""
+    return {name: found for name, found in outcome.files(run_dir).items() if not Path(name).name.startswith(".")}
 
 
 def main() -> int:
-    arguments = sys.argv[1:]
-    only = arguments[arguments.index("--only") + 1] if "--only" in arguments else ""
-    faults = 0
-    for name, subject in SUBJECTS.items():
-        if name in arguments or not any(known in arguments for known in SUBJECTS):
-            with tempfile.TemporaryDirectory() as folder:
-                for row in table(subject, Path(folder), only):
-                    faults += not row[-1].startswith(("equal", "error "))
-                    print(name, *row, sep="\t", flush=True)
-    print(json.dumps({"faults": faults}))
-    return int(faults > 0)
+    parser = argparse.ArgumentParser(prog="python -m tests.e2e.damage", description="Damage files of runs.")
+    parser.add_argument("--recipe", action="append", choices=list(SUBJECTS), help="may be repeated; default: both")
+    parser.add_argument("--only", default="", metavar="REGEX", help="rows whose 'MOMENT FILE DAMAGE' contains it")
+    parser.add_argument("--sample", metavar="SEED", help="one row of each kind of file, drawn from a seed")
+    parser.add_argument("--json", action="store_true", help="the rows as JSON on standard output, the table on error")
+    arguments = parser.parse_args()
+
+    def chosen(rows: list[tuple[str, str, str]]) -> list[tuple[str, str, str]]:
+        rows = [row for row in rows if re.search(arguments.only, " ".join(row))]
+        if arguments.sample is None:
+            return rows
+        random.Random(arguments.sample).shuffle(rows)
+        return sorted({kind(row[1]): row for row in rows}.values())
+
+    adopt_orphans()
+    import_everything()
+    found: list[Row] = []
+    for name in arguments.recipe or list(SUBJECTS):
+        with tempfile.TemporaryDirectory(prefix="hopforge-damage-") as folder:
+            table = Table(name, Path(folder).resolve())
+            table.prepare()
+            for row in table.rows(chosen):
+                found.append(row)
+                print(row, file=sys.stderr if arguments.json else sys.stdout, flush=True)
+    if arguments.json:
+        print(json.dumps([{**asdict(row), "good": row.good} for row in found]))
+    else:
+        print(summary(found))
+    return int(not all(row.good for row in found))
+
+
+def summary(rows: list[Row]) -> str:
+    kinds = {(row.recipe, kind(row.file)) for row in rows}
+    equal = sum(row.outcome == "equal" for row in rows)
+    faults = sum(not row.good for row in rows)
+    minutes = sum(row.seconds for row in rows) / 60
+    return (
+        f"{len(kinds)} kinds of files, {len(rows)} rows: {equal} equal, {len(rows) - equal - faults} one error, "
+        f"{faults} faults; {minutes:.1f} minutes"
+    )
 
 
 if __name__ == "__main__":
