@@ -10,8 +10,9 @@ A row is a moment (the run has finished, or was killed midway), a file, a damage
 There are two good outcomes: *equal* (it ends, with equal results) and *error* (exit status 2 and one error that names
 the file). Anything else is a fault: other results, a traceback, a second error, a hang.
 
-Files that a finished step has sealed are compared before anything else, whatever the moment; of them a run that was
-killed midway is shown one damage each. The processes are forked from one that has imported everything (``tests.chaos``).
+Files that a finished step has sealed are compared before anything else, whatever the moment; of them a run that
+was killed midway is shown one damage each. The processes are forked from one that has imported everything, as those of
+``tests.chaos``.
 """
 
 from __future__ import annotations
@@ -46,8 +47,11 @@ LONGEST = 240.0
 PHASES = re.compile(r"(warmup|iteration-\d+|eval-[a-z]+|eval-u\d+)/")
 SAMPLED = {"logs/": "a log", "kfp/": "KFP's outputs", "tracking/steps/": "a step's journal"}
 """Of the files in these folders one is as good as another."""
-UNREAD = ("logs/", "kfp/", "report.html", "tracking/digests.json", "tracking/environment.json", "tracking/follower.log")
-"""Written anew by every start or never read; damaged in the run that has finished only."""
+SAME_ALWAYS = (
+    "logs/", "kfp/", "index/", "report.html", ".lock", "tracking/lock", "tracking/digests.json",
+    "tracking/environment.json", "tracking/follower.log",
+)  # fmt: skip
+"""Read by every start in the same way, or by none; damaged in the run that has finished only."""
 
 
 def flip(path: Path) -> None:
@@ -96,12 +100,16 @@ OF_EMPTY = ("remove", "append")
 
 @dataclass(frozen=True)
 class Stop:
-    """When everything of a run is killed: before the n-th call of a method in a step."""
+    """When everything of a run is killed: before the n-th call of a method in a step.
+
+    ``shown`` begins the names of the files that are damaged then.
+    """
 
     step: str
     kind: type
     method: str
     call: int
+    shown: str = ""
 
 
 @dataclass(frozen=True)
@@ -116,16 +124,24 @@ class Subject:
 SUBJECTS = {
     "mygo": Subject(
         REDUCED["mygo"].recipe,
-        {**REDUCED["mygo"].shorter().overrides, "training.batch_size": 2},
         {
-            "sampling": Stop("sample-01", Phase, "_tick", 6),
-            "training": Stop("train-01", PolicyTrainer, "training_step", 4),
+            **REDUCED["mygo"].shorter().overrides,
+            "dataset.world.eval_questions": 4,
+            "selection.questions": 6,
+            "training.batch_size": 3,
+        },
+        {
+            "sampling": Stop("sample-01", Phase, "_tick", 5, shown="iteration-01/"),
+            "training": Stop("train-01", PolicyTrainer, "training_step", 3),
         },
     ),
     "arena": Subject(
         REDUCED["arena"].recipe,
         REDUCED["arena"].shorter().overrides,
-        {"sampling": Stop("online", Phase, "_tick", 30), "updating": Stop("online", PolicyTrainer, "training_step", 2)},
+        {
+            "sampling": Stop("online", Phase, "_tick", 30, shown="online/"),
+            "updating": Stop("online", PolicyTrainer, "training_step", 2),
+        },
     ),
 }
 
@@ -192,7 +208,7 @@ class Table:
 
     def rows(self, chosen: Callable[[list[tuple[str, str, str]]], list[tuple[str, str, str]]]) -> Iterator[Row]:
         """Damage a file of a run as it was, start it again, and say what came of it, again and again."""
-        for moment, file, damage in chosen([row for moment in self.moments for row in self._possible(moment)]):
+        for moment, file, damage in chosen([row for one in self.moments for row in self._possible(one)]):
             began = time.monotonic()
             shutil.rmtree(self.place, ignore_errors=True)
             shutil.copytree(self.folder / moment, self.place, symlinks=True)
@@ -236,12 +252,16 @@ class Table:
     def _possible(self, moment: str) -> Iterator[tuple[str, str, str]]:
         run_dir = self.folder / moment / "run"
         sealed = {name for entry in manifest.read(run_dir) for name in entry.files}
-        names = sorted(str(path.relative_to(run_dir)) for path in run_dir.rglob("*") if path.is_file())
+        shown = "" if moment == "finished" else self.subject.stops[moment].shown
+        files = sorted(
+            (path for path in run_dir.rglob("*") if path.is_file()), key=lambda path: path.stat().st_mtime_ns
+        )
+        names = [name for path in files if (name := str(path.relative_to(run_dir))).startswith(shown)]
         for those, once in (([name for name in names if name in sealed], moment != "finished"),
                             ([name for name in names if name not in sealed], False)):  # fmt: skip
-            # Of files that differ in the phase alone the last one.
+            # Of files that differ in the phase alone the newest one.
             for name in {kind(name): name for name in those}.values():
-                if moment != "finished" and name.startswith(UNREAD):
+                if moment != "finished" and name.startswith(SAME_ALWAYS):
                     continue
                 hows = DAMAGES if (run_dir / name).stat().st_size else OF_EMPTY
                 yield from ((moment, name, how) for how in (["flip"] if once else hows))

@@ -156,6 +156,21 @@ def test_what_is_repeated_leaves_no_trace(folder: Path, run_dir: Path) -> None:
     assert len(client(folder).get_metric_history(ids[0], "mean_reward")) == 1
 
 
+def test_altered_note_of_what_was_delivered_is_not_believed(folder: Path, run_dir: Path) -> None:
+    start_run(run_dir, RECIPE, follow=False)
+    with step_run(run_dir, "train") as step:
+        step.log_metrics({"loss": 1.0})
+    run_id = finish_run(run_dir, "FINISHED")
+    state = run_dir / "tracking" / "mlflow.json"
+    nobody = {**json.loads(state.read_text()), "steps": {"train": "0" * 32}}
+    state.write_text(json.dumps(nobody))
+    start_run(run_dir, RECIPE, follow=False)
+    with step_run(run_dir, "train") as step:
+        step.log_metrics({"loss": 0.5}, iteration=1)
+    assert finish_run(run_dir, "FINISHED") == run_id
+    assert nested(folder, run_id)["train"].data.metrics == {"loss": 0.5}
+
+
 def test_a_failed_step_says_why_and_recovers(folder: Path, run_dir: Path) -> None:
     start_run(run_dir, RECIPE, follow=False)
     with pytest.raises(ValueError, match="no such luck"), step_run(run_dir, "train"):
