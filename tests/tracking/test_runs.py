@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,7 +20,7 @@ from mlflow import MlflowClient
 
 from platform_sdk.config.errors import UserError
 from platform_sdk.records import Rollout, write_jsonl
-from platform_sdk.tracking import finish_run, manifest, mlflow_run_id, start_run, step_run
+from platform_sdk.tracking import finish_run, manifest, mlflow_run_id, runs, start_run, step_run
 from platform_sdk.tracking.delivery import deliver, follow
 from platform_sdk.tracking.journal import Journal, run_file, step_file
 from platform_sdk.tracking.listing import find_run_dir, list_runs, listing_uri
@@ -274,6 +273,17 @@ def test_a_follower_delivers_while_the_run_goes_on(folder: Path, run_dir: Path) 
     assert client(folder).get_run(run_id).info.status == "FINISHED"
 
 
+def test_follower_that_failed_is_quoted_by_the_line_that_says_why(
+    run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runs, "_start_follower", lambda run_dir: None)
+    start_run(run_dir, RECIPE)
+    (run_dir / "tracking" / "follower.log").write_text("error: disk is full\n[SQL: INSERT]\n(see the manual)\n")
+    monkeypatch.setitem(runs._followers, run_dir.resolve(), mock.Mock(wait=lambda: 1))
+    with pytest.raises(UserError, match=r"could not be delivered to MLflow: disk is full \(all of it"):
+        finish_run(run_dir, "FINISHED")
+
+
 def test_a_killed_run_is_marked_and_taken_up_again(folder: Path, run_dir: Path) -> None:
     script = textwrap.dedent("""
         import json, sys, time
@@ -345,10 +355,9 @@ def test_steps_that_are_delivered_together_keep_their_order(
 
 def test_a_killed_follower_costs_the_run_nothing(folder: Path, run_dir: Path) -> None:
     start_run(run_dir, RECIPE)
-    children = Path(f"/proc/self/task/{threading.get_native_id()}/children").read_text().split()
-    [follower] = [int(pid) for pid in children if str(run_dir).encode() in Path(f"/proc/{pid}/cmdline").read_bytes()]
-    os.kill(follower, signal.SIGKILL)
-    assert client(folder).get_run(finish_run(run_dir, "FINISHED")).info.status == "FINISHED"
+    os.kill(runs._followers[run_dir.resolve()].pid, signal.SIGKILL)
+    run_id = finish_run(run_dir, "FINISHED")
+    assert client(folder).get_run(run_id).info.status == "FINISHED"
 
 
 def test_an_unreachable_store_stops_no_step_and_loses_nothing(

@@ -1,34 +1,15 @@
-"""What becomes of a run when one of its files is damaged: ``python -m tests.e2e.damage``.
-
-::
-
-    python -m tests.e2e.damage                       # the whole table, both recipes: a thousand rows, half an hour
-    python -m tests.e2e.damage --recipe arena --only 'finished .*scores'
-    python -m tests.e2e.damage --sample 7            # every kind of file once, damage and moment drawn from the seed
-
-A row is a moment (the run has finished, or was killed midway), a file, a damage, and what the same command does then.
-There are two good outcomes: *equal* (it ends, with equal results) and *error* (exit status 2 and one error that names
-the file). Anything else is a fault: other results, a traceback, a second error, a hang.
-
-Files that a finished step has sealed are compared before anything else, whatever the moment; of them a run that
-was killed midway is shown one damage each. The processes are forked from one that has imported everything, as those of
-``tests.chaos``.
-"""
+"""Files of runs, what is done to them, and what the same command does then."""
 
 from __future__ import annotations
 
-import argparse
 import contextlib
-import json
-import random
 import re
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -37,9 +18,9 @@ from platform_sdk.sampling.phase import Phase
 from platform_sdk.tracking import manifest
 from platform_sdk.training.trainer import PolicyTrainer
 from tests.chaos import outcome
-from tests.chaos.drive import adopt_orphans, descendants, kill_tree, reap
+from tests.chaos.drive import descendants, kill_tree, reap
 from tests.chaos.reduced import REDUCED
-from tests.chaos.warm import forking, import_everything
+from tests.chaos.warm import forking
 from tests.e2e.runs import ROOT, command, environment
 
 LONGEST = 240.0
@@ -147,11 +128,21 @@ SUBJECTS = {
 
 
 @dataclass(frozen=True)
-class Row:
-    recipe: str
+class Damaged:
+    """What is done to a file (its name in the run) of a run as it is at a moment."""
+
     moment: str
     file: str
-    damage: str
+    how: str
+
+    def __str__(self) -> str:
+        return f"{self.moment} {self.file} {self.how}"
+
+
+@dataclass(frozen=True)
+class Row:
+    recipe: str
+    damaged: Damaged
     outcome: str
     seconds: float
 
@@ -160,7 +151,7 @@ class Row:
         return self.outcome == "equal" or self.outcome.startswith(("error: ", "skipped: "))
 
     def __str__(self) -> str:
-        return "\t".join((self.recipe, self.moment, self.file, self.damage, f"{self.seconds:.1f} s", self.outcome))
+        return "\t".join((self.recipe, *astuple(self.damaged), f"{self.seconds:.1f} s", self.outcome))
 
 
 @dataclass(frozen=True)
@@ -180,15 +171,16 @@ class Table:
         self.place = folder / "place"
         self.run_dir = self.place / "run"
 
-    def prepare(self) -> None:
-        """Make the run that is not disturbed, and those that are killed midway."""
+    def prepare(self, moments: Iterable[str]) -> None:
+        """Make the run that is not disturbed, and those that are killed midway at ``moments``."""
         ended = self.start()
         assert ended.code == 0, ended.said + ended.errors
         self.expected = results(self.run_dir)
         self.place.rename(self.folder / "finished")
-        for moment, stop in self.subject.stops.items():
-            self._kill_at(stop)
+        for moment in moments:
+            self._kill_at(self.subject.stops[moment])
             self.place.rename(self.folder / moment)
+        self.moments = (*moments, "finished")
 
     def start(self, workdir: Path | None = None) -> Ended:
         """Give the command, as a user does, and wait for its end and that of everything that it started."""
@@ -206,19 +198,36 @@ class Table:
             time.sleep(0.005)
         return Ended(code, said, errors)
 
-    def rows(self, chosen: Callable[[list[tuple[str, str, str]]], list[tuple[str, str, str]]]) -> Iterator[Row]:
-        """Damage a file of a run as it was, start it again, and say what came of it, again and again."""
-        for moment, file, damage in chosen([row for one in self.moments for row in self._possible(one)]):
-            began = time.monotonic()
-            shutil.rmtree(self.place, ignore_errors=True)
-            shutil.copytree(self.folder / moment, self.place, symlinks=True)
-            DAMAGES[damage](self.run_dir / file)
-            came = self._judge(file, self.start())
-            yield Row(self.name, moment, file, damage, came, time.monotonic() - began)
+    def possible(self) -> list[Damaged]:
+        """Return what can be done to the files of each kind, of the runs that there are."""
+        return [row for moment in self.moments for row in self._possible(moment)]
 
-    @property
-    def moments(self) -> tuple[str, ...]:
-        return *self.subject.stops, "finished"
+    def tried(self, chosen: Damaged) -> Row:
+        """Damage a file of a run as it was, give the command again, and say what came of it."""
+        began = time.monotonic()
+        self.restore(chosen.moment)
+        DAMAGES[chosen.how](self.run_dir / chosen.file)
+        came = self._judge(chosen.file, self.start())
+        return Row(self.name, chosen, came, time.monotonic() - began)
+
+    def restore(self, moment: str) -> None:
+        """Put everything back as it was at a moment."""
+        shutil.rmtree(self.place, ignore_errors=True)
+        shutil.copytree(self.folder / moment, self.place, symlinks=True)
+
+    def told(self, ended: Ended) -> str | None:
+        """Return the one error that the command ended with, or what was wrong with its end; None if it ended well."""
+        everything = ended.said + ended.errors
+        if ended.code is None:
+            return f"HUNG: {everything[-200:]}"
+        if "Traceback" in everything or "its last lines" in everything:
+            return f"TRACEBACK: {everything.strip()[-300:]}"
+        if ended.code == 0:
+            return None
+        errors = len(re.findall(r"^error: ", ended.errors, re.MULTILINE))
+        if ended.code != 2 or errors != 1:
+            return f"EXIT {ended.code}, {errors} ERRORS: {everything[-300:]}"
+        return ended.errors[ended.errors.find("error: ") :].strip().replace(f"{self.place}/", "")
 
     @contextlib.contextmanager
     def _started(self, workdir: Path) -> Iterator[subprocess.Popen[str]]:
@@ -249,7 +258,7 @@ class Table:
         reap()
         reached.unlink()
 
-    def _possible(self, moment: str) -> Iterator[tuple[str, str, str]]:
+    def _possible(self, moment: str) -> Iterator[Damaged]:
         run_dir = self.folder / moment / "run"
         sealed = {name for entry in manifest.read(run_dir) for name in entry.files}
         shown = "" if moment == "finished" else self.subject.stops[moment].shown
@@ -264,32 +273,18 @@ class Table:
                 if moment != "finished" and name.startswith(SAME_ALWAYS):
                     continue
                 hows = DAMAGES if (run_dir / name).stat().st_size else OF_EMPTY
-                yield from ((moment, name, how) for how in (["flip"] if once else hows))
+                yield from (Damaged(moment, name, how) for how in (["flip"] if once else hows))
 
     def _judge(self, file: str, ended: Ended) -> str:
-        everything = ended.said + ended.errors
-        if ended.code is None:
-            return f"HUNG: {everything[-200:]}"
-        if "Traceback" in everything or "its last lines" in everything:
-            return f"TRACEBACK: {everything.strip()[-300:]}"
-        if ended.code == 2:
-            wrong = fault_of_error(ended.errors)
-            text = ended.errors[ended.errors.find("error: ") :].strip().replace(f"{self.place}/", "")
-            named = Path(file).name in text or (file.startswith("index/") and "run/index" in text)
-            return f"{wrong}: {text}" if wrong else text if named else f"FILE NOT NAMED: {text}"
-        if ended.code != 0:
-            return f"EXIT {ended.code}: {everything[-300:]}"
+        told = self.told(ended)
+        if told is not None:
+            named = Path(file).name in told or (file.startswith("index/") and "run/index" in told)
+            return told if named or not told.startswith("error: ") else f"FILE NOT NAMED: {told}"
         try:
             differing = list(outcome.differences(self.expected, results(self.run_dir)))
         except ValueError as error:
             return f"DAMAGED STILL: {error}"
         return f"OTHER RESULTS: {differing[:3]}" if differing else "equal"
-
-
-def fault_of_error(errors: str) -> str | None:
-    """Return what is wrong with what a command that failed has said; None if it is one error."""
-    count = len(re.findall(r"^error: ", errors, re.MULTILINE))
-    return None if count == 1 else f"{count} ERRORS"
 
 
 def kind(name: str) -> str:
@@ -303,50 +298,3 @@ def kind(name: str) -> str:
 def results(run_dir: Path) -> dict[str, Any]:
     """Return every file of a run that must not depend on damages, as ``tests.chaos`` compares them."""
     return {name: found for name, found in outcome.files(run_dir).items() if not Path(name).name.startswith(".")}
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.e2e.damage", description="Damage files of runs.")
-    parser.add_argument("--recipe", action="append", choices=list(SUBJECTS), help="may be repeated; default: both")
-    parser.add_argument("--only", default="", metavar="REGEX", help="rows whose 'MOMENT FILE DAMAGE' contains it")
-    parser.add_argument("--sample", metavar="SEED", help="one row of each kind of file, drawn from a seed")
-    parser.add_argument("--json", action="store_true", help="the rows as JSON on standard output, the table on error")
-    arguments = parser.parse_args()
-
-    def chosen(rows: list[tuple[str, str, str]]) -> list[tuple[str, str, str]]:
-        rows = [row for row in rows if re.search(arguments.only, " ".join(row))]
-        if arguments.sample is None:
-            return rows
-        random.Random(arguments.sample).shuffle(rows)
-        return sorted({kind(row[1]): row for row in rows}.values())
-
-    adopt_orphans()
-    import_everything()
-    found: list[Row] = []
-    for name in arguments.recipe or list(SUBJECTS):
-        with tempfile.TemporaryDirectory(prefix="hopforge-damage-") as folder:
-            table = Table(name, Path(folder).resolve())
-            table.prepare()
-            for row in table.rows(chosen):
-                found.append(row)
-                print(row, file=sys.stderr if arguments.json else sys.stdout, flush=True)
-    if arguments.json:
-        print(json.dumps([{**asdict(row), "good": row.good} for row in found]))
-    else:
-        print(summary(found))
-    return int(not all(row.good for row in found))
-
-
-def summary(rows: list[Row]) -> str:
-    kinds = {(row.recipe, kind(row.file)) for row in rows}
-    equal = sum(row.outcome == "equal" for row in rows)
-    faults = sum(not row.good for row in rows)
-    minutes = sum(row.seconds for row in rows) / 60
-    return (
-        f"{len(kinds)} kinds of files, {len(rows)} rows: {equal} equal, {len(rows) - equal - faults} one error, "
-        f"{faults} faults; {minutes:.1f} minutes"
-    )
-
-
-if __name__ == "__main__":
-    sys.exit(main())
