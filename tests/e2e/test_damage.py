@@ -14,16 +14,16 @@ import pytest
 
 from tests.e2e.runs import ROOT, environment
 
-pytestmark = [pytest.mark.e2e(minutes=3), pytest.mark.slow]
+pytestmark = [pytest.mark.e2e(minutes=5), pytest.mark.slow]
 
 
-@pytest.mark.parametrize("recipe", ["mygo", "arena"])
-def test_damaged_file_leads_to_equal_results_or_one_error(recipe: str) -> None:
+def test_damaged_file_leads_to_equal_results_or_one_error() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "tests.e2e.damage", "--recipe", recipe, "--sample", "0", "--json"],
+        [sys.executable, "-m", "tests.e2e.damage", "--sample", "0", "--json"],
         cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=1800,
     )  # fmt: skip
     assert done.returncode in (0, 1), done.stderr[-4000:]
     rows = json.loads(done.stdout)
-    assert {"equal", "error"} == {row["outcome"].partition(":")[0] for row in rows}, done.stderr
-    assert len(rows) > 30
+    assert [row for row in rows if not row["good"]] == []
+    assert {row["recipe"] for row in rows} == {"arena", "mygo"}
+    assert len(rows) > 50

@@ -4,7 +4,7 @@
 
     python -m tests.e2e.damage                       # the whole table, both recipes: a thousand rows, half an hour
     python -m tests.e2e.damage --recipe arena --only 'finished .*scores'
-    python -m tests.e2e.damage --sample 7            # every kind of file once, damage and moment drawn from the seed
+    python -m tests.e2e.damage --sample 7            # each kind of file once, damage and moment drawn from the seed
     python -m tests.e2e.damage --short               # a dozen rows, and places where nothing can be written
 
 A row is a moment (the run has finished, or was killed midway), a file, a damage, and what the same command does then.

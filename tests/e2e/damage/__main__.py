@@ -8,7 +8,7 @@ import random
 import re
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import asdict
 from pathlib import Path
 
@@ -40,7 +40,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.e2e.damage", description="Damage files of runs.")
     parser.add_argument("--recipe", action="append", choices=list(SUBJECTS), help="may be repeated; default: both")
     parser.add_argument("--only", default="", metavar="REGEX", help="rows whose 'MOMENT FILE DAMAGE' contains it")
-    parser.add_argument("--sample", metavar="SEED", help="one row of each kind of file, drawn from a seed")
+    parser.add_argument("--sample", metavar="SEED", help="one row of each kind of file of either recipe")
     parser.add_argument("--short", action="store_true", help="a dozen rows of ARENA's, and unwritable places")
     parser.add_argument("--json", action="store_true", help="the rows as JSON on standard output, the table on error")
     arguments = parser.parse_args()
@@ -49,14 +49,15 @@ def main() -> int:
     rows: list[Row] = []
     for name in ["arena"] if arguments.short else arguments.recipe or list(SUBJECTS):
         with tempfile.TemporaryDirectory(prefix="hopforge-damage-") as folder:
-            for row in _rows(Table(name, Path(folder).resolve()), arguments):
+            known = {kind(row.damaged.file) for row in rows}
+            for row in _rows(Table(name, Path(folder).resolve()), arguments, known):
                 rows.append(row)
                 print(row, file=sys.stderr if arguments.json else sys.stdout, flush=True)
     print(json.dumps([{**asdict(row), "good": row.good} for row in rows]) if arguments.json else summary(rows))
     return int(not all(row.good for row in rows))
 
 
-def _rows(table: Table, arguments: argparse.Namespace) -> Iterator[Row]:
+def _rows(table: Table, arguments: argparse.Namespace, known: Set[str]) -> Iterator[Row]:
     if arguments.short:
         table.prepare(moments=())
         yield from map(table.tried, SHORT)
@@ -64,12 +65,14 @@ def _rows(table: Table, arguments: argparse.Namespace) -> Iterator[Row]:
         return
     table.prepare(table.subject.stops)
     chosen = [row for row in table.possible() if re.search(arguments.only, str(row))]
-    yield from map(table.tried, chosen if arguments.sample is None else sample(chosen, arguments.sample))
+    if arguments.sample is not None:
+        chosen = sample([row for row in chosen if kind(row.file) not in known], arguments.sample)
+    yield from map(table.tried, chosen)
 
 
 def sample(rows: Sequence[Damaged], seed: str) -> list[Damaged]:
     """Return one row of each kind of file, drawn from a seed."""
-    drawn = random.Random(seed).sample(rows, len(rows))
+    drawn = random.Random(seed).sample(sorted(rows, key=str), len(rows))
     return list({kind(row.file): row for row in drawn}.values())
 
 

@@ -25,7 +25,7 @@ from tests.e2e.runs import ROOT, command, environment
 
 LONGEST = 240.0
 """Seconds that a start of the command may take."""
-PHASES = re.compile(r"(warmup|iteration-\d+|eval-[a-z]+|eval-u\d+)/")
+PHASES = re.compile(r"(warmup|online|iteration-\d+|eval-[a-z]+|eval-u\d+)/")
 SAMPLED = {"logs/": "a log", "kfp/": "KFP's outputs", "tracking/steps/": "a step's journal"}
 """Of the files in these folders one is as good as another."""
 SAME_ALWAYS = (
@@ -103,6 +103,14 @@ class Subject:
 
 
 SUBJECTS = {
+    "arena": Subject(
+        REDUCED["arena"].recipe,
+        REDUCED["arena"].shorter().overrides,
+        {
+            "sampling": Stop("online", Phase, "_tick", 30, shown="online/"),
+            "updating": Stop("online", PolicyTrainer, "training_step", 2),
+        },
+    ),
     "mygo": Subject(
         REDUCED["mygo"].recipe,
         {
@@ -114,14 +122,6 @@ SUBJECTS = {
         {
             "sampling": Stop("sample-01", Phase, "_tick", 5, shown="iteration-01/"),
             "training": Stop("train-01", PolicyTrainer, "training_step", 3),
-        },
-    ),
-    "arena": Subject(
-        REDUCED["arena"].recipe,
-        REDUCED["arena"].shorter().overrides,
-        {
-            "sampling": Stop("online", Phase, "_tick", 30, shown="online/"),
-            "updating": Stop("online", PolicyTrainer, "training_step", 2),
         },
     ),
 }
