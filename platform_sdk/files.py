@@ -52,11 +52,17 @@ def writing(path: Path, *, durable: bool = True) -> Iterator[IO[bytes]]:
         temporary.replace(path)
     except BaseException as error:
         temporary.unlink(missing_ok=True)
-        if isinstance(error, OSError) and error.filename is None:
-            error.filename = str(path)  # a full disk does not say of itself which file it has no room for
+        if isinstance(error, OSError):
+            name_file(error, path)
         raise
     if durable:
         sync(path.parent)
+
+
+def name_file(error: OSError, path: Path) -> None:
+    """Add the file to an error: a full disk does not say of itself which file it has no room for."""
+    if error.filename is None:
+        error.filename = str(path)
 
 
 def write_text(path: Path, text: str, *, durable: bool = True) -> None:
@@ -173,10 +179,14 @@ def drop_torn_line(path: Path) -> None:
 
 def append_line(path: Path, line: str) -> None:
     """Append a line to a file, durably."""
-    with path.open("ab") as stream:
-        stream.write(line.encode() + b"\n")
-        stream.flush()
-        os.fsync(stream.fileno())
+    try:
+        with path.open("ab") as stream:
+            stream.write(line.encode() + b"\n")
+            stream.flush()
+            os.fsync(stream.fileno())
+    except OSError as error:
+        name_file(error, path)
+        raise
 
 
 def storage_error(error: BaseException) -> UserError | None:

@@ -327,7 +327,7 @@ def check_log(path: Path) -> None:
     known = {line.decode(errors="replace") for line in files.whole_lines(found)[0]}
     for number, line in enumerate(path.read_bytes().split(b"\n")[1:-1], start=2):
         if hashlib.sha256(line).hexdigest() not in known:
-            raise RecordError(f"{path}:{number}: was altered after it was written; {files.REMEDY}")
+            raise RecordError(f"{path}:{number}: was altered after it was written, or {found.name} was; {files.REMEDY}")
 
 
 def read_log(path: Path, kind: type[R]) -> list[R]:

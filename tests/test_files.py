@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from platform_sdk.errors import UserError
-from platform_sdk.files import read_object, storage_error, whole_lines, write_text, writing
+from platform_sdk.files import append_line, read_object, storage_error, whole_lines, write_text, writing
 
 
 @pytest.mark.parametrize(
@@ -73,3 +73,9 @@ def test_full_disk_is_an_error_with_a_remedy_however_it_is_wrapped() -> None:
         assert "cannot be written" in str(told)
         assert "free space" in str(told)
     assert storage_error(ValueError("anything else")) is None
+
+
+def test_full_disk_is_told_with_the_file_that_a_line_was_for() -> None:
+    with pytest.raises(OSError, match="No space") as caught:
+        append_line(Path("/dev/full"), "a line")
+    assert str(storage_error(caught.value)).startswith("/dev/full: cannot be written: No space left")

@@ -8,6 +8,7 @@ versions and traces are looked up by what identifies them before they are made.
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import logging
 from collections.abc import Callable, Iterator
@@ -36,13 +37,17 @@ logger = logging.getLogger(__name__)
 
 
 class State(BaseModel):
-    """What was delivered: MLflow ids, and the byte offset reached in each journal."""
+    """What was delivered: MLflow ids, and the byte offset reached in each journal; ``sha256`` is of the rest."""
 
     run_id: str | None = None
     adopted: bool = False
     experiment_id: str = ""
     steps: dict[str, str] = Field(default_factory=dict)
     offsets: dict[str, int] = Field(default_factory=dict)
+    sha256: str | None = None
+
+    def digest(self) -> str:
+        return hashlib.sha256(self.model_dump_json(exclude={"sha256"}).encode()).hexdigest()
 
 
 def deliver(run_dir: Path) -> None:
@@ -117,6 +122,8 @@ class Delivery:
         """What was delivered before. Delivering twice does no harm, so what was damaged is delivered again."""
         try:
             state = read_model(self._state_path, State)
+            if state.sha256 is not None and state.sha256 != state.digest():
+                raise UserError(f"{self._state_path}: was altered after it was written")
         except UserError as error:
             logger.warning("%s; everything is delivered again", error)
             return State()
@@ -179,6 +186,7 @@ class Delivery:
         self._save()
 
     def _save(self) -> None:
+        self.state.sha256 = self.state.digest()
         write_text(self._state_path, self.state.model_dump_json(indent=1))
 
     def _parent(self, events: list[Event]) -> None:

@@ -297,7 +297,9 @@ def finish_run(run_dir: Path, status: Status) -> str:
     elif status_code != 0:
         log = run_dir / FOLDER / FOLLOWER_LOG
         lines = log.read_text().strip().splitlines() or ["it wrote nothing"]
-        raise UserError(f"the run could not be delivered to MLflow: {lines[-1]} (all of it: {log})")
+        # What it ended with: of several lines the first says what happened.
+        told = next((line for line in reversed(lines) if line.startswith("error: ")), lines[-1]).removeprefix("error: ")
+        raise UserError(f"the run could not be delivered to MLflow: {told} (all of it: {log})")
     run_id = mlflow_run_id(run_dir)
     assert run_id is not None, "a delivered run has an id"
     return run_id

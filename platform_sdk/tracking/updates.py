@@ -1,7 +1,8 @@
-"""``updates.jsonl`` in the folder of an online phase: one line for each update of the policy."""
+"""``updates.jsonl`` in the folder of an online phase: one line for each update of the policy, with its digest."""
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -10,6 +11,8 @@ from platform_sdk.config.errors import UserError
 from platform_sdk.files import REMEDY, append_line, whole_lines, write_text
 
 FILE = "updates.jsonl"
+TIMES = {"sampling_seconds", "training_seconds", "sync_seconds"}
+"""Not in the digest, so that runs with equal results have equal ones."""
 
 
 class Update(BaseModel):
@@ -45,6 +48,13 @@ class Update(BaseModel):
     sync_seconds: float
     weights: str
 
+    def digest(self) -> str:
+        return hashlib.sha256(self.model_dump_json(exclude=TIMES).encode()).hexdigest()
+
+
+class _Line(Update):
+    sha256: str | None = None  # lines written before there were digests have none
+
 
 def read_updates(folder: Path) -> list[Update]:
     """The updates of a phase in their order; none if it is not an online phase.
@@ -52,7 +62,7 @@ def read_updates(folder: Path) -> list[Update]:
     A last line without its end is still being written, or was cut short by a kill: it does not count.
 
     Raises:
-        UserError: a line is not what it should be.
+        UserError: a line is not what it should be, or not what was written.
     """
     path = folder / FILE
     return [_read(path, number, line) for number, line in enumerate(whole_lines(path)[0], start=1)]
@@ -60,19 +70,27 @@ def read_updates(folder: Path) -> list[Update]:
 
 def append_update(folder: Path, update: Update) -> None:
     """Write an update down; it is on the disk when this returns."""
-    append_line(folder / FILE, update.model_dump_json())
+    append_line(folder / FILE, _line(update))
 
 
 def keep_updates(folder: Path, last: int) -> None:
     """Forget the updates after ``last``: the run goes on from there, and makes them again."""
-    lines = "".join(f"{update.model_dump_json()}\n" for update in read_updates(folder) if update.update <= last)
+    lines = "".join(f"{_line(update)}\n" for update in read_updates(folder) if update.update <= last)
     write_text(folder / FILE, lines)
+
+
+def _line(update: Update) -> str:
+    return _Line(**update.model_dump(), sha256=update.digest()).model_dump_json()
 
 
 def _read(path: Path, number: int, line: bytes) -> Update:
     try:
-        return Update.model_validate_json(line)
+        read = _Line.model_validate_json(line)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"])) or "line"
         raise UserError(f"{path}:{number}: {where}: {first['msg']}, so it was altered; {REMEDY}") from error
+    update = Update(**read.model_dump(exclude={"sha256"}))
+    if read.sha256 is not None and read.sha256 != update.digest():
+        raise UserError(f"{path}:{number}: was altered after it was written; {REMEDY}")
+    return update

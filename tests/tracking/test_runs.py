@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,7 +20,7 @@ from mlflow import MlflowClient
 
 from platform_sdk.config.errors import UserError
 from platform_sdk.records import Rollout, write_jsonl
-from platform_sdk.tracking import finish_run, manifest, mlflow_run_id, start_run, step_run
+from platform_sdk.tracking import finish_run, manifest, mlflow_run_id, runs, start_run, step_run
 from platform_sdk.tracking.delivery import deliver, follow
 from platform_sdk.tracking.journal import Journal, run_file, step_file
 from platform_sdk.tracking.listing import find_run_dir, list_runs, listing_uri
@@ -156,6 +155,21 @@ def test_what_is_repeated_leaves_no_trace(folder: Path, run_dir: Path) -> None:
     assert len(client(folder).get_metric_history(ids[0], "mean_reward")) == 1
 
 
+def test_altered_note_of_what_was_delivered_is_not_believed(folder: Path, run_dir: Path) -> None:
+    start_run(run_dir, RECIPE, follow=False)
+    with step_run(run_dir, "train") as step:
+        step.log_metrics({"loss": 1.0})
+    run_id = finish_run(run_dir, "FINISHED")
+    state = run_dir / "tracking" / "mlflow.json"
+    nobody = {**json.loads(state.read_text()), "steps": {"train": "0" * 32}}
+    state.write_text(json.dumps(nobody))
+    start_run(run_dir, RECIPE, follow=False)
+    with step_run(run_dir, "train") as step:
+        step.log_metrics({"loss": 0.5}, iteration=1)
+    assert finish_run(run_dir, "FINISHED") == run_id
+    assert nested(folder, run_id)["train"].data.metrics == {"loss": 0.5}
+
+
 def test_a_failed_step_says_why_and_recovers(folder: Path, run_dir: Path) -> None:
     start_run(run_dir, RECIPE, follow=False)
     with pytest.raises(ValueError, match="no such luck"), step_run(run_dir, "train"):
@@ -259,6 +273,17 @@ def test_a_follower_delivers_while_the_run_goes_on(folder: Path, run_dir: Path) 
     assert client(folder).get_run(run_id).info.status == "FINISHED"
 
 
+def test_follower_that_failed_is_quoted_by_the_line_that_says_why(
+    run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runs, "_start_follower", lambda run_dir: None)
+    start_run(run_dir, RECIPE)
+    (run_dir / "tracking" / "follower.log").write_text("error: disk is full\n[SQL: INSERT]\n(see the manual)\n")
+    monkeypatch.setitem(runs._followers, run_dir.resolve(), mock.Mock(wait=lambda: 1))
+    with pytest.raises(UserError, match=r"could not be delivered to MLflow: disk is full \(all of it"):
+        finish_run(run_dir, "FINISHED")
+
+
 def test_a_killed_run_is_marked_and_taken_up_again(folder: Path, run_dir: Path) -> None:
     script = textwrap.dedent("""
         import json, sys, time
@@ -330,10 +355,9 @@ def test_steps_that_are_delivered_together_keep_their_order(
 
 def test_a_killed_follower_costs_the_run_nothing(folder: Path, run_dir: Path) -> None:
     start_run(run_dir, RECIPE)
-    children = Path(f"/proc/self/task/{threading.get_native_id()}/children").read_text().split()
-    [follower] = [int(pid) for pid in children if str(run_dir).encode() in Path(f"/proc/{pid}/cmdline").read_bytes()]
-    os.kill(follower, signal.SIGKILL)
-    assert client(folder).get_run(finish_run(run_dir, "FINISHED")).info.status == "FINISHED"
+    os.kill(runs._followers[run_dir.resolve()].pid, signal.SIGKILL)
+    run_id = finish_run(run_dir, "FINISHED")
+    assert client(folder).get_run(run_id).info.status == "FINISHED"
 
 
 def test_an_unreachable_store_stops_no_step_and_loses_nothing(

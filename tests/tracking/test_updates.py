@@ -44,6 +44,17 @@ def test_a_wrong_line_is_named(tmp_path: Path) -> None:
         read_updates(tmp_path)
 
 
+def test_altered_figure_is_noticed_and_time_is_no_figure(tmp_path: Path) -> None:
+    for number in (1, 2):
+        append_update(tmp_path, update(number))
+    text = (tmp_path / FILE).read_text()
+    (tmp_path / FILE).write_text(text.replace('"sync_seconds":0.5', '"sync_seconds":0.6'))
+    assert [one.sync_seconds for one in read_updates(tmp_path)] == [0.6, 0.6]
+    (tmp_path / FILE).write_text(text[::-1].replace('"loss":0.1'[::-1], '"loss":0.2'[::-1], 1)[::-1])
+    with pytest.raises(UserError, match=r"updates\.jsonl:2: was altered"):
+        read_updates(tmp_path)
+
+
 def test_the_lines_of_a_growing_file_become_curves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "POLL_SECONDS", 0.01)
 
