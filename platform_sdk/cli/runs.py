@@ -76,11 +76,13 @@ def report(
     from platform_sdk.evaluation.report import build_report
     from platform_sdk.files import write_text
     from platform_sdk.tracking.listing import find_run_dir
+    from platform_sdk.tracking.seals import check
 
     run_dir = find_run_dir(run, folder)
     path = output or run_dir / "report.html"
     write_text(path, build_report(run_dir))
     say(path)
+    check(run_dir, external=False)  # a manifest that does not hold is said on the page, and here as well
 
 
 def _change(start: float | None, final: float | None) -> str:

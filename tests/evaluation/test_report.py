@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from platform_sdk.cli import app
 from platform_sdk.config.errors import UserError
 from platform_sdk.evaluation.report import build_report, build_selection, build_summary
 from platform_sdk.evaluation.report.page import embedded_json
@@ -191,6 +193,9 @@ def test_a_broken_manifest_is_shown(tmp_path: Path) -> None:
     path = run_dir / "manifest.jsonl"
     path.write_text(path.read_text().replace("run started", "run began"))
     assert "the entry was altered" in build_report(run_dir)
+    told = CliRunner().invoke(app, ["report", str(run_dir)])
+    assert isinstance(told.exception, UserError), "the command fails, and its page says why"
+    assert "the entry was altered" in (run_dir / "report.html").read_text()
 
 
 def test_no_run_directory_is_one_clear_error(tmp_path: Path) -> None:
