@@ -296,5 +296,6 @@ def kind(name: str) -> str:
 
 
 def results(run_dir: Path) -> dict[str, Any]:
-    """Return every file of a run that must not depend on damages, as ``tests.chaos`` compares them."""
-    return {name: found for name, found in outcome.files(run_dir).items() if not Path(name).name.startswith(".")}
+    """Return every file of a run that must not depend on damages, as ``tests.chaos`` compares them; no bookkeeping."""
+    found = outcome.files(run_dir)
+    return {name: found[name] for name in found if not Path(name).name.startswith((".", "begun.json"))}
