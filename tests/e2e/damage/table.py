@@ -296,6 +296,9 @@ def kind(name: str) -> str:
 
 
 def results(run_dir: Path) -> dict[str, Any]:
-    """Return every file of a run that must not depend on damages, as ``tests.chaos`` compares them; no bookkeeping."""
-    found = outcome.files(run_dir)
-    return {name: found[name] for name in found if not Path(name).name.startswith((".", "begun.json"))}
+    """Return every file of a run that must not depend on damages, as ``tests.chaos`` compares them.
+
+    Not what was begun with which inputs, how long it took, and digests beside a log: a finished phase needs none of it.
+    """
+    apart = re.compile(r"(^|/)(\.[^/]*|begun\.json|[^/]*\.seconds\.json)$")
+    return {name: found for name, found in outcome.files(run_dir).items() if not apart.search(name)}
