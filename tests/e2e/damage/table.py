@@ -300,5 +300,4 @@ def results(run_dir: Path) -> dict[str, Any]:
 
     Not what was begun with which inputs, how long it took, and digests beside a log: a finished phase needs none of it.
     """
-    apart = re.compile(r"(^|/)(\.[^/]*|begun\.json|[^/]*\.seconds\.json)$")
-    return {name: found for name, found in outcome.files(run_dir).items() if not apart.search(name)}
+    return outcome.files(run_dir, re.compile(r"(^|/)(\.[^/]*|begun\.json|[^/]*\.seconds\.json)$"))
