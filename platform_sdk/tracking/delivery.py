@@ -81,6 +81,13 @@ def follow(run_dir: Path, owner_lives: Callable[[], bool], pause: Callable[[], N
             pause()
 
 
+def _ends_line(path: Path, offset: int) -> bool:
+    """Return whether a line ends before ``offset``; not in a file that was cut, though it may have grown since."""
+    with path.open("rb") as stream:
+        stream.seek(max(offset - 1, 0))
+        return offset == 0 or stream.read(1) == b"\n"
+
+
 class Delivery:
     """One run directory's way into MLflow. ``ended`` tells whether the run said that it ended."""
 
@@ -130,7 +137,7 @@ class Delivery:
         paths = {"run": run_file(self.run_dir)} | {f"steps/{path.stem}": path for path in self._step_files()}
         for key, offset in list(state.offsets.items()):
             path = paths.get(key)
-            if path is None or not path.is_file() or path.stat().st_size < offset:
+            if path is None or not path.is_file() or not _ends_line(path, offset):
                 logger.warning("%s: journal %s was cut or removed; it is delivered from its start", self.run_dir, key)
                 del state.offsets[key]
         return state

@@ -18,13 +18,19 @@ POLL_SECONDS = 2.0
 def following(step: StepRun, path: Path, *, axis: str, phase: str) -> Iterator[None]:
     """Log the JSON lines of ``path`` as curves over ``axis`` while the body works, and what is left behind it.
 
-    Whoever writes the file, this process or others that it started, needs to know nothing of tracking.
+    Whoever writes the file, this process or others that it started, needs to know nothing of tracking. Lines of an
+    earlier attempt count once the body has written or has ended well: until then nobody has compared them.
     """
     stop = threading.Event()
+    before = _identity(path)
+
+    def tell() -> None:
+        if _identity(path) != before:
+            step.log_curve(_rows(path), axis=axis, phase=phase)
 
     def follow() -> None:
         while not stop.wait(POLL_SECONDS):
-            step.log_curve(_rows(path), axis=axis, phase=phase)
+            tell()
 
     thread = threading.Thread(target=follow, name=f"following {path.name}", daemon=True)
     thread.start()
@@ -33,7 +39,16 @@ def following(step: StepRun, path: Path, *, axis: str, phase: str) -> Iterator[N
     finally:
         stop.set()
         thread.join()
-        step.log_curve(_rows(path), axis=axis, phase=phase)
+        tell()
+    step.log_curve(_rows(path), axis=axis, phase=phase)
+
+
+def _identity(path: Path) -> tuple[int, int, int] | None:
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return None
+    return status.st_ino, status.st_mtime_ns, status.st_size
 
 
 def _rows(path: Path) -> list[dict[str, Any]]:

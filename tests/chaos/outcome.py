@@ -32,11 +32,17 @@ def outcome(folder: Path) -> dict[str, Any]:
     return {**files(run_dir), "manifest": manifest(run_dir), **mlflow(folder)}
 
 
-def files(run_dir: Path) -> dict[str, Any]:
-    """Every file of a run by its name, without how long things took and where the run lies."""
+def files(run_dir: Path, left_out: re.Pattern[str] | None = None) -> dict[str, Any]:
+    """Every file of a run by its name, without how long things took and where the run lies.
+
+    Args:
+        left_out: What the names of files that are not compared contain.
+    """
     found: dict[str, Any] = {}
     for path in sorted(path for path in run_dir.rglob("*") if path.is_file()):
         name = str(path.relative_to(run_dir))
+        if left_out and left_out.search(name):
+            continue
         if name.startswith(APART) or TEMPORARY.search(name) or any(TEMPORARY.search(part) for part in path.parts):
             continue
         if name in PRESENT or name.endswith(".seconds.json"):

@@ -170,6 +170,19 @@ def test_altered_note_of_what_was_delivered_is_not_believed(folder: Path, run_di
     assert nested(folder, run_id)["train"].data.metrics == {"loss": 0.5}
 
 
+def test_journal_that_was_cut_and_has_grown_since_is_delivered_from_its_start(folder: Path, run_dir: Path) -> None:
+    start_run(run_dir, RECIPE, follow=False)
+    with step_run(run_dir, "train") as step:
+        step.log_metrics({"loss": 1.0})
+    run_id = finish_run(run_dir, "FINISHED")
+    journal = step_file(run_dir, "train")
+    first, *_ = journal.read_bytes().splitlines(keepends=True)
+    grown = {"time": 1, "event": "metrics", "metrics": {"loss": 0.5}, "iteration": 1, "more": "x" * 2000}
+    journal.write_bytes(first + json.dumps(grown).encode() + b"\n")
+    deliver(run_dir)
+    assert nested(folder, run_id)["train"].data.metrics == {"loss": 0.5}
+
+
 def test_a_failed_step_says_why_and_recovers(folder: Path, run_dir: Path) -> None:
     start_run(run_dir, RECIPE, follow=False)
     with pytest.raises(ValueError, match="no such luck"), step_run(run_dir, "train"):

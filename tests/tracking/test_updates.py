@@ -82,3 +82,25 @@ def test_what_was_written_before_a_failure_is_told(tmp_path: Path) -> None:
         raise UserError("no more")
     events = read(step_file(tmp_path, "online"))[0]
     assert [event["iteration"] for event in events if event["event"] == "metrics"] == [1]
+
+
+def test_lines_of_an_earlier_attempt_are_told_when_somebody_has_compared_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "POLL_SECONDS", 0.01)
+    append_update(tmp_path, update(1))
+
+    def told() -> list[int]:
+        events = read(step_file(tmp_path, "online"))[0]
+        return [event["iteration"] for event in events if event["event"] == "metrics"]
+
+    with (
+        pytest.raises(UserError, match="altered"),
+        step_run(tmp_path, "online") as step,
+        following(step, tmp_path / FILE, axis="update", phase="online"),
+    ):
+        raise UserError("altered")
+    assert told() == []
+    with step_run(tmp_path, "online") as step, following(step, tmp_path / FILE, axis="update", phase="online"):
+        keep_updates(tmp_path, 1)
+        wait_for(lambda: told() == [1])
