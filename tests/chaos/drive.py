@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import re
 import select
 import shutil
 import signal
@@ -29,6 +30,13 @@ GONE = 20.0
 """Seconds within which everything of a killed run must be gone."""
 STOPPED = 1.5
 REFUSED = "another run is at work there"
+
+LOST_IN_FORK = re.compile(
+    r"Exception ignored in: <function _\w+Lock at .*>\n"
+    r"Traceback \(most recent call last\):\n(?:.*\n)*?KeyboardInterrupt: ?\n"
+)
+"""A Ctrl-C that came while ``logging``'s callback around a fork ran, which Python drops. Only processes that are forked
+warm have such moments: a command that starts its steps with ``subprocess`` runs no callbacks."""
 
 
 @dataclass
@@ -292,7 +300,7 @@ class _Start:
         how = f"exit {code}" if code >= 0 else signal.Signals(-code).name
         for one in self.struck_here:
             one.ended = "the run goes on"
-        if "Traceback (most recent call last)" in text and not (code < 0):
+        if "Traceback (most recent call last)" in LOST_IN_FORK.sub("", text) and not (code < 0):
             course.faults.append(f"start {course.starts}: a traceback: {' | '.join(text.splitlines()[-12:])}")
         if strike is None or strike.attack.victim == "second start" or strike.attack.signal == "SIGSTOP":
             if code != 0:
