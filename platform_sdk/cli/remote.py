@@ -75,7 +75,7 @@ def submit(
 
         tasks = len(load_recipe(recipe, overrides or ()).plan)
     if note := check_queueing(place.job):
-        typer.echo(note, err=True)
+        say(note, err=True)
     if dry_run:
         typer.echo(json.dumps({"recipe": str(recipe), "tasks": tasks}) if as_json else f"{recipe}: ok ({tasks} tasks)")
         return
@@ -130,7 +130,7 @@ def upload(
     from platform_sdk.kubeflow.training_job.kueue import check_queueing
 
     if note := check_queueing(place.job):
-        typer.echo(note, err=True)
+        say(note, err=True)
 
     server = Server(host)
     whose = None if shared else server.namespace(namespace)
