@@ -24,7 +24,7 @@ _AT = re.compile(r" - at `(?:key in )?\$(?P<path>[^`]*)`$")
 _INDEX = re.compile(r"^\[(\d+)\]")
 _LONG_NUMBER = re.compile(rb"\d{4000}")
 REFUSED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What msgspec raises on a text that it does not decode."""
+"""Exceptions of msgspec on text that it cannot decode."""
 
 
 def read_bytes(path: Path) -> bytes:

@@ -29,7 +29,7 @@ LARGE_WEIGHT = 1 << 22
 """Numbers in a weight from which on products of 64 rows are as fast per row; larger products are not used there."""
 SHIFT = 13  # has no divisor in common with any candidate: by it every place within a block is compared with every other
 CALL_ROWS = 16
-"""What calling a product costs beside its rows, in rows."""
+"""Cost of one call of a product, beside its rows, in rows."""
 TYPICAL_ROWS = (8, 64, 256)
 """Numbers of rows by which a set of row counts is judged: a few dialogues decoded, many, a prompt read."""
 
@@ -56,7 +56,7 @@ class RowCounts:
 
 @dataclass(frozen=True)
 class Invariance:
-    """What ``make_invariant`` measured and changed.
+    """Outcome of ``make_invariant``: the measured shapes and their cost.
 
     Attributes:
         shapes: the row counts chosen for each shape (K, N); None where no number of rows gives one result.

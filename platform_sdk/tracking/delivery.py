@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 
 class State(BaseModel):
-    """What was delivered: MLflow ids, and the byte offset reached in each journal; ``sha256`` is of the rest."""
+    """Record of deliveries: MLflow ids, and the byte offset reached in each journal; ``sha256`` is of the rest."""
 
     run_id: str | None = None
     adopted: bool = False
@@ -126,7 +126,7 @@ class Delivery:
             self.state = State()
 
     def _restored(self) -> State:
-        """What was delivered before. Delivering twice does no harm, so what was damaged is delivered again."""
+        """Return the record of earlier deliveries; what was damaged is delivered again, which does no harm."""
         try:
             state = read_model(self._state_path, State)
             if state.sha256 is not None and state.sha256 != state.digest():

@@ -60,7 +60,7 @@ class Strike:
 
 @dataclass
 class Course:
-    """How a run went: its strikes, how often the command was given, and what went wrong."""
+    """Course of a run: its strikes, how often the command was given, and what went wrong."""
 
     number: int
     folder: Path
