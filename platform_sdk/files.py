@@ -86,6 +86,15 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
+def identity(path: Path) -> tuple[int, int, int, int]:
+    """Return a file's size, times of modification and of change, and inode: a digest holds while they do.
+
+    The time of change is among them since nobody can set it back.
+    """
+    status = path.stat()
+    return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
+
+
 def read_text(path: Path) -> str:
     """Return the content of a UTF-8 file.
 

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from platform_sdk.config.errors import UserError
+from platform_sdk.files import sha256
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -205,8 +206,7 @@ def _packaged(package: str) -> Path:
             f"pip install {package}=={version}"
         )
     path = Path(str(distribution.locate_file(package.replace("-", "_")))) / "model"
-    with (path / "model.safetensors").open("rb") as stream:
-        found = hashlib.file_digest(stream, "sha256").hexdigest()
+    found = sha256(path / "model.safetensors")
     if found != expected:
         raise UserError(f"encoder package:{package}: the weights have SHA-256 {found}, not {expected}; reinstall it")
     return path

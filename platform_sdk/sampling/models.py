@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from platform_sdk.config.errors import UserError
-from platform_sdk.files import REMEDY, read_object
+from platform_sdk.files import REMEDY, identity, read_object
 
 if TYPE_CHECKING:
     import torch
@@ -121,17 +121,17 @@ def weights_digest(model: PreTrainedModel | str | Path) -> str:
 
 
 @lru_cache(maxsize=64)
-def _stored_digest(path: Path, base: str, identity: tuple[tuple[str, int, int, int], ...]) -> str:
-    """The digest of the weights in a directory, read once while its files keep their ``identity``."""
+def _stored_digest(path: Path, base: str, identities: tuple[tuple[str, tuple[int, ...]], ...]) -> str:
+    """The digest of the weights in a directory, read once while its files keep their ``identities``."""
     tied = not base and bool(read_object(path / "config.json").get("tie_word_embeddings", False))
     tensors = ((name, tensor) for name, tensor in _stored_tensors(path) if not (tied and name == OUTPUT))
     return tensors_digest(tensors, base)
 
 
-def _identity(path: Path) -> tuple[tuple[str, int, int, int], ...]:
-    """Name, size, time of change and inode of each file that weights are read from."""
+def _identity(path: Path) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    """Name and identity of each file that weights are read from."""
     files = sorted([*path.glob("*.safetensors"), *path.glob("*config.json")])
-    return tuple((file.name, (s := file.stat()).st_size, s.st_mtime_ns, s.st_ino) for file in files)
+    return tuple((file.name, identity(file)) for file in files)
 
 
 def tensors_digest(tensors: Iterable[tuple[str, torch.Tensor]], base: str = "") -> str:

@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from platform_sdk.config.errors import UserError
-from platform_sdk.files import REMEDY, read_object, sha256, write_text
+from platform_sdk.files import REMEDY, identity, read_object, sha256, write_text
 from platform_sdk.tracking import manifest
 from platform_sdk.tracking.journal import FOLDER, STATE_EVENTS, STEPS_FOLDER, Event, read, run_file, step_file
 
@@ -122,15 +122,15 @@ class Digests:
     def of(self, path: Path) -> str:
         """Return the digest of a file, from memory if the file is the one that was read."""
         known = self._known.get(str(path))
-        if isinstance(known, list) and known[:-1] == self._identity(path):
+        if isinstance(known, list) and known[:-1] == [*identity(path)]:
             return str(known[-1])
         return self.anew(path)
 
     def anew(self, path: Path) -> str:
         """Return the digest of a file as it is read now."""
-        identity = self._identity(path)  # before reading: a change meanwhile makes it unknown
+        before = identity(path)  # a change while it is read makes it unknown
         digest = sha256(path)
-        self._known[str(path)] = [*identity, digest]
+        self._known[str(path)] = [*before, digest]
         self._changed = True
         return digest
 
@@ -138,11 +138,6 @@ class Digests:
         """Write down what was read; beside other processes that do, the last one wins."""
         if self._changed and self._path.parent.is_dir() and os.access(self._path.parent, os.W_OK):
             write_text(self._path, json.dumps(self._known), durable=False)
-
-    def _identity(self, path: Path) -> list[object]:
-        status = path.stat()
-        # The time of the last change too: unlike that of the last modification, nobody can set it back.
-        return [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
 
 
 def _files(path: Path) -> list[Path]:
