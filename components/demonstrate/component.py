@@ -52,7 +52,8 @@ def demonstrate(
     from platform_sdk.kubeflow.component import describe, log_numbers, received
     from platform_sdk.kubeflow.training_job.here import job_runner
     from platform_sdk.recipes.jobs import DemonstrateJob, launch
-    from platform_sdk.records import Question, check_digest
+    from platform_sdk.record_files import check_digest
+    from platform_sdk.records import Question
     from platform_sdk.sampling.pairs import check_policy
     from platform_sdk.tracking import step_run
 

@@ -44,7 +44,8 @@ def train(
     from platform_sdk.config.training import TrainSpec
     from platform_sdk.kubeflow.component import describe, log_numbers, received
     from platform_sdk.kubeflow.training_job.here import job_runner
-    from platform_sdk.records import Rollout, check_digest
+    from platform_sdk.record_files import check_digest
+    from platform_sdk.records import Rollout
     from platform_sdk.sampling.pairs import check_policy, models_of
     from platform_sdk.tracking import step_run
     from platform_sdk.tracking.following import following

@@ -94,7 +94,8 @@ def recall(
     In text: of gold passages, by title. In a graph: of gold triples, each among those of its head.
     """
     from platform_sdk.config.recipe import load_recipe
-    from platform_sdk.records import Question, read_jsonl
+    from platform_sdk.record_files import read_jsonl
+    from platform_sdk.records import Question
     from platform_sdk.retrieval.index import FORMS
     from platform_sdk.retrieval.recall import measure_recall
 

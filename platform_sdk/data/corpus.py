@@ -13,16 +13,8 @@ import msgspec
 
 from platform_sdk.data.files import read_bytes, read_json_lines
 from platform_sdk.display import shortened
-from platform_sdk.records import (
-    Passage,
-    Question,
-    RecordError,
-    Triple,
-    check_text,
-    digest_records,
-    read_jsonl,
-    write_jsonl,
-)
+from platform_sdk.record_files import RecordError, check_text, digest_records, read_jsonl, write_jsonl
+from platform_sdk.records import Passage, Question, Triple
 
 
 class Corpus:

@@ -15,7 +15,8 @@ from platform_sdk.config.world import WorldSpec
 from platform_sdk.data.corpus import Corpus, TripleStore, corpus_from_questions
 from platform_sdk.data.official import load_questions
 from platform_sdk.files import read_object, write_text
-from platform_sdk.records import SCHEMA_VERSION, Passage, Question, RecordError, digest_records, write_jsonl
+from platform_sdk.record_files import RecordError, digest_records, write_jsonl
+from platform_sdk.records import Passage, Question
 
 HUB = "hf://"
 
@@ -223,7 +224,7 @@ def _united(part: str, files: list[list[Question]]) -> list[Question]:
 
 def _input_digest(spec: DatasetSpec, data_dir: Path | None) -> str:
     """Digest the specification and the content of the files that it names."""
-    sha = hashlib.sha256(f"{SCHEMA_VERSION} {spec.model_dump_json()}".encode())
+    sha = hashlib.sha256(f"{Question.SCHEMA} {spec.model_dump_json()}".encode())
     for part in spec.mixture:
         sha.update(_input_digest(part, data_dir).encode())
     labels = (spec.labels,) if spec.labels else ()

@@ -11,7 +11,8 @@ from platform_sdk.config.errors import UserError
 from platform_sdk.config.retrieval import DEFAULTS, RetrievalSpec
 from platform_sdk.data.corpus import Corpus, TripleStore
 from platform_sdk.files import read_model, read_object, write_text
-from platform_sdk.records import Passage, Question, Triple, read_jsonl
+from platform_sdk.record_files import read_jsonl
+from platform_sdk.records import Passage, Question, Triple
 from platform_sdk.retrieval.encoders import Encoder, load_encoder
 from platform_sdk.retrieval.milvus import CALL_SECONDS, Vectors, Watch, open_vectors
 from platform_sdk.retrieval.service.remote import RemoteRetriever

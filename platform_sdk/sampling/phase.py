@@ -23,7 +23,8 @@ from tqdm import tqdm
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.sampling import EngineSpec
 from platform_sdk.files import read_object, write_text
-from platform_sdk.records import AppendLog, Question, Rollout, read_log, remove_log, write_log
+from platform_sdk.record_files import AppendLog, read_log, remove_log, write_log
+from platform_sdk.records import Question, Rollout
 from platform_sdk.sampling.engine import SamplingEngine
 from platform_sdk.sampling.rollout import Agent, SearchFunction, run
 from platform_sdk.sampling.shares import ALONE, Share, ShareDone, own_share

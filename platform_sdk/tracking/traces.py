@@ -14,7 +14,8 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from platform_sdk.records import Rollout, Trajectory, read_jsonl
+from platform_sdk.record_files import read_jsonl
+from platform_sdk.records import Rollout, Trajectory
 from platform_sdk.tracking.journal import Event
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def pieces(rollout: Rollout) -> list[Piece]:
     clock = 0
     waiting = workers_by_turn(rollout)
     number = 0
-    for turn in rollout.planner.turns:
+    for turn in rollout.main.turns:
         length = max(turn.end - turn.start, 1)
         if turn.speaker == "environment":
             clock += length
@@ -67,7 +68,7 @@ def pieces(rollout: Rollout) -> list[Piece]:
         clock = max([clock, *(worker[0].end for worker in spans)])
         number += 1
     root = Piece(
-        "rollout", None, "rollout", "AGENT", 0, max(clock, 1), rollout.question.text, rollout.planner.answer,
+        "rollout", None, "rollout", "AGENT", 0, max(clock, 1), rollout.question.text, rollout.main.answer,
         {"outcome": rollout.outcome, "rewards": rollout.rewards, "gold": rollout.question.answers,
          "weights": rollout.weights, "corpus": rollout.corpus, "seed": rollout.seed},
     )  # fmt: skip
@@ -75,17 +76,10 @@ def pieces(rollout: Rollout) -> list[Piece]:
 
 
 def workers_by_turn(rollout: Rollout) -> dict[int, list[Trajectory]]:
-    """Group the workers by the planner's agent turn (counted from 0) that called them.
-
-    A worker's id says in which iteration it was called; every well-formed turn but the answer calls workers, so
-    the iterations in their order are the well-formed turns in theirs.
-    """
-    groups: dict[int, list[Trajectory]] = {}
-    for worker in rollout.workers:
-        groups.setdefault(int(worker.id.split(".")[0]), []).append(worker)
-    agent_turns = [turn for turn in rollout.planner.turns if turn.speaker == "agent"]
-    calling = [number for number, turn in enumerate(agent_turns) if turn.malformed is None]
-    return dict(zip(calling, [groups[iteration] for iteration in sorted(groups)], strict=False))
+    """Group the trajectories by the main trajectory's agent turn (counted from 0) that called them."""
+    by_id = {other.id: other for other in rollout.others}
+    agent_turns = [turn for turn in rollout.main.turns if turn.speaker == "agent"]
+    return {n: [by_id[id] for id in turn.calls] for n, turn in enumerate(agent_turns) if turn.calls}
 
 
 def _worker(worker: Trajectory, start: int) -> list[Piece]:
@@ -145,7 +139,7 @@ def _trace(rollout: Rollout, trace_id: str, event: Event, experiment_id: str, ru
         execution_duration=laid_out[0].end,
         state=TraceState.OK,
         request_preview=rollout.question.text[:PREVIEW],
-        response_preview=(rollout.planner.answer or f"({rollout.outcome})")[:PREVIEW],
+        response_preview=(rollout.main.answer or f"({rollout.outcome})")[:PREVIEW],
         client_request_id=f"{event['phase']}/{rollout.id}",
         trace_metadata={"mlflow.sourceRun": run_id, "mlflow.trace.session": event["phase"]},
         tags={

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from platform_sdk.config.training import TrainSpec
 from platform_sdk.files import write_text
-from platform_sdk.records import Rollout, digest_records, read_jsonl
+from platform_sdk.record_files import digest_records, read_jsonl
+from platform_sdk.records import Rollout
 from platform_sdk.training.examples import examples_of
 from platform_sdk.training.output import main_process
 from platform_sdk.training.run import TrainResult, train

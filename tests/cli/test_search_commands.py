@@ -13,7 +13,8 @@ from typer.testing import CliRunner
 
 from platform_sdk.cli import search
 from platform_sdk.config.errors import UserError
-from platform_sdk.records import Passage, Triple, read_jsonl
+from platform_sdk.record_files import read_jsonl
+from platform_sdk.records import Passage, Triple
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = Path(os.environ.get("HOPFORGE_DATA") or ROOT / "../shared/data")

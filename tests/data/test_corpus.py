@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from platform_sdk.data.corpus import Corpus, TripleStore, corpus_from_questions
-from platform_sdk.records import Passage, Question, RecordError, Triple
+from platform_sdk.record_files import RecordError
+from platform_sdk.records import Passage, Question, Triple
 
 
 def test_an_official_corpus_and_its_saved_form_have_one_digest(tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ import pytest
 
 from platform_sdk.config.recipe import load_recipe
 from platform_sdk.recipes.arena.rewards import rewards
-from platform_sdk.records import Rollout, read_jsonl
+from platform_sdk.record_files import read_jsonl
+from platform_sdk.records import Rollout
 from platform_sdk.tracking.updates import read_updates
 from tests.e2e.runs import ROOT, content, rollouts, run_here
 
@@ -41,7 +42,7 @@ def test_a_run(undisturbed: Path) -> None:
     assert len(found) == 2 * 4 * 5
     for rollout in found:
         assert rollout.rewards == rewards(rollout, spec)
-        assert [item.id for item in rollout.planner.evidence] == [p.id for p in rollout.question.context]
+        assert [item.id for item in rollout.main.evidence] == [p.id for p in rollout.question.context]
     assert any(rollout.rewards["reward"] for rollout in found), "the base model knows the form"
     first, second = read_updates(undisturbed / "online")
     assert len({first.weights, second.weights, content(undisturbed, "online", "train")["weights"]}) == 3
@@ -60,7 +61,7 @@ def test_a_baseline_of_demonstrations(tmp_path: Path) -> None:
     }
     run = run_here("../arena-baselines/sft-reasoning-smollm2.yaml", tmp_path / "run", changes)
     learned = rollouts(run, "supervised", "selected")
-    assert [rollout.planner.answer for rollout in learned] == [r.question.answers[0] for r in learned]
+    assert [rollout.main.answer for rollout in learned] == [r.question.answers[0] for r in learned]
     assert len(learned) == content(run, "supervised", "demonstrations")["questions"] == 24
     before, after = (content(run, phase, "scores")["metrics"] for phase in ("eval-start", "eval-final"))
     assert before.keys() == after.keys() >= {"em", "f1", "answered", "tokens"}

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from platform_sdk.config.recipe import load_recipe
-from platform_sdk.records import Rollout, read_jsonl
+from platform_sdk.record_files import read_jsonl
+from platform_sdk.records import Rollout
 from platform_sdk.tracking.updates import read_updates
 from tests.e2e.runs import RECIPES, TINY_START, content, rollouts, run_here
 

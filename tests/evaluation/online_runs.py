@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from platform_sdk.records import Evidence, Passage, Question, Rollout, write_jsonl
+from platform_sdk.record_files import write_jsonl
+from platform_sdk.records import Evidence, Passage, Question, Rollout
 from tests.tracking.rollouts import trajectory
 
 TITLES = ("Blue Harbour", "Red Harbour", "Anna Vey", "Tom Oak")
@@ -60,7 +61,7 @@ def traced(
         question=asked,
         attempt=attempt,
         seed=number,
-        planner=trajectory(
+        main=trajectory(
             "agent",
             "agent",
             [("environment", f"Answer from the passages. {asked.text}\n{passages}", None), ("agent", said, malformed)],

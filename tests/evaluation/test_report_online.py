@@ -13,7 +13,8 @@ from platform_sdk.config.errors import UserError
 from platform_sdk.evaluation.report import build_report, build_summary
 from platform_sdk.evaluation.report.lines import Line, line_chart, ticks
 from platform_sdk.evaluation.report.trace import sections
-from platform_sdk.records import Rollout, write_jsonl
+from platform_sdk.record_files import write_jsonl
+from platform_sdk.records import Rollout
 from tests.evaluation.online_runs import make_online_run, question, traced, update, write_scores
 
 HOSTILE = "</script><script>window.hurt=1</script><img src=x onerror='window.hurt=2'><!--"

@@ -43,7 +43,7 @@ class Searcher:
         yield Search((SearchRequest("?"),), 1)
         planner = Trajectory(id="agent", role="agent", token_ids=(), agent_mask=(), logprobs=(), turns=())
         return Rollout(
-            question=question, attempt=attempt, seed=0, planner=planner, outcome="answered", weights="w", corpus="c"
+            question=question, attempt=attempt, seed=0, main=planner, outcome="answered", weights="w", corpus="c"
         )
 
 

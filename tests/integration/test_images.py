@@ -24,7 +24,8 @@ from platform_sdk.config.training import TrainSpec
 from platform_sdk.data.dataset import prepare
 from platform_sdk.kubeflow.compile import compile_recipe, write_ir
 from platform_sdk.kubeflow.training_job.description import Description
-from platform_sdk.records import Rollout, write_jsonl
+from platform_sdk.record_files import write_jsonl
+from platform_sdk.records import Rollout
 from platform_sdk.training.launch import Job, Work, launch_training
 from tests.integration.containers import Podman, opened
 from tests.sampling.tiny_models import save_model

@@ -16,7 +16,8 @@ import pytest
 
 from platform_sdk.config.sampling import SAMPLER_URL, EngineSpec
 from platform_sdk.kubeflow.serving import local_server, variables
-from platform_sdk.records import Rollout, read_jsonl
+from platform_sdk.record_files import read_jsonl
+from platform_sdk.records import Rollout
 from platform_sdk.sampling.engine import Completion, PromptTooLong, Request, SamplingEngine, SamplingParams
 from platform_sdk.sampling.load import load_engine
 from platform_sdk.sampling.models import weights_digest

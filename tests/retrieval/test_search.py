@@ -11,7 +11,8 @@ import pytest
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.retrieval import RetrievalSpec
 from platform_sdk.data.corpus import Corpus, TripleStore
-from platform_sdk.records import Evidence, Passage, Question, Triple, write_jsonl
+from platform_sdk.record_files import write_jsonl
+from platform_sdk.records import Evidence, Passage, Question, Triple
 from platform_sdk.retrieval.encoders import Encoder
 from platform_sdk.retrieval.environments import open_retriever
 from platform_sdk.retrieval.index import build_index, load_material
@@ -164,7 +165,7 @@ def test_environments_with_nothing_to_search_are_refused(run_dir: Path) -> None:
 
 
 def test_recall_is_the_share_of_gold_evidence_among_the_first_k(run_dir: Path) -> None:
-    from platform_sdk.records import read_jsonl
+    from platform_sdk.record_files import read_jsonl
 
     questions = list(read_jsonl(run_dir / "corpus/questions.eval.jsonl", Question))
     with open_retriever("hotpot", run_dir, SPEC, show_progress=False) as retriever:

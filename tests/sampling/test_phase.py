@@ -10,7 +10,8 @@ import pytest
 
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.sampling import EngineSpec
-from platform_sdk.records import Evidence, Question, Rollout, Trajectory, read_jsonl
+from platform_sdk.record_files import read_jsonl
+from platform_sdk.records import Evidence, Question, Rollout, Trajectory
 from platform_sdk.sampling.engine import SamplingParams
 from platform_sdk.sampling.phase import open_phase
 from platform_sdk.sampling.rollout import Agent, Generate, Search, SearchRequest
@@ -42,7 +43,7 @@ class Talker:
             logprobs=(0.0, 0.0, *heard.logprobs), turns=(), evidence=tuple(found),
         )  # fmt: skip
         return Rollout(
-            question=question, attempt=attempt, seed=seed, planner=planner, outcome="answered",
+            question=question, attempt=attempt, seed=seed, main=planner, outcome="answered",
             rewards={"em": float(attempt)}, weights=self.weights, corpus=self.corpus,
         )  # fmt: skip
 

@@ -19,7 +19,8 @@ import pytest
 from mlflow import MlflowClient
 
 from platform_sdk.config.errors import UserError
-from platform_sdk.records import Rollout, write_jsonl
+from platform_sdk.record_files import write_jsonl
+from platform_sdk.records import Rollout
 from platform_sdk.tracking import finish_run, manifest, mlflow_run_id, runs, start_run, step_run
 from platform_sdk.tracking.delivery import deliver, follow
 from platform_sdk.tracking.journal import Journal, run_file, step_file

@@ -28,7 +28,7 @@ def test_nothing_to_compare_is_exactly_zero(rewards: list[float]) -> None:
 def rollout(question: str, attempt: int, **rewards: float) -> Rollout:
     agent = Trajectory(role="agent", id="agent", token_ids=(0, 1), agent_mask=(0, 1), logprobs=(0.0, -1.0), turns=())
     return Rollout(
-        question=Question(id=question, text="?", answers=("a",), dataset="d"), attempt=attempt, seed=0, planner=agent,
+        question=Question(id=question, text="?", answers=("a",), dataset="d"), attempt=attempt, seed=0, main=agent,
         outcome="answered", rewards=rewards, weights="w", corpus="c",
     )  # fmt: skip
 

@@ -24,7 +24,8 @@ from platform_sdk.config.training import TrainSpec
 from platform_sdk.kubeflow.training_job.backend import api_for
 from platform_sdk.kubeflow.training_job.description import Description
 from platform_sdk.kubeflow.training_job.launcher import run_job
-from platform_sdk.records import Rollout, write_jsonl
+from platform_sdk.record_files import write_jsonl
+from platform_sdk.records import Rollout
 from platform_sdk.training.examples import Example
 from platform_sdk.training.launch import Job, Work, launch_training
 from tests.kubeflow.training_job.api_server import ApiServer, VirtualClock

@@ -13,7 +13,8 @@ import pytest
 
 from platform_sdk.config.training import TrainSpec
 from platform_sdk.kubeflow.local import StepFailed
-from platform_sdk.records import Rollout, digest_records, write_jsonl
+from platform_sdk.record_files import digest_records, write_jsonl
+from platform_sdk.records import Rollout
 from platform_sdk.sampling.models import weights_digest
 from platform_sdk.tracking.journal import read, step_file
 from platform_sdk.training.examples import Example

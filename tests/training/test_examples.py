@@ -20,8 +20,8 @@ def trajectory(role: str, name: str, mask: tuple[int, ...]) -> Trajectory:
 def test_planner_and_each_worker_become_examples_of_their_own() -> None:
     rollout = Rollout(
         question=Question(id="q7", text="?", answers=("a",), dataset="d"), attempt=3, seed=0,
-        planner=trajectory("planner", "planner", (0, 0, 1)),
-        workers=(trajectory("worker", "1.0", (0, 1)), trajectory("worker", "1.1", (0, 1, 1))),
+        main=trajectory("planner", "planner", (0, 0, 1)),
+        others=(trajectory("worker", "1.0", (0, 1)), trajectory("worker", "1.1", (0, 1, 1))),
         outcome="answered", weights="policy", corpus="c",
     )  # fmt: skip
     made = examples_of([rollout])
@@ -34,8 +34,8 @@ def test_every_dialogue_of_a_rollout_has_its_advantage_on_the_agents_tokens() ->
     question = Question(id="q", text="?", answers=("a",), dataset="d")
     rollouts = [
         Rollout(
-            question=question, attempt=attempt, seed=0, planner=trajectory("planner", "planner", (0, 0, 1)),
-            workers=(trajectory("worker", "1.0", (0, 1, 0, 1)),), outcome="answered", weights="w", corpus="c",
+            question=question, attempt=attempt, seed=0, main=trajectory("planner", "planner", (0, 0, 1)),
+            others=(trajectory("worker", "1.0", (0, 1, 0, 1)),), outcome="answered", weights="w", corpus="c",
         )
         for attempt in range(2)
     ]  # fmt: skip

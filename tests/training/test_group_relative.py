@@ -183,7 +183,7 @@ def rollout(question: str, attempt: int, reward: float, one: Example) -> Rollout
     )
     return Rollout(
         question=Question(id=question, text="?", answers=("a",), dataset="d"), attempt=attempt, seed=0,
-        planner=trajectory, outcome="answered", rewards={"reward": reward}, weights="w", corpus="c",
+        main=trajectory, outcome="answered", rewards={"reward": reward}, weights="w", corpus="c",
     )  # fmt: skip
 
 

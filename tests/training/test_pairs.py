@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from platform_sdk.config.training import TrainSpec
-from platform_sdk.records import Rollout, write_jsonl
+from platform_sdk.record_files import write_jsonl
+from platform_sdk.records import Rollout
 from platform_sdk.sampling.pairs import make_pair, models_of, policy_digest
 from platform_sdk.training.examples import Example, examples_of
 from platform_sdk.training.launch import Job, launch_training

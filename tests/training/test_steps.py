@@ -13,7 +13,8 @@ from safetensors.torch import load_file
 
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.training import TrainSpec
-from platform_sdk.records import Question, Rollout, Trajectory, write_jsonl
+from platform_sdk.record_files import write_jsonl
+from platform_sdk.records import Question, Rollout, Trajectory
 from platform_sdk.sampling.models import weights_digest
 from platform_sdk.training.examples import Example
 from platform_sdk.training.launch import Job, launch_training
@@ -35,7 +36,7 @@ def as_rollout(number: int, planner: Example, worker: Example) -> Rollout:
 
     return Rollout(
         question=Question(id=f"q{number}", text="?", answers=("a",), dataset="d"), attempt=0, seed=0,
-        planner=trajectory("planner", "planner", planner), workers=(trajectory("worker", "1.0", worker),),
+        main=trajectory("planner", "planner", planner), others=(trajectory("worker", "1.0", worker),),
         outcome="answered", weights="w", corpus="c",
     )  # fmt: skip
 

@@ -17,10 +17,10 @@ _CLOSING = re.compile(r"</([a-z_]+)>")
 
 def is_trace(rollout: Rollout) -> bool:
     """Whether the rollout answers from given passages in one turn."""
-    agent = rollout.planner
+    agent = rollout.main
     said = sum(turn.speaker == "agent" for turn in agent.turns)
     passages = bool(agent.evidence) and all(item.kind == "passage" for item in agent.evidence)
-    return agent.role == "agent" and not rollout.workers and said == 1 and passages
+    return agent.role == "agent" and not rollout.others and said == 1 and passages
 
 
 def sections(text: str) -> list[list[str]]:

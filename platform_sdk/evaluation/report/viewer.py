@@ -39,7 +39,7 @@ def _rollout(phase: int, rollout: Rollout, accepted: bool, table: dict[Evidence,
     workers = workers_by_turn(rollout)
     turns: list[dict[str, Any]] = []
     number = 0
-    for place, turn in enumerate(rollout.planner.turns):
+    for place, turn in enumerate(rollout.main.turns):
         shown: dict[str, Any] = {"by": turn.speaker, "text": _clip(turn, place)}
         if turn.malformed:
             shown["malformed"] = turn.malformed
@@ -56,7 +56,7 @@ def _rollout(phase: int, rollout: Rollout, accepted: bool, table: dict[Evidence,
         "type": question.type,
         "hops": question.hops,
         "answers": question.answers,
-        "answer": rollout.planner.answer,
+        "answer": rollout.main.answer,
         "outcome": rollout.outcome,
         "attempt": rollout.attempt,
         "seed": rollout.seed,
@@ -66,8 +66,8 @@ def _rollout(phase: int, rollout: Rollout, accepted: bool, table: dict[Evidence,
         "accepted": accepted,
         "tokens": sum(sum(trajectory.agent_mask) for trajectory in rollout.trajectories),
         "turns": turns,
-        "trace": trace_of(rollout.planner, gold.places(rollout.planner)) if is_trace(rollout) else None,
-        "evidence": _evidence(rollout.planner, gold, table),
+        "trace": trace_of(rollout.main, gold.places(rollout.main)) if is_trace(rollout) else None,
+        "evidence": _evidence(rollout.main, gold, table),
         "gold": gold.found_by(rollout),
         "weights": rollout.weights,
         "corpus": rollout.corpus,

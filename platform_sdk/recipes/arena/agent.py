@@ -1,7 +1,7 @@
 """The generator: passages in, one response that shows what it rests on (ARENA, section 3.1).
 
 One rollout is one trajectory of role ``agent``: its evidence are the question's passages in their order, ``selected``
-those that the response names. The prompting baselines have dialogues beside it, as workers (``strategies``).
+those that the response names. The prompting baselines call others beside it (``strategies``).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from platform_sdk.recipes.arena.rewards import rewards
 from platform_sdk.recipes.arena.settings import AgentSpec
 from platform_sdk.recipes.arena.speaker import Distribution, Speaker
 from platform_sdk.recipes.arena.strategies import Spoken, self_ask, sure
-from platform_sdk.records import Evidence, Passage, Question, Rollout
+from platform_sdk.records import Passage, Question, Rollout, given_evidence
 from platform_sdk.sampling.dialogue import Dialogue
 from platform_sdk.sampling.rollout import Agent, Consult
 from platform_sdk.sampling.seeds import seed_of
@@ -59,7 +59,7 @@ class Generator:
         rollout = self.recorded(question, attempt, seed, spoken)
         verdict: Verdict | None = None
         if self.judge is not None:
-            verdict = yield Consult(self.judge.verdicts, (question.text, question.answers, rollout.planner.answer))
+            verdict = yield Consult(self.judge.verdicts, (question.text, question.answers, rollout.main.answer))
         return rollout.model_copy(update={"rewards": rewards(rollout, self.spec, verdict)})
 
     def prompted(self, question: Question) -> Dialogue:
@@ -70,6 +70,7 @@ class Generator:
             prompts.instruction(self.spec.prompts, self.spec.form, passages=bool(passages)),
             prompts.opening(question.text, passages, self.spec.prompts),
             prompts.example(self.spec.prompts, self.spec.form) if self.spec.demonstrate else (),
+            given_evidence(passages),
         )
 
     def read(self, dialogue: Dialogue, question: Question, text: str) -> Spoken:
@@ -79,9 +80,7 @@ class Generator:
             dialogue.note_malformed(DISORDER)
         response = parse(text, form)
         selected = tuple(n - 1 for n in sorted(response.relevance or ()) if 1 <= n <= len(passages))
-        trajectory = dialogue.trajectory(
-            "agent", "agent", evidence=evidence_of(passages), selected=selected, answer=response.answer
-        )
+        trajectory = dialogue.trajectory("agent", "agent", selected=selected, answer=response.answer)
         return Spoken(trajectory, outcome="iteration_limit" if response.answer is None else "answered")
 
     def recorded(self, question: Question, attempt: int, seed: int, spoken: Spoken) -> Rollout:
@@ -90,8 +89,8 @@ class Generator:
             question=question,
             attempt=attempt,
             seed=seed,
-            planner=spoken.trajectory,
-            workers=spoken.workers,
+            main=spoken.trajectory,
+            others=spoken.others,
             outcome=spoken.outcome,
             weights=self.weights,
             corpus=self.corpus,
@@ -102,13 +101,7 @@ class Generator:
         reply = yield from speaker.reply(dialogue, "response")
         if reply is not None:
             return self.read(dialogue, question, reply.text)
-        evidence = evidence_of(self._passages(question))
-        return Spoken(dialogue.trajectory("agent", "agent", evidence=evidence), outcome="context_limit")
+        return Spoken(dialogue.trajectory("agent", "agent"), outcome="context_limit")
 
     def _passages(self, question: Question) -> tuple[Passage, ...]:
         return question.context if self.environment == "distractor" else ()
-
-
-def evidence_of(passages: tuple[Passage, ...]) -> tuple[Evidence, ...]:
-    """Passages that were given, not found: they have no score."""
-    return tuple(Evidence(kind="passage", id=p.id, title=p.title, text=p.text, score=0.0) for p in passages)

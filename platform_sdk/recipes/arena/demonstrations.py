@@ -10,12 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from platform_sdk.recipes.arena import prompts
-from platform_sdk.recipes.arena.agent import Generator, evidence_of
+from platform_sdk.recipes.arena.agent import Generator
 from platform_sdk.recipes.arena.grammar import write
 from platform_sdk.recipes.arena.rewards import gold_numbers, rewards
 from platform_sdk.recipes.arena.speaker import Speaker
 from platform_sdk.recipes.arena.strategies import Outcome, Spoken
-from platform_sdk.records import Question, Rollout
+from platform_sdk.records import Question, Rollout, given_evidence
 from platform_sdk.sampling.engine import Completion
 from platform_sdk.sampling.rollout import Agent
 from platform_sdk.sampling.seeds import seed_of
@@ -42,13 +42,13 @@ class Explainer:
         speaker = Speaker(own.tokenizer, own.distribution, f"{question.id}#{attempt}", seed)
         gold = sorted(gold_numbers(question))
         dialogue = speaker.dialogue(
-            prompts.EXPLAIN[own.spec.prompts], prompts.explain_opening(question, gold, own.spec.prompts)
+            prompts.EXPLAIN[own.spec.prompts],
+            prompts.explain_opening(question, gold, own.spec.prompts),
+            given_evidence(question.context),
         )
         reply = yield from speaker.reply(dialogue, "explanation")
         explanation = None if reply is None or reply.cut else reply.text.strip()
-        trajectory = dialogue.trajectory(
-            "agent", "agent", evidence=evidence_of(question.context), answer=explanation or None
-        )
+        trajectory = dialogue.trajectory("agent", "agent", answer=explanation or None)
         outcome: Outcome = "context_limit" if reply is None else "answered" if explanation else "iteration_limit"
         return own.recorded(question, attempt, seed, Spoken(trajectory, outcome=outcome))
 
@@ -63,7 +63,7 @@ def reasoned_demonstration(generator: Generator, explained: Rollout) -> Rollout 
 
     None where there is no explanation, or one whose text breaks the form.
     """
-    question, explanation = explained.question, explained.planner.answer
+    question, explanation = explained.question, explained.main.answer
     if explanation is None:
         return None
     text = write(sorted(gold_numbers(question)), explanation, question.answers[0])

@@ -13,7 +13,8 @@ from platform_sdk.files import read_object
 from platform_sdk.recipes.arena.agent import Environment, Generator
 from platform_sdk.recipes.arena.settings import AgentSpec, SamplingSpec
 from platform_sdk.recipes.arena.speaker import Distribution
-from platform_sdk.records import Question, read_jsonl
+from platform_sdk.record_files import read_jsonl
+from platform_sdk.records import Question
 
 if TYPE_CHECKING:
     from platform_sdk.evaluation.judge import Judge

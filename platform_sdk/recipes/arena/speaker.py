@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from platform_sdk.records import Evidence
 from platform_sdk.sampling.dialogue import Dialogue
 from platform_sdk.sampling.engine import Completion, PromptTooLong, SamplingParams
 from platform_sdk.sampling.rollout import Agent, Generate
@@ -38,9 +40,9 @@ class Speaker:
     name: str
     seed: int
 
-    def dialogue(self, system: str, opening: str) -> Dialogue:
-        """A new dialogue with the policy; nothing is said in it yet."""
-        return Dialogue(self.tokenizer, system, opening)
+    def dialogue(self, system: str, opening: str, evidence: Sequence[Evidence] = ()) -> Dialogue:
+        """A new dialogue with the policy, whose opening shows ``evidence``; nothing is said in it yet."""
+        return Dialogue(self.tokenizer, system, opening, evidence=evidence)
 
     def reply(self, dialogue: Dialogue, place: str) -> Agent[Reply | None]:
         """The policy's next turn, heard by the dialogue; None if the dialogue leaves no room for one.

@@ -27,7 +27,8 @@ from platform_sdk.recipes.arena.rewards import gold_numbers, judged, rewards
 from platform_sdk.recipes.arena.setting import Setting
 from platform_sdk.recipes.arena.settings import DemonstrationSpec, EvaluationSpec
 from platform_sdk.recipes.arena.speaker import Distribution
-from platform_sdk.records import Evidence, Question, Rollout, digest_records, read_jsonl, write_jsonl
+from platform_sdk.record_files import digest_records, read_jsonl, write_jsonl
+from platform_sdk.records import Evidence, Question, Rollout
 from platform_sdk.sampling.engine import SamplingEngine
 from platform_sdk.sampling.models import load_tokenizer, weights_digest
 from platform_sdk.sampling.phase import Phase, open_phase

@@ -81,7 +81,6 @@ class Mujica:
             prompt.turns(demonstrate=self.demonstrate),
         )
         workers: list[Trajectory] = []
-        read: list[Evidence] = []  # by the undivided agent
         answer: str | None = None
         outcome: Literal["answered", "iteration_limit", "context_limit"] = "iteration_limit"
         for iteration in range(self.spec.iteration_limit):
@@ -104,31 +103,35 @@ class Mujica:
                 answer, outcome = action.text, "answered"
                 break
             asked = [(sub, self._request(sub, candidates, question)) for sub in action.sub_questions]
+            queries = [sub.text for sub in action.sub_questions]
+            evidence: list[Evidence] = []
             if self.spec.split:
+                calls = [f"{iteration}.{n}" for n in range(len(asked))]
+                planner.note_asked(queries, calls)
                 reports: list[Report] = yield Together(
                     tuple(
-                        self._worker(sub, request, f"{iteration}.{n}", f"{question.id}#{attempt}", seed)
-                        for n, (sub, request) in enumerate(asked)
+                        self._worker(sub, request, id, f"{question.id}#{attempt}", seed)
+                        for id, (sub, request) in zip(calls, asked, strict=True)
                     )
                 )
                 workers += [report.trajectory for report in reports]
                 seen = [report.sentence for report in reports]
                 found = [name for report in reports for name in report.found]
             else:
+                planner.note_asked(queries)
                 lists: list[list[Evidence]] = yield Search(tuple(request for _, request in asked), self.spec.top_k)
                 evidence = [item for items in lists for item in items]
                 seen = [prompts.materials(evidence, self.form)]
                 found = [_tail(item) for item in evidence if item.kind == "triple"]
-                read += evidence
             new = [name for name in dict.fromkeys(found) if name not in candidates]
-            planner.tell(prompts.observation(seen, new, len(candidates)))
+            planner.tell(prompts.observation(seen, new, len(candidates)), evidence)
             candidates += new
         rollout = Rollout(
             question=question,
             attempt=attempt,
             seed=seed,
-            planner=planner.trajectory(role, role, evidence=tuple(read), answer=answer),
-            workers=tuple(workers),
+            main=planner.trajectory(role, role, answer=answer),
+            others=tuple(workers),
             outcome=outcome,
             weights=self.weights,
             corpus=self.corpus,
@@ -144,14 +147,14 @@ class Mujica:
             prompt.system(demonstrate=self.demonstrate),
             prompts.worker_opening(sub.text, evidence, self.form),
             prompt.turns(demonstrate=self.demonstrate),
+            evidence,
         )
-        shown = tuple(evidence)
         try:
             completion = yield Generate(
                 tuple(worker.token_ids), self._params(self.spec.worker_tokens, seed, id), f"{dialogue}/{id}", "worker"
             )
         except PromptTooLong:
-            return Report(worker.trajectory(id, "worker", evidence=shown), TOO_LONG)
+            return Report(worker.trajectory(id, "worker"), TOO_LONG)
         text = worker.hear(completion)
         reading: Reading | Malformed = (
             Malformed(CUT_OFF)
@@ -160,8 +163,8 @@ class Mujica:
         )
         if isinstance(reading, Malformed):
             worker.note_malformed(reading.reason)
-            return Report(worker.trajectory(id, "worker", evidence=shown), UNREADABLE)
-        trajectory = worker.trajectory(id, "worker", evidence=shown, selected=reading.selected, answer=reading.sentence)
+            return Report(worker.trajectory(id, "worker"), UNREADABLE)
+        trajectory = worker.trajectory(id, "worker", selected=reading.selected, answer=reading.sentence)
         found = tuple(_tail(evidence[i]) for i in reading.selected) if self.form == "kg" else ()
         return Report(trajectory, reading.sentence, found)
 
@@ -198,7 +201,7 @@ def undemonstrated(tokenizer: Any, spec: AgentSpec, form: Form, rollout: Rollout
         return with_instruction(trajectory, tokenizer, prompt.system(demonstrate=False))
 
     return rollout.model_copy(
-        update={"planner": bare(rollout.planner), "workers": tuple(bare(w) for w in rollout.workers)}
+        update={"main": bare(rollout.main), "others": tuple(bare(other) for other in rollout.others)}
     )
 
 

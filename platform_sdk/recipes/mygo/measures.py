@@ -17,7 +17,7 @@ def measures(form: Form, rollouts: Sequence[Rollout]) -> list[dict[str, float]]:
 
 def _measures(form: Form, rollout: Rollout) -> dict[str, float]:
     question = rollout.question
-    best = f1_score(rollout.planner.answer, question.answers, question.dataset)  # type: ignore[arg-type]
+    best = f1_score(rollout.main.answer, question.answers, question.dataset)  # type: ignore[arg-type]
     found = {
         "em": rollout.rewards["em"],
         "f1": best.f1,
@@ -25,7 +25,7 @@ def _measures(form: Form, rollout: Rollout) -> dict[str, float]:
         "recall": best.recall,
         "answered": float(rollout.outcome == "answered"),
         "well_formed": rollout.rewards["well_formed"],
-        "turns": float(sum(turn.speaker == "agent" for turn in rollout.planner.turns)),
+        "turns": float(sum(turn.speaker == "agent" for turn in rollout.main.turns)),
         "searches": float(searches(form, rollout)),
         "tokens": float(sum(sum(t.agent_mask) for t in rollout.trajectories)),
     }
@@ -38,6 +38,6 @@ def _measures(form: Form, rollout: Rollout) -> dict[str, float]:
 
 def searches(form: Form, rollout: Rollout) -> int:
     """How often a rollout searched: the sub-questions of its well-formed planner turns, whoever searched for them."""
-    said = [turn.text for turn in rollout.planner.turns if turn.speaker == "agent" and turn.malformed is None]
+    said = [turn.text for turn in rollout.main.turns if turn.speaker == "agent" and turn.malformed is None]
     actions = [parse_planner(text, form, candidates=sys.maxsize, most=sys.maxsize) for text in said]
     return sum(len(action.sub_questions) for action in actions if isinstance(action, Ask))

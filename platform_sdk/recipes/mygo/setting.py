@@ -13,7 +13,8 @@ from platform_sdk.config.retrieval import RetrievalSpec
 from platform_sdk.config.sampling import PLACING
 from platform_sdk.recipes.mygo.agent import Mujica, form_of
 from platform_sdk.recipes.mygo.settings import AgentSpec, SamplingSpec
-from platform_sdk.records import Question, read_jsonl
+from platform_sdk.record_files import read_jsonl
+from platform_sdk.records import Question
 from platform_sdk.sampling.pairs import models_of
 from platform_sdk.sampling.phase import Phase, open_phase
 from platform_sdk.sampling.rollout import SearchFunction

@@ -26,7 +26,8 @@ from platform_sdk.recipes.mygo.sampling import batch_of, sample_iteration, sampl
 from platform_sdk.recipes.mygo.selection import select
 from platform_sdk.recipes.mygo.setting import Setting, mujica_of, open_mujica, open_search
 from platform_sdk.recipes.mygo.settings import EvaluationSpec, SelectionSpec, WarmupSpec
-from platform_sdk.records import Rollout, digest_records, read_jsonl, write_jsonl
+from platform_sdk.record_files import digest_records, read_jsonl, write_jsonl
+from platform_sdk.records import Rollout
 from platform_sdk.sampling.engine import SamplingEngine
 from platform_sdk.sampling.pairs import models_of, policy_digest
 from platform_sdk.sampling.phase import Phase

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.service import CollectionSpec, ServiceSpec
-from platform_sdk.records import Evidence, RecordError
+from platform_sdk.record_files import RecordError
+from platform_sdk.records import Evidence
 from platform_sdk.retrieval.environments import open_retriever
 from platform_sdk.retrieval.milvus import CALL_SECONDS
 from platform_sdk.retrieval.search import IndexRetriever

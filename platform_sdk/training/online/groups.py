@@ -16,7 +16,8 @@ from accelerate import PartialState
 
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.online import OnlineSpec
-from platform_sdk.records import Question, Rollout, read_log
+from platform_sdk.record_files import read_log
+from platform_sdk.records import Question, Rollout
 from platform_sdk.sampling.engine import SamplingEngine
 from platform_sdk.sampling.phase import Phase
 from platform_sdk.training.advantages import varied

@@ -20,7 +20,7 @@ from transformers import set_seed
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.online import OnlineSpec
 from platform_sdk.config.sampling import PLACING, EngineSpec
-from platform_sdk.records import digest_records
+from platform_sdk.record_files import digest_records
 from platform_sdk.sampling.engine import SamplingEngine
 from platform_sdk.sampling.load import load_engine
 from platform_sdk.sampling.models import weights_digest

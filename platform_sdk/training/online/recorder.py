@@ -13,7 +13,7 @@ from transformers import TrainerCallback
 
 from platform_sdk.config.errors import UserError
 from platform_sdk.files import REMEDY
-from platform_sdk.records import check_log
+from platform_sdk.record_files import check_log
 from platform_sdk.tracking.updates import FILE, Update, append_update, keep_updates, read_updates
 from platform_sdk.training.online.source import OnlineSource, Sampled
 

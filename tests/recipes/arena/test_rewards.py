@@ -113,7 +113,7 @@ def test_the_evaluation_scores_keep_the_datasets_own_normaliser() -> None:
 
 def chatty(rollout: Rollout) -> float:
     """A recipe's own reward: how many words were said."""
-    return float(len(rollout.planner.turns[-1].text.split()))
+    return float(len(rollout.main.turns[-1].text.split()))
 
 
 def test_a_recipe_brings_its_own_reward() -> None:

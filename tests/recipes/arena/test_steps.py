@@ -19,7 +19,8 @@ from platform_sdk.recipes.arena.agent import Generator
 from platform_sdk.recipes.arena.setting import Setting
 from platform_sdk.recipes.arena.settings import DemonstrationSpec, EvaluationSpec
 from platform_sdk.recipes.jobs import EvaluateJob, launch
-from platform_sdk.records import Question, Rollout, read_jsonl, write_jsonl
+from platform_sdk.record_files import read_jsonl, write_jsonl
+from platform_sdk.records import Question, Rollout
 from platform_sdk.sampling.rollout import Agent
 from tests.recipes.arena.talking import character_tokenizer
 
@@ -37,7 +38,7 @@ EVALUATION = EvaluationSpec(max_tokens=8)
 
 def vowels(rollout: Rollout) -> float:
     """A reward that a random model varies in."""
-    return float(sum(letter in "aeiou" for letter in (rollout.planner.answer or "")))
+    return float(sum(letter in "aeiou" for letter in (rollout.main.answer or "")))
 
 
 def records(names: tuple[str, ...], evidences: bool) -> list[dict[str, Any]]:
@@ -171,7 +172,7 @@ def test_demonstrations_are_written_once(model: str, tmp_path: Path) -> None:
     run = setting(tmp_path / "run")
     made = steps.demonstrate(run, "supervised", model, DemonstrationSpec(questions=3))
     found = list(read_jsonl(made.path, Rollout))
-    assert [rollout.planner.turns[-1].text for rollout in found] == ["Ann"] * 3
+    assert [rollout.main.turns[-1].text for rollout in found] == ["Ann"] * 3
     assert len({rollout.question.id for rollout in found}) == 3
     assert made.figures["demonstrations"] == 3
     stamp = made.path.stat().st_mtime_ns
@@ -186,11 +187,11 @@ def test_explanations_are_sampled_and_put_in_form(model: str, tmp_path: Path) ->
     made = steps.demonstrate(run, "supervised", model, DemonstrationSpec(reasoning_tokens=60))
     explained = list(read_jsonl(run.run_dir / "supervised/rollouts.jsonl", Rollout))
     assert len(explained) == made.figures["questions"] == 4
-    whole = {rollout.question.id for rollout in explained if rollout.planner.answer}
+    whole = {rollout.question.id for rollout in explained if rollout.main.answer}
     found = list(read_jsonl(made.path, Rollout))
     assert {rollout.question.id for rollout in found} <= whole
     assert made.figures["left_out"] == 4 - len(found)
-    assert all(rollout.rewards["reward"] >= 13 and rollout.planner.selected == (1,) for rollout in found)
+    assert all(rollout.rewards["reward"] >= 13 and rollout.main.selected == (1,) for rollout in found)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,8 @@ from typing import Any
 from platform_sdk.config.sampling import EngineSpec
 from platform_sdk.recipes.mygo.sampling import sample_iteration, sample_warmup
 from platform_sdk.recipes.mygo.settings import SelectionSpec, WarmupSpec
-from platform_sdk.records import Evidence, Question, Rollout, Trajectory, digest_records
+from platform_sdk.record_files import digest_records
+from platform_sdk.records import Evidence, Question, Rollout, Trajectory
 from platform_sdk.sampling.engine import SamplingParams
 from platform_sdk.sampling.phase import open_phase
 from platform_sdk.sampling.rollout import Agent, Generate, SearchRequest
@@ -50,7 +51,7 @@ class Talker:
         )  # fmt: skip
         share = sum(token % 2 == 0 for token in said) / len(said)
         return Rollout(
-            question=question, attempt=attempt, seed=0, planner=planner, outcome="answered",
+            question=question, attempt=attempt, seed=0, main=planner, outcome="answered",
             rewards={"f1": share, "em": float(share > 0.7)}, weights=self.weights, corpus=self.corpus,
         )  # fmt: skip
 

@@ -46,9 +46,9 @@ def check(rollout: Rollout, spec: AgentSpec) -> None:
             assert all((p != 0) == spoken for p in trajectory.logprobs[turn.start : turn.end])
         assert all(0 <= i < len(trajectory.evidence) for i in trajectory.selected)
         assert len(trajectory.token_ids) <= 1024 + 512
-    turns = [t for t in rollout.planner.turns if t.speaker == "agent"]
+    turns = [t for t in rollout.main.turns if t.speaker == "agent"]
     assert len(turns) <= spec.iteration_limit
-    assert (rollout.planner.answer is not None) == (rollout.outcome == "answered")
+    assert (rollout.main.answer is not None) == (rollout.outcome == "answered")
     if rollout.outcome != "answered":
         assert rollout.rewards["em"] == rollout.rewards["f1"] == 0.0
 
@@ -86,7 +86,7 @@ def test_no_policy_breaks_the_loop(kind: str, form: Form, split: bool, seed: int
     rollout = play(policy, form, seed, iteration_limit=5, split=split, planner_tokens=100, worker_tokens=80)
     check(rollout, spec)
     if kind in ("empty", "no tags", "endless"):
-        assert rollout.planner.answer is None
+        assert rollout.main.answer is None
 
 
 def good_policy(request: Request) -> list[int]:
@@ -105,17 +105,17 @@ def test_a_dialogue_by_hand() -> None:
     check(rollout, AgentSpec())
     assert rollout.outcome == "answered"
     assert rollout.rewards == {"em": 1.0, "f1": 1.0, "well_formed": 1.0}
-    assert [w.id for w in rollout.workers] == ["0.0", "0.1"]  # side by side, in the planner's first turn
-    assert [t.speaker for t in rollout.planner.turns] == ["environment", "agent", "environment", "agent"]
+    assert [w.id for w in rollout.others] == ["0.0", "0.1"]  # side by side, in the planner's first turn
+    assert [t.speaker for t in rollout.main.turns] == ["environment", "agent", "environment", "agent"]
     # The planner reads reports, never passages.
-    assert "directed Amberfall ." not in rollout.planner.turns[2].text
-    assert rollout.planner.turns[2].text == "Obs: " + "\n".join(["The director of Amberfall is Ida Roth ."] * 2)
+    assert "directed Amberfall ." not in rollout.main.turns[2].text
+    assert rollout.main.turns[2].text == "Obs: " + "\n".join(["The director of Amberfall is Ida Roth ."] * 2)
     # Extending by tokens gives what the chat template renders of the whole dialogue.
     messages = [{"role": "system", "content": "Plan : search or answer ."}]
-    for turn in rollout.planner.turns:
+    for turn in rollout.main.turns:
         messages.append({"role": "user" if turn.speaker == "environment" else "assistant", "content": turn.text})
     rendered = TOKENIZER.apply_chat_template(messages, tokenize=False)
-    assert list(rollout.planner.token_ids) == TOKENIZER(rendered, add_special_tokens=False)["input_ids"]
+    assert list(rollout.main.token_ids) == TOKENIZER(rendered, add_special_tokens=False)["input_ids"]
 
 
 def test_new_entities_become_candidates() -> None:
@@ -129,7 +129,7 @@ def test_new_entities_become_candidates() -> None:
         ]
     )
     rollout = play(lambda _: say(next(turns)), "kg")
-    told = [t.text for t in rollout.planner.turns if t.speaker == "environment"]
+    told = [t.text for t in rollout.main.turns if t.speaker == "environment"]
     assert told[0].endswith("Candidates : [0] Amberfall")
     assert told[1] == "Obs: The director of Amberfall is Ida Roth .\nCandidates : [1] Ida Roth"
     assert told[2] == "Obs: Nothing relevant was found."
@@ -138,13 +138,13 @@ def test_new_entities_become_candidates() -> None:
 
 def test_ablations() -> None:
     alone = play(good_policy, split=False)
-    assert alone.workers == ()
-    assert alone.planner.role == "agent"
-    assert "Ida Roth directed Amberfall ." in alone.planner.turns[2].text  # raw passages
+    assert alone.others == ()
+    assert alone.main.role == "agent"
+    assert "Ida Roth directed Amberfall ." in alone.main.turns[2].text  # raw passages
     assert searches("text", alone) == searches("text", play(good_policy)) == 2
     chain = play(good_policy, plan="chain", iteration_limit=2)
-    assert chain.planner.turns[1].malformed == "ask at most 1 sub-question at a time"
-    assert chain.workers == ()
+    assert chain.main.turns[1].malformed == "ask at most 1 sub-question at a time"
+    assert chain.others == ()
     assert searches("text", chain) == 0  # what was asked against the rule was not searched
 
 
@@ -160,7 +160,7 @@ def test_the_warm_up_learns_from_bare_prompts() -> None:
         next(run([partial(agent.rollout, QUESTION, 0)], Scripted(good_policy), search("text"), live=1))  # type: ignore[arg-type]
         for agent in agents
     )
-    assert len(shown.planner.token_ids) > len(bare.planner.token_ids)
+    assert len(shown.main.token_ids) > len(bare.main.token_ids)
     assert undemonstrated(TOKENIZER, AgentSpec(prompts="compact"), "text", shown) == bare
 
 

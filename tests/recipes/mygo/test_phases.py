@@ -12,7 +12,8 @@ from platform_sdk.recipes.mygo import steps
 from platform_sdk.recipes.mygo.sampling import sample_iteration
 from platform_sdk.recipes.mygo.setting import MakeAgent, Setting
 from platform_sdk.recipes.mygo.settings import EvaluationSpec, SelectionSpec, WarmupSpec
-from platform_sdk.records import Question, Rollout, Trajectory, read_jsonl, write_jsonl
+from platform_sdk.record_files import read_jsonl, write_jsonl
+from platform_sdk.records import Question, Rollout, Trajectory
 from platform_sdk.sampling.engine import Request
 from platform_sdk.sampling.phase import Phase
 from platform_sdk.sampling.rollout import Agent
@@ -67,7 +68,7 @@ def test_the_warm_up_is_sampled_with_worked_examples_and_learned_without(
     steps.score(tmp_path, "warmup", SELECTION, WARMUP)
     steps.sample(given, "iteration-01", 1, "m", 0.5, SELECTION, WARMUP)
     [sampled], [learned], [bare, _] = (
-        [r.planner for r in read_jsonl(tmp_path / name, Rollout)]
+        [r.main for r in read_jsonl(tmp_path / name, Rollout)]
         for name in ("warmup/rollouts.jsonl", "warmup/selected.jsonl", "iteration-01/rollouts.jsonl")
     )
     assert len(sampled.token_ids) > len(learned.token_ids)
@@ -86,7 +87,7 @@ class Scores:
         empty = Trajectory(id="planner", role="planner", token_ids=(), agent_mask=(), logprobs=(), turns=())
         yield from ()
         return Rollout(
-            question=question, attempt=attempt, seed=0, planner=empty, outcome="answered",
+            question=question, attempt=attempt, seed=0, main=empty, outcome="answered",
             rewards={"f1": self.rewards.get(f"{question.id}#{attempt}", 0.0)}, weights="w", corpus="c",
         )  # fmt: skip
 

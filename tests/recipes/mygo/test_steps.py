@@ -11,7 +11,8 @@ from platform_sdk.config.online import OnlineSpec
 from platform_sdk.recipes.jobs import EvaluateJob, launch
 from platform_sdk.recipes.mygo.settings import EvaluationSpec
 from platform_sdk.recipes.mygo.steps import Setting, evaluate, online
-from platform_sdk.records import Question, write_jsonl
+from platform_sdk.record_files import write_jsonl
+from platform_sdk.records import Question
 from platform_sdk.sampling.pairs import make_pair
 
 QUESTION = Question(id="q", text="Who ?", answers=("x",), dataset="world")

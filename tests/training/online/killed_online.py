@@ -17,7 +17,8 @@ from typing import Any
 from platform_sdk.config.online import OnlineSpec
 from platform_sdk.config.sampling import EngineSpec
 from platform_sdk.config.training import LoraSpec
-from platform_sdk.records import Rollout, read_jsonl
+from platform_sdk.record_files import read_jsonl
+from platform_sdk.records import Rollout
 from platform_sdk.sampling.phase import Phase
 from platform_sdk.tracking.updates import append_update, read_updates
 from platform_sdk.training import output

@@ -45,7 +45,7 @@ class Lucky:
         )  # fmt: skip
         lucky = sum(token in LUCKY for token in done.token_ids)
         return Rollout(
-            question=question, attempt=attempt, seed=seed, planner=said, outcome="answered",
+            question=question, attempt=attempt, seed=seed, main=said, outcome="answered",
             rewards={"any": float(lucky > 0), "reward": lucky / WORDS}, weights=self.weights, corpus=self.corpus,
         )  # fmt: skip
 

@@ -34,7 +34,7 @@ class Scripted:
         self.asked.append((question.id, attempt))
         yield from ()
         return Rollout(
-            question=question, attempt=attempt, seed=0, planner=NOTHING_SAID, outcome="answered",
+            question=question, attempt=attempt, seed=0, main=NOTHING_SAID, outcome="answered",
             rewards={"reward": self.script[question.id][attempt]}, weights=self.weights, corpus=self.corpus,
         )  # fmt: skip
 

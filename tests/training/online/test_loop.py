@@ -17,7 +17,8 @@ from safetensors.torch import load_file
 
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.sampling import EngineSpec
-from platform_sdk.records import Rollout, read_jsonl
+from platform_sdk.record_files import read_jsonl
+from platform_sdk.records import Rollout
 from platform_sdk.sampling.engine import SamplingEngine, WeightsMismatch
 from platform_sdk.sampling.models import load_model, weights_digest
 from platform_sdk.tracking.updates import Update, read_updates
@@ -88,11 +89,11 @@ def test_the_first_update_is_a_step_on_advantages_by_hand(model: Path, tmp_path:
         group = [other.rewards["reward"] for other in done if other.question.id == one.question.id]
         spread = statistics.stdev(group)
         advantage = (one.rewards["reward"] - statistics.mean(group)) / (spread + 1e-4) if spread else 0.0
-        ids, mask = one.planner.token_ids, one.planner.agent_mask
+        ids, mask = one.main.token_ids, one.main.agent_mask
         logprobs = torch.log_softmax(policy(torch.tensor([ids])).logits[0], -1)
         for place in range(1, len(ids)):
             if mask[place]:
-                ratio = torch.exp(logprobs[place - 1, ids[place]] - one.planner.logprobs[place])
+                ratio = torch.exp(logprobs[place - 1, ids[place]] - one.main.logprobs[place])
                 assert ratio.item() == pytest.approx(1, abs=1e-4)
                 total, tokens = total - ratio * advantage, tokens + 1
     loss = total / tokens
@@ -125,9 +126,9 @@ def test_what_a_run_leaves(model: Path, tmp_path: Path) -> None:
         assert len(done) == update.rollouts == update.trajectories == 3 * 4
         assert update.mean_reward == update.rewards["reward"]
         assert update.rewards["any"] == pytest.approx(statistics.mean(one.rewards["any"] for one in done))
-        assert update.tokens_sampled == sum(sum(one.planner.agent_mask) for one in done)
-        assert update.tokens_trained == sum(sum(one.planner.agent_mask[:5]) for one in done)
-        assert update.truncated == sum(len(one.planner.token_ids) > 5 for one in done)
+        assert update.tokens_sampled == sum(sum(one.main.agent_mask) for one in done)
+        assert update.tokens_trained == sum(sum(one.main.agent_mask[:5]) for one in done)
+        assert update.truncated == sum(len(one.main.token_ids) > 5 for one in done)
     assert [update.learning_rate for update in updates] == sorted((u.learning_rate for u in updates), reverse=True)
     assert result.rollouts == 48
     assert result.tokens_trained == sum(update.tokens_trained for update in updates)
