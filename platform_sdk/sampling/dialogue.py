@@ -61,6 +61,11 @@ class Dialogue:
         self.turns.append(Turn(speaker="agent", text=text, start=start, end=len(self.token_ids)))
         return text
 
+    def recite(self, text: str) -> None:
+        """Append a turn of the agent that nobody sampled: its log-probabilities are unknown (0)."""
+        said = (*_encode(self.tokenizer, text), self.tokenizer.eos_token_id)
+        self.hear(Completion("demonstration", said, (0.0,) * len(said), "stop"))
+
     def note_malformed(self, reason: str) -> None:
         """Mark the agent's last turn as malformed."""
         self._note(malformed=reason)

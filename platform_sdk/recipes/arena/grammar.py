@@ -22,6 +22,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
+from platform_sdk.agents.sections import section
+
 Form = Literal["three_part", "think", "direct"]
 """ARENA's three sections; the naive baseline's ``<think>`` and ``<answer>``; or the answer alone."""
 
@@ -82,15 +84,6 @@ def well_formed(text: str, form: Form, *, strict: bool = True) -> bool:
         text = text.partition(f"</{name}>")[2]
     behind = text.lstrip()
     return not behind or (not strict and "\n" in text[: len(text) - len(behind)])
-
-
-def section(text: str, name: str) -> str | None:
-    """The content of ``<name>…</name>`` without the white space around it; None if it is missing or repeated."""
-    opening, closing = f"<{name}>", f"</{name}>"
-    if text.count(opening) != 1 or text.count(closing) != 1:
-        return None
-    content, end, _ = text.partition(opening)[2].partition(closing)
-    return content.strip() if end else None
 
 
 def numbers(text: str) -> frozenset[int] | None:

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from itertools import permutations
 from typing import Literal
 
+from platform_sdk.agents.speaker import Speaker
 from platform_sdk.recipes.arena import prompts
 from platform_sdk.recipes.arena.settings import AgentSpec
-from platform_sdk.recipes.arena.speaker import Speaker
 from platform_sdk.records import Evidence, Passage, Question, Trajectory, given_evidence
 from platform_sdk.sampling.rollout import Agent, Together
 
@@ -47,7 +47,7 @@ def sure(speaker: Speaker, question: Question, passages: tuple[Passage, ...], sp
     text = question.text
     given = given_evidence(passages)
     instruction = prompts.SURE_CANDIDATES.format(count=spec.candidates)
-    dialogue = speaker.dialogue(instruction, prompts.opening(text, passages), given)
+    dialogue = speaker.dialogue(instruction, prompts.opening(text, passages), evidence=given)
     named = yield from speaker.reply(dialogue, "candidates")
     candidates = _candidates(named.text if named else "")[: spec.candidates]
     if not candidates:
@@ -59,7 +59,11 @@ def sure(speaker: Speaker, question: Question, passages: tuple[Passage, ...], sp
     summaries: list[_Aside] = yield Together(
         tuple(
             _aside(
-                speaker, f"summary-{n}", prompts.SURE_SUMMARY, prompts.sure_summary_opening(text, passages, c), given
+                speaker,
+                f"summary-{n}",
+                prompts.SURE_SUMMARY,
+                prompts.sure_summary_opening(text, passages, c),
+                given,
             )
             for n, c in enumerate(candidates)
         )
@@ -67,14 +71,24 @@ def sure(speaker: Speaker, question: Question, passages: tuple[Passage, ...], sp
     said = [summary.text or "" for summary in summaries]
     checks: list[_Aside] = yield Together(
         tuple(
-            _aside(speaker, f"valid-{n}", prompts.SURE_VALID, prompts.sure_valid_opening(text, candidate, said[n]))
+            _aside(
+                speaker,
+                f"valid-{n}",
+                prompts.SURE_VALID,
+                prompts.sure_valid_opening(text, candidate, said[n]),
+            )
             for n, candidate in enumerate(candidates)
         )
     )
     pairs = list(permutations(range(len(candidates)), 2))
     duels: list[_Aside] = yield Together(
         tuple(
-            _aside(speaker, f"better-{i}-{j}", prompts.SURE_BETTER, prompts.sure_better_opening(text, said[i], said[j]))
+            _aside(
+                speaker,
+                f"better-{i}-{j}",
+                prompts.SURE_BETTER,
+                prompts.sure_better_opening(text, said[i], said[j]),
+            )
             for i, j in pairs
         )
     )
@@ -97,7 +111,7 @@ def sure(speaker: Speaker, question: Question, passages: tuple[Passage, ...], sp
 def self_ask(speaker: Speaker, question: Question, passages: tuple[Passage, ...], spec: AgentSpec) -> Agent[Spoken]:
     """Self-ask (Press et al., 2023): follow-up questions one by one, each answered from the passages by the policy."""
     given = given_evidence(passages)
-    dialogue = speaker.dialogue(prompts.SELF_ASK, prompts.opening(question.text, passages), given)
+    dialogue = speaker.dialogue(prompts.SELF_ASK, prompts.opening(question.text, passages), evidence=given)
     asides: list[_Aside] = []
     answer: str | None = None
     outcome: Outcome = "iteration_limit"
@@ -132,7 +146,7 @@ def self_ask(speaker: Speaker, question: Question, passages: tuple[Passage, ...]
 
 
 def _aside(speaker: Speaker, place: str, system: str, opening: str, evidence: Sequence[Evidence] = ()) -> Agent[_Aside]:
-    dialogue = speaker.dialogue(system, opening, evidence)
+    dialogue = speaker.dialogue(system, opening, evidence=evidence)
     reply = yield from speaker.reply(dialogue, place)
     text = reply.text if reply else None
     return _Aside(dialogue.trajectory(place, "worker", answer=text), text)
