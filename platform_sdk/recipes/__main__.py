@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 from platform_sdk.files import read_object
+from platform_sdk.processes.entry import entry
 from platform_sdk.recipes.jobs import JOBS
-from platform_sdk.training.entry import entry
 
 
 def work(spec_file: Path) -> None:

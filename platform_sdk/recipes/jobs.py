@@ -19,19 +19,14 @@ from platform_sdk.config.errors import UserError
 from platform_sdk.config.online import OnlineSpec
 from platform_sdk.config.sampling import EngineSpec
 from platform_sdk.files import read_model
-from platform_sdk.kubeflow.serving import local_server, variables
+from platform_sdk.processes.environment import restrict_to_own_gpus, variables, visible_gpus
+from platform_sdk.processes.launch import ProcessRunner, StepProcesses, check_process_count, run_processes
+from platform_sdk.processes.shares import process_group
 from platform_sdk.sampling.load import refuse_pair
+from platform_sdk.sampling.local_server import local_server
 from platform_sdk.sampling.serve import Served
-from platform_sdk.sampling.shares import joined, see_own_gpus
 from platform_sdk.tracking.outcomes import write_json
-from platform_sdk.training.launch import (
-    Elsewhere,
-    Work,
-    processes_for,
-    refuse_several,
-    run_processes,
-    visible_gpus,
-)
+from platform_sdk.training.launch import processes_for
 
 if TYPE_CHECKING:
     from platform_sdk.training.online.loop import OnlineResult
@@ -116,7 +111,7 @@ class MethodJob(BaseModel):
 
 
 class SamplingJob(MethodJob):
-    """A step whose processes share the questions (see ``sampling.shares``), each with an engine of its own.
+    """A step whose processes share the questions (see ``processes.shares``), each with an engine of its own.
 
     ``OUTCOME`` is the file in the phase's folder that the step leaves.
     """
@@ -125,8 +120,8 @@ class SamplingJob(MethodJob):
 
     def take_part(self) -> None:
         if self.engine.engine != "openai" and self.engine.device != "cpu":
-            see_own_gpus(self.engine.gpus_each)
-        with joined():
+            restrict_to_own_gpus(self.engine.gpus_each)
+        with process_group():
             self.run()
 
     @property
@@ -226,11 +221,11 @@ Job = Annotated[SampleJob | EvaluateJob | DemonstrateJob | OnlineJob, Field(disc
 JOBS: TypeAdapter[Job] = TypeAdapter(Job)
 
 
-def launch(job: MethodJob, elsewhere: Elsewhere | None = None) -> Any:
-    """Do a step: elsewhere, or in as many processes as its settings and this machine ask for; return its outcome.
+def launch(job: MethodJob, runner: ProcessRunner | None = None) -> Any:
+    """Do a step: by ``runner``, or in as many processes as its settings and this machine ask for; return its outcome.
 
-    Where the engine is a vLLM server without a url, one is brought: on this machine a child of this process, elsewhere
-    one beside the processes of each machine. For other processes than this one the job is written to
+    Where the engine is a vLLM server without a url, one is brought: on this machine a child of this process, by the
+    runner one beside the processes of each machine. For other processes than this one the job is written to
     ``<run_dir>/<phase>/<step>-job.json`` first.
 
     Raises:
@@ -239,32 +234,32 @@ def launch(job: MethodJob, elsewhere: Elsewhere | None = None) -> Any:
     if job.done or not job.samples:
         return job.run()
     refuse_pair(job.engine, job.model)
-    if elsewhere is not None:
-        elsewhere(_work(job))
+    if runner is not None:
+        runner(_step_processes(job))
         return job.outcome()
     with _server_here(job) as reserved:
-        processes = job.processes(reserved)
-        if processes is None:
+        count = job.processes(reserved)
+        if count is None:
             return job.run()
-        work = _work(job)
-        refuse_several(work, processes)
-        run_processes(work.module, work.spec_file, processes)
+        processes = _step_processes(job)
+        check_process_count(processes, count)
+        run_processes(processes.module, processes.spec_file, count)
         return job.outcome()
 
 
-def _work(job: MethodJob) -> Work:
+def _step_processes(job: MethodJob) -> StepProcesses:
     spec_file = job.folder / f"{job.step}-job.json"
     write_json(spec_file, job.model_dump(mode="json"))
     engine = job.engine
-    return Work(
+    return StepProcesses(
         MODULE,
         spec_file,
         job.step,
         trains=job.trains,
-        alone=job.setting().alone,
+        single_process_reason=job.setting().alone,
         vllm=engine.engine == "vllm",
         gpus_each=engine.gpus_each if engine.engine == "vllm" else 1,
-        served=_served(job) if engine.brings_server else None,
+        server_spec=_served(job) if engine.brings_server else None,
     )
 
 

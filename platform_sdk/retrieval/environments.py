@@ -6,8 +6,8 @@ from pathlib import Path
 
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.retrieval import RetrievalSpec
-from platform_sdk.retrieval.encoders import load_encoder
 from platform_sdk.retrieval.index import Form, connect, load_material, open_index
+from platform_sdk.retrieval.load import load_encoder
 from platform_sdk.retrieval.milvus import CALL_SECONDS, Watch
 from platform_sdk.retrieval.search import (
     ContextRetriever,

@@ -13,7 +13,8 @@ from platform_sdk.data.corpus import Corpus, TripleStore
 from platform_sdk.files import read_model, read_object, write_text
 from platform_sdk.record_files import read_jsonl
 from platform_sdk.records import Passage, Question, Triple
-from platform_sdk.retrieval.encoders import Encoder, load_encoder
+from platform_sdk.retrieval.encoders import Encoder
+from platform_sdk.retrieval.load import load_encoder
 from platform_sdk.retrieval.milvus import CALL_SECONDS, Vectors, Watch, open_vectors
 from platform_sdk.retrieval.service.remote import RemoteRetriever
 from platform_sdk.retrieval.service.wire import CollectionFacts

@@ -23,11 +23,11 @@ from tqdm import tqdm
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.sampling import EngineSpec
 from platform_sdk.files import read_object, write_text
+from platform_sdk.processes.shares import SINGLE_PROCESS, EndOfShare, Share, own_share
 from platform_sdk.record_files import AppendLog, read_log, remove_log, write_log
 from platform_sdk.records import Question, Rollout
 from platform_sdk.sampling.engine import SamplingEngine
 from platform_sdk.sampling.rollout import Agent, SearchFunction, run
-from platform_sdk.sampling.shares import ALONE, Share, ShareDone, own_share
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ class Phase:
     A context manager over the file at ``path``; engine and retriever belong to whoever opened them. Several processes
     that share a phase, each with a phase of its own over the same path, ask for the same things in the same order.
     Each writes what it makes beside ``path`` (``rollouts.share0.jsonl``, …); at the end the first puts everything into
-    ``path``, by question and attempt, and the others end (``shares.ShareDone``).
+    ``path``, by question and attempt, and the others end (``processes.shares.EndOfShare``).
     """
 
     path: Path
@@ -62,7 +62,7 @@ class Phase:
     engine: SamplingEngine
     search: SearchFunction
     live: int
-    share: Share = ALONE
+    share: Share = SINGLE_PROCESS
     done: dict[str, dict[int, Rollout]] = field(default_factory=dict)
     seconds: float = 0.0
     """Wall time spent sampling, over all attempts at this phase; starting the engine is not in it. Of a process that
@@ -93,7 +93,7 @@ class Phase:
         if error is not None or self.share.count == 1:
             return
         if not self.share.first:
-            raise ShareDone
+            raise EndOfShare
         self._write([rollout for attempts in self.done.values() for rollout in attempts.values()])
 
     def _parts(self) -> list[Path]:

@@ -7,14 +7,13 @@ include those that spell its stop string.
 
 from __future__ import annotations
 
-import os
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 from platform_sdk.config.errors import UserError
+from platform_sdk.processes.environment import TORCHRUN, variables
 from platform_sdk.sampling import probe as probing
 from platform_sdk.sampling.engine import Completion, Probe, PromptTooLong, Request, SamplingParams, generate
 from platform_sdk.sampling.models import load_tokenizer, save_untied, weights_digest
@@ -29,8 +28,6 @@ ON_CPU = {
 }
 COMPILE_NOTHING = {"TORCHDYNAMO_DISABLE": "1"}
 """For vLLM's processes on a CPU, eager or not: the log-probabilities alone would want a C++ compiler."""
-TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_", "GROUP_", "ROLE_", "MASTER_", "TORCHELASTIC_")
-"""What the names of the variables begin with by which a process knows its place among those of ``torchrun``."""
 
 
 class VllmEngine:
@@ -66,7 +63,8 @@ class VllmEngine:
         arguments = vllm_arguments(
             live=live, dtype=dtype, max_model_len=max_model_len, on_cpu=device == "cpu", extra=extra or {}
         )
-        with _surroundings(COMPILE_NOTHING if device == "cpu" else {}):
+        # With the variables of torchrun vLLM's processes would wait for ever at the rendezvous of its agent.
+        with variables(COMPILE_NOTHING if device == "cpu" else {}, without=TORCHRUN):
             self._engine = vllm.LLM(model=str(untied), **arguments)
         self.max_model_len = int(self._engine.llm_engine.model_config.max_model_len)
         self._in_flight: set[str] = set()
@@ -156,20 +154,3 @@ def vllm_arguments(
         **(ON_CPU if on_cpu else {}),
         **extra,
     }
-
-
-@contextmanager
-def _surroundings(own: Mapping[str, str]) -> Iterator[None]:
-    """Within, the environment of vLLM's own processes: with ``own``, and nothing that tells of other processes.
-
-    Under ``torchrun`` they would look for their rendezvous where its agent is, and wait for ever.
-    """
-    named = [name for name in os.environ if name.startswith(TORCHRUN) or name in own]
-    before = {name: os.environ.pop(name) for name in named}
-    os.environ.update(own)
-    try:
-        yield
-    finally:
-        for name in own:
-            del os.environ[name]
-        os.environ.update(before)

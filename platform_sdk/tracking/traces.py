@@ -17,11 +17,10 @@ from typing import TYPE_CHECKING, Any
 from platform_sdk.record_files import read_jsonl
 from platform_sdk.records import Rollout, Trajectory
 from platform_sdk.tracking.journal import Event
+from platform_sdk.tracking.store import DeliveryState
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
-
-    from platform_sdk.tracking.delivery import State
 
 MS = 1_000_000
 PREVIEW = 1000
@@ -103,7 +102,7 @@ def _worker(worker: Trajectory, start: int) -> list[Piece]:
     return found
 
 
-def deliver_rollouts(client: MlflowClient, state: State, token: str, run_id: str, event: Event) -> None:
+def deliver_rollouts(client: MlflowClient, state: DeliveryState, token: str, run_id: str, event: Event) -> None:
     """Log the first rollouts of a file as traces of the step's run, and link them to the parent run.
 
     A trace's id follows from the run, the phase and the rollout, so a repeated delivery writes no second one.

@@ -79,6 +79,6 @@ def test_endpoints_name_a_model_and_an_address(name: str) -> None:
 def test_the_encoders_settings_are_all_that_the_loader_takes() -> None:
     import inspect
 
-    from platform_sdk.retrieval.encoders import load_encoder
+    from platform_sdk.retrieval.load import load_encoder
 
     assert RetrievalSpec().encoder_settings().keys() == inspect.signature(load_encoder).parameters.keys()

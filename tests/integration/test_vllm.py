@@ -15,11 +15,12 @@ import numpy as np
 import pytest
 
 from platform_sdk.config.sampling import SAMPLER_URL, EngineSpec
-from platform_sdk.kubeflow.serving import local_server, variables
+from platform_sdk.processes.environment import variables
 from platform_sdk.record_files import read_jsonl
 from platform_sdk.records import Rollout
 from platform_sdk.sampling.engine import Completion, PromptTooLong, Request, SamplingEngine, SamplingParams
 from platform_sdk.sampling.load import load_engine
+from platform_sdk.sampling.local_server import local_server
 from platform_sdk.sampling.models import weights_digest
 from platform_sdk.sampling.serve import Served
 from platform_sdk.tracking.updates import read_updates
@@ -152,7 +153,7 @@ def test_vllm_in_process_agrees_with_transformers(models: tuple[Path, Path], tmp
 SHARED = """
 import sys
 from pathlib import Path
-from platform_sdk.training.launch import run_processes
+from platform_sdk.processes.launch import run_processes
 
 if __name__ == "__main__":
     run_processes("tests.recipes.mygo.shared", Path(sys.argv[1]), 2)

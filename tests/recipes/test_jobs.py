@@ -13,12 +13,12 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from platform_sdk.config.errors import UserError
+from platform_sdk.processes.launch import StepProcesses
 from platform_sdk.recipes import jobs
 from platform_sdk.recipes.__main__ import work
 from platform_sdk.recipes.jobs import DemonstrateJob, EvaluateJob, MethodJob, OnlineJob, SampleJob, launch, split
 from platform_sdk.sampling.serve import Served
 from platform_sdk.training import launch as launching
-from platform_sdk.training.launch import Work
 from platform_sdk.training.online.loop import OnlineResult
 
 
@@ -151,7 +151,7 @@ def test_several_processes_read_the_same_job_from_a_file(
 def test_what_is_done_needs_no_process_no_server_and_no_cluster(
     kind: type[MethodJob], tmp_path: Path, calls: list[tuple[Any, ...]], started: list[tuple[str, int]]
 ) -> None:
-    asked: list[Work] = []
+    asked: list[StepProcesses] = []
     given = job(kind, tmp_path, {"engine": "openai", "processes": 2})
     assert launch(given, lambda one: (asked.append(one), given.run())[0]) == RESULT
     assert [one.verb for one in asked] == [given.step]
@@ -172,23 +172,23 @@ def test_what_asks_no_model_is_done_where_it_is(
         (SampleJob, {}, {}),
         (SampleJob, {"engine": "vllm", "extra": {"tensor_parallel_size": 2}}, {"vllm": True, "gpus_each": 2}),
         (EvaluateJob, {"engine": "openai", "url": "http://x"}, {}),
-        (EvaluateJob, {"engine": "openai"}, {"served": "evaluate-server.json"}),
-        (OnlineJob, {"engine": "openai"}, {"trains": True, "served": "online-server.json"}),
+        (EvaluateJob, {"engine": "openai"}, {"server_spec": "evaluate-server.json"}),
+        (OnlineJob, {"engine": "openai"}, {"trains": True, "server_spec": "online-server.json"}),
     ],
 )
 def test_a_cluster_is_told_what_the_processes_need(
     kind: type[MethodJob], engine: dict[str, Any], expected: dict[str, Any], tmp_path: Path, calls: Any
 ) -> None:
     given = job(kind, tmp_path, engine, retrieval={"alone": "it is so"})
-    asked: list[Work] = []
+    asked: list[StepProcesses] = []
     launch(given, lambda one: (asked.append(one), given.run())[0])
     folder = tmp_path / "phase-1"
-    plain = {"trains": False, "alone": "it is so"} | expected
-    if "served" in plain:
-        plain["served"] = folder / plain["served"]
-        served = Served.model_validate_json(plain["served"].read_text())
+    plain = {"trains": False, "single_process_reason": "it is so"} | expected
+    if "server_spec" in plain:
+        plain["server_spec"] = folder / plain["server_spec"]
+        served = Served.model_validate_json(plain["server_spec"].read_text())
         assert (served.model, served.engine) == ("a/model", given.engine)
-    assert asked == [Work("platform_sdk.recipes", folder / f"{given.step}-job.json", given.step, **plain)]
+    assert asked == [StepProcesses("platform_sdk.recipes", folder / f"{given.step}-job.json", given.step, **plain)]
     assert jobs.JOBS.validate_json(asked[0].spec_file.read_text()) == given
 
 

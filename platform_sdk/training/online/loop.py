@@ -20,6 +20,7 @@ from transformers import set_seed
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.online import OnlineSpec
 from platform_sdk.config.sampling import PLACING, EngineSpec
+from platform_sdk.processes.environment import is_main_process
 from platform_sdk.record_files import digest_records
 from platform_sdk.sampling.engine import SamplingEngine
 from platform_sdk.sampling.load import load_engine
@@ -33,7 +34,7 @@ from platform_sdk.training.online.recorder import Recorder
 from platform_sdk.training.online.source import OnlineSource, OnUpdate
 from platform_sdk.training.online.sync import sync_for
 from platform_sdk.training.online.task import OnlineTask
-from platform_sdk.training.output import Made, completed, main_process, pass_through, read_back, write_model
+from platform_sdk.training.output import Made, completed, pass_through, read_back, write_model
 from platform_sdk.training.policy import PACKED, attention_for, load_policy
 from platform_sdk.training.reference import reference_for
 from platform_sdk.training.trainer import PolicyTrainer
@@ -103,12 +104,12 @@ def train_online(
             model=str(output), inputs=inputs, weights=parent, parents={"model": parent}, updates=0,
             skipped="updates is 0",
         )  # fmt: skip
-        if main_process():
+        if is_main_process():
             pass_through(model, output, result)
     if result is None:
         with threads(spec.threads):
             result = _train(spec, task, model, output, engine, seed, folder, on_update, inputs, parent)
-    if main_process():
+    if is_main_process():
         shutil.rmtree(folder / "checkpoints", ignore_errors=True)  # a kill may have come before
         write_json(folder / "train.json", result.model_dump(mode="json"))
     return result

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from platform_sdk.config.sampling import EngineSpec
+from platform_sdk.processes.entry import entry
+from platform_sdk.processes.shares import process_group
 from platform_sdk.recipes.mygo.sampling import sample_iteration, sample_warmup
 from platform_sdk.recipes.mygo.settings import SelectionSpec, WarmupSpec
 from platform_sdk.record_files import digest_records
@@ -20,8 +22,6 @@ from platform_sdk.sampling.engine import SamplingParams
 from platform_sdk.sampling.phase import open_phase
 from platform_sdk.sampling.rollout import Agent, Generate, SearchRequest
 from platform_sdk.sampling.seeds import seed_of
-from platform_sdk.sampling.shares import joined
-from platform_sdk.training.entry import entry
 
 QUESTIONS = [Question(id=f"q{i:02d}", text="w3 w4", answers=("x",), dataset="world") for i in range(23)]
 SELECTION = SelectionSpec(questions=23, accepted=2, attempts=6, initial_threshold=0.3)
@@ -87,7 +87,7 @@ def sample(
 def act(spec_file: Path) -> None:
     spec = json.loads(spec_file.read_text())
     dies_at = spec["dies_at"] if os.environ["RANK"] == spec["dies"] else None
-    with joined():
+    with process_group():
         engine = EngineSpec.model_validate(spec["engine"]) if "engine" in spec else ENGINE
         outcome = sample(spec_file.parent, spec["what"], spec["model"], dies_at, engine)
     assert os.environ["RANK"] == "0"

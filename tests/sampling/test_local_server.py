@@ -13,10 +13,10 @@ import pytest
 
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.sampling import SAMPLER_URL, EngineSpec
-from platform_sdk.kubeflow.serving import PYTHON, local_server, vllm_python
+from platform_sdk.sampling.local_server import PYTHON, local_server, vllm_python
 from platform_sdk.sampling.models import weights_digest
 from platform_sdk.sampling.serve import Served, command
-from tests.processes import alive, wait_for
+from tests.process_watch import alive, wait_for
 from tests.sampling.tiny_models import save_model
 
 ROOT = Path(__file__).parents[2]
@@ -67,7 +67,7 @@ def test_a_server_that_does_not_start_is_told_with_its_cause_and_its_last_lines(
 
 
 def test_a_server_that_takes_too_long_is_ended(served: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from platform_sdk.kubeflow import serving
+    from platform_sdk.sampling import local_server as serving
 
     monkeypatch.setattr(serving, "START_SECONDS", 0.5)
     monkeypatch.setattr(serving, "_healthy", lambda port: False)
@@ -87,7 +87,7 @@ def test_a_server_that_dies_meanwhile_is_why_the_work_failed(served: Path, monke
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
 def test_it_ends_with_the_step_that_brought_it(served: Path, number: signal.Signals) -> None:
     code = (
-        "import sys, time; from pathlib import Path; from platform_sdk.kubeflow.serving import local_server\n"
+        "import sys, time; from pathlib import Path; from platform_sdk.sampling.local_server import local_server\n"
         "with local_server(Path(sys.argv[1]), []):\n    print('ready', flush=True); time.sleep(600)"
     )
     step = subprocess.Popen([sys.executable, "-c", code, str(served)], cwd=ROOT, stdout=subprocess.PIPE, text=True)
@@ -105,10 +105,10 @@ def test_a_machine_without_vllm_is_told_what_to_do(monkeypatch: pytest.MonkeyPat
     with pytest.raises(UserError, match="absent cannot be executed"):
         vllm_python()
     monkeypatch.delenv(PYTHON)
-    monkeypatch.setattr("platform_sdk.kubeflow.serving.find_spec", lambda name: None)
+    monkeypatch.setattr("platform_sdk.sampling.local_server.find_spec", lambda name: None)
     with pytest.raises(UserError, match="no vllm is beside"):
         vllm_python()
-    monkeypatch.setattr("platform_sdk.kubeflow.serving.find_spec", lambda name: object())
+    monkeypatch.setattr("platform_sdk.sampling.local_server.find_spec", lambda name: object())
     assert vllm_python() == sys.executable
 
 

@@ -1,4 +1,4 @@
-"""The vLLM server that a step brings on this machine; on a cluster its job has one in each pod.
+"""The vLLM server that a step starts on this machine; on a cluster, its job has one in each pod.
 
 It is a child of the step's, under the guard: however the step ends, the server and whatever it has started end too.
 """
@@ -13,15 +13,16 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from http.client import HTTPConnection, HTTPException
 from importlib.util import find_spec
 from pathlib import Path
 
-import platform_sdk
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.sampling import SAMPLER_URL
+from platform_sdk.processes.environment import GPUS, variables
+from platform_sdk.processes.guard import child_environment, guarded
 from platform_sdk.sampling.serve import HEALTH, HOST
 
 log = logging.getLogger(__name__)
@@ -54,18 +55,15 @@ def local_server(served: Path, gpus: Sequence[str]) -> Iterator[None]:
     path = served.with_name("server.log")
     port = _free_port()
     command = [python, "-m", "platform_sdk.sampling.serve", "--spec", str(served), "--port", str(port)]
-    guard = [sys.executable, "-m", "platform_sdk.kubeflow.guard", str(os.getpid())]
-    here = str(Path(platform_sdk.__file__).parents[1])
-    search = os.pathsep.join(filter(None, [here, os.environ.get("PYTHONPATH")]))
     with tempfile.TemporaryDirectory(prefix="hopforge-sampler-") as scratch, path.open("w") as output:
         process = subprocess.Popen(
-            [*guard, *command], stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
+            guarded(command),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
             start_new_session=True,  # Ctrl-C is for the step, which ends its server
-            env={
-                **os.environ, "PYTHONPATH": search, "PYTHONUNBUFFERED": "1", "TMPDIR": scratch,
-                "CUDA_VISIBLE_DEVICES": ",".join(gpus),
-            },
-        )  # fmt: skip
+            env=child_environment({"TMPDIR": scratch, GPUS: ",".join(gpus)}),
+        )
         try:
             _wait_until_healthy(process, port, path)
             with variables({SAMPLER_URL: f"http://{HOST}:{port}"}):
@@ -97,21 +95,6 @@ def vllm_python() -> str:
             f"{sys.executable}; pip install hopforge[sample], or let {PYTHON} name a Python that has it"
         )
     return sys.executable
-
-
-@contextmanager
-def variables(values: Mapping[str, str]) -> Iterator[None]:
-    """Within, the environment has these variables; it is what started processes inherit."""
-    before = {name: os.environ.get(name) for name in values}
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
 
 
 class _NotStarted(UserError):

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from platform_sdk.config.errors import UserError
-from platform_sdk.training.entry import entry
+from platform_sdk.processes.entry import entry
 
 
 def act(spec_file: Path) -> None:
@@ -32,4 +32,4 @@ def act(spec_file: Path) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(entry(act, "tests.training.launched"))
+    sys.exit(entry(act, "tests.processes.launched"))

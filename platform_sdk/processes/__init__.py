@@ -1,0 +1,1 @@
+"""Processes of one step: start them, end them together, divide work and GPUs among them."""
