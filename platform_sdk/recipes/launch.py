@@ -1,27 +1,31 @@
-"""The steps of a method that sample, as records: run in this process, in several, or as a cluster's job.
+"""Launch of the steps of a method that sample: in this process, in several, or by a runner on other machines.
 
-A record is what ``python -m platform_sdk.recipes --spec FILE`` reads. It holds the recipe's structs as they are; the
-method's room knows what they mean.
+A step is a record, the input of ``python -m platform_sdk.recipes --spec FILE``. It holds the recipe's structs as they
+are; the method knows what they mean.
 """
 
 from __future__ import annotations
 
-import importlib
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
-from platform_sdk.config.errors import UserError
 from platform_sdk.config.online import OnlineSpec
 from platform_sdk.config.sampling import EngineSpec
+from platform_sdk.errors import UserError
+from platform_sdk.evaluation.run import Evaluated
 from platform_sdk.files import read_model
 from platform_sdk.processes.environment import restrict_to_own_gpus, variables, visible_gpus
 from platform_sdk.processes.launch import ProcessRunner, StepProcesses, check_process_count, run_processes
 from platform_sdk.processes.shares import process_group
+from platform_sdk.recipes import steps
+from platform_sdk.recipes.method import AnyMethod, RunContext, load_method
+from platform_sdk.recipes.steps import SampleOutcome
 from platform_sdk.sampling.load import refuse_pair
 from platform_sdk.sampling.local_server import local_server
 from platform_sdk.sampling.serve import Served
@@ -32,14 +36,15 @@ if TYPE_CHECKING:
     from platform_sdk.training.online.loop import OnlineResult
 
 MODULE = "platform_sdk.recipes"
+T = TypeVar("T")
 
 
-class MethodJob(BaseModel):
-    """What every step that samples is told: a method, its setting, the phase and the policy."""
+class MethodStep(BaseModel, ABC, Generic[T]):
+    """Arguments of every step of a method that samples; ``T`` is its outcome."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    step: str
+    kind: str
     method: str
     run_dir: Path
     phase: str
@@ -57,60 +62,60 @@ class MethodJob(BaseModel):
 
     @property
     def engine(self) -> EngineSpec:
-        """Every method's sampling settings have an engine."""
         return EngineSpec.model_validate(self.sampling.get("engine", {}))
 
-    def setting(self) -> Any:
-        """The method's own record of the setting."""
-        return self._steps.Setting.read(
+    @cached_property
+    def loaded(self) -> AnyMethod:
+        return load_method(self.method)
+
+    @cached_property
+    def context(self) -> RunContext[Any]:
+        """The run's context, checked.
+
+        Raises:
+            UserError: see ``Method.context``.
+        """
+        return self.loaded.context(
             self.run_dir, self.environment, self.agent, self.sampling, self.retrieval, self.corpus_digest, self.seed
         )
 
     @property
-    def samples(self) -> bool:
-        """Whether the model is asked for anything; else the step is done where it is."""
+    def asks_model(self) -> bool:
+        """False for a step that runs where it is called, since it asks the model for nothing."""
         return True
 
     @property
     def trains(self) -> bool:
-        """Whether it needs memory of a GPU beside what samples."""
-        return self.step == "online"
-
-    @property
-    def _steps(self) -> Any:
-        return importlib.import_module(f"platform_sdk.recipes.{self.method}.steps")
-
-    @property
-    def _settings(self) -> Any:
-        return importlib.import_module(f"platform_sdk.recipes.{self.method}.settings")
+        """True for a step that needs memory of a GPU beside what samples."""
+        return False
 
     @abstractmethod
-    def run(self) -> Any:
-        """Do the step in this process, or read its outcome where it is done; return it."""
+    def run(self) -> T:
+        """Run the step in this process, or read its outcome where it is done; return it."""
 
     @abstractmethod
     def take_part(self) -> None:
-        """Do the step in this process, one of those that were started for it."""
+        """Run the step in this process, one of those that were started for it."""
 
     @property
     @abstractmethod
     def done(self) -> bool:
-        """Whether an outcome is there."""
+        """True if an outcome is there."""
 
     @abstractmethod
-    def outcome(self) -> Any:
-        """What other processes have left."""
+    def outcome(self) -> T:
+        """Read what other processes have left."""
 
     @abstractmethod
-    def processes(self, reserved: int) -> int | None:
-        """How many processes to start on this machine; None where the calling one does by itself.
+    def process_count(self, reserved: int) -> int | None:
+        """Return how many processes to start on this machine; None if the calling one suffices.
 
         Args:
             reserved: GPUs of this machine that are the step's own server's.
         """
 
 
-class SamplingJob(MethodJob):
+class _SharedStep(MethodStep[T]):
     """A step whose processes share the questions (see ``processes.shares``), each with an engine of its own.
 
     ``OUTCOME`` is the file in the phase's folder that the step leaves.
@@ -128,12 +133,12 @@ class SamplingJob(MethodJob):
     def done(self) -> bool:
         return (self.folder / self.OUTCOME).exists()
 
-    def outcome(self) -> Any:
+    def outcome(self) -> T:
         if not self.done:
             raise UserError(f"{self.folder / self.OUTCOME}: the step's processes have left none that is visible here")
         return self.run()
 
-    def processes(self, reserved: int) -> int | None:
+    def process_count(self, reserved: int) -> int | None:
         engine = self.engine
         on_gpus = engine.engine != "openai" and engine.device != "cpu"
         seen = len(visible_gpus()) if on_gpus else 0
@@ -144,62 +149,57 @@ class SamplingJob(MethodJob):
         return None if count == 1 else count
 
 
-class SampleJob(SamplingJob):
-    """The rollouts of one phase. ``threshold`` is K that the last phase ended with; the warm-up has the initial one."""
+class SampleStep(_SharedStep[SampleOutcome]):
+    """A round of a method's own sampling step.
 
-    OUTCOME = "sample.json"
-    step: Literal["sample"] = "sample"
+    ``carry`` is what the last round handed on; the first round is given an empty one.
+    """
+
+    OUTCOME = steps.SAMPLE
+    kind: Literal["sample"] = "sample"
+    step: str
     iteration: int
-    threshold: float
-    selection: dict[str, Any]
-    warmup: dict[str, Any]
+    settings: dict[str, Any]
+    carry: dict[str, Any]
 
-    def run(self) -> Any:
-        selection = self._settings.SelectionSpec.model_validate(self.selection)
-        warmup = self._settings.WarmupSpec.model_validate(self.warmup)
-        threshold = self.threshold if self.iteration else selection.initial_threshold
-        return self._steps.sample(self.setting(), self.phase, self.iteration, self.model, threshold, selection, warmup)
+    @property
+    def asks_model(self) -> bool:
+        return steps.step_of(self.loaded, self.step).asks_model(self.context)
+
+    def run(self) -> SampleOutcome:
+        own = steps.step_of(self.loaded, self.step)
+        settings, carry = own.settings.model_validate(self.settings), own.carry.model_validate(self.carry)
+        return steps.sample(
+            self.loaded, self.context, self.step, self.phase, self.iteration, self.model, settings, carry
+        )
 
 
-class EvaluateJob(SamplingJob):
+class EvaluateStep(_SharedStep[Evaluated]):
     """A policy's answers to the evaluation questions, and their scores."""
 
     OUTCOME = "scores.json"
-    step: Literal["evaluate"] = "evaluate"
+    kind: Literal["evaluate"] = "evaluate"
     evaluation: dict[str, Any]
 
-    def run(self) -> Any:
-        evaluation = self._settings.EvaluationSpec.model_validate(self.evaluation)
-        return self._steps.evaluate(self.setting(), self.phase, self.model, evaluation)
+    def run(self) -> Evaluated:
+        evaluation = self.loaded.evaluation_settings.model_validate(self.evaluation)
+        return steps.evaluate(self.loaded, self.context, self.phase, self.model, evaluation)
 
 
-class DemonstrateJob(SamplingJob):
-    """What a supervised baseline learns from."""
-
-    OUTCOME = "demonstrations.json"
-    step: Literal["demonstrate"] = "demonstrate"
-    demonstrations: dict[str, Any]
-
-    @property
-    def samples(self) -> bool:
-        return bool(self._steps.explains(self.setting()))
-
-    def run(self) -> Any:
-        spec = self._settings.DemonstrationSpec.model_validate(self.demonstrations)
-        return self._steps.demonstrate(self.setting(), self.phase, self.model, spec)
-
-
-class OnlineJob(MethodJob):
+class OnlineStep(MethodStep["OnlineResult"]):
     """Training on what the policy itself samples."""
 
-    step: Literal["online"] = "online"
+    kind: Literal["online"] = "online"
     online: OnlineSpec
     evaluation: dict[str, Any]
 
+    @property
+    def trains(self) -> bool:
+        return True
+
     def run(self) -> OnlineResult:
-        evaluation = self._settings.EvaluationSpec.model_validate(self.evaluation)
-        result: OnlineResult = self._steps.online(self.setting(), self.phase, self.model, self.online, evaluation)
-        return result
+        evaluation = self.loaded.evaluation_settings.model_validate(self.evaluation)
+        return steps.online(self.loaded, self.context, self.phase, self.model, self.online, evaluation)
 
     def take_part(self) -> None:
         self.run()
@@ -213,71 +213,71 @@ class OnlineJob(MethodJob):
 
         return read_model(self.folder / "train.json", OnlineResult)
 
-    def processes(self, reserved: int) -> int | None:
+    def process_count(self, reserved: int) -> int | None:
         return processes_for(self.online, reserved)
 
 
-Job = Annotated[SampleJob | EvaluateJob | DemonstrateJob | OnlineJob, Field(discriminator="step")]
-JOBS: TypeAdapter[Job] = TypeAdapter(Job)
+AnyStep = Annotated[SampleStep | EvaluateStep | OnlineStep, Field(discriminator="kind")]
+STEPS: TypeAdapter[AnyStep] = TypeAdapter(AnyStep)
 
 
-def launch(job: MethodJob, runner: ProcessRunner | None = None) -> Any:
-    """Do a step: by ``runner``, or in as many processes as its settings and this machine ask for; return its outcome.
+def launch(step: MethodStep[T], runner: ProcessRunner | None = None) -> T:
+    """Run a step by ``runner``, or in as many processes as its settings and this machine ask for; return its outcome.
 
     Where the engine is a vLLM server without a url, one is brought: on this machine a child of this process, by the
-    runner one beside the processes of each machine. For other processes than this one the job is written to
-    ``<run_dir>/<phase>/<step>-job.json`` first.
+    runner one beside the processes of each machine. Before other processes are started, the step is written to
+    ``<run_dir>/<phase>/<kind>-step.json``.
 
     Raises:
         UserError: a setting does not fit the questions, the model or the machine, or a process or the server failed.
     """
-    if job.done or not job.samples:
-        return job.run()
-    refuse_pair(job.engine, job.model)
+    if step.done or not step.asks_model:
+        return step.run()
+    refuse_pair(step.engine, step.model)
     if runner is not None:
-        runner(_step_processes(job))
-        return job.outcome()
-    with _server_here(job) as reserved:
-        count = job.processes(reserved)
+        runner(_step_processes(step))
+        return step.outcome()
+    with _server_here(step) as reserved:
+        count = step.process_count(reserved)
         if count is None:
-            return job.run()
-        processes = _step_processes(job)
+            return step.run()
+        processes = _step_processes(step)
         check_process_count(processes, count)
         run_processes(processes.module, processes.spec_file, count)
-        return job.outcome()
+        return step.outcome()
 
 
-def _step_processes(job: MethodJob) -> StepProcesses:
-    spec_file = job.folder / f"{job.step}-job.json"
-    write_json(spec_file, job.model_dump(mode="json"))
-    engine = job.engine
+def _step_processes(step: MethodStep[Any]) -> StepProcesses:
+    spec_file = step.folder / f"{step.kind}-step.json"
+    write_json(spec_file, step.model_dump(mode="json"))
+    engine = step.engine
     return StepProcesses(
         MODULE,
         spec_file,
-        job.step,
-        trains=job.trains,
-        single_process_reason=job.setting().alone,
+        step.kind,
+        trains=step.trains,
+        single_process_reason=step.loaded.single_process_reason(step.context),
         vllm=engine.engine == "vllm",
         gpus_each=engine.gpus_each if engine.engine == "vllm" else 1,
-        server_spec=_served(job) if engine.brings_server else None,
+        server_spec=_served(step) if engine.brings_server else None,
     )
 
 
-def _served(job: MethodJob, *, shares_gpu: bool = False) -> Path:
-    path = job.folder / f"{job.step}-server.json"
-    write_json(path, Served(model=job.model, engine=job.engine, shares_gpu=shares_gpu).model_dump(mode="json"))
+def _served(step: MethodStep[Any], *, shares_gpu: bool = False) -> Path:
+    path = step.folder / f"{step.kind}-server.json"
+    write_json(path, Served(model=step.model, engine=step.engine, shares_gpu=shares_gpu).model_dump(mode="json"))
     return path
 
 
 @contextmanager
-def _server_here(job: MethodJob) -> Iterator[int]:
+def _server_here(step: MethodStep[Any]) -> Iterator[int]:
     """The step's own server, if it brings one; how many of this machine's GPUs are its alone."""
-    if not job.engine.brings_server:
+    if not step.engine.brings_server:
         yield 0
         return
     gpus = visible_gpus()
-    ours, its = split(gpus, job.engine.gpus)
-    served = _served(job, shares_gpu=job.trains and ours == its != [])
+    ours, its = split(gpus, step.engine.gpus)
+    served = _served(step, shares_gpu=step.trains and ours == its != [])
     with local_server(served, its), variables({"CUDA_VISIBLE_DEVICES": ",".join(ours)} if gpus else {}):
         yield len(gpus) - len(ours)
 
