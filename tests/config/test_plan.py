@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from platform_sdk.config.plan import Constant, FromParameter, FromTask, carried_from
+from platform_sdk.config.plan import carried_from
 from platform_sdk.config.recipe import load_recipe
 from platform_sdk.config.source import ConfigError
+from platform_sdk.config.task import Constant, FromParameter, FromTask
 from tests.kubeflow.toy import PIPELINE, write_toy
 
 
@@ -88,7 +89,7 @@ def test_many_iterations_keep_their_order(tmp_path: Path) -> None:
         ("iteration: ${iteration}", "iteration: ${step}", "${step} is not the number of an iteration here; here it is ${iteration}"),
         ("phase: last", "phase: '${iteration}'", "it is for steps of a repeat"),
         ("phase: last", "phase: 'a${parameters.seed}'", "parameters outside the form can be in a text"),
-        ("phase: last", "phase: '${a.b}'", "${a.b} is no reference; the forms are"),
+        ("phase: last", "phase: '${a.b}'", "${a.b} is not a reference; references are"),
         ("phase: last", "phase: '${a'", "no closing brace"),
         ("id: last", "id: use", "there is a step 'use' already (pipeline.yaml"),
         ("  - id: last", "  - ID: last", "steps[2].ID is not known here"),

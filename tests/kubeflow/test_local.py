@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from platform_sdk.config.errors import UserError
-from platform_sdk.config.plan import RUN_DIR
 from platform_sdk.config.recipe import load_recipe
+from platform_sdk.config.task import RUN_DIR
 from platform_sdk.kubeflow.claim import claim
 from platform_sdk.kubeflow.compile import compile_recipe
 from platform_sdk.kubeflow.local import StepFailed, cause, locked, run_local, terminable, with_interpreter
