@@ -69,6 +69,7 @@ def online(setting: Setting, phase: str, model: str, spec: OnlineSpec, evaluatio
 
     Evaluations between updates are written to ``eval-u0050``, ….
     """
+    from platform_sdk.training.credit import GroupAdvantage
     from platform_sdk.training.online.loop import train_online
     from platform_sdk.training.online.task import OnlineTask
 
@@ -79,6 +80,7 @@ def online(setting: Setting, phase: str, model: str, spec: OnlineSpec, evaluatio
             search=no_search,
             make_agent=partial(setting.generator, setting.training_distribution, judge),
             live=setting.sampling.engine.live,
+            credit=GroupAdvantage(spec.reward),
         )
         return train_online(
             spec,

@@ -181,6 +181,7 @@ def online(setting: Setting, phase: str, model: str, spec: OnlineSpec, evaluatio
     Raises:
         UserError: the policy is a pair of models; or see ``train_online``.
     """
+    from platform_sdk.training.credit import GroupAdvantage
     from platform_sdk.training.online.loop import train_online
     from platform_sdk.training.online.task import OnlineTask
 
@@ -200,7 +201,13 @@ def online(setting: Setting, phase: str, model: str, spec: OnlineSpec, evaluatio
 
         return train_online(
             spec,
-            OnlineTask(setting.questions("train"), search, mujica_of(setting, setting.sampling), live),
+            OnlineTask(
+                setting.questions("train"),
+                search,
+                mujica_of(setting, setting.sampling),
+                live,
+                GroupAdvantage(spec.reward),
+            ),
             model,
             folder / "model",
             engine=setting.sampling.engine,
