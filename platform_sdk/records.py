@@ -139,8 +139,8 @@ class Trajectory(Record):
 
     ``token_ids``, ``agent_mask`` and ``logprobs`` have one entry per token; the mask is 1 exactly on
     tokens the policy sampled, and ``logprobs`` (natural logarithm, of the distribution that was
-    sampled from at temperature 1) is 0.0 elsewhere. ``selected`` are the indices into ``evidence`` that the agent
-    chose.
+    sampled from at temperature 1) is 0.0 elsewhere; it is empty where no policy sampled the tokens (a demonstration).
+    ``selected`` are the indices into ``evidence`` that the agent chose.
 
     ``use`` is ``training`` for what the policy did as an agent; ``scoring`` for what is recorded only to judge or to be
     judged (completions of a probe, a teacher's drafts), which is never trained on.
@@ -159,8 +159,8 @@ class Trajectory(Record):
 
     @model_validator(mode="after")
     def _lengths_agree(self) -> Self:
-        if not len(self.token_ids) == len(self.agent_mask) == len(self.logprobs):
-            raise ValueError("token_ids, agent_mask and logprobs must have one entry per token")
+        if len(self.agent_mask) != len(self.token_ids) or len(self.logprobs) not in (0, len(self.token_ids)):
+            raise ValueError("token_ids, agent_mask and logprobs must have one entry per token (logprobs: or none)")
         if any(not 0 <= turn.start <= turn.end <= len(self.token_ids) for turn in self.turns):
             raise ValueError("a turn's span lies outside the trajectory's tokens")
         return self

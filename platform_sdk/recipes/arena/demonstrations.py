@@ -1,8 +1,8 @@
 """The demonstrations that the supervised baselines learn from (ARENA, appendix D).
 
 SFT-direct learns the gold answer as the response. SFT-reasoning has the model explain the gold answer from the gold
-passages first, and learns the explanation in ARENA's three sections. Nobody has sampled these responses, so that their
-log-probabilities are unknown (0): they are for maximum likelihood alone.
+passages first, and learns the explanation in ARENA's three sections. No policy has sampled these responses, so they
+have no log-probabilities: they are for maximum likelihood alone.
 """
 
 from __future__ import annotations
@@ -134,4 +134,5 @@ def _demonstration(generator: Generator, question: Question, text: str) -> Rollo
     dialogue = generator.prompted(question)
     dialogue.recite(text)
     rollout = generator.recorded(question, 0, generator.seed, generator.read(dialogue, question, text))
-    return rollout.model_copy(update={"rewards": rewards(rollout, generator.spec)})
+    main = rollout.main.model_copy(update={"logprobs": ()})
+    return rollout.model_copy(update={"main": main, "rewards": rewards(rollout, generator.spec)})

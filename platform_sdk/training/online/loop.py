@@ -132,10 +132,10 @@ def _train(
     reference = reference_for(model, policy, spec, device) if spec.beta else None
     # On a fault the engine is closed first, so that what it is asked for beside the training ends at once.
     with _beside(engine_spec) as pool, _engine(engine_spec, model) as engine:
-        sampler = GroupSampler(spec, task, engine, folder / "rollouts", folder.name)
+        sampler = GroupSampler(spec, task, engine, folder / "rollouts", folder.name, seed)
         sync = sync_for(engine_spec, engine, policy, folder / "weights")
         source = OnlineSource(
-            spec, task.questions, sampler, sync, pool=pool, length=context_length(spec, model),
+            spec, task.questions, task.credit, sampler, sync, pool=pool, length=context_length(spec, model),
             share_prompts=attention == PACKED, seed=seed, on_update=on_update,
         )  # fmt: skip
         objective = GroupRelative(spec.clip, spec.beta, spec.kl, spec.normalization)
@@ -177,7 +177,7 @@ def _result(output: Path, inputs: str, weights: str, parent: str, folder: Path) 
 
 
 def _inputs(spec: OnlineSpec, task: OnlineTask, parent: str, engine: EngineSpec, seed: int, folder: Path) -> str:
-    """Of everything known here that decides the rollouts and the weights; the agent's settings are its method's."""
+    """Digest everything known here that decides the rollouts and the weights; agent and credit are the method's."""
     return digest_of(
         spec.model_dump(mode="json", exclude={"checkpoint_steps", "processes", "evaluate_every"}),
         digest_records(task.questions),

@@ -20,14 +20,12 @@ from platform_sdk.config.training import LoraSpec
 from platform_sdk.record_files import read_jsonl
 from platform_sdk.records import Rollout
 from platform_sdk.sampling.phase import Phase
-from platform_sdk.tracking.updates import append_update, read_updates
+from platform_sdk.tracking.updates import TIMES, append_update, read_updates
 from platform_sdk.training import output
 from platform_sdk.training.online import recorder
 from platform_sdk.training.online.loop import train_online
 from tests.training.killed_runs import around_publish, attempt, before_step, die, half_written
 from tests.training.online import lucky
-
-TIMES = {"sampling_seconds", "training_seconds", "sync_seconds"}
 
 
 def before_rollout(number: int) -> None:
