@@ -15,7 +15,15 @@ from typing import Any, Literal
 from platform_sdk.config.errors import UserError
 from platform_sdk.processes.environment import TORCHRUN, variables
 from platform_sdk.sampling import probe as probing
-from platform_sdk.sampling.engine import Completion, Probe, PromptTooLong, Request, SamplingParams, generate
+from platform_sdk.sampling.engine import (
+    Completion,
+    Probe,
+    PromptTooLong,
+    Request,
+    SamplingParams,
+    check_pairs,
+    generate,
+)
 from platform_sdk.sampling.models import load_tokenizer, save_untied, weights_digest
 
 # Seeded requests under chunked prefill have killed vLLM 0.32 on a CPU. There the last one's "gpu" is the memory of the
@@ -121,6 +129,31 @@ class VllmEngine:
         self, prompts: Sequence[Sequence[int]], params: SamplingParams | Sequence[SamplingParams]
     ) -> list[Completion]:
         return generate(self, prompts, params)
+
+    def score(
+        self, prompts: Sequence[Sequence[int]], continuations: Sequence[Sequence[int]], role: str = ""
+    ) -> list[tuple[float, ...]]:
+        """See the protocol. The last token is sampled as the only one allowed, since vLLM samples at least one."""
+        check_pairs(prompts, continuations, self.max_model_len)
+        if self._in_flight:
+            raise ValueError(f"{len(self._in_flight)} requests are in flight: vllm cannot score beside them")
+        asked = [
+            {"prompt_token_ids": [*prompt, *continuation[:-1]]}
+            for prompt, continuation in zip(prompts, continuations, strict=True)
+        ]
+        params = [
+            self._vllm.SamplingParams(
+                max_tokens=1, temperature=0.0, logprobs=0, prompt_logprobs=0, allowed_token_ids=[continuation[-1]]
+            )
+            for continuation in continuations
+        ]
+        scored = []
+        for output, prompt, continuation in zip(
+            self._engine.generate(asked, params, use_tqdm=False), prompts, continuations, strict=True
+        ):
+            rows = [*output.prompt_logprobs[len(prompt) :], *output.outputs[0].logprobs]
+            scored.append(tuple(row[token].logprob for token, row in zip(continuation, rows, strict=True)))
+        return scored
 
     def load_weights(self, path: Path | str, probe: Probe | None = None) -> None:
         if self._in_flight:
