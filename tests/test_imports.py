@@ -14,7 +14,7 @@ import pytest
 HOME = Path(__file__).parents[1]
 PACKAGE = HOME / "platform_sdk"
 FLOORS = [  # from the top
-    "cli", "recipes", "retrieval", "kubeflow", "training", "evaluation", "graph", "sampling", "tracking", "data",
+    "cli", "recipes", "agents", "retrieval", "kubeflow", "training", "evaluation", "graph", "sampling", "tracking", "data",
     "processes", "config", "record_files", "records", "files", "errors", "display", "credentials",
 ]  # fmt: skip
 TORCH_ROOMS = {"processes", "sampling", "training"}

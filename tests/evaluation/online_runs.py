@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from platform_sdk.record_files import write_jsonl
-from platform_sdk.records import Evidence, Passage, Question, Rollout
-from tests.tracking.rollouts import trajectory
+from platform_sdk.records import Passage, Question, Rollout, given_evidence
+from tests.tracking.rollouts import agent, environment, trajectory
 
 TITLES = ("Blue Harbour", "Red Harbour", "Anna Vey", "Tom Oak")
 TEXTS = (
@@ -64,10 +64,10 @@ def traced(
         main=trajectory(
             "agent",
             "agent",
-            [("environment", f"Answer from the passages. {asked.text}\n{passages}", None), ("agent", said, malformed)],
-            evidence=tuple(
-                Evidence(kind="passage", id=p.id, title=p.title, text=p.text, score=0.0) for p in asked.context
-            ),
+            [
+                environment(f"Answer from the passages. {asked.text}\n{passages}", *given_evidence(asked.context)),
+                agent(said, malformed),
+            ],
             selected=tuple(n - 1 for n in chosen if 1 <= n <= len(asked.context)),
             answer=answer,
         ),

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from platform_sdk.recipes.jobs import DemonstrateJob, EvaluateJob, MethodJob, OnlineJob, SampleJob, launch, split
 from pydantic import BaseModel, ValidationError
 
 from platform_sdk.config.errors import UserError
 from platform_sdk.processes.launch import StepProcesses
 from platform_sdk.recipes import jobs
 from platform_sdk.recipes.__main__ import work
-from platform_sdk.recipes.jobs import DemonstrateJob, EvaluateJob, MethodJob, OnlineJob, SampleJob, launch, split
 from platform_sdk.sampling.serve import Served
 from platform_sdk.training import launch as launching
 from platform_sdk.training.online.loop import OnlineResult

@@ -11,7 +11,7 @@ import pytest
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.sampling import EngineSpec
 from platform_sdk.record_files import read_jsonl
-from platform_sdk.records import Evidence, Question, Rollout, Trajectory
+from platform_sdk.records import Evidence, Question, Rollout, Trajectory, Turn
 from platform_sdk.sampling.engine import SamplingParams
 from platform_sdk.sampling.phase import open_phase
 from platform_sdk.sampling.rollout import Agent, Generate, Search, SearchRequest
@@ -38,9 +38,10 @@ class Talker:
             raise KeyboardInterrupt
         self.made.append(f"{question.id}#{attempt}")
         tokens = (5, 6, *heard.token_ids)
+        shown = Turn(speaker="environment", text=found[0].text, start=0, end=2, evidence=tuple(found))
         planner = Trajectory(
             id="agent", role="agent", token_ids=tokens, agent_mask=(0, 0) + (1,) * len(heard.token_ids),
-            logprobs=(0.0, 0.0, *heard.logprobs), turns=(), evidence=tuple(found),
+            logprobs=(0.0, 0.0, *heard.logprobs), turns=(shown,),
         )  # fmt: skip
         return Rollout(
             question=question, attempt=attempt, seed=seed, main=planner, outcome="answered",

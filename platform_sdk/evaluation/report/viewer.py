@@ -8,9 +8,10 @@ from typing import Any
 from platform_sdk.evaluation.report.gold import GoldEvidence
 from platform_sdk.evaluation.report.samples import Sample
 from platform_sdk.evaluation.report.trace import is_trace, trace_of
-from platform_sdk.records import Evidence, Rollout, Trajectory, Turn
+from platform_sdk.records import Rollout, Trajectory, Turn
 from platform_sdk.tracking.traces import workers_by_turn
 
+Table = dict[tuple[str, ...], int]  # id, kind, title and text of a piece of evidence -> its place
 LONGEST_TEXT = 4000
 LONGEST_PROMPT = 1600
 # The sub-questions of a turn, in either form of the grammar (a fact of the method, see mygo's grammar).
@@ -20,7 +21,7 @@ _GRAPH_SEARCH = re.compile(r'Search\s*\(\s*\[\s*\d{1,4}\s*\]\s*,\s*"([^"]*)"\s*\
 
 def viewer_data(samples: list[Sample]) -> dict[str, Any]:
     """Return the samples, their rollouts, and one table of all evidence, since passages are found again and again."""
-    table: dict[Evidence, int] = {}
+    table: Table = {}
     rollouts = [
         _rollout(number, rollout, rollout.id in sample.accepted, table)
         for number, sample in enumerate(samples)
@@ -28,12 +29,12 @@ def viewer_data(samples: list[Sample]) -> dict[str, Any]:
     ]
     return {
         "phases": [{"name": sample.name, "shown": len(sample.rollouts), "total": sample.total} for sample in samples],
-        "evidence": [{"id": item.id, "kind": item.kind, "title": item.title, "text": item.text} for item in table],
+        "evidence": [dict(zip(("id", "kind", "title", "text"), item, strict=True)) for item in table],
         "rollouts": rollouts,
     }
 
 
-def _rollout(phase: int, rollout: Rollout, accepted: bool, table: dict[Evidence, int]) -> dict[str, Any]:
+def _rollout(phase: int, rollout: Rollout, accepted: bool, table: Table) -> dict[str, Any]:
     question = rollout.question
     gold = GoldEvidence(rollout)
     workers = workers_by_turn(rollout)
@@ -74,7 +75,7 @@ def _rollout(phase: int, rollout: Rollout, accepted: bool, table: dict[Evidence,
     }
 
 
-def _worker(worker: Trajectory, asked: str | None, gold: GoldEvidence, table: dict[Evidence, int]) -> dict[str, Any]:
+def _worker(worker: Trajectory, asked: str | None, gold: GoldEvidence, table: Table) -> dict[str, Any]:
     return {
         "id": worker.id,
         "asked": asked,
@@ -87,12 +88,12 @@ def _worker(worker: Trajectory, asked: str | None, gold: GoldEvidence, table: di
     }
 
 
-def _evidence(trajectory: Trajectory, gold: GoldEvidence, table: dict[Evidence, int]) -> list[list[Any]]:
+def _evidence(trajectory: Trajectory, gold: GoldEvidence, table: Table) -> list[list[Any]]:
     """Return ``[place in the table, score, selected, gold]`` for each piece of evidence, in the order of retrieval."""
     found: list[list[Any]] = []
     places = gold.places(trajectory)
     for index, item in enumerate(trajectory.evidence):
-        place = table.setdefault(item.model_copy(update={"score": 0.0}), len(table))
+        place = table.setdefault((item.id, item.kind, item.title, item.text), len(table))
         found.append([place, round(item.score, 4), int(index in trajectory.selected), int(index in places)])
     return found
 

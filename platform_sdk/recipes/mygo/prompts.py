@@ -16,7 +16,6 @@ from platform_sdk.recipes.mygo.grammar import NOTHING_FOUND, Medium
 from platform_sdk.records import Evidence
 
 Style = Literal["standard", "compact"]
-Role = Literal["planner", "worker", "agent"]
 Message = dict[str, str]
 
 
@@ -162,7 +161,7 @@ If it is enough, end with <answer>…</answer>: only the short answer (a name, a
 {several} What is found is shown to you. \
 Write nothing outside the tags."""
 
-_COMPACT = {
+_COMPACT: dict[tuple[str, Medium], RolePrompt] = {
     ("planner", "text"): RolePrompt("Plan : search or answer .", _PLANNER_EXAMPLE_TEXT),
     ("planner", "kg"): RolePrompt("Plan : visit a candidate or answer .", _PLANNER_EXAMPLE_KG),
     ("worker", "text"): RolePrompt("Read : select passages and answer .", _WORKER_EXAMPLE_TEXT),
@@ -172,7 +171,7 @@ _COMPACT = {
 }
 
 # What stands last is imitated most: the step from one sub-question to the next.
-_EXAMPLES: dict[tuple[Role, Medium], tuple[tuple[str, ...], ...]] = {
+_EXAMPLES: dict[tuple[str, Medium], tuple[tuple[str, ...], ...]] = {
     ("planner", "text"): (examples.PLANNER_TEXT_COMPARISON, examples.PLANNER_TEXT_BRIDGE),
     ("planner", "kg"): (examples.PLANNER_KG_COMPARISON, examples.PLANNER_KG_BRIDGE),
     ("worker", "text"): (examples.WORKER_TEXT,),
@@ -182,7 +181,7 @@ _EXAMPLES: dict[tuple[Role, Medium], tuple[tuple[str, ...], ...]] = {
 }
 
 
-def role_prompt(style: Style, role: Role, medium: Medium, *, max_questions: int) -> RolePrompt:
+def role_prompt(style: Style, role: str, medium: Medium, *, max_questions: int) -> RolePrompt:
     """The prompt of a role; ``max_questions`` sub-questions may be asked at a time (1 is the chain ablation)."""
     if style == "compact":
         return _COMPACT[role, medium]

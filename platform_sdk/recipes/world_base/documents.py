@@ -89,7 +89,7 @@ class Documents:
         return self._planner(world, medium) if draw < 0.71 else self._worker(world, medium)
 
     def _system(self, role: str, medium: Medium) -> Message:
-        prompt = role_prompt("compact", role, medium, max_questions=5)  # type: ignore[arg-type]
+        prompt = role_prompt("compact", role, medium, max_questions=5)
         return {"role": "system", "content": prompt.system(demonstrate=self._rng.random() < 0.4)}
 
     # The worker -------------------------------------------------------------------------------------------------
