@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from platform_sdk.agents.speaker import Decoding, Policy
 from platform_sdk.recipes.arena.agent import Generator
 from platform_sdk.recipes.arena.demonstrations import Explainer, direct_demonstration, reasoned_demonstration
 from platform_sdk.recipes.arena.grammar import parse, well_formed
 from platform_sdk.recipes.arena.prompts import example, instruction, opening
 from platform_sdk.recipes.arena.settings import AgentSpec
-from platform_sdk.recipes.arena.speaker import Distribution
 from tests.recipes.arena.responses import QUESTION
 from tests.recipes.arena.talking import Script, character_tokenizer
 
@@ -22,14 +22,14 @@ TOKENIZER = character_tokenizer()
 
 def generator(judge: Any = None, environment: Any = "distractor", **agent: Any) -> Generator:
     return Generator(
-        tokenizer=TOKENIZER,
+        policy=Policy(TOKENIZER, "w"),
         spec=AgentSpec.model_validate(agent),
         environment=environment,
-        distribution=Distribution(temperature=0.9, top_p=1.0, top_k=0, max_tokens=64),
-        weights="w",
+        decoding=Decoding(temperature=0.9),
+        max_tokens=64,
         corpus="c",
         seed=1,
-        phase="p",
+        seed_name="p",
         judge=judge,
     )
 

@@ -5,16 +5,23 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from platform_sdk.recipes.mygo.agent import Mujica, undemonstrated
-from platform_sdk.recipes.mygo.grammar import Form
-from platform_sdk.recipes.mygo.measures import searches
+from platform_sdk.agents.planner_worker import PlannerWorker
+from platform_sdk.agents.speaker import Decoding, Policy
+from platform_sdk.config.retrieval import RetrievalSpec
+from platform_sdk.config.sampling import SamplingSpec
+from platform_sdk.recipes.method import RunContext
+from platform_sdk.recipes.mygo.agent import MujicaLanguage, mujica
+from platform_sdk.recipes.mygo.grammar import Medium
+from platform_sdk.recipes.mygo.measures import measures
 from platform_sdk.recipes.mygo.settings import AgentSpec
 from platform_sdk.records import Rollout
 from platform_sdk.sampling.engine import Request
@@ -23,13 +30,17 @@ from platform_sdk.sampling.seeds import seed_of
 from tests.recipes.mygo.scripted import END, QUESTION, TOKENIZER, Scripted, say, search
 
 
-def play(policy: Callable[[Request], list[int]], form: Form = "text", seed: int = 0, **spec: Any) -> Rollout:
-    agent = Mujica(
-        tokenizer=TOKENIZER, spec=AgentSpec(prompts="compact", **spec), form=form, demonstrate=False, temperature=1.0,
-        top_p=1.0, top_k=0, weights="w", corpus="c", seed=0, phase="test",
+def agent(medium: Medium = "text", *, demonstrate: bool = False, seed_name: str = "test", **spec: Any) -> PlannerWorker:
+    run = RunContext(
+        run_dir=Path("run"), environment=f"world-{medium}", agent=AgentSpec(prompts="compact", **spec),
+        sampling=SamplingSpec(), retrieval=RetrievalSpec.model_validate({}), corpus_digest="c", seed=0,
     )  # fmt: skip
-    starts = [partial(agent.rollout, QUESTION, 0)]
-    [rollout] = run(starts, Scripted(policy, seed), search(form), live=4)  # type: ignore[arg-type]
+    return mujica(run, Policy(TOKENIZER, "w"), run.decoding, seed_name, demonstrate=demonstrate)
+
+
+def play(policy: Callable[[Request], list[int]], medium: Medium = "text", seed: int = 0, **spec: Any) -> Rollout:
+    starts = [partial(agent(medium, **spec).rollout, QUESTION, 0)]
+    [rollout] = run(starts, Scripted(policy, seed), search(medium), live=4)  # type: ignore[arg-type]
     return rollout
 
 
@@ -60,7 +71,7 @@ misbehaviour = st.sampled_from(
 
 @settings(max_examples=60, deadline=None)
 @given(misbehaviour, st.sampled_from(["text", "kg"]), st.booleans(), st.integers(0, 2**31))
-def test_no_policy_breaks_the_loop(kind: str, form: Form, split: bool, seed: int) -> None:
+def test_no_policy_breaks_the_loop(kind: str, medium: Medium, split: bool, seed: int) -> None:
     rng = random.Random(seed)
     texts = {
         "no tags": "I think it is Lena Roth .",
@@ -78,12 +89,12 @@ def test_no_policy_breaks_the_loop(kind: str, form: Form, split: bool, seed: int
             return [END]
         # Half of the time the planner is let through, so that workers meet the policy too.
         if "Plan" in TOKENIZER.decode(request.token_ids[:4]) and rng.random() < 0.5:
-            good = '<action>Search([0], "Who ?")</action>' if form == "kg" else "<search>Who ?</search>"
+            good = '<action>Search([0], "Who ?")</action>' if medium == "kg" else "<search>Who ?</search>"
             return say(f"<think>a</think>{good}")
         return say(texts[kind])
 
     spec = AgentSpec(iteration_limit=5, split=split, planner_tokens=100, worker_tokens=80)
-    rollout = play(policy, form, seed, iteration_limit=5, split=split, planner_tokens=100, worker_tokens=80)
+    rollout = play(policy, medium, seed, iteration_limit=5, split=split, planner_tokens=100, worker_tokens=80)
     check(rollout, spec)
     if kind in ("empty", "no tags", "endless"):
         assert rollout.main.answer is None
@@ -136,32 +147,30 @@ def test_new_entities_become_candidates() -> None:
     assert rollout.rewards["f1"] == pytest.approx(0.5)  # one of two words on either side
 
 
+def searches(rollout: Rollout) -> float:
+    return measures("text", rollout)["searches"]
+
+
 def test_ablations() -> None:
     alone = play(good_policy, split=False)
     assert alone.others == ()
     assert alone.main.role == "agent"
     assert "Ida Roth directed Amberfall ." in alone.main.turns[2].text  # raw passages
-    assert searches("text", alone) == searches("text", play(good_policy)) == 2
+    assert searches(alone) == searches(play(good_policy)) == 2
     chain = play(good_policy, plan="chain", iteration_limit=2)
     assert chain.main.turns[1].malformed == "ask at most 1 sub-question at a time"
     assert chain.others == ()
-    assert searches("text", chain) == 0  # what was asked against the rule was not searched
+    assert searches(chain) == 0  # what was asked against the rule was not searched
 
 
 def test_the_warm_up_learns_from_bare_prompts() -> None:
-    agents = [
-        Mujica(
-            tokenizer=TOKENIZER, spec=AgentSpec(prompts="compact"), form="text", demonstrate=shown, temperature=1.0,
-            top_p=1.0, top_k=0, weights="w", corpus="c", seed=0, phase="test",
-        )
-        for shown in (True, False)
-    ]  # fmt: skip
     shown, bare = (
-        next(run([partial(agent.rollout, QUESTION, 0)], Scripted(good_policy), search("text"), live=1))  # type: ignore[arg-type]
-        for agent in agents
+        next(run([partial(one.rollout, QUESTION, 0)], Scripted(good_policy), search("text"), live=1))  # type: ignore[arg-type]
+        for one in (agent(demonstrate=True), agent())
     )
     assert len(shown.main.token_ids) > len(bare.main.token_ids)
-    assert undemonstrated(TOKENIZER, AgentSpec(prompts="compact"), "text", shown) == bare
+    language = MujicaLanguage(AgentSpec(prompts="compact"), "text", demonstrate=True)
+    assert language.undemonstrated(TOKENIZER, shown) == bare
 
 
 def test_every_turn_is_drawn_from_the_runs_seed_the_phase_the_attempt_and_its_place() -> None:
@@ -174,11 +183,8 @@ def test_every_turn_is_drawn_from_the_runs_seed_the_phase_the_attempt_and_its_pl
             asked.append(request)
             return good_policy(request)
 
-        agent = Mujica(
-            tokenizer=TOKENIZER, spec=AgentSpec(prompts="compact"), form="text", demonstrate=False, temperature=0.7,
-            top_p=0.9, top_k=5, weights="w", corpus="c", seed=seed, phase=phase,
-        )  # fmt: skip
-        [rollout] = run([partial(agent.rollout, QUESTION, attempt)], Scripted(policy), search("text"), live=1)  # type: ignore[arg-type]
+        drawing = replace(agent(seed_name=phase), decoding=Decoding(0.7, 0.9, 5), seed=seed)
+        [rollout] = run([partial(drawing.rollout, QUESTION, attempt)], Scripted(policy), search("text"), live=1)  # type: ignore[arg-type]
         assert {(r.params.temperature, r.params.top_p, r.params.top_k) for r in asked} == {(0.7, 0.9, 5)}
         return rollout.seed, [r.params.seed for r in sorted(asked, key=lambda r: r.dialogue)]
 
