@@ -9,7 +9,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Literal, TypeVar
 
@@ -64,11 +63,11 @@ class MethodStep(BaseModel, ABC, Generic[T]):
     def engine(self) -> EngineSpec:
         return EngineSpec.model_validate(self.sampling.get("engine", {}))
 
-    @cached_property
+    @property
     def loaded(self) -> AnyMethod:
         return load_method(self.method)
 
-    @cached_property
+    @property
     def context(self) -> RunContext[Any]:
         """The run's context, checked.
 

@@ -74,7 +74,7 @@ def test_every_attempt_draws_anew_and_the_same_one_alike() -> None:
         return [asked.params.seed for asked in script.asked]
 
     assert seeds(generator(), 0) == seeds(generator(), 0)
-    others = [seeds(generator(), 1), seeds(replace(generator(), seed=2)), seeds(replace(generator(), phase="o"))]
+    others = [seeds(generator(), 1), seeds(replace(generator(), seed=2)), seeds(replace(generator(), seed_name="o"))]
     assert len({seed for drawn in [seeds(generator()), *others] for seed in drawn}) == 4
 
 

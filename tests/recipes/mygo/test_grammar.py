@@ -8,7 +8,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from platform_sdk.agents.sections import sections
 from platform_sdk.recipes.mygo.grammar import (
+    _TAG,
     NOTHING_FOUND,
     Answer,
     Ask,
@@ -16,7 +18,6 @@ from platform_sdk.recipes.mygo.grammar import (
     Medium,
     Reading,
     SubQuestion,
-    _sections,
     parse_planner,
     parse_worker,
 )
@@ -159,7 +160,7 @@ def test_the_examples_ask_as_many_sub_questions_at_once_as_are_allowed(medium: M
     assert max(len(turn.sub_questions) for turn in turns if isinstance(turn, Ask)) == most
 
 
-def plain_sections(text: str, tag: str) -> list[str] | None:
+def plainsections(text: str, tag: str, _TAG) -> list[str] | None:
     """The sections as a reader would take them off the text, one after the other."""
     contents = []
     opening, closing = f"<{tag}>", f"</{tag}>"
@@ -178,9 +179,9 @@ def plain_sections(text: str, tag: str) -> list[str] | None:
 @example("<search><search>a</search>", "search")
 @example("</search>", "search")
 def test_sections_are_those_of_a_plain_reading(text: str, tag: str) -> None:
-    assert _sections(text, tag) == plain_sections(text, tag)
+    assert sections(text, tag, _TAG) == plainsections(text, tag, _TAG)
     whole = f"<{tag}>{text}</{tag}> " * 3
-    assert _sections(whole, tag) == plain_sections(whole, tag)
+    assert sections(whole, tag, _TAG) == plainsections(whole, tag, _TAG)
 
 
 class Counted(str):
@@ -215,7 +216,7 @@ class Counted(str):
 def test_twice_as_much_text_is_twice_the_work(piece: str) -> None:
     def work(count: int) -> int:
         Counted.handled = 0
-        _sections(Counted(piece * count), "search")
+        sections(Counted(piece * count), "search", _TAG)
         return Counted.handled
 
     assert work(2000) <= 2.1 * work(1000)
