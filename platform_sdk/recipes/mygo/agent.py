@@ -175,8 +175,8 @@ class Mujica:
         return parse_planner(text, self.form, candidates=candidates, most=self.spec.most)
 
     def _request(self, sub: SubQuestion, candidates: Sequence[str], question: Question) -> SearchRequest:
-        head = None if sub.candidate is None else candidates[sub.candidate]
-        return SearchRequest(sub.text, head=head, question_id=question.id)
+        head = {} if sub.candidate is None else {"head": candidates[sub.candidate]}
+        return SearchRequest(sub.text, {"question_id": question.id} | head)
 
     def _params(self, most: int, seed: int, place: str | int) -> SamplingParams:
         return SamplingParams(
