@@ -214,5 +214,5 @@ def leads_to(triple: Evidence) -> str:
 
 
 def _request(sub: SubQuestion, candidates: Sequence[str], question: Question) -> SearchRequest:
-    head = None if sub.candidate is None else candidates[sub.candidate]
-    return SearchRequest(sub.text, head=head, question_id=question.id)
+    head = {} if sub.candidate is None else {"head": candidates[sub.candidate]}
+    return SearchRequest(sub.text, {"question_id": question.id} | head)

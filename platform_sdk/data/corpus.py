@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -66,7 +65,7 @@ def corpus_from_questions(questions: Iterable[Question]) -> Corpus:
 
 
 class TripleStore:
-    """Distinct triples in a fixed order, to be looked up by head."""
+    """Distinct triples in a fixed order."""
 
     def __init__(self, triples: Iterable[Triple]) -> None:
         self.triples = list(dict.fromkeys(triples))
@@ -75,17 +74,6 @@ class TripleStore:
     def digest(self) -> str:
         """SHA-256 of the triples in their order."""
         return digest_records(self.triples)
-
-    @cached_property
-    def _heads(self) -> dict[str, list[Triple]]:
-        heads: defaultdict[str, list[Triple]] = defaultdict(list)
-        for triple in self.triples:
-            heads[triple.head].append(triple)
-        return dict(heads)
-
-    def by_head(self, name: str) -> list[Triple]:
-        """Return the triples whose head bears this name."""
-        return self._heads.get(name, [])
 
     @classmethod
     def load(cls, path: Path) -> Self:

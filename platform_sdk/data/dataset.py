@@ -146,6 +146,38 @@ def _mixed(parts: list[Dataset]) -> Dataset:
     )
 
 
+def read_corpus(workdir: Path) -> Corpus:
+    """Return the passages that were prepared.
+
+    Raises:
+        UserError: the file is not the one that was prepared.
+    """
+    corpus = Corpus.load(workdir / "corpus" / "passages.jsonl")
+    _check_digest(workdir, "passages", corpus.digest)
+    return corpus
+
+
+def read_triples(workdir: Path) -> TripleStore:
+    """Return the triples that were prepared.
+
+    Raises:
+        UserError: the file is not the one that was prepared.
+    """
+    triples = TripleStore.load(workdir / "corpus" / "triples.jsonl")
+    _check_digest(workdir, "triples", triples.digest)
+    return triples
+
+
+def _check_digest(workdir: Path, part: str, found: str) -> None:
+    marker = workdir / "corpus" / "digests.json"
+    expected = read_object(marker).get(part) if marker.exists() else None
+    if expected is not None and expected != found:
+        raise UserError(
+            f"{marker.with_name(part)}.jsonl has digest {found[:16]}…, but {expected[:16]}… was prepared: the file was "
+            "changed; prepare the data again in a new run directory"
+        )
+
+
 def locate(path: str, data_dir: Path | None) -> Path:
     """Return the file that a recipe means by ``path``.
 

@@ -45,6 +45,7 @@ class Encoder(ABC):
         name: as the recipe names it.
         digest: SHA-256 (hex) of all that a passage's vector depends on: weights, tokenizer, prefix.
         dimension: the length of a vector.
+        prefixes: what is put before a query and before a passage.
     """
 
     name: str
@@ -53,7 +54,7 @@ class Encoder(ABC):
 
     def __init__(self, name: str, query_prefix: str, passage_prefix: str) -> None:
         self.name = name
-        self._prefixes: dict[Kind, str] = {"query": query_prefix, "passage": passage_prefix}
+        self.prefixes: dict[Kind, str] = {"query": query_prefix, "passage": passage_prefix}
         self._queries: dict[str, np.ndarray] = {}
 
     def encode(self, texts: Sequence[str], *, kind: Kind) -> np.ndarray:
@@ -64,11 +65,11 @@ class Encoder(ABC):
         if not texts:
             return np.empty((0, self.dimension), dtype=np.float32)
         if kind == "passage":
-            return self._embed([self._prefixes[kind] + text for text in texts])
+            return self._embed([self.prefixes[kind] + text for text in texts])
         known = {text: self._queries[text] for text in texts if text in self._queries}
         new = [text for text in dict.fromkeys(texts) if text not in known]
         if new:
-            vectors = self._embed([self._prefixes[kind] + text for text in new])
+            vectors = self._embed([self.prefixes[kind] + text for text in new])
             fresh = dict(zip(new, vectors, strict=True))
             known |= fresh
             self._queries |= fresh
@@ -83,6 +84,17 @@ class Encoder(ABC):
     def too_long(self, texts: Sequence[str]) -> int:
         """How many passages are longer than the encoder reads; 0 where it cannot tell."""
         return 0
+
+
+class NoEncoder(Encoder):
+    """The encoder of a method that compares no texts: vectors of no numbers."""
+
+    def __init__(self) -> None:
+        super().__init__("none", "", "")
+        self.digest, self.dimension = hashlib.sha256().hexdigest(), 0
+
+    def _embed(self, texts: list[str]) -> np.ndarray:
+        return np.empty((len(texts), 0), dtype=np.float32)
 
 
 class SentenceEncoder(Encoder):
@@ -134,7 +146,7 @@ class SentenceEncoder(Encoder):
         return vectors
 
     def too_long(self, texts: Sequence[str]) -> int:
-        return sum(n > self._limit for n in self._lengths([self._prefixes["passage"] + text for text in texts]))
+        return sum(n > self._limit for n in self._lengths([self.prefixes["passage"] + text for text in texts]))
 
     @property
     def _limit(self) -> int:

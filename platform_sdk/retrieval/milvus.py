@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -65,6 +65,7 @@ class Vectors:
     spec: RetrievalSpec
     path: Path | None
     call_seconds: float = CALL_SECONDS
+    _known: dict[int, np.ndarray] = field(default_factory=dict, init=False, repr=False)
 
     def nearest(self, queries: np.ndarray, k: int) -> list[list[Hit]]:
         """The ``k`` rows of highest cosine similarity for each query, as (row, score), best first.
@@ -93,6 +94,16 @@ class Vectors:
                         again.append(place)
             waiting, limit = again, 4 * limit
         return results
+
+    def nearest_among(self, queries: np.ndarray, rows: Sequence[Sequence[int]], k: int) -> list[list[Hit]]:
+        """The ``k`` nearest of each query's own few ``rows``; see ``nearest``. Their vectors are fetched once."""
+        new = sorted({row for own in rows for row in own} - self._known.keys())
+        if new:
+            self._known.update(zip(new, self.fetch(new), strict=True))
+        return [
+            rank(query, own, np.array([self._known[row] for row in own]))[:k]
+            for query, own in zip(queries, rows, strict=True)
+        ]
 
     def fetch(self, rows: Sequence[int]) -> np.ndarray:
         """The stored vectors of ``rows``, of shape (len(rows), dimension).
@@ -169,7 +180,7 @@ def open_vectors(
     directory: Path,
     texts: Sequence[str],
     *,
-    kind: str,
+    collection: str,
     digest: str,
     encoder: Encoder,
     show_progress: bool = True,
@@ -180,7 +191,7 @@ def open_vectors(
 
     Args:
         directory: where the Milvus Lite file lies if the recipe gives no uri.
-        kind: what the texts are, as part of the collection's name.
+        collection: what the texts are; the first part of the name of the Milvus collection.
         digest: the digest of ``texts``' source.
         watch: told how far a build is.
         call_seconds: how long a search waits for one answer of a server.
@@ -191,7 +202,7 @@ def open_vectors(
     """
     path = lite_path(spec, directory)
     client = connect(spec, path)
-    name = f"{kind}_{digest[:16]}_{encoder.digest[:16]}"
+    name = f"{collection}_{digest[:16]}_{encoder.digest[:16]}"
     try:
         if path is not None:
             _remove_half_created(path / "collections" / name)

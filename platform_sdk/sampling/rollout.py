@@ -15,7 +15,7 @@ are asked together.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -35,12 +35,13 @@ class RetrieverFault(RuntimeError):
 
 @dataclass(frozen=True)
 class SearchRequest:
-    """One query. ``head`` limits a knowledge-graph search to the triples of that entity;
-    ``question_id`` names the question whose own passages are searched, where an environment does so."""
+    """One query. ``scope`` says what else a retrieval method must know, e.g. ``head``, the entity to start from."""
 
     query: str
-    head: str | None = None
-    question_id: str | None = None
+    scope: Mapping[str, str] = field(default_factory=dict)
+
+    def __hash__(self) -> int:
+        return hash((self.query, frozenset(self.scope.items())))
 
 
 @dataclass(frozen=True)

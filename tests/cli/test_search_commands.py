@@ -50,9 +50,9 @@ def test_recall_and_search_in_a_graph(tmp_path: Path) -> None:
     found = json.loads(call("recall", "world.yaml", tmp_path, *WORLD, "--json"))
     assert found["recall"]["10"] == 1.0
     triple = next(read_jsonl(tmp_path / "corpus/triples.jsonl", Triple))
-    with pytest.raises(UserError, match="name it with --head"):
+    with pytest.raises(UserError, match=r"triples, needs more than a question: give --scope head=…"):
         call("search", "world.yaml", tmp_path, *WORLD, "anything")
-    shown = call("search", "world.yaml", tmp_path, *WORLD, triple.text, "--head", triple.head, "-k", "1")
+    shown = call("search", "world.yaml", tmp_path, *WORLD, triple.text, "--scope", f"head={triple.head}", "-k", "1")
     assert triple.tail in shown
 
 

@@ -182,17 +182,18 @@ class Hosted:
 
 
 def _facts(spec: CollectionSpec, retriever: IndexRetriever) -> CollectionFacts:
-    settings = spec.retrieval.encoder_settings()
+    index = retriever.index
     encoder = EncoderFacts(
-        name=settings["name"],
-        digest=retriever.encoder_digest,
-        query_prefix=settings["query_prefix"],
-        passage_prefix=settings["passage_prefix"],
+        name=index.encoder.name,
+        digest=index.encoder.digest,
+        query_prefix=index.encoder.prefixes["query"],
+        passage_prefix=index.encoder.prefixes["passage"],
     )
     return CollectionFacts(
         name=spec.name,
-        environment=spec.environment,
-        corpus_digest=retriever.corpus_digest,
+        method=retriever.method.name,
+        settings=index.settings.model_dump(mode="json"),
+        corpus_digest=index.material.digest,
         encoder=encoder,
-        rows=retriever.rows,
+        rows=index.rows,
     )

@@ -27,6 +27,8 @@ Whole = Annotated[int, BeforeValidator(_whole)]
 
 
 class Wire(BaseModel):
+    """Base of requests and answers. Unknown fields are refused here; a client reads answers with ``extra="ignore"``."""
+
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
@@ -34,13 +36,15 @@ class Query(Wire):
     """One query, as an agent asks it."""
 
     query: str = Field(max_length=MOST_CHARACTERS, examples=["Who directed the film Casablanca?"])
-    head: str | None = Field(None, max_length=1024, description="In a graph: the entity whose triples are searched.")
-    question_id: str | None = Field(
-        None, max_length=1024, description="Where questions have passages of their own: whose passages are searched."
+    scope: dict[Annotated[str, Field(max_length=64)], Annotated[str, Field(max_length=1024)]] = Field(
+        {},
+        max_length=16,
+        description="What else the collection's method must know: head, the entity whose triples are searched; "
+        "question_id, where questions have passages of their own.",
     )
 
     def request(self) -> SearchRequest:
-        return SearchRequest(self.query, head=self.head, question_id=self.question_id)
+        return SearchRequest(self.query, self.scope)
 
 
 class SearchBody(Wire):
@@ -50,7 +54,11 @@ class SearchBody(Wire):
         json_schema_extra={
             "examples": [
                 {"queries": [{"query": "Who directed the film Casablanca?"}], "k": 5, "collection": "hotpotqa"},
-                {"queries": [{"query": "Who is the spouse?", "head": "Ada Kahn"}], "k": 3, "deadline_ms": 5000},
+                {
+                    "queries": [{"query": "Who is the spouse?", "scope": {"head": "Ada Kahn"}}],
+                    "k": 3,
+                    "deadline_ms": 5000,
+                },
             ]
         }
     )
@@ -65,24 +73,6 @@ class SearchBody(Wire):
     )
 
 
-class Hit(Wire):
-    """A piece of evidence. ``parts`` are what its score is made of."""
-
-    kind: Literal["passage", "triple", "hyperedge"]
-    id: str
-    title: str
-    text: str
-    score: float
-    parts: dict[str, float]
-
-    @classmethod
-    def of(cls, evidence: Evidence) -> Hit:
-        return cls(**evidence.model_dump(), parts={"similarity": evidence.score})
-
-    def evidence(self) -> Evidence:
-        return Evidence(kind=self.kind, id=self.id, title=self.title, text=self.text, score=self.score)
-
-
 class Fault(Wire):
     """Why something was not done. ``code`` is for programs, ``message`` says what to do."""
 
@@ -93,7 +83,7 @@ class Fault(Wire):
 class Item(Wire):
     """The outcome of one query: evidence, best first, or what was wrong with the query."""
 
-    evidence: tuple[Hit, ...] | None = None
+    evidence: tuple[Evidence, ...] | None = None
     error: Fault | None = None
 
     @model_validator(mode="after")
@@ -140,7 +130,6 @@ class SearchAnswer(Wire):
                                 {
                                     "kind": "passage", "id": "42", "title": "Casablanca (film)", "score": 0.71,
                                     "text": "Casablanca is a film directed by Michael Curtiz.",
-                                    "parts": {"similarity": 0.71},
                                 }
                             ],
                             "error": None,
@@ -168,8 +157,9 @@ class CollectionFacts(Wire):
     """What a collection is."""
 
     name: str
-    environment: str
-    corpus_digest: str
+    method: str = Field(description="The retrieval method.")
+    settings: dict[str, Any] = Field(description="The settings of the method.")
+    corpus_digest: str = Field(description="Of all that the method searches.")
     encoder: EncoderFacts
     rows: int
 
