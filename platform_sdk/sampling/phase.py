@@ -181,7 +181,7 @@ class Phase:
 def open_phase(
     path: Path, spec: EngineSpec, model: str, search: SearchFunction, make_agent: Callable[[Any, str], RolloutAgent]
 ) -> Iterator[Phase]:
-    """A phase with an engine of its own, which is closed behind it; shared by the processes that are joined.
+    """A phase with an engine of its own, which is closed behind it; shared by the processes of the process group.
 
     Args:
         make_agent: the agent, from the engine's tokenizer and the digest of its weights.
