@@ -52,6 +52,16 @@ def test_a_run(undisturbed: Path) -> None:
     assert {"em", "f1", "format", "relevance", "bonus", "reward"} <= end["metrics"].keys()
 
 
+def test_off_policy_the_second_update_learns_from_rollouts_of_the_first_weights(
+    undisturbed: Path, tmp_path: Path
+) -> None:
+    run = run_here("../arena/world-off-policy.yaml", tmp_path / "run", SMALL)
+    first, second = read_updates(run / "online")
+    on_policy = read_updates(undisturbed / "online")
+    assert first.weights == second.weights == on_policy[0].weights != on_policy[1].weights
+    assert first.loss == on_policy[0].loss
+
+
 def test_a_baseline_of_demonstrations(tmp_path: Path) -> None:
     changes = {
         "dataset": {"format": "world", "world": WORLD},
@@ -63,6 +73,9 @@ def test_a_baseline_of_demonstrations(tmp_path: Path) -> None:
     learned = rollouts(run, "supervised", "selected")
     assert [rollout.main.answer for rollout in learned] == [r.question.answers[0] for r in learned]
     assert len(learned) == content(run, "supervised", "demonstrations")["questions"] == 24
+    assert {rollout.main.logprobs for rollout in learned} == {()}, "no policy sampled them"
+    curve = content(run, "supervised", "train")["curve"]
+    assert {name for step in curve for name in step["statistics"]} == {"token_loss"}
     before, after = (content(run, phase, "scores")["metrics"] for phase in ("eval-start", "eval-final"))
     assert before.keys() == after.keys() >= {"em", "f1", "answered", "tokens"}
     assert "relevance" not in after

@@ -13,8 +13,8 @@ pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 
 def test_with_overlap_an_iteration_samples_with_the_weights_before_the_last(tmp_path: Path) -> None:
-    smaller = {"iterations": 3, "overlap": True, "selection.questions": 6, "selection.attempts": 2}
-    run = run_here("world-text.yaml", tmp_path / "run", TINY_MYGO | smaller)
+    smaller = {"iterations": 3, "selection.questions": 6, "selection.attempts": 2}
+    run = run_here("world-overlap.yaml", tmp_path / "run", TINY_MYGO | smaller)
     iterations = ("iteration-01", "iteration-02", "iteration-03")
     weights = {phase: content(run, phase, "train")["weights"] for phase in ("warmup", *iterations)}
     assert len(set(weights.values())) == 4, "every training changed the policy"

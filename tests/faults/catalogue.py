@@ -86,13 +86,13 @@ FAULTS = (
         "if not torch.isfinite(total):", "if False:", "training/test_run.py",
     ),
     Fault(
-        "worker without advantage", "training/examples.py",
-        "float(m) * advantages[rollout.id] for m",
-        'float(m) * advantages[rollout.id] * (trajectory.role != "worker") for m', "training/test_examples.py",
+        "worker without advantage", "training/credit.py",
+        "for trajectory in rollout.trajectories", "for trajectory in rollout.trajectories[:1]",
+        "training/test_credit.py",
     ),
     Fault(
         "another role's dialogues", "training/examples.py",
-        "if role is None or trajectory.role == role", "if True", "training/test_examples.py",
+        "if (role is None or trajectory.role == role) and", "if", "training/test_examples.py",
     ),
     Fault(
         "truncated at the wrong end", "training/examples.py",
@@ -100,22 +100,37 @@ FAULTS = (
         "training/test_examples.py",
     ),
     Fault(
-        "advantages not centred", "training/advantages.py",
-        "return [(reward - mean) / (", "return [reward / (", "training/test_advantages.py",
+        "trajectory for scoring trained on", "records.py",
+        'for trajectory in self.recorded if trajectory.use == "training")', "for trajectory in self.recorded)",
+        "training/test_examples.py training/test_credit.py",
     ),
     Fault(
-        "biased deviation", "training/advantages.py",
+        "credit of another length accepted", "training/examples.py",
+        "if len(values) != len(mask):", "if False:", "training/test_credit.py",
+    ),
+    Fault(
+        "rollout counted twice", "training/examples.py",
+        "if key in trajectories:", "if False:", "training/test_credit.py",
+    ),
+    Fault(
+        "prepared group of other weights used", "training/online/preparation.py",
+        "if sampled.get(record.question) == _sampled(record.rollouts)}", "}", "training/online/test_groups.py",
+    ),
+    Fault(
+        "advantages not centred", "training/credit.py",
+        "return [(reward - mean) / (", "return [reward / (", "training/test_credit.py",
+    ),
+    Fault(
+        "biased deviation", "training/credit.py",
         "fmean(rewards), stdev(rewards)", "fmean(rewards), stdev([*rewards, fmean(rewards)])",
-        "training/test_advantages.py",
+        "training/test_credit.py",
     ),
     Fault(
-        "advantages over all groups", "training/advantages.py",
-        "group = groups.setdefault(rollout.question.id, {})", 'group = groups.setdefault("", {})',
-        "training/test_advantages.py",
-    ),
-    Fault(
-        "rollout counted twice", "training/advantages.py",
-        "if rollout.id in group:", "if False:", "training/test_advantages.py",
+        "advantages over all groups", "training/online/source.py",
+        "for example in examples_of(group.learned, self._credit.advantages(group.learned))",
+        "for example in examples_of(group.learned, {k: v for k, v in self._credit.advantages("
+        "[r for g in groups for r in g.learned]).items() if k.rollout in {r.id for r in group.learned}})",
+        "training/online/test_loop.py",
     ),
     Fault(
         "observation trained on", "sampling/dialogue.py",
@@ -183,7 +198,7 @@ FAULTS = (
     ),
     Fault(
         "threshold exclusive for selection", "recipes/mygo/selection.py",
-        "rollout.rewards[reward] >= threshold", "rollout.rewards[reward] > threshold", MYGO,
+        "reward_of(rollout, self.reward) >= self.threshold", "reward_of(rollout, self.reward) > self.threshold", MYGO,
     ),
     Fault(
         "K is the maximum, not the midpoint", "recipes/mygo/selection.py",

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from safetensors.torch import load_file
 
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.training import TrainSpec
-from platform_sdk.record_files import write_jsonl
+from platform_sdk.record_files import read_jsonl, write_jsonl
 from platform_sdk.records import Question, Rollout, Trajectory
 from platform_sdk.sampling.models import weights_digest
 from platform_sdk.training.examples import Example
@@ -28,15 +29,18 @@ SPEC = TrainSpec(
 
 
 def as_rollout(number: int, planner: Example, worker: Example) -> Rollout:
-    def trajectory(role: str, name: str, example: Example) -> Trajectory:
+    """Two dialogues to train on, and one for scoring only."""
+
+    def trajectory(role: str, name: str, example: Example, **use: Any) -> Trajectory:
         return Trajectory(
             role=role, id=name, token_ids=example.token_ids, agent_mask=example.agent_mask,
-            logprobs=example.logprobs, turns=(),
+            logprobs=example.logprobs, turns=(), **use,
         )  # fmt: skip
 
     return Rollout(
         question=Question(id=f"q{number}", text="?", answers=("a",), dataset="d"), attempt=0, seed=0,
-        main=trajectory("planner", "planner", planner), others=(trajectory("worker", "1.0", worker),),
+        main=trajectory("planner", "planner", planner),
+        others=(trajectory("worker", "1.0", worker), trajectory("worker", "probe", worker, use="scoring")),
         outcome="answered", weights="w", corpus="c",
     )  # fmt: skip
 
@@ -58,6 +62,7 @@ def test_the_step_leaves_a_model_and_its_figures(tiny_model: Path, selected: Pat
         (point.step, point.loss, point.statistics["token_loss"]) for point in result.curve
     ]
     assert TrainResult.model_validate_json((folder / "train.json").read_text()) == result
+    assert result.examples == 2 * len(list(read_jsonl(selected, Rollout))), "what is for scoring only is not learned"
     assert result.examples == 24
     assert result.truncated > 0
     assert weights_digest(folder / "model") == result.weights
