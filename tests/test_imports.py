@@ -13,7 +13,7 @@ HOME = Path(__file__).parents[1]
 PACKAGE = HOME / "platform_sdk"
 FLOORS = [  # from the top
     "cli", "recipes", "retrieval", "kubeflow", "training", "evaluation", "graph", "sampling", "tracking", "data",
-    "config", "record_files", "records", "files", "errors", "display", "credentials",
+    "config", "record_conversion", "record_files", "records", "files", "errors", "display", "credentials",
 ]  # fmt: skip
 TORCH_ROOMS = {"sampling", "training"}
 RECIPES = sorted(path for path in HOME.glob("pipelines/*/*.yaml") if path.name != "pipeline.yaml")
