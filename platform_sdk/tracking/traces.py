@@ -111,7 +111,8 @@ def _turns(trajectory: Trajectory, parent: str, start: int, tree: CallTree) -> t
         if turn.speaker == "agent":
             number += 1
             queries = turn.queries
-            shown = {"tokens": length, "queries": queries, "calls": turn.calls, "rewards": turn.rewards}
+            tokens = length if trajectory.use == "training" else None
+            shown = {"tokens": tokens, "queries": queries, "calls": turn.calls, "rewards": turn.rewards}
             found.append(Piece(f"{parent}/turn {place}", parent, f"{trajectory.role} turn {number}", "LLM", clock,
                                clock + length, None, turn.text, {name: v for name, v in shown.items() if v},
                                turn.malformed))  # fmt: skip
