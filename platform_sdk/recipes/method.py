@@ -6,7 +6,6 @@ A room exports ``METHOD`` from its module ``method``. Components, processes and 
 
 from __future__ import annotations
 
-import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict
 
 from platform_sdk.agents.speaker import Decoding, Policy
+from platform_sdk.config.code import import_definition
 from platform_sdk.config.online import OnlineSpec
 from platform_sdk.config.retrieval import RetrievalSpec
 from platform_sdk.config.sampling import PLACING, EvaluationSpec, SamplingSpec
@@ -273,17 +273,16 @@ def load_method(name: str) -> AnyMethod:
         UserError: there is no such method, or its module has no ``METHOD``.
     """
     module = name if "." in name else f"{__package__}.{name}.method"
-    try:
-        found = importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
-            raise  # what the method itself imports is missing
-        rooms = [path.parent.name for path in Path(__file__).parent.glob("*/method.py")]
-        raise UserError(f"method {name}: there is no module {module}; {suggestion(name, rooms)}") from error
-    method = getattr(found, "METHOD", None)
-    if not isinstance(method, Method):
-        raise UserError(f"method {name}: {module} has no METHOD that is a platform_sdk.recipes.method.Method")
-    return method
+    shipped = [path.parent.name for path in Path(__file__).parent.glob("*/method.py")]
+    if "." not in name and name not in shipped:
+        raise UserError(f"method {name}: there is no such method; {suggestion(name, shipped)}")
+    found = import_definition(f"{module}:METHOD")
+    if not isinstance(found, Method):
+        raise UserError(
+            f"method {name}: METHOD of {module} is of type {type(found).__name__}; make it an instance of a subclass of "
+            f"{__name__}.Method"
+        )
+    return found
 
 
 @contextmanager

@@ -149,14 +149,17 @@ def test_viewer_data_of_one_rollout(tmp_path: Path) -> None:
     shown = next(r for r in data["rollouts"] if r["id"] == "q2#2" and r["phase"] == 2)
     assert shown["right"]
     assert shown["malformed"] == 1
-    turns = [turn for turn in shown["turns"] if turn["by"] == "agent"]
-    assert [[w["id"] for w in turn["workers"]] for turn in turns] == [["1.0", "1.1"], [], ["3.0"], []]
-    assert [w["asked"] for w in turns[0]["workers"]] == ["Who directed it?", "Which studio?"]
-    assert turns[2]["workers"][0]["asked"] == "Where was Anna Vey born?"
-    titles = [data["evidence"][place]["title"] for place, *_ in turns[0]["workers"][0]["evidence"]]
+    turns = [turn for turn in shown["main"]["turns"] if turn["by"] == "agent"]
+    called = [turn.get("called", []) for turn in turns]
+    assert [[one["id"] for one in each] for each in called] == [["1.0", "1.1"], [], ["3.0"], []]
+    assert [turn.get("queries", []) for turn in turns] == [
+        ["Who directed it?", "Which studio?"], [], ["Where was Anna Vey born?"], []
+    ]  # fmt: skip
+    found = called[0][0]["turns"][0]["evidence"]
+    titles = [data["evidence"][place]["title"] for place, *_ in found]
     assert titles == ["Blue Harbour", "Red Harbour"]
     # [place, score, selected, gold]: the first was selected and is gold; the second is neither
-    assert [flags[1:] for flags in turns[0]["workers"][0]["evidence"]] == [[0.9, 1, 1], [0.8, 0, 0]]
+    assert [flags[1:] for flags in found] == [[0.9, 1, 1], [0.8, 0, 0]]
     assert shown["gold"] == [
         {"name": "Blue Harbour", "retrieved": True, "selected": True},
         {"name": "Anna Vey", "retrieved": False, "selected": False},
@@ -253,7 +256,8 @@ def test_viewer(opened: Any) -> None:
     opened.fill("#search", "film 2")
     detail = opened.locator("#detail")
     assert HOSTILE in detail.locator("h3").inner_text()
-    workers = detail.locator(".workers").first.locator(".worker")
+    workers = detail.locator(".called").first.locator(".trajectory")
+    assert workers.locator("h4").all_inner_texts() == ["Who directed it?", "Which studio?"]
     left, right = workers.nth(0).bounding_box(), workers.nth(1).bounding_box()
     assert left["y"] == right["y"]
     assert left["x"] + left["width"] < right["x"]

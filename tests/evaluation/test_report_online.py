@@ -61,7 +61,7 @@ def test_gold_passages_of_one_title_are_told_apart(tmp_path: Path) -> None:
     asked = rollout.question.model_copy(update={"context": context, "gold_context": ("p2",)})
     write_final(run_dir, rollout.model_copy(update={"question": asked}))
     [shown] = final_of(build_report(run_dir))
-    assert [gold for *_, gold in shown["evidence"]] == [0, 0, 1, 0]
+    assert [gold for *_, gold in shown["main"]["turns"][0]["evidence"]] == [0, 0, 1, 0]
     assert shown["trace"]["grounds"] == "partial"
 
 

@@ -266,7 +266,7 @@ def test_rollouts_become_traces_once(folder: Path, run_dir: Path) -> None:
     assert sorted(trace.info.client_request_id for trace in traces) == [f"iteration-01/q{n}#{n % 3}" for n in range(4)]
     [first] = [trace for trace in traces if trace.info.client_request_id == "iteration-01/q0#0"]
     spans = {span.name: span for span in first.data.spans if span.name != "retrieval"}
-    assert len(first.data.spans) == len(pieces(rollout(0, malformed="no tags"))) == 1 + 4 + 3 + 3
+    assert len(first.data.spans) == len(pieces(rollout(0, malformed="no tags"))) == 1 + 4 + 3 * (1 + 1 + 1)
     assert spans["planner turn 2"].status.description == "no tags"
     assert spans["worker 1.0"].parent_id == spans["rollout"].span_id
     assert spans["worker 1.0"].start_time_ns == spans["worker 1.1"].start_time_ns  # side by side

@@ -116,7 +116,7 @@ def _iterations(content: Content) -> list[Curve]:
 
 
 def _roles(phase: Phase) -> dict[str, dict[str, Any]]:
-    """The figures of each model, where planner and workers are models of their own."""
+    """The figures of each model, where roles have models of their own."""
     roles: dict[str, dict[str, Any]] = phase.figures.get("roles") or {}
     return roles
 
