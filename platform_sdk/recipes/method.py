@@ -279,8 +279,8 @@ def load_method(name: str) -> AnyMethod:
     found = import_definition(f"{module}:METHOD")
     if not isinstance(found, Method):
         raise UserError(
-            f"method {name}: METHOD of {module} is of type {type(found).__name__}; make it an instance of a subclass of "
-            f"{__name__}.Method"
+            f"method {name}: METHOD of {module} is of type {type(found).__name__}; make it an instance of a subclass "
+            f"of {__name__}.Method"
         )
     return found
 
