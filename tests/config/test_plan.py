@@ -210,6 +210,12 @@ def test_stand_ins_for_each_other_are_refused(tmp_path: Path) -> None:
     assert_problem(tmp_path, PIPELINE + step.format("one", "two") + step.format("two", "one"), says)
 
 
+def test_a_long_chain_of_stand_ins_is_refused(tmp_path: Path) -> None:
+    step = "  - {{id: s{0}, component: use, when: false, instead: {{Output: '${{steps.s{1}.outputs.Output}}'}}}}\n"
+    pipeline = PIPELINE + "".join(step.format(n, n + 1) for n in range(400))
+    assert_problem(tmp_path, pipeline, "instead.Output is a chain of more than 40 stand-ins; name an output of a step")
+
+
 def test_many_iterations_keep_their_order(tmp_path: Path) -> None:
     assert list(plan_of(tmp_path, "iterations=101"))[-2:] == ["use-101", "last"]
 
