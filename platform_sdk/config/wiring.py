@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from platform_sdk.config.bounded_yaml import MAX_DEPTH
 from platform_sdk.config.parameter import has_type
 from platform_sdk.config.pipeline import Pipeline, Step
 from platform_sdk.config.references import (
@@ -93,11 +94,11 @@ class Wiring:
 
     def _text(self, reference: Reference, path: FieldPath, scope: Scope) -> str | None:
         """Return the text of a reference inside a text; the iteration's number has two digits there."""
-        wire = self._resolve(reference, path, scope)
-        if wire is None:
-            return None
-        if not isinstance(wire, Constant) or isinstance(reference, StepOutput):
+        wire = None if isinstance(reference, StepOutput) else self._resolve(reference, path, scope)
+        if isinstance(reference, StepOutput) or not isinstance(wire, Constant | None):
             self.problem(path, "only the iteration, ${run.method} and parameters outside the form can be in a text")
+            return None
+        if wire is None:
             return None
         return f"{wire.value:02d}" if isinstance(reference, Counter) else str(wire.value)
 
@@ -130,6 +131,9 @@ class Wiring:
             return None
         if step in self._standing_in:
             self.problem(path, f"refers to step {step}, which it stands in for; name an output of another step")
+            return None
+        if len(self._standing_in) > MAX_DEPTH:
+            self.problem(path, f"is a chain of more than {MAX_DEPTH} stand-ins; name an output of a step that is kept")
             return None
         if step in self.left_out and output in self.left_out[step][0].instead:
             return self.stand_in(*self.left_out[step], output, scope)
