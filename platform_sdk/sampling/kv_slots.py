@@ -52,7 +52,9 @@ class Slots:
         best = int(prefix.argmax())
         return best, int(prefix[best])
 
-    def worth_waiting(self, prompt: npt.NDArray[np.int64], reading: Iterable[Sequence[int]]) -> bool:
+    def worth_waiting(
+        self, prompt: npt.NDArray[np.int64], reading: Iterable[Sequence[int] | npt.NDArray[np.int64]]
+    ) -> bool:
         """True if a prompt that is being read shares a longer prefix with this one than any slot does by now."""
         cached = self.shared(prompt)[1]
         for tokens in reading:
