@@ -160,6 +160,7 @@ class OpenAIEngine:
     def score(
         self, prompts: Sequence[Sequence[int]], continuations: Sequence[Sequence[int]], role: str = ""
     ) -> list[tuple[float, ...]]:
+        """See the protocol. For prompt log-probabilities, vLLM reads a shared prompt again for each continuation."""
         check_pairs(prompts, continuations, self.max_model_len)
         return list(self._pool.map(self._score, prompts, continuations))
 

@@ -133,7 +133,7 @@ class VllmEngine:
     def score(
         self, prompts: Sequence[Sequence[int]], continuations: Sequence[Sequence[int]], role: str = ""
     ) -> list[tuple[float, ...]]:
-        """See the protocol. The last token is sampled as the only one allowed, since vLLM samples at least one."""
+        """See the protocol. For prompt log-probabilities, vLLM reads a shared prompt again for each continuation."""
         check_pairs(prompts, continuations, self.max_model_len)
         if self._in_flight:
             raise ValueError(f"{len(self._in_flight)} requests are in flight: vllm cannot score beside them")
@@ -141,6 +141,7 @@ class VllmEngine:
             {"prompt_token_ids": [*prompt, *continuation[:-1]]}
             for prompt, continuation in zip(prompts, continuations, strict=True)
         ]
+        # The last token is sampled as the only one allowed: vLLM samples at least one, and refuses a full context.
         params = [
             self._vllm.SamplingParams(
                 max_tokens=1, temperature=0.0, logprobs=0, prompt_logprobs=0, allowed_token_ids=[continuation[-1]]
