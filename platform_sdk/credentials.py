@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
-# Up to the last @ before a slash; a password that holds a slash, as databases' URLs may, behind a colon only.
-_USERINFO = re.compile(r"(?<=://)(?:[^\s/]*@|[^\s/@]*:\S*@)")
+# A password may hold a slash and an @, as databases' URLs do: behind a colon everything up to the last @ counts as one.
+# Where a path holds the last @ this hides more than it must, and never less.
+_USERINFO = re.compile(r"(?<=://)(?:[^\s/@]*:\S*@|[^\s/]*@)")
 
 
 def without_credentials(text: str) -> str:

@@ -4,7 +4,7 @@ import string
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from platform_sdk.config.errors import UserError
@@ -18,6 +18,7 @@ URL = f"http://someone:{SECRET}@host:8000/v1"
 PASSWORD = st.text(string.ascii_letters + string.digits + "/?#:%&'\"\\!$()[]{},;=~^|<>äß" + "@", min_size=1)
 
 
+@example(scheme="http", user="", password="@/", before="", after="")
 @given(
     scheme=st.sampled_from(["http", "https", "postgresql+psycopg2", "tcp"]),
     user=st.text(string.ascii_letters + "._-%", max_size=8),
