@@ -258,6 +258,18 @@ class Method(ABC, Generic[A, E, Res]):
     def measure(self, run: RunContext[A], rollouts: Sequence[Rollout], evaluation: E) -> Sequence[Mapping[str, float]]:
         """Return the metrics of each rollout of an evaluation."""
 
+    def score_responses(self, agent: A, gold: Path, responses: Path) -> list[dict[str, str | float]]:
+        """Compute the rewards of responses that were made elsewhere, one by one.
+
+        Args:
+            gold: an official question file.
+            responses: JSONL of ``id`` and ``response``.
+
+        Raises:
+            UserError: a file is malformed, or a single response is not what the method rewards.
+        """
+        raise UserError(f"method {self.name} has no rewards for single responses")
+
     def credit(self, run: RunContext[A], online: OnlineSpec) -> Credit:
         """Return how an online run's rollouts are credited: by default the advantage within the group."""
         return GroupAdvantage(online.reward)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from platform_sdk.agents.speaker import Policy
@@ -16,6 +17,7 @@ from platform_sdk.recipes.arena.agent import Generator, generator, questions_of
 from platform_sdk.recipes.arena.demonstrations import Demonstrations
 from platform_sdk.recipes.arena.measures import measures
 from platform_sdk.recipes.arena.rewards import judged, rewards
+from platform_sdk.recipes.arena.scoring import score_file
 from platform_sdk.recipes.arena.settings import AgentSpec, EvaluationSettings, SamplingSettings
 from platform_sdk.recipes.method import Method, Part, Resources, RunContext, no_search
 from platform_sdk.records import Question, Rollout
@@ -64,6 +66,9 @@ class Arena(Method[AgentSpec, EvaluationSettings, ArenaResources]):
 
     def questions(self, run: RunContext[AgentSpec], part: Part) -> list[Question]:
         return questions_of(run, part)
+
+    def score_responses(self, agent: AgentSpec, gold: Path, responses: Path) -> list[dict[str, str | float]]:
+        return score_file(agent, gold, responses)
 
     @contextmanager
     def resources(self, run: RunContext[AgentSpec]) -> Iterator[ArenaResources]:
