@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import inf, sqrt
+from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pytest
@@ -11,8 +13,13 @@ import pytest
 from platform_sdk.errors import UserError
 from platform_sdk.recipes.mygo.selection import Acceptance
 from platform_sdk.records import Question, Rollout, Trajectory
-from platform_sdk.training.credit import GroupAdvantage, TrajectoryKey, group_advantages, varied
+from platform_sdk.sampling.rollout import Agent, Together
+from platform_sdk.training.credit import CreditProbe, GroupAdvantage, TrajectoryKey, group_advantages, varied
 from platform_sdk.training.examples import examples_of
+from platform_sdk.training.online.preparation import prepare_groups, read_prepared
+from tests.training.online.lucky import nothing
+
+History = tuple[int, ...]
 
 
 def test_by_hand_with_the_unbiased_deviation() -> None:
@@ -102,3 +109,37 @@ def test_a_rollout_that_comes_twice_is_refused() -> None:
     group = [rollout(3, reward=1.0), rollout(3, reward=0.0)]
     with pytest.raises(UserError, match="q#3 comes twice"):
         examples_of(group, GroupAdvantage("reward").advantages(group))
+
+
+def test_scores_for_several_groups_are_asked_for_together_and_counted(tmp_path: Path) -> None:
+    asked: list[int] = []
+
+    class Engine:
+        def score(self, prompts: Sequence[History], continuations: Sequence[History]) -> list[tuple[float, ...]]:
+            asked.append(len(prompts))
+            return [
+                tuple(-float(len(prompt)) for _ in said) for prompt, said in zip(prompts, continuations, strict=True)
+            ]
+
+        def release(self, dialogue: str) -> None: ...
+
+    class GoldLikelihood(GroupAdvantage):
+        def prepare(self, group: Sequence[Rollout], probe: CreditProbe) -> Agent[Sequence[Rollout]]:
+            [logprobs] = yield Together((probe.score(group[0].main.token_ids, (7, 8)),))
+            return [one.model_copy(update={"rewards": {**one.rewards, "gold": fmean(logprobs)}}) for one in group]
+
+    first = rollout(0, reward=1.0)
+    second = first.model_copy(update={"question": first.question.model_copy(update={"id": "p"})})
+    engine: Any = Engine()
+    path, probe = tmp_path / "prepared.jsonl", CreditProbe(engine, "online-0001")
+    prepare_groups(path, [[first], [second]], GoldLikelihood("reward"), probe, nothing, live=2, description="")
+    assert asked == [2]
+    found = read_prepared(path, [[first], [second]])
+    assert [(one.requests, one.tokens, one.rollouts[0].rewards["gold"]) for one in found.values()] == [(1, 2, -3.0)] * 2
+
+
+def test_seeds_follow_from_names() -> None:
+    engine: Any = None
+    names = [("online-0001", "q", 0), ("online-0001", "q", 1), ("online-0002", "q", 0)]
+    assert len({CreditProbe(engine, name).seed(*parts) for name, *parts in names}) == 3
+    assert CreditProbe(engine, "a").seed("q", 0) == CreditProbe(engine, "a").seed("q", 0)
