@@ -24,7 +24,7 @@ from platform_sdk.records import Rollout
 
 PATTERNS = ("*/rollouts.jsonl", "*/selected.jsonl", "*/rollouts/*.jsonl", "corpus/*.jsonl", "corpus/digests.json",
             "*/scores.json", "*/figures.json", "*/train.json", "*/updates.jsonl", "**/*.safetensors")  # fmt: skip
-SKIPPED = ("seconds", "path", "time")  # in a key: says when, how long or where
+SKIPPED = ("seconds", "path", "time")  # the last word of such a key: says when, how long or where
 # Digests of rollouts, which change where a record grew; the rollouts themselves are compared field by field.
 GROWN = ("inputs", "sha256", "examples_digest", "rollouts_digest")
 SHOWN = 5  # so many examples of each difference
@@ -81,7 +81,8 @@ def _content(path: Path) -> Any:
         first = stream.readline().strip().decode()
     if first in (header(Rollout), header(OldRollout)):
         # Several processes may write a phase's rollouts in any order; their ids name them.
-        return {rollout.id: rollout.model_dump(mode="json") for rollout in _rollouts(path, first)}
+        ordered = sorted(_rollouts(path, first), key=lambda rollout: rollout.id)
+        return {f"{place}:{one.id}": one.model_dump(mode="json") for place, one in enumerate(ordered)}
     return {str(number): json.loads(line) for number, line in enumerate(path.read_bytes().splitlines())}
 
 
@@ -97,7 +98,7 @@ def _leaves(key: str, value: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(value, (dict, list)) and value:
         pairs = value.items() if isinstance(value, dict) else enumerate(value)
         for name, inner in pairs:
-            if isinstance(name, int) or not any(word in name for word in SKIPPED):
+            if isinstance(name, int) or name.rsplit("_", 1)[-1] not in SKIPPED:
                 yield from _leaves(f"{key}/{name}" if key else str(name), inner)
     elif not (isinstance(value, str) and value.startswith("/")):
         yield key, value
