@@ -16,15 +16,15 @@ def index(
     triples_digest: str,
     collection: dsl.Output[dsl.Dataset],
 ) -> NamedTuple("Outputs", [("searched_digest", str), ("index_digest", str)]):
-    """Encode and index what an environment searches in; a killed build goes on.
+    """Encode and index what a retrieval method searches; a killed build goes on.
 
     Args:
         run_dir: The run directory.
-        environment: What the agent searches in, as hotpot or 2wiki-kg.
-        retrieval: Encoder and index (platform_sdk.config.retrieval).
+        environment: Which retrieval method is used if the recipe names none, e.g. hotpot or 2wiki-kg.
+        retrieval: Method, encoder and index (platform_sdk.config.retrieval).
         corpus_digest: Digest of the passages.
         triples_digest: Digest of the triples.
-        collection: Name, size and digests of the collection.
+        collection: Method, names, size and digests of the collections.
     """
     import hashlib
     from dataclasses import asdict

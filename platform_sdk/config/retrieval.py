@@ -6,16 +6,7 @@ from pathlib import Path
 from typing import Any, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    ValidationError,
-    ValidationInfo,
-    field_validator,
-    model_validator,
-)
-from pydantic_core import InitErrorDetails, PydanticCustomError
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from platform_sdk.config.code import find_definition, import_definition
 from platform_sdk.config.source import suggestion
@@ -175,32 +166,27 @@ class RetrievalSpec(BaseModel):
     @field_validator("method")
     @classmethod
     def _method_is_known(cls, value: str | None) -> str | None:
-        if value is not None and "." not in value:
-            folder = Path(__file__).parents[1] / "retrieval" / "methods"
-            known = [path.stem for path in folder.glob("*.py") if path.stem != "__init__"]
-            if value not in known:
-                raise ValueError(f"there is no retrieval method {value}; {suggestion(value, known)}; or give a module")
-        elif value is not None:
-            find_definition(f"{value}:METHOD")
+        if value is None:
+            return None
+        folder = Path(__file__).parents[1] / "retrieval" / "methods"
+        known = [path.stem for path in folder.glob("*.py") if path.stem != "__init__"]
+        if "." not in value and value not in known:
+            raise ValueError(f"there is no retrieval method {value}; {suggestion(value, known)}; or give a module")
+        find_definition(f"{method_module(value)}:METHOD")
         return value
 
     @field_validator("settings")
     @classmethod
     def _settings_are_the_methods(cls, value: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
-        name = info.data.get("method")
-        if name is None:
-            if value and "method" in info.data:
-                raise ValueError("settings are those of a method: name it in retrieval.method, or leave them out")
-            return value
-        if "." in name:  # checking a recipe runs no foreign code; the module checks them when it is first used
+        name = info.data.get("method", "")  # without it the method is wrong, which is said already
+        if name is None and value:
+            raise ValueError("settings are those of a method: name it in retrieval.method, or leave them out")
+        # Checking a recipe runs no foreign code: the settings of a user's own method are checked when it is opened.
+        if not name or "." in name:
             return value
         model: type[BaseModel] = import_definition(f"{method_module(name)}:METHOD").settings
         if unknown := set(value) - model.model_fields.keys():
-            told = "there is no such setting; " + suggestion(min(unknown), model.model_fields)
-            kind = PydanticCustomError("unknown_setting", "{told}", {"told": told})
-            raise ValidationError.from_exception_data(
-                model.__name__, [InitErrorDetails(type=kind, loc=(min(unknown),), input={})]
-            )
+            raise ValueError(f"there is no setting {min(unknown)}; {suggestion(min(unknown), model.model_fields)}")
         return model.model_validate(value).model_dump(mode="json")
 
     @field_validator("uri")

@@ -35,6 +35,7 @@ def evaluate(
     outcome: Path,
     inputs: str,
     seed: int,
+    shown: Sequence[str] = (),
 ) -> Evaluated:
     """Answer every question once, and write the scores with 95 % bootstrap intervals.
 
@@ -45,6 +46,7 @@ def evaluate(
         outcome: ``scores.json`` in the evaluation's folder.
         inputs: digest of everything that decides the scores.
         seed: of the bootstrap.
+        shown: the metrics that a report leads with.
 
     Raises:
         UserError: the folder was begun or finished with other inputs, or its scores or rollouts were altered.
@@ -68,6 +70,7 @@ def evaluate(
             "inputs": inputs,
             "phase": outcome.parent.name,
             "n": len(rollouts),
+            "shown": list(shown),
             "metrics": _means(per_question, seed),
             "per_question": per_question,
         }

@@ -286,6 +286,7 @@ def _evaluate(
         outcome=run.run_dir / phase / evaluation_run.SCORES,
         inputs=_evaluation_inputs(run, weights, evaluation),
         seed=run.seed,
+        shown=method.shown_metrics,
     )
 
 

@@ -47,12 +47,14 @@ def measure_recall(
         raise UserError("give at least one k, each 1 or more")
     if unknown := set(scope) - {"head", "question_id"}:
         raise UserError(f"recall cannot be measured: a question does not say what to search by ({min(unknown)})")
-    requests = list(dict.fromkeys(request for question in questions for request in _requests(question, scope)))
+    visits = "head" in scope
+    known = [pair for question in questions for triples in (True, visits) for pair in _gold(question, scope, triples)]
+    requests = list(dict.fromkeys(request for request, _ in known))
     found: dict[SearchRequest, list[Evidence]] = {}
     for start in range(0, len(requests), BATCH):
         part = requests[start : start + BATCH]
         found |= zip(part, retriever.search(part, max(ks)), strict=True)
-    triples = "head" in scope or any(evidence.kind == "triple" for hits in found.values() for evidence in hits)
+    triples = visits or any(evidence.kind == "triple" for hits in found.values() for evidence in hits)
     rows = []
     for question in questions:
         gold = _gold(question, scope, triples)
@@ -74,22 +76,13 @@ def measure_recall(
     )
 
 
-def _request(question: Question, scope: Sequence[str], head: str) -> SearchRequest:
-    known = {"head": head, "question_id": question.id}
-    return SearchRequest(question.text, {key: known[key] for key in scope})
-
-
-def _requests(question: Question, scope: Sequence[str]) -> list[SearchRequest]:
-    """The searches for everything that could be gold evidence of a question."""
-    gold = _gold(question, scope, triples=True) + _gold(question, scope, triples="head" in scope)
-    return [request for request, _ in gold]
-
-
 def _gold(question: Question, scope: Sequence[str], triples: bool) -> list[tuple[SearchRequest, str]]:
     """Distinct gold triples by text, or gold passages by title, each with the search that should find it."""
-    named = (
-        [(triple.head, triple.text) for triple in question.gold_triples]
-        if triples
-        else [("", title) for title in question.gold_passages]
-    )
-    return list(dict.fromkeys((_request(question, scope, head), name) for head, name in named))
+    named = [("", title) for title in question.gold_passages]
+    if triples:
+        named = [(triple.head, triple.text) for triple in question.gold_triples]
+    found = []
+    for head, name in dict.fromkeys(named):
+        values = {"head": head, "question_id": question.id}
+        found.append((SearchRequest(question.text, {key: values[key] for key in scope}), name))
+    return found

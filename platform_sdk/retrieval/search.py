@@ -1,6 +1,6 @@
 """The retriever: requests in, ranked evidence out, one batch of vectors and one Milvus call.
 
-Evidence is ranked by cosine similarity of unit vectors (rounded to 6 digits), ties by row.
+Similarity is the cosine of unit vectors (rounded to 6 digits), ties by row; a method may rank by more than that.
 """
 
 from __future__ import annotations

@@ -105,7 +105,7 @@ def test_the_encoders_settings_are_all_that_the_loader_takes() -> None:
         ("settings={k: 3}", "retrieval.settings: settings are those of a method: name it in retrieval.method"),
         (
             "method=none --set retrieval.settings={k: 3}",
-            "retrieval.settings.k: there is no such setting; known are none",
+            "retrieval.settings: there is no setting k; known are none",
         ),
     ],
 )

@@ -9,10 +9,11 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import httpx
 import numpy as np
@@ -22,7 +23,7 @@ from platform_sdk.config.errors import UserError
 from platform_sdk.config.retrieval import RetrievalSpec
 from platform_sdk.config.service import CollectionSpec, ServiceSpec
 from platform_sdk.record_files import write_jsonl
-from platform_sdk.records import Evidence, Source, Triple
+from platform_sdk.records import Evidence, Question, Source, Triple
 from platform_sdk.retrieval import index
 from platform_sdk.retrieval.encoders import Encoder
 from platform_sdk.retrieval.environments import build_retriever, open_retriever
@@ -94,7 +95,7 @@ def test_null_method_answers_an_agent_and_needs_neither_corpus_nor_encoder(
 
     with open_retriever("anything", tmp_path, spec) as retriever:
         engine: Any = Idle()
-        done = list(run([lambda name=name: agent(name) for name in ("a", "b")], engine, retriever.search, live=2))
+        done = list(run([partial(agent, name) for name in ("a", "b")], engine, retriever.search, live=2))
     assert sorted(done) == [("a", [[], []]), ("b", [[], []])]
     built = build_index(tmp_path, spec, "anything")
     assert (built.method, built.rows, built.added) == ("none", 0, 0)
@@ -120,7 +121,7 @@ def test_method_with_two_collections_finds_facts_of_the_nearest_entities(run_dir
         entity = encoder.encode(heads, kind="passage") @ query
         facts = encoder.encode([triple.text for triple in TRIPLES], kind="passage") @ query
         [head] = np.argsort(-entity)[:1]
-        rows = sorted(range(3 * head, 3 * head + 3), key=lambda row, facts=facts: -facts[row])[:2]
+        rows = 3 * head + np.argsort(-facts[3 * head : 3 * head + 3])[:2]
         assert [hit.id for hit in hits] == [f"f{row}" for row in rows]
         assert hits[0].parts == {
             "fact": pytest.approx(float(facts[rows[0]]), abs=1e-5), "entity": pytest.approx(entity[head], abs=1e-5),
@@ -243,3 +244,40 @@ def test_settings_of_ones_own_method_are_checked_before_anything_is_opened(run_d
 def test_recall_needs_a_scope_that_questions_can_fill() -> None:
     with pytest.raises(UserError, match=r"does not say what to search by \(season\)"):
         measure_recall(None, ("season",), [], (1,))  # type: ignore[arg-type]
+
+
+def test_recall_counts_triples_by_text_and_other_evidence_by_title() -> None:
+    question = Question(
+        id="q", text="Where?", answers=("Oslo",), dataset="test", gold_passages=("Oslo", "Lima"),
+        gold_triples=(TRIPLES[0], TRIPLES[4]),
+    )  # fmt: skip
+    asked: list[SearchRequest] = []
+
+    def found(kind: Literal["triple", "hyperedge"], scope: tuple[str, ...]) -> dict[int, float]:
+        class Fixed:
+            def search(self, requests: Sequence[SearchRequest], k: int) -> list[list[Evidence]]:
+                asked.extend(requests)
+                rows = (
+                    3,
+                    0,
+                    4,
+                )  # of which the last two are gold triples, and only the first is titled by a gold passage
+                titles = ("Lima", "other", "another")
+                return [
+                    [
+                        Evidence(kind=kind, id=str(row), title=title, text=TRIPLES[row].text, score=1.0)
+                        for row, title in zip(rows, titles, strict=True)
+                    ]
+                    for _ in requests
+                ]
+
+        retriever: Any = Fixed()
+        return measure_recall(retriever, scope, [question], (1, 2, 3)).at
+
+    assert found("triple", ()) == {1: 0.0, 2: 0.5, 3: 1.0}
+    assert found("hyperedge", ("question_id",)) == {1: 0.5, 2: 0.5, 3: 0.5}
+    assert found("triple", ("head",)) == {1: 0.0, 2: 0.5, 3: 1.0}
+    assert asked == [
+        SearchRequest("Where?"), SearchRequest("Where?", {"question_id": "q"}),
+        SearchRequest("Where?", {"head": "Ada Kahn"}), SearchRequest("Where?", {"head": "Bela Lund"}),
+    ]  # fmt: skip

@@ -88,8 +88,9 @@ class Content:
 
     @property
     def shown_metrics(self) -> tuple[str, ...]:
-        """The metrics that the report leads with, as the run's resolved recipe names them."""
-        return tuple(self.recipe.get("shown_metrics", HEADLINE))
+        """The metrics that the report leads with: those that the run's method names in its scores."""
+        named = [(phase.scores or {}).get("shown") for phase in self.evaluations]
+        return tuple(next(filter(None, named), HEADLINE))
 
     @property
     def metrics(self) -> list[str]:
