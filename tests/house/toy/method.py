@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -79,8 +80,8 @@ class ToyAgent:
             dialogue.note_rewards({"found": share_of_gold(question, found[0])})
             dialogue.tell("\n".join(item.text for item in found[0]) or "nothing", found[0])
         rollout = Rollout(
-            question=question, attempt=attempt, seed=seed, main=dialogue.trajectory("searcher", "searcher", answer=answer),
-            outcome="context_limit" if answer is None else "answered", weights=self.weights, corpus=self.corpus,
+            question=question, attempt=attempt, seed=seed, outcome="context_limit" if answer is None else "answered",
+            main=dialogue.trajectory("searcher", "searcher", answer=answer), weights=self.weights, corpus=self.corpus,
         )  # fmt: skip
         return rollout.model_copy(update={"rewards": toy_rewards(rollout)})
 
@@ -120,7 +121,7 @@ class TurnCredit(Credit):
         return [turns[0].start, *(turn.end for turn in turns)]
 
     def _with_progress(self, rollout: Rollout, means: Sequence[float], gold: Sequence[int]) -> Rollout:
-        gains = iter([after - before for before, after in zip(means, means[1:], strict=False)])
+        gains = iter([after - before for before, after in pairwise(means)])
         turns = tuple(
             turn.model_copy(update={"rewards": {**turn.rewards, "progress": next(gains)}})
             if turn.speaker == "agent"
@@ -136,14 +137,10 @@ class TurnCredit(Credit):
         return rollout.model_copy(update={"main": main, "others": (*rollout.others, scored)})
 
     def advantages(self, group: Sequence[Rollout]) -> Advantages:
-        longest = max(len(self._worth(rollout)) for rollout in group)
+        worths = [self._worth(rollout) for rollout in group]
         at = [
-            iter(
-                group_advantages(
-                    [self._worth(rollout)[place] for rollout in group if len(self._worth(rollout)) > place]
-                )
-            )
-            for place in range(longest)
+            iter(group_advantages([worth[place] for worth in worths if len(worth) > place]))
+            for place in range(max(map(len, worths)))
         ]
         return {TrajectoryKey(rollout.id, rollout.main.id): self._spread(rollout, at) for rollout in group}
 
