@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
-from platform_sdk.recipes.arena.speaker import Distribution
-
-from platform_sdk.recipes.arena.agent import Generator
+from platform_sdk.agents.speaker import Policy
+from platform_sdk.config.retrieval import RetrievalSpec
+from platform_sdk.config.sampling import SamplingSpec
+from platform_sdk.recipes.arena.agent import generator
 from platform_sdk.recipes.arena.settings import AgentSpec as ArenaSpec
-from platform_sdk.recipes.mygo.agent import Mujica
-from platform_sdk.recipes.mygo.grammar import Form
+from platform_sdk.recipes.method import RunContext
+from platform_sdk.recipes.mygo.agent import mujica
+from platform_sdk.recipes.mygo.grammar import Medium
 from platform_sdk.recipes.mygo.settings import AgentSpec as MygoSpec
 from platform_sdk.records import Evidence, Rollout
 from platform_sdk.sampling.engine import Request
@@ -37,7 +40,7 @@ def _search(requests: Sequence[SearchRequest], k: int) -> list[list[Evidence]]:
     return found
 
 
-def _policy(form: Form, request: Request) -> list[int]:
+def _policy(medium: Medium, request: Request) -> list[int]:
     """Two questions, a malformed turn, one question more, the answer; one worker cannot be read."""
     text = scripted.TOKENIZER.decode(request.token_ids)
     if "Read :" in text:
@@ -54,18 +57,23 @@ def _policy(form: Form, request: Request) -> list[int]:
             asked = ["Who wrote Amberfall ?"]
         case _:
             return scripted.say("<think>t</think><answer>Lena Roth</answer>")
-    if form == "kg":
+    if medium == "kg":
         searches = "\n".join(f'Search([0], "{one}")' for one in asked)
         return scripted.say(f"<think>t</think><action>{searches}</action>")
     return scripted.say("<think>t</think>" + "".join(f"<search>{one}</search>" for one in asked))
 
 
-def _mygo(form: Form, split: bool) -> Rollout:
-    agent = Mujica(
-        tokenizer=scripted.TOKENIZER, spec=MygoSpec(prompts="compact", split=split), form=form, demonstrate=False,
-        temperature=1.0, top_p=1.0, top_k=0, weights="w", corpus="c", seed=0, phase="test",
+def _run(environment: str, agent: Any, temperature: float, seed: int) -> RunContext[Any]:
+    return RunContext(
+        run_dir=Path("run"), environment=environment, agent=agent, sampling=SamplingSpec(temperature=temperature),
+        retrieval=RetrievalSpec.model_validate({}), corpus_digest="c", seed=seed,
     )  # fmt: skip
-    engine = scripted.Scripted(partial(_policy, form))
+
+
+def _mygo(medium: Medium, split: bool) -> Rollout:
+    run_context = _run(f"world-{medium}", MygoSpec(prompts="compact", split=split), 1.0, 0)
+    agent = mujica(run_context, Policy(scripted.TOKENIZER, "w"), run_context.decoding, "test")
+    engine = scripted.Scripted(partial(_policy, medium))
     [rollout] = run([partial(agent.rollout, scripted.QUESTION, 0)], engine, _search, live=4)  # type: ignore[arg-type]
     return rollout
 
@@ -89,11 +97,8 @@ _SAID = {
 
 def _arena(**spec: Any) -> Rollout:
     tokenizer = character_tokenizer()
-    agent = Generator(
-        tokenizer=tokenizer, spec=ArenaSpec.model_validate(spec), environment="distractor",
-        distribution=Distribution(temperature=0.9, top_p=1.0, top_k=0, max_tokens=64),
-        weights="w", corpus="c", seed=1, phase="p",
-    )  # fmt: skip
+    run_context = _run("distractor", ArenaSpec.model_validate({"max_tokens": 64, **spec}), 0.9, 1)
+    agent = generator(run_context, Policy(tokenizer, "w"), "p")
     played = Script(tokenizer, lambda place, prompt: _SAID[place]).run(agent.rollout(responses.QUESTION, 0))
     assert isinstance(played, Rollout)
     return played
@@ -101,7 +106,7 @@ def _arena(**spec: Any) -> Rollout:
 
 def played() -> dict[str, Rollout]:
     """Return one rollout of each method and strategy, by its name."""
-    mygo: list[tuple[Form, bool]] = [("kg", True), ("kg", False), ("text", True), ("text", False)]
-    rollouts = {f"mygo {form} {'split' if split else 'undivided'}": _mygo(form, split) for form, split in mygo}
+    mygo: list[tuple[Medium, bool]] = [("kg", True), ("kg", False), ("text", True), ("text", False)]
+    rollouts = {f"mygo {medium} {'split' if split else 'undivided'}": _mygo(medium, split) for medium, split in mygo}
     rollouts |= {f"arena {form}": _arena(form=form) for form in ("three_part", "think", "direct")}
     return rollouts | {f"arena {name}": _arena(strategy=name, form="direct") for name in ("sure", "self_ask")}

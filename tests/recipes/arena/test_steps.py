@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 import torch
+from platform_sdk.recipes.arena.setting import Setting
+from platform_sdk.recipes.jobs import EvaluateJob, launch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from platform_sdk.config.dataset import DatasetSpec
@@ -16,9 +18,7 @@ from platform_sdk.config.online import OnlineSpec
 from platform_sdk.data.dataset import prepare
 from platform_sdk.recipes.arena import steps
 from platform_sdk.recipes.arena.agent import Generator
-from platform_sdk.recipes.arena.setting import Setting
 from platform_sdk.recipes.arena.settings import DemonstrationSpec, EvaluationSpec
-from platform_sdk.recipes.jobs import EvaluateJob, launch
 from platform_sdk.record_files import read_jsonl, write_jsonl
 from platform_sdk.records import Question, Rollout
 from platform_sdk.sampling.rollout import Agent
