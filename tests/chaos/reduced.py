@@ -55,4 +55,6 @@ REDUCED = {
         },
         {"online.updates": 2},
     ),
+    # A method of the tests' own, small as it is.
+    "toy": Reduced("../tests/house/toy/pipelines/toy/world.yaml", {}, {}),
 }  # fmt: skip
