@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple
 
 from platform_sdk.errors import UserError
 from platform_sdk.records import Rollout
@@ -60,12 +60,6 @@ class Credit(ABC):
         return type(self).prepare is not Credit.prepare
 
 
-class _ScoringEngine(Protocol):
-    def score(
-        self, prompts: Sequence[Sequence[int]], continuations: Sequence[Sequence[int]]
-    ) -> list[tuple[float, ...]]: ...
-
-
 @dataclass(frozen=True)
 class CreditProbe:
     """Extra sampling for ``Credit.prepare``: its methods are agents, to be run by ``yield from`` or ``Together``.
@@ -104,8 +98,7 @@ class CreditProbe:
 
     def scores(self, items: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[tuple[float, ...]]:
         """Score pairs of prompt and continuation together."""
-        engine = cast(_ScoringEngine, self.engine)
-        return engine.score([prompt for prompt, _ in items], [continuation for _, continuation in items])
+        return self.engine.score([prompt for prompt, _ in items], [continuation for _, continuation in items])
 
 
 @dataclass(frozen=True)
