@@ -178,11 +178,11 @@ def _shares(units: list[_Unit], limit: int, processes: int) -> tuple[tuple[Micro
 
     A unit of more than ``limit`` tokens, which is one example, gets a micro-batch of its own.
     """
-    most = ceil(len(units) / processes)
-    rounds = min(most, ceil(sum(unit.tokens for unit in units) / (processes * limit)))
+    maximum = ceil(len(units) / processes)
+    rounds = min(maximum, ceil(sum(unit.tokens for unit in units) / (processes * limit)))
     while True:
         bins = _balanced(units, rounds * processes)
-        if rounds == most or all(len(b) < 2 or sum(unit.tokens for unit in b) <= limit for b in bins):
+        if rounds == maximum or all(len(b) < 2 or sum(unit.tokens for unit in b) <= limit for b in bins):
             break
         rounds += 1
     shortest = min(units, key=lambda unit: (unit.tokens, unit.examples)).examples[0]

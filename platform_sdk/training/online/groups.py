@@ -1,4 +1,4 @@
-"""The rollouts of an update: a group at each question, and again where a group taught nothing; then prepared.
+"""The rollouts of an update: a group at each question, and again where a group was not informative; then prepared.
 
 Every process samples its share of the questions into files of its own; all of them read all files, and so hold the
 same rollouts in the same order.
@@ -30,7 +30,7 @@ Attempts = dict[int, Rollout]
 
 @dataclass(frozen=True)
 class Group:
-    """The rollouts at one question, in waves of equal size: every wave but the last taught nothing.
+    """The rollouts at one question, in waves of equal size: no wave but the last can be informative.
 
     ``prepared`` is the last wave as its credit prepared it, with what that cost; None where it prepares nothing.
     """
@@ -142,7 +142,7 @@ class GroupSampler:
         return range(wave * self._spec.group, (wave + 1) * self._spec.group)
 
     def _missing(self, attempts: Attempts, wave: int) -> list[int]:
-        """The attempts of a wave that are to be made: all of the first, of others where no wave before taught anything.
+        """Return the attempts of a wave that are missing; none where a wave before was informative.
 
         The waves before are complete.
         """

@@ -63,7 +63,7 @@ class OnlineSource:
 
     Args:
         pool: samples beside the training, where the engine is a process of its own; None: one after the other.
-        length: the most tokens of an example.
+        length: maximum number of tokens of an example.
         share_prompts: whether a group's prompt is worked through once, which packed attention can.
         on_update: called on the main process with the number of an update and the engine that has its weights,
             after every ``spec.evaluate_every``-th.
