@@ -57,7 +57,7 @@ def say(text: str) -> list[int]:
 def search(medium: Medium) -> Callable[[Sequence[SearchRequest], int], list[list[Evidence]]]:
     def find(requests: Sequence[SearchRequest], k: int) -> list[list[Evidence]]:
         if medium == "kg":
-            assert all(r.head for r in requests)
+            assert all(r.scope.get("head") for r in requests)
             return [
                 [Evidence(kind="triple", id="t", title="Ida Roth", text="Amberfall, director, Ida Roth", score=1.0)]
             ] * len(requests)
