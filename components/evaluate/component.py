@@ -33,7 +33,7 @@ def evaluate(
 
     Args:
         run_dir: The run directory.
-        method: Whose agent and prompts : a shipped method's name, or the dotted name of a method's module.
+        method: Whose agent and prompts: a shipped method's name, or the dotted name of a method's module.
         phase: The folder in the run directory, e.g. eval-start or eval-final.
         iteration: After how many iterations.
         model_path: The policy.

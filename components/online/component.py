@@ -30,7 +30,7 @@ def online(
 
     Args:
         run_dir: The run directory.
-        method: Whose agent, prompts and rewards : a shipped method's name, or the dotted name of a method's module.
+        method: Whose agent, prompts and rewards: a shipped method's name, or the dotted name of a method's module.
         phase: The folder in the run directory, e.g. online.
         model_path: The policy to start from.
         model_digest: Digest of its weights.

@@ -143,24 +143,28 @@ FAULTS = (
     ),
     # What is sampled
     Fault(
-        "Mujica ignores the run's seed", "recipes/mygo/agent.py",
-        "seed_of(self.seed, self.phase, question.id, attempt)", "seed_of(0, self.phase, question.id, attempt)", MYGO,
+        "Mujica ignores the run's seed", "agents/planner_worker.py",
+        "seed_of(self.seed, self.seed_name, question.id, attempt)",
+        "seed_of(0, self.seed_name, question.id, attempt)", MYGO,
     ),
     Fault(
-        "Mujica's attempt not in the seed", "recipes/mygo/agent.py",
-        "seed_of(self.seed, self.phase, question.id, attempt)", "seed_of(self.seed, self.phase, question.id)", MYGO,
+        "Mujica's attempt not in the seed", "agents/planner_worker.py",
+        "seed_of(self.seed, self.seed_name, question.id, attempt)",
+        "seed_of(self.seed, self.seed_name, question.id)", MYGO,
     ),
     Fault(
         "ARENA's attempt not in the seed", "recipes/arena/agent.py",
-        "seed_of(self.seed, self.phase, question.id, attempt)", "seed_of(self.seed, self.phase, question.id)", ARENA,
+        "seed_of(self.seed, self.seed_name, question.id, attempt)",
+        "seed_of(self.seed, self.seed_name, question.id)", ARENA,
     ),
     Fault(
         "ARENA ignores the run's seed", "recipes/arena/agent.py",
-        "seed_of(self.seed, self.phase, question.id, attempt)", "seed_of(0, self.phase, question.id, attempt)", ARENA,
+        "seed_of(self.seed, self.seed_name, question.id, attempt)",
+        "seed_of(0, self.seed_name, question.id, attempt)", ARENA,
     ),
     Fault(
-        "evaluation temperature ignored", "recipes/mygo/settings.py",
-        "SamplingSpec(temperature=self.temperature, top_p=self.top_p)", "SamplingSpec(top_p=self.top_p)", MYGO,
+        "evaluation temperature ignored", "recipes/mygo/method.py",
+        "Decoding(evaluation.temperature, evaluation.top_p)", "Decoding(top_p=evaluation.top_p)", MYGO,
     ),
     Fault(
         "sampler's temperature ignored", "sampling/token_sampling.py",
@@ -184,8 +188,12 @@ FAULTS = (
         "self.length[:] = 0", "pass", "sampling/test_new_weights.py",
     ),
     Fault(
-        "eval questions trained on", "recipes/mygo/steps.py",
-        'questions = setting.questions("train")', 'questions = setting.questions("eval")', MYGO,
+        "eval questions trained on", "recipes/mygo/sampling.py",
+        'batch_of(run.questions("train")', 'batch_of(run.questions("eval")', MYGO,
+    ),
+    Fault(
+        "warm-up on eval questions", "recipes/mygo/sampling.py",
+        'shuffled(run.questions("train")', 'shuffled(run.questions("eval")', MYGO,
     ),
     Fault(
         "passages shown in a closed book", "recipes/arena/agent.py",
@@ -210,8 +218,8 @@ FAULTS = (
         "threshold = raised_threshold(threshold, 0.0, spec)", MYGO,
     ),
     Fault(
-        "warm-up trained with its worked examples", "recipes/mygo/steps.py",
-        "chosen = [bare[r.id] for r in", "chosen = [r for r in", MYGO,
+        "warm-up trained with its worked examples", "recipes/mygo/sampling.py",
+        "language.undemonstrated(tokenizer, rollout) for rollout in right", "rollout for rollout in right", MYGO,
     ),
     Fault(
         "reward weights swapped", "recipes/arena/rewards.py",
@@ -255,7 +263,7 @@ FAULTS = (
         "retrieval/test_search.py retrieval/test_milvus.py",
     ),
     # State, audit, service
-    Fault("digest unchecked", "records.py", "if found != digest:", "if not found:", "test_records.py"),
+    Fault("digest unchecked", "record_files.py", "if found != digest:", "if not found:", "test_records.py"),
     Fault("torn line kept", "files.py", "os.truncate(path, end)", "pass", "test_records.py tracking/test_journal.py"),
     Fault(
         "resume skips attempts", "sampling/phase.py",

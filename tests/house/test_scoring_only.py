@@ -12,7 +12,8 @@ from pydantic import ValidationError
 from platform_sdk.recipes.mygo.measures import measures
 from platform_sdk.recipes.mygo.rewards import rewards
 from platform_sdk.records import Rollout, Trajectory
-from platform_sdk.training.examples import examples_of
+from platform_sdk.training.credit import GroupAdvantage
+from platform_sdk.training.examples import Example, examples_of
 from tests.recipes.played import played
 from tests.tracking.rollouts import agent, environment, evidence, rollout, trajectory
 
@@ -27,6 +28,12 @@ def probe(number: int, text: str, malformed: str | None, **fields: Any) -> Traje
 probes = st.lists(st.tuples(st.text("ab <>", max_size=9), st.none() | st.just("bad")), max_size=4)
 
 
+def learned_beside_a_rival(one: Rollout) -> list[Example]:
+    """The examples of a group of two, whose other rollout is right where this one is wrong."""
+    rival = one.model_copy(update={"attempt": 1, "rewards": {**one.rewards, "em": 1 - one.rewards["em"]}})
+    return examples_of([one, rival], GroupAdvantage("em").advantages([one, rival]))
+
+
 @settings(max_examples=40, deadline=None)
 @given(st.sampled_from(sorted(PLAYED)), probes, st.booleans())
 def test_nothing_changes_by_what_is_recorded_for_scoring(name: str, said: list[Any], first: bool) -> None:
@@ -38,11 +45,11 @@ def test_nothing_changes_by_what_is_recorded_for_scoring(name: str, said: list[A
     assert after.trajectories == before.trajectories
     assert after.malformed_turns == before.malformed_turns
     assert examples_of([after]) == examples_of([before])
-    assert examples_of([after], {after.id: 0.5}) == examples_of([before], {before.id: 0.5})
+    assert learned_beside_a_rival(after) == learned_beside_a_rival(before)
     if name.startswith("mygo"):
         assert rewards(after) == rewards(before)
-        form: Any = name.split()[1]
-        assert measures(form, [after]) == measures(form, [before])
+        medium: Any = name.split()[1]
+        assert measures(medium, after) == measures(medium, before)
 
 
 def test_a_main_trajectory_for_scoring_only_is_refused() -> None:

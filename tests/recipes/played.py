@@ -28,9 +28,10 @@ def _search(requests: Sequence[SearchRequest], k: int) -> list[list[Evidence]]:
     """Two pieces of evidence for each request; the second one is the same whatever is asked."""
     found = []
     for request in requests:
-        kind: Any = "triple" if request.head else "passage"
-        text = f"Amberfall, {len(request.query)}, Ida Roth" if request.head else f"Ida Roth directed : {request.query}"
-        also = "Amberfall, is, film" if request.head else "A film ."
+        fact = "head" in request.scope
+        kind: Any = "triple" if fact else "passage"
+        text = f"Amberfall, {len(request.query)}, Ida Roth" if fact else f"Ida Roth directed : {request.query}"
+        also = "Amberfall, is, film" if fact else "A film ."
         found.append(
             [
                 Evidence(kind=kind, id=f"e{len(request.query)}", title="Ida Roth", text=text, score=1.0),

@@ -79,6 +79,7 @@ def test_the_warm_up_is_sampled_with_worked_examples_and_learned_without(context
     steps.sample(METHOD, given, "warmup", "warmup", 0, "m", WARMUP, NoCarry())
     steps.select(METHOD, given, "warmup", "warmup", WARMUP, NoCarry())
     steps.sample(METHOD, given, "iteration", "iteration-01", 1, "m", SELECTION, Threshold())
+    assert [r.id for r in read_jsonl(tmp_path / "warmup/rollouts.jsonl", Rollout)] == ["q#0"]
     [sampled], [learned], [bare, _] = (
         [r.main for r in read_jsonl(tmp_path / name, Rollout)]
         for name in ("warmup/rollouts.jsonl", "warmup/selected.jsonl", "iteration-01/rollouts.jsonl")
