@@ -102,6 +102,27 @@ def test_null_method_answers_an_agent_and_needs_neither_corpus_nor_encoder(
     assert not list(tmp_path.iterdir())
 
 
+def test_null_method_is_served(tmp_path: Path) -> None:
+    spec = RetrievalSpec(method="none")
+    collection = CollectionSpec(name="nothing", run_dir=tmp_path, environment="anything", retrieval=spec)
+    with (
+        served(ServiceSpec(collections=(collection,))) as url,
+        build_retriever("anything", tmp_path, RetrievalSpec(url=url, method="none")) as remote,
+    ):
+        assert remote.search(REQUESTS, 3) == [[], []]
+
+
+def test_collection_that_cannot_be_built_leaves_the_file_to_others(run_dir: Path, cheap: Embeddings) -> None:
+    def watch(done: int, rows: int) -> None:
+        if rows == len(TRIPLES):  # the second collection
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        open_retriever("anything", run_dir, own_spec(cheap), show_progress=False, watch=watch)
+    locked = "import fcntl, sys; fcntl.flock(open(sys.argv[1]), fcntl.LOCK_EX | fcntl.LOCK_NB)"
+    subprocess.run([sys.executable, "-c", locked, str(run_dir / "index/milvus.db/LOCK")], check=True)
+
+
 class Idle:
     """A sampling engine that nobody asks."""
 
