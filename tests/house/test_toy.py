@@ -126,4 +126,5 @@ def test_a_run_that_is_killed_ends_as_one_that_is_not_and_is_shown(tmp_path: Pat
     page = (run / "report.html").read_text()
     assert "searcher" in page
     assert "found" in page  # the method's own metric and its turns' reward
-    assert "f1" in hopforge("compare", run, run)
+    compared = json.loads(hopforge("compare", run, run, "--json"))
+    assert "found" in json.dumps(compared["scores"])
