@@ -43,6 +43,7 @@ class Dialogue:
         self.token_ids: list[int] = _head(tokenizer, system, opening, example)
         self.mask: list[int] = [0] * len(self.token_ids)
         self.logprobs: list[float] = [0.0] * len(self.token_ids)
+        self._recited = False
         self.turns: list[Turn] = [
             Turn(speaker="environment", text=opening, start=0, end=len(self.token_ids), evidence=tuple(evidence))
         ]
@@ -62,9 +63,10 @@ class Dialogue:
         return text
 
     def recite(self, text: str) -> None:
-        """Append a turn of the agent that nobody sampled: its log-probabilities are unknown (0)."""
+        """Append a turn of the agent that nobody sampled, so that the dialogue's log-probabilities are unknown."""
         said = (*_encode(self.tokenizer, text), self.tokenizer.eos_token_id)
-        self.hear(Completion("demonstration", said, (0.0,) * len(said), "stop"))
+        self.hear(Completion("recited", said, (0.0,) * len(said), "stop"))
+        self._recited = True
 
     def note_malformed(self, reason: str) -> None:
         """Mark the agent's last turn as malformed."""
@@ -110,7 +112,7 @@ class Dialogue:
             role=role,
             token_ids=tuple(self.token_ids),
             agent_mask=tuple(self.mask),
-            logprobs=tuple(self.logprobs),
+            logprobs=() if self._recited else tuple(self.logprobs),
             turns=tuple(self.turns),
             selected=selected,
             answer=answer,

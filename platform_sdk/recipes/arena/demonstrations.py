@@ -134,5 +134,4 @@ def _demonstration(generator: Generator, question: Question, text: str) -> Rollo
     dialogue = generator.prompted(question)
     dialogue.recite(text)
     rollout = generator.recorded(question, 0, generator.seed, generator.read(dialogue, question, text))
-    main = rollout.main.model_copy(update={"logprobs": ()})
-    return rollout.model_copy(update={"main": main, "rewards": rewards(rollout, generator.spec)})
+    return rollout.model_copy(update={"rewards": rewards(rollout, generator.spec)})
