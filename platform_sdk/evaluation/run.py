@@ -12,7 +12,7 @@ from platform_sdk.config.errors import UserError
 from platform_sdk.evaluation.intervals import bootstrap_intervals
 from platform_sdk.files import REMEDY, sha256
 from platform_sdk.records import Question, Rollout
-from platform_sdk.sampling.phase import Phase
+from platform_sdk.sampling.sampler import RolloutSampler
 from platform_sdk.tracking.outcomes import begin, finished, write_json
 
 SCORES = "scores.json"
@@ -28,7 +28,7 @@ class Evaluated:
 
 
 def evaluate(
-    open_phase: Callable[[], AbstractContextManager[Phase]],
+    open_sampler: Callable[[], AbstractContextManager[RolloutSampler]],
     questions: Sequence[Question],
     measures: Callable[[Sequence[Rollout]], Sequence[Mapping[str, float]]],
     *,
@@ -40,7 +40,7 @@ def evaluate(
     """Answer every question once, and write the scores with 95 % bootstrap intervals.
 
     Args:
-        open_phase: opens the phase that the rollouts belong to; not called where the scores are there already.
+        open_sampler: opens the phase that the rollouts belong to; not called where the scores are there already.
         measures: the metrics of each rollout, asked of all at once. A rollout may lack a metric (no gold evidence is
             named, say): the mean, its interval and ``n`` are then over those that have it.
         outcome: ``scores.json`` in the evaluation's folder.
@@ -56,7 +56,7 @@ def evaluate(
         _check(outcome, scores, seed)
     else:
         begin(outcome.parent, inputs)
-        with open_phase() as phase:
+        with open_sampler() as phase:
             phase.once(questions, 0, outcome.parent.name)
             rollouts = [phase.done[question.id][0] for question in questions]
         for question, rollout in zip(questions, rollouts, strict=True):

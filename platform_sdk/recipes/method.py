@@ -25,8 +25,8 @@ from platform_sdk.errors import UserError
 from platform_sdk.record_files import read_jsonl
 from platform_sdk.records import Evidence, Question, Rollout
 from platform_sdk.sampling.pairs import models_of
-from platform_sdk.sampling.phase import RolloutAgent
 from platform_sdk.sampling.rollout import SearchFunction, SearchRequest
+from platform_sdk.sampling.sampler import RolloutAgent
 from platform_sdk.tracking.outcomes import digest_of
 from platform_sdk.training.credit import Credit, GroupAdvantage
 

@@ -29,7 +29,7 @@ from platform_sdk.record_files import check_digest, digest_records, read_jsonl, 
 from platform_sdk.records import Rollout
 from platform_sdk.sampling.engine import SamplingEngine
 from platform_sdk.sampling.pairs import models_of, policy_digest
-from platform_sdk.sampling.phase import Phase, RolloutAgent, open_phase
+from platform_sdk.sampling.sampler import RolloutAgent, RolloutSampler, open_sampler
 from platform_sdk.tracking.outcomes import begin, finished, set_aside, write_json
 
 if TYPE_CHECKING:
@@ -164,14 +164,14 @@ def evaluate(method: AnyMethod, run: AnyRun, phase: str, model: str, evaluation:
     method.check_policy(run, model)
 
     @contextmanager
-    def open_evaluation() -> Iterator[Phase]:
+    def open_evaluation() -> Iterator[RolloutSampler]:
         with method.resources(run) as resources:
 
             def make_agent(tokenizer: Any, weights: str) -> RolloutAgent:
                 return method.agent(run, Policy(tokenizer, weights), EVALUATION, resources, evaluation)
 
             path = run.run_dir / phase / ROLLOUTS
-            with open_phase(path, run.sampling.engine, model, resources.search, make_agent) as opened:
+            with open_sampler(path, run.sampling.engine, model, resources.search, make_agent) as opened:
                 yield opened
 
     return _evaluate(method, run, phase, policy_digest(model), evaluation, open_evaluation)
@@ -202,7 +202,7 @@ def online(
         def evaluate_between(update: int, engine: SamplingEngine) -> None:
             name, weights = f"eval-u{update:04d}", engine.weight_version
             agent = method.agent(run, Policy(engine.tokenizer, weights), EVALUATION, resources, evaluation)
-            opened = partial(Phase, run.run_dir / name / ROLLOUTS, agent, engine, resources.search, live)
+            opened = partial(RolloutSampler, run.run_dir / name / ROLLOUTS, agent, engine, resources.search, live)
             # On a GPU a resumed run need not come to the very weights that were evaluated before it was killed.
             set_aside(run.run_dir / name, _evaluation_inputs(run, weights, evaluation))
             _evaluate(method, run, name, weights, evaluation, opened)
@@ -273,7 +273,7 @@ def _evaluate(
     phase: str,
     weights: str,
     evaluation: EvaluationSpec,
-    opened: Callable[[], AbstractContextManager[Phase]],
+    opened: Callable[[], AbstractContextManager[RolloutSampler]],
 ) -> Evaluated:
     def measures(rollouts: Sequence[Rollout]) -> Sequence[Mapping[str, float]]:
         check_rewards(method, run, run.run_dir / phase / ROLLOUTS, rollouts)

@@ -40,7 +40,7 @@ SPARE = 16  # candidates beyond k, so that exact scores decide who is in
 CLOSE = 1e-5  # scores nearer than this may be in the wrong order as Milvus gives them
 DIGITS = 6  # of a score; texts that are the same but for float noise tie, and the lower row wins
 COMPLETE = "hopforge.complete"
-MOST = 16_384  # candidates a Milvus server gives for one query
+MAX_CANDIDATES = 16_384  # candidates a Milvus server gives for one query
 CALL_SECONDS = 60.0  # a server that has not answered by then is away
 NOT_LOADED = 101  # Milvus's code of the error
 
@@ -81,7 +81,7 @@ class Vectors:
         waiting = list(range(len(queries)))
         limit = k + SPARE
         while waiting and k > 0 and self.rows:
-            limit = min(limit, self.rows, MOST)
+            limit = min(limit, self.rows, MAX_CANDIDATES)
             again = []
             for start in range(0, len(waiting), QUERIES):
                 places = waiting[start : start + QUERIES]
@@ -90,7 +90,10 @@ class Vectors:
                     ranked = rank(queries[place], rows, vectors)
                     results[place] = ranked[:k]
                     # A full house whose last is level with the k-th: as good ones may stand outside.
-                    if len(ranked) == limit < min(self.rows, MOST) and ranked[k - 1][1] - ranked[-1][1] < CLOSE:
+                    if (
+                        len(ranked) == limit < min(self.rows, MAX_CANDIDATES)
+                        and ranked[k - 1][1] - ranked[-1][1] < CLOSE
+                    ):
                         again.append(place)
             waiting, limit = again, 4 * limit
         return results

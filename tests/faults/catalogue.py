@@ -266,13 +266,13 @@ FAULTS = (
     Fault("digest unchecked", "record_files.py", "if found != digest:", "if not found:", "test_records.py"),
     Fault("torn line kept", "files.py", "os.truncate(path, end)", "pass", "test_records.py tracking/test_journal.py"),
     Fault(
-        "resume skips attempts", "sampling/phase.py",
+        "resume skips attempts", "sampling/sampler.py",
         "if number not in self.done.get(q.id, {})]", "if q.id not in self.done]",
-        "sampling/test_phase.py recipes/mygo/test_phases.py",
+        "sampling/test_sampler.py recipes/mygo/test_phases.py",
     ),
     Fault(
-        "rollouts of other weights mixed in", "sampling/phase.py",
-        "            if found != wanted:", "            if False:", "sampling/test_phase.py",
+        "rollouts of other weights mixed in", "sampling/sampler.py",
+        "            if found != wanted:", "            if False:", "sampling/test_sampler.py",
     ),
     Fault(
         "older checkpoint used", "training/checkpoints.py",

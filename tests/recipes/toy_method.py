@@ -21,7 +21,7 @@ from platform_sdk.recipes.method import (
     no_search,
 )
 from platform_sdk.records import Rollout
-from platform_sdk.sampling.phase import RolloutAgent
+from platform_sdk.sampling.sampler import RolloutAgent
 
 
 class Struct(BaseModel):

@@ -23,8 +23,8 @@ from platform_sdk.recipes.arena.strategies import Outcome, Spoken
 from platform_sdk.recipes.method import NoCarry, RunContext, Sampled, Sampling, SamplingStep, Selected, no_search
 from platform_sdk.records import Question, Rollout, given_evidence
 from platform_sdk.sampling.models import load_tokenizer, weights_digest
-from platform_sdk.sampling.phase import open_phase
 from platform_sdk.sampling.rollout import Agent
+from platform_sdk.sampling.sampler import open_sampler
 
 
 class Demonstrations(SamplingStep[AgentSpec, DemonstrationSpec, NoCarry]):
@@ -104,7 +104,7 @@ def _explained(round: Sampling[AgentSpec, DemonstrationSpec, NoCarry], questions
         return Explainer(replace(agent, max_tokens=round.settings.reasoning_tokens))
 
     path = round.folder / "rollouts.jsonl"
-    with open_phase(path, run.sampling.engine, round.model, no_search, make_agent) as work:
+    with open_sampler(path, run.sampling.engine, round.model, no_search, make_agent) as work:
         work.once(explicable, 0, round.phase)
         agent = make_agent(work.engine.tokenizer, work.engine.weight_version).generator
         explained = work.ordered(explicable)

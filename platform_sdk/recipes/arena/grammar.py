@@ -34,7 +34,7 @@ SECTIONS: dict[Form, tuple[str, ...]] = {
 }
 
 _LIST = re.compile(r"\[\s*(?:(-?[0-9]+(?:\s*,\s*-?[0-9]+)*)\s*)?\]")
-_MOST_DIGITS = 18
+_MAX_DIGITS = 18
 NO_PASSAGE = 0
 """Passages are numbered from 1."""
 
@@ -97,7 +97,7 @@ def numbers(text: str) -> frozenset[int] | None:
 
 def _number(written: str) -> int:
     # Python refuses to read thousands of digits; a number that long is no passage's, whatever it is.
-    return int(written) if len(written) <= _MOST_DIGITS else NO_PASSAGE
+    return int(written) if len(written) <= _MAX_DIGITS else NO_PASSAGE
 
 
 def write(relevance: Iterable[int], analysis: str, answer: str) -> str:

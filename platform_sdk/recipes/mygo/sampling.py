@@ -17,8 +17,8 @@ from platform_sdk.recipes.mygo.agent import MujicaLanguage, medium_of, mujica
 from platform_sdk.recipes.mygo.selection import next_attempts, raised_threshold, select
 from platform_sdk.recipes.mygo.settings import AgentSpec, SelectionSpec, WarmupSpec
 from platform_sdk.records import Question, Rollout
-from platform_sdk.sampling.phase import Phase, RolloutAgent, open_phase
 from platform_sdk.sampling.rollout import Agent, Together
+from platform_sdk.sampling.sampler import RolloutAgent, RolloutSampler, open_sampler
 
 
 class Threshold(BaseModel):
@@ -90,14 +90,14 @@ class Warmup(SamplingStep[AgentSpec, WarmupSpec, NoCarry]):
 
 
 @contextmanager
-def _opened(round: Sampling[AgentSpec, Any, Any], *, demonstrate: bool) -> Iterator[Phase]:
+def _opened(round: Sampling[AgentSpec, Any, Any], *, demonstrate: bool) -> Iterator[RolloutSampler]:
     run = round.run
 
     def make_agent(tokenizer: Any, weights: str) -> RolloutAgent:
         return mujica(run, Policy(tokenizer, weights), run.decoding, round.phase, demonstrate=demonstrate)
 
     path = round.folder / "rollouts.jsonl"
-    with open_search(run) as search, open_phase(path, run.sampling.engine, round.model, search, make_agent) as phase:
+    with open_search(run) as search, open_sampler(path, run.sampling.engine, round.model, search, make_agent) as phase:
         yield phase
 
 
@@ -139,7 +139,7 @@ def batch_of(questions: Sequence[Question], iteration: int, size: int, seed: int
 
 
 def sample_iteration(
-    phase: Phase, questions: Sequence[Question], threshold: float, spec: SelectionSpec
+    phase: RolloutSampler, questions: Sequence[Question], threshold: float, spec: SelectionSpec
 ) -> tuple[float, float]:
     """Sample an iteration of MyGO.
 
@@ -162,7 +162,7 @@ def sample_iteration(
     return mean_reward, threshold
 
 
-def sample_warmup(phase: Phase, questions: Sequence[Question], spec: WarmupSpec) -> None:
+def sample_warmup(phase: RolloutSampler, questions: Sequence[Question], spec: WarmupSpec) -> None:
     """Sample few-shot rollouts until enough of them have EM = 1, or every question has had its attempts.
 
     The engine's ``live`` rollouts are started together, and counted when all of them are finished: so where the

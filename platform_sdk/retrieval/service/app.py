@@ -32,7 +32,7 @@ from platform_sdk.retrieval.service.refusals import (
 from platform_sdk.retrieval.service.tokens import Tokens, Unreadable
 from platform_sdk.retrieval.service.wire import (
     DIGEST_HEADER,
-    MOST_BYTES,
+    MAX_BYTES,
     Fault,
     Item,
     Listed,
@@ -211,8 +211,8 @@ async def _body(request: Request) -> bytes:
         async with asyncio.timeout(BODY_SECONDS):
             async for chunk in request.stream():
                 body += chunk
-                if len(body) > MOST_BYTES:
-                    raise Refused(413, "body_too_large", f"a body may hold {MOST_BYTES} bytes; ask in several requests")
+                if len(body) > MAX_BYTES:
+                    raise Refused(413, "body_too_large", f"a body may hold {MAX_BYTES} bytes; ask in several requests")
     except TimeoutError as error:
         raise Refused(408, "slow_body", f"the body did not come within {BODY_SECONDS:g} s") from error
     return bytes(body)

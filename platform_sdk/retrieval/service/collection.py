@@ -104,7 +104,7 @@ class Hosted:
         facts = self._collection.facts if self._collection else None
         return Listed(name=self.spec.name, status=self.status, facts=facts)
 
-    async def live(self) -> None:
+    async def serve(self) -> None:
         """Open it, answer its searches until ``end``, and close it."""
         retriever = await self._opened()
         if retriever is None:
@@ -118,7 +118,7 @@ class Hosted:
         await asyncio.get_running_loop().run_in_executor(self._worker, retriever.close)
 
     def end(self) -> None:
-        """Take no more searches; ``live`` returns when what waits is answered."""
+        """Take no more searches; ``serve`` returns when what waits is answered."""
         self._ending.set()
         if self._collection is not None:
             self._collection.batcher.close()

@@ -21,10 +21,10 @@ from platform_sdk.records import Evidence
 from platform_sdk.retrieval.patience import LONGEST_PAUSE, Patience
 from platform_sdk.retrieval.service.wire import (
     DIGEST_HEADER,
-    MOST_BYTES,
-    MOST_CHARACTERS,
-    MOST_HITS,
-    MOST_QUERIES,
+    MAX_BYTES,
+    MAX_CHARACTERS,
+    MAX_HITS,
+    MAX_QUERIES,
     CollectionFacts,
     Listed,
     Query,
@@ -85,8 +85,8 @@ class RemoteRetriever:
             UserError: the service searches another corpus than it did or by another encoder, or stayed away.
             RetrieverFault: it answered with less than was asked, or failed and there is no patience.
         """
-        if k > MOST_HITS:
-            raise UserError(f"{self._url}: the service gives at most {MOST_HITS} pieces of evidence, not {k}")
+        if k > MAX_HITS:
+            raise UserError(f"{self._url}: the service gives at most {MAX_HITS} pieces of evidence, not {k}")
         return [found for part in _parts(requests) for found in self._search(part, k)]
 
     def close(self) -> None:
@@ -188,11 +188,11 @@ def _parts(requests: Sequence[SearchRequest]) -> Iterator[list[SearchRequest]]:
     part: list[SearchRequest] = []
     size = 0
     for request in requests:
-        if len(request.query) > MOST_CHARACTERS:
-            raise ValueError(f"a query of {len(request.query)} characters is longer than {MOST_CHARACTERS}")
+        if len(request.query) > MAX_CHARACTERS:
+            raise ValueError(f"a query of {len(request.query)} characters is longer than {MAX_CHARACTERS}")
         texts = (request.query, *request.scope, *request.scope.values())
         most = sum(ESCAPED * len(text) + 64 for text in texts)
-        if part and (len(part) == MOST_QUERIES or size + most > MOST_BYTES - 1024):
+        if part and (len(part) == MAX_QUERIES or size + most > MAX_BYTES - 1024):
             yield part
             part, size = [], 0
         part.append(request)

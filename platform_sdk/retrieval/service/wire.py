@@ -12,10 +12,10 @@ from platform_sdk.sampling.rollout import SearchRequest
 
 DIGEST_HEADER = "X-Corpus-Digest"
 # Together they bound what one request may cost. The client splits what is more.
-MOST_QUERIES = 256
-MOST_CHARACTERS = 32_768  # of a query; more than any encoder reads
-MOST_HITS = 100  # for one query
-MOST_BYTES = 1 << 20  # of a request's body
+MAX_QUERIES = 256
+MAX_CHARACTERS = 32_768  # of a query; more than any encoder reads
+MAX_HITS = 100  # for one query
+MAX_BYTES = 1 << 20  # of a request's body
 
 
 def _whole(value: Any) -> Any:
@@ -35,7 +35,7 @@ class Wire(BaseModel):
 class Query(Wire):
     """One query, as an agent asks it."""
 
-    query: str = Field(max_length=MOST_CHARACTERS, examples=["Who directed the film Casablanca?"])
+    query: str = Field(max_length=MAX_CHARACTERS, examples=["Who directed the film Casablanca?"])
     scope: dict[Annotated[str, Field(max_length=64)], Annotated[str, Field(max_length=1024)]] = Field(
         {},
         max_length=16,
@@ -63,8 +63,8 @@ class SearchBody(Wire):
         }
     )
 
-    queries: tuple[Query, ...] = Field(min_length=1, max_length=MOST_QUERIES)
-    k: Whole = Field(ge=1, le=MOST_HITS, description="Most pieces of evidence for each query.")
+    queries: tuple[Query, ...] = Field(min_length=1, max_length=MAX_QUERIES)
+    k: Whole = Field(ge=1, le=MAX_HITS, description="Most pieces of evidence for each query.")
     collection: str | None = Field(
         None, max_length=63, description="Which collection; may be left out where there is but one."
     )

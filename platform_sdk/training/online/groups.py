@@ -19,7 +19,7 @@ from platform_sdk.config.online import OnlineSpec
 from platform_sdk.record_files import read_log
 from platform_sdk.records import Question, Rollout
 from platform_sdk.sampling.engine import SamplingEngine
-from platform_sdk.sampling.phase import Phase
+from platform_sdk.sampling.sampler import RolloutSampler
 from platform_sdk.training.credit import CreditProbe
 from platform_sdk.training.online.preparation import Prepared, prepare_groups, read_prepared
 from platform_sdk.training.online.task import OnlineTask
@@ -78,7 +78,7 @@ class GroupSampler:
         self._set_aside_unless(path, version)
         agent = self._task.make_agent(self._engine.tokenizer, version, f"{self._phase}-{update:04d}")
         mine = self._share(questions)
-        with Phase(path, agent, self._engine, self._task.search, self._task.live) as phase:
+        with RolloutSampler(path, agent, self._engine, self._task.search, self._task.live) as phase:
             for wave in range(1 + self._spec.resamples):
                 missing = [
                     partial(phase.attempt, question, number)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from platform_sdk.records import Question
-from platform_sdk.sampling.phase import RolloutAgent
 from platform_sdk.sampling.rollout import SearchFunction
+from platform_sdk.sampling.sampler import RolloutAgent
 from platform_sdk.training.credit import Credit
 
 

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from platform_sdk.sampling.phase import Phase
+from platform_sdk.sampling.sampler import RolloutSampler
+
 from platform_sdk.tracking import manifest
 from platform_sdk.training.trainer import PolicyTrainer
 from tests.chaos import outcome

@@ -29,8 +29,8 @@ from platform_sdk.recipes.method import (
     open_search,
 )
 from platform_sdk.records import Evidence, Question, Rollout, Trajectory
-from platform_sdk.sampling.phase import RolloutAgent, open_phase
 from platform_sdk.sampling.rollout import Agent, Search, SearchRequest, Together
+from platform_sdk.sampling.sampler import RolloutAgent, open_sampler
 from platform_sdk.sampling.seeds import seed_of
 from platform_sdk.training.credit import Advantages, Credit, CreditProbe, TrajectoryKey, group_advantages, varied
 
@@ -189,7 +189,7 @@ class Best(SamplingStep[ToySettings, BestSettings, Seen]):
         path = round.folder / "rollouts.jsonl"
         with (
             open_search(run) as search,
-            open_phase(path, run.sampling.engine, round.model, search, make_agent) as phase,
+            open_sampler(path, run.sampling.engine, round.model, search, make_agent) as phase,
         ):
             for number in range(round.settings.attempts):
                 phase.once(questions, number, f"attempt {number}")

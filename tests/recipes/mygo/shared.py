@@ -19,8 +19,8 @@ from platform_sdk.recipes.mygo.settings import SelectionSpec, WarmupSpec
 from platform_sdk.record_files import digest_records
 from platform_sdk.records import Evidence, Question, Rollout, Trajectory
 from platform_sdk.sampling.engine import SamplingParams
-from platform_sdk.sampling.phase import open_phase
 from platform_sdk.sampling.rollout import Agent, Generate, SearchRequest
+from platform_sdk.sampling.sampler import open_sampler
 from platform_sdk.sampling.seeds import seed_of
 
 QUESTIONS = [Question(id=f"q{i:02d}", text="w3 w4", answers=("x",), dataset="world") for i in range(23)]
@@ -71,7 +71,7 @@ def sample(
         return talkers[-1]
 
     try:
-        with open_phase(folder / "rollouts.jsonl", engine, model, nothing, make_agent) as phase:
+        with open_sampler(folder / "rollouts.jsonl", engine, model, nothing, make_agent) as phase:
             if what == "warmup":
                 sample_warmup(phase, QUESTIONS, WARMUP)
                 threshold = None

@@ -20,8 +20,8 @@ from platform_sdk.recipes.mygo.settings import AgentSpec, EvaluationSettings, Se
 from platform_sdk.record_files import read_jsonl, write_jsonl
 from platform_sdk.records import Question, Rollout, Trajectory
 from platform_sdk.sampling.engine import Request
-from platform_sdk.sampling.phase import Phase, RolloutAgent
 from platform_sdk.sampling.rollout import Agent, SearchFunction
+from platform_sdk.sampling.sampler import RolloutAgent, RolloutSampler
 from tests.recipes.mygo.scripted import QUESTION, TOKENIZER, Scripted, say, search
 
 Policy = Callable[[Request], list[int]]
@@ -45,8 +45,8 @@ def context(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[RunContext
     @contextmanager
     def opened(
         path: Path, spec: EngineSpec, model: str, find: SearchFunction, make_agent: Callable[[Any, str], RolloutAgent]
-    ) -> Iterator[Phase]:
-        with Phase(path, make_agent(TOKENIZER, "w"), Scripted(policy), find, 4) as work:  # type: ignore[arg-type]
+    ) -> Iterator[RolloutSampler]:
+        with RolloutSampler(path, make_agent(TOKENIZER, "w"), Scripted(policy), find, 4) as work:  # type: ignore[arg-type]
             yield work
 
     @contextmanager
@@ -54,7 +54,7 @@ def context(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[RunContext
         yield search("text")
 
     for module in (steps, sampling):
-        monkeypatch.setattr(module, "open_phase", opened)
+        monkeypatch.setattr(module, "open_sampler", opened)
     for module in (room, sampling):
         monkeypatch.setattr(module, "open_search", searching)
     monkeypatch.setattr(steps, "policy_digest", lambda model: "w")
@@ -110,7 +110,7 @@ def test_the_threshold_follows_from_the_first_attempts_alone(tmp_path: Path) -> 
     questions = [Question(id=name, text="?", answers=("x",), dataset="world") for name in "abc"]
     agent = Scores({"a#0": 1.0, "b#0": 0.8, "c#0": 0.0, "c#1": 1.0, "c#2": 0.79})
     spec = SelectionSpec(questions=3, accepted=1, attempts=3, initial_threshold=0.5)
-    with Phase(tmp_path / "rollouts.jsonl", agent, Scripted(answers), search("text"), 4) as phase:  # type: ignore[arg-type]
+    with RolloutSampler(tmp_path / "rollouts.jsonl", agent, Scripted(answers), search("text"), 4) as phase:  # type: ignore[arg-type]
         mean, threshold = sample_iteration(phase, questions, 0.5, spec)
         assert (mean, threshold) == (pytest.approx(0.6), pytest.approx(0.8))
         assert [r.id for r in phase.ordered(questions)] == ["a#0", "b#0", "c#0", "c#1"]

@@ -19,7 +19,7 @@ from platform_sdk.config.sampling import EngineSpec
 from platform_sdk.config.training import LoraSpec
 from platform_sdk.record_files import AppendLog, read_jsonl
 from platform_sdk.records import Rollout
-from platform_sdk.sampling.phase import Phase
+from platform_sdk.sampling.sampler import RolloutSampler
 from platform_sdk.tracking.updates import TIMES, append_update, read_updates
 from platform_sdk.training import output
 from platform_sdk.training.credit import Credit
@@ -32,10 +32,10 @@ from tests.training.online.stepwise import StepProgress
 
 def before_rollout(number: int) -> None:
     """Kill when the ``number``-th rollout of this process is about to be written down."""
-    original = Phase.attempt
+    original = RolloutSampler.attempt
     calls = iter(range(1, 10_000))
 
-    def start(self: Phase, *args: Any) -> Any:
+    def start(self: RolloutSampler, *args: Any) -> Any:
         rollout = yield from original(self, *args)
         if next(calls) == number:
             with self.path.open("a") as stream:
@@ -43,7 +43,7 @@ def before_rollout(number: int) -> None:
             die()
         return rollout
 
-    Phase.attempt = start  # type: ignore[assignment]
+    RolloutSampler.attempt = start  # type: ignore[assignment]
 
 
 def around_line(number: int, *, after: bool) -> None:

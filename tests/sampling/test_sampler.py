@@ -13,8 +13,8 @@ from platform_sdk.config.sampling import EngineSpec
 from platform_sdk.record_files import read_jsonl
 from platform_sdk.records import Evidence, Question, Rollout, Trajectory, Turn
 from platform_sdk.sampling.engine import SamplingParams
-from platform_sdk.sampling.phase import open_phase
 from platform_sdk.sampling.rollout import Agent, Generate, Search, SearchRequest
+from platform_sdk.sampling.sampler import open_sampler
 from platform_sdk.sampling.seeds import seed_of
 
 ENGINE = EngineSpec(live=3)
@@ -61,7 +61,7 @@ def sample(path: Path, model: Path, breaks: tuple[str, int] | None = None, corpu
         talkers.append(Talker(weights, corpus, breaks))
         return talkers[-1]
 
-    with open_phase(path, ENGINE, str(model), search, make_agent) as phase:
+    with open_sampler(path, ENGINE, str(model), search, make_agent) as phase:
         before = phase.seconds
         for attempt in (1, 0):
             phase.once(QUESTIONS, attempt, "test")

@@ -48,11 +48,11 @@ class RolloutAgent(Protocol):
 
 
 @dataclass
-class Phase:
+class RolloutSampler:
     """The rollouts of one phase, on disk and in memory, and what is needed to make more of them.
 
     A context manager over the file at ``path``; engine and retriever belong to whoever opened them. Several processes
-    that share a phase, each with a phase of its own over the same path, ask for the same things in the same order.
+    that share a phase, each with a sampler of its own over the same path, ask for the same things in the same order.
     Each writes what it makes beside ``path`` (``rollouts.share0.jsonl``, …); at the end the first puts everything into
     ``path``, by question and attempt, and the others end (``processes.shares.EndOfShare``).
     """
@@ -178,9 +178,9 @@ class Phase:
 
 
 @contextmanager
-def open_phase(
+def open_sampler(
     path: Path, spec: EngineSpec, model: str, search: SearchFunction, make_agent: Callable[[Any, str], RolloutAgent]
-) -> Iterator[Phase]:
+) -> Iterator[RolloutSampler]:
     """A phase with an engine of its own, which is closed behind it; shared by the processes of the process group.
 
     Args:
@@ -191,8 +191,8 @@ def open_phase(
     engine = load_engine(spec, model)
     try:
         agent = make_agent(engine.tokenizer, engine.weight_version)
-        with Phase(path, agent, engine, search, spec.live, own_share()) as phase:
-            yield phase
+        with RolloutSampler(path, agent, engine, search, spec.live, own_share()) as sampler:
+            yield sampler
     finally:
         engine.close()
 
