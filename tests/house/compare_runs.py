@@ -2,8 +2,8 @@
 
     python -m tests.house.compare_runs OLD_RUN NEW_RUN
 
-Rollouts of schema 1 are converted first; queries, which it did not record, count as grown. Models are compared by the
-digest of their weights' file. Exits with 1 if anything differs that is not a grown record.
+Rollouts of schema 1 are converted first; values that the older one did not record count as grown, and are named.
+Models are compared by the digest of their weights' file. Exits with 1 if anything differs that is not a grown record.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PATTERNS = ("*/rollouts.jsonl", "*/selected.jsonl", "*/rollouts/*.jsonl", "corpu
             "*/scores.json", "*/figures.json", "*/train.json", "*/updates.jsonl", "**/*.safetensors")  # fmt: skip
 SKIPPED = ("seconds", "path", "time")  # the last word of such a key: says when, how long or where
 # Digests of rollouts, which change where a record grew; the rollouts themselves are compared field by field.
-GROWN = ("inputs", "sha256", "examples_digest", "rollouts_digest")
+GROWN = ("inputs", "sha256", "examples_digest", "rollouts_digest", "rollouts")
 SHOWN = 5  # so many examples of each difference
 
 
@@ -50,7 +50,7 @@ def compare(old: Path, new: Path) -> bool:
             if one == other:
                 continue
             field = ".".join("*" if part.isdigit() else part for part in key.split("/")[1:]) or key
-            if _is_grown(key.rsplit("/", 1)[-1], key, one):
+            if _is_grown(key.rsplit("/", 1)[-1], one, other):
                 grown[field] += 1
             else:
                 found[field] += 1
@@ -104,9 +104,10 @@ def _leaves(key: str, value: Any) -> Iterator[tuple[str, Any]]:
         yield key, value
 
 
-def _is_grown(name: str, key: str, old: Any) -> bool:
-    """Return True for a turn's query that the old run did not record, and for a digest over grown records."""
-    return ("/queries/" in key and old == "(missing)") or name in GROWN
+def _is_grown(name: str, old: Any, new: Any) -> bool:
+    """Return True for what the old run did not record, a null that is left out, and a digest over grown records."""
+    digests = all(isinstance(one, str) and len(one) == 64 for one in (old, new))
+    return old == "(missing)" or (old is None and new == "(missing)") or (name in GROWN and digests)
 
 
 def _short(value: Any) -> str:
