@@ -6,7 +6,6 @@ goes on where a killed one stopped.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -149,7 +148,7 @@ def select(
         "rollouts": len(rollouts),
         "selected": len(selected.rollouts),
         "examples": sum(len(rollout.trajectories) for rollout in selected.rollouts),
-        "well_formed": well_formed / len(rollouts) if rollouts else math.nan,
+        "well_formed": well_formed / len(rollouts) if rollouts else None,
         "tokens_sampled": sampled["tokens_sampled"],
         "sampling_seconds": sampled["sampling_seconds"],
         **sampled["figures"],

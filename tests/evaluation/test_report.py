@@ -187,19 +187,18 @@ def test_an_unfinished_run_has_a_report(tmp_path: Path) -> None:
     assert "eval-start" in build_summary(run_dir)
 
 
-def test_what_was_selected_is_said_in_a_few_lines() -> None:
+def test_the_card_of_a_selection_shows_the_figures_that_there_are() -> None:
     figures = {
-        "phase": "iteration-02", "selected": 12, "rollouts": 40, "examples": 31, "questions": 10,
-        "questions_without_accepted": 3, "wanted": None, "mean_reward": 0.4567, "threshold": 0.5,
-        "acceptance_rate": 0.3, "well_formed": 0.975, "attempts_histogram": {"1": 4, "6": 6},
+        "phase": "iteration-02", "rollouts": 1040, "selected": 12, "mean_reward": 0.45678, "wanted": None,
+        "attempts_histogram": {"1": 4, "6": 6}, "well_formed": 0.975,
     }  # fmt: skip
-    card = build_selection(figures)
-    assert "**12** of 40 rollouts, 31 examples; 7 of 10 questions" in card
-    assert "| 0.457 | 0.500 | 30.0 % | 97.5 % |" in card
-    assert card.endswith("| 1 | 4 |\n| 6 | 6 |\n")
-    warmup = build_selection(figures | {"wanted": 24, "mean_reward": None})
-    assert "**12** of 40 rollouts (24 were wanted)" in warmup
-    assert "| – | 0.500 |" in warmup
+    assert build_selection(figures) == (
+        "# iteration-02: selection for training\n\n| figure | value |\n| --- | ---: |\n| rollouts | 1,040 |\n"
+        "| selected | 12 |\n| mean reward | 0.4568 |\n| well formed | 0.975 |\n\n"
+        "| attempts histogram | count |\n| --- | ---: |\n| 1 | 4 |\n| 6 | 6 |\n"
+    )
+    demonstrations = build_selection({"phase": "supervised", "demonstrations": 3, "left_out": 1})
+    assert demonstrations.endswith("| --- | ---: |\n| demonstrations | 3 |\n| left out | 1 |\n")
 
 
 def test_a_broken_manifest_is_shown(tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ from platform_sdk.record_files import write_jsonl
 from platform_sdk.records import Evidence, Rollout, Source, Trajectory, Turn
 from platform_sdk.tracking.journal import Event
 from platform_sdk.tracking.traces import _trace, call_tree, pieces
-from tests.evaluation.conftest import browser, open_page  # noqa: F401
 from tests.recipes.played import played
 from tests.tracking.rollouts import agent, environment, trajectory
 
@@ -103,7 +102,7 @@ def test_traces_say_what_a_turn_searched_for_and_was_worth() -> None:
 
 
 @pytest.fixture
-def opened(open_page: Any, tmp_path: Path) -> Any:  # noqa: F811
+def opened(open_page: Any, tmp_path: Path) -> Any:
     (tmp_path / "run" / "eval-final").mkdir(parents=True)
     (tmp_path / "run" / "recipe.json").write_text(json.dumps({"name": "all", "parameters": {}}))
     numbered = [

@@ -185,6 +185,7 @@ def test_demonstrations_are_written_once(model: str, tmp_path: Path) -> None:
     assert len({rollout.question.id for rollout in found}) == 3
     assert all(rollout.main.logprobs == () for rollout in found)
     assert (made[1].figures["demonstrations"], made[1].figures["selected"]) == (3, 3)
+    assert (made[1].figures["rollouts"], made[1].figures["well_formed"]) == (0, None)  # JSON has no NaN
     candidates = run.run_dir / "supervised/candidates.jsonl"
     stamp = candidates.stat().st_mtime_ns
     assert demonstrate(run, model, questions=3) == made
