@@ -72,7 +72,7 @@ def test_a_baseline_of_demonstrations(tmp_path: Path) -> None:
     run = run_here("../arena-baselines/sft-reasoning-smollm2.yaml", tmp_path / "run", changes)
     learned = rollouts(run, "supervised", "selected")
     assert [rollout.main.answer for rollout in learned] == [r.question.answers[0] for r in learned]
-    assert len(learned) == content(run, "supervised", "demonstrations")["questions"] == 24
+    assert len(learned) == content(run, "supervised", "figures")["demonstrations"] == 24
     assert {rollout.main.logprobs for rollout in learned} == {()}, "no policy sampled them"
     curve = content(run, "supervised", "train")["curve"]
     assert {name for step in curve for name in step["statistics"]} == {"token_loss"}
