@@ -15,8 +15,6 @@ from rich.table import Table
 
 from platform_sdk.cli.terminal import Terminal
 
-REPORTED = ("em", "f1", "judge", "evidence_recall", "well_formed", "format", "relevance")
-
 
 class Progress:
     """Prints each step as it ends; on a terminal also what the running one says."""
@@ -65,7 +63,8 @@ def print_outcome(scores: list[dict[str, Any]], untrained: dict[str, str], run_d
     for phase, reason in untrained.items():
         console.print(f"[bold]warning:[/bold] {phase}: nothing was trained ({escape(reason)}); the policy is unchanged")
     if scores:
-        measured = [name for name in REPORTED if any(name in score["metrics"] for score in scores)]
+        shown = dict.fromkeys(name for score in scores for name in score["shown"])
+        measured = [name for name in shown if any(name in score["metrics"] for score in scores)]
         # Narrow enough for 80 columns, where a score must not be cut off: the interval stands under it.
         table = Table(
             title="Scores in percent, with 95 % intervals, on unseen questions", box=SIMPLE_HEAD, pad_edge=False

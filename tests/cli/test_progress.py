@@ -7,10 +7,12 @@ import pytest
 
 from platform_sdk.cli.progress import print_outcome
 
+SHOWN = ["em", "f1", "judge", "evidence_recall", "well_formed"]
+
 
 def evaluation(phase: str, **metrics: float) -> dict[str, Any]:
     spans = {name: {"value": value, "low": value - 0.05, "high": value + 0.05} for name, value in metrics.items()}
-    return {"phase": phase, "n": 200, "metrics": spans}
+    return {"phase": phase, "n": 200, "shown": SHOWN, "metrics": spans}
 
 
 def test_each_evaluation_is_a_row_and_a_metric_may_be_missing(

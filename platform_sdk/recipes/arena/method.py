@@ -42,7 +42,7 @@ class Arena(Method[AgentSpec, EvaluationSettings, ArenaResources]):
     sampling_settings = SamplingSettings
     searches = False
     steps: ClassVar = {"demonstrations": Demonstrations()}
-    shown_metrics = ("em", "f1", "relevance", "format", "reward")
+    shown_metrics = ("em", "f1", "judge", "format", "relevance")
 
     def check(self, run: RunContext[AgentSpec]) -> None:
         if run.environment not in ("distractor", "closed-book"):
