@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from platform_sdk.evaluation.answers import normalize_spaced, normalize_squad, spaced_exact_match, spaced_f1
+from platform_sdk.recipes.arena.brevity import brevity
 from platform_sdk.recipes.arena.rewards import judged, rewards
 from platform_sdk.recipes.arena.settings import AgentSpec
 from platform_sdk.records import Rollout
@@ -163,3 +164,10 @@ def test_scores_under_the_spaced_normaliser() -> None:
     assert spaced_f1("the", ["a"]) == 1
     assert spaced_f1("yes", ["no", "yes it is"]) == pytest.approx(0.5)  # no all-or-nothing rule for yes
     assert math.isclose(spaced_f1("x", []), 0)
+
+
+@pytest.mark.parametrize(("tokens", "expected"), [(0, 1.0), (24, 1.0), (48, 0.5)])
+def test_brevity_falls_with_the_tokens_beyond_those_that_are_free(tokens: int, expected: float) -> None:
+    response = rollout_of("<answer>Ann Lee</answer>")
+    said = {"token_ids": (1,) * tokens, "agent_mask": (1,) * tokens, "logprobs": (0.0,) * tokens}
+    assert brevity(response.model_copy(update={"main": response.main.model_copy(update=said)})) == expected
