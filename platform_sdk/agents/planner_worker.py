@@ -58,7 +58,7 @@ class Malformed:
 
 
 class Language(Protocol):
-    """What a method's planner and workers are told, and how their turns are read."""
+    """A method's prompts and grammar for its planner and workers."""
 
     def planner(self, speaker: Speaker, question: Question, candidates: Sequence[str], role: str) -> Dialogue:
         """Open the dialogue of the planner, or of the one agent that plans and reads."""
@@ -83,11 +83,11 @@ class Language(Protocol):
 
     @property
     def unreadable(self) -> str:
-        """What the planner is told of a worker's malformed turn."""
+        """Report in place of a worker's malformed turn."""
 
     @property
     def too_long(self) -> str:
-        """What the planner is told of a worker that was shown more than its context holds."""
+        """Report of a worker that was shown more than its context holds."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Report:
-    """What a worker hands back: its trajectory, its sentence, and the entities it found (in a graph)."""
+    """A worker's trajectory, its sentence, and the entities that it found (in a graph)."""
 
     trajectory: Trajectory
     sentence: str

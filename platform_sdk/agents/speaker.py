@@ -23,7 +23,7 @@ class Policy:
 
 @dataclass(frozen=True)
 class Decoding:
-    """How tokens are drawn from the policy; see ``SamplingParams``."""
+    """Distribution that tokens are drawn from; see ``SamplingParams``."""
 
     temperature: float = 1.0
     top_p: float = 1.0
@@ -51,13 +51,13 @@ class Speaker:
     def dialogue(
         self, system: str, opening: str, example: Sequence[str] = (), evidence: Sequence[Evidence] = ()
     ) -> Dialogue:
-        """A new dialogue with the policy, whose opening shows ``evidence``; nothing is said in it yet."""
+        """Open a dialogue with the policy, whose opening shows ``evidence``."""
         return Dialogue(self.tokenizer, system, opening, example, evidence)
 
     def reply(
         self, dialogue: Dialogue, place: str | int, *, role: str = "", thread: str | None = None
     ) -> Agent[Reply | None]:
-        """The policy's next turn, heard by the dialogue; None if the dialogue leaves no room for one.
+        """Sample the policy's next turn into the dialogue; return None if the dialogue leaves no room for one.
 
         Args:
             place: names the turn within the rollout; its random stream is of this name.

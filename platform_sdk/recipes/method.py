@@ -1,4 +1,4 @@
-"""What a method is: the one interface between a method's room and everything that runs it.
+"""Interface of a method: the one thing that everything which runs a method knows of it.
 
 A room exports ``METHOD`` from its module ``method``. Components, processes and the command line find it by name with
 ``load_method``, the only import of a method by string, and know nothing else of it.
@@ -40,7 +40,7 @@ Part = Literal["train", "eval"]
 
 @dataclass(frozen=True)
 class RunContext(Generic[A]):
-    """What all steps of a run share. ``corpus_digest`` is that of the data that the run began with."""
+    """Settings and data that all steps of a run share. ``corpus_digest`` is that of the data that the run began with."""
 
     run_dir: Path
     environment: str
@@ -77,20 +77,20 @@ class RunContext(Generic[A]):
 
 @dataclass(frozen=True)
 class Resources:
-    """What a process opens once to run agents; a method adds to it what else its agents ask."""
+    """Resources that a process opens once to run agents; a method adds whatever else its agents ask."""
 
     search: SearchFunction
 
 
 class NoCarry(BaseModel):
-    """What a step hands to its next round where it hands on nothing."""
+    """Carry of a step that hands nothing to its next round."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 @dataclass(frozen=True)
 class Sampling(Generic[A, S, C]):
-    """A round of a sampling step: what it is of, and what it was given."""
+    """A round of a sampling step with everything it is given."""
 
     run: RunContext[A]
     phase: str
@@ -106,7 +106,7 @@ class Sampling(Generic[A, S, C]):
 
 @dataclass(frozen=True)
 class Sampled(Generic[C]):
-    """What a round has sampled.
+    """Outcome of sampling a round.
 
     Attributes:
         rollouts: of the phase's file, ordered by question and attempt.
@@ -127,7 +127,7 @@ class Sampled(Generic[C]):
 
 @dataclass(frozen=True)
 class Selected:
-    """What is learned from of a round, and figures about the choice."""
+    """Rollouts of a round that are learned from, and figures about the choice."""
 
     rollouts: Sequence[Rollout]
     figures: Mapping[str, Any] = field(default_factory=dict)
@@ -299,7 +299,7 @@ def load_method(name: str) -> AnyMethod:
 
 @contextmanager
 def open_search(run: RunContext[Any]) -> Iterator[SearchFunction]:
-    """The search of the run's environment.
+    """Open the search of the run's environment.
 
     Raises:
         UserError: the index is of another corpus than the run's.
@@ -316,5 +316,5 @@ def open_search(run: RunContext[Any]) -> Iterator[SearchFunction]:
 
 
 def no_search(requests: Sequence[SearchRequest], k: int) -> list[list[Evidence]]:
-    """The search of agents that are given everything they read."""
+    """Stand in for the search of agents that are given everything they read."""
     raise AssertionError("this method's agents search nothing")

@@ -45,7 +45,7 @@ AnyStep = SamplingStep[Any, Any, Any]
 
 @dataclass(frozen=True)
 class SampleOutcome:
-    """A sampled phase: where its rollouts are, their digest, and what it hands to the next round."""
+    """Rollouts of a phase: their file and digest, and what the phase hands to the next round."""
 
     path: Path
     digest: str
@@ -54,7 +54,7 @@ class SampleOutcome:
 
 @dataclass(frozen=True)
 class SelectOutcome:
-    """What is learned from of a phase: where it is, its digest, and the phase's figures."""
+    """Rollouts selected from a phase: their file and digest, and the phase's figures."""
 
     path: Path
     digest: str

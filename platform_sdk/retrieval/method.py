@@ -1,4 +1,4 @@
-"""What a retrieval method is: what it searches, what a request must tell it, and how it finds evidence.
+"""Interface of a retrieval method: what it searches, what a request must tell it, and how it finds evidence.
 
 A method is one file with a ``METHOD``: a shipped one is ``retrieval/methods/NAME.py``, a user's any module on the
 Python path, which a recipe gives by its dotted name (``retrieval.method``).
@@ -35,7 +35,7 @@ class NoSettings(BaseModel):
 
 @dataclass(frozen=True)
 class Material:
-    """What a method searches. A method adds its own tables in a subclass.
+    """Data that a method searches. A method adds its own tables in a subclass.
 
     ``digest`` covers all of it. It names the Milvus collections and is written into every rollout.
     """

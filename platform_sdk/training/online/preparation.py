@@ -1,4 +1,4 @@
-"""What a credit prepares for the groups of an update: each group one line of a file, and never made twice."""
+"""Groups of an update as their credit prepared them: each one line of a file, and never made twice."""
 
 from __future__ import annotations
 

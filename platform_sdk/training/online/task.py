@@ -1,4 +1,4 @@
-"""What an online run learns: the questions, the agent that tries them, and what it searches."""
+"""Task of an online run: the questions, the agent that tries them, and what it searches."""
 
 from __future__ import annotations
 
