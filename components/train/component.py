@@ -28,7 +28,7 @@ def train(
     Args:
         run_dir: The run directory.
         phase: The phase whose selected rollouts are learned from.
-        iteration: The number of the iteration from 1; 0 for the warm-up.
+        iteration: The number of the round from 1; 0 for one that stands alone.
         model_path: The policy to start from.
         model_digest: Digest of its weights.
         selected_digest: Digest of the selected rollouts.

@@ -40,7 +40,7 @@ Part = Literal["train", "eval"]
 
 @dataclass(frozen=True)
 class RunContext(Generic[A]):
-    """Settings and data that all steps of a run share. ``corpus_digest`` is that of the data that the run began with."""
+    """Settings that all steps of a run share. ``corpus_digest`` is that of the data that the run began with."""
 
     run_dir: Path
     environment: str
