@@ -11,6 +11,7 @@ from typing import Any
 from platform_sdk.config.errors import UserError
 from platform_sdk.evaluation.intervals import bootstrap_intervals
 from platform_sdk.files import REMEDY, sha256
+from platform_sdk.record_files import digest_records, read_jsonl
 from platform_sdk.records import Question, Rollout
 from platform_sdk.sampling.sampler import RolloutSampler
 from platform_sdk.tracking.outcomes import begin, finished, write_json
@@ -54,6 +55,7 @@ def evaluate(
     scores = finished(outcome, inputs)
     if scores is not None:
         _check(outcome, scores, seed)
+        _check_rollouts(outcome, scores)
     else:
         begin(outcome.parent, inputs)
         with open_sampler() as phase:
@@ -70,6 +72,7 @@ def evaluate(
             "inputs": inputs,
             "phase": outcome.parent.name,
             "n": len(rollouts),
+            "rollouts_digest": digest_records(rollouts),
             "shown": list(shown),
             "metrics": _means(per_question, seed),
             "per_question": per_question,
@@ -94,6 +97,15 @@ def _check(outcome: Path, scores: Mapping[str, Any], seed: int) -> None:
                 f"{outcome}: metrics.{name} was altered: expected {means.get(name)} of its questions' values, found "
                 f"{shown.get(name)}; {REMEDY}"
             )
+
+
+def _check_rollouts(outcome: Path, scores: Mapping[str, Any]) -> None:
+    """Raise a UserError unless the rollouts beside finished scores are those that were scored."""
+    path = outcome.with_name("rollouts.jsonl")
+    found = {rollout.question.id: rollout for rollout in read_jsonl(path, Rollout)}
+    answered = [found[id] for id in scores["per_question"] if id in found]
+    if len(found) != scores["n"] or digest_records(answered) != scores.get("rollouts_digest"):
+        raise UserError(f"{path}: was altered after it was scored: its digest is not that of {outcome.name}; {REMEDY}")
 
 
 def _means(per_question: Mapping[str, Mapping[str, float]], seed: int) -> dict[str, dict[str, Any]]:

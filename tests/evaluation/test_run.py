@@ -83,3 +83,16 @@ def test_scores_by_hand(tmp_path: Path) -> None:
     assert opened == [1]
     with pytest.raises(UserError, match="was made with other settings"):
         run("b")
+    # Scores are of these rollouts: none may be altered, cut or missing afterwards.
+    path = tmp_path / "eval-start/rollouts.jsonl"
+    whole = path.read_text()
+    for altered in (
+        whole.replace('"outcome":"answered"', '"outcome":"context_limit"', 1),
+        whole[: whole.rstrip().rindex("\n") + 1],
+    ):
+        path.write_text(altered)
+        with pytest.raises(UserError, match=r"rollouts.jsonl: was altered after it was scored"):
+            run("a")
+    path.unlink()
+    with pytest.raises(UserError, match="no such file"):
+        run("a")
