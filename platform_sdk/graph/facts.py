@@ -34,6 +34,5 @@ class Extraction(Record):
 
     KIND: ClassVar[str] = "extraction"
     chunk: str
-    title: str = ""
     facts: tuple[Fact, ...]
     malformed: tuple[str, ...] = ()

@@ -141,14 +141,20 @@ def _source(passage: str, start: int | None, end: int | None) -> Source:
 
 
 def write_graph(
-    folder: Path, extractions: Sequence[Path], *, titles: Iterable[str] = (), extractor: str, version: int, inputs: str
+    folder: Path,
+    extractions: Sequence[Path],
+    *,
+    titles: Iterable[tuple[str, str]] = (),
+    extractor: str,
+    version: int,
+    inputs: str,
 ) -> Graph:
     """Merge files of extractions into a graph in ``folder``; the manifest is written last.
 
     Args:
         folder: Where the graph's files go; a graph that is there is replaced.
         extractions: JSONL files of ``Extraction``, in any order.
-        titles: Titles of the corpus, to which spans are linked.
+        titles: Titles of the corpus, to which names are linked, each with its passage's id.
         extractor: How the facts were extracted.
         version: The extractor's version.
         inputs: Digest of everything that the graph is built from.
@@ -173,7 +179,7 @@ def write_graph(
     return Graph(folder, manifest)
 
 
-def graph_of(facts: Iterable[Fact], titles: Iterable[str] = ()) -> Graph:
+def graph_of(facts: Iterable[Fact], titles: Iterable[tuple[str, str]] = ()) -> Graph:
     """Return the graph of a few facts. Its files are deleted at once; it lives as long as the object."""
     with TemporaryDirectory() as folder:
         path = Path(folder) / "facts.jsonl"

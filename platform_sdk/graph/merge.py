@@ -1,9 +1,14 @@
 """Merging of extracted facts into one graph, out of core: DuckDB sorts, joins and spills to the disk.
 
-Entities are one where their normalised names are equal. A span of capitalised words is linked to the title that has
-its name, else to the only title that has its name before a bracket, e.g. *Oslo (band)*; a longer span also mentions
-the longest titles of two or more words inside it. All of this is decided here and not while extracting, so that a
-graph does not depend on the order in which passages were added.
+Entities are one where their normalised names are equal. The names that rules find are linked to titles of the corpus
+here and not while extracting, so that a graph does not depend on the order in which passages were added:
+
+* a ``span`` is the title that has its name (rule ``title``), else the only title that has its name before a bracket
+  (``alias``, e.g. *Oslo* of *Oslo (band)*), else an entity of its own (``span``);
+* a ``phrase`` is linked alike, and dropped if there is no such title;
+* both also mention the longest titles of two or more words inside them (``within``).
+
+A fact without a passage (a triple) gets the passage whose title is its first entity, if there is one.
 """
 
 from __future__ import annotations
@@ -25,6 +30,7 @@ ROWS = 65_536
 """Rows that are hashed or copied at once, and rows of a Parquet row group."""
 MEMORY = "1GB"
 """DuckDB's memory; what needs more is spilled to a folder beside the graph."""
+MALFORMED = "malformed.jsonl"
 
 _MACROS = r"""
 CREATE MACRO plain(name) AS trim(regexp_replace(lower(nfc_normalize(name)), '\s+', ' ', 'g'));
@@ -33,7 +39,7 @@ CREATE MACRO short(text) AS substr(sha256(text), 1, 20);
 """
 
 _EXTRACTED = """
-CREATE TABLE extracted AS SELECT chunk, len(malformed) AS malformed, facts
+CREATE TABLE extracted AS SELECT chunk, malformed, facts
 FROM read_json($paths, format = 'newline_delimited', columns = {
     chunk: 'VARCHAR', malformed: 'VARCHAR[]', facts: 'STRUCT("text" VARCHAR,
         entities STRUCT("name" VARCHAR, "type" VARCHAR, description VARCHAR, alias VARCHAR, rule VARCHAR)[],
@@ -42,13 +48,27 @@ WHERE chunk IS NOT NULL
 """
 
 # Two facts are one hyperedge where text and source are equal, as they are where chunks overlap.
-_HYPEREDGES = """
+_HYPEREDGES = r"""
+CREATE TABLE exact AS
+    SELECT normal(title) AS key, min(title) AS name, min(passage) AS passage FROM titles GROUP BY normal(title);
+CREATE TABLE shortened AS
+    SELECT short AS key, min(key) AS entity, min(passage) AS passage
+    FROM (SELECT key, passage, normal(regexp_replace(name, '\s*\([^()]*\)$', '')) AS short FROM exact)
+    WHERE short <> key AND short NOT IN (SELECT key FROM exact) GROUP BY short HAVING count(*) = 1;
 CREATE TABLE facts AS
-    SELECT short(concat_ws(chr(31), fact.text, fact.source.passage, coalesce(fact.source.start, -1),
-                           coalesce(fact.source."end", -1))) AS id, fact
-    FROM (SELECT unnest(facts) AS fact FROM extracted);
+    WITH stated AS (SELECT unnest(facts) AS fact FROM extracted), sourced AS (
+        SELECT fact, fact.source.passage AS passage FROM stated WHERE fact.source.passage <> ''
+        UNION ALL
+        SELECT fact, coalesce(exact.passage, shortened.passage, '') FROM stated
+        LEFT JOIN exact ON exact.key = normal(fact.entities[1].name)
+        LEFT JOIN shortened ON shortened.key = normal(fact.entities[1].name)
+        WHERE fact.source.passage = ''
+    )
+    SELECT short(concat_ws(chr(31), fact.text, passage, coalesce(fact.source.start, -1),
+                           coalesce(fact.source."end", -1))) AS id, passage, fact
+    FROM sourced;
 CREATE TABLE hyperedges AS
-    SELECT id, any_value(fact.text) AS text, any_value(fact.source.passage) AS passage,
+    SELECT id, any_value(fact.text) AS text, any_value(passage) AS passage,
            any_value(fact.source.start) AS "start", any_value(fact.source."end") AS "end"
     FROM facts GROUP BY id ORDER BY id;
 CREATE TABLE named AS
@@ -60,38 +80,35 @@ DROP TABLE facts;
 
 # Links of the distinct names of spans: to entities, each with the rule that found it.
 _LINKS = r"""
-CREATE TABLE exact AS SELECT normal(title) AS key, min(title) AS name FROM titles GROUP BY 1;
-CREATE TABLE shortened AS
-    SELECT short AS key, min(key) AS entity
-    FROM (SELECT key, normal(regexp_replace(name, '\s*\([^()]*\)$', '')) AS short FROM exact)
-    WHERE short <> key AND short NOT IN (SELECT key FROM exact) GROUP BY short HAVING count(*) = 1;
-CREATE TABLE spans AS SELECT DISTINCT key FROM named WHERE rule = 'span';
+CREATE TABLE spans AS SELECT DISTINCT key, rule AS found FROM named WHERE rule IN ('span', 'phrase');
 CREATE TABLE links AS
     WITH inner_spans AS (
         SELECT key, first_word, last_word, array_to_string(words[first_word:last_word], ' ') AS part
         FROM (SELECT key, words, first_word, unnest(range(first_word + 1, len(words) + 1)) AS last_word
               FROM (SELECT key, string_split(key, ' ') AS words,
                            unnest(range(1, len(string_split(key, ' ')))) AS first_word
-                    FROM spans WHERE key LIKE '% % %'))
+                    FROM (SELECT DISTINCT key FROM spans WHERE len(string_split(key, ' ')) BETWEEN 3 AND 12)))
         WHERE last_word - first_word + 1 < len(words)
     ), matched AS (
         SELECT i.key, first_word, last_word, coalesce(exact.key, shortened.entity) AS entity
         FROM inner_spans i LEFT JOIN exact ON exact.key = part LEFT JOIN shortened ON shortened.key = part
         WHERE exact.key IS NOT NULL OR shortened.key IS NOT NULL
     )
-    SELECT spans.key, coalesce(exact.key, entity, spans.key) AS entity,
+    SELECT spans.key, found, coalesce(exact.key, entity, spans.key) AS entity,
            CASE WHEN exact.key IS NOT NULL THEN 'title' WHEN entity IS NOT NULL THEN 'alias' ELSE 'span' END AS rule
     FROM spans LEFT JOIN exact USING (key) LEFT JOIN shortened ON shortened.key = spans.key
+    WHERE found = 'span' OR exact.key IS NOT NULL OR entity IS NOT NULL
     UNION ALL
-    SELECT DISTINCT key, entity, 'within' FROM matched m
+    SELECT DISTINCT key, found, entity, 'within' FROM matched m JOIN spans USING (key)
     WHERE key NOT IN (SELECT key FROM exact) AND NOT EXISTS (
         SELECT 1 FROM matched o WHERE o.key = m.key AND o.first_word <= m.first_word AND m.last_word <= o.last_word
         AND o.last_word - o.first_word > m.last_word - m.first_word);
 CREATE TABLE mentions AS
     SELECT hyperedge, short(entity) AS entity, entity AS key, name, type, description, alias, links.rule
-    FROM named JOIN links USING (key) WHERE named.rule = 'span'
+    FROM named JOIN links ON links.key = named.key AND links.found = named.rule
     UNION ALL
-    SELECT hyperedge, short(key), key, name, type, description, alias, rule FROM named WHERE rule <> 'span';
+    SELECT hyperedge, short(key), key, name, type, description, alias, rule FROM named
+    WHERE rule NOT IN ('span', 'phrase');
 DROP TABLE named;
 """
 
@@ -154,8 +171,14 @@ class Merged:
     malformed: int
 
 
-def merge(folder: Path, extractions: Sequence[Path], titles: Iterable[str]) -> Merged:
-    """Merge files of extractions; write the tables as Parquet and the incidence as arrays into ``folder``."""
+def merge(folder: Path, extractions: Sequence[Path], titles: Iterable[tuple[str, str]]) -> Merged:
+    """Merge files of extractions; write the tables as Parquet and the incidence as arrays into ``folder``.
+
+    Args:
+        folder: Where the files go.
+        extractions: JSONL files of ``Extraction``.
+        titles: Titles of the corpus, each with its passage's id.
+    """
     with (
         TemporaryDirectory(prefix=".merge-", dir=folder) as temporary,
         duckdb.connect(config={"memory_limit": MEMORY, "temp_directory": temporary}) as db,
@@ -163,10 +186,14 @@ def merge(folder: Path, extractions: Sequence[Path], titles: Iterable[str]) -> M
         db.execute(_MACROS)
         _load_titles(db, titles)
         db.execute(_EXTRACTED, {"paths": [str(path) for path in extractions]})
-        chunks, malformed = _row(db, "SELECT count(DISTINCT chunk), coalesce(sum(malformed), 0) FROM extracted")
+        db.execute("CREATE TABLE malformed AS SELECT DISTINCT chunk, unnest(malformed) AS record FROM extracted")
+        chunks, malformed = _row(
+            db, "SELECT (SELECT count(DISTINCT chunk) FROM extracted), (SELECT count(*) FROM malformed)"
+        )
         db.execute(_HYPEREDGES)
         db.execute(_LINKS)
         db.execute(_ENTITIES)
+        db.execute(f"COPY (FROM malformed ORDER BY ALL) TO '{_quoted(folder / MALFORMED)}' (FORMAT json)")
         for name, query in _TABLES.items():
             db.execute(
                 f"COPY ({query}) TO '{_quoted(folder / name)}.parquet' "
@@ -175,15 +202,15 @@ def merge(folder: Path, extractions: Sequence[Path], titles: Iterable[str]) -> M
         _write_incidence(db, folder, "edge", "entity", "hyperedges", "edge_entities")
         _write_incidence(db, folder, "entity", "edge", "entities", "entity_edges")
         counts = [_row(db, f"SELECT count(*) FROM ({query})")[0] for query in _TABLES.values()]
-        return Merged(_digest(db), counts[0], counts[1], counts[2], chunks, int(malformed))
+        return Merged(_digest(db), counts[0], counts[1], counts[2], chunks, malformed)
 
 
-def _load_titles(db: duckdb.DuckDBPyConnection, titles: Iterable[str]) -> None:
-    db.execute("CREATE TABLE titles (title VARCHAR)")
+def _load_titles(db: duckdb.DuckDBPyConnection, titles: Iterable[tuple[str, str]]) -> None:
+    db.execute("CREATE TABLE titles (title VARCHAR, passage VARCHAR)")
     iterator = iter(titles)
     while batch := list(islice(iterator, ROWS)):
-        db.register("batch", pa.table({"title": pa.array(batch, pa.string())}))
-        db.execute("INSERT INTO titles SELECT title FROM batch WHERE trim(title) <> ''")
+        db.register("batch", pa.table([*map(pa.array, zip(*batch, strict=True))], names=["title", "passage"]))
+        db.execute("INSERT INTO titles SELECT title, passage FROM batch WHERE trim(title) <> ''")
         db.unregister("batch")
 
 

@@ -30,7 +30,7 @@ FILM = Fact(
     source=Source(passage="p2", start=0, end=33),
 )
 LONELY = Fact(text="Nothing is known.", entities=(), source=Source(passage="p3"))
-TITLES = ["Barack Obama", "Cold Mountain (film)"]
+TITLES = [("Barack Obama", "p8"), ("Cold Mountain (film)", "p9")]
 
 
 def write(path: Path, *facts: Fact) -> Path:
@@ -51,7 +51,7 @@ def test_graph_merges_entities_by_normalised_name_and_links_spans_to_titles() ->
         # Names that are equally frequent are taken in alphabetical order, like descriptions.
         "HONOLULU.": (("HNL",), "HONOLULU. (city): A port. On an island."),
     }
-    names = {id: name for id, name in zip(graph.entity_ids, graph.entity_names, strict=True)}
+    names = dict(zip(graph.entity_ids, graph.entity_names, strict=True))
     rules = {(names[row["entity"]], row["name"], row["rule"]) for row in graph.mentions.read().to_pylist()}
     assert rules == {
         ("President Barack Obama", "President Barack Obama", "span"),
@@ -69,7 +69,8 @@ def test_graph_merges_entities_by_normalised_name_and_links_spans_to_titles() ->
         LONELY.text: set(),
     }
     assert set(graph.hyperedge_sources) == {BORN.source, FILM.source, LONELY.source}
-    assert list(graph.hyperedge_ids) == sorted(graph.hyperedge_ids) and list(graph.entity_ids) == sorted(names)
+    assert list(graph.hyperedge_ids) == sorted(graph.hyperedge_ids)
+    assert list(graph.entity_ids) == sorted(names)
 
 
 def test_incidence_of_entities_is_the_transpose_with_ascending_rows() -> None:
@@ -85,7 +86,8 @@ def test_incidence_of_entities_is_the_transpose_with_ascending_rows() -> None:
     graph = graph_of(facts)
     pairs = [(e, int(v)) for e in range(40) for v in graph.edge_entities.row(e)]
     transposed = [(int(e), v) for v in range(len(graph.entity_ids)) for e in graph.entity_edges.row(v)]
-    assert pairs == sorted(set(pairs)) and sorted(transposed) == pairs
+    assert pairs == sorted(set(pairs))
+    assert sorted(transposed) == pairs
     assert transposed == sorted(transposed, key=lambda pair: (pair[1], pair[0]))
     given = {(fact.text, mention.name) for fact in facts for mention in fact.entities}
     assert {(graph.hyperedge_texts[e], graph.entity_names[v]) for e, v in pairs} == given
