@@ -24,7 +24,7 @@ from platform_sdk.graph.chunks import Chunk, chunks
 from platform_sdk.graph.facts import Extraction
 from platform_sdk.graph.graph import MANIFEST, Graph, Manifest, write_graph
 from platform_sdk.record_files import AppendLog
-from platform_sdk.records import Passage
+from platform_sdk.records import Passage, Triple
 from platform_sdk.tracking.outcomes import begin, digest_of
 
 VERSIONS = {"rules": rules.VERSION, "triples": triples.VERSION, "llm": llm.VERSION}
@@ -174,7 +174,7 @@ class _Sources:
             if not path.name.startswith("triples-"):
                 yield from Corpus.load(path).passages
 
-    def triples(self) -> Iterator[Sequence[triples.Triple]]:
+    def triples(self) -> Iterator[Sequence[Triple]]:
         yield self._triples.triples
         for path in self._files():
             if path.name.startswith("triples-"):

@@ -16,7 +16,7 @@ from platform_sdk.sampling.dialogue import Dialogue
 from platform_sdk.sampling.engine import SamplingEngine, SamplingParams, generate
 
 VERSION = 1
-FIELD, END = "<|>", "<|end|>"
+FIELD, END = "<|>", "<done>"
 
 SYSTEM = f"""You extract facts from a text. For each fact write one line
 fact{FIELD}SENTENCE
