@@ -29,6 +29,7 @@ def graph(
 
     from platform_sdk.config.graph import GraphSpec
     from platform_sdk.graph.build import build, graph_folder
+    from platform_sdk.graph.graph import MANIFEST
     from platform_sdk.kubeflow.component import describe, received
     from platform_sdk.tracking import step_run
 
@@ -39,7 +40,7 @@ def graph(
         counts = {name: getattr(manifest, name) for name in ("entities", "hyperedges", "mentions", "malformed")}
         step.log_metrics({f"graph/{name}": count for name, count in counts.items()})
         step.record_digests(graph=manifest.digest)
-        step.seal(graph_folder(run))
+        step.seal(*(graph_folder(run) / name for name in (MANIFEST, *manifest.files)))
         describe(
             hypergraph, graph_folder(run), digest=manifest.digest, parents=[corpus_digest, triples_digest], **counts
         )

@@ -51,10 +51,14 @@ def add(
 ) -> None:
     """Add passages to the graph; only their chunks are extracted."""
     from platform_sdk.graph.build import add as add_passages
+    from platform_sdk.kubeflow.claim import FILE
 
     loaded = _recipe(recipe, overrides)
     begun = time.monotonic()
-    _print_built(add_passages(prepared_run(loaded, workdir), _spec(loaded), file), begun, as_json)
+    run_dir = prepared_run(loaded, workdir)
+    if (run_dir / FILE).exists():
+        raise UserError(f"{run_dir} holds a run, whose graph must not change; choose another --workdir")
+    _print_built(add_passages(run_dir, _spec(loaded), file), begun, as_json)
 
 
 @graph.command("stats")
