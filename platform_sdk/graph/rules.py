@@ -26,6 +26,7 @@ _WORD = re.compile(rf"{_CAPITAL}")
 _SPAN = re.compile(rf"{_CAPITAL}(?: (?:{_INSIDE} ){{0,3}}{_CAPITAL}| [0-9]+(?=\b))*(?: \([^()]{{1,40}}\))?")
 # Joined by words that more often separate two names: kept only where the whole is a title.
 _PHRASE = re.compile(rf"{_CAPITAL}(?:(?: (?:\w+|&)){{0,3}}[:,]? {_CAPITAL}){{1,5}}")
+_BRACKET_OR_POSSESSIVE = re.compile(r"(?: \([^()]*\)|['’]s)$")
 _FIRST_WORD = re.compile(
     r"(?:a|an|the|he|she|it|they|we|i|you|his|her|its|their|our|my|your|this|that|these|"
     r"those|in|on|at|of|to|by|from|with|as|for|and|or|but|nor|so|yet|if|when|while|"
@@ -64,8 +65,9 @@ def mentions(sentence: str, title: str) -> Iterator[Mention]:
             rest = pattern.sub(lambda match: "\n" * len(match[0]), rest)
     spans, phrases = set(), set()
     for match in _SPAN.finditer(rest):
-        spans.add(_without_stop(_without_first_words(re.sub(r" \([^()]*\)$", "", match[0]))))
-        phrases.add(_without_stop(match[0]))
+        name = _without_stop(match[0])
+        spans.add(_without_first_words(_BRACKET_OR_POSSESSIVE.sub("", name)))
+        phrases.add(name)
     phrases |= {_without_stop(match[0]) for match in _PHRASE.finditer(rest)}
     yield from (Mention(name=name, rule="span") for name in sorted(spans - {""}))
     yield from (Mention(name=name, rule="phrase") for name in sorted(phrases - spans) if " " in name)
@@ -80,4 +82,4 @@ def _without_first_words(name: str) -> str:
 
 def _without_stop(name: str) -> str:
     """Remove the full stop of a sentence; that of an initial stays."""
-    return name.removesuffix(".") if re.search(r"\w{2}\.$", name) else name
+    return name.removesuffix(".") if re.search(r"(?:\w{2}|['’]s)\.$", name) else name
