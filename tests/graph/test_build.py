@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -13,11 +14,11 @@ import pytest
 from platform_sdk.config.graph import GraphSpec
 from platform_sdk.data.corpus import Corpus, TripleStore
 from platform_sdk.errors import UserError
-from platform_sdk.graph import build as building
 from platform_sdk.graph.build import add, build
 from platform_sdk.graph.graph import Graph
 from platform_sdk.records import Source, Triple
 from tests.graph.conftest import PASSAGES, TRIPLES, PrepareRun
+from tests.graph.scripted_model import scripted
 
 ROOT = Path(__file__).parents[2]
 SMALL = GraphSpec(chunk_tokens=16, overlap_tokens=8)
@@ -165,5 +166,18 @@ def test_blank_triple_is_left_out(prepare_run: PrepareRun) -> None:
     assert build(run, GraphSpec(extractor="triples")).graph.manifest.hyperedges == 3
 
 
-def test_versions_name_every_extractor() -> None:
-    assert set(building.VERSIONS) == {"rules", "triples", "llm"}
+def test_model_extracts_facts_and_its_malformed_lines_are_kept_aside(
+    prepare_run: PrepareRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loads: list[object] = []
+    monkeypatch.setattr("platform_sdk.sampling.load.load_engine", lambda *arguments: loads.append(1) or scripted([]))
+    spec = GraphSpec(extractor="llm", model="hopforge:world-base", max_tokens=1000)
+    run = prepare_run("run", PASSAGES[:2])
+    graph = build(run, spec).graph
+    # The script says the same three facts of each passage: six hyperedges, since their sources differ.
+    assert edges(graph) == {"Oslo lies in Norway.": {"Oslo", "Norway"}, "It is cold.": set(), "Yes.": set()}
+    assert (graph.manifest.hyperedges, graph.manifest.malformed) == (6, 4)
+    lines = [json.loads(line) for line in (run / "graph/malformed.jsonl").read_text().splitlines()]
+    assert sorted(line["record"] for line in lines) == 2 * ["entity<|>Oslo<|>city"] + 2 * ["nonsense"]
+    assert build(run, spec).graph.digest == graph.digest
+    assert len(loads) == 1

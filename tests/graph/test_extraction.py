@@ -5,17 +5,14 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast
 
 from platform_sdk.errors import UserError
 from platform_sdk.graph.chunks import TOKEN, chunks, sentences
 from platform_sdk.graph.facts import Mention
-from platform_sdk.graph.llm import END, MISSED, extract, parse
+from platform_sdk.graph.llm import extract, parse
 from platform_sdk.graph.rules import mentions
 from platform_sdk.records import Passage
-from platform_sdk.sampling.engine import Request
-from tests.recipes.mygo.scripted import Scripted
+from tests.graph.scripted_model import ANSWER, scripted
 
 PASSAGE = Passage(id="p", title="Oslo", text="Oslo lies in Norway. It has J. Hansen as its mayor! Is it cold? Yes.")
 
@@ -66,15 +63,6 @@ def test_mentions_of_a_sentence_with_their_rules() -> None:
     }
 
 
-ANSWER = """fact<|>Oslo lies in Norway.
-entity<|>Oslo<|>city<|>A city.
-entity<|>Norway<|>country<|>
-fact<|>It is cold.
-nonsense
-entity<|>Oslo<|>city
-"""
-
-
 def test_answer_is_parsed_and_malformed_lines_are_kept() -> None:
     [chunk] = chunks(PASSAGE, 1200, 100)
     facts, malformed = parse(chunk, "entity<|>Oslo<|>city<|>before any fact\n" + ANSWER)
@@ -87,33 +75,6 @@ def test_answer_is_parsed_and_malformed_lines_are_kept() -> None:
         Mention(name="Norway", type="country", rule="llm"),
     )
     assert malformed == ("entity<|>Oslo<|>city<|>before any fact", "nonsense", "entity<|>Oslo<|>city")
-
-
-def byte_tokenizer() -> PreTrainedTokenizerFast:
-    core = Tokenizer(models.BPE({letter: i for i, letter in enumerate(pre_tokenizers.ByteLevel.alphabet())}, []))
-    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    core.decoder = decoders.ByteLevel()
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=core, eos_token="<eos>", clean_up_tokenization_spaces=False)
-    tokenizer.chat_template = (
-        "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}"
-        "{% if add_generation_prompt %}[assistant]{% endif %}"
-    )
-    return tokenizer
-
-
-def scripted(prompts: list[str], max_model_len: int = 10_000) -> Scripted:
-    """Return an engine that answers, adds one fact about Oslo when asked for more, and then has no more."""
-    tokenizer = byte_tokenizer()
-
-    def policy(request: Request) -> list[int]:
-        prompt = tokenizer.decode(request.token_ids)
-        prompts.append(prompt)
-        missed = {0: ANSWER, 1: "fact<|>Yes.\n" if "Oslo" in prompt else ""}.get(prompt.count(MISSED), "")
-        return list(tokenizer(missed + END, add_special_tokens=False)["input_ids"])
-
-    engine = Scripted(policy)
-    engine.tokenizer, engine.max_model_len = tokenizer, max_model_len
-    return engine
 
 
 @pytest.mark.parametrize(("passes", "facts", "asked"), [(0, 2, 1), (1, 3, 2), (2, 3, 3), (9, 3, 3)])
