@@ -161,10 +161,18 @@ def _method(recipe: Recipe) -> RetrievalMethod[Any, Any]:
 @contextmanager
 def _retriever(recipe: Recipe, workdir: Path | None) -> Iterator[tuple[Retriever, Path]]:
     """The recipe's retriever and the directory with its data; both are made if they are not there."""
+    from platform_sdk.retrieval.environments import build_retriever
+
+    run_dir = prepared_run(recipe, workdir)
+    with build_retriever(recipe.parameters["environment"], run_dir, recipe.settings("retrieval")) as retriever:
+        yield retriever, run_dir
+
+
+def prepared_run(recipe: Recipe, workdir: Path | None) -> Path:
+    """Return the directory with the recipe's data, which is prepared if it is not there."""
     from platform_sdk.config.differences import differences
     from platform_sdk.data.dataset import prepare
     from platform_sdk.kubeflow.claim import FILE
-    from platform_sdk.retrieval.environments import build_retriever
 
     run_dir = workdir or Path("runs") / recipe.name
     if (run_dir / FILE).exists():  # preparing other data would take it from under that run
@@ -174,5 +182,4 @@ def _retriever(recipe: Recipe, workdir: Path | None) -> Iterator[tuple[Retriever
             raise UserError(f"{run_dir} holds a run on other data; choose another --workdir.\n{changes}")
     data_dir = recipe.parameters["data_dir"]
     prepare(recipe.settings("dataset"), Path(data_dir) if data_dir else None, run_dir)
-    with build_retriever(recipe.parameters["environment"], run_dir, recipe.settings("retrieval")) as retriever:
-        yield retriever, run_dir
+    return run_dir
