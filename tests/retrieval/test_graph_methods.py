@@ -210,13 +210,13 @@ def test_prograph_by_hand() -> None:
 
 
 def test_prograph_reaches_a_hyperedge_that_ties_with_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The hyperedges of Norway and of Ibsen alone tie at log 1.5; the latter, reached later, is nearer to the query."""
-    graph = Drawn([{0, 1, 2}, {1}, {2}], [(1, 0, 0)] * 3, [(1, 0, 0), (0, 1, 0), (1, 0, 0)])
+    """e02 and e03 tie at log(1 + 2/3); the latter, reached later, is nearer to the query."""
+    graph = Drawn([{0, 1, 2}, {0, 1, 2}, {1}, {2}], [(1, 0, 0)] * 3, [(1, 0, 0), (1, 0, 0), (0, 1, 0), (1, 0, 0)])
     material = graph.index(prograph.PrographMaterial, prograph.PrographSettings(), EntityLinker([["Oslo"]]))
     monkeypatch.setattr(prograph.Scorer.candidates, "__defaults__", (1,))
     query = unit(np.array([[1, 0, 0]], dtype=np.float32))
-    [found] = prograph.METHOD.find(material, [SearchRequest("Oslo")], query, 2)
-    assert [hit.id for hit in found] == ["e00", "e02"]
+    [found] = prograph.METHOD.find(material, [SearchRequest("Oslo")], query, 3)
+    assert [hit.id for hit in found] == ["e00", "e01", "e03"]
 
 
 PASSAGES = [
