@@ -28,7 +28,8 @@ class VectorCache:
     def vectors(self, rows: npt.ArrayLike) -> np.ndarray:
         """Return the vectors of ``rows``, of shape (len(rows), dimension)."""
         places = self._locate(rows)
-        return self._matrix[places]
+        found: np.ndarray = self._matrix[places]
+        return found
 
     def similarities(self, query: np.ndarray, rows: npt.ArrayLike) -> np.ndarray:
         """Return the cosine similarity of each row to a unit vector, whatever other rows are asked for."""
