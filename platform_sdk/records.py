@@ -93,8 +93,11 @@ class Source(BaseModel):
 class Evidence(Record):
     """What a retrieval returned, or a question gave: a passage, triple or hyperedge with its score and id.
 
-    ``title`` is a passage's title; of a triple it is the tail, the entity that the triple leads to. ``parts`` are what
-    the score is made of, by name; ``entities`` the entities that it joins: of a triple its head and its tail.
+    ``title`` is a passage's title, also that of the passage of a hyperedge; of a triple it is the tail, the entity that
+    the triple leads to. ``parts`` are what the score is made of, by name, where several entities have such parts by
+    entity; ``entities`` are those that it joins: of a triple its head and its tail, of a hyperedge the ids.
+    ``query_entities`` are those of the query that the search started from: None where the method links no entities,
+    empty where the query has none.
     """
 
     KIND: ClassVar[str] = "evidence"
@@ -104,9 +107,10 @@ class Evidence(Record):
     text: str
     score: float
     # Left out of files and answers where they are empty: most methods have no such thing.
-    parts: dict[str, float] = Field(default_factory=dict, exclude_if=_is_empty)
+    parts: dict[str, float | dict[str, dict[str, float]]] = Field(default_factory=dict, exclude_if=_is_empty)
     entities: tuple[str, ...] = Field(default=(), exclude_if=_is_empty)
     source: Source | None = Field(default=None, exclude_if=_is_empty)
+    query_entities: tuple[str, ...] | None = Field(default=None, exclude_if=lambda entities: entities is None)
 
 
 def given_evidence(passages: Iterable[Passage]) -> tuple[Evidence, ...]:

@@ -15,6 +15,7 @@ from platform_sdk.config.errors import UserError
 
 if TYPE_CHECKING:
     from platform_sdk.config.recipe import Recipe
+    from platform_sdk.records import Evidence
     from platform_sdk.retrieval.method import RetrievalMethod
     from platform_sdk.retrieval.search import Retriever
 
@@ -71,8 +72,13 @@ def search(
     with _retriever(loaded, workdir) as (retriever, _):
         [found] = retriever.search([request], k or loaded.parameters["agent"]["top_k"])
     if as_json:
-        evidence = [hit.model_dump(mode="json") for hit in found]
-        typer.echo(json.dumps({"question": question, "corpus": retriever.corpus_digest, "evidence": evidence}))
+        content = {
+            "question": question,
+            "corpus": retriever.corpus_digest,
+            "query_entities": found[0].query_entities or () if found else (),
+            "evidence": [_shown(hit) for hit in found],
+        }
+        typer.echo(json.dumps(content))
         return
     from rich.markup import escape
     from rich.table import Table
@@ -134,6 +140,13 @@ def recall(
     Terminal().print(table)
     if found.without_gold:
         say(f"{found.without_gold} questions name no gold evidence and are not counted", err=True)
+
+
+def _shown(hit: Evidence) -> dict[str, Any]:
+    """Return all fields of a piece of evidence, also empty ones, and the id of its passage."""
+    passage = hit.source.passage if hit.source else hit.id if hit.kind == "passage" else None
+    fields = hit.model_dump(mode="json", exclude={"query_entities"})
+    return fields | {"parts": hit.parts, "entities": hit.entities, "passage": passage}
 
 
 def _numbers(text: str) -> list[int]:

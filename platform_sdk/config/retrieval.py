@@ -90,8 +90,8 @@ class RetrievalSpec(BaseModel):
     method: str | None = Field(
         None,
         min_length=1,
-        description="How evidence is found: passages, triples, contexts, none, or the dotted name of a module with a "
-        "METHOD of your own; none given: the environment's.",
+        description="How evidence is found: passages, triples, contexts, chunk, hyperedge, graph_r1, prograph, none, "
+        "or the dotted name of a module with a METHOD of your own; none given: the environment's.",
     )
     settings: dict[str, Any] = Field({}, description="The settings of the method that is named.")
     url: str | None = Field(

@@ -14,8 +14,8 @@ from __future__ import annotations
 import logging
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,7 @@ from platform_sdk.config.retrieval import RetrievalSpec
 from platform_sdk.retrieval.connection import close, connect, lite_path, milvus_faults
 from platform_sdk.retrieval.encoders import Encoder
 from platform_sdk.retrieval.patience import Patience
+from platform_sdk.retrieval.vector_cache import DIGITS, VectorCache
 from platform_sdk.sampling.rollout import RetrieverFault
 
 if TYPE_CHECKING:
@@ -38,7 +39,6 @@ QUERIES = 256  # per search call: with their candidates some 8 MB, under gRPC's 
 FETCH = 4096  # rows per fetch
 SPARE = 16  # candidates beyond k, so that exact scores decide who is in
 CLOSE = 1e-5  # scores nearer than this may be in the wrong order as Milvus gives them
-DIGITS = 6  # of a score; texts that are the same but for float noise tie, and the lower row wins
 COMPLETE = "hopforge.complete"
 MAX_CANDIDATES = 16_384  # candidates a Milvus server gives for one query
 CALL_SECONDS = 60.0  # a server that has not answered by then is away
@@ -65,7 +65,11 @@ class Vectors:
     spec: RetrievalSpec
     path: Path | None
     call_seconds: float = CALL_SECONDS
-    _known: dict[int, np.ndarray] = field(default_factory=dict, init=False, repr=False)
+
+    @cached_property
+    def cache(self) -> VectorCache:
+        """Vectors that are read by row again and again."""
+        return VectorCache(self.rows, self.fetch)
 
     def nearest(self, queries: np.ndarray, k: int) -> list[list[Hit]]:
         """The ``k`` rows of highest cosine similarity for each query, as (row, score), best first.
@@ -100,11 +104,8 @@ class Vectors:
 
     def nearest_among(self, queries: np.ndarray, rows: Sequence[Sequence[int]], k: int) -> list[list[Hit]]:
         """The ``k`` nearest of each query's own few ``rows``; see ``nearest``. Their vectors are fetched once."""
-        new = sorted({row for own in rows for row in own} - self._known.keys())
-        if new:
-            self._known.update(zip(new, self.fetch(new), strict=True))
         return [
-            rank(query, own, np.array([self._known[row] for row in own]))[:k]
+            rank(query, own, self.cache.vectors(own))[:k] if len(own) else []
             for query, own in zip(queries, rows, strict=True)
         ]
 

@@ -118,7 +118,7 @@ def _turns(trajectory: Trajectory, parent: str, start: int, tree: CallTree) -> t
         elif turn.evidence:
             documents = [
                 {"id": item.id, "page_content": item.text, "metadata": {"title": item.title, "score": item.score}
-                 | item.model_dump(include={"parts", "entities", "source"})}
+                 | item.model_dump(include={"parts", "entities", "source", "query_entities"})}
                 for item in turn.evidence
             ]  # fmt: skip
             found.append(Piece(f"{parent}/evidence {place}", parent, "retrieval", "RETRIEVER", clock, clock + length,

@@ -21,7 +21,8 @@ def stepwise() -> Rollout:
     """Several turns with rewards and scored hyperedges of their own; a helper called by a helper; probes."""
     found = Evidence(
         kind="hyperedge", id="h1", text="Ida Roth directed Amberfall .", score=0.75,
-        parts={"entity": 0.5, "rank": 0.25}, entities=("Ida Roth", "Amberfall"), source=Source(passage="p7"),
+        parts={"rank": 0.25, "entities": {"Ida Roth": {"S": 0.5}}}, entities=("Ida Roth", "Amberfall"),
+        query_entities=(), source=Source(passage="p7"),
     )  # fmt: skip
     first = agent("<think>t</think><query>Who directed Amberfall ?</query>", queries=("Who directed Amberfall ?",))
     second = agent("ask the reader", calls=("reader",))
@@ -95,7 +96,8 @@ def test_traces_say_what_a_turn_searched_for_and_was_worth() -> None:
     )
     [document] = spans["retrieval"].outputs
     assert spans["retrieval"].inputs == ("Who directed Amberfall ?",)
-    assert document["metadata"]["parts"] == {"entity": 0.5, "rank": 0.25}
+    assert document["metadata"]["parts"] == {"rank": 0.25, "entities": {"Ida Roth": {"S": 0.5}}}
+    assert document["metadata"]["query_entities"] == ()
     assert spans["looker looker"].parent == spans["reader reader"].path
     assert "tokens" not in spans["probe turn 1"].attributes
     assert "probe probe-1 (for scoring only)" in spans
@@ -133,7 +135,10 @@ def test_the_page_shows_rewards_of_turns_parts_of_scores_and_what_is_apart(opene
     assert "rewards: progress 0.375, structure 1" in detail.inner_text()
     assert detail.locator("ul.queries").inner_text() == "Who directed Amberfall ?"
     evidence = detail.locator("ul.evidence").inner_text()
-    for said in ("score: entity 0.5, rank 0.25", "entities: Ida Roth · Amberfall", "from passage p7"):
+    for said in (
+        "score: rank 0.25, entities Ida Roth S 0.5", "entities: Ida Roth · Amberfall", "entities of the query: none",
+        "from passage p7",
+    ):  # fmt: skip
         assert said in evidence
     apart = detail.locator("details.apart")
     assert apart.get_attribute("open") is None

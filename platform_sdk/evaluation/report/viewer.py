@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -100,10 +101,18 @@ def _evidence(trajectory: Trajectory, context: _Context) -> list[list[Any]]:
     found: list[list[Any]] = []
     for index, item in enumerate(trajectory.evidence):
         place = context.table.setdefault(_text_of(item), len(context.table))
-        parts = {name: round(value, 4) for name, value in item.parts.items()}
+        parts = {name: round(value, 4) for name, value in _leaves(item.parts)}
         flags = [int(index in trajectory.selected), int(index in places)]
         found.append([place, round(item.score, 4), *flags, *([parts] if parts else [])])
     return found
+
+
+def _leaves(parts: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    for name, value in parts.items():
+        if isinstance(value, Mapping):
+            yield from ((f"{name} {inner}", number) for inner, number in _leaves(value))
+        else:
+            yield name, value
 
 
 def _text_of(item: Evidence) -> str:
