@@ -95,6 +95,7 @@ class Evidence(Record):
 
     ``title`` is a passage's title; of a triple it is the tail, the entity that the triple leads to. ``parts`` are what
     the score is made of, by name; ``entities`` the entities that it joins: of a triple its head and its tail.
+    ``entity_names`` are their names, in the same order, where ``entities`` are ids.
     """
 
     KIND: ClassVar[str] = "evidence"
@@ -106,6 +107,7 @@ class Evidence(Record):
     # Left out of files and answers where they are empty: most methods have no such thing.
     parts: dict[str, float] = Field(default_factory=dict, exclude_if=_is_empty)
     entities: tuple[str, ...] = Field(default=(), exclude_if=_is_empty)
+    entity_names: tuple[str, ...] = Field(default=(), exclude_if=_is_empty)
     source: Source | None = Field(default=None, exclude_if=_is_empty)
 
 

@@ -3,7 +3,8 @@ r"""The structure reward of a turn (ProGraph-R1, equations 12 to 14).
 With V(G_t) the entities that turn t retrieved: r_con = |V(G_t) ∩ V(s_<t)| / |V(G_t)|, r_ans = |V(G_t) ∩ V(y*)| /
 |V(G_t)|, r_struct = r_con + r_ans; all are 0 where nothing was retrieved. Decided here, since the paper leaves it open:
 
-- V(G_t) are the ``entities`` of the evidence; a piece that names none, e.g. a passage, counts as its title.
+- V(G_t) are the entities of the evidence, by their names (``entity_names``, or ``entities`` where those are names
+  themselves, as a triple's); a piece that has none, e.g. a passage, counts as its title.
 - Names are compared in lower case, without punctuation and the articles a, an, the.
 - An entity is in V(s_<t) if its name is in the text before turn t as a run of whole words (question, the agent's turns,
   knowledge), or if an earlier turn retrieved it. So no entity linker is needed.
@@ -39,7 +40,7 @@ def with_structure(answers: Sequence[str], turns: Sequence[Turn]) -> tuple[Turn,
 
 def entities(evidence: Iterable[Evidence]) -> set[str]:
     """Return V(G_t): the distinct entities of the evidence, as their names are compared."""
-    names = {name for item in evidence for name in (item.entities or (item.title,))}
+    names = {name for item in evidence for name in (item.entity_names or item.entities or (item.title,))}
     return {normal for name in names if (normal := _normalised(name))}
 
 

@@ -32,7 +32,7 @@ FACTS = {
     ),
     "mother": Evidence(
         kind="hyperedge", id="e2", title="Ida Roth", text="Ida Roth was born to Lena Roth in Velm.", score=1.0,
-        entities=("Ida Roth", "Lena Roth", "Velm"),
+        entities=("17", "18", "19"), entity_names=("Ida Roth", "Lena Roth", "Velm"),
     ),
 }  # fmt: skip
 
