@@ -95,9 +95,9 @@ class Evidence(Record):
 
     ``title`` is a passage's title, also that of the passage of a hyperedge; of a triple it is the tail, the entity that
     the triple leads to. ``parts`` are what the score is made of, by name, where several entities have such parts by
-    entity; ``entities`` are those that it joins: of a triple its head and its tail, of a hyperedge the ids.
-    ``query_entities`` are those of the query that the search started from: None where the method links no entities,
-    empty where the query has none.
+    entity; ``entities`` are those that it joins: of a triple its head and its tail, of a hyperedge the ids, whose names
+    are ``entity_names``. ``query_entities`` are those of the query that the search started from: None where the method
+    links no entities, empty where the query has none.
     """
 
     KIND: ClassVar[str] = "evidence"
@@ -109,6 +109,7 @@ class Evidence(Record):
     # Left out of files and answers where they are empty: most methods have no such thing.
     parts: dict[str, float | dict[str, dict[str, float]]] = Field(default_factory=dict, exclude_if=_is_empty)
     entities: tuple[str, ...] = Field(default=(), exclude_if=_is_empty)
+    entity_names: tuple[str, ...] = Field(default=(), exclude_if=_is_empty)
     source: Source | None = Field(default=None, exclude_if=_is_empty)
     query_entities: tuple[str, ...] | None = Field(default=None, exclude_if=lambda entities: entities is None)
 

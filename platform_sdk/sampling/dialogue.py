@@ -48,6 +48,16 @@ class Dialogue:
             Turn(speaker="environment", text=opening, start=0, end=len(self.token_ids), evidence=tuple(evidence))
         ]
 
+    @classmethod
+    def reopened(cls, tokenizer: Any, trajectory: Trajectory, end: int) -> Dialogue:
+        """Return a recorded dialogue as it was after its first ``end`` tokens, the end of a turn."""
+        dialogue = cls.__new__(cls)
+        dialogue.tokenizer, dialogue._recited = tokenizer, not trajectory.logprobs
+        dialogue.token_ids, dialogue.mask = list(trajectory.token_ids[:end]), list(trajectory.agent_mask[:end])
+        dialogue.logprobs = list(trajectory.logprobs[:end]) or [0.0] * end
+        dialogue.turns = [turn for turn in trajectory.turns if turn.end <= end]
+        return dialogue
+
     def hear(self, completion: Completion) -> str:
         """Append what the policy sampled; return its text without the end token, whichever the engine stopped at."""
         start = len(self.token_ids)

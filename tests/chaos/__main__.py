@@ -33,6 +33,11 @@ POINTED: dict[str, tuple[tuple[str, Victim], ...]] = {
         ("rename run/online/.model.writing", "run"),
         ("link run/online/model/model.safetensors", "follower"),
     ),
+    "prograph": (
+        ("rename run/online/rollouts/.0002.seconds", "tree"),
+        ("open run/online/rollouts/prepared/0002.jsonl", "run"),  # sampled, and no completion yet
+        ("rename run/eval-final/.scores", "tree"),
+    ),
     "toy": (
         ("rename run/round-01/.sample.json", "tree"),
         ("open run/online/rollouts/prepared/0002.jsonl", "run"),  # sampled, and not prepared
