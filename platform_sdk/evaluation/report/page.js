@@ -227,7 +227,7 @@
         selected ? badge("selected", "accent") : null, gold ? badge("gold", "gold") : null, make("span", "score", score.toFixed(3)));
       const text = item.text.length > EVIDENCE_TEXT ? item.text.slice(0, EVIDENCE_TEXT) + " …" : item.text;
       const node = make("li", `${selected ? "selected" : ""} ${gold ? "gold" : ""}`, head, make("div", "text", text),
-        item.entities ? make("p", "note", `entities: ${item.entities.join(" · ")}`) : null,
+        item.entities ? make("p", "note", `entities: ${(item.entity_names || item.entities).join(" · ")}`) : null,
         item.query_entities ? make("p", "note", `entities of the query: ${item.query_entities.join(" · ") || "none"}`) : null,
         parts ? make("p", "note", `score: ${listed(parts)}`) : null,
         item.source ? make("p", "note", `from passage ${item.source.passage}`) : null);

@@ -34,10 +34,14 @@ class HyperedgeMaterial(Material):
         """Return the hyperedge in ``row`` as evidence; its title is that of its passage, where the corpus has it."""
         graph = self.graph
         source = graph.hyperedge_sources[row]
-        entities = tuple(graph.entity_ids[int(entity)] for entity in graph.edge_entities.row(row))
+        joined = [int(entity) for entity in graph.edge_entities.row(row)]
+        entities, names = (
+            tuple(column[entity] for entity in joined) for column in (graph.entity_ids, graph.entity_names)
+        )
         return Evidence(
             kind="hyperedge", id=graph.hyperedge_ids[row], title=self.titles.get(source.passage, ""),
-            text=graph.hyperedge_texts[row], score=score, entities=entities, source=source, **found,
+            text=graph.hyperedge_texts[row], score=score, entities=entities,
+            entity_names=names, source=source, **found,
         )  # fmt: skip
 
 
