@@ -83,7 +83,10 @@ def print_outcome(scores: list[dict[str, Any]], untrained: dict[str, str], run_d
 
 
 def _score(metric: dict[str, float]) -> str:
-    return f"{100 * metric['value']:.1f}\n[dim]{100 * metric['low']:.1f}–{100 * metric['high']:.1f}[/dim]"
+    """Write a share in percent, and the mean of a count, e.g. of turns, as it is."""
+    scale, digits = (1, 2) if metric["high"] > 1 else (100, 1)
+    value, low, high = (f"{scale * metric[part]:.{digits}f}" for part in ("value", "low", "high"))
+    return f"{value}\n[dim]{low}–{high}[/dim]"
 
 
 def _time(seconds: float) -> str:

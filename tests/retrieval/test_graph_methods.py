@@ -74,6 +74,7 @@ class Drawn:
             [[row for row, own in enumerate(self.edges) if entity in own] for entity in range(len(entities))]
         )
         self.entity_ids = [f"v{row:02}" for row in range(len(entities))]
+        self.entity_names = [f"name of {id}" for id in self.entity_ids]
         self.hyperedge_ids = [f"e{row:02}" for row in range(len(edges))]
         self.hyperedge_texts = self.hyperedge_ids
         self.hyperedge_sources = [Source(passage=f"p{row}") for row in range(len(edges))]

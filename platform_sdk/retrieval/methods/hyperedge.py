@@ -35,9 +35,8 @@ class HyperedgeMaterial(Material):
         graph = self.graph
         source = graph.hyperedge_sources[row]
         joined = [int(entity) for entity in graph.edge_entities.row(row)]
-        entities, names = (
-            tuple(column[entity] for entity in joined) for column in (graph.entity_ids, graph.entity_names)
-        )
+        entities = tuple(graph.entity_ids[entity] for entity in joined)
+        names = tuple(graph.entity_names[entity] for entity in joined)
         return Evidence(
             kind="hyperedge", id=graph.hyperedge_ids[row], title=self.titles.get(source.passage, ""),
             text=graph.hyperedge_texts[row], score=score, entities=entities,
