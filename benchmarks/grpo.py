@@ -44,9 +44,9 @@ from transformers.utils import logging as transformers_logging
 from trl import GRPOConfig, GRPOTrainer
 
 from platform_sdk.config.online import OnlineSpec
-from platform_sdk.training.advantages import group_advantages
 from platform_sdk.training.arguments import set_steps, training_arguments
 from platform_sdk.training.batches import Batch, pack, shared_step
+from platform_sdk.training.credit import group_advantages
 from platform_sdk.training.examples import Example
 from platform_sdk.training.objectives import GroupRelative
 from platform_sdk.training.policy import agent_logprobs, load_policy

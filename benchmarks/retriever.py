@@ -41,7 +41,8 @@ from platform_sdk.config.retrieval import RetrievalSpec
 from platform_sdk.config.service import CollectionSpec, ServiceSpec
 from platform_sdk.config.world import WorldSpec
 from platform_sdk.data.dataset import prepare
-from platform_sdk.records import Passage, read_jsonl
+from platform_sdk.record_files import read_jsonl
+from platform_sdk.records import Passage
 from platform_sdk.retrieval.index import build_index
 
 K = 5

@@ -1,9 +1,11 @@
-"""What holds for all tests: their order, and no MLflow but their own."""
+"""What holds for all tests: their order, no MLflow but their own, and one browser."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -13,6 +15,16 @@ settings.register_profile("same", derandomize=True, deadline=None)
 settings.load_profile("same")
 
 HERE = Path(__file__).parent
+CHROMIUM = Path("/usr/bin/chromium")
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
 # Files and folders by how soon they tell: first those that need neither a process nor a model, last whole runs. The
 # longest prefix of a file's path decides.
 ORDER = (
@@ -22,7 +34,7 @@ ORDER = (
         "tracking/test_outcomes", "tracking/test_updates", "training/test_advantages", "training/test_batches",
         "training/test_examples", "training/test_group_relative", "training/test_objectives", "faults",
     ),
-    ("", "recipes/arena/test_steps", "recipes/test_jobs"),
+    ("", "recipes/arena/test_steps", "recipes/test_launch"),
     (
         "recipes/mygo/test_shared", "training/online/test_resume_online", "training/test_cluster_job",
         "training/test_component", "training/test_grpo_training", "training/test_resume", "retrieval/service",
@@ -56,3 +68,41 @@ def _rank(path: Path) -> int:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Forget the developer's store, and the last test's: MLflow leaves the one it used in the environment."""
     os.environ.pop("MLFLOW_TRACKING_URI", None)
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """A browser without a window; the tests that need it are skipped where there is none."""
+    if not CHROMIUM.is_file():
+        pytest.skip(f"no browser at {CHROMIUM}: apt-get install chromium")
+    sync_api = pytest.importorskip("playwright.sync_api")
+    with sync_api.sync_playwright() as playwright:
+        launched = playwright.chromium.launch(executable_path=str(CHROMIUM), args=FLAGS)
+        yield launched
+        launched.close()
+
+
+@pytest.fixture
+def open_page(browser: Any, tmp_path: Path) -> Iterator[Callable[[str], Any]]:
+    """Opens a page's HTML; in the end nothing may have gone wrong in it, and nothing may have been loaded."""
+    pages: list[Any] = []
+    troubles: list[str] = []
+
+    def opened(html: str) -> Any:
+        path = tmp_path / f"page-{len(pages)}.html"
+        path.write_text(html, encoding="utf-8")
+        page = browser.new_page(viewport={"width": 1200, "height": 900})
+        page.on("pageerror", lambda error: troubles.append(str(error)))
+        page.on("console", lambda message: troubles.append(message.text) if message.type == "error" else None)
+        page.on(
+            "request",
+            lambda request: troubles.append(request.url) if not request.url.startswith(("file:", "data:")) else None,
+        )
+        page.goto(path.as_uri())
+        pages.append(page)
+        return page
+
+    yield opened
+    for page in pages:
+        page.close()
+    assert troubles == []

@@ -1,10 +1,12 @@
-"""The house's floors: imports point downwards only, and the quick commands import nothing heavy."""
+"""The house's floors: imports point downwards only and in no circle; the quick commands import nothing heavy."""
 
 from __future__ import annotations
 
 import ast
 import subprocess
 import sys
+from graphlib import CycleError, TopologicalSorter
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -12,15 +14,24 @@ import pytest
 HOME = Path(__file__).parents[1]
 PACKAGE = HOME / "platform_sdk"
 FLOORS = [  # from the top
-    "cli", "recipes", "retrieval", "kubeflow", "training", "evaluation", "graph", "sampling", "tracking", "data",
-    "config", "records", "files", "errors", "display", "credentials",
+    "cli", "recipes", "agents", "retrieval", "kubeflow", "training", "evaluation", "graph", "sampling", "tracking",
+    "data", "processes", "config", "record_conversion", "record_files", "records", "files", "errors", "display",
+    "credentials",
 ]  # fmt: skip
-TORCH_ROOMS = {"sampling", "training"}
+TORCH_ROOMS = {"processes", "sampling", "training"}
 RECIPES = sorted(path for path in HOME.glob("pipelines/*/*.yaml") if path.name != "pipeline.yaml")
 
 
+def module_name(path: Path) -> str:
+    parts = path.relative_to(HOME).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {module_name(path): path for path in PACKAGE.rglob("*.py")}
+
+
 def imported(path: Path) -> list[tuple[int, str]]:
-    """Every module that a file imports, at its top or inside functions, with the line."""
+    """Every module that a file imports, at its top, inside functions or for type checking, with the line."""
     found = []
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
@@ -28,10 +39,10 @@ def imported(path: Path) -> list[tuple[int, str]]:
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}:{node.lineno}: import by the full name"
             module = node.module or ""
-            # `from platform_sdk import x` imports the room x.
-            found += [(node.lineno, f"{module}.{a.name}") for a in node.names] if module == "platform_sdk" else []
-            found.append((node.lineno, module))
-    return found
+            # The names of a package may be modules.
+            names = [f"{module}.{alias.name}" for alias in node.names]
+            found += [(node.lineno, name if name in MODULES else module) for name in names]
+    return list(dict.fromkeys(found))
 
 
 def room_of(module: str) -> str | None:
@@ -61,13 +72,38 @@ def test_imports_point_downwards() -> None:
     assert not wrong, "\n".join(wrong)
 
 
+def circle(imports: dict[str, set[str]]) -> list[str]:
+    """Return modules of which each imports the next, from one module back to itself; empty if there are none."""
+    try:
+        TopologicalSorter(imports).prepare()
+    except CycleError as error:
+        return list(reversed(error.args[1]))
+    return []
+
+
+def test_no_module_imports_itself_through_others() -> None:
+    imports = {
+        name: {other for _, other in imported(path) if other in MODULES and other != name}
+        for name, path in MODULES.items()
+    }
+    found = circle(imports)
+    assert not found, f"import circle: {' imports '.join(found)}; move what they share into a module below them"
+
+
+def test_a_circle_is_named_in_the_order_of_its_imports() -> None:
+    assert circle({"a": {"b"}, "b": {"c"}, "c": set()}) == []
+    names = circle({"top": {"a"}, "a": {"b"}, "b": {"c"}, "c": {"a"}})
+    assert names[0] == names[-1]
+    assert set(pairwise(names)) == {("a", "b"), ("b", "c"), ("c", "a")}
+
+
 def test_methods_do_not_know_each_other() -> None:
     wrong = []
     for path in sorted((PACKAGE / "recipes").glob("*/**/*.py")):
         own = path.relative_to(PACKAGE).parts[1]
         for line, module in imported(path):
             parts = module.split(".")
-            if parts[:2] == ["platform_sdk", "recipes"] and len(parts) > 2 and parts[2] != own:
+            if parts[:2] == ["platform_sdk", "recipes"] and len(parts) > 3 and parts[2] != own:
                 wrong.append(f"{path.relative_to(HOME)}:{line}: {own} imports {module}")
     # The base model is pre-trained on dialogues of the methods it is the base of.
     assert not [line for line in wrong if not line.startswith("platform_sdk/recipes/world_base/")], "\n".join(wrong)

@@ -7,10 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from platform_sdk.records import (
+from platform_sdk.record_files import (
     AppendLog,
-    Passage,
-    Question,
     RecordError,
     check_digest,
     check_log,
@@ -19,6 +17,7 @@ from platform_sdk.records import (
     read_jsonl,
     write_jsonl,
 )
+from platform_sdk.records import Passage, Question
 
 
 def test_altered_records_are_refused(tmp_path: Path) -> None:

@@ -33,8 +33,8 @@ def evaluate(
 
     Args:
         run_dir: The run directory.
-        method: Whose agent and prompts (a room of platform_sdk.recipes).
-        phase: The folder in the run directory, as eval-start or eval-final.
+        method: Whose agent and prompts: a shipped method's name, or the dotted name of a method's module.
+        phase: The folder in the run directory, e.g. eval-start or eval-final.
         iteration: After how many iterations.
         model_path: The policy.
         model_digest: Digest of its weights.
@@ -55,14 +55,15 @@ def evaluate(
 
     from platform_sdk.kubeflow.component import describe, log_numbers, received
     from platform_sdk.kubeflow.training_job.here import job_runner
-    from platform_sdk.recipes.jobs import EvaluateJob, launch
-    from platform_sdk.records import Question, check_digest
+    from platform_sdk.recipes.launch import EvaluateStep, launch
+    from platform_sdk.record_files import check_digest
+    from platform_sdk.records import Question
     from platform_sdk.sampling.pairs import check_policy
     from platform_sdk.tracking import step_run
 
     run = Path(run_dir)
     given = {"agent": agent, "sampling": sampling, "retrieval": retrieval, "evaluation": evaluation}
-    job = EvaluateJob(
+    arguments = EvaluateStep(
         method=method,
         run_dir=run,
         phase=phase,
@@ -75,7 +76,7 @@ def evaluate(
     with step_run(run, phase) as step:
         check_digest(run / "corpus" / "questions.eval.jsonl", Question, eval_digest)
         check_policy(model_path, model_digest)
-        evaluated = launch(job, job_runner(run))
+        evaluated = launch(arguments, job_runner(run))
         step.record_digests(policy=model_digest, searched=searched_digest, index=index_digest, scores=evaluated.digest)
         step.seal(evaluated.path, evaluated.path.with_name("rollouts.jsonl"))
         step.log_scores(evaluated.path, iteration=iteration)

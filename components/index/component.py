@@ -15,16 +15,18 @@ def index(
     corpus_digest: str,
     triples_digest: str,
     collection: dsl.Output[dsl.Dataset],
+    graph_digest: str = "",
 ) -> NamedTuple("Outputs", [("searched_digest", str), ("index_digest", str)]):
-    """Encode and index what an environment searches in; a killed build goes on.
+    """Encode and index what a retrieval method searches; a killed build goes on.
 
     Args:
         run_dir: The run directory.
-        environment: What the agent searches in, as hotpot or 2wiki-kg.
-        retrieval: Encoder and index (platform_sdk.config.retrieval).
+        environment: Which retrieval method is used if the recipe names none, e.g. hotpot or 2wiki-kg.
+        retrieval: Method, encoder and index (platform_sdk.config.retrieval).
         corpus_digest: Digest of the passages.
         triples_digest: Digest of the triples.
-        collection: Name, size and digests of the collection.
+        collection: Method, names, size and digests of the collections.
+        graph_digest: Digest of the knowledge hypergraph, where the retrieval method searches one.
     """
     import hashlib
     from dataclasses import asdict
@@ -44,6 +46,12 @@ def index(
         step.log_metrics({"index/rows": built.rows})
         step.record_digests(searched=built.corpus_digest, encoder=built.encoder_digest, index=digest)
         step.seal(*run.glob("index/service.json"), *run.glob("index/*/collections/*/**/data_*"))
-        describe(collection, run / "index", digest=digest, parents=[corpus_digest, triples_digest], **asdict(built))
+        describe(
+            collection,
+            run / "index",
+            digest=digest,
+            parents=[*filter(None, (corpus_digest, triples_digest, graph_digest))],
+            **asdict(built),
+        )
     outputs = NamedTuple("Outputs", [("searched_digest", str), ("index_digest", str)])
     return outputs(built.corpus_digest, digest)

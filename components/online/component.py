@@ -30,8 +30,8 @@ def online(
 
     Args:
         run_dir: The run directory.
-        method: Whose agent, prompts and rewards (a room of platform_sdk.recipes).
-        phase: The folder in the run directory, as online.
+        method: Whose agent, prompts and rewards: a shipped method's name, or the dotted name of a method's module.
+        phase: The folder in the run directory, e.g. online.
         model_path: The policy to start from.
         model_digest: Digest of its weights.
         environment: What the agent searches in.
@@ -51,15 +51,16 @@ def online(
 
     from platform_sdk.kubeflow.component import describe, log_numbers, received
     from platform_sdk.kubeflow.training_job.here import job_runner
-    from platform_sdk.recipes.jobs import OnlineJob, launch
-    from platform_sdk.records import Question, check_digest
+    from platform_sdk.recipes.launch import OnlineStep, launch
+    from platform_sdk.record_files import check_digest
+    from platform_sdk.records import Question
     from platform_sdk.sampling.pairs import check_policy
     from platform_sdk.tracking import step_run
     from platform_sdk.tracking.following import following
 
     run = Path(run_dir)
     given = {"agent": agent, "sampling": sampling, "retrieval": retrieval, "online": online, "evaluation": evaluation}
-    job = OnlineJob(
+    arguments = OnlineStep(
         method=method,
         run_dir=run,
         phase=phase,
@@ -73,7 +74,7 @@ def online(
         check_digest(run / "corpus" / "questions.train.jsonl", Question, train_digest)
         check_policy(model_path, model_digest)
         with following(step, run / phase / "updates.jsonl", axis="update", phase=phase):
-            result = launch(job, job_runner(run))
+            result = launch(arguments, job_runner(run))
         folder = run / phase
         step.seal(Path(result.model), folder / "train.json", *folder.glob("updates.jsonl"), folder / "rollouts")
         between = [path for path in run.glob("eval-u*") if path.name.removeprefix("eval-u").isdigit()]  # none set aside

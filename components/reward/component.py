@@ -23,8 +23,8 @@ def reward(
 
     Args:
         run_dir: The run directory.
-        method: Whose rewards (a room of platform_sdk.recipes).
-        phase: The phase that sampled, as online.
+        method: Whose rewards: a shipped method's name, or the dotted name of a method's module.
+        phase: The phase that sampled, e.g. online.
         environment: What the agent is given or searches in.
         agent: The agent's settings, rewards among them.
         sampling: Engine and distribution.
@@ -34,18 +34,18 @@ def reward(
         seed: The run's.
         metrics: The mean of each reward.
     """
-    import importlib
     from pathlib import Path
 
     from platform_sdk.kubeflow.component import log_numbers, received
+    from platform_sdk.recipes.method import load_method
+    from platform_sdk.recipes.steps import rescore
     from platform_sdk.tracking import step_run
 
-    steps = importlib.import_module(f"platform_sdk.recipes.{method}.steps")
-    run = Path(run_dir)
+    run, loaded = Path(run_dir), load_method(method)
     structs = (received(struct) for struct in (agent, sampling, retrieval))
-    setting = steps.Setting.read(run, environment, *structs, searched_digest, seed)
+    context = loaded.context(run, environment, *structs, searched_digest, seed)
     with step_run(run, f"reward-{phase}") as step:
-        means = steps.rescore(setting, phase)
+        means = rescore(loaded, context, phase)
         step.record_digests(policy=policy_digest, searched=searched_digest)
         step.log_metrics({f"reward/{name}": value for name, value in means.items()})
         log_numbers(metrics, means)

@@ -1,4 +1,4 @@
-"""The rollouts of one phase of a method."""
+"""The rollouts of a round of a method's own step."""
 
 from typing import NamedTuple
 
@@ -11,6 +11,7 @@ from platform_sdk.kubeflow.component import LAUNCHER_IMAGE
 def sample(
     run_dir: str,
     method: str,
+    step: str,
     phase: str,
     iteration: int,
     model_path: str,
@@ -19,53 +20,53 @@ def sample(
     agent: dict,
     sampling: dict,
     retrieval: dict,
-    selection: dict,
-    warmup: dict,
+    settings: dict,
+    carry: dict,
     searched_digest: str,
     index_digest: str,
     train_digest: str,
     seed: int,
     rollouts: dsl.Output[dsl.Dataset],
-    threshold: float = 0.0,
-) -> NamedTuple("Outputs", [("rollouts_digest", str), ("threshold", float)]):
-    """Sample the rollouts of one phase; a killed step goes on, and samples no attempt twice.
+) -> NamedTuple("Outputs", [("rollouts_digest", str), ("carry", dict)]):
+    """Sample the rollouts of a round of a method's own step; a killed one goes on, and samples no attempt twice.
 
     Several processes, where `sampling` or the machine's GPUs ask for them, share the questions; on a cluster they are a
     job with GPUs, and this one waits for it.
 
     Args:
         run_dir: The run directory.
-        method: Whose agent and prompts (a room of platform_sdk.recipes).
-        phase: The folder in the run directory, as warmup or iteration-01.
-        iteration: The number of the iteration from 1; 0 for the warm-up.
+        method: Whose agent and step: a shipped method's name, or the dotted name of a method's module.
+        step: The method's step, e.g. MyGO's warmup or iteration, ARENA's demonstrations.
+        phase: The folder in the run directory, e.g. warmup or iteration-01.
+        iteration: The number of the round from 1; 0 for one that stands alone.
         model_path: The policy that samples.
         model_digest: Digest of its weights.
-        environment: What the agent searches in.
+        environment: What the agent searches in or is given.
         agent: The agent's settings.
         sampling: Engine and distribution.
         retrieval: Encoder and index.
-        selection: Questions, attempts and threshold of an iteration.
-        warmup: Trajectories and attempts of the warm-up.
+        settings: The step's own settings.
+        carry: What the step's last round handed on; {} for the first.
         searched_digest: Digest of what is searched; a mismatch stops the run.
         index_digest: Digest of the index.
         train_digest: Digest of the questions.
         seed: Of everything that is drawn.
         rollouts: Where the rollouts are, and their digest.
-        threshold: K that the last phase ended with; the warm-up hands on the initial one.
     """
     from pathlib import Path
     from typing import NamedTuple
 
     from platform_sdk.kubeflow.component import describe, received
     from platform_sdk.kubeflow.training_job.here import job_runner
-    from platform_sdk.recipes.jobs import SampleJob, launch
-    from platform_sdk.records import Question, check_digest
+    from platform_sdk.recipes.launch import SampleStep, launch
+    from platform_sdk.record_files import check_digest
+    from platform_sdk.records import Question
     from platform_sdk.sampling.pairs import check_policy
     from platform_sdk.tracking import step_run
 
     run = Path(run_dir)
-    given = {"agent": agent, "sampling": sampling, "retrieval": retrieval, "selection": selection, "warmup": warmup}
-    job = SampleJob(
+    structs = {"agent": agent, "sampling": sampling, "retrieval": retrieval, "settings": settings, "carry": carry}
+    arguments = SampleStep(
         method=method,
         run_dir=run,
         phase=phase,
@@ -73,23 +74,25 @@ def sample(
         environment=environment,
         corpus_digest=searched_digest,
         seed=seed,
+        step=step,
         iteration=iteration,
-        threshold=threshold,
-        **received(given),
+        **received(structs),
     )
-    with step_run(run, f"sample-{phase}") as step:
+    with step_run(run, f"sample-{phase}") as record:
         check_digest(run / "corpus" / "questions.train.jsonl", Question, train_digest)
         check_policy(model_path, model_digest)
-        sampled = launch(job, job_runner(run))
-        step.record_digests(policy=model_digest, searched=searched_digest, index=index_digest, rollouts=sampled.digest)
+        sampled = launch(arguments, job_runner(run))
+        record.record_digests(
+            policy=model_digest, searched=searched_digest, index=index_digest, rollouts=sampled.digest
+        )
         folder = run / phase
-        step.seal(sampled.path, folder / "sample.json", *folder.glob("undemonstrated.jsonl"))
-        step.log_rollouts(sampled.path)
+        record.seal(sampled.path, folder / "sample.json", *folder.glob("candidates.jsonl"))
+        record.log_rollouts(sampled.path)
         describe(
             rollouts,
             sampled.path,
             digest=sampled.digest,
-            threshold=sampled.threshold,
+            carry=sampled.carry,
             parents=[model_digest, searched_digest, train_digest],
         )
-    return NamedTuple("Outputs", [("rollouts_digest", str), ("threshold", float)])(sampled.digest, sampled.threshold)
+    return NamedTuple("Outputs", [("rollouts_digest", str), ("carry", dict)])(sampled.digest, sampled.carry)

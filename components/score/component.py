@@ -11,52 +11,66 @@ from platform_sdk.kubeflow.component import LAUNCHER_IMAGE
 def score(
     run_dir: str,
     method: str,
+    step: str,
     phase: str,
+    environment: str,
+    agent: dict,
+    sampling: dict,
+    retrieval: dict,
+    settings: dict,
+    carry: dict,
+    searched_digest: str,
     rollouts_digest: str,
-    threshold: float,
-    selection: dict,
-    warmup: dict,
+    seed: int,
     selected: dsl.Output[dsl.Dataset],
     figures: dsl.Output[dsl.Metrics],
     card: dsl.Output[dsl.Markdown],
 ) -> NamedTuple("Outputs", [("selected_digest", str)]):
-    """Score a phase's rollouts and select those that are learned from.
+    """Check the rewards of a phase's rollouts, and select what is learned from.
 
     Args:
         run_dir: The run directory.
-        method: Whose rewards and selection (a room of platform_sdk.recipes).
+        method: Whose rewards and step: a shipped method's name, or the dotted name of a method's module.
+        step: The method's step that sampled the phase.
         phase: The sampled phase.
-        rollouts_digest: Digest of its rollouts.
-        threshold: K of the phase.
-        selection: Questions, attempts and threshold of an iteration.
-        warmup: Trajectories and attempts of the warm-up.
+        environment: What the agent searches in or is given.
+        agent: The agent's settings.
+        sampling: Engine and distribution.
+        retrieval: Encoder and index.
+        settings: The step's own settings.
+        carry: What the phase's sampling handed on.
+        searched_digest: Digest of what is searched.
+        rollouts_digest: Digest of the phase's rollouts.
+        seed: The run's.
         selected: Where the selected rollouts are, and their digest.
         figures: The phase's figures.
         card: How much was selected, in a few lines.
     """
-    import importlib
     from pathlib import Path
     from typing import NamedTuple
 
     from platform_sdk.evaluation.report import build_selection
     from platform_sdk.files import check_handed_on, read_object
     from platform_sdk.kubeflow.component import describe, log_numbers, received
+    from platform_sdk.recipes.method import load_method
+    from platform_sdk.recipes.steps import select, step_of
     from platform_sdk.tracking import step_run
 
-    steps = importlib.import_module(f"platform_sdk.recipes.{method}.steps")
-    settings = importlib.import_module(f"platform_sdk.recipes.{method}.settings")
-    run = Path(run_dir)
-    chosen = settings.SelectionSpec.model_validate(received(selection))
-    warming = settings.WarmupSpec.model_validate(received(warmup))
-    with step_run(run, f"score-{phase}") as step:
+    run, loaded = Path(run_dir), load_method(method)
+    own = step_of(loaded, step)
+    structs = (received(struct) for struct in (agent, sampling, retrieval))
+    context = loaded.context(run, environment, *structs, searched_digest, seed)
+    handed_on = own.carry.model_validate(received(carry))
+    with step_run(run, f"score-{phase}") as record:
         sampled = read_object(run / phase / "sample.json")
         check_handed_on(run / phase / "sample.json", "digest of the rollouts", sampled.get("digest"), rollouts_digest)
-        check_handed_on(run / phase / "sample.json", "threshold", sampled.get("threshold"), threshold)
-        scored = steps.score(run, phase, chosen, warming)
-        step.record_digests(rollouts=rollouts_digest, selected=scored.digest)
-        step.seal(scored.path, run / phase / "figures.json")
-        step.log_figures(run / phase / "figures.json")
-        describe(selected, scored.path, digest=scored.digest, threshold=threshold, parents=[rollouts_digest])
+        found = handed_on.model_dump(mode="json")
+        check_handed_on(run / phase / "sample.json", "carry", sampled.get("carry"), found)
+        scored = select(loaded, context, step, phase, own.settings.model_validate(received(settings)), handed_on)
+        record.record_digests(rollouts=rollouts_digest, selected=scored.digest)
+        record.seal(scored.path, run / phase / "figures.json")
+        record.log_figures(run / phase / "figures.json")
+        describe(selected, scored.path, digest=scored.digest, parents=[rollouts_digest])
         log_numbers(figures, scored.figures)
         Path(card.path).write_text(build_selection(scored.figures), encoding="utf-8")
     return NamedTuple("Outputs", [("selected_digest", str)])(scored.digest)

@@ -28,7 +28,7 @@ def train(
     Args:
         run_dir: The run directory.
         phase: The phase whose selected rollouts are learned from.
-        iteration: The number of the iteration from 1; 0 for the warm-up.
+        iteration: The number of the round from 1; 0 for one that stands alone.
         model_path: The policy to start from.
         model_digest: Digest of its weights.
         selected_digest: Digest of the selected rollouts.
@@ -44,11 +44,12 @@ def train(
     from platform_sdk.config.training import TrainSpec
     from platform_sdk.kubeflow.component import describe, log_numbers, received
     from platform_sdk.kubeflow.training_job.here import job_runner
-    from platform_sdk.records import Rollout, check_digest
+    from platform_sdk.record_files import check_digest
+    from platform_sdk.records import Rollout
     from platform_sdk.sampling.pairs import check_policy, models_of
     from platform_sdk.tracking import step_run
     from platform_sdk.tracking.following import following
-    from platform_sdk.training.launch import Job, launch_training
+    from platform_sdk.training.launch import TrainStep, launch_training
 
     run = Path(run_dir)
     spec = TrainSpec.model_validate(received(training))
@@ -56,11 +57,11 @@ def train(
     with step_run(run, f"train-{phase}") as step:
         check_digest(selected, Rollout, selected_digest)
         check_policy(model_path, model_digest)
-        job = Job(run_dir=run, phase=phase, model=model_path, selected=selected, seed=seed, spec=spec)
+        arguments = TrainStep(run_dir=run, phase=phase, model=model_path, selected=selected, seed=seed, spec=spec)
         with ExitStack() as curves:
             for trained in [f"{phase}/{role}" for role in models_of(model_path)] or [phase]:
                 curves.enter_context(following(step, run / trained / "steps.jsonl", axis="step", phase=trained))
-            result = launch_training(job, job_runner(run))
+            result = launch_training(arguments, job_runner(run))
         # Of a pair, each model has a folder of its own too.
         step.seal(Path(result.model), *(run / phase).glob("*/model"))
         step.seal(*(run / phase).glob("**/train.json"), *(run / phase).glob("**/steps.jsonl"))

@@ -7,7 +7,7 @@ import sys
 
 import typer
 
-from platform_sdk.cli import compare, follow, gc, metrics, remote, run, runs, score, search, serve
+from platform_sdk.cli import compare, convert, follow, gc, graph, metrics, remote, run, runs, score, search, serve
 from platform_sdk.cli.terminal import say
 from platform_sdk.config.errors import UserError
 from platform_sdk.display import DisplayFormatter
@@ -20,7 +20,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for module in (run, runs, remote, follow, gc, search, serve, metrics, score, compare):
+for module in (run, runs, remote, follow, gc, graph, search, serve, metrics, score, compare, convert):
     module.register(app)
 
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from platform_sdk.cli.remote import HostOption
 from platform_sdk.cli.terminal import say
 from platform_sdk.config.errors import UserError
 
@@ -20,6 +19,10 @@ if TYPE_CHECKING:
 
 RunArgument = Annotated[
     str, typer.Argument(metavar="RUN", help="A run's id, its name, or the first 6 or more characters of its id.")
+]
+HostOption = Annotated[
+    str | None,
+    typer.Option(metavar="URL", help="The Kubeflow Pipelines server; else KF_PIPELINES_ENDPOINT, else this cluster's."),
 ]
 NamespaceOption = Annotated[
     str | None,

@@ -15,8 +15,6 @@ from rich.table import Table
 
 from platform_sdk.cli.terminal import Terminal
 
-REPORTED = ("em", "f1", "judge", "evidence_recall", "well_formed", "format", "relevance")
-
 
 class Progress:
     """Prints each step as it ends; on a terminal also what the running one says."""
@@ -65,7 +63,8 @@ def print_outcome(scores: list[dict[str, Any]], untrained: dict[str, str], run_d
     for phase, reason in untrained.items():
         console.print(f"[bold]warning:[/bold] {phase}: nothing was trained ({escape(reason)}); the policy is unchanged")
     if scores:
-        measured = [name for name in REPORTED if any(name in score["metrics"] for score in scores)]
+        shown = dict.fromkeys(name for score in scores for name in score["shown"])
+        measured = [name for name in shown if any(name in score["metrics"] for score in scores)]
         # Narrow enough for 80 columns, where a score must not be cut off: the interval stands under it.
         table = Table(
             title="Scores in percent, with 95 % intervals, on unseen questions", box=SIMPLE_HEAD, pad_edge=False
@@ -84,7 +83,10 @@ def print_outcome(scores: list[dict[str, Any]], untrained: dict[str, str], run_d
 
 
 def _score(metric: dict[str, float]) -> str:
-    return f"{100 * metric['value']:.1f}\n[dim]{100 * metric['low']:.1f}–{100 * metric['high']:.1f}[/dim]"
+    """Write a share in percent, and the mean of a count, e.g. of turns, as it is."""
+    scale, digits = (1, 2) if metric["high"] > 1 else (100, 1)
+    value, low, high = (f"{scale * metric[part]:.{digits}f}" for part in ("value", "low", "high"))
+    return f"{value}\n[dim]{low}–{high}[/dim]"
 
 
 def _time(seconds: float) -> str:

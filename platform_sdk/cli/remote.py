@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from platform_sdk.cli.follow import HostOption, watch
 from platform_sdk.cli.run import RecipeArgument, SetOption
 from platform_sdk.cli.terminal import say
 from platform_sdk.config.errors import UserError
@@ -20,10 +21,6 @@ if TYPE_CHECKING:
     from platform_sdk.config.form import FormField
     from platform_sdk.config.recipe import Recipe
 
-HostOption = Annotated[
-    str | None,
-    typer.Option(metavar="URL", help="The Kubeflow Pipelines server; else KF_PIPELINES_ENDPOINT, else this cluster's."),
-]
 NamespaceOption = Annotated[
     str | None, typer.Option("--namespace", "-n", help="The team's namespace, where the server has many users.")
 ]
@@ -92,8 +89,6 @@ def submit(
         say(f"version:    {made.version} ({'uploaded' if made.uploaded else 'was there'})")
         say(f"            {made.version_url}")
     if wait:
-        from platform_sdk.cli.follow import watch
-
         watch(made.run_id, namespace=namespace, host=host, as_json=as_json)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import json
 from pathlib import Path
 from typing import Annotated
@@ -33,12 +31,10 @@ def score(
 
     Each line holds id, format, accuracy, relevance, bonus and reward; passages count from 1 in the file's own order.
     """
-    from platform_sdk.config.errors import UserError
     from platform_sdk.config.recipe import load_recipe
+    from platform_sdk.recipes.method import load_method
 
     loaded = load_recipe(recipe, overrides or ())
-    room = f"platform_sdk.recipes.{loaded.pipeline.document.method}.scoring"
-    if importlib.util.find_spec(room) is None:
-        raise UserError(f"{recipe}: method {loaded.pipeline.document.method} has no rewards for single responses")
-    for scored in importlib.import_module(room).score_file(loaded.settings("agent"), gold, responses):
+    method = load_method(loaded.pipeline.document.method)
+    for scored in method.score_responses(loaded.settings("agent"), gold, responses):
         typer.echo(json.dumps(scored))

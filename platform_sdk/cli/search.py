@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,6 +15,8 @@ from platform_sdk.config.errors import UserError
 
 if TYPE_CHECKING:
     from platform_sdk.config.recipe import Recipe
+    from platform_sdk.records import Evidence
+    from platform_sdk.retrieval.method import RetrievalMethod
     from platform_sdk.retrieval.search import Retriever
 
 RecipeOption = Annotated[
@@ -43,11 +45,13 @@ def search(
     question: Annotated[str, typer.Argument(help="What to look for.")],
     recipe: RecipeOption,
     k: Annotated[int | None, typer.Option("-k", min=1, help="How many; the recipe's agent.top_k if not given.")] = None,
-    head: Annotated[
-        str | None, typer.Option(help="In a knowledge graph: the entity whose triples are searched.")
-    ] = None,
-    question_id: Annotated[
-        str | None, typer.Option(help="In hotpot-kimi: the question whose own passages are searched.")
+    scope: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=VALUE",
+            help="What else the retrieval method must know: in a knowledge graph head, the entity whose triples are "
+            "searched; in hotpot-kimi question_id, the question whose own passages are. May be repeated.",
+        ),
     ] = None,
     overrides: SetOption = None,
     workdir: WorkdirOption = None,
@@ -55,21 +59,26 @@ def search(
 ) -> None:
     """Search as the recipe's agent does."""
     from platform_sdk.config.recipe import load_recipe
-    from platform_sdk.retrieval.index import FORMS
     from platform_sdk.sampling.rollout import SearchRequest
 
+    request = SearchRequest(question, _scope(scope or []))
     loaded = load_recipe(recipe, overrides or ())
-    form = FORMS.get(loaded.parameters["environment"])
-    if form == "triples" and head is None:
-        raise UserError("this recipe's agent searches the triples of one entity: name it with --head")
-    if form == "contexts" and question_id is None:
-        raise UserError("this recipe's agent searches a question's own passages: name the question with --question-id")
+    method = _method(loaded)
+    if missing := [key for key in method.scope if key not in request.scope]:
+        raise UserError(
+            f"the retrieval method of this recipe, {method.name}, needs more than a question: give "
+            + " ".join(f"--scope {key}=…" for key in missing)
+        )
     with _retriever(loaded, workdir) as (retriever, _):
-        request = SearchRequest(question, head=head, question_id=question_id)
         [found] = retriever.search([request], k or loaded.parameters["agent"]["top_k"])
     if as_json:
-        evidence = [hit.model_dump() for hit in found]
-        typer.echo(json.dumps({"question": question, "corpus": retriever.corpus_digest, "evidence": evidence}))
+        content = {
+            "question": question,
+            "corpus": retriever.corpus_digest,
+            "query_entities": found[0].query_entities or () if found else (),
+            "evidence": [_shown(hit) for hit in found],
+        }
+        typer.echo(json.dumps(content))
         return
     from rich.markup import escape
     from rich.table import Table
@@ -91,23 +100,24 @@ def recall(
 ) -> None:
     """Measure recall@k of the gold evidence over the evaluation questions, each searched as it stands.
 
-    In text: of gold passages, by title. In a graph: of gold triples, each among those of its head.
+    Where triples are found: of gold triples, in a graph each among those of its head. Else: of gold passages, by title.
     """
     from platform_sdk.config.recipe import load_recipe
-    from platform_sdk.records import Question, read_jsonl
-    from platform_sdk.retrieval.index import FORMS
+    from platform_sdk.record_files import read_jsonl
+    from platform_sdk.records import Question
     from platform_sdk.retrieval.recall import measure_recall
 
     loaded = load_recipe(recipe, overrides or ())
     environment = loaded.parameters["environment"]
-    ks = _numbers(k)
+    ks, method = _numbers(k), _method(loaded)
     with _retriever(loaded, workdir) as (retriever, run_dir):
         questions = list(read_jsonl(run_dir / "corpus" / "questions.eval.jsonl", Question))
-        found = measure_recall(retriever, FORMS[environment], questions, ks)
+        found = measure_recall(retriever, method.scope, questions, ks)
     if as_json:
         content = {
             "recipe": loaded.name,
             "environment": environment,
+            "method": method.name,
             "encoder": retriever.encoder,
             "corpus": retriever.corpus_digest,
             "n": found.n,
@@ -132,6 +142,13 @@ def recall(
         say(f"{found.without_gold} questions name no gold evidence and are not counted", err=True)
 
 
+def _shown(hit: Evidence) -> dict[str, Any]:
+    """Return all fields of a piece of evidence, also empty ones, and the id of its passage."""
+    passage = hit.source.passage if hit.source else hit.id if hit.kind == "passage" else None
+    fields = hit.model_dump(mode="json", exclude={"query_entities"})
+    return fields | {"parts": hit.parts, "entities": hit.entities, "passage": passage}
+
+
 def _numbers(text: str) -> list[int]:
     try:
         return sorted({int(part) for part in text.split(",")})
@@ -139,16 +156,37 @@ def _numbers(text: str) -> list[int]:
         raise UserError(f"-k takes whole numbers separated by commas, as 2,5,10, not {text}") from error
 
 
-@contextmanager
-def _retriever(recipe: Recipe, workdir: Path | None) -> Iterator[tuple[Retriever, Path]]:
-    """The recipe's retriever and the directory with its data; both are made if they are not there."""
-    from platform_sdk.config.differences import differences
-    from platform_sdk.data.dataset import prepare
-    from platform_sdk.kubeflow.claim import FILE
-    from platform_sdk.retrieval.environments import build_retriever
+def _scope(given: list[str]) -> dict[str, str]:
+    pairs = [text.partition("=") for text in given]
+    if wrong := [key for key, equals, _ in pairs if not (key and equals)]:
+        raise UserError(f"--scope takes KEY=VALUE, as head=Oslo, not {wrong[0]}")
+    return {key: value for key, _, value in pairs}
+
+
+def _method(recipe: Recipe) -> RetrievalMethod[Any, Any]:
+    from platform_sdk.retrieval.index import method_of
 
     if "retrieval" not in recipe.parameters:
         raise UserError(f"{recipe.path}: the agents of method {recipe.pipeline.document.method} search nothing")
+    return method_of(recipe.parameters["environment"], recipe.settings("retrieval"))
+
+
+@contextmanager
+def _retriever(recipe: Recipe, workdir: Path | None) -> Iterator[tuple[Retriever, Path]]:
+    """The recipe's retriever and the directory with its data; both are made if they are not there."""
+    from platform_sdk.retrieval.environments import build_retriever
+
+    run_dir = prepared_run(recipe, workdir)
+    with build_retriever(recipe.parameters["environment"], run_dir, recipe.settings("retrieval")) as retriever:
+        yield retriever, run_dir
+
+
+def prepared_run(recipe: Recipe, workdir: Path | None) -> Path:
+    """Return the directory with the recipe's data, which is prepared if it is not there."""
+    from platform_sdk.config.differences import differences
+    from platform_sdk.data.dataset import prepare
+    from platform_sdk.kubeflow.claim import FILE
+
     run_dir = workdir or Path("runs") / recipe.name
     if (run_dir / FILE).exists():  # preparing other data would take it from under that run
         there = json.loads((run_dir / FILE).read_text(encoding="utf-8"))["parameters"]
@@ -157,5 +195,4 @@ def _retriever(recipe: Recipe, workdir: Path | None) -> Iterator[tuple[Retriever
             raise UserError(f"{run_dir} holds a run on other data; choose another --workdir.\n{changes}")
     data_dir = recipe.parameters["data_dir"]
     prepare(recipe.settings("dataset"), Path(data_dir) if data_dir else None, run_dir)
-    with build_retriever(recipe.parameters["environment"], run_dir, recipe.settings("retrieval")) as retriever:
-        yield retriever, run_dir
+    return run_dir

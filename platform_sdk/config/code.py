@@ -1,4 +1,4 @@
-"""Functions and classes that a recipe or pipeline names as ``module:name``, found without importing anything.
+"""Functions, classes and values that a recipe or pipeline names as ``module:name``, found without importing anything.
 
 A module's source is found on the Python path and parsed. Naming a module therefore runs no line of it; only a run
 that uses the function imports it.
@@ -15,11 +15,11 @@ from typing import Any
 
 from platform_sdk.config.errors import UserError
 
-Definition = ast.FunctionDef | ast.ClassDef
+Definition = ast.FunctionDef | ast.ClassDef | ast.Assign
 
 
 def find_definition(name: str) -> Definition:
-    """Return the syntax tree of the function or class ``module:name``, which its module must define at its top level.
+    """Return the syntax tree of ``module:name``, which the module must define or assign at its top level.
 
     Raises:
         ValueError: the module is Python's own, has no source on the Python path or is not valid Python, or it does
@@ -40,10 +40,18 @@ def find_definition(name: str) -> Definition:
     except (SyntaxError, ValueError) as error:
         line = f":{error.lineno}" if isinstance(error, SyntaxError) else ""
         raise ValueError(f"{name} cannot be read: {path}{line} is not valid Python") from error
-    found = [node for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name == wanted]
+    found = [node for node in tree.body if isinstance(node, Definition) and wanted in _names(node)]
     if not found:
-        raise ValueError(f"{name} cannot be found: {path} defines no function or class {wanted} at its top level")
+        raise ValueError(
+            f"{name} cannot be found: {path} defines no function, class or value {wanted} at its top level"
+        )
     return found[-1]
+
+
+def _names(node: Definition) -> list[str]:
+    if isinstance(node, ast.Assign):
+        return [target.id for target in node.targets if isinstance(target, ast.Name)]
+    return [node.name]
 
 
 def accepts_one_argument(function: ast.FunctionDef) -> bool:

@@ -17,7 +17,7 @@ from platform_sdk.config.parameter import Parameter, check_scalar
 from platform_sdk.config.source import Problem, Source, suggestion
 from platform_sdk.display import excerpt
 
-MOST = 10
+MAX_FIELDS = 10
 TAKEN = ("run_dir", "recipe")  # inputs that the step which reads the form has besides
 
 ScalarType = Literal["string", "integer", "number", "boolean"]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Collection
 from functools import cache
 from typing import Any, Literal
 
@@ -48,16 +50,13 @@ class Parameter(Declaration):
         """The pydantic model of a struct.
 
         Raises:
-            UserError: ``schema`` names no pydantic model of this package.
+            UserError: ``schema`` names no pydantic model.
         """
         return None if self.schema_ is None else _schema_model(self.schema_)
 
 
 @cache
 def _schema_model(name: str) -> ModelType:
-    # Checking a recipe imports the models, so they can only be this package's own: nothing else is run by a check.
-    if not name.startswith("platform_sdk."):
-        raise UserError(f"schema {name} is refused: it must be a model of hopforge (platform_sdk.…)")
     try:
         find_definition(name)
     except ValueError as error:
@@ -68,8 +67,8 @@ def _schema_model(name: str) -> ModelType:
     return found
 
 
-def problems_of_parameter(source: Source, name: str, parameter: Parameter) -> list[Problem]:
-    """What is wrong with one declaration that its model cannot see."""
+def problems_of_parameter(source: Source, name: str, parameter: Parameter, packages: Collection[str]) -> list[Problem]:
+    """Return what is wrong with one declaration that its model cannot see; ``packages`` may hold its schema."""
     path: FieldPath = ("parameters", name)
     problems = []
     if name == "run_dir":
@@ -80,7 +79,14 @@ def problems_of_parameter(source: Source, name: str, parameter: Parameter) -> li
         problems.append(
             source.problem((*path, "schema"), f"only a struct has a schema, and this is a {parameter.type}")
         )
-    if parameter.schema_ is not None:
+    if parameter.schema_ is not None and re.split("[.:]", parameter.schema_)[0] not in packages:
+        # Checking a recipe imports the models. It runs no other code, so a model is hopforge's or the method's own.
+        message = (
+            f"schema {parameter.schema_} is refused: it must be a model of hopforge (platform_sdk.…) or of the package "
+            "that `method` names, e.g. method: my_package.my_method"
+        )
+        problems.append(source.problem((*path, "schema"), message))
+    elif parameter.schema_ is not None:
         try:
             parameter.model()
         except UserError as error:

@@ -1,9 +1,9 @@
 """What a pipeline may say: the parameters a recipe can set, and the steps that are wired to them.
 
-``pipeline.yaml`` holds ``name``, ``description``, ``method``, ``parameters``, ``form`` and ``steps``. ``form`` lists
-what a run may be started with on a cluster (``form.py``). A step names a component and wires its inputs
-(``references.py``); ``repeat`` unrolls its steps some number of times, with values carried from one iteration to the
-next (``plan.py``). No arithmetic, no logic.
+``pipeline.yaml`` holds ``name``, ``description``, ``method``, ``parameters``, ``form``, ``inputs`` and ``steps``.
+``form`` lists what a run may be started with on a cluster (``form.py``). A step names a component and wires its inputs
+(``references.py``); ``inputs`` are given to every step whose component has them. ``repeat`` unrolls its steps some
+number of times, with values carried from one iteration to the next (``plan.py``). No arithmetic, no logic.
 """
 
 from __future__ import annotations
@@ -17,10 +17,12 @@ from pydantic import Discriminator, Field, Tag, ValidationError
 import platform_sdk
 from platform_sdk.config.document import problems_of
 from platform_sdk.config.errors import UserError
-from platform_sdk.config.form import MOST, FormField, read_form
+from platform_sdk.config.form import MAX_FIELDS, FormField, read_form
 from platform_sdk.config.parameter import IDENTIFIER, Declaration, Parameter, problems_of_parameter
-from platform_sdk.config.source import ConfigError, Source, load_source, suggestion
+from platform_sdk.config.source import ConfigError, FieldPath, Source, load_source, suggestion
 from platform_sdk.display import excerpt, shortened
+
+METHOD = r"^[a-z][a-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$"
 
 # Of pipelines, steps and recipes. On a cluster a step with its iteration behind it is the value of a label, and so is a
 # pipeline's workflow: 63 characters at most.
@@ -29,12 +31,15 @@ STEP_ID = r"^[a-z]([a-z0-9-]{0,48}[a-z0-9])?$"
 
 class Step(Declaration):
     """A component with its inputs wired. ``when`` is true, false or a boolean parameter that the form leaves alone: a
-    step that it says false for is left out."""
+    step that it says false for is left out, and ``instead`` says what its outputs are replaced by."""
 
     id: str = Field(pattern=STEP_ID)
     component: str = Field(pattern=IDENTIFIER)
     when: bool | str = True
     inputs: dict[str, Any] = Field(default_factory=dict)
+    instead: dict[str, Any] = Field(
+        default_factory=dict, description="values or references in place of the outputs, where `when` is false"
+    )
 
 
 class Carry(Declaration):
@@ -72,17 +77,33 @@ class Document(Declaration):
 
     name: str = Field(pattern=STEP_ID)
     description: str = Field(min_length=1)
-    method: str = Field(pattern=IDENTIFIER)
+    method: str = Field(pattern=METHOD, description="a shipped method, or the module of one: my_package.my_method")
     parameters: dict[Annotated[str, Field(pattern=IDENTIFIER)], Parameter]
     form: tuple[str, ...] = Field(
-        default=(), max_length=MOST, description="what a run may be started with: parameters, or fields as online.kl"
+        default=(),
+        max_length=MAX_FIELDS,
+        description="what a run may be started with: parameters, or fields as online.kl",
+    )
+    inputs: dict[str, Any] = Field(
+        default_factory=dict, description="inputs of every step whose component has them; a step's own come first"
     )
     steps: tuple[Block, ...] = Field(min_length=1)
+
+    def placed_steps(self) -> list[tuple[Step, FieldPath]]:
+        """Return every step with its place, those of repeats included."""
+        placed: list[tuple[Step, FieldPath]] = []
+        for index, block in enumerate(self.steps):
+            if isinstance(block, Step):
+                placed.append((block, ("steps", index)))
+            else:
+                inner = ("steps", index, "repeat", "steps")
+                placed += [(step, (*inner, number)) for number, step in enumerate(block.repeat.steps)]
+        return placed
 
 
 @dataclass(frozen=True)
 class Pipeline:
-    """A pipeline that was read: its declaration, where everything in it stands, and its components' folder."""
+    """A pipeline that was read: its declaration with the lines, and the folder of components of its own."""
 
     document: Document
     form: tuple[FormField, ...]
@@ -99,7 +120,13 @@ class Pipeline:
         return {field.path[0]: self.document.parameters[field.path[0]] for field in self.form}
 
     def component_path(self, component: str) -> Path:
-        return self.components / component / "component.py"
+        """Return the file of a component: one of the pipeline's own, else a shipped one."""
+        own = self.components / component / "component.py"
+        return own if own.is_file() else home() / "components" / component / "component.py"
+
+    def component_names(self) -> set[str]:
+        folders = (self.components, home() / "components")
+        return {found.parent.name for folder in folders for found in folder.glob("*/component.py")}
 
 
 def home() -> Path:
@@ -133,12 +160,10 @@ def find_pipeline(reference: str, recipe: Path) -> Path:
     return shipped[reference]
 
 
-def load_pipeline(path: Path, components: Path | None = None) -> Pipeline:
+def load_pipeline(path: Path) -> Pipeline:
     """Read a ``pipeline.yaml``. Its wiring is checked by ``plan.make_plan``, with a recipe's values.
 
-    Args:
-        components: The folder of the components; else ``components`` beside the folder of pipelines that
-            ``path`` lies in, or the package's own.
+    Components of its own lie in ``components`` beside the folder of pipelines that ``path`` lies in.
 
     Raises:
         ConfigError: with every problem there is in the declarations.
@@ -149,13 +174,13 @@ def load_pipeline(path: Path, components: Path | None = None) -> Pipeline:
     except ValidationError as error:
         raise ConfigError(problems_of(error, source, ())) from error
     declared = document.parameters
+    packages = ("platform_sdk", *([document.method.partition(".")[0]] if "." in document.method else []))
     problems = [
-        problem for name, parameter in declared.items() for problem in problems_of_parameter(source, name, parameter)
+        problem
+        for name, parameter in declared.items()
+        for problem in problems_of_parameter(source, name, parameter, packages)
     ]
     form, wrong = read_form(source, document.form, declared) if not problems else ((), [])
     if problems := [*problems, *wrong]:
         raise ConfigError(problems)
-    if components is None:
-        beside = path.resolve().parents[2] / "components" if len(path.resolve().parents) > 2 else path.parent
-        components = beside if beside.is_dir() else home() / "components"
-    return Pipeline(document, form, source, components)
+    return Pipeline(document, form, source, path.resolve().parent.parent.parent / "components")

@@ -17,9 +17,9 @@ from platform_sdk.config.errors import UserError
 from platform_sdk.config.form import with_value
 from platform_sdk.config.parameter import Parameter, check_scalar
 from platform_sdk.config.pipeline import STEP_ID, Pipeline, find_pipeline, home, load_pipeline
-from platform_sdk.config.plan import UNKNOWN, Task, make_plan
+from platform_sdk.config.plan import make_plan
 from platform_sdk.config.source import (
-    MOST_PROBLEMS,
+    MAX_PROBLEMS,
     ConfigError,
     FieldPath,
     Problem,
@@ -29,6 +29,7 @@ from platform_sdk.config.source import (
     parse_value,
     suggestion,
 )
+from platform_sdk.config.task import UNKNOWN, Task
 from platform_sdk.credentials import has_credentials
 from platform_sdk.display import excerpt, shortened
 
@@ -153,10 +154,10 @@ class _Resolver:
     def values(self) -> dict[str, Any]:
         declared = self.pipeline.document.parameters
         unknown = [name for name in self.given if name not in declared]
-        for name in unknown[:MOST_PROBLEMS]:
+        for name in unknown[:MAX_PROBLEMS]:
             self.problem((name,), f"there is no such parameter; {suggestion(name, declared)}")
-        if len(unknown) > MOST_PROBLEMS:
-            self.problem((), f"{len(unknown) - MOST_PROBLEMS} more of these are not parameters")
+        if len(unknown) > MAX_PROBLEMS:
+            self.problem((), f"{len(unknown) - MAX_PROBLEMS} more of these are not parameters")
         return {name: self._value(name, parameter) for name, parameter in declared.items()}
 
     def _value(self, name: str, parameter: Parameter) -> Any:
@@ -191,11 +192,11 @@ class _Resolver:
         try:
             checked = model.model_validate(_laid_over(given, parameter.default or {}))
         except ValidationError as error:
-            for item in error.errors()[:MOST_PROBLEMS]:
+            for item in error.errors()[:MAX_PROBLEMS]:
                 path = (name, *_known_location(item["loc"], given, item["type"]))
                 self.problem(path, _remedy(model, item["type"], item["msg"], item["loc"], item["input"]))
-            if error.error_count() > MOST_PROBLEMS:
-                self.problem((name,), f"has {error.error_count() - MOST_PROBLEMS} more problems")
+            if error.error_count() > MAX_PROBLEMS:
+                self.problem((name,), f"has {error.error_count() - MAX_PROBLEMS} more problems")
             return UNKNOWN
         content: dict[str, Any] = checked.model_dump(mode="json")
         for field, value in content.items():

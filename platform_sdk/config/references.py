@@ -9,7 +9,7 @@ from typing import Any
 from platform_sdk.display import excerpt
 
 _REFERENCE = re.compile(r"\$\{([^{}]*)\}")
-_FORMS = (
+_SYNTAX = (
     "${parameters.NAME}, ${parameters.NAME.FIELD}, ${steps.ID.outputs.NAME}, ${carry.NAME}, ${iteration}, "
     "${run.dir}, ${run.method}"
 )
@@ -97,4 +97,4 @@ def _reference(text: str) -> Reference:
             return RunFact(name)
         case [name] if name.isidentifier():
             return Counter(name)
-    raise BadReference(f"${{{text}}} is no reference; the forms are {_FORMS}")
+    raise BadReference(f"${{{text}}} is not a reference; references are {_SYNTAX}")

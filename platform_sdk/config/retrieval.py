@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
+from platform_sdk.config.code import find_definition, import_definition
+from platform_sdk.config.source import suggestion
 from platform_sdk.credentials import refuse_credentials
 
 # What a recipe that says nothing of its encoder is given: a small one, for a machine without a GPU.
@@ -68,6 +71,14 @@ class IndexSpec(BaseModel):
         }
 
 
+SHIPPED_METHODS = "platform_sdk.retrieval.methods"
+
+
+def method_module(name: str) -> str:
+    """Return the module of a retrieval method: a shipped one's is not in its name, a user's is its dotted name."""
+    return name if "." in name else f"{SHIPPED_METHODS}.{name}"
+
+
 class RetrievalSpec(BaseModel):
     """How passages and triples are made into vectors, kept and searched.
 
@@ -76,6 +87,13 @@ class RetrievalSpec(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
+    method: str | None = Field(
+        None,
+        min_length=1,
+        description="How evidence is found: passages, triples, contexts, chunk, hyperedge, graph_r1, prograph, none, "
+        "or the dotted name of a module with a METHOD of your own; none given: the environment's.",
+    )
+    settings: dict[str, Any] = Field({}, description="The settings of the method that is named.")
     url: str | None = Field(
         None,
         description="A retriever service (http://host:8080) to search, instead of an index of the run's own.",
@@ -144,6 +162,32 @@ class RetrievalSpec(BaseModel):
             if given or value.get("url") is None:
                 return value | DEFAULTS | given
         return value
+
+    @field_validator("method")
+    @classmethod
+    def _method_is_known(cls, value: str | None) -> str | None:
+        if value is None:
+            return None
+        folder = Path(__file__).parents[1] / "retrieval" / "methods"
+        known = [path.stem for path in folder.glob("*.py") if path.stem != "__init__"]
+        if "." not in value and value not in known:
+            raise ValueError(f"there is no retrieval method {value}; {suggestion(value, known)}; or give a module")
+        find_definition(f"{method_module(value)}:METHOD")
+        return value
+
+    @field_validator("settings")
+    @classmethod
+    def _settings_are_the_methods(cls, value: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+        name = info.data.get("method", "")  # without it the method is wrong, which is said already
+        if name is None and value:
+            raise ValueError("settings are those of a method: name it in retrieval.method, or leave them out")
+        # Checking a recipe runs no foreign code: the settings of a user's own method are checked when it is opened.
+        if not name or "." in name:
+            return value
+        model: type[BaseModel] = import_definition(f"{method_module(name)}:METHOD").settings
+        if unknown := set(value) - model.model_fields.keys():
+            raise ValueError(f"there is no setting {min(unknown)}; {suggestion(min(unknown), model.model_fields)}")
+        return model.model_validate(value).model_dump(mode="json")
 
     @field_validator("uri")
     @classmethod

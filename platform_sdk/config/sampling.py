@@ -81,3 +81,23 @@ class EngineSpec(BaseModel):
         if self.extra and not (self.engine == "vllm" or self.brings_server):
             raise ValueError("extra holds arguments of vLLM: for the engine `vllm`, or `openai` without a url")
         return self
+
+
+class SamplingSpec(BaseModel):
+    """How rollouts are sampled: the engine and the policy's distribution."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    engine: EngineSpec = EngineSpec()
+    temperature: float = Field(1.0, ge=0, le=100, description="of the policy; 1: the trained distribution itself")
+    top_p: float = Field(1.0, gt=0, le=1)
+    top_k: int = Field(0, ge=0, le=1_000_000, description="0: all tokens")
+
+
+class EvaluationSpec(BaseModel):
+    """An evaluation run: one attempt at every evaluation question."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    temperature: float = Field(0.0, ge=0, le=100, description="of the evaluated policy; 0: the most probable token")
+    top_p: float = Field(1.0, gt=0, le=1)

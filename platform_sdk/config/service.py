@@ -16,7 +16,9 @@ class CollectionSpec(BaseModel):
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$", description="What a request calls it.")
     run_dir: Path = Field(description="The directory that holds corpus/, as a run's does.")
-    environment: str = Field(description="How it is searched, as hotpot (passages) or 2wiki-kg (triples of an entity).")
+    environment: str = Field(
+        description="What it is, e.g. hotpot or 2wiki-kg: how it is searched, without retrieval.method."
+    )
     retrieval: RetrievalSpec = RetrievalSpec()
     teams: tuple[str, ...] = Field((), description="The teams that may search it; none named: every team.")
 

@@ -13,7 +13,7 @@ from platform_sdk.config.bounded_yaml import FieldPath as FieldPath
 from platform_sdk.config.errors import UserError
 from platform_sdk.display import excerpt, shortened
 
-MOST_PROBLEMS = 100  # that one file or value reports
+MAX_PROBLEMS = 100  # that one file or value reports
 MAX_BYTES = 4 * MAX_CHARACTERS  # UTF-8 has four bytes a character at most
 
 
@@ -37,8 +37,8 @@ class ConfigError(UserError):
         self.problems = tuple(dict.fromkeys(problems))
         count = len(self.problems)
         heading = [f"{count} problems"] if count > 1 else []
-        listed = map(str, self.problems[:MOST_PROBLEMS])
-        more = [f"and {count - MOST_PROBLEMS} more"] if count > MOST_PROBLEMS else []
+        listed = map(str, self.problems[:MAX_PROBLEMS])
+        more = [f"and {count - MAX_PROBLEMS} more"] if count > MAX_PROBLEMS else []
         super().__init__("\n".join([*heading, *listed, *more]))
 
 

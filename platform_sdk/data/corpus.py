@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -13,16 +12,8 @@ import msgspec
 
 from platform_sdk.data.files import read_bytes, read_json_lines
 from platform_sdk.display import shortened
-from platform_sdk.records import (
-    Passage,
-    Question,
-    RecordError,
-    Triple,
-    check_text,
-    digest_records,
-    read_jsonl,
-    write_jsonl,
-)
+from platform_sdk.record_files import RecordError, check_text, digest_records, read_jsonl, write_jsonl
+from platform_sdk.records import Passage, Question, Triple
 
 
 class Corpus:
@@ -74,7 +65,7 @@ def corpus_from_questions(questions: Iterable[Question]) -> Corpus:
 
 
 class TripleStore:
-    """Distinct triples in a fixed order, to be looked up by head."""
+    """Distinct triples in a fixed order."""
 
     def __init__(self, triples: Iterable[Triple]) -> None:
         self.triples = list(dict.fromkeys(triples))
@@ -83,17 +74,6 @@ class TripleStore:
     def digest(self) -> str:
         """SHA-256 of the triples in their order."""
         return digest_records(self.triples)
-
-    @cached_property
-    def _heads(self) -> dict[str, list[Triple]]:
-        heads: defaultdict[str, list[Triple]] = defaultdict(list)
-        for triple in self.triples:
-            heads[triple.head].append(triple)
-        return dict(heads)
-
-    def by_head(self, name: str) -> list[Triple]:
-        """Return the triples whose head bears this name."""
-        return self._heads.get(name, [])
 
     @classmethod
     def load(cls, path: Path) -> Self:

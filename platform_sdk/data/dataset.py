@@ -15,7 +15,8 @@ from platform_sdk.config.world import WorldSpec
 from platform_sdk.data.corpus import Corpus, TripleStore, corpus_from_questions
 from platform_sdk.data.official import load_questions
 from platform_sdk.files import read_object, write_text
-from platform_sdk.records import SCHEMA_VERSION, Passage, Question, RecordError, digest_records, write_jsonl
+from platform_sdk.record_files import RecordError, digest_records, write_jsonl
+from platform_sdk.records import Passage, Question
 
 HUB = "hf://"
 
@@ -145,6 +146,38 @@ def _mixed(parts: list[Dataset]) -> Dataset:
     )
 
 
+def read_corpus(workdir: Path) -> Corpus:
+    """Return the passages that were prepared.
+
+    Raises:
+        UserError: the file is not the one that was prepared.
+    """
+    corpus = Corpus.load(workdir / "corpus" / "passages.jsonl")
+    _check_digest(workdir, "passages", corpus.digest)
+    return corpus
+
+
+def read_triples(workdir: Path) -> TripleStore:
+    """Return the triples that were prepared.
+
+    Raises:
+        UserError: the file is not the one that was prepared.
+    """
+    triples = TripleStore.load(workdir / "corpus" / "triples.jsonl")
+    _check_digest(workdir, "triples", triples.digest)
+    return triples
+
+
+def _check_digest(workdir: Path, part: str, found: str) -> None:
+    marker = workdir / "corpus" / "digests.json"
+    expected = read_object(marker).get(part) if marker.exists() else None
+    if expected is not None and expected != found:
+        raise UserError(
+            f"{marker.with_name(part)}.jsonl has digest {found[:16]}…, but {expected[:16]}… was prepared: the file was "
+            "changed; prepare the data again in a new run directory"
+        )
+
+
 def locate(path: str, data_dir: Path | None) -> Path:
     """Return the file that a recipe means by ``path``.
 
@@ -223,7 +256,7 @@ def _united(part: str, files: list[list[Question]]) -> list[Question]:
 
 def _input_digest(spec: DatasetSpec, data_dir: Path | None) -> str:
     """Digest the specification and the content of the files that it names."""
-    sha = hashlib.sha256(f"{SCHEMA_VERSION} {spec.model_dump_json()}".encode())
+    sha = hashlib.sha256(f"{Question.SCHEMA} {spec.model_dump_json()}".encode())
     for part in spec.mixture:
         sha.update(_input_digest(part, data_dir).encode())
     labels = (spec.labels,) if spec.labels else ()

@@ -9,7 +9,7 @@ import msgspec
 
 from platform_sdk.config.dataset import Format
 from platform_sdk.data.files import REFUSED, is_list, lines_of, parse_loose, read_bytes
-from platform_sdk.records import RecordError
+from platform_sdk.record_files import RecordError
 
 
 class _Marks(msgspec.Struct):

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from platform_sdk.display import shortened
-from platform_sdk.records import RecordError
+from platform_sdk.record_files import RecordError
 
 T = TypeVar("T")
 _AT = re.compile(r" - at `(?:key in )?\$(?P<path>[^`]*)`$")

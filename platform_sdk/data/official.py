@@ -22,7 +22,8 @@ from platform_sdk.config.dataset import Format
 from platform_sdk.data.files import check, is_list, lines_of, parse_loose, read_bytes
 from platform_sdk.data.qald import EntityNames, QaldQuestion, accepted_answers, english, read_entity_names
 from platform_sdk.display import shortened
-from platform_sdk.records import Passage, Question, RecordError, Triple, check_text
+from platform_sdk.record_files import RecordError, check_text
+from platform_sdk.records import Passage, Question, Triple
 
 _ENTITY_ID = re.compile(r"Q\d+")
 NameTriple = tuple[str, str, str]

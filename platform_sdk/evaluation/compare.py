@@ -18,7 +18,8 @@ from platform_sdk.config.errors import UserError
 from platform_sdk.evaluation.intervals import paired_bootstrap
 from platform_sdk.evaluation.report.content import HEADLINE, Content, gather
 from platform_sdk.evaluation.report.course import Point, Spent, course_of
-from platform_sdk.records import Question, read_jsonl
+from platform_sdk.record_files import read_jsonl
+from platform_sdk.records import Question
 
 QUESTIONS = Path("corpus") / "questions.eval.jsonl"
 NAMED = 3  # so many differing questions are named

@@ -11,8 +11,9 @@ from typing import Any
 from platform_sdk.config.errors import UserError
 from platform_sdk.evaluation.intervals import bootstrap_intervals
 from platform_sdk.files import REMEDY, sha256
+from platform_sdk.record_files import digest_records, read_jsonl
 from platform_sdk.records import Question, Rollout
-from platform_sdk.sampling.phase import Phase
+from platform_sdk.sampling.sampler import RolloutSampler
 from platform_sdk.tracking.outcomes import begin, finished, write_json
 
 SCORES = "scores.json"
@@ -28,23 +29,25 @@ class Evaluated:
 
 
 def evaluate(
-    open_phase: Callable[[], AbstractContextManager[Phase]],
+    open_sampler: Callable[[], AbstractContextManager[RolloutSampler]],
     questions: Sequence[Question],
     measures: Callable[[Sequence[Rollout]], Sequence[Mapping[str, float]]],
     *,
     outcome: Path,
     inputs: str,
     seed: int,
+    shown: Sequence[str] = (),
 ) -> Evaluated:
     """Answer every question once, and write the scores with 95 % bootstrap intervals.
 
     Args:
-        open_phase: opens the phase that the rollouts belong to; not called where the scores are there already.
+        open_sampler: opens the phase that the rollouts belong to; not called where the scores are there already.
         measures: the metrics of each rollout, asked of all at once. A rollout may lack a metric (no gold evidence is
             named, say): the mean, its interval and ``n`` are then over those that have it.
         outcome: ``scores.json`` in the evaluation's folder.
         inputs: digest of everything that decides the scores.
         seed: of the bootstrap.
+        shown: the metrics that a report leads with.
 
     Raises:
         UserError: the folder was begun or finished with other inputs, or its scores or rollouts were altered.
@@ -52,9 +55,10 @@ def evaluate(
     scores = finished(outcome, inputs)
     if scores is not None:
         _check(outcome, scores, seed)
+        _check_rollouts(outcome, scores)
     else:
         begin(outcome.parent, inputs)
-        with open_phase() as phase:
+        with open_sampler() as phase:
             phase.once(questions, 0, outcome.parent.name)
             rollouts = [phase.done[question.id][0] for question in questions]
         for question, rollout in zip(questions, rollouts, strict=True):
@@ -68,6 +72,8 @@ def evaluate(
             "inputs": inputs,
             "phase": outcome.parent.name,
             "n": len(rollouts),
+            "rollouts_digest": digest_records(rollouts),
+            "shown": list(shown),
             "metrics": _means(per_question, seed),
             "per_question": per_question,
         }
@@ -91,6 +97,15 @@ def _check(outcome: Path, scores: Mapping[str, Any], seed: int) -> None:
                 f"{outcome}: metrics.{name} was altered: expected {means.get(name)} of its questions' values, found "
                 f"{shown.get(name)}; {REMEDY}"
             )
+
+
+def _check_rollouts(outcome: Path, scores: Mapping[str, Any]) -> None:
+    """Raise a UserError unless the rollouts beside finished scores are those that were scored."""
+    path = outcome.with_name("rollouts.jsonl")
+    found = {rollout.question.id: rollout for rollout in read_jsonl(path, Rollout)}
+    answered = [found[id] for id in scores["per_question"] if id in found]
+    if len(found) != scores["n"] or digest_records(answered) != scores.get("rollouts_digest"):
+        raise UserError(f"{path}: was altered after it was scored: its digest is not that of {outcome.name}; {REMEDY}")
 
 
 def _means(per_question: Mapping[str, Mapping[str, float]], seed: int) -> dict[str, dict[str, Any]]:

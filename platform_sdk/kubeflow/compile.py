@@ -24,8 +24,8 @@ from platform_sdk.config.cluster import ClusterSpec
 from platform_sdk.config.components import Interface, read_interface
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.form import FormField
-from platform_sdk.config.plan import RUN_DIR, Constant, FromParameter, FromTask
 from platform_sdk.config.recipe import Recipe
+from platform_sdk.config.task import RUN_DIR, Constant, FromParameter, FromTask
 from platform_sdk.kubeflow.component import sent
 from platform_sdk.kubeflow.lifecycle import begun_with
 from platform_sdk.kubeflow.lifecycle_components import lifecycle_components

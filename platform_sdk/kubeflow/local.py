@@ -10,7 +10,6 @@ import contextlib
 import fcntl
 import io
 import json
-import os
 import re
 import shlex
 import shutil
@@ -30,8 +29,8 @@ from kfp.dsl.graph_component import GraphComponent
 from kfp.local import graph_utils, subprocess_task_handler
 from kfp.local.status import Status
 
-import platform_sdk
 from platform_sdk.config.errors import UserError
+from platform_sdk.processes.guard import child_environment, guarded
 
 LOCK_SECONDS = 10.0
 TAIL = 15
@@ -120,18 +119,15 @@ class _Session:
 
     def _execute(self, task: str, command: list[str], variables: dict[str, str], log: TextIO) -> tuple[int, list[str]]:
         """The command's exit status and its last lines."""
-        # The steps run the code that this process runs, installed or not.
-        here = str(Path(platform_sdk.__file__).parents[1])
-        search = os.pathsep.join(filter(None, [here, os.environ.get("PYTHONPATH")]))
         process = subprocess.Popen(
-            [sys.executable, "-m", "platform_sdk.kubeflow.guard", str(os.getpid()), *command],
+            guarded(command),
             stdin=self.lock,  # held as long as anything of the step lives
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
             encoding="utf-8",
             errors="replace",
-            env={**os.environ, "PYTHONPATH": search, "PYTHONUNBUFFERED": "1", **variables},
+            env=child_environment(variables),
             start_new_session=True,  # Ctrl-C is for the run, which tells its step
         )
         assert process.stdout is not None

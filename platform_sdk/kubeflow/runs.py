@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from platform_sdk.config.errors import UserError
-from platform_sdk.config.plan import RUN_DIR
 from platform_sdk.config.recipe import Recipe
+from platform_sdk.config.task import RUN_DIR
 from platform_sdk.files import read_object
 from platform_sdk.kubeflow.claim import claim
 from platform_sdk.kubeflow.compile import compile_recipe

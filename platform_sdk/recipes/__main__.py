@@ -1,6 +1,6 @@
 """``python -m platform_sdk.recipes --spec FILE``: a method's step that samples, by itself or for ``torchrun``.
 
-The file is a record of ``jobs``.
+The file holds a ``launch.MethodStep``.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ import sys
 from pathlib import Path
 
 from platform_sdk.files import read_object
-from platform_sdk.recipes.jobs import JOBS
-from platform_sdk.training.entry import entry
+from platform_sdk.processes.entry import entry
+from platform_sdk.recipes.launch import STEPS
 
 
 def work(spec_file: Path) -> None:
-    """Take part in the job in the file."""
-    JOBS.validate_python(read_object(spec_file)).take_part()
+    """Take part in the step in the file."""
+    STEPS.validate_python(read_object(spec_file)).take_part()
 
 
 if __name__ == "__main__":

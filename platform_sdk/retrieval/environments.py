@@ -1,27 +1,13 @@
-"""The retriever of an environment: what its ``Search`` looks in decides which one."""
+"""The retriever of an environment."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from platform_sdk.config.errors import UserError
 from platform_sdk.config.retrieval import RetrievalSpec
-from platform_sdk.retrieval.encoders import load_encoder
-from platform_sdk.retrieval.index import Form, connect, load_material, open_index
+from platform_sdk.retrieval.index import connect, method_of, open_index
 from platform_sdk.retrieval.milvus import CALL_SECONDS, Watch
-from platform_sdk.retrieval.search import (
-    ContextRetriever,
-    IndexRetriever,
-    PassageRetriever,
-    Retriever,
-    TripleRetriever,
-)
-
-RETRIEVERS: dict[Form, type[IndexRetriever]] = {
-    "passages": PassageRetriever,
-    "triples": TripleRetriever,
-    "contexts": ContextRetriever,
-}
+from platform_sdk.retrieval.search import IndexRetriever, Retriever
 
 
 def build_retriever(environment: str, run_dir: Path, spec: RetrievalSpec) -> Retriever:
@@ -37,31 +23,10 @@ def build_retriever(environment: str, run_dir: Path, spec: RetrievalSpec) -> Ret
 
 
 def open_retriever(
-    environment: str,
-    run_dir: Path,
-    spec: RetrievalSpec,
-    *,
-    show_progress: bool = True,
-    watch: Watch = lambda done, rows: None,
-    call_seconds: float = CALL_SECONDS,
-) -> IndexRetriever:
-    """The retriever of ``environment`` over the run directory's corpus; builds the index if need be.
-
-    Args:
-        watch: told how far a build is; see there.
-        call_seconds: how long a search waits for one answer of a Milvus server.
-
-    Raises:
-        UserError: see ``load_material``, ``load_encoder`` and ``open_vectors``.
-        RetrieverFault: Milvus or the embeddings endpoint failed.
-    """
-    material = load_material(run_dir, environment)
-    encoder = load_encoder(**spec.encoder_settings())
-    vectors = open_index(
-        run_dir, spec, material, encoder, show_progress=show_progress, watch=watch, call_seconds=call_seconds
-    )
-    try:
-        return RETRIEVERS[material.form](material, vectors, encoder)
-    except UserError:
-        vectors.close()
-        raise
+    environment: str, run_dir: Path, spec: RetrievalSpec, *, show_progress: bool = True,
+    watch: Watch = lambda done, rows: None, call_seconds: float = CALL_SECONDS,
+) -> IndexRetriever:  # fmt: skip
+    """The retriever of ``environment`` over the run directory's data; see ``open_index``."""
+    method = method_of(environment, spec)
+    index = open_index(method, run_dir, spec, show_progress=show_progress, watch=watch, call_seconds=call_seconds)
+    return IndexRetriever(method, index)

@@ -1,26 +1,25 @@
-"""What an environment searches in, and the step that indexes it."""
+"""The index of a retrieval method: its material, with each collection of texts encoded in Milvus."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any
+
+from pydantic import ValidationError
 
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.retrieval import DEFAULTS, RetrievalSpec
-from platform_sdk.data.corpus import Corpus, TripleStore
-from platform_sdk.files import read_model, read_object, write_text
-from platform_sdk.records import Passage, Question, Triple, read_jsonl
-from platform_sdk.retrieval.encoders import Encoder, load_encoder
+from platform_sdk.files import read_model, write_text
+from platform_sdk.retrieval.encoders import NoEncoder
+from platform_sdk.retrieval.load import load_encoder
+from platform_sdk.retrieval.method import Index, Material, RetrievalMethod, load_method
 from platform_sdk.retrieval.milvus import CALL_SECONDS, Vectors, Watch, open_vectors
 from platform_sdk.retrieval.service.remote import RemoteRetriever
 from platform_sdk.retrieval.service.wire import CollectionFacts
 
-Form = Literal["passages", "triples", "contexts"]
-
-# What Search looks in: a corpus, the triples of an entity, or the question's own passages.
-FORMS: dict[str, Form] = {
+METHODS = {
     "2wiki-text": "passages",
     "hotpot": "passages",
     "musique": "passages",
@@ -31,88 +30,108 @@ FORMS: dict[str, Form] = {
     "world-kg": "triples",
     "hotpot-kimi": "contexts",
 }
-
-
-@dataclass(frozen=True)
-class Material:
-    """What is searched, row by row, and its digest. ``questions`` where each has its own rows."""
-
-    form: Form
-    digest: str
-    rows: Sequence[Passage] | Sequence[Triple]
-    questions: tuple[Question, ...] = ()
-
-    @property
-    def kind(self) -> Literal["passages", "triples"]:
-        """The kind of record, which is part of the collection's name."""
-        return "triples" if self.form == "triples" else "passages"
-
-    def texts(self) -> list[str]:
-        """The text that is encoded for each row: title and text of a passage, a triple in words."""
-        return [f"{row.title}\n{row.text}" if isinstance(row, Passage) else row.text for row in self.rows]
+"""The retrieval method of each environment, for recipes that name none."""
 
 
 @dataclass(frozen=True)
 class IndexResult:
-    """A finished index: its collection, how many rows it has and how many this call added.
+    """A finished index: how many rows its collections have, and how many this call added.
 
-    ``collection`` is another where something else would be found; a service's collections are called as it likes, so
-    the digests are in their name here.
+    ``collection`` names its collections, joined by ``+``, and is another where something else would be found; a
+    service's collections are called as it likes, so the digests are in their name here.
     """
 
     collection: str
-    kind: str
+    method: str
     rows: int
     added: int
     corpus_digest: str
     encoder_digest: str
 
 
-def load_material(run_dir: Path, environment: str) -> Material:
-    """Read from the run directory what ``environment`` searches in.
+def method_of(environment: str, spec: RetrievalSpec) -> RetrievalMethod[Any, Any]:
+    """Return the method that the recipe names, else the environment's own.
 
     Raises:
-        UserError: the environment searches nothing, the data has none of what it needs, or the files
-            are not the ones that were prepared.
+        UserError: there is none; see also ``load_method``.
     """
-    if environment not in FORMS:
-        raise UserError(f"environment {environment!r} has nothing to search; known are {', '.join(FORMS)}")
-    form, corpus = FORMS[environment], run_dir / "corpus"
-    if form == "contexts":
-        passages = Corpus.load(corpus / "passages.jsonl")
-        files = [path for path in (corpus / "questions.train.jsonl", corpus / "questions.eval.jsonl") if path.exists()]
-        questions = tuple(question for path in files for question in read_jsonl(path, Question) if question.context)
-        material = Material(form, passages.digest, passages.passages, questions)
-        _check_digest(corpus, "passages", passages.digest)
-    elif form == "triples":
-        store = TripleStore.load(corpus / "triples.jsonl")
-        material = Material(form, store.digest, store.triples)
-        _check_digest(corpus, "triples", store.digest)
-    else:
-        passages = Corpus.load(corpus / "passages.jsonl")
-        material = Material(form, passages.digest, passages.passages)
-        _check_digest(corpus, "passages", passages.digest)
-    if not material.rows:
-        raise UserError(f"{corpus}: environment {environment} searches {form}, and there are none")
-    return material
+    name = spec.method or METHODS.get(environment)
+    if name is None:
+        raise UserError(
+            f"environment {environment!r} has nothing to search; known are {', '.join(METHODS)}; or name a "
+            "retrieval.method"
+        )
+    return load_method(name)
+
+
+def load_material(method: RetrievalMethod[Any, Any], run_dir: Path, spec: RetrievalSpec) -> tuple[Material, Any]:
+    """Return what the method searches, and its settings.
+
+    Raises:
+        UserError: the settings are not valid, or see ``RetrievalMethod.load``.
+    """
+    try:
+        settings = method.settings.model_validate(spec.settings)
+    except ValidationError as error:
+        told = "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors())
+        raise UserError(f"retrieval.settings of method {method.name}: {told}") from error
+    return method.load(run_dir, settings), settings
 
 
 def open_index(
-    run_dir: Path, spec: RetrievalSpec, material: Material, encoder: Encoder, *, show_progress: bool = True,
+    method: RetrievalMethod[Any, Any], run_dir: Path, spec: RetrievalSpec, *, show_progress: bool = True,
     watch: Watch = lambda done, rows: None, call_seconds: float = CALL_SECONDS,
-) -> Vectors:  # fmt: skip
-    """The collection of ``material``, built or finished first where needed."""
-    return open_vectors(
-        spec,
-        run_dir / "index",
-        material.texts(),
-        kind=material.kind,
-        digest=material.digest,
-        encoder=encoder,
-        show_progress=show_progress,
-        watch=watch,
-        call_seconds=call_seconds,
-    )
+) -> Index[Any, Any]:  # fmt: skip
+    """Open the index of ``method``; collections are built or finished first where needed.
+
+    Args:
+        watch: told how far the build of a collection is; see there.
+        call_seconds: how long a search waits for one answer of a Milvus server.
+
+    Raises:
+        UserError: a collection has no texts; see also ``load_material``, ``load_encoder`` and ``open_vectors``.
+        RetrieverFault: Milvus or the embeddings endpoint failed.
+    """
+    material, settings = load_material(method, run_dir, spec)
+    texts = material.texts()
+    if empty := [name for name, rows in texts.items() if not rows]:
+        raise UserError(f"{run_dir}: retrieval method {method.name} searches {empty[0]}, and there are none")
+    encoder = load_encoder(**spec.encoder_settings()) if texts else NoEncoder()
+    vectors: dict[str, Vectors] = {}
+    with ExitStack() as opened:
+        for name, rows in texts.items():
+            vectors[name] = open_vectors(
+                spec, run_dir / "index", rows, collection=name, digest=material.digest, encoder=encoder,
+                show_progress=show_progress, watch=watch, call_seconds=call_seconds,
+            )  # fmt: skip
+            opened.callback(vectors[name].close)
+        opened.pop_all()
+    return Index(material, settings, encoder, vectors)
+
+
+def build_index(run_dir: Path, spec: RetrievalSpec, environment: str, *, show_progress: bool = True) -> IndexResult:
+    """Index what ``environment`` searches; goes on where a killed build stopped, and is quick when done.
+
+    Where the recipe names a retriever service, that is asked what it has, nothing is built, and the run keeps to it.
+
+    Raises:
+        UserError: see ``method_of``, ``open_index`` and ``connect``.
+        RetrieverFault: Milvus or the embeddings endpoint failed.
+    """
+    if spec.url is not None:
+        with connect(run_dir, spec, environment) as remote:
+            facts = remote.facts
+        _write_served(run_dir, facts)
+        name = f"{facts.name}_{facts.corpus_digest[:16]}_{facts.encoder.identity[:16]}"
+        return IndexResult(name, facts.method, facts.rows, 0, facts.corpus_digest, facts.encoder.digest)
+    method = method_of(environment, spec)
+    index = open_index(method, run_dir, spec, show_progress=show_progress)
+    try:
+        name = "+".join(vectors.name for vectors in index.vectors.values())
+        added = sum(vectors.encoded for vectors in index.vectors.values())
+        return IndexResult(name, method.name, index.rows, added, index.material.digest, index.encoder.digest)
+    finally:
+        index.close()
 
 
 def connect(run_dir: Path, spec: RetrievalSpec, environment: str) -> RemoteRetriever:
@@ -126,62 +145,38 @@ def connect(run_dir: Path, spec: RetrievalSpec, environment: str) -> RemoteRetri
             stayed away.
     """
     assert spec.url is not None
-    material = load_material(run_dir, environment)
+    method = method_of(environment, spec)
+    material, settings = load_material(method, run_dir, spec)
     remote = RemoteRetriever(spec.url, spec.collection, token_env=spec.url_token_env, patience=spec.patience_seconds)
     try:
-        _check_served(run_dir, spec, material, remote.facts)
+        _check_searched(f"{spec.url}: collection {remote.facts.name}", method, material, settings, remote.facts)
+        _check_encoder(run_dir, spec, remote.facts)
     except UserError:
         remote.close()
         raise
     return remote
 
 
-def build_index(run_dir: Path, spec: RetrievalSpec, environment: str, *, show_progress: bool = True) -> IndexResult:
-    """Index what ``environment`` searches; goes on where a killed build stopped, and is quick when done.
-
-    Where the recipe names a retriever service, that is asked what it has, nothing is built, and the run keeps to it.
-
-    Raises:
-        UserError: see ``load_material``, ``load_encoder``, ``open_vectors`` and ``connect``.
-        RetrieverFault: Milvus or the embeddings endpoint failed.
-    """
-    if spec.url is not None:
-        with connect(run_dir, spec, environment) as remote:
-            facts = remote.facts
-        _write_served(run_dir, facts)
-        kind = "triples" if FORMS[environment] == "triples" else "passages"
-        name = f"{facts.name}_{facts.corpus_digest[:16]}_{facts.encoder.identity[:16]}"
-        return IndexResult(name, kind, facts.rows, 0, facts.corpus_digest, facts.encoder.digest)
-    material = load_material(run_dir, environment)
-    encoder = load_encoder(**spec.encoder_settings())
-    vectors = open_index(run_dir, spec, material, encoder, show_progress=show_progress)
-    try:
-        return IndexResult(vectors.name, material.kind, vectors.rows, vectors.encoded, material.digest, encoder.digest)
-    finally:
-        vectors.close()
-
-
-def _check_digest(corpus: Path, kind: str, found: str) -> None:
-    """Compare with the digest that the preparation of the data wrote down."""
-    path = corpus / "digests.json"
-    if not path.exists():
-        return
-    expected = read_object(path).get(kind)
-    if expected is not None and expected != found:
+def _check_searched(
+    where: str, method: RetrievalMethod[Any, Any], material: Material, settings: Any, facts: CollectionFacts
+) -> None:
+    """Compare what the service searches, and how, with the run's data and recipe."""
+    if (facts.method, facts.corpus_digest) != (method.name, material.digest):
         raise UserError(
-            f"{corpus / kind}.jsonl has digest {found[:16]}…, but {expected[:16]}… was prepared: the file was changed; "
-            "prepare the data again in a new run directory"
+            f"{where} is {facts.method} of corpus {facts.corpus_digest[:16]}…, but this run's are {method.name} of "
+            f"{material.digest[:16]}…; name another collection, or have the service serve this corpus"
+        )
+    wanted = settings.model_dump(mode="json")
+    if facts.settings != wanted:
+        raise UserError(
+            f"{where} is searched with the settings {facts.settings}, but retrieval.settings are {wanted}; give those, "
+            "name another collection, or have the service search so"
         )
 
 
-def _check_served(run_dir: Path, spec: RetrievalSpec, material: Material, facts: CollectionFacts) -> None:
-    """Compare what the service says of its collection with the run's data, its recipe, and what it began with."""
+def _check_encoder(run_dir: Path, spec: RetrievalSpec, facts: CollectionFacts) -> None:
+    """Compare the service's encoder with the recipe's, and with the one that the run began with."""
     where = f"{spec.url}: collection {facts.name}"
-    if FORMS.get(facts.environment) != material.form or facts.corpus_digest != material.digest:
-        raise UserError(
-            f"{where} is {facts.environment} of corpus {facts.corpus_digest[:16]}…, but this run's are {material.form} "
-            f"of {material.digest[:16]}…; name another collection, or have the service serve this corpus"
-        )
     asked = {field: getattr(spec, field) for field in DEFAULTS}
     served = {
         "encoder": facts.encoder.name,

@@ -15,7 +15,7 @@ import logging
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,7 @@ from platform_sdk.config.retrieval import RetrievalSpec
 from platform_sdk.retrieval.connection import close, connect, lite_path, milvus_faults
 from platform_sdk.retrieval.encoders import Encoder
 from platform_sdk.retrieval.patience import Patience
+from platform_sdk.retrieval.vector_cache import DIGITS, VectorCache
 from platform_sdk.sampling.rollout import RetrieverFault
 
 if TYPE_CHECKING:
@@ -38,9 +39,8 @@ QUERIES = 256  # per search call: with their candidates some 8 MB, under gRPC's 
 FETCH = 4096  # rows per fetch
 SPARE = 16  # candidates beyond k, so that exact scores decide who is in
 CLOSE = 1e-5  # scores nearer than this may be in the wrong order as Milvus gives them
-DIGITS = 6  # of a score; texts that are the same but for float noise tie, and the lower row wins
 COMPLETE = "hopforge.complete"
-MOST = 16_384  # candidates a Milvus server gives for one query
+MAX_CANDIDATES = 16_384  # candidates a Milvus server gives for one query
 CALL_SECONDS = 60.0  # a server that has not answered by then is away
 NOT_LOADED = 101  # Milvus's code of the error
 
@@ -66,6 +66,11 @@ class Vectors:
     path: Path | None
     call_seconds: float = CALL_SECONDS
 
+    @cached_property
+    def cache(self) -> VectorCache:
+        """Vectors that are read by row again and again."""
+        return VectorCache(self.rows, self.fetch)
+
     def nearest(self, queries: np.ndarray, k: int) -> list[list[Hit]]:
         """The ``k`` rows of highest cosine similarity for each query, as (row, score), best first.
 
@@ -80,7 +85,7 @@ class Vectors:
         waiting = list(range(len(queries)))
         limit = k + SPARE
         while waiting and k > 0 and self.rows:
-            limit = min(limit, self.rows, MOST)
+            limit = min(limit, self.rows, MAX_CANDIDATES)
             again = []
             for start in range(0, len(waiting), QUERIES):
                 places = waiting[start : start + QUERIES]
@@ -89,10 +94,20 @@ class Vectors:
                     ranked = rank(queries[place], rows, vectors)
                     results[place] = ranked[:k]
                     # A full house whose last is level with the k-th: as good ones may stand outside.
-                    if len(ranked) == limit < min(self.rows, MOST) and ranked[k - 1][1] - ranked[-1][1] < CLOSE:
+                    if (
+                        len(ranked) == limit < min(self.rows, MAX_CANDIDATES)
+                        and ranked[k - 1][1] - ranked[-1][1] < CLOSE
+                    ):
                         again.append(place)
             waiting, limit = again, 4 * limit
         return results
+
+    def nearest_among(self, queries: np.ndarray, rows: Sequence[Sequence[int]], k: int) -> list[list[Hit]]:
+        """The ``k`` nearest of each query's own few ``rows``; see ``nearest``. Their vectors are fetched once."""
+        return [
+            rank(query, own, self.cache.vectors(own))[:k] if len(own) else []
+            for query, own in zip(queries, rows, strict=True)
+        ]
 
     def fetch(self, rows: Sequence[int]) -> np.ndarray:
         """The stored vectors of ``rows``, of shape (len(rows), dimension).
@@ -169,7 +184,7 @@ def open_vectors(
     directory: Path,
     texts: Sequence[str],
     *,
-    kind: str,
+    collection: str,
     digest: str,
     encoder: Encoder,
     show_progress: bool = True,
@@ -180,7 +195,7 @@ def open_vectors(
 
     Args:
         directory: where the Milvus Lite file lies if the recipe gives no uri.
-        kind: what the texts are, as part of the collection's name.
+        collection: what the texts are; the first part of the name of the Milvus collection.
         digest: the digest of ``texts``' source.
         watch: told how far a build is.
         call_seconds: how long a search waits for one answer of a server.
@@ -191,7 +206,7 @@ def open_vectors(
     """
     path = lite_path(spec, directory)
     client = connect(spec, path)
-    name = f"{kind}_{digest[:16]}_{encoder.digest[:16]}"
+    name = f"{collection}_{digest[:16]}_{encoder.digest[:16]}"
     try:
         if path is not None:
             _remove_half_created(path / "collections" / name)

@@ -7,9 +7,7 @@ from dataclasses import dataclass
 
 from platform_sdk.config.errors import UserError
 from platform_sdk.evaluation.intervals import bootstrap_interval
-from platform_sdk.evaluation.recall import recall_at_k
-from platform_sdk.records import Question
-from platform_sdk.retrieval.index import Form
+from platform_sdk.records import Evidence, Question
 from platform_sdk.retrieval.search import Retriever
 from platform_sdk.sampling.rollout import SearchRequest
 
@@ -29,59 +27,62 @@ class Recall:
     intervals: dict[int, tuple[float, float]]
 
 
-def measure_recall(retriever: Retriever, form: Form, questions: Sequence[Question], ks: Sequence[int]) -> Recall:
+def measure_recall(
+    retriever: Retriever, scope: Sequence[str], questions: Sequence[Question], ks: Sequence[int]
+) -> Recall:
     """Search each question's text and compare with its gold evidence.
 
-    In text that is the share of gold passages (by title) among the first k. In a graph every head of a
-    gold triple is visited, and it is the share of gold triples among the first k of their heads.
+    That is the share of gold triples among the first k, by text, where the retriever finds triples, and else of gold
+    passages, by title. Where a search starts from an entity, every head of a gold triple is visited, and its gold
+    triples must be among the first k of those found there.
+
+    Args:
+        scope: that of the retriever's method; ``head`` and ``question_id`` can be filled in.
 
     Raises:
-        UserError: a k is below 1, or no question has gold evidence.
+        UserError: a k is below 1, no question has gold evidence, or the scope needs something else.
         RetrieverFault: see ``Retriever.search``.
     """
     if not ks or min(ks) < 1:
         raise UserError("give at least one k, each 1 or more")
-    counted = [
-        question for question in questions if (question.gold_triples if form == "triples" else question.gold_passages)
-    ]
-    if not counted:
+    if unknown := set(scope) - {"head", "question_id"}:
+        raise UserError(f"recall cannot be measured: a question does not say what to search by ({min(unknown)})")
+    visits = "head" in scope
+    known = [pair for question in questions for triples in (True, visits) for pair in _gold(question, scope, triples)]
+    requests = list(dict.fromkeys(request for request, _ in known))
+    found: dict[SearchRequest, list[Evidence]] = {}
+    for start in range(0, len(requests), BATCH):
+        part = requests[start : start + BATCH]
+        found |= zip(part, retriever.search(part, max(ks)), strict=True)
+    triples = visits or any(evidence.kind == "triple" for hits in found.values() for evidence in hits)
+    rows = []
+    for question in questions:
+        gold = _gold(question, scope, triples)
+        names = [[hit.text if triples else hit.title for hit in found[request]] for request, _ in gold]
+        if gold:
+            rows.append(
+                [sum(name in own[:k] for (_, name), own in zip(gold, names, strict=True)) / len(gold) for k in ks]
+            )
+    if not rows:
         raise UserError(
             f"none of the {len(questions)} evaluation questions names gold evidence, so recall cannot be measured"
         )
-    measure = _of_triples if form == "triples" else _of_passages
-    values = [
-        row for start in range(0, len(counted), BATCH) for row in measure(retriever, counted[start : start + BATCH], ks)
-    ]
-    columns = {k: [row[place] for row in values] for place, k in enumerate(ks)}
+    columns = {k: [row[place] for row in rows] for place, k in enumerate(ks)}
     return Recall(
-        n=len(counted),
-        without_gold=len(questions) - len(counted),
+        n=len(rows),
+        without_gold=len(questions) - len(rows),
         at={k: sum(column) / len(column) for k, column in columns.items()},
         intervals={k: bootstrap_interval(column) for k, column in columns.items()},
     )
 
 
-def _of_passages(retriever: Retriever, questions: Sequence[Question], ks: Sequence[int]) -> list[list[float]]:
-    requests = [SearchRequest(question.text, question_id=question.id) for question in questions]
-    found = retriever.search(requests, max(ks))
-    return [
-        [recall_at_k([evidence.title for evidence in hits], question.gold_passages, k) for k in ks]
-        for question, hits in zip(questions, found, strict=True)
-    ]
-
-
-def _of_triples(retriever: Retriever, questions: Sequence[Question], ks: Sequence[int]) -> list[list[float]]:
-    requests = [
-        SearchRequest(question.text, head=head)
-        for question in questions
-        for head in dict.fromkeys(triple.head for triple in question.gold_triples)
-    ]
-    found = dict(zip(requests, retriever.search(requests, max(ks)), strict=True))
-    rows = []
-    for question in questions:
-        gold = dict.fromkeys((triple.head, triple.text) for triple in question.gold_triples)
-        places = [[evidence.text for evidence in found[SearchRequest(question.text, head=head)]] for head, _ in gold]
-        rows.append(
-            [sum(text in texts[:k] for (_, text), texts in zip(gold, places, strict=True)) / len(gold) for k in ks]
-        )
-    return rows
+def _gold(question: Question, scope: Sequence[str], triples: bool) -> list[tuple[SearchRequest, str]]:
+    """Distinct gold triples by text, or gold passages by title, each with the search that should find it."""
+    named = [("", title) for title in question.gold_passages]
+    if triples:
+        named = [(triple.head, triple.text) for triple in question.gold_triples]
+    found = []
+    for head, name in dict.fromkeys(named):
+        values = {"head": head, "question_id": question.id}
+        found.append((SearchRequest(question.text, {key: values[key] for key in scope}), name))
+    return found

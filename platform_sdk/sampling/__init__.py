@@ -2,5 +2,6 @@
 
 ``engine`` says what an engine is, ``rollout`` runs agents against one, ``phase`` keeps the rollouts that belong
 together, ``models`` finds and loads weights, ``pairs`` makes two models one policy; ``transformers_engine``,
-``vllm_engine`` and ``openai_engine`` are the engines, and ``load.load_engine`` makes the one a recipe names.
+``vllm_engine`` and ``openai_engine`` are the engines, and ``load.load_engine`` makes the one a recipe names;
+``local_server`` starts a step's own vLLM server, which ``serve`` becomes.
 """

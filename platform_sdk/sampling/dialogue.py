@@ -6,9 +6,9 @@ appended as tokens, so the tokens that are trained on are the ones that were sam
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any
 
 from platform_sdk.records import Evidence, Trajectory, Turn
 from platform_sdk.sampling.engine import Completion
@@ -28,14 +28,35 @@ class Dialogue:
         system: the instruction.
         opening: the environment's first message.
         example: turns that are shown as if they had come before it: alternating texts of environment and agent.
+        evidence: what the opening shows.
     """
 
-    def __init__(self, tokenizer: Any, system: str, opening: str, example: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        tokenizer: Any,
+        system: str,
+        opening: str,
+        example: Sequence[str] = (),
+        evidence: Sequence[Evidence] = (),
+    ) -> None:
         self.tokenizer = tokenizer
         self.token_ids: list[int] = _head(tokenizer, system, opening, example)
         self.mask: list[int] = [0] * len(self.token_ids)
         self.logprobs: list[float] = [0.0] * len(self.token_ids)
-        self.turns: list[Turn] = [Turn(speaker="environment", text=opening, start=0, end=len(self.token_ids))]
+        self._recited = False
+        self.turns: list[Turn] = [
+            Turn(speaker="environment", text=opening, start=0, end=len(self.token_ids), evidence=tuple(evidence))
+        ]
+
+    @classmethod
+    def reopened(cls, tokenizer: Any, trajectory: Trajectory, end: int) -> Dialogue:
+        """Return a recorded dialogue as it was after its first ``end`` tokens, the end of a turn."""
+        dialogue = cls.__new__(cls)
+        dialogue.tokenizer, dialogue._recited = tokenizer, not trajectory.logprobs
+        dialogue.token_ids, dialogue.mask = list(trajectory.token_ids[:end]), list(trajectory.agent_mask[:end])
+        dialogue.logprobs = list(trajectory.logprobs[:end]) or [0.0] * end
+        dialogue.turns = [turn for turn in trajectory.turns if turn.end <= end]
+        return dialogue
 
     def hear(self, completion: Completion) -> str:
         """Append what the policy sampled; return its text without the end token, whichever the engine stopped at."""
@@ -51,12 +72,30 @@ class Dialogue:
         self.turns.append(Turn(speaker="agent", text=text, start=start, end=len(self.token_ids)))
         return text
 
+    def recite(self, text: str) -> None:
+        """Append a turn of the agent that nobody sampled, so that the dialogue's log-probabilities are unknown."""
+        said = (*_encode(self.tokenizer, text), self.tokenizer.eos_token_id)
+        self.hear(Completion("recited", said, (0.0,) * len(said), "stop"))
+        self._recited = True
+
     def note_malformed(self, reason: str) -> None:
         """Mark the agent's last turn as malformed."""
-        self.turns[-1] = self.turns[-1].model_copy(update={"malformed": reason})
+        self._note(malformed=reason)
 
-    def tell(self, text: str) -> None:
-        """Append a message of the environment and the opening of the agent's next turn."""
+    def note_asked(self, queries: Sequence[str] = (), calls: Sequence[str] = ()) -> None:
+        """Record what the agent's last turn searched for, and the ids of the trajectories that it called."""
+        self._note(queries=tuple(queries), calls=tuple(calls))
+
+    def note_rewards(self, rewards: Mapping[str, float]) -> None:
+        """Record the named rewards of the agent's last turn."""
+        self._note(rewards=dict(rewards))
+
+    def _note(self, **update: Any) -> None:
+        place = max(place for place, turn in enumerate(self.turns) if turn.speaker == "agent")
+        self.turns[place] = self.turns[place].model_copy(update=update)
+
+    def tell(self, text: str, evidence: Sequence[Evidence] = ()) -> None:
+        """Append a message of the environment, which shows ``evidence``, and the opening of the agent's next turn."""
         before, after = _wrapping(self.tokenizer)
         tokens = _encode(self.tokenizer, before + text + after)
         # The template closes the agent's turn; a policy that closed it in the same way has sampled that token already.
@@ -67,14 +106,14 @@ class Dialogue:
         self.token_ids += tokens
         self.mask += [0] * len(tokens)
         self.logprobs += [0.0] * len(tokens)
-        self.turns.append(Turn(speaker="environment", text=text, start=start, end=len(self.token_ids)))
+        end = len(self.token_ids)
+        self.turns.append(Turn(speaker="environment", text=text, start=start, end=end, evidence=tuple(evidence)))
 
     def trajectory(
         self,
         id: str,
-        role: Literal["planner", "worker", "agent"],
+        role: str,
         *,
-        evidence: tuple[Evidence, ...] = (),
         selected: tuple[int, ...] = (),
         answer: str | None = None,
     ) -> Trajectory:
@@ -83,9 +122,8 @@ class Dialogue:
             role=role,
             token_ids=tuple(self.token_ids),
             agent_mask=tuple(self.mask),
-            logprobs=tuple(self.logprobs),
+            logprobs=() if self._recited else tuple(self.logprobs),
             turns=tuple(self.turns),
-            evidence=evidence,
             selected=selected,
             answer=answer,
         )

@@ -17,7 +17,7 @@ import numpy as np
 
 
 class PromptTooLong(ValueError):
-    """A prompt that leaves no room for a single new token within the engine's ``max_model_len``."""
+    """A prompt that leaves no room within the engine's ``max_model_len`` for a new token, or for those to be scored."""
 
 
 class WeightsMismatch(RuntimeError):
@@ -131,6 +131,26 @@ class SamplingEngine(Protocol):
     def release(self, dialogue: str) -> None:
         """A hint: the dialogue is over, so what is cached for its continuation may go first."""
 
+    def score(
+        self, prompts: Sequence[Sequence[int]], continuations: Sequence[Sequence[int]], role: str = ""
+    ) -> list[tuple[float, ...]]:
+        """Compute log-probabilities of given continuations; nothing is sampled.
+
+        Args:
+            prompts: one per continuation; a prompt may occur many times.
+            continuations: the tokens to score behind each prompt.
+            role: selects the model of a pair, as ``Request.role`` does; other engines ignore it.
+
+        Returns:
+            For each pair, in order, the natural logarithm of each continuation token's probability given the prompt
+            and the tokens before it: of the model's full distribution at temperature 1, like ``Completion.logprobs``.
+
+        Raises:
+            PromptTooLong: a prompt and its continuation have more than ``max_model_len`` tokens together.
+            ValueError: the numbers of prompts and continuations differ, one of them is empty, or requests are in
+                flight and the engine cannot score beside them.
+        """
+
     def load_weights(self, path: Path | str, probe: Probe | None = None) -> None:
         """Sample from the weights at ``path`` from now on, and prove it.
 
@@ -168,6 +188,20 @@ def generate(
 
 
 _NUMBERS = count()
+
+
+def check_pairs(prompts: Sequence[Sequence[int]], continuations: Sequence[Sequence[int]], max_model_len: int) -> None:
+    """Raise the errors of ``SamplingEngine.score`` that need no model."""
+    if len(prompts) != len(continuations):
+        raise ValueError(f"{len(prompts)} prompts cannot be paired with {len(continuations)} continuations")
+    for number, (prompt, continuation) in enumerate(zip(prompts, continuations, strict=True)):
+        if not len(prompt) or not len(continuation):
+            raise ValueError(f"pair {number}: the {'continuation' if len(prompt) else 'prompt'} is empty")
+        if len(prompt) + len(continuation) > max_model_len:
+            raise PromptTooLong(
+                f"pair {number}: {len(prompt)} tokens of prompt and {len(continuation)} of continuation exceed "
+                f"max_model_len, {max_model_len}"
+            )
 
 
 def sampling_generator(seed: int) -> np.random.Generator:

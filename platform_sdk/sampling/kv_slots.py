@@ -9,10 +9,15 @@ or, for an instruction that many prompts begin with, anyone's.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
+
+from platform_sdk.sampling.kv_attention import SEGMENT
+
+WORTH_WAITING = 16
 
 
 class Slots:
@@ -46,6 +51,17 @@ class Slots:
         prefix = np.minimum(prefix, self.length)
         best = int(prefix.argmax())
         return best, int(prefix[best])
+
+    def worth_waiting(
+        self, prompt: npt.NDArray[np.int64], reading: Iterable[Sequence[int] | npt.NDArray[np.int64]]
+    ) -> bool:
+        """True if a prompt that is being read shares a longer prefix with this one than any slot does by now."""
+        cached = self.shared(prompt)[1]
+        for tokens in reading:
+            other = np.asarray(tokens[: len(prompt) - 1], dtype=np.int64)
+            if _common(other[None], prompt[: len(other)])[0] >= cached + WORTH_WAITING:
+                return True
+        return False
 
     def take(self, dialogue: str, prompt: npt.NDArray[np.int64], idle: Iterable[int]) -> tuple[int, int]:
         """A row for a request, and how many of the prompt's tokens it already holds."""
@@ -97,6 +113,17 @@ class Slots:
     def _touch(self, slot: int) -> None:
         self._clock += 1
         self._used[slot] = self._clock
+
+
+def make_slots(model: Any, slots: int, rows: int, longest: int) -> Slots:
+    """Return empty slots for sequences of up to ``longest`` tokens of a ``transformers`` model."""
+    config = model.config
+    width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    capacity = SEGMENT * -(-longest // SEGMENT)
+    # Zeros, not empty: positions past a dialogue's end are multiplied by zero weights. (On a CPU
+    # the system provides zero pages only as they are touched.)
+    shape = (config.num_hidden_layers, 2, slots, config.num_key_value_heads, capacity, width)
+    return Slots(torch.zeros(shape, dtype=model.dtype, device=model.device), rows)
 
 
 def _common(rows: npt.NDArray[np.int64], prompt: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

@@ -34,6 +34,7 @@ from platform_sdk.sampling.engine import (
     Request,
     SamplingParams,
     WeightsMismatch,
+    check_pairs,
     generate,
 )
 from platform_sdk.sampling.models import load_tokenizer, save_untied, weights_digest
@@ -56,10 +57,17 @@ class _Logprobs(msgspec.Struct):
     token_logprobs: list[float] | None = None
 
 
+class _Logprob(msgspec.Struct):
+    logprob: float
+
+
 class _Choice(msgspec.Struct):
+    """``prompt_logprobs`` has one entry per prompt token, none for the first; each maps token ids."""
+
     finish_reason: str | None = None
     token_ids: list[int] | None = None
     logprobs: _Logprobs | None = None
+    prompt_logprobs: list[dict[int, _Logprob] | None] | None = None
 
 
 class _Completions(msgspec.Struct):
@@ -149,6 +157,13 @@ class OpenAIEngine:
     ) -> list[Completion]:
         return generate(self, prompts, params)
 
+    def score(
+        self, prompts: Sequence[Sequence[int]], continuations: Sequence[Sequence[int]], role: str = ""
+    ) -> list[tuple[float, ...]]:
+        """See the protocol. For prompt log-probabilities, vLLM reads a shared prompt again for each continuation."""
+        check_pairs(prompts, continuations, self.max_model_len)
+        return list(self._pool.map(self._score, prompts, continuations))
+
     def load_weights(self, path: Path | str, probe: Probe | None = None) -> None:
         if self._futures:
             raise RuntimeError(f"{len(self._futures)} requests are in flight: new weights must wait")
@@ -172,15 +187,46 @@ class OpenAIEngine:
 
     def _complete(self, request: Request) -> Completion:
         params = request.params
-        body: dict[str, Any] = {
+        choice, token_ids, logprobs = self._choice(
+            {
+                "prompt": list(request.token_ids),
+                "max_tokens": min(params.max_tokens, self.max_model_len - len(request.token_ids)),
+                "temperature": params.temperature,
+                "top_p": params.top_p,
+                "top_k": params.top_k,
+                "stop": list(params.stop),
+                "seed": params.seed,
+            }
+        )
+        finish: Literal["stop", "length"] = "length" if choice.finish_reason == "length" else "stop"
+        return Completion(request.id, tuple(token_ids), tuple(logprobs), finish)
+
+    def _score(self, prompt: Sequence[int], continuation: Sequence[int]) -> tuple[float, ...]:
+        """Log-probabilities of one continuation: its last token is sampled as the only one allowed, since vLLM samples
+        at least one and refuses a prompt of its full context length."""
+        *given, last = continuation
+        choice, token_ids, logprobs = self._choice(
+            {
+                "prompt": [*prompt, *given],
+                "max_tokens": 1,
+                "temperature": 0.0,
+                "prompt_logprobs": 0,
+                "allowed_token_ids": [last],
+            }
+        )
+        rows = [row or {} for row in choice.prompt_logprobs or ()][len(prompt) :]
+        scored = [row[token].logprob for token, row in zip(given, rows, strict=False) if token in row]
+        if len(scored) != len(given) or token_ids != [last]:
+            raise UserError(
+                f"{self._url}: the server does not return the log-probabilities of a prompt's tokens; "
+                "hopforge needs a vLLM server that knows prompt_logprobs and allowed_token_ids"
+            )
+        return (*scored, *logprobs)
+
+    def _choice(self, asked: dict[str, Any]) -> tuple[_Choice, list[int], list[float]]:
+        """Ask for a completion; return it, its tokens, and their log-probabilities."""
+        body = asked | {
             "model": self._served,
-            "prompt": list(request.token_ids),
-            "max_tokens": min(params.max_tokens, self.max_model_len - len(request.token_ids)),
-            "temperature": params.temperature,
-            "top_p": params.top_p,
-            "top_k": params.top_k,
-            "stop": list(params.stop),
-            "seed": params.seed,
             "logprobs": 0,
             "return_token_ids": True,
             # Named, since the model's generation config would otherwise set other values.
@@ -195,8 +241,7 @@ class OpenAIEngine:
                 f"{self._url}: the server does not return token ids with log-probabilities; "
                 "hopforge needs a vLLM server that knows return_token_ids"
             )
-        finish: Literal["stop", "length"] = "length" if choice.finish_reason == "length" else "stop"
-        return Completion(request.id, tuple(token_ids), tuple(logprobs), finish)
+        return choice, token_ids, logprobs
 
     def _wait(self, seconds: float) -> None:
         """Until there is a server that answers, or the time is over."""

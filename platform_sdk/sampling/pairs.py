@@ -96,9 +96,7 @@ class PairEngine:
         return min(engine.max_model_len for engine in self._engines.values())
 
     def submit(self, request: Request) -> None:
-        if request.role not in self._engines:
-            raise ValueError(f"request {request.id}: a pair's models are {' and '.join(ROLES)}, not {request.role!r}")
-        self._engines[request.role].submit(request)
+        self._engine(f"request {request.id}", request.role).submit(request)
 
     def step(self) -> list[Completion]:
         return [completion for engine in self._engines.values() for completion in engine.step()]
@@ -117,6 +115,11 @@ class PairEngine:
         """By the planner's model: prompts alone have no role."""
         return self._engines["planner"].generate(prompts, params)
 
+    def score(
+        self, prompts: Sequence[Sequence[int]], continuations: Sequence[Sequence[int]], role: str = ""
+    ) -> list[tuple[float, ...]]:
+        return self._engine("score", role).score(prompts, continuations)
+
     def load_weights(self, path: Path | str, probe: Probe | None = None) -> None:
         if probe is not None:
             raise ValueError("a probe is of one model, and this engine has two")
@@ -127,6 +130,11 @@ class PairEngine:
     def close(self) -> None:
         for engine in self._engines.values():
             engine.close()
+
+    def _engine(self, what: str, role: str) -> SamplingEngine:
+        if role not in self._engines:
+            raise ValueError(f"{what}: a pair's models are {' and '.join(ROLES)}, not {role!r}")
+        return self._engines[role]
 
     def _name_weights(self) -> None:
         self.weight_version = digest_of({role: engine.weight_version for role, engine in self._engines.items()})

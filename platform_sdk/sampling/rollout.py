@@ -14,9 +14,8 @@ are asked together.
 
 from __future__ import annotations
 
-import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -36,12 +35,13 @@ class RetrieverFault(RuntimeError):
 
 @dataclass(frozen=True)
 class SearchRequest:
-    """One query. ``head`` limits a knowledge-graph search to the triples of that entity;
-    ``question_id`` names the question whose own passages are searched, where an environment does so."""
+    """One query. ``scope`` says what else a retrieval method must know, e.g. ``head``, the entity to start from."""
 
     query: str
-    head: str | None = None
-    question_id: str | None = None
+    scope: Mapping[str, str] = field(default_factory=dict)
+
+    def __hash__(self) -> int:
+        return hash((self.query, frozenset(self.scope.items())))
 
 
 @dataclass(frozen=True)
@@ -84,16 +84,6 @@ Agent = Generator[Generate | Search | Consult | Together, Any, T]
 SearchFunction = Callable[[Sequence[SearchRequest], int], list[list[Evidence]]]
 
 
-@dataclass(frozen=True)
-class Progress:
-    """How far a run is: rollouts finished and live, tokens generated, seconds since the start."""
-
-    finished: int
-    live: int
-    tokens: int
-    seconds: float
-
-
 @dataclass
 class _Rollout(Generic[T]):
     """A top-level agent. ``start`` makes it anew, since a retriever fault starts it again."""
@@ -125,7 +115,6 @@ def run(
     *,
     live: int,
     retries: int = 3,
-    progress: Callable[[Progress], None] | None = None,
 ) -> Iterator[T]:
     """Run agents and yield their results as they finish.
 
@@ -133,16 +122,15 @@ def run(
         agents: functions that start an agent (``functools.partial(my_agent, question)``). Read
             lazily: the next is taken when a place is free, so it may depend on earlier results.
         search: ``retriever.search``; called with the requests of all agents that wait.
-        live: the most top-level agents at once; a finished one's place is filled at once.
+        live: maximum number of top-level agents at once; a finished one's place is filled at once.
         retries: how often a rollout is started again after a ``RetrieverFault``.
-        progress: called after every finished rollout.
 
     Raises:
         RetrieverFault: a rollout met a retriever fault in each of its ``1 + retries`` attempts.
     """
     if live < 1:
         raise ValueError(f"live must be 1 or more, not {live}")
-    return _Loop(iter(agents), engine, search, live, retries, progress).run()
+    return _Loop(iter(agents), engine, search, live, retries).run()
 
 
 class _Loop(Generic[T]):
@@ -153,18 +141,16 @@ class _Loop(Generic[T]):
         search: SearchFunction,
         live: int,
         retries: int,
-        progress: Callable[[Progress], None] | None,
     ) -> None:
         self.source, self.engine, self.search = source, engine, search
-        self.live, self.retries, self.progress = live, retries, progress
+        self.live, self.retries = live, retries
         self.open: dict[int, _Rollout[T]] = {}
         self.ready: deque[tuple[_Task, Any]] = deque()
         self.generating: dict[str, _Task] = {}
         self.searching: list[tuple[_Task, Search]] = []
         self.consulting: list[tuple[_Task, Consult]] = []
         self.done: deque[T] = deque()
-        self.requests = self.finished = self.tokens = 0
-        self.began = time.monotonic()
+        self.requests = 0
 
     def run(self) -> Iterator[T]:
         exhausted = False
@@ -179,7 +165,8 @@ class _Loop(Generic[T]):
                 while self.ready:
                     self._advance(*self.ready.popleft())
                 if self.done:
-                    yield from self._drain()
+                    while self.done:
+                        yield self.done.popleft()
                     continue
                 if not self.open:
                     return
@@ -194,15 +181,6 @@ class _Loop(Generic[T]):
         finally:
             for rollout in list(self.open.values()):
                 self._discard(rollout)
-
-    def _drain(self) -> Iterator[T]:
-        while self.done:
-            result = self.done.popleft()
-            self.finished += 1
-            if self.progress is not None:
-                seconds = time.monotonic() - self.began
-                self.progress(Progress(self.finished, len(self.open), self.tokens, seconds))
-            yield result
 
     def _start(self, rollout: _Rollout[T]) -> None:
         self.open[id(rollout)] = rollout
@@ -267,7 +245,6 @@ class _Loop(Generic[T]):
             task = self.generating.pop(completion.id, None)
             if task is not None:
                 task.request = None
-                self.tokens += len(completion.token_ids)
                 self.ready.append((task, completion))
 
     def _search(self) -> None:

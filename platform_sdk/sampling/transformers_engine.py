@@ -26,7 +26,7 @@ import numpy.typing as npt
 import torch
 
 from platform_sdk.config.errors import UserError
-from platform_sdk.sampling import invariance, kv_attention, probe
+from platform_sdk.sampling import invariance, kv_attention, probe, scoring
 from platform_sdk.sampling.engine import (
     Completion,
     Probe,
@@ -34,11 +34,12 @@ from platform_sdk.sampling.engine import (
     Request,
     SamplingParams,
     WeightsMismatch,
+    check_pairs,
     generate,
     sampling_generator,
 )
 from platform_sdk.sampling.kv_attention import Chunk
-from platform_sdk.sampling.kv_slots import Slots
+from platform_sdk.sampling.kv_slots import make_slots
 from platform_sdk.sampling.models import OUTPUT, load_model, load_tokenizer, weights_digest
 from platform_sdk.sampling.stopping import Stopping, end_tokens
 from platform_sdk.sampling.token_sampling import sample
@@ -46,7 +47,6 @@ from platform_sdk.sampling.token_sampling import sample
 log = logging.getLogger(__name__)
 
 PREFILL_TOKENS = 1024
-WORTH_WAITING = 16
 
 
 @dataclass(eq=False)
@@ -89,12 +89,7 @@ class TransformersEngine:
         config = self._model.config
         self.max_model_len = min(max_model_len or config.max_position_embeddings, config.max_position_embeddings)
         self._groups: int = config.num_attention_heads // config.num_key_value_heads
-        self._width: int = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-        capacity = kv_attention.SEGMENT * -(-self.max_model_len // kv_attention.SEGMENT)
-        # Zeros, not empty: positions past a dialogue's end are multiplied by zero weights. (On a CPU
-        # the system provides zero pages only as they are touched.)
-        shape = (config.num_hidden_layers, 2, 2 * live, config.num_key_value_heads, capacity, self._width)
-        self._slots = Slots(torch.zeros(shape, dtype=self._model.dtype, device=device), live)
+        self._slots = make_slots(self._model, 2 * live, live, self.max_model_len)
         self._stopping = Stopping(
             self.tokenizer, config.vocab_size, end_tokens(self.tokenizer, self._model.generation_config)
         )
@@ -127,6 +122,21 @@ class TransformersEngine:
         self, prompts: Sequence[Sequence[int]], params: SamplingParams | Sequence[SamplingParams]
     ) -> list[Completion]:
         return generate(self, prompts, params)
+
+    @torch.inference_mode()
+    def score(
+        self, prompts: Sequence[Sequence[int]], continuations: Sequence[Sequence[int]], role: str = ""
+    ) -> list[tuple[float, ...]]:
+        """See the protocol. Scores in slots of its own, so requests in flight and their caches stay as they are."""
+        check_pairs(prompts, continuations, self.max_model_len)
+        longest = max((len(one) + len(other) for one, other in zip(prompts, continuations, strict=True)), default=0)
+        rows = min(len(prompts), scoring.ROWS)
+        slots = make_slots(self._model, rows, rows, longest)
+
+        def forward(inputs: list[int], chunks: list[Chunk], heads: list[int]) -> torch.Tensor:
+            return self._forward(inputs, [], [], chunks, heads, slots.store)
+
+        return scoring.score(prompts, continuations, slots, forward, PREFILL_TOKENS, self._model.config.vocab_size)
 
     def load_weights(self, path: Path | str, probe: Probe | None = None) -> None:
         self._idle()
@@ -207,7 +217,7 @@ class TransformersEngine:
         while self._queue and idle:
             request = self._queue.popleft()
             prompt = np.asarray(request.token_ids, dtype=np.int64)
-            if reading and self._worth_waiting(prompt, reading):
+            if reading and self._slots.worth_waiting(prompt, [live.request.token_ids for live in reading]):
                 waiting.append(request)
                 continue
             row, prefix = self._slots.take(request.dialogue, prompt, idle)
@@ -225,21 +235,21 @@ class TransformersEngine:
             reading.append(live)
         self._queue = waiting + self._queue
 
-    def _worth_waiting(self, prompt: npt.NDArray[np.int64], reading: Sequence[_Live]) -> bool:
-        cached = self._slots.shared(prompt)[1]
-        for live in reading:
-            other = np.asarray(live.request.token_ids[: len(prompt) - 1], dtype=np.int64)
-            differs = other != prompt[: len(other)]
-            common = int(differs.argmax()) if differs.any() else len(other)
-            if common >= cached + WORTH_WAITING:
-                return True
-        return False
-
     def _forward(
-        self, inputs: list[int], rows: list[int], positions: list[int], chunks: list[Chunk], heads: list[int]
+        self,
+        inputs: list[int],
+        rows: list[int],
+        positions: list[int],
+        chunks: list[Chunk],
+        heads: list[int],
+        store: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """Logits, shape (len(heads), vocabulary), of the flat row of tokens at the places ``heads``."""
-        plan = kv_attention.make_plan(self._slots.store, rows, positions, chunks, self._groups, self._decode_rows())
+        """Logits, shape (len(heads), vocabulary), of the flat row of tokens at the places ``heads``.
+
+        ``store`` has the keys and values, by default those of the requests in flight.
+        """
+        store = self._slots.store if store is None else store
+        plan = kv_attention.make_plan(store, rows, positions, chunks, self._groups, self._decode_rows())
         padding = -len(inputs) % self._multiple
         tokens = torch.tensor(inputs + [0] * padding, device=self._device)[None]
         places = torch.nn.functional.pad(plan.positions, (0, padding))[None]
@@ -251,7 +261,9 @@ class TransformersEngine:
     def _decode_rows(self) -> int:
         if self._device != "cpu":
             return max(self._groups, kv_attention.MIN_ROWS)
-        return kv_attention.decode_rows(self._groups, self._width, self._model.dtype, torch.get_num_threads())
+        return kv_attention.decode_rows(
+            self._groups, self._slots.store.shape[-1], self._model.dtype, torch.get_num_threads()
+        )
 
     @torch.inference_mode()
     def _invariant(self) -> bool:

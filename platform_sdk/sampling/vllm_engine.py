@@ -7,16 +7,23 @@ include those that spell its stop string.
 
 from __future__ import annotations
 
-import os
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 from platform_sdk.config.errors import UserError
+from platform_sdk.processes.environment import TORCHRUN, variables
 from platform_sdk.sampling import probe as probing
-from platform_sdk.sampling.engine import Completion, Probe, PromptTooLong, Request, SamplingParams, generate
+from platform_sdk.sampling.engine import (
+    Completion,
+    Probe,
+    PromptTooLong,
+    Request,
+    SamplingParams,
+    check_pairs,
+    generate,
+)
 from platform_sdk.sampling.models import load_tokenizer, save_untied, weights_digest
 
 # Seeded requests under chunked prefill have killed vLLM 0.32 on a CPU. There the last one's "gpu" is the memory of the
@@ -29,8 +36,6 @@ ON_CPU = {
 }
 COMPILE_NOTHING = {"TORCHDYNAMO_DISABLE": "1"}
 """For vLLM's processes on a CPU, eager or not: the log-probabilities alone would want a C++ compiler."""
-TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_", "GROUP_", "ROLE_", "MASTER_", "TORCHELASTIC_")
-"""What the names of the variables begin with by which a process knows its place among those of ``torchrun``."""
 
 
 class VllmEngine:
@@ -66,7 +71,8 @@ class VllmEngine:
         arguments = vllm_arguments(
             live=live, dtype=dtype, max_model_len=max_model_len, on_cpu=device == "cpu", extra=extra or {}
         )
-        with _surroundings(COMPILE_NOTHING if device == "cpu" else {}):
+        # With the variables of torchrun vLLM's processes would wait for ever at the rendezvous of its agent.
+        with variables(COMPILE_NOTHING if device == "cpu" else {}, without=TORCHRUN):
             self._engine = vllm.LLM(model=str(untied), **arguments)
         self.max_model_len = int(self._engine.llm_engine.model_config.max_model_len)
         self._in_flight: set[str] = set()
@@ -124,6 +130,32 @@ class VllmEngine:
     ) -> list[Completion]:
         return generate(self, prompts, params)
 
+    def score(
+        self, prompts: Sequence[Sequence[int]], continuations: Sequence[Sequence[int]], role: str = ""
+    ) -> list[tuple[float, ...]]:
+        """See the protocol. For prompt log-probabilities, vLLM reads a shared prompt again for each continuation."""
+        check_pairs(prompts, continuations, self.max_model_len)
+        if self._in_flight:
+            raise ValueError(f"{len(self._in_flight)} requests are in flight: vllm cannot score beside them")
+        asked = [
+            {"prompt_token_ids": [*prompt, *continuation[:-1]]}
+            for prompt, continuation in zip(prompts, continuations, strict=True)
+        ]
+        # The last token is sampled as the only one allowed: vLLM samples at least one, and refuses a full context.
+        params = [
+            self._vllm.SamplingParams(
+                max_tokens=1, temperature=0.0, logprobs=0, prompt_logprobs=0, allowed_token_ids=[continuation[-1]]
+            )
+            for continuation in continuations
+        ]
+        scored = []
+        for output, prompt, continuation in zip(
+            self._engine.generate(asked, params, use_tqdm=False), prompts, continuations, strict=True
+        ):
+            rows = [*output.prompt_logprobs[len(prompt) :], *output.outputs[0].logprobs]
+            scored.append(tuple(row[token].logprob for token, row in zip(continuation, rows, strict=True)))
+        return scored
+
     def load_weights(self, path: Path | str, probe: Probe | None = None) -> None:
         if self._in_flight:
             raise RuntimeError(f"{len(self._in_flight)} requests are in flight: new weights must wait")
@@ -156,20 +188,3 @@ def vllm_arguments(
         **(ON_CPU if on_cpu else {}),
         **extra,
     }
-
-
-@contextmanager
-def _surroundings(own: Mapping[str, str]) -> Iterator[None]:
-    """Within, the environment of vLLM's own processes: with ``own``, and nothing that tells of other processes.
-
-    Under ``torchrun`` they would look for their rendezvous where its agent is, and wait for ever.
-    """
-    named = [name for name in os.environ if name.startswith(TORCHRUN) or name in own]
-    before = {name: os.environ.pop(name) for name in named}
-    os.environ.update(own)
-    try:
-        yield
-    finally:
-        for name in own:
-            del os.environ[name]
-        os.environ.update(before)

@@ -8,7 +8,6 @@ versions and traces are looked up by what identifies them before they are made.
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import json
 import logging
 from collections.abc import Callable, Iterator
@@ -17,12 +16,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, Field
-
 from platform_sdk.config.errors import UserError
 from platform_sdk.files import read_model, write_text
 from platform_sdk.tracking.journal import FOLDER, STATE_EVENTS, STEPS_FOLDER, Event, read, run_file
-from platform_sdk.tracking.store import STATE_FILE, artifact_location, made_by_one, store_uri
+from platform_sdk.tracking.models import deliver_model
+from platform_sdk.tracking.store import STATE_FILE, DeliveryState, artifact_location, made_by_one, store_uri
+from platform_sdk.tracking.traces import deliver_rollouts
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -34,20 +33,6 @@ DATASET_DIGEST_LENGTH = 36
 BATCH = {"metrics": 1000, "params": 100, "tags": 100}
 
 logger = logging.getLogger(__name__)
-
-
-class State(BaseModel):
-    """Record of deliveries: MLflow ids, and the byte offset reached in each journal; ``sha256`` is of the rest."""
-
-    run_id: str | None = None
-    adopted: bool = False
-    experiment_id: str = ""
-    steps: dict[str, str] = Field(default_factory=dict)
-    offsets: dict[str, int] = Field(default_factory=dict)
-    sha256: str | None = None
-
-    def digest(self) -> str:
-        return hashlib.sha256(self.model_dump_json(exclude={"sha256"}).encode()).hexdigest()
 
 
 def deliver(run_dir: Path) -> None:
@@ -96,7 +81,7 @@ class Delivery:
 
         self.run_dir = run_dir
         self._state_path = run_dir / FOLDER / STATE_FILE
-        self.state = State()
+        self.state = DeliveryState()
         if self._state_path.is_file():
             self.state = self._restored()
         self._uri = store_uri(run_dir)
@@ -123,17 +108,17 @@ class Delivery:
             if error.error_code != "RESOURCE_DOES_NOT_EXIST":
                 raise
             logger.warning("%s: the MLflow store has no such run; everything is delivered again", self._state_path)
-            self.state = State()
+            self.state = DeliveryState()
 
-    def _restored(self) -> State:
+    def _restored(self) -> DeliveryState:
         """Return the record of earlier deliveries; what was damaged is delivered again, which does no harm."""
         try:
-            state = read_model(self._state_path, State)
+            state = read_model(self._state_path, DeliveryState)
             if state.sha256 is not None and state.sha256 != state.digest():
                 raise UserError(f"{self._state_path}: was altered after it was written")
         except UserError as error:
             logger.warning("%s; everything is delivered again", error)
-            return State()
+            return DeliveryState()
         paths = {"run": run_file(self.run_dir)} | {f"steps/{path.stem}": path for path in self._step_files()}
         for key, offset in list(state.offsets.items()):
             path = paths.get(key)
@@ -257,12 +242,8 @@ class Delivery:
             elif event["event"] == "dataset":
                 self._dataset(run_id, event)
             elif event["event"] == "model":
-                from platform_sdk.tracking.models import deliver_model
-
                 deliver_model(self.client, self.state, self.run_dir, event)
             elif event["event"] == "rollouts":
-                from platform_sdk.tracking.traces import deliver_rollouts
-
                 deliver_rollouts(self.client, self.state, self.token, run_id, event)
 
     def _artifact(self, run_id: str, event: Event) -> None:

@@ -15,17 +15,16 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlparse
 
 from platform_sdk.tracking.journal import Event, read, run_file
+from platform_sdk.tracking.store import DeliveryState
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import LoggedModel
 
-    from platform_sdk.tracking.delivery import State
-
 WEIGHTS_TAG = "hopforge.digest.weights"
 
 
-def deliver_model(client: MlflowClient, state: State, run_dir: Path, event: Event) -> None:
+def deliver_model(client: MlflowClient, state: DeliveryState, run_dir: Path, event: Event) -> None:
     """Log the model of a ``model`` event, once for each run and digest, and register it if it asks for that."""
     recipe = next(said["recipe"] for said in read(run_file(run_dir))[0] if said["event"] == "recipe")
     name = str(recipe["name"])
@@ -36,7 +35,9 @@ def deliver_model(client: MlflowClient, state: State, run_dir: Path, event: Even
         _register(client, str(state.run_id), name, model, tags)
 
 
-def _logged(client: MlflowClient, state: State, name: str, event: Event, tags: Mapping[str, str]) -> LoggedModel:
+def _logged(
+    client: MlflowClient, state: DeliveryState, name: str, event: Event, tags: Mapping[str, str]
+) -> LoggedModel:
     query = f"source_run_id = '{state.run_id}' AND tags.`{WEIGHTS_TAG}` = '{event['digest']}'"
     found = client.search_logged_models([state.experiment_id], filter_string=query, max_results=1)
     model = found[0] if found else None

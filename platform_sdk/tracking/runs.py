@@ -167,7 +167,7 @@ class StepRun:
         self.record_digests(weights=digest)
 
     def log_rollouts(self, path: Path, *, limit: int = 20) -> None:
-        """Log the first ``limit`` rollouts of a ``rollouts.jsonl`` as traces: planner, worker and retrieval spans."""
+        """Log the first ``limit`` rollouts of a ``rollouts.jsonl`` as traces of their turns, retrievals and calls."""
         self._journal.append("rollouts", path=str(path.resolve()), phase=path.parent.name, limit=limit)
 
     def log_artifact(self, path: Path) -> None:

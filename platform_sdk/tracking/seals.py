@@ -19,7 +19,7 @@ from platform_sdk.tracking.journal import FOLDER, STATE_EVENTS, STEPS_FOLDER, Ev
 
 CACHE = "digests.json"
 STEP = "step "
-OUTCOMES = ("corpus/digests.json", "*/sample.json", "*/train.json", "*/scores.json", "*/demonstrations.json")
+OUTCOMES = ("corpus/digests.json", "*/sample.json", "*/train.json", "*/scores.json")
 INDEX = "index"  # the folder of Milvus Lite's own, which a run makes again from the corpus where they are missing
 NAMED = 3  # so many altered files are named
 

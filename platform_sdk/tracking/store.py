@@ -1,16 +1,33 @@
-"""Which MLflow store a run goes to."""
+"""The MLflow store of a run, and the record of what was delivered to it."""
 
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from pydantic import BaseModel, Field
+
 DATABASE = "mlflow.db"
 ARTIFACTS = "mlartifacts"
 STATE_FILE = "mlflow.json"
+
+
+class DeliveryState(BaseModel):
+    """Record of deliveries: MLflow ids, and the byte offset reached in each journal; ``sha256`` is of the rest."""
+
+    run_id: str | None = None
+    adopted: bool = False
+    experiment_id: str = ""
+    steps: dict[str, str] = Field(default_factory=dict)
+    offsets: dict[str, int] = Field(default_factory=dict)
+    sha256: str | None = None
+
+    def digest(self) -> str:
+        return hashlib.sha256(self.model_dump_json(exclude={"sha256"}).encode()).hexdigest()
 
 
 def store_uri(run_dir: Path) -> str:

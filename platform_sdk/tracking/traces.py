@@ -1,7 +1,7 @@
-"""Rollouts as MLflow traces: a planner span for each of its turns, worker spans beside each other, retrievals below.
+"""Rollouts as MLflow traces: spans of trajectories, and below them of their turns, retrievals and calls.
 
 Rollouts carry no clock, so the time axis of a trace is schematic: one millisecond for each token of a dialogue,
-workers of one turn starting together. The trace says so in its tag ``hopforge.time_axis``.
+trajectories called by one turn starting together. The trace says so in its tag ``hopforge.time_axis``.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from platform_sdk.records import Rollout, Trajectory, read_jsonl
+from platform_sdk.record_files import read_jsonl
+from platform_sdk.records import Rollout, Trajectory
 from platform_sdk.tracking.journal import Event
+from platform_sdk.tracking.store import DeliveryState
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
-
-    from platform_sdk.tracking.delivery import State
 
 MS = 1_000_000
 PREVIEW = 1000
@@ -45,71 +45,92 @@ class Piece:
     error: str | None = None
 
 
+@dataclass(frozen=True)
+class CallTree:
+    """Which turn called which trajectories. Each trajectory stands at the first turn that called it.
+
+    ``called`` is keyed by the calling trajectory's id and the turn's place in it; ``apart`` are the trajectories that
+    no turn of the dialogue called, and all that are for scoring only.
+    """
+
+    called: dict[tuple[str, int], list[Trajectory]]
+    apart: list[Trajectory]
+
+
+def call_tree(rollout: Rollout) -> CallTree:
+    waiting = {other.id: other for other in rollout.others if other.use == "training"}
+    called: dict[tuple[str, int], list[Trajectory]] = {}
+    open_ends = [rollout.main]
+    while open_ends:
+        trajectory = open_ends.pop()
+        for place, turn in enumerate(trajectory.turns):
+            found = [waiting.pop(id) for id in dict.fromkeys(turn.calls) if id in waiting]
+            if found:
+                called[trajectory.id, place] = found
+                open_ends += found
+    apart = [other for other in rollout.others if other.use == "scoring" or other.id in waiting]
+    return CallTree(called, apart)
+
+
 def pieces(rollout: Rollout) -> list[Piece]:
-    """Lay a rollout out as spans: the root, each agent turn of the planner, each worker and its retrieval."""
-    found: list[Piece] = []
-    clock = 0
-    waiting = workers_by_turn(rollout)
-    number = 0
-    for turn in rollout.planner.turns:
-        length = max(turn.end - turn.start, 1)
-        if turn.speaker == "environment":
-            clock += length
-            continue
-        path = f"turn {number}"
-        found.append(
-            Piece(path, "rollout", f"planner turn {number + 1}", "LLM", clock, clock + length, None, turn.text,
-                  {"tokens": length}, turn.malformed)
-        )  # fmt: skip
-        clock += length
-        spans = [_worker(worker, clock) for worker in waiting.get(number, [])]
-        found += [piece for worker in spans for piece in worker]
-        clock = max([clock, *(worker[0].end for worker in spans)])
-        number += 1
+    """Lay a rollout out as spans: a trajectory is a span, below it its turns, retrievals, and what its turns called."""
+    tree = call_tree(rollout)
+    below, end = _turns(rollout.main, "rollout", 0, tree)
+    for other in tree.apart:
+        below += _trajectory(other, "rollout", 0, tree)
     root = Piece(
-        "rollout", None, "rollout", "AGENT", 0, max(clock, 1), rollout.question.text, rollout.planner.answer,
+        "rollout", None, "rollout", "AGENT", 0, max(end, 1), rollout.question.text, rollout.main.answer,
         {"outcome": rollout.outcome, "rewards": rollout.rewards, "gold": rollout.question.answers,
          "weights": rollout.weights, "corpus": rollout.corpus, "seed": rollout.seed},
     )  # fmt: skip
-    return [root, *found]
+    return [root, *below]
 
 
-def workers_by_turn(rollout: Rollout) -> dict[int, list[Trajectory]]:
-    """Group the workers by the planner's agent turn (counted from 0) that called them.
-
-    A worker's id says in which iteration it was called; every well-formed turn but the answer calls workers, so
-    the iterations in their order are the well-formed turns in theirs.
-    """
-    groups: dict[int, list[Trajectory]] = {}
-    for worker in rollout.workers:
-        groups.setdefault(int(worker.id.split(".")[0]), []).append(worker)
-    agent_turns = [turn for turn in rollout.planner.turns if turn.speaker == "agent"]
-    calling = [number for number, turn in enumerate(agent_turns) if turn.malformed is None]
-    return dict(zip(calling, [groups[iteration] for iteration in sorted(groups)], strict=False))
-
-
-def _worker(worker: Trajectory, start: int) -> list[Piece]:
-    path = f"worker {worker.id}"
-    error = next((turn.malformed for turn in worker.turns if turn.malformed), None)
-    prompt = next((turn.text for turn in worker.turns if turn.speaker == "environment"), None)
-    said = [turn.text for turn in worker.turns if turn.speaker == "agent"]
-    chosen = [worker.evidence[index].id for index in worker.selected if 0 <= index < len(worker.evidence)]
-    end = start + max(len(worker.token_ids), 2)
-    found = [
-        Piece(path, "rollout", path, "AGENT", start, end, prompt, worker.answer,
-              {"selected": chosen, "dialogue": said}, error)
-    ]  # fmt: skip
-    if worker.evidence:
-        documents = [
-            {"id": item.id, "page_content": item.text, "metadata": {"title": item.title, "score": item.score}}
-            for item in worker.evidence
-        ]
-        found.append(Piece(f"retrieval {worker.id}", path, "retrieval", "RETRIEVER", start, start + 1,
-                           None, documents, {"k": len(documents)}))  # fmt: skip
-    return found
+def _trajectory(trajectory: Trajectory, parent: str, start: int, tree: CallTree) -> list[Piece]:
+    """Lay out a trajectory beside the main one; its own span comes first."""
+    path = f"trajectory {trajectory.id}"
+    below, end = _turns(trajectory, path, start, tree)
+    prompt = next((turn.text for turn in trajectory.turns if turn.speaker == "environment"), None)
+    error = next((turn.malformed for turn in trajectory.turns if turn.malformed), None)
+    chosen = [trajectory.evidence[index].id for index in trajectory.selected if 0 <= index < len(trajectory.evidence)]
+    kind = "" if trajectory.use == "training" else f" (for {trajectory.use} only)"
+    shown = {"role": trajectory.role, "selected": chosen, "use": trajectory.use}
+    name = f"{trajectory.role} {trajectory.id}{kind}"
+    own = Piece(path, parent, name, "AGENT", start, max(end, start + 1), prompt, trajectory.answer, shown, error)
+    return [own, *below]
 
 
-def deliver_rollouts(client: MlflowClient, state: State, token: str, run_id: str, event: Event) -> None:
+def _turns(trajectory: Trajectory, parent: str, start: int, tree: CallTree) -> tuple[list[Piece], int]:
+    """Lay out what a trajectory's turns said, showed and called; return the spans, and when the last of them ends."""
+    found: list[Piece] = []
+    clock, number = start, 0
+    queries: tuple[str, ...] = ()
+    for place, turn in enumerate(trajectory.turns):
+        length = max(turn.end - turn.start, 1)
+        if turn.speaker == "agent":
+            number += 1
+            queries = turn.queries
+            tokens = length if trajectory.use == "training" else None
+            shown = {"tokens": tokens, "queries": queries, "calls": turn.calls, "rewards": turn.rewards}
+            found.append(Piece(f"{parent}/turn {place}", parent, f"{trajectory.role} turn {number}", "LLM", clock,
+                               clock + length, None, turn.text, {name: v for name, v in shown.items() if v},
+                               turn.malformed))  # fmt: skip
+        elif turn.evidence:
+            documents = [
+                {"id": item.id, "page_content": item.text, "metadata": {"title": item.title, "score": item.score}
+                 | item.model_dump(include={"parts", "entities", "source", "query_entities"})}
+                for item in turn.evidence
+            ]  # fmt: skip
+            found.append(Piece(f"{parent}/evidence {place}", parent, "retrieval", "RETRIEVER", clock, clock + length,
+                               queries or None, documents, {"k": len(documents)}))  # fmt: skip
+        clock += length
+        spans = [_trajectory(other, parent, clock, tree) for other in tree.called.get((trajectory.id, place), ())]
+        found += [piece for span in spans for piece in span]
+        clock = max([clock, *(span[0].end for span in spans)])
+    return found, clock
+
+
+def deliver_rollouts(client: MlflowClient, state: DeliveryState, token: str, run_id: str, event: Event) -> None:
     """Log the first rollouts of a file as traces of the step's run, and link them to the parent run.
 
     A trace's id follows from the run, the phase and the rollout, so a repeated delivery writes no second one.
@@ -145,7 +166,7 @@ def _trace(rollout: Rollout, trace_id: str, event: Event, experiment_id: str, ru
         execution_duration=laid_out[0].end,
         state=TraceState.OK,
         request_preview=rollout.question.text[:PREVIEW],
-        response_preview=(rollout.planner.answer or f"({rollout.outcome})")[:PREVIEW],
+        response_preview=(rollout.main.answer or f"({rollout.outcome})")[:PREVIEW],
         client_request_id=f"{event['phase']}/{rollout.id}",
         trace_metadata={"mlflow.sourceRun": run_id, "mlflow.trace.session": event["phase"]},
         tags={

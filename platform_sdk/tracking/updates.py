@@ -4,25 +4,39 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from platform_sdk.config.errors import UserError
 from platform_sdk.files import REMEDY, append_line, whole_lines, write_text
 
 FILE = "updates.jsonl"
-TIMES = {"sampling_seconds", "training_seconds", "sync_seconds"}
+TIMES: dict[str, Any] = {
+    "sampling_seconds": True, "training_seconds": True, "sync_seconds": True, "preparation": {"seconds"},
+}  # fmt: skip
 """Not in the digest, so that runs with equal results have equal ones."""
+
+
+class Preparation(BaseModel):
+    """The cost of what a credit prepared: requests to the engine, and their tokens, sampled or scored."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    requests: int
+    tokens: int
+    seconds: float
 
 
 class Update(BaseModel):
     """One update. The optimiser's figures are means over the iterations on its rollouts.
 
     ``rewards`` and ``mean_reward`` are means over the first group at each question; ``zero_variance`` is the share of
-    groups that teach nothing, since their rewards are all equal, after resampling. ``rollouts`` and ``tokens_sampled``
+    groups that teach nothing (GRPO: their rewards are all equal), after resampling. ``rollouts`` and ``tokens_sampled``
     count all that was sampled, ``trajectories`` the dialogues that were learned from, ``tokens_trained`` their agents'
     tokens, in every iteration anew; ``truncated`` and ``dropped`` are trajectories beyond the length. ``weights`` are
-    those that sampled the rollouts. ``statistics`` are the objective's others.
+    those that sampled the rollouts. ``statistics`` are the objective's others. ``preparation`` is apart from what the
+    rollouts themselves cost, and left out where a credit prepares nothing.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -47,6 +61,7 @@ class Update(BaseModel):
     training_seconds: float
     sync_seconds: float
     weights: str
+    preparation: Preparation | None = Field(default=None, exclude_if=lambda cost: cost is None)
 
     def digest(self) -> str:
         return hashlib.sha256(self.model_dump_json(exclude=TIMES).encode()).hexdigest()

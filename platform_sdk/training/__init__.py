@@ -1,6 +1,6 @@
 """Training a policy on trajectories.
 
-``examples`` makes training examples of rollouts, with ``advantages`` where rewards are compared; ``batches``
+``credit`` says what each token is worth, and ``examples`` makes training examples of rollouts; ``batches``
 plans and packs them; ``policy`` and ``logprobs`` say how likely a policy finds them, ``reference`` how likely
 the one it started from does; ``objectives`` says what is minimised, and ``trainer`` does it with
 ``transformers.Trainer``. ``run`` trains on given examples, ``online`` on what the policy samples meanwhile;

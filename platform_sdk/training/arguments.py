@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +12,7 @@ from transformers import AutoConfig, TrainingArguments
 
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.training import OptimiserSpec
+from platform_sdk.processes.environment import under_torchrun
 from platform_sdk.sampling.models import resolve
 from platform_sdk.training.zero import deepspeed_file
 
@@ -76,7 +76,7 @@ def training_arguments(spec: OptimiserSpec, folder: Path, seed: int, device: str
         activation_checkpointing=spec.gradient_checkpointing,
         activation_checkpointing_kwargs={"use_reentrant": False} if spec.gradient_checkpointing else None,
         use_cpu=device == "cpu",
-        ddp_backend="gloo" if device == "cpu" and "WORLD_SIZE" in os.environ else None,
+        ddp_backend="gloo" if device == "cpu" and under_torchrun() else None,
         ddp_find_unused_parameters=False,
         deepspeed=deepspeed_file(spec, device),
         save_strategy="steps",

@@ -42,12 +42,14 @@ class Step:
     """One optimiser update: ``shares[process]`` are equally many micro-batches for each process.
 
     With ``share_prompts`` a prompt stands in a micro-batch once, whatever the number of examples that begin with it.
+    ``sampled`` is false if the log-probabilities of any example, in whichever process's share, are unknown.
     """
 
     shares: tuple[tuple[MicroBatch, ...], ...]
     examples: int
     agent_tokens: int
     share_prompts: bool = False
+    sampled: bool = True
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +66,8 @@ class Batch:
         predicts: (1, T) bool, true where the *next* token is the agent's.
         targets: (A,) int64, the agent's tokens in their order.
         example: (A,) int64, which of the n examples an agent's token belongs to.
-        old_logprobs: (A,) float32, of the policy that sampled the tokens.
+        old_logprobs: (A,) float32, of the policy that sampled the tokens; None where they are unknown for any
+            example of the step.
         advantages: (A,) float32, 0 where the examples have none.
         reference_logprobs: (A,) float32, of the policy not to stray from; None where the objective needs none.
         step_tokens: agent tokens of the whole step, over micro-batches and processes.
@@ -79,7 +82,7 @@ class Batch:
     predicts: torch.Tensor
     targets: torch.Tensor
     example: torch.Tensor
-    old_logprobs: torch.Tensor
+    old_logprobs: torch.Tensor | None
     advantages: torch.Tensor
     step_tokens: int
     step_examples: int
@@ -128,6 +131,7 @@ def _step(
         examples=len(chosen),
         agent_tokens=sum(examples[index].agent_tokens for index in chosen),
         share_prompts=share_prompts,
+        sampled=all(examples[index].logprobs for index in chosen),
     )
 
 
@@ -174,11 +178,11 @@ def _shares(units: list[_Unit], limit: int, processes: int) -> tuple[tuple[Micro
 
     A unit of more than ``limit`` tokens, which is one example, gets a micro-batch of its own.
     """
-    most = ceil(len(units) / processes)
-    rounds = min(most, ceil(sum(unit.tokens for unit in units) / (processes * limit)))
+    maximum = ceil(len(units) / processes)
+    rounds = min(maximum, ceil(sum(unit.tokens for unit in units) / (processes * limit)))
     while True:
         bins = _balanced(units, rounds * processes)
-        if rounds == most or all(len(b) < 2 or sum(unit.tokens for unit in b) <= limit for b in bins):
+        if rounds == maximum or all(len(b) < 2 or sum(unit.tokens for unit in b) <= limit for b in bins):
             break
         rounds += 1
     shortest = min(units, key=lambda unit: (unit.tokens, unit.examples)).examples[0]
@@ -238,7 +242,7 @@ def pack(examples: Sequence[Example], micro: MicroBatch, step: Step) -> Batch:
     mask = gathered(lambda example: example.agent_mask, bool)
     if micro.filler:
         mask[:] = False
-    old = gathered(lambda example: example.logprobs, np.float32)
+    old = torch.from_numpy(gathered(lambda example: example.logprobs, np.float32)[mask]) if step.sampled else None
     advantages = gathered(lambda example: example.advantages or (0.0,) * len(example.token_ids), np.float32)
     # The token at j is predicted at j - 1, in the same segment: a segment's first token is never the agent's.
     predicts = np.append(mask[1:], False)
@@ -251,7 +255,7 @@ def pack(examples: Sequence[Example], micro: MicroBatch, step: Step) -> Batch:
         predicts=torch.from_numpy(predicts)[None],
         targets=torch.from_numpy(tokens[mask]),
         example=torch.from_numpy(numbers[mask]),
-        old_logprobs=torch.from_numpy(old[mask]),
+        old_logprobs=old,
         advantages=torch.from_numpy(advantages[mask]),
         step_tokens=step.agent_tokens,
         step_examples=step.examples,

@@ -5,24 +5,25 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import isfinite
 from typing import Literal
 
-from platform_sdk.config.errors import UserError
-from platform_sdk.records import Rollout
+from platform_sdk.errors import UserError
+from platform_sdk.records import Rollout, Trajectory
+from platform_sdk.training.credit import Advantages, TrajectoryKey
 
 
 @dataclass(frozen=True)
 class Example:
-    """One dialogue to learn from. All sequences have one entry per token.
+    """One dialogue to learn from. All sequences have one entry per token, or none where nothing is known.
 
     Attributes:
         id: ``QUESTION#ATTEMPT/TRAJECTORY``.
         token_ids: as sampled.
         agent_mask: 1 on the tokens the policy produced; only these are learned.
-        logprobs: of the policy that sampled them, 0.0 elsewhere.
+        logprobs: of the policy that sampled them, 0.0 elsewhere; empty where no policy did.
         weights: digest of that policy.
-        advantages: how much better than expected the token's rollout was, 0.0 off the agent's tokens; empty where
-            the objective knows no rewards.
+        advantages: 0.0 off the agent's tokens; empty where the objective knows none.
     """
 
     id: str
@@ -33,10 +34,12 @@ class Example:
     advantages: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
-        if not len(self.token_ids) == len(self.agent_mask) == len(self.logprobs):
-            raise ValueError(f"example {self.id}: token_ids, agent_mask and logprobs must have one entry per token")
-        if self.advantages and len(self.advantages) != len(self.token_ids):
-            raise ValueError(f"example {self.id}: advantages must have one entry per token, or none at all")
+        if len(self.agent_mask) != len(self.token_ids):
+            raise ValueError(f"example {self.id}: token_ids and agent_mask must have one entry per token")
+        if any(len(values) not in (0, len(self.token_ids)) for values in (self.logprobs, self.advantages)):
+            raise ValueError(
+                f"example {self.id}: logprobs and advantages must have one entry per token, or none at all"
+            )
         if self.agent_mask and self.agent_mask[0]:
             raise ValueError(f"example {self.id}: the first token has no context to be predicted from")
 
@@ -57,14 +60,26 @@ class Fitted:
 
 
 def examples_of(
-    rollouts: Iterable[Rollout], advantages: Mapping[str, float] | None = None, role: str | None = None
+    rollouts: Iterable[Rollout], advantages: Advantages | None = None, role: str | None = None
 ) -> list[Example]:
-    """Each trajectory of each rollout, the planner's and its workers', as an example of its own.
+    """Return each trajectory of each rollout as an example of its own; those for scoring only are left out.
 
     Args:
-        advantages: of each rollout, by its id; all agent tokens of a rollout share it.
+        advantages: of each token, by trajectory; a trajectory that has none is left out. None: there are no rewards.
         role: whose trajectories; None: everybody's.
+
+    Raises:
+        UserError: the advantages do not fit the trajectories.
     """
+    trajectories: dict[TrajectoryKey, tuple[Rollout, Trajectory]] = {}
+    for rollout in rollouts:
+        for trajectory in rollout.trajectories:
+            key = TrajectoryKey(rollout.id, trajectory.id)
+            if key in trajectories:
+                raise UserError(f"rollout {rollout.id} comes twice; train on each once")
+            trajectories[key] = rollout, trajectory
+    if advantages is not None:
+        _check(advantages, {key: trajectory for key, (_, trajectory) in trajectories.items()})
     return [
         Example(
             id=f"{rollout.id}/{trajectory.id}",
@@ -72,12 +87,23 @@ def examples_of(
             agent_mask=trajectory.agent_mask,
             logprobs=trajectory.logprobs,
             weights=rollout.weights,
-            advantages=tuple(float(m) * advantages[rollout.id] for m in trajectory.agent_mask) if advantages else (),
+            advantages=() if advantages is None else tuple(advantages[key]),
         )
-        for rollout in rollouts
-        for trajectory in rollout.trajectories
-        if role is None or trajectory.role == role
+        for key, (rollout, trajectory) in trajectories.items()
+        if (role is None or trajectory.role == role) and (advantages is None or key in advantages)
     ]
+
+
+def _check(advantages: Advantages, trajectories: Mapping[TrajectoryKey, Trajectory]) -> None:
+    for key, values in advantages.items():
+        where = f"credit of rollout {key.rollout}, trajectory {key.trajectory}"
+        if key not in trajectories:
+            raise UserError(f"{where}: there is no such trajectory to train on; leave out those for scoring only")
+        mask = trajectories[key].agent_mask
+        if len(values) != len(mask):
+            raise UserError(f"{where}: {len(values)} advantages for {len(mask)} tokens; give one per token")
+        if not all(isfinite(value) and (sampled or not value) for value, sampled in zip(values, mask, strict=True)):
+            raise UserError(f"{where}: advantages must be finite, and 0 off the agent's tokens")
 
 
 def fit(examples: Sequence[Example], max_length: int, too_long: Literal["truncate", "drop", "error"]) -> Fitted:

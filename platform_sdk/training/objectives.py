@@ -30,7 +30,8 @@ class MaximumLikelihood:
 
     Statistics: ``token_loss``, the mean over agent tokens whatever the normalisation; and
     ``policy_drift``, the mean of old minus new log-probability: 0 when the tokens come from the policy
-    itself, and an estimate of its KL divergence from the one that sampled.
+    itself, and an estimate of its KL divergence from the one that sampled; left out of a step that learns
+    from text that no policy sampled.
     """
 
     normalization: Literal["token", "sequence"] = "token"
@@ -38,9 +39,10 @@ class MaximumLikelihood:
     def __call__(self, logprobs: torch.Tensor, batch: Batch) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         total = -logprobs.sum()
         loss = total / (batch.step_tokens if self.normalization == "token" else batch.step_examples)
-        with torch.no_grad():
-            drift = (batch.old_logprobs - logprobs).sum() / batch.step_tokens
-        return loss, {"token_loss": total.detach() / batch.step_tokens, "policy_drift": drift}
+        statistics = {"token_loss": total.detach() / batch.step_tokens}
+        if batch.old_logprobs is not None:
+            statistics["policy_drift"] = (batch.old_logprobs - logprobs.detach()).sum() / batch.step_tokens
+        return loss, statistics
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,8 @@ class GroupRelative:
     normalization: Literal["token", "sequence"] = "token"
 
     def __call__(self, logprobs: torch.Tensor, batch: Batch) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+        if batch.old_logprobs is None:
+            raise ValueError("a policy gradient needs log-probabilities, but no policy sampled some of these examples")
         weights = self._weights(batch)
         ratio = torch.exp(logprobs - batch.old_logprobs)
         free = ratio * batch.advantages

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -29,11 +28,6 @@ class Made(BaseModel):
 
 
 M = TypeVar("M", bound=Made)
-
-
-def main_process() -> bool:
-    """Whether this process is the one that writes; of those that ``torchrun`` started, the first."""
-    return os.environ.get("RANK", "0") == "0"
 
 
 def completed(output: Path, inputs: str, kind: type[M]) -> M | None:

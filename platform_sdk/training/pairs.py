@@ -1,4 +1,4 @@
-"""Training a pair of models, each on the dialogues of its own role."""
+"""The trained models of a pair, each trained on the dialogues of its own role, joined into a pair again."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from pathlib import Path
 from platform_sdk.sampling.pairs import policy_digest
 from platform_sdk.tracking.outcomes import digest_of, write_json
 from platform_sdk.training.checkpoints import publish, staging
-from platform_sdk.training.launch import Elsewhere, Job, launch_training
 from platform_sdk.training.run import TrainResult
 
 
 class PairResult(TrainResult):
-    """What the trainings of both models did: sums, with each one's own figures under its role.
+    """Result of training both models of a pair: sums, with each model's own figures under its role.
 
     ``skipped`` only if neither was trained. Losses and curves are each model's own.
     """
@@ -23,23 +22,13 @@ class PairResult(TrainResult):
     roles: dict[str, TrainResult]
 
 
-def launch_pair(job: Job, models: Mapping[str, Path], elsewhere: Elsewhere | None = None) -> PairResult:
-    """Train each model of a pair by a job of its own, in ``<run_dir>/<phase>/<role>``.
-
-    ``<run_dir>/<phase>/model`` is the pair of what came out, ``<phase>/train.json`` the result. Both jobs go on where
-    they were killed, and so does this.
+def join_pair(parent: str, folder: Path, results: Mapping[str, TrainResult]) -> PairResult:
+    """Make ``<folder>/model`` the pair of the models that each role's training left, and ``train.json`` the result.
 
     Args:
-        job: its ``model`` is the pair.
-        models: the pair's models by role.
+        parent: the pair that was trained.
+        results: the training of each role.
     """
-    folder = job.run_dir / job.phase
-    results = {
-        role: launch_training(
-            job.model_copy(update={"run_dir": folder, "phase": role, "model": str(model), "role": role}), elsewhere
-        )
-        for role, model in models.items()
-    }
     pair = folder / "model"
     written = staging(pair)
     for role, trained in results.items():
@@ -50,7 +39,7 @@ def launch_pair(job: Job, models: Mapping[str, Path], elsewhere: Elsewhere | Non
         model=str(pair),
         inputs=digest_of([one.inputs for one in done]),
         weights=policy_digest(pair),
-        parents={"model": policy_digest(job.model), "rollouts": done[0].parents["rollouts"]},
+        parents={"model": policy_digest(parent), "rollouts": done[0].parents["rollouts"]},
         skipped=done[0].skipped if all(one.skipped for one in done) else None,
         examples=sum(one.examples for one in done),
         steps=sum(one.steps for one in done),
@@ -61,7 +50,7 @@ def launch_pair(job: Job, models: Mapping[str, Path], elsewhere: Elsewhere | Non
         dropped_too_long=sum(one.dropped_too_long for one in done),
         dropped_empty=sum(one.dropped_empty for one in done),
         training_seconds=sum(one.training_seconds for one in done),
-        roles=results,
+        roles=dict(results),
     )
     write_json(folder / "train.json", result.model_dump(mode="json"))
     return result

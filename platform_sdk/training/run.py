@@ -18,12 +18,13 @@ from pydantic import BaseModel, ConfigDict
 from transformers import TrainerCallback, set_seed
 
 from platform_sdk.config.training import TrainSpec
+from platform_sdk.processes.environment import is_main_process
 from platform_sdk.sampling.models import weights_digest
 from platform_sdk.training.arguments import context_length, device_for, set_steps, threads, training_arguments
 from platform_sdk.training.batches import Step, plan
 from platform_sdk.training.examples import Example, Fitted, digest_examples, fit
 from platform_sdk.training.objectives import MaximumLikelihood, Objective
-from platform_sdk.training.output import Made, completed, main_process, pass_through, read_back, write_model
+from platform_sdk.training.output import Made, completed, pass_through, read_back, write_model
 from platform_sdk.training.policy import PACKED, attention_for, load_policy
 from platform_sdk.training.trainer import PlannedSteps, PolicyTrainer, Progress
 
@@ -114,13 +115,13 @@ def train(
     if not fitted.examples:
         reason = "no accepted trajectory" if not examples else "no example was left after the length limit"
         result = TrainResult(**figures, weights=parent, skipped=reason, steps=0, tokens_trained=0, tokens_total=0)
-        if main_process():
+        if is_main_process():
             pass_through(model, output, result)
         return result
     with threads(spec.threads):
         trainer, steps = _fit(spec, fitted, model, seed, checkpoints, inputs[:16], objective, callbacks)
         write_model(trainer, model, output, lambda written: _result(figures, written, trainer, steps, fitted, spec))
-    if main_process():
+    if is_main_process():
         shutil.rmtree(checkpoints)
     return read_back(output, inputs, TrainResult)
 

@@ -7,9 +7,10 @@ from pathlib import Path
 
 from platform_sdk.config.training import TrainSpec
 from platform_sdk.files import write_text
-from platform_sdk.records import Rollout, digest_records, read_jsonl
+from platform_sdk.processes.environment import is_main_process
+from platform_sdk.record_files import digest_records, read_jsonl
+from platform_sdk.records import Rollout
 from platform_sdk.training.examples import examples_of
-from platform_sdk.training.output import main_process
 from platform_sdk.training.run import TrainResult, train
 from platform_sdk.training.steplog import StepLog
 
@@ -44,7 +45,7 @@ def train_step(
         parents={"rollouts": digest_records(rollouts)},
         callbacks=[StepLog(folder / STEPS)],
     )
-    if main_process():
+    if is_main_process():
         write_text(folder / "train.json", result.model_dump_json(indent=1))
         _tell(phase, result)
     return result

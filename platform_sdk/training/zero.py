@@ -9,6 +9,7 @@ import torch
 
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.training import OptimiserSpec
+from platform_sdk.processes.environment import under_torchrun
 
 
 def deepspeed_file(spec: OptimiserSpec, device: str) -> str | None:
@@ -22,7 +23,7 @@ def deepspeed_file(spec: OptimiserSpec, device: str) -> str | None:
     """
     if spec.deepspeed is None:
         return None
-    if "WORLD_SIZE" not in os.environ:
+    if not under_torchrun():
         raise UserError(f"deepspeed {spec.deepspeed} works under torchrun, with one process per GPU")
     try:
         import deepspeed

@@ -33,6 +33,16 @@ POINTED: dict[str, tuple[tuple[str, Victim], ...]] = {
         ("rename run/online/.model.writing", "run"),
         ("link run/online/model/model.safetensors", "follower"),
     ),
+    "prograph": (
+        ("rename run/online/rollouts/.0002.seconds", "tree"),
+        ("open run/online/rollouts/prepared/0002.jsonl", "run"),  # sampled, and no completion yet
+        ("rename run/eval-final/.scores", "tree"),
+    ),
+    "toy": (
+        ("rename run/round-01/.sample.json", "tree"),
+        ("open run/online/rollouts/prepared/0002.jsonl", "run"),  # sampled, and not prepared
+        ("rename run/online/rollouts/prepared/.0002", "tree"),
+    ),
 }
 """The short form's kills: before which event, and whom."""
 
@@ -61,7 +71,7 @@ def main() -> int:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description="Kill reduced runs, and compare.")
-    parser.add_argument("--recipe", action="append", choices=list(REDUCED), help="may be repeated; default: both")
+    parser.add_argument("--recipe", action="append", choices=list(REDUCED), help="may be repeated; default: all")
     parser.add_argument("--kills", type=int, default=50, help="SIGKILLs of each recipe")
     parser.add_argument("--others", type=int, help="SIGTERM, SIGINT, SIGSTOP, second starts; default: kills / 4")
     parser.add_argument("--per-run", type=int, default=10, help="kills in one run")

@@ -55,4 +55,19 @@ REDUCED = {
         },
         {"online.updates": 2},
     ),
+    "prograph": Reduced(
+        "prograph/world.yaml",
+        {
+            "dataset.world": {"entities": 40, "train_questions": 6, "eval_questions": 4, "hops": [1]},
+            "agent.max_turns": 3,
+            "agent.max_tokens": 16,
+            "online.updates": 3,
+            "online.questions": 3,
+            "online.group": 3,
+            "online.checkpoint_steps": 1,
+        },
+        {"online.updates": 2},
+    ),
+    # A method of the tests' own, small as it is.
+    "toy": Reduced("../tests/house/toy/pipelines/toy/world.yaml", {}, {}),
 }  # fmt: skip

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+RECIPES = ("--recipe", "mygo", "--recipe", "arena")
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.e2e(minutes=2)
 
@@ -17,7 +18,7 @@ pytestmark = pytest.mark.e2e(minutes=2)
 def test_runs_killed_at_the_worst_moments_end_as_undisturbed_ones(tmp_path: Path) -> None:
     # A process of its own: it forks, and this one has threads.
     done = subprocess.run(
-        [sys.executable, "-m", "tests.chaos", "--short", "--json", "--workdir", str(tmp_path)],
+        [sys.executable, "-m", "tests.chaos", *RECIPES, "--short", "--json", "--workdir", str(tmp_path)],
         cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}, capture_output=True, text=True,
         timeout=600,
     )  # fmt: skip

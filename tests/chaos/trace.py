@@ -68,7 +68,7 @@ def begin(arguments: Sequence[str]) -> None:
 
 def role_of(arguments: Sequence[str]) -> str | None:
     """``run``, ``guard``, ``follower`` or ``step NAME``; None of a process that is none of these."""
-    if "platform_sdk.kubeflow.guard" in arguments:
+    if "platform_sdk.processes.guard" in arguments:
         return "guard"
     if "platform_sdk.cli" in arguments:
         return "run"

@@ -28,9 +28,9 @@ IMPORTED = (
     "milvus_lite.server_manager", "kfp.local", "kfp.dsl.executor_main", "mlflow", "mlflow.tracking.client",
     "mlflow.store.tracking.sqlalchemy_store", "mlflow.store.model_registry.sqlalchemy_store", "mlflow.tracing.client",
     "rich.table", "jinja2", "platform_sdk.cli", "platform_sdk.cli.progress", "platform_sdk.kubeflow.runs",
-    "platform_sdk.kubeflow.guard", "platform_sdk.tracking.delivery", "platform_sdk.tracking.models",
-    "platform_sdk.tracking.traces", "platform_sdk.recipes.jobs", "platform_sdk.recipes.mygo.steps",
-    "platform_sdk.recipes.arena.steps", "platform_sdk.training.steps", "platform_sdk.training.online.loop",
+    "platform_sdk.processes.guard", "platform_sdk.tracking.delivery", "platform_sdk.tracking.models",
+    "platform_sdk.tracking.traces", "platform_sdk.recipes.launch", "platform_sdk.recipes.mygo.method",
+    "platform_sdk.recipes.arena.method", "platform_sdk.training.steps", "platform_sdk.training.online.loop",
     "platform_sdk.sampling.transformers_engine", "platform_sdk.retrieval.index", "platform_sdk.evaluation.report",
     "platform_sdk.kubeflow.training_job.here",
 )  # fmt: skip
@@ -136,7 +136,7 @@ def _own_files(ends: list[int]) -> None:
 
 
 def _work(command: list[str]) -> None:
-    if "--executor_input" in command and "platform_sdk.kubeflow.guard" not in command:
+    if "--executor_input" in command and "platform_sdk.processes.guard" not in command:
         _step(command)
         return
     module = command[command.index("-m") + 1]

@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 
 from platform_sdk.cli.metrics import register
 from platform_sdk.config.errors import UserError
-from platform_sdk.records import RecordError
+from platform_sdk.record_files import RecordError
 
 GOLD = [{"_id": i, "answer": "big cat", "supporting_facts": [["T", 0]]} for i in ("a", "[b]")]
 PREDICTIONS = {"answer": {"a": "the cat"}, "sp": {"a": [["T", 0]], "[b]": []}}

@@ -18,7 +18,7 @@ pytest.importorskip("kubeflow.training", reason="the extra [cluster] is not inst
 from tests.kubeflow.remote.cluster_server import ClusterServer
 from tests.kubeflow.remote.kfp_server import LOGIN_PAGE, KfpServer
 from tests.kubeflow.toy import write_toy
-from tests.processes import wait_for
+from tests.process_watch import wait_for
 
 HOME = Path(__file__).parents[2]
 CLUSTER = HOME / "pipelines/cluster.yaml"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,10 @@ from typer.testing import CliRunner
 
 from platform_sdk.cli import search
 from platform_sdk.config.errors import UserError
-from platform_sdk.records import Passage, Triple, read_jsonl
+from platform_sdk.graph.facts import Extraction, Fact, Mention
+from platform_sdk.graph.graph import write_graph
+from platform_sdk.record_files import read_jsonl, write_jsonl
+from platform_sdk.records import Passage, Source, Triple
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = Path(os.environ.get("HOPFORGE_DATA") or ROOT / "../shared/data")
@@ -49,10 +53,36 @@ def test_recall_and_search_in_a_graph(tmp_path: Path) -> None:
     found = json.loads(call("recall", "world.yaml", tmp_path, *WORLD, "--json"))
     assert found["recall"]["10"] == 1.0
     triple = next(read_jsonl(tmp_path / "corpus/triples.jsonl", Triple))
-    with pytest.raises(UserError, match="name it with --head"):
+    with pytest.raises(UserError, match=r"triples, needs more than a question: give --scope head=…"):
         call("search", "world.yaml", tmp_path, *WORLD, "anything")
-    shown = call("search", "world.yaml", tmp_path, *WORLD, triple.text, "--head", triple.head, "-k", "1")
+    shown = call("search", "world.yaml", tmp_path, *WORLD, triple.text, "--scope", f"head={triple.head}", "-k", "1")
     assert triple.tail in shown
+
+
+def test_recall_and_search_in_a_hypergraph_by_every_method(tmp_path: Path) -> None:
+    found = json.loads(call("recall", "world-text.yaml", tmp_path, *WORLD, "--json", "--set", "retrieval.method=chunk"))
+    assert found["method"] == "chunk"
+    passages = list(read_jsonl(tmp_path / "corpus/passages.jsonl", Passage))
+    facts = tuple(
+        Fact(text=passage.text, entities=(Mention(name=passage.title),), source=Source(passage=passage.id, start=0))
+        for passage in passages
+    )
+    write_jsonl(tmp_path / "facts.jsonl", Extraction, [Extraction(chunk="all", facts=facts)])
+    graph = write_graph(tmp_path / "graph", [tmp_path / "facts.jsonl"], extractor="given", version=1, inputs="")
+    for method in ("none", "hyperedge", "graph_r1", "prograph"):
+        given = [*WORLD, "--json", "--set", f"retrieval.method={method}"]
+        found = json.loads(call("recall", "world-text.yaml", tmp_path, *given, "-k", "5,10"))
+        assert (found["method"], list(found["recall"])) == (method, ["5", "10"])
+        assert (found["recall"]["10"] > 0) == (method != "none")
+
+    first = passages[0]
+    answer = json.loads(call("search", "world-text.yaml", tmp_path, *given, "-k", "2", f"Who knows {first.title}?"))
+    named = graph.entity_ids[list(graph.entity_names).index(first.title)]
+    assert answer["query_entities"] == [named]
+    best, other = answer["evidence"]
+    assert (best["passage"], best["title"], best["entities"]) == (first.id, first.title, [named])
+    assert best["parts"] == {"entities": {named: {"s": 1.0, "S": 1.0, "I": pytest.approx(math.log(2))}}}
+    assert (best["score"], other["score"]) == (pytest.approx(math.log(2)), 0.0)
 
 
 def test_other_data_is_not_prepared_over_a_run(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from platform_sdk.config.form import MOST
+from platform_sdk.config.form import MAX_FIELDS
 from platform_sdk.config.pipeline import load_pipeline
 from platform_sdk.config.source import ConfigError
 from tests.kubeflow.toy import PIPELINE, write_toy
@@ -39,7 +39,7 @@ def test_a_field_of_a_struct_is_as_its_model_says(tmp_path: Path) -> None:
         ("seed.x", "seed is of type integer and has no fields"),
         ("spec.weight_decay", "spec.weight_decay has no description"),
         ("seed, seed", "is called seed like seed"),
-        (", ".join(["seed"] * (MOST + 1)), f"at most {MOST} items"),
+        (", ".join(["seed"] * (MAX_FIELDS + 1)), f"at most {MAX_FIELDS} items"),
     ],
 )
 def test_what_cannot_be_filled_in_is_refused(tmp_path: Path, form: str, says: str) -> None:
@@ -53,7 +53,7 @@ def test_what_cannot_be_filled_in_is_refused(tmp_path: Path, form: str, says: st
 @pytest.mark.parametrize("path", sorted(HOME.glob("pipelines/*/pipeline.yaml")), ids=lambda path: path.parent.name)
 def test_shipped_forms(path: Path) -> None:
     form = load_pipeline(path).form
-    assert 3 <= len(form) <= MOST
+    assert 3 <= len(form) <= MAX_FIELDS
     assert {"model", "seed"} <= {field.name for field in form}
     for field in form:
         assert field.group, field.name

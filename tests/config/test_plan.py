@@ -1,13 +1,20 @@
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 
 import pytest
 
-from platform_sdk.config.plan import Constant, FromParameter, FromTask, carried_from
+from platform_sdk.config.components import read_interface
+from platform_sdk.config.plan import carried_from
 from platform_sdk.config.recipe import load_recipe
 from platform_sdk.config.source import ConfigError
+from platform_sdk.config.task import Constant, FromParameter, FromTask
 from tests.kubeflow.toy import PIPELINE, write_toy
+
+HOME = Path(__file__).parents[2]
+RECIPES = sorted(path for path in HOME.glob("pipelines/*/*.yaml") if path.name != "pipeline.yaml")
 
 
 def plan_of(folder: Path, *overrides: str, pipeline: str = PIPELINE) -> dict[str, dict[str, object]]:
@@ -15,11 +22,11 @@ def plan_of(folder: Path, *overrides: str, pipeline: str = PIPELINE) -> dict[str
     return {task.id: dict(task.inputs) for task in recipe.plan}
 
 
-def problems_of(folder: Path, old: str, new: str) -> list[str]:
-    assert old in PIPELINE
+def assert_problem(folder: Path, pipeline: str, says: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        plan_of(folder, pipeline=PIPELINE.replace(old, new))
-    return [f"{Path(p.place).name} {p.field} {p.message}" for p in caught.value.problems]
+        plan_of(folder, pipeline=pipeline)
+    problems = [f"{Path(p.place).name} {p.field} {p.message}" for p in caught.value.problems]
+    assert any(says in problem for problem in problems), problems
 
 
 def test_unrolled(tmp_path: Path) -> None:
@@ -61,6 +68,154 @@ def test_a_step_may_be_left_out(tmp_path: Path) -> None:
     assert list(plan_of(tmp_path, "overlap=true", pipeline=pipeline)) == ["make", "use-01", "use-02", "last"]
 
 
+SHARED = """\
+inputs:
+  run_dir: ${run.dir}
+  level: ${steps.make.outputs.level}
+  seed: ${parameters.seed}
+steps:
+"""
+
+
+def shared(text: str = SHARED) -> str:
+    """The toy with what its steps have in common declared once, except `level: 1` of the last."""
+    pipeline = PIPELINE.replace("steps:\n  - id: make", f"{text}  - id: make", 1)
+    for line in ("run_dir: ${run.dir}", "seed: ${parameters.seed}", "level: ${steps.make.outputs.level}"):
+        head, steps = pipeline.split("\nsteps:\n")
+        pipeline = f"{head}\nsteps:\n" + re.sub(rf"\n +{re.escape(line)}(?=\n)", "", steps)
+    return pipeline.replace('{run_dir: "${run.dir}", phase', "{phase")
+
+
+@pytest.mark.parametrize("overrides", [[], ["iterations=0"], ["iterations=4", "overlap=true"]])
+def test_inputs_declared_once_equal_inputs_written_out(tmp_path: Path, overrides: list[str]) -> None:
+    assert shared().count("run_dir") == shared().count("${run.dir}") == 1
+    assert plan_of(tmp_path, *overrides, pipeline=shared()) == plan_of(tmp_path, *overrides)
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_shipped_pipelines_equal_themselves_written_out(path: Path, tmp_path: Path) -> None:
+    """Declare each shared input at every step whose component has it; the plan is the same."""
+    recipe = load_recipe(path)
+    data = recipe.pipeline.source.data
+    once = data.pop("inputs")
+    for block in data["steps"]:
+        for step in block["repeat"]["steps"] if "repeat" in block else [block]:
+            known = read_interface(recipe.pipeline.component_path(step["component"])).inputs
+            step["inputs"] = {name: once[name] for name in once if name in known} | step["inputs"]
+    (tmp_path / "pipeline.yaml").write_text(json.dumps(data))
+    (tmp_path / "recipe.yaml").write_text(re.sub("^pipeline: .*", "pipeline: ./pipeline.yaml", path.read_text()))
+    assert load_recipe(tmp_path / "recipe.yaml").plan == recipe.plan
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("level: $", "levle: $", "pipeline.yaml:18 inputs.levle no step's component has this input; did you mean level?"),
+        ("outputs.level", "outputs.leevl", "pipeline.yaml:18 inputs.level component make has no output 'leevl'; did you mean level?"),
+        ("steps.make", "steps.mke", "pipeline.yaml:18 inputs.level there is no step 'mke' to refer to here; did you mean make?"),
+        ("steps.make", "steps.use", "inputs.level there is no step 'use' to refer to here; it is inside a repeat: carry its output"),
+        ("steps.make.outputs.level", "iteration", "inputs.level ${iteration} is not the number of an iteration here; it is for steps of a repeat"),
+        ("steps.make.outputs.level", "carry.digest", "inputs.level nothing is carried as 'digest' here"),
+        ("${steps.make.outputs.level}", "one", "inputs.level must be of type number for component use, but is 'one'"),
+        ("${run.dir}", "${parameters.seed}", "inputs.run_dir must be of type string for component make, but parameter seed is of type integer"),
+        (
+            "${parameters.seed}", "${steps.make.outputs.digest}",
+            "pipeline.yaml:19 inputs.seed step make gets this input, but does not come after step make, whose output it is; "
+            "give step make a seed of its own",
+        ),
+        ("${run.dir}", "${steps.last.outputs.Output}", "step use gets this input, but does not come after step last, whose output it is"),
+        ("steps:\n", "  rate: ${parameters.rats}\nsteps:\n", "pipeline.yaml:20 inputs.rate there is no parameter 'rats'; did you mean rate?"),
+    ],
+)  # fmt: skip
+def test_shared_inputs_are_checked(tmp_path: Path, old: str, new: str, says: str) -> None:
+    assert old in SHARED
+    assert_problem(tmp_path, shared(SHARED.replace(old, new)), says)
+
+
+def left_out(switch: str, instead: str = "instead: {Output: other}") -> str:
+    """The toy whose step in the repeat is left out where the switch is false."""
+    return PIPELINE.replace(
+        "component: use\n    ", f"component: use\n          when: {switch}\n          {instead}\n    ", 1
+    )
+
+
+def test_a_stand_in_is_carried_and_handed_on(tmp_path: Path) -> None:
+    tasks = plan_of(tmp_path, pipeline=left_out("false"))
+    assert list(tasks) == ["make", "last"]
+    assert tasks["last"]["digest"] == Constant("other")
+    assert plan_of(tmp_path, pipeline=left_out("true")) == plan_of(tmp_path)
+    assert plan_of(tmp_path, "overlap=true", pipeline=left_out("${parameters.overlap}")) == plan_of(
+        tmp_path, "overlap=true"
+    )
+
+
+def test_a_stand_in_in_a_repeat_is_of_its_iteration(tmp_path: Path) -> None:
+    """The second step of an iteration gets the first's output, or what that was given if it is left out."""
+    second = """\
+        - id: refine
+          component: use
+          inputs: {run_dir: a, phase: b, iteration: 1, level: 1, digest: "${steps.use.outputs.Output}"}
+"""
+    carried = left_out("${parameters.overlap}", "instead: {Output: '${carry.digest}'}")
+    pipeline = carried.replace("  - id: last", f"{second}  - id: last").replace(
+        'next: "${steps.use', 'next: "${steps.refine'
+    )
+    tasks = plan_of(tmp_path, pipeline=pipeline)
+    assert list(tasks) == ["make", "refine-01", "refine-02", "last"]
+    assert [tasks[f"refine-0{t}"]["digest"] for t in (1, 2)] == [
+        FromTask("make", "digest"), FromTask("refine-01", "Output"),
+    ]  # fmt: skip
+    assert tasks["last"]["digest"] == FromTask("refine-02", "Output")
+    assert plan_of(tmp_path, "overlap=true", pipeline=pipeline)["refine-02"]["digest"] == FromTask("use-02", "Output")
+
+
+def test_stand_ins_reach_shared_inputs_and_each_other(tmp_path: Path) -> None:
+    step = "  - {{id: {0}, component: use, when: false, instead: {{Output: '{1}'}}, inputs: {{}}}}\n"
+    pipeline = shared().replace("level: 1,", "level: 1, old: '${steps.two.outputs.Output}',")
+    steps = step.format("two", "${steps.one.outputs.Output}") + step.format("one", "${steps.make.outputs.digest}")
+    assert plan_of(tmp_path, pipeline=pipeline + steps)["last"]["old"] == FromTask("make", "digest")
+    entry = shared(SHARED.replace("steps:\n", "  old: ${steps.zero.outputs.Output}\nsteps:\n"))
+    first = entry.replace("  - repeat:", step.format("zero", "text") + "  - repeat:")
+    assert plan_of(tmp_path, pipeline=first)["last"]["old"] == Constant("text")
+
+
+@pytest.mark.parametrize("switch", ["true", "false"])
+@pytest.mark.parametrize(
+    ("instead", "says"),
+    [
+        ("{Output: 3}", "pipeline.yaml:37 steps[1].repeat.steps[0].instead.Output must be of type string, but is 3"),
+        ("{Output: '${parameters.rate}'}", "must be of type string, but parameter rate is of type number"),
+        ("{Output: '${steps.make.outputs.data}'}", "must be of type string, but output data of make is of type Dataset"),
+        ("{Output: '${steps.mke.outputs.digest}'}", "instead.Output there is no step 'mke' to refer to here; did you mean make?"),
+        ("{Output: a, Outptu: b}", "instead.Outptu component use has no output 'Outptu'; did you mean Output?"),
+        ("{Output: '${steps.use.outputs.Output}'}", "instead.Output refers to step use, which it stands in for; name an output of another step"),
+    ],
+)  # fmt: skip
+def test_a_stand_in_is_checked_wherever_the_switch_stands(tmp_path: Path, switch: str, instead: str, says: str) -> None:
+    assert_problem(tmp_path, left_out(switch, f"instead: {instead}"), says)
+
+
+def test_a_stand_in_is_no_text(tmp_path: Path) -> None:
+    """In a text it would be accepted only while the step is left out."""
+    step = "  - {id: more, component: use, when: false, instead: {Output: a}, inputs: {}}\n"
+    pipeline = PIPELINE.replace("phase: last", "phase: 'p-${steps.more.outputs.Output}'") + step
+    assert_problem(
+        tmp_path, pipeline, "only the iteration, ${run.method} and parameters outside the form can be in a text"
+    )
+
+
+def test_stand_ins_for_each_other_are_refused(tmp_path: Path) -> None:
+    step = "  - {{id: {0}, component: use, when: false, instead: {{Output: '${{steps.{1}.outputs.Output}}'}}, inputs: {{}}}}\n"
+    says = "instead.Output refers to step one, which it stands in for"
+    assert_problem(tmp_path, PIPELINE + step.format("one", "two") + step.format("two", "one"), says)
+
+
+def test_a_long_chain_of_stand_ins_is_refused(tmp_path: Path) -> None:
+    step = "  - {{id: s{0}, component: use, when: false, instead: {{Output: '${{steps.s{1}.outputs.Output}}'}}}}\n"
+    pipeline = PIPELINE + "".join(step.format(n, n + 1) for n in range(400))
+    assert_problem(tmp_path, pipeline, "instead.Output is a chain of more than 40 stand-ins; name an output of a step")
+
+
 def test_many_iterations_keep_their_order(tmp_path: Path) -> None:
     assert list(plan_of(tmp_path, "iterations=101"))[-2:] == ["use-101", "last"]
 
@@ -83,12 +238,12 @@ def test_many_iterations_keep_their_order(tmp_path: Path) -> None:
         ("count: ${parameters.iterations}", "count: ${parameters.seed}", "shapes the pipeline"),
         ("count: ${parameters.iterations}", "count: -1", "must be 0 or more"),
         ("lag: ${parameters.overlap}", "lag: 2", "must be 0 or 1"),
-        ("component: use\n          inputs", "component: use\n          when: false\n          inputs", "needs the step use-02, which its `when` leaves out"),
+        ("component: use\n          inputs", "component: use\n          when: false\n          inputs", "steps[2].inputs.digest needs the step use-02, which its `when` leaves out; give that step a stand-in for the output: instead: {Output: …}"),
         ("component: use\n          inputs", "component: use\n          when: ${parameters.iterations}\n          inputs", "when must be of type boolean, but is 2"),
         ("iteration: ${iteration}", "iteration: ${step}", "${step} is not the number of an iteration here; here it is ${iteration}"),
         ("phase: last", "phase: '${iteration}'", "it is for steps of a repeat"),
         ("phase: last", "phase: 'a${parameters.seed}'", "parameters outside the form can be in a text"),
-        ("phase: last", "phase: '${a.b}'", "${a.b} is no reference; the forms are"),
+        ("phase: last", "phase: '${a.b}'", "${a.b} is not a reference; references are"),
         ("phase: last", "phase: '${a'", "no closing brace"),
         ("id: last", "id: use", "there is a step 'use' already (pipeline.yaml"),
         ("  - id: last", "  - ID: last", "steps[2].ID is not known here"),
@@ -98,9 +253,9 @@ def test_many_iterations_keep_their_order(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_wiring_is_checked(tmp_path: Path, old: str, new: str, says: str) -> None:
-    found = problems_of(tmp_path, old, new)
-    text = says.replace("(pipeline.yaml", f"({tmp_path}/pipelines/toy/pipeline.yaml")
-    assert any(text in problem for problem in found), found
+    assert old in PIPELINE
+    says = says.replace("(pipeline.yaml", f"({tmp_path}/pipelines/toy/pipeline.yaml")
+    assert_problem(tmp_path, PIPELINE.replace(old, new), says)
 
 
 def test_cycle(tmp_path: Path) -> None:

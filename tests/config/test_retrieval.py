@@ -1,9 +1,15 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from pydantic import ValidationError
 
+from platform_sdk.config.recipe import load_recipe
 from platform_sdk.config.retrieval import INDEX_TYPES, RetrievalSpec
+from platform_sdk.config.source import ConfigError
+
+HOME = Path(__file__).parents[2]
 
 
 def test_the_default_is_the_packaged_encoder_in_an_exact_lite_index() -> None:
@@ -79,6 +85,42 @@ def test_endpoints_name_a_model_and_an_address(name: str) -> None:
 def test_the_encoders_settings_are_all_that_the_loader_takes() -> None:
     import inspect
 
-    from platform_sdk.retrieval.encoders import load_encoder
+    from platform_sdk.retrieval.load import load_encoder
 
     assert RetrievalSpec().encoder_settings().keys() == inspect.signature(load_encoder).parameters.keys()
+
+
+@pytest.mark.parametrize(
+    ("override", "says"),
+    [
+        (
+            "method=passage",
+            r"retrieval.method: there is no retrieval method passage; did you mean passages\? known are",
+        ),
+        ("method=own.absent", "retrieval.method: own.absent:METHOD cannot be found: no source of own.absent"),
+        (
+            "method=tests.retrieval.conftest",
+            "retrieval.method: tests.retrieval.conftest:METHOD cannot be found: .* METHOD",
+        ),
+        ("settings={k: 3}", "retrieval.settings: settings are those of a method: name it in retrieval.method"),
+        (
+            "method=none --set retrieval.settings={k: 3}",
+            "retrieval.settings: there is no setting k; known are none",
+        ),
+    ],
+)
+def test_wrong_retrieval_methods_and_settings_are_named_by_validation(override: str, says: str) -> None:
+    overrides = [f"retrieval.{override}" for override in override.split(" --set retrieval.")]
+    with pytest.raises(ConfigError, match=says):
+        load_recipe(HOME / "pipelines/mygo/world-text.yaml", overrides)
+
+
+def test_method_of_ones_own_is_validated_without_running_its_module(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "ownmethods").mkdir()
+    (tmp_path / "ownmethods/loud.py").write_text("METHOD = exit('it was run')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    overrides = ["retrieval.method=ownmethods.loud", "retrieval.settings={anything: [1, 2]}"]
+    recipe = load_recipe(HOME / "pipelines/mygo/world-text.yaml", overrides)
+    assert recipe.settings("retrieval").settings == {"anything": [1, 2]}

@@ -14,7 +14,8 @@ from platform_sdk.config.errors import UserError
 from platform_sdk.config.world import WorldSpec
 from platform_sdk.data.corpus import Corpus, TripleStore
 from platform_sdk.data.dataset import prepare
-from platform_sdk.records import Question, RecordError, digest_records, read_jsonl
+from platform_sdk.record_files import RecordError, digest_records, read_jsonl
+from platform_sdk.records import Question
 
 
 def record(number: int) -> dict[str, Any]:

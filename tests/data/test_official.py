@@ -11,7 +11,8 @@ import pytest
 
 from platform_sdk.data.detect import distractor_format
 from platform_sdk.data.official import load_questions
-from platform_sdk.records import Passage, RecordError, Triple
+from platform_sdk.record_files import RecordError
+from platform_sdk.records import Passage, Triple
 
 HOTPOT: dict[str, Any] = {
     "_id": "h1",

@@ -12,7 +12,7 @@ from platform_sdk.data.language import RELATION
 from platform_sdk.data.world import generate
 from platform_sdk.recipes.world_base.arena_documents import arena_world
 from platform_sdk.recipes.world_base.practice import base_world
-from platform_sdk.records import digest_records
+from platform_sdk.record_files import digest_records
 
 seeds = st.integers(0, 2**31)
 

@@ -15,7 +15,8 @@ from unittest import mock
 from platform_sdk.config.recipe import load_recipe
 from platform_sdk.kubeflow import local
 from platform_sdk.kubeflow.runs import execute
-from platform_sdk.records import Rollout, read_jsonl
+from platform_sdk.record_files import read_jsonl
+from platform_sdk.records import Rollout
 
 ROOT = Path(__file__).parents[2]
 RECIPES = ROOT / "pipelines/mygo"

@@ -9,7 +9,8 @@ import pytest
 
 from platform_sdk.config.recipe import load_recipe
 from platform_sdk.recipes.arena.rewards import rewards
-from platform_sdk.records import Rollout, read_jsonl
+from platform_sdk.record_files import read_jsonl
+from platform_sdk.records import Rollout
 from platform_sdk.tracking.updates import read_updates
 from tests.e2e.runs import ROOT, content, rollouts, run_here
 
@@ -41,7 +42,7 @@ def test_a_run(undisturbed: Path) -> None:
     assert len(found) == 2 * 4 * 5
     for rollout in found:
         assert rollout.rewards == rewards(rollout, spec)
-        assert [item.id for item in rollout.planner.evidence] == [p.id for p in rollout.question.context]
+        assert [item.id for item in rollout.main.evidence] == [p.id for p in rollout.question.context]
     assert any(rollout.rewards["reward"] for rollout in found), "the base model knows the form"
     first, second = read_updates(undisturbed / "online")
     assert len({first.weights, second.weights, content(undisturbed, "online", "train")["weights"]}) == 3
@@ -49,6 +50,16 @@ def test_a_run(undisturbed: Path) -> None:
     last, end = (content(undisturbed, phase, "scores") for phase in ("eval-u0002", "eval-final"))
     assert last["per_question"] == end["per_question"]
     assert {"em", "f1", "format", "relevance", "bonus", "reward"} <= end["metrics"].keys()
+
+
+def test_off_policy_the_second_update_learns_from_rollouts_of_the_first_weights(
+    undisturbed: Path, tmp_path: Path
+) -> None:
+    run = run_here("../arena/world-off-policy.yaml", tmp_path / "run", SMALL)
+    first, second = read_updates(run / "online")
+    on_policy = read_updates(undisturbed / "online")
+    assert first.weights == second.weights == on_policy[0].weights != on_policy[1].weights
+    assert first.loss == on_policy[0].loss
 
 
 def test_a_baseline_of_demonstrations(tmp_path: Path) -> None:
@@ -60,8 +71,11 @@ def test_a_baseline_of_demonstrations(tmp_path: Path) -> None:
     }
     run = run_here("../arena-baselines/sft-reasoning-smollm2.yaml", tmp_path / "run", changes)
     learned = rollouts(run, "supervised", "selected")
-    assert [rollout.planner.answer for rollout in learned] == [r.question.answers[0] for r in learned]
-    assert len(learned) == content(run, "supervised", "demonstrations")["questions"] == 24
+    assert [rollout.main.answer for rollout in learned] == [r.question.answers[0] for r in learned]
+    assert len(learned) == content(run, "supervised", "figures")["demonstrations"] == 24
+    assert {rollout.main.logprobs for rollout in learned} == {()}, "no policy sampled them"
+    curve = content(run, "supervised", "train")["curve"]
+    assert {name for step in curve for name in step["statistics"]} == {"token_loss"}
     before, after = (content(run, phase, "scores")["metrics"] for phase in ("eval-start", "eval-final"))
     assert before.keys() == after.keys() >= {"em", "f1", "answered", "tokens"}
     assert "relevance" not in after

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from platform_sdk.config.recipe import load_recipe
-from platform_sdk.records import Rollout, read_jsonl
+from platform_sdk.record_files import read_jsonl
+from platform_sdk.records import Rollout
 from platform_sdk.tracking.updates import read_updates
 from tests.e2e.runs import RECIPES, TINY_START, content, rollouts, run_here
 
@@ -24,7 +25,8 @@ TINY: dict[str, Any] = {
 
 
 @pytest.mark.parametrize(
-    ("one", "other"), [("world", "world-grpo"), ("2wiki-kg-qwen2.5-7b", "2wiki-kg-qwen2.5-7b-grpo")]
+    ("one", "other"),
+    [("world", "world-grpo"), ("world", "world-grpo-resampled"), ("2wiki-kg-qwen2.5-7b", "2wiki-kg-qwen2.5-7b-grpo")],
 )
 def test_both_start_alike(one: str, other: str) -> None:
     """The comparison is of what comes after the warm-up: all else is the same."""
@@ -32,6 +34,20 @@ def test_both_start_alike(one: str, other: str) -> None:
     for name in mygo.keys() & grpo.keys():
         assert mygo[name] == grpo[name], name
     assert grpo.keys() - mygo.keys() == {"online"}
+
+
+def test_a_group_without_variance_is_sampled_again(tmp_path: Path) -> None:
+    run = run_here("world-grpo-resampled.yaml", tmp_path / "run", {**TINY, "online.updates": 1, "online.group": 2})
+    [update] = read_updates(run / "online")
+    attempts: dict[str, list[float]] = {}
+    for rollout in sorted(read_jsonl(run / "online/rollouts/0001.jsonl", Rollout), key=lambda r: r.attempt):
+        attempts.setdefault(rollout.question.id, []).append(rollout.rewards["f1"])
+    assert update.rollouts == sum(map(len, attempts.values())) > 4 * 2
+    for rewards in attempts.values():
+        waves = [rewards[start : start + 2] for start in range(0, len(rewards), 2)]
+        assert all(len(set(wave)) == 1 for wave in waves[:-1])
+        assert len(set(waves[-1])) == 2 or len(waves) == 3
+    assert update.mean_reward == pytest.approx(sum(sum(rewards[:2]) for rewards in attempts.values()) / 8)
 
 
 def test_a_run(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ def test_a_pair_is_trained_and_sampled_role_by_role(tmp_path: Path) -> None:
     assert planner["parents"]["model"] == worker["parents"]["model"], "they began as copies of one model"
     assert planner["weights"] != worker["weights"]
     selected = rollouts(run, "warmup", "selected")
-    assert (planner["examples"], worker["examples"]) == (len(selected), sum(len(r.workers) for r in selected))
+    assert (planner["examples"], worker["examples"]) == (len(selected), sum(len(r.others) for r in selected))
     assert policy_digest(run / "warmup/model") == warmed["weights"]
     sampled = rollouts(run, "iteration-01")
     assert {r.weights for r in sampled} == {warmed["weights"]}

@@ -13,8 +13,8 @@ pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 
 def test_with_overlap_an_iteration_samples_with_the_weights_before_the_last(tmp_path: Path) -> None:
-    smaller = {"iterations": 3, "overlap": True, "selection.questions": 6, "selection.attempts": 2}
-    run = run_here("world-text.yaml", tmp_path / "run", TINY_MYGO | smaller)
+    smaller = {"iterations": 3, "selection.questions": 6, "selection.attempts": 2}
+    run = run_here("world-overlap.yaml", tmp_path / "run", TINY_MYGO | smaller)
     iterations = ("iteration-01", "iteration-02", "iteration-03")
     weights = {phase: content(run, phase, "train")["weights"] for phase in ("warmup", *iterations)}
     assert len(set(weights.values())) == 4, "every training changed the policy"
@@ -46,22 +46,22 @@ def test_offline_everything_is_sampled_from_one_policy_with_a_fixed_threshold(tm
 def test_without_the_split_one_agent_reads_what_it_searches(tmp_path: Path) -> None:
     run = run_here("world-text.yaml", tmp_path / "run", TINY_MYGO | {"agent.split": False})
     sampled = [r for phase in ("warmup", "iteration-01", "eval-final") for r in rollouts(run, phase)]
-    assert {(r.planner.role, len(r.workers)) for r in sampled} == {("agent", 0)}
-    searched = [r for r in sampled if r.planner.evidence]
+    assert {(r.main.role, len(r.others)) for r in sampled} == {("agent", 0)}
+    searched = [r for r in sampled if r.main.evidence]
     assert searched
     for rollout in searched:
-        told = "\n".join(turn.text for turn in rollout.planner.turns if turn.speaker == "environment")
-        assert all(item.text in told for item in rollout.planner.evidence)
+        told = "\n".join(turn.text for turn in rollout.main.turns if turn.speaker == "environment")
+        assert all(item.text in told for item in rollout.main.evidence)
 
 
 def test_as_a_chain_one_sub_question_is_asked_at_a_time(tmp_path: Path) -> None:
     run = run_here("world.yaml", tmp_path / "run", TINY_MYGO | {"agent.plan": "chain"})
     sampled = [r for phase in ("warmup", "iteration-01", "eval-final") for r in rollouts(run, phase)]
     # This policy would ask more at once: it is told so, and does not get through with it.
-    refused = [turn.malformed for r in sampled for turn in r.planner.turns if turn.malformed]
+    refused = [turn.malformed for r in sampled for turn in r.main.turns if turn.malformed]
     assert "ask at most 1 sub-question at a time" in refused
     # A worker is named by the planner's turn and its place within it.
-    assert {worker.id.split(".")[1] for r in sampled for worker in r.workers} == {"0"}
-    turns = [[int(worker.id.split(".")[0]) for worker in r.workers] for r in sampled]
+    assert {worker.id.split(".")[1] for r in sampled for worker in r.others} == {"0"}
+    turns = [[int(worker.id.split(".")[0]) for worker in r.others] for r in sampled]
     assert all(a < b for order in turns for a, b in itertools.pairwise(order))
     assert max(map(len, turns)) > 1, "no question was answered step by step"

@@ -50,7 +50,7 @@ def test_a_run_leaves_what_it_promises(undisturbed: Path) -> None:
     # What the warm-up learns has no worked example in its prompts, though it was sampled with one.
     for name, count in (("rollouts", True), ("selected", False)):
         texts = rollouts(undisturbed, "warmup", name)
-        assert all((len(r.planner.token_ids[: r.planner.turns[0].end]) > 90) == count for r in texts), name
+        assert all((len(r.main.token_ids[: r.main.turns[0].end]) > 90) == count for r in texts), name
     for rollout in rollouts(undisturbed, "iteration-01", "selected"):
         assert rollout.rewards["f1"] >= figures["threshold"]
 

@@ -6,8 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from platform_sdk.records import Evidence, Passage, Question, Rollout, write_jsonl
-from tests.tracking.rollouts import trajectory
+from platform_sdk.record_files import write_jsonl
+from platform_sdk.records import Passage, Question, Rollout, given_evidence
+from tests.tracking.rollouts import agent, environment, trajectory
 
 TITLES = ("Blue Harbour", "Red Harbour", "Anna Vey", "Tom Oak")
 TEXTS = (
@@ -60,13 +61,13 @@ def traced(
         question=asked,
         attempt=attempt,
         seed=number,
-        planner=trajectory(
+        main=trajectory(
             "agent",
             "agent",
-            [("environment", f"Answer from the passages. {asked.text}\n{passages}", None), ("agent", said, malformed)],
-            evidence=tuple(
-                Evidence(kind="passage", id=p.id, title=p.title, text=p.text, score=0.0) for p in asked.context
-            ),
+            [
+                environment(f"Answer from the passages. {asked.text}\n{passages}", *given_evidence(asked.context)),
+                agent(said, malformed),
+            ],
             selected=tuple(n - 1 for n in chosen if 1 <= n <= len(asked.context)),
             answer=answer,
         ),

@@ -14,7 +14,8 @@ from platform_sdk.cli import app
 from platform_sdk.config.errors import UserError
 from platform_sdk.evaluation.report import build_report, build_selection, build_summary
 from platform_sdk.evaluation.report.page import embedded_json
-from platform_sdk.records import Rollout, write_jsonl
+from platform_sdk.record_files import write_jsonl
+from platform_sdk.records import Rollout
 from platform_sdk.tracking import manifest
 from tests.tracking.rollouts import rollout
 
@@ -106,6 +107,16 @@ def test_page_says_the_scores_and_their_paired_difference(tmp_path: Path) -> Non
     assert "1 6 4 2" in words  # the attempts: six questions at the first, four at the third, two never accepted
 
 
+def test_the_metrics_that_the_method_names_come_first(tmp_path: Path) -> None:
+    run_dir = make_run(tmp_path)
+    assert "| evaluation | n | em | turns |" in build_summary(run_dir)
+    for path in run_dir.glob("eval-*/scores.json"):
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"shown": ["turns", "em"]}))
+    assert "| evaluation | n | turns | em |" in build_summary(run_dir)
+    cards = re.findall(r'<p class="label">([^<]*)', build_report(run_dir))
+    assert [card.strip() for card in cards] == ["turns", "EM"]
+
+
 def test_the_loss_of_a_warm_up_is_drawn(tmp_path: Path) -> None:
     run_dir = make_run(tmp_path)
     (run_dir / "warmup").mkdir()
@@ -148,14 +159,17 @@ def test_viewer_data_of_one_rollout(tmp_path: Path) -> None:
     shown = next(r for r in data["rollouts"] if r["id"] == "q2#2" and r["phase"] == 2)
     assert shown["right"]
     assert shown["malformed"] == 1
-    turns = [turn for turn in shown["turns"] if turn["by"] == "agent"]
-    assert [[w["id"] for w in turn["workers"]] for turn in turns] == [["1.0", "1.1"], [], ["3.0"], []]
-    assert [w["asked"] for w in turns[0]["workers"]] == ["Who directed it?", "Which studio?"]
-    assert turns[2]["workers"][0]["asked"] == "Where was Anna Vey born?"
-    titles = [data["evidence"][place]["title"] for place, *_ in turns[0]["workers"][0]["evidence"]]
+    turns = [turn for turn in shown["main"]["turns"] if turn["by"] == "agent"]
+    called = [turn.get("called", []) for turn in turns]
+    assert [[one["id"] for one in each] for each in called] == [["1.0", "1.1"], [], ["3.0"], []]
+    assert [turn.get("queries", []) for turn in turns] == [
+        ["Who directed it?", "Which studio?"], [], ["Where was Anna Vey born?"], []
+    ]  # fmt: skip
+    found = called[0][0]["turns"][0]["evidence"]
+    titles = [data["evidence"][place]["title"] for place, *_ in found]
     assert titles == ["Blue Harbour", "Red Harbour"]
     # [place, score, selected, gold]: the first was selected and is gold; the second is neither
-    assert [flags[1:] for flags in turns[0]["workers"][0]["evidence"]] == [[0.9, 1, 1], [0.8, 0, 0]]
+    assert [flags[1:] for flags in found] == [[0.9, 1, 1], [0.8, 0, 0]]
     assert shown["gold"] == [
         {"name": "Blue Harbour", "retrieved": True, "selected": True},
         {"name": "Anna Vey", "retrieved": False, "selected": False},
@@ -173,19 +187,18 @@ def test_an_unfinished_run_has_a_report(tmp_path: Path) -> None:
     assert "eval-start" in build_summary(run_dir)
 
 
-def test_what_was_selected_is_said_in_a_few_lines() -> None:
+def test_the_card_of_a_selection_shows_the_figures_that_there_are() -> None:
     figures = {
-        "phase": "iteration-02", "selected": 12, "rollouts": 40, "examples": 31, "questions": 10,
-        "questions_without_accepted": 3, "wanted": None, "mean_reward": 0.4567, "threshold": 0.5,
-        "acceptance_rate": 0.3, "well_formed": 0.975, "attempts_histogram": {"1": 4, "6": 6},
+        "phase": "iteration-02", "rollouts": 1040, "selected": 12, "mean_reward": 0.45678, "wanted": None,
+        "attempts_histogram": {"1": 4, "6": 6}, "well_formed": 0.975,
     }  # fmt: skip
-    card = build_selection(figures)
-    assert "**12** of 40 rollouts, 31 examples; 7 of 10 questions" in card
-    assert "| 0.457 | 0.500 | 30.0 % | 97.5 % |" in card
-    assert card.endswith("| 1 | 4 |\n| 6 | 6 |\n")
-    warmup = build_selection(figures | {"wanted": 24, "mean_reward": None})
-    assert "**12** of 40 rollouts (24 were wanted)" in warmup
-    assert "| – | 0.500 |" in warmup
+    assert build_selection(figures) == (
+        "# iteration-02: selection for training\n\n| figure | value |\n| --- | ---: |\n| rollouts | 1,040 |\n"
+        "| selected | 12 |\n| mean reward | 0.4568 |\n| well formed | 0.975 |\n\n"
+        "| attempts histogram | count |\n| --- | ---: |\n| 1 | 4 |\n| 6 | 6 |\n"
+    )
+    demonstrations = build_selection({"phase": "supervised", "demonstrations": 3, "left_out": 1})
+    assert demonstrations.endswith("| --- | ---: |\n| demonstrations | 3 |\n| left out | 1 |\n")
 
 
 def test_a_broken_manifest_is_shown(tmp_path: Path) -> None:
@@ -252,7 +265,8 @@ def test_viewer(opened: Any) -> None:
     opened.fill("#search", "film 2")
     detail = opened.locator("#detail")
     assert HOSTILE in detail.locator("h3").inner_text()
-    workers = detail.locator(".workers").first.locator(".worker")
+    workers = detail.locator(".called").first.locator(".trajectory")
+    assert workers.locator("h4").all_inner_texts() == ["Who directed it?", "Which studio?"]
     left, right = workers.nth(0).bounding_box(), workers.nth(1).bounding_box()
     assert left["y"] == right["y"]
     assert left["x"] + left["width"] < right["x"]

@@ -13,7 +13,8 @@ from platform_sdk.config.errors import UserError
 from platform_sdk.evaluation.report import build_report, build_summary
 from platform_sdk.evaluation.report.lines import Line, line_chart, ticks
 from platform_sdk.evaluation.report.trace import sections
-from platform_sdk.records import Rollout, write_jsonl
+from platform_sdk.record_files import write_jsonl
+from platform_sdk.records import Rollout
 from tests.evaluation.online_runs import make_online_run, question, traced, update, write_scores
 
 HOSTILE = "</script><script>window.hurt=1</script><img src=x onerror='window.hurt=2'><!--"
@@ -60,7 +61,7 @@ def test_gold_passages_of_one_title_are_told_apart(tmp_path: Path) -> None:
     asked = rollout.question.model_copy(update={"context": context, "gold_context": ("p2",)})
     write_final(run_dir, rollout.model_copy(update={"question": asked}))
     [shown] = final_of(build_report(run_dir))
-    assert [gold for *_, gold in shown["evidence"]] == [0, 0, 1, 0]
+    assert [gold for *_, gold in shown["main"]["turns"][0]["evidence"]] == [0, 0, 1, 0]
     assert shown["trace"]["grounds"] == "partial"
 
 

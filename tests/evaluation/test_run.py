@@ -13,8 +13,8 @@ from platform_sdk.config.errors import UserError
 from platform_sdk.evaluation.run import Evaluated, evaluate
 from platform_sdk.records import Evidence, Question, Rollout, Trajectory
 from platform_sdk.sampling.engine import Completion, Request
-from platform_sdk.sampling.phase import Phase
 from platform_sdk.sampling.rollout import Agent, Search, SearchRequest
+from platform_sdk.sampling.sampler import RolloutSampler
 
 QUESTIONS = [Question(id=f"q{i}", text="?", answers=("x",), dataset="world") for i in range(4)]
 
@@ -43,7 +43,7 @@ class Searcher:
         yield Search((SearchRequest("?"),), 1)
         planner = Trajectory(id="agent", role="agent", token_ids=(), agent_mask=(), logprobs=(), turns=())
         return Rollout(
-            question=question, attempt=attempt, seed=0, planner=planner, outcome="answered", weights="w", corpus="c"
+            question=question, attempt=attempt, seed=0, main=planner, outcome="answered", weights="w", corpus="c"
         )
 
 
@@ -61,14 +61,14 @@ def test_scores_by_hand(tmp_path: Path) -> None:
     opened: list[int] = []
 
     @contextmanager
-    def open_phase() -> Iterator[Phase]:
+    def open_sampler() -> Iterator[RolloutSampler]:
         opened.append(1)
-        with Phase(tmp_path / "eval-start/rollouts.jsonl", Searcher(), Idle(), search, 2) as phase:  # type: ignore[arg-type]
+        with RolloutSampler(tmp_path / "eval-start/rollouts.jsonl", Searcher(), Idle(), search, 2) as phase:  # type: ignore[arg-type]
             yield phase
 
     def run(inputs: str) -> Evaluated:
         outcome = tmp_path / "eval-start/scores.json"
-        return evaluate(open_phase, QUESTIONS, measures, outcome=outcome, inputs=inputs, seed=0)
+        return evaluate(open_sampler, QUESTIONS, measures, outcome=outcome, inputs=inputs, seed=0)
 
     first = run("a")
     assert first.metrics == {"em": 1.5, "evidence_recall": 0.625}
@@ -83,3 +83,16 @@ def test_scores_by_hand(tmp_path: Path) -> None:
     assert opened == [1]
     with pytest.raises(UserError, match="was made with other settings"):
         run("b")
+    # Scores are of these rollouts: none may be altered, cut or missing afterwards.
+    path = tmp_path / "eval-start/rollouts.jsonl"
+    whole = path.read_text()
+    for altered in (
+        whole.replace('"outcome":"answered"', '"outcome":"context_limit"', 1),
+        whole[: whole.rstrip().rindex("\n") + 1],
+    ):
+        path.write_text(altered)
+        with pytest.raises(UserError, match=r"rollouts.jsonl: was altered after it was scored"):
+            run("a")
+    path.unlink()
+    with pytest.raises(UserError, match="no such file"):
+        run("a")

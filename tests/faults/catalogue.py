@@ -86,13 +86,13 @@ FAULTS = (
         "if not torch.isfinite(total):", "if False:", "training/test_run.py",
     ),
     Fault(
-        "worker without advantage", "training/examples.py",
-        "float(m) * advantages[rollout.id] for m",
-        'float(m) * advantages[rollout.id] * (trajectory.role != "worker") for m', "training/test_examples.py",
+        "worker without advantage", "training/credit.py",
+        "for trajectory in rollout.trajectories", "for trajectory in rollout.trajectories[:1]",
+        "training/test_credit.py",
     ),
     Fault(
         "another role's dialogues", "training/examples.py",
-        "if role is None or trajectory.role == role", "if True", "training/test_examples.py",
+        "if (role is None or trajectory.role == role) and", "if", "training/test_examples.py",
     ),
     Fault(
         "truncated at the wrong end", "training/examples.py",
@@ -100,22 +100,37 @@ FAULTS = (
         "training/test_examples.py",
     ),
     Fault(
-        "advantages not centred", "training/advantages.py",
-        "return [(reward - mean) / (", "return [reward / (", "training/test_advantages.py",
+        "trajectory for scoring trained on", "records.py",
+        'for trajectory in self.recorded if trajectory.use == "training")', "for trajectory in self.recorded)",
+        "training/test_examples.py training/test_credit.py",
     ),
     Fault(
-        "biased deviation", "training/advantages.py",
+        "credit of another length accepted", "training/examples.py",
+        "if len(values) != len(mask):", "if False:", "training/test_credit.py",
+    ),
+    Fault(
+        "rollout counted twice", "training/examples.py",
+        "if key in trajectories:", "if False:", "training/test_credit.py",
+    ),
+    Fault(
+        "prepared group of other weights used", "training/online/preparation.py",
+        "if sampled.get(record.question) == _sampled(record.rollouts)}", "}", "training/online/test_groups.py",
+    ),
+    Fault(
+        "advantages not centred", "training/credit.py",
+        "return [(reward - mean) / (", "return [reward / (", "training/test_credit.py",
+    ),
+    Fault(
+        "biased deviation", "training/credit.py",
         "fmean(rewards), stdev(rewards)", "fmean(rewards), stdev([*rewards, fmean(rewards)])",
-        "training/test_advantages.py",
+        "training/test_credit.py",
     ),
     Fault(
-        "advantages over all groups", "training/advantages.py",
-        "group = groups.setdefault(rollout.question.id, {})", 'group = groups.setdefault("", {})',
-        "training/test_advantages.py",
-    ),
-    Fault(
-        "rollout counted twice", "training/advantages.py",
-        "if rollout.id in group:", "if False:", "training/test_advantages.py",
+        "advantages over all groups", "training/online/source.py",
+        "for example in examples_of(group.learned, self._credit.advantages(group.learned))",
+        "for example in examples_of(group.learned, {k: v for k, v in self._credit.advantages("
+        "[r for g in groups for r in g.learned]).items() if k.rollout in {r.id for r in group.learned}})",
+        "training/online/test_loop.py",
     ),
     Fault(
         "observation trained on", "sampling/dialogue.py",
@@ -128,24 +143,28 @@ FAULTS = (
     ),
     # What is sampled
     Fault(
-        "Mujica ignores the run's seed", "recipes/mygo/agent.py",
-        "seed_of(self.seed, self.phase, question.id, attempt)", "seed_of(0, self.phase, question.id, attempt)", MYGO,
+        "Mujica ignores the run's seed", "agents/planner_worker.py",
+        "seed_of(self.seed, self.seed_name, question.id, attempt)",
+        "seed_of(0, self.seed_name, question.id, attempt)", MYGO,
     ),
     Fault(
-        "Mujica's attempt not in the seed", "recipes/mygo/agent.py",
-        "seed_of(self.seed, self.phase, question.id, attempt)", "seed_of(self.seed, self.phase, question.id)", MYGO,
+        "Mujica's attempt not in the seed", "agents/planner_worker.py",
+        "seed_of(self.seed, self.seed_name, question.id, attempt)",
+        "seed_of(self.seed, self.seed_name, question.id)", MYGO,
     ),
     Fault(
         "ARENA's attempt not in the seed", "recipes/arena/agent.py",
-        "seed_of(self.seed, self.phase, question.id, attempt)", "seed_of(self.seed, self.phase, question.id)", ARENA,
+        "seed_of(self.seed, self.seed_name, question.id, attempt)",
+        "seed_of(self.seed, self.seed_name, question.id)", ARENA,
     ),
     Fault(
         "ARENA ignores the run's seed", "recipes/arena/agent.py",
-        "seed_of(self.seed, self.phase, question.id, attempt)", "seed_of(0, self.phase, question.id, attempt)", ARENA,
+        "seed_of(self.seed, self.seed_name, question.id, attempt)",
+        "seed_of(0, self.seed_name, question.id, attempt)", ARENA,
     ),
     Fault(
-        "evaluation temperature ignored", "recipes/mygo/settings.py",
-        "SamplingSpec(temperature=self.temperature, top_p=self.top_p)", "SamplingSpec(top_p=self.top_p)", MYGO,
+        "evaluation temperature ignored", "recipes/mygo/method.py",
+        "Decoding(evaluation.temperature, evaluation.top_p)", "Decoding(top_p=evaluation.top_p)", MYGO,
     ),
     Fault(
         "sampler's temperature ignored", "sampling/token_sampling.py",
@@ -169,8 +188,12 @@ FAULTS = (
         "self.length[:] = 0", "pass", "sampling/test_new_weights.py",
     ),
     Fault(
-        "eval questions trained on", "recipes/mygo/steps.py",
-        'questions = setting.questions("train")', 'questions = setting.questions("eval")', MYGO,
+        "eval questions trained on", "recipes/mygo/sampling.py",
+        'batch_of(run.questions("train")', 'batch_of(run.questions("eval")', MYGO,
+    ),
+    Fault(
+        "warm-up on eval questions", "recipes/mygo/sampling.py",
+        'shuffled(run.questions("train")', 'shuffled(run.questions("eval")', MYGO,
     ),
     Fault(
         "passages shown in a closed book", "recipes/arena/agent.py",
@@ -183,7 +206,7 @@ FAULTS = (
     ),
     Fault(
         "threshold exclusive for selection", "recipes/mygo/selection.py",
-        "rollout.rewards[reward] >= threshold", "rollout.rewards[reward] > threshold", MYGO,
+        "reward_of(rollout, self.reward) >= self.threshold", "reward_of(rollout, self.reward) > self.threshold", MYGO,
     ),
     Fault(
         "K is the maximum, not the midpoint", "recipes/mygo/selection.py",
@@ -195,8 +218,8 @@ FAULTS = (
         "threshold = raised_threshold(threshold, 0.0, spec)", MYGO,
     ),
     Fault(
-        "warm-up trained with its worked examples", "recipes/mygo/steps.py",
-        "chosen = [bare[r.id] for r in", "chosen = [r for r in", MYGO,
+        "warm-up trained with its worked examples", "recipes/mygo/sampling.py",
+        "language.undemonstrated(tokenizer, rollout) for rollout in right", "rollout for rollout in right", MYGO,
     ),
     Fault(
         "reward weights swapped", "recipes/arena/rewards.py",
@@ -240,16 +263,16 @@ FAULTS = (
         "retrieval/test_search.py retrieval/test_milvus.py",
     ),
     # State, audit, service
-    Fault("digest unchecked", "records.py", "if found != digest:", "if not found:", "test_records.py"),
+    Fault("digest unchecked", "record_files.py", "if found != digest:", "if not found:", "test_records.py"),
     Fault("torn line kept", "files.py", "os.truncate(path, end)", "pass", "test_records.py tracking/test_journal.py"),
     Fault(
-        "resume skips attempts", "sampling/phase.py",
+        "resume skips attempts", "sampling/sampler.py",
         "if number not in self.done.get(q.id, {})]", "if q.id not in self.done]",
-        "sampling/test_phase.py recipes/mygo/test_phases.py",
+        "sampling/test_sampler.py recipes/mygo/test_phases.py",
     ),
     Fault(
-        "rollouts of other weights mixed in", "sampling/phase.py",
-        "            if found != wanted:", "            if False:", "sampling/test_phase.py",
+        "rollouts of other weights mixed in", "sampling/sampler.py",
+        "            if found != wanted:", "            if False:", "sampling/test_sampler.py",
     ),
     Fault(
         "older checkpoint used", "training/checkpoints.py",

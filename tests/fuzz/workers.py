@@ -16,7 +16,7 @@ from typing import Literal
 
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.source import ConfigError
-from platform_sdk.records import RecordError
+from platform_sdk.record_files import RecordError
 
 CPU_SECONDS = 2
 MEMORY_BYTES = 200 * 2**20

@@ -17,7 +17,8 @@ from platform_sdk.config.retrieval import RetrievalSpec
 from platform_sdk.config.sampling import EngineSpec
 from platform_sdk.config.world import WorldSpec
 from platform_sdk.data.dataset import prepare
-from platform_sdk.records import Passage, read_jsonl
+from platform_sdk.record_files import read_jsonl
+from platform_sdk.records import Passage
 from platform_sdk.retrieval.index import build_index
 from platform_sdk.sampling.engine import SamplingParams
 from platform_sdk.sampling.load import load_engine

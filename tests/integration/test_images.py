@@ -24,8 +24,10 @@ from platform_sdk.config.training import TrainSpec
 from platform_sdk.data.dataset import prepare
 from platform_sdk.kubeflow.compile import compile_recipe, write_ir
 from platform_sdk.kubeflow.training_job.description import Description
-from platform_sdk.records import Rollout, write_jsonl
-from platform_sdk.training.launch import Job, Work, launch_training
+from platform_sdk.processes.launch import StepProcesses
+from platform_sdk.record_files import write_jsonl
+from platform_sdk.records import Rollout
+from platform_sdk.training.launch import TrainStep, launch_training
 from tests.integration.containers import Podman, opened
 from tests.sampling.tiny_models import save_model
 from tests.training.conftest import dialogue
@@ -170,8 +172,10 @@ def test_the_trainer_trains_as_this_machine_would(podman: Podman, workspace: Pat
     selected = workspace / "selected.jsonl"
     pairs = zip(dialogues[::2], dialogues[1::2], strict=True)
     write_jsonl(selected, Rollout, [as_rollout(number, *pair) for number, pair in enumerate(pairs)])
-    job = Job(run_dir=workspace / "here", phase="iteration-01", model=str(model), selected=selected, seed=3, spec=spec)
-    here = launch_training(job)
+    step = TrainStep(
+        run_dir=workspace / "here", phase="iteration-01", model=str(model), selected=selected, seed=3, spec=spec
+    )
+    here = launch_training(step)
     described = Description(
         run="r", step="train", namespace="team", module="", spec_file="", workspace=Workspace(claim="w"),
         spec=JobSpec(image="i", resources=Resources(gpus=0)), processes=2,
@@ -181,14 +185,14 @@ def test_the_trainer_trains_as_this_machine_would(podman: Podman, workspace: Pat
         "PET_MASTER_PORT": "23456", "OMP_NUM_THREADS": "1",
     }  # fmt: skip
 
-    def elsewhere(work: Work) -> None:
+    def runner(processes: StepProcesses) -> None:
         opened(workspace)
-        command = replace(described, module=work.module, spec_file=str(work.spec_file)).command
+        command = replace(described, module=processes.module, spec_file=str(processes.spec_file)).command
         for name, value in operator.items():  # as Kubernetes puts a container's variables into its command
             command = [part.replace(f"$({name})", value) for part in command]
         done = podman.run("trainer", *command, volumes={workspace: str(workspace)}, environment=operator)
         assert done.returncode == 0, done.stderr[-3000:]
 
-    there = launch_training(job.model_copy(update={"run_dir": workspace / "there"}), elsewhere)
+    there = launch_training(step.model_copy(update={"run_dir": workspace / "there"}), runner)
     assert there.weights == here.weights
     assert len(there.curve) > 1

@@ -15,10 +15,12 @@ import numpy as np
 import pytest
 
 from platform_sdk.config.sampling import SAMPLER_URL, EngineSpec
-from platform_sdk.kubeflow.serving import local_server, variables
-from platform_sdk.records import Rollout, read_jsonl
+from platform_sdk.processes.environment import variables
+from platform_sdk.record_files import read_jsonl
+from platform_sdk.records import Rollout
 from platform_sdk.sampling.engine import Completion, PromptTooLong, Request, SamplingEngine, SamplingParams
 from platform_sdk.sampling.load import load_engine
+from platform_sdk.sampling.local_server import local_server
 from platform_sdk.sampling.models import weights_digest
 from platform_sdk.sampling.serve import Served
 from platform_sdk.tracking.updates import read_updates
@@ -60,6 +62,22 @@ def prompts() -> list[tuple[int, ...]]:
     return [tuple(random.integers(3, VOCABULARY, size=n).tolist()) for n in (1, 7, 40, 200)]
 
 
+def pairs() -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
+    """Prompts and continuations: of one token, of the full context length, and several of one prompt."""
+    random = np.random.default_rng(1)
+    lengths = [(1, 1), (7, 60), (40, 5), (200, 1), (200, 100), (500, 12)]
+    prompts, continuations = (
+        [tuple(random.integers(0, VOCABULARY, size=length).tolist()) for length in side]
+        for side in zip(*lengths, strict=True)
+    )
+    return [*prompts, *[prompts[2]] * 6], [*continuations, *continuations]
+
+
+def assert_scores(found: list[tuple[float, ...]], expected: list[tuple[float, ...]]) -> None:
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=0, atol=1e-4)
+
+
 def assert_equal(found: list[Completion], expected: list[Completion]) -> None:
     for one, other in zip(found, expected, strict=True):
         assert (one.token_ids, one.finish) == (other.token_ids, other.finish)
@@ -76,6 +94,7 @@ def test_a_server_agrees_with_transformers_before_and_after_new_weights(server: 
         reference = load_engine(EngineSpec(live=8, max_model_len=512), path)
         expected = reference.generate(prompts(), greedy)
         assert_equal(engine.generate(prompts(), greedy), expected)
+        assert_scores(engine.score(*pairs()), reference.score(*pairs()))
         text = reference.tokenizer.decode(expected[2].token_ids[3:5])
         stopping = SamplingParams(temperature=0, max_tokens=30, stop=(text,))
         assert_equal(engine.generate(prompts(), stopping), reference.generate(prompts(), stopping))
@@ -124,7 +143,7 @@ if __name__ == "__main__":
     for path in given["models"]:
         engine.load_weights(path)
         done = engine.generate(given["prompts"], SamplingParams(temperature=0, max_tokens=30))
-        answers.append([engine.weight_version, [asdict(one) for one in done]])
+        answers.append([engine.weight_version, [asdict(one) for one in done], engine.score(*given["pairs"])])
     print("ANSWER" + json.dumps(answers))
 """
 
@@ -132,26 +151,26 @@ if __name__ == "__main__":
 def test_vllm_in_process_agrees_with_transformers(models: tuple[Path, Path], tmp_path: Path) -> None:
     script = tmp_path / "in_process.py"
     script.write_text(IN_PROCESS)
-    given = json.dumps({"models": [str(path) for path in models], "prompts": prompts()})
+    given = json.dumps({"models": [str(path) for path in models], "prompts": prompts(), "pairs": pairs()})
     assert PYTHON
     done = subprocess.run(
         [PYTHON, str(script), given], env=environment(), capture_output=True, text=True, timeout=2 * START_UP
     )
     assert done.returncode == 0, done.stderr[-3000:]
     [line] = [line for line in done.stdout.splitlines() if line.startswith("ANSWER")]
-    for path, (version, answers) in zip(models, json.loads(line.removeprefix("ANSWER")), strict=True):
+    for path, (version, answers, scores) in zip(models, json.loads(line.removeprefix("ANSWER")), strict=True):
         assert version == weights_digest(path)
-        expected = load_engine(EngineSpec(live=8), path).generate(
-            prompts(), SamplingParams(temperature=0, max_tokens=30)
-        )
+        reference = load_engine(EngineSpec(live=8), path)
+        expected = reference.generate(prompts(), SamplingParams(temperature=0, max_tokens=30))
         found = [Completion(a["id"], tuple(a["token_ids"]), tuple(a["logprobs"]), a["finish"]) for a in answers]
         assert_equal(found, expected)
+        assert_scores(scores, reference.score(*pairs()))
 
 
 SHARED = """
 import sys
 from pathlib import Path
-from platform_sdk.training.launch import run_processes
+from platform_sdk.processes.launch import run_processes
 
 if __name__ == "__main__":
     run_processes("tests.recipes.mygo.shared", Path(sys.argv[1]), 2)

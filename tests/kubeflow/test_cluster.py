@@ -22,8 +22,8 @@ from platform_sdk.kubeflow.compile import compile_recipe, write_ir
 from platform_sdk.kubeflow.component import sent
 from platform_sdk.kubeflow.lifecycle import begin_run, begun_with, end_run
 from platform_sdk.kubeflow.training_job.here import CLUSTER, job_runner
+from platform_sdk.processes.launch import StepProcesses
 from platform_sdk.tracking.journal import read, run_file
-from platform_sdk.training.launch import Work
 from tests.kubeflow.toy import write_toy
 
 HOME = Path(__file__).parents[2]
@@ -163,7 +163,7 @@ def test_jobs_are_made_only_in_a_cluster_and_only_of_what_they_can_see(
     run = job_runner(tmp_path)
     assert run is not None
     with pytest.raises(UserError, match="is not under /workspace"):
-        run(Work("platform_sdk.training", tmp_path / "job.json", "train"))
+        run(StepProcesses("platform_sdk.training", tmp_path / "train-step.json", "train"))
 
 
 def test_the_cluster_that_is_shown_needs_no_kueue(cluster: ClusterSpec) -> None:

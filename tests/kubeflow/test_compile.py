@@ -18,7 +18,7 @@ from platform_sdk.kubeflow.component import received, sent
 from platform_sdk.kubeflow.remote.versions import compile_for
 from platform_sdk.kubeflow.training_job import pytorchjob, trainjob
 from platform_sdk.kubeflow.training_job.here import describe
-from platform_sdk.training.launch import Work
+from platform_sdk.processes.launch import StepProcesses
 from tests.kubeflow.crds import check
 from tests.kubeflow.toy import write_toy
 
@@ -141,12 +141,12 @@ def test_the_jobs_of_shipped_recipes_are_valid_by_the_published_schemas(path: Pa
     }
     assert with_jobs
     for component, id_ in with_jobs.items():
-        spec_file = run_dir / id_ / "job.json"
+        spec_file = run_dir / id_ / "step.json"
         if component == "train":
-            work = Work("platform_sdk.training", spec_file, component)
+            work = StepProcesses("platform_sdk.training", spec_file, component)
         else:
-            work = Work(
+            work = StepProcesses(
                 "platform_sdk.recipes", spec_file, component, trains=component == "online",
-                vllm=engine.engine == "vllm", served=run_dir / "server.json" if engine.brings_server else None,
+                vllm=engine.engine == "vllm", server_spec=run_dir / "server.json" if engine.brings_server else None,
             )  # fmt: skip
         check(backend.render(describe(work, cluster, run_dir, "team-a")))

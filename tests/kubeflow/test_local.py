@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from platform_sdk.config.errors import UserError
-from platform_sdk.config.plan import RUN_DIR
 from platform_sdk.config.recipe import load_recipe
+from platform_sdk.config.task import RUN_DIR
 from platform_sdk.kubeflow.claim import claim
 from platform_sdk.kubeflow.compile import compile_recipe
 from platform_sdk.kubeflow.local import StepFailed, cause, locked, run_local, terminable, with_interpreter
 from tests.kubeflow.toy import write_toy
-from tests.processes import alive, wait_for
+from tests.process_watch import alive, wait_for
 
 HOME = Path(__file__).parents[2]
 RUN = """
@@ -129,31 +129,6 @@ def test_two_runs_do_not_share_a_directory(tmp_path: Path, monkeypatch: pytest.M
     finally:
         process.kill()
         process.communicate()
-
-
-GUARD = [sys.executable, "-m", "platform_sdk.kubeflow.guard"]
-
-
-def test_the_guard_passes_the_status_on() -> None:
-    assert subprocess.run([*GUARD, str(os.getpid()), "sh", "-c", "exit 7"], cwd=HOME).returncode == 7
-
-
-def test_a_guard_whose_owner_is_gone_runs_nothing_on() -> None:
-    """The one that started it may die before the guard has come to look."""
-    gone = subprocess.Popen(["true"])
-    gone.wait()
-    assert subprocess.run([*GUARD, str(gone.pid), "sleep", "60"], cwd=HOME).returncode == 1  # sleep's would be 0
-
-
-def test_nothing_outlives_the_guard(tmp_path: Path) -> None:
-    """A child in a session of its own whose parent has ended: in no group and under no parent that could be told."""
-    pid = tmp_path / "pid"
-    escaped = (
-        f"setsid sh -c 'echo $$ > {pid}.new && mv {pid}.new {pid} && exec sleep 60' & while [ ! -e {pid} ]; do :; done"
-    )
-    done = subprocess.run([*GUARD, str(os.getpid()), "sh", "-c", f"{escaped}; exit 3"], cwd=HOME, timeout=30)
-    assert done.returncode == 3
-    assert not alive(int(pid.read_text()))
 
 
 def test_cause() -> None:

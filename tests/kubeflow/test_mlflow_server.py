@@ -19,7 +19,7 @@ import pytest
 import requests
 
 from tests.kubeflow.rendered import Item, built, workloads
-from tests.processes import wait_for
+from tests.process_watch import wait_for
 
 pytestmark = pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
 

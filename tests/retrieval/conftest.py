@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from platform_sdk.retrieval.encoders import Encoder, load_encoder
+from platform_sdk.retrieval.encoders import Encoder
+from platform_sdk.retrieval.load import load_encoder
 
 PEOPLE = [f"{first} {last}" for first in ("Ada", "Bela", "Cora", "Dino", "Edda") for last in ("Kahn", "Lund", "Moss")]
 PLACES = ["Oslo", "Lima", "Cork", "Rome", "Kyoto", "Accra", "Quito"]

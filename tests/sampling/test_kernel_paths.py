@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[2]
 TESTS = [
     "tests/sampling/test_invariance.py",
     "tests/sampling/test_transformers_engine.py",
+    "tests/sampling/test_score.py",
     "tests/retrieval/test_encoders.py",
     "tests/retrieval/test_search.py",
 ]

@@ -15,7 +15,6 @@ from platform_sdk.sampling.engine import PromptTooLong, SamplingParams
 from platform_sdk.sampling.rollout import (
     Consult,
     Generate,
-    Progress,
     RetrieverFault,
     Search,
     SearchRequest,
@@ -87,15 +86,12 @@ def test_agents_are_taken_as_places_become_free(engine: TransformersEngine) -> N
             yield partial(agent, f"agent{i}", [1 + 3 * (i % 3)])
 
     finished = 0
-    progress: list[Progress] = []
-    for _ in run(starts(), engine, search, live=3, progress=progress.append):
+    for _ in run(starts(), engine, search, live=3):
         finished += 1
         most.append(len(started) - finished)
     assert finished == 7
     assert max(most) <= 2
     assert len(started) == 7
-    assert [one.finished for one in progress] == list(range(1, 8))
-    assert progress[-1].tokens > 7
 
 
 def test_searches_of_waiting_agents_go_together(engine: TransformersEngine) -> None:

@@ -217,7 +217,7 @@ def test_samples_follow_the_distribution(tiny: Path) -> None:
     with torch.inference_mode():
         logits = model(torch.tensor([given])).logits[0, -1]
     count = 1000
-    for temperature, top_k, top_p in ((1.0, 0, 1.0), (1.5, 4, 1.0), (1.0, 0, 0.6)):
+    for temperature, top_k, top_p in ((1.0, 0, 1.0), (0.1, 0, 1.0), (1.5, 4, 1.0), (1.0, 0, 0.6), (0.1, 0, 0.6)):
         params = [SamplingParams(temperature, top_p, top_k, 1, seed=i) for i in range(count)]
         drawn = [done.token_ids[0] for done in engine.generate([given] * count, params)]
         found = np.bincount(drawn, minlength=VOCABULARY) / count
@@ -229,7 +229,10 @@ def test_samples_follow_the_distribution(tiny: Path) -> None:
             expected[order[int(np.searchsorted(expected[order].cumsum(), top_p)) + 1 :]] = 0
         expected /= expected.sum()
         assert set(np.flatnonzero(found)) <= set(np.flatnonzero(expected))
+        assert set(np.flatnonzero(expected > 0.02)) <= set(np.flatnonzero(found))
         assert np.abs(found - expected).max() < 4 * np.sqrt(0.25 / count)
+        if temperature < 1 and top_p == 1:  # the cold distribution is another one by more than is allowed for
+            assert np.abs(expected - torch.softmax(logits, -1).double().numpy()).max() > 12 * np.sqrt(0.25 / count)
 
 
 def test_stop_strings_and_the_end_token_end_a_completion(tiny: Path) -> None:

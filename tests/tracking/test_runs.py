@@ -19,7 +19,8 @@ import pytest
 from mlflow import MlflowClient
 
 from platform_sdk.config.errors import UserError
-from platform_sdk.records import Rollout, write_jsonl
+from platform_sdk.record_files import write_jsonl
+from platform_sdk.records import Rollout
 from platform_sdk.tracking import finish_run, manifest, mlflow_run_id, runs, start_run, step_run
 from platform_sdk.tracking.delivery import deliver, follow
 from platform_sdk.tracking.journal import Journal, run_file, step_file
@@ -265,7 +266,7 @@ def test_rollouts_become_traces_once(folder: Path, run_dir: Path) -> None:
     assert sorted(trace.info.client_request_id for trace in traces) == [f"iteration-01/q{n}#{n % 3}" for n in range(4)]
     [first] = [trace for trace in traces if trace.info.client_request_id == "iteration-01/q0#0"]
     spans = {span.name: span for span in first.data.spans if span.name != "retrieval"}
-    assert len(first.data.spans) == len(pieces(rollout(0, malformed="no tags"))) == 1 + 4 + 3 + 3
+    assert len(first.data.spans) == len(pieces(rollout(0, malformed="no tags"))) == 1 + 4 + 3 * (1 + 1 + 1)
     assert spans["planner turn 2"].status.description == "no tags"
     assert spans["worker 1.0"].parent_id == spans["rollout"].span_id
     assert spans["worker 1.0"].start_time_ns == spans["worker 1.1"].start_time_ns  # side by side

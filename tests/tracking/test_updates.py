@@ -12,7 +12,7 @@ from platform_sdk.tracking.following import following
 from platform_sdk.tracking.journal import read, step_file
 from platform_sdk.tracking.runs import step_run
 from platform_sdk.tracking.updates import FILE, Update, append_update, keep_updates, read_updates
-from tests.processes import wait_for
+from tests.process_watch import wait_for
 
 
 def update(number: int, reward: float = 0.5) -> Update:

@@ -54,12 +54,12 @@ def test_every_epoch_sees_every_example_once(
     for step in steps:
         assert len(step.shares) == processes
         assert len({len(share) for share in step.shares}) == 1
-        taught = [i for share in step.shares for micro in share if not micro.filler for i in micro.examples]
-        assert len(taught) == step.examples <= batch_size
-        assert step.agent_tokens == sum(lengths[i] - 1 for i in taught)
+        trained_on = [i for share in step.shares for micro in share if not micro.filler for i in micro.examples]
+        assert len(trained_on) == step.examples <= batch_size
+        assert step.agent_tokens == sum(lengths[i] - 1 for i in trained_on)
         for micro in (micro for share in step.shares for micro in share):
             assert len(micro.examples) == 1 or sum(lengths[i] for i in micro.examples) <= limit
-        seen += taught
+        seen += trained_on
     per_epoch = len(lengths)
     assert all(sorted(seen[e * per_epoch : (e + 1) * per_epoch]) == list(range(per_epoch)) for e in range(epochs))
 

@@ -24,9 +24,11 @@ from platform_sdk.config.training import TrainSpec
 from platform_sdk.kubeflow.training_job.backend import api_for
 from platform_sdk.kubeflow.training_job.description import Description
 from platform_sdk.kubeflow.training_job.launcher import run_job
-from platform_sdk.records import Rollout, write_jsonl
+from platform_sdk.processes.launch import StepProcesses
+from platform_sdk.record_files import write_jsonl
+from platform_sdk.records import Rollout
 from platform_sdk.training.examples import Example
-from platform_sdk.training.launch import Job, Work, launch_training
+from platform_sdk.training.launch import TrainStep, launch_training
 from tests.kubeflow.training_job.api_server import ApiServer, VirtualClock
 from tests.training.test_steps import as_rollout
 
@@ -86,11 +88,11 @@ class Kubelet:
 
 
 @pytest.fixture
-def job(tiny_model: Path, dialogues: list[Example], tmp_path: Path) -> Job:
+def step(tiny_model: Path, dialogues: list[Example], tmp_path: Path) -> TrainStep:
     selected = tmp_path / "selected.jsonl"
     pairs = zip(dialogues[::2], dialogues[1::2], strict=True)
     write_jsonl(selected, Rollout, [as_rollout(number, *pair) for number, pair in enumerate(pairs)])
-    return Job(
+    return TrainStep(
         run_dir=tmp_path / "here", phase="iteration-01", model=str(tiny_model), selected=selected, seed=3, spec=SPEC
     )
 
@@ -104,8 +106,10 @@ def test_processes_that_are_started_again_find_each_other_though_one_is_late() -
 
 
 @pytest.mark.parametrize("kill", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_a_job_trains_as_this_machine_would_and_outlives_a_killed_worker(job: Job, tmp_path: Path, kill: bool) -> None:
-    here = launch_training(job.model_copy(update={"spec": SPEC.model_copy(update={"processes": 2})}))
+def test_a_job_trains_as_this_machine_would_and_outlives_a_killed_worker(
+    step: TrainStep, tmp_path: Path, kill: bool
+) -> None:
+    here = launch_training(step.model_copy(update={"spec": SPEC.model_copy(update={"processes": 2})}))
     told: list[str] = []
     with ApiServer() as server:
         kubelet, clock = Kubelet(server), VirtualClock()
@@ -118,11 +122,11 @@ def test_a_job_trains_as_this_machine_would_and_outlives_a_killed_worker(job: Jo
         there = tmp_path / "there"
         clock.at(5, lambda: kubelet.run(there if kill else None))
 
-        def elsewhere(work: Work) -> None:
-            described = replace(description, module=work.module, spec_file=str(work.spec_file))
+        def runner(processes: StepProcesses) -> None:
+            described = replace(description, module=processes.module, spec_file=str(processes.spec_file))
             run_job(described, api_for(described, connection), told.append, clock)
 
-        result: Any = launch_training(job.model_copy(update={"run_dir": there}), elsewhere)
+        result: Any = launch_training(step.model_copy(update={"run_dir": there}), runner)
     assert told[-1].endswith("Succeeded")
     assert kubelet.killed == kill
     assert result.weights == here.weights

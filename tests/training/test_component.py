@@ -13,14 +13,15 @@ import pytest
 
 from platform_sdk.config.training import TrainSpec
 from platform_sdk.kubeflow.local import StepFailed
-from platform_sdk.records import Rollout, digest_records, write_jsonl
+from platform_sdk.record_files import digest_records, write_jsonl
+from platform_sdk.records import Rollout
 from platform_sdk.sampling.models import weights_digest
 from platform_sdk.tracking.journal import read, step_file
 from platform_sdk.training.examples import Example
-from platform_sdk.training.launch import Job, launch_training
+from platform_sdk.training.launch import TrainStep, launch_training
 from platform_sdk.training.run import TrainResult
 from tests.kubeflow.test_local import run
-from tests.processes import alive, wait_for
+from tests.process_watch import alive, wait_for
 from tests.training.test_steps import as_rollout
 
 ROOT = Path(__file__).parents[2]
@@ -88,7 +89,7 @@ def workers(run_dir: Path) -> Iterator[int]:
             words = path.read_text().split("\0")
         except (FileNotFoundError, ProcessLookupError):
             continue
-        if "platform_sdk.training" in words and str(run_dir / "warmup" / "job.json") in words:
+        if "platform_sdk.training" in words and str(run_dir / "warmup" / "train-step.json") in words:
             yield int(path.parent.name)
 
 
@@ -103,7 +104,7 @@ def test_two_processes_train_as_one_and_a_killed_run_as_an_undisturbed_one(
     alone, whole, killed = (begun(tmp_path / name, rollouts) for name in ("alone", "whole", "killed"))
     for run_dir, processes in ((alone, 1), (whole, 2)):
         launch_training(
-            Job(
+            TrainStep(
                 run_dir=run_dir, phase="warmup", model=str(tiny_model), selected=run_dir / "warmup" / "selected.jsonl",
                 seed=3, spec=SPEC.model_copy(update={"processes": processes}),
             )

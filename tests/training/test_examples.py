@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from platform_sdk.config.errors import UserError
 from platform_sdk.records import Question, Rollout, Trajectory
+from platform_sdk.training.credit import TrajectoryKey
 from platform_sdk.training.examples import Example, digest_examples, examples_of, fit
 
 
@@ -11,17 +14,18 @@ def example(mask: tuple[int, ...], name: str = "e") -> Example:
     return Example(name, tuple(range(len(mask))), mask, tuple(-0.5 * m for m in mask), "w")
 
 
-def trajectory(role: str, name: str, mask: tuple[int, ...]) -> Trajectory:
+def trajectory(role: str, name: str, mask: tuple[int, ...], **changes: Any) -> Trajectory:
     return Trajectory(
-        role=role, id=name, token_ids=tuple(range(len(mask))), agent_mask=mask, logprobs=(0.0,) * len(mask), turns=()
-    )
+        role=role, id=name, token_ids=tuple(range(len(mask))), agent_mask=mask, logprobs=(0.0,) * len(mask), turns=(),
+        **changes,
+    )  # fmt: skip
 
 
 def test_planner_and_each_worker_become_examples_of_their_own() -> None:
     rollout = Rollout(
         question=Question(id="q7", text="?", answers=("a",), dataset="d"), attempt=3, seed=0,
-        planner=trajectory("planner", "planner", (0, 0, 1)),
-        workers=(trajectory("worker", "1.0", (0, 1)), trajectory("worker", "1.1", (0, 1, 1))),
+        main=trajectory("planner", "planner", (0, 0, 1)),
+        others=(trajectory("worker", "1.0", (0, 1)), trajectory("worker", "1.1", (0, 1, 1))),
         outcome="answered", weights="policy", corpus="c",
     )  # fmt: skip
     made = examples_of([rollout])
@@ -30,22 +34,20 @@ def test_planner_and_each_worker_become_examples_of_their_own() -> None:
     assert {e.weights for e in made} == {"policy"}
 
 
-def test_every_dialogue_of_a_rollout_has_its_advantage_on_the_agents_tokens() -> None:
+def test_a_trajectory_without_credit_is_left_out_and_one_for_scoring_is_never_trained_on() -> None:
     question = Question(id="q", text="?", answers=("a",), dataset="d")
     rollouts = [
         Rollout(
-            question=question, attempt=attempt, seed=0, planner=trajectory("planner", "planner", (0, 0, 1)),
-            workers=(trajectory("worker", "1.0", (0, 1, 0, 1)),), outcome="answered", weights="w", corpus="c",
+            question=question, attempt=attempt, seed=0, main=trajectory("planner", "planner", (0, 0, 1)),
+            others=(trajectory("worker", "1.0", (0, 1)), trajectory("worker", "probe", (0, 1), use="scoring")),
+            outcome="answered", weights="w", corpus="c",
         )
         for attempt in range(2)
     ]  # fmt: skip
-    made = examples_of(rollouts, {"q#0": -0.5, "q#1": 2.0})
-    assert {e.id: e.advantages for e in made} == {
-        "q#0/planner": (0.0, 0.0, -0.5),
-        "q#0/1.0": (0.0, -0.5, 0.0, -0.5),
-        "q#1/planner": (0.0, 0.0, 2.0),
-        "q#1/1.0": (0.0, 2.0, 0.0, 2.0),
-    }
+    made = examples_of(rollouts, {TrajectoryKey("q#0", "planner"): (0, 0, -0.5), TrajectoryKey("q#1", "1.0"): (0, 2)})
+    assert {e.id: e.advantages for e in made} == {"q#0/planner": (0.0, 0.0, -0.5), "q#1/1.0": (0.0, 2.0)}
+    assert examples_of(rollouts, {}) == []
+    assert [e.id for e in examples_of(rollouts)] == ["q#0/planner", "q#0/1.0", "q#1/planner", "q#1/1.0"]
     assert [e.id for e in examples_of(rollouts, role="worker")] == ["q#0/1.0", "q#1/1.0"]
 
 

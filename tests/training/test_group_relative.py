@@ -11,8 +11,8 @@ import torch
 
 from platform_sdk.config.training import TrainSpec
 from platform_sdk.records import Question, Rollout, Trajectory
-from platform_sdk.training.advantages import advantages_of
 from platform_sdk.training.batches import Batch, MicroBatch, pack, shared_step
+from platform_sdk.training.credit import GroupAdvantage
 from platform_sdk.training.examples import Example, examples_of
 from platform_sdk.training.objectives import GroupRelative
 from platform_sdk.training.policy import agent_logprobs, load_policy
@@ -183,7 +183,7 @@ def rollout(question: str, attempt: int, reward: float, one: Example) -> Rollout
     )
     return Rollout(
         question=Question(id=question, text="?", answers=("a",), dataset="d"), attempt=attempt, seed=0,
-        planner=trajectory, outcome="answered", rewards={"reward": reward}, weights="w", corpus="c",
+        main=trajectory, outcome="answered", rewards={"reward": reward}, weights="w", corpus="c",
     )  # fmt: skip
 
 
@@ -195,13 +195,19 @@ def gradients(model: torch.nn.Module, examples: list[Example]) -> dict[str, torc
     return {name: parameter.grad.clone() for name, parameter in model.named_parameters()}  # type: ignore[union-attr]
 
 
+def credited(group: list[Rollout]) -> list[Example]:
+    return examples_of(group, GroupAdvantage("reward").advantages(group))
+
+
 def test_the_order_of_the_rollouts_changes_nothing(tiny_model: Path, dialogues: list[Example]) -> None:
     """Two groups of three, one after the other and shuffled into each other."""
     rollouts = [rollout(f"q{i // 3}", i % 3, float(i % 4), dialogues[i]) for i in range(6)]
     shuffled = [rollouts[i] for i in (3, 0, 5, 1, 4, 2)]
     model = load_policy(tiny_model, TrainSpec(), attention="packed")
-    before = gradients(model, examples_of(rollouts, advantages_of(rollouts, "reward")))
-    after = gradients(model, examples_of(shuffled, advantages_of(shuffled, "reward")))
+    before, after = (
+        gradients(model, [e for q in ("q0", "q1") for e in credited([r for r in order if r.question.id == q])])
+        for order in (rollouts, shuffled)
+    )
     for name, gradient in before.items():
         torch.testing.assert_close(after[name], gradient, atol=1e-5, rtol=1e-4, msg=name)
 
@@ -209,5 +215,5 @@ def test_the_order_of_the_rollouts_changes_nothing(tiny_model: Path, dialogues: 
 def test_a_group_without_variance_teaches_nothing(tiny_model: Path, dialogues: list[Example]) -> None:
     rollouts = [rollout("same", i, 13.0, dialogues[i]) for i in range(3)]
     model = load_policy(tiny_model, TrainSpec(), attention="packed")
-    found = gradients(model, examples_of(rollouts, advantages_of(rollouts, "reward")))
+    found = gradients(model, credited(rollouts))
     assert all((gradient == 0).all() for gradient in found.values())

@@ -7,9 +7,9 @@ from math import log
 import pytest
 import torch
 
-from platform_sdk.training.batches import Batch, MicroBatch, Step, pack
+from platform_sdk.training.batches import Batch, MicroBatch, Step, pack, shared_step
 from platform_sdk.training.examples import Example
-from platform_sdk.training.objectives import MaximumLikelihood
+from platform_sdk.training.objectives import GroupRelative, MaximumLikelihood
 from platform_sdk.training.policy import agent_logprobs
 
 
@@ -31,6 +31,18 @@ def test_token_normalisation_divides_by_the_steps_agent_tokens() -> None:
     assert statistics["token_loss"].item() == pytest.approx(2 * log(2))
     # old - new: 0, log 2 and log 2
     assert statistics["policy_drift"].item() == pytest.approx(2 * log(2) / 3)
+
+
+def test_drift_is_left_out_of_a_step_with_text_that_no_policy_sampled() -> None:
+    demonstration = Example("c", (0, 2), (0, 1), (), "w")
+    step = shared_step([*EXAMPLES, demonstration], 1, 100)
+    _, statistics = MaximumLikelihood()(torch.zeros(4), batch_of([*EXAMPLES, demonstration], step))
+    assert set(statistics) == {"token_loss"}
+    # Also in the micro-batches that hold none of it, so that all processes log the same figures.
+    batch = batch_of(EXAMPLES, step)
+    assert set(MaximumLikelihood()(LOGPROBS, batch)[1]) == {"token_loss"}
+    with pytest.raises(ValueError, match="no policy sampled"):
+        GroupRelative()(LOGPROBS, batch)
 
 
 def test_sequence_normalisation_divides_by_the_steps_examples() -> None:

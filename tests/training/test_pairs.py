@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from platform_sdk.config.training import TrainSpec
-from platform_sdk.records import Rollout, write_jsonl
+from platform_sdk.record_files import write_jsonl
+from platform_sdk.records import Rollout
 from platform_sdk.sampling.pairs import make_pair, models_of, policy_digest
 from platform_sdk.training.examples import Example, examples_of
-from platform_sdk.training.launch import Job, launch_training
+from platform_sdk.training.launch import TrainStep, launch_training
 from platform_sdk.training.pairs import PairResult
 from platform_sdk.training.run import train
 from tests.training.test_steps import as_rollout
@@ -28,7 +29,7 @@ def rollouts(dialogues: list[Example]) -> list[Rollout]:
 def test_each_model_learns_its_own_role(tiny_model: Path, rollouts: list[Rollout], tmp_path: Path) -> None:
     pair = make_pair(tmp_path / "run/policy", tiny_model, tiny_model)
     write_jsonl(tmp_path / "selected.jsonl", Rollout, rollouts)
-    job = Job(
+    step = TrainStep(
         run_dir=tmp_path / "run",
         phase="warmup",
         model=str(pair),
@@ -36,7 +37,7 @@ def test_each_model_learns_its_own_role(tiny_model: Path, rollouts: list[Rollout
         seed=3,
         spec=SPEC,
     )
-    result = launch_training(job)
+    result = launch_training(step)
     assert isinstance(result, PairResult)
     examples = examples_of(rollouts)
     assert result.examples == len(examples) == 24
@@ -51,19 +52,19 @@ def test_each_model_learns_its_own_role(tiny_model: Path, rollouts: list[Rollout
     # A kill between the two models, or behind them, repeats nothing and ends the same.
     (tmp_path / "run/warmup/train.json").unlink()
     made = (tmp_path / "run/warmup/planner/model/model.safetensors").stat().st_mtime_ns
-    assert launch_training(job) == result
+    assert launch_training(step) == result
     assert (tmp_path / "run/warmup/planner/model/model.safetensors").stat().st_mtime_ns == made
     # The next phase trains what this one left.
-    onward = launch_training(job.model_copy(update={"phase": "iteration-01", "model": result.model}))
+    onward = launch_training(step.model_copy(update={"phase": "iteration-01", "model": result.model}))
     assert onward.parents["model"] == result.weights
     assert onward.weights != result.weights
 
 
 def test_a_role_that_nobody_played_keeps_its_model(tiny_model: Path, rollouts: list[Rollout], tmp_path: Path) -> None:
     pair = make_pair(tmp_path / "run/policy", tiny_model, tiny_model)
-    write_jsonl(tmp_path / "selected.jsonl", Rollout, [r.model_copy(update={"workers": ()}) for r in rollouts])
+    write_jsonl(tmp_path / "selected.jsonl", Rollout, [r.model_copy(update={"others": ()}) for r in rollouts])
     result = launch_training(
-        Job(
+        TrainStep(
             run_dir=tmp_path / "run", phase="warmup", model=str(pair), selected=tmp_path / "selected.jsonl", seed=3,
             spec=SPEC,
         )

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,10 +14,11 @@ from safetensors.torch import load_file
 
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.training import TrainSpec
-from platform_sdk.records import Question, Rollout, Trajectory, write_jsonl
+from platform_sdk.record_files import write_jsonl
+from platform_sdk.records import Question, Rollout, Trajectory
 from platform_sdk.sampling.models import weights_digest
 from platform_sdk.training.examples import Example
-from platform_sdk.training.launch import Job, launch_training
+from platform_sdk.training.launch import TrainStep, launch_training
 from platform_sdk.training.run import TrainResult
 from platform_sdk.training.steps import train_step
 
@@ -27,15 +29,18 @@ SPEC = TrainSpec(
 
 
 def as_rollout(number: int, planner: Example, worker: Example) -> Rollout:
-    def trajectory(role: str, name: str, example: Example) -> Trajectory:
+    """Two dialogues to train on, and one for scoring only."""
+
+    def trajectory(role: str, name: str, example: Example, **use: Any) -> Trajectory:
         return Trajectory(
             role=role, id=name, token_ids=example.token_ids, agent_mask=example.agent_mask,
-            logprobs=example.logprobs, turns=(),
+            logprobs=example.logprobs, turns=(), **use,
         )  # fmt: skip
 
     return Rollout(
         question=Question(id=f"q{number}", text="?", answers=("a",), dataset="d"), attempt=0, seed=0,
-        planner=trajectory("planner", "planner", planner), workers=(trajectory("worker", "1.0", worker),),
+        main=trajectory("planner", "planner", planner),
+        others=(trajectory("worker", "1.0", worker), trajectory("worker", "probe", worker, use="scoring")),
         outcome="answered", weights="w", corpus="c",
     )  # fmt: skip
 
@@ -85,14 +90,14 @@ def test_two_processes_train_as_one(tiny_model: Path, selected: Path, tmp_path: 
         pytest.importorskip("deepspeed", reason="deepspeed is not installed")
     spec = SPEC.model_copy(update=change)
     alone = train_step(tmp_path, "alone", str(tiny_model), selected, spec.model_copy(update={"deepspeed": None}), 3)
-    job = Job(
+    step = TrainStep(
         run_dir=tmp_path, phase="two", model=str(tiny_model), selected=selected, seed=3,
         spec=spec.model_copy(update={"processes": 2}),
     )  # fmt: skip
-    two = launch_training(job)
+    two = launch_training(step)
     assert two == TrainResult.model_validate_json((tmp_path / "two" / "train.json").read_text())
     assert two.inputs == alone.inputs or "deepspeed" in change  # how many processes decides nothing
-    assert Job.model_validate_json((tmp_path / "two" / "job.json").read_text()) == job
+    assert TrainStep.model_validate_json((tmp_path / "two" / "train-step.json").read_text()) == step
     assert [e.loss for e in two.curve] == pytest.approx([e.loss for e in alone.curve], rel=2e-4)
     assert [e.statistics["token_loss"] for e in two.curve] == pytest.approx(
         [e.statistics["token_loss"] for e in alone.curve], rel=2e-4
@@ -109,10 +114,10 @@ def test_deepspeed_without_torchrun_is_refused(tiny_model: Path, selected: Path,
 
 
 def test_a_wrong_job_file_is_one_clear_error(tmp_path: Path) -> None:
-    job = tmp_path / "job.json"
-    job.write_text('{"run_dir": "r", "phase": "p", "model": "m", "selected": "s", "seed": 0, "spec": {"epochs": 0}}')
+    step = tmp_path / "train-step.json"
+    step.write_text('{"run_dir": "r", "phase": "p", "model": "m", "selected": "s", "seed": 0, "spec": {"epochs": 0}}')
     finished = subprocess.run(
-        [sys.executable, "-m", "platform_sdk.training", "--spec", str(job)], cwd=ROOT, capture_output=True, text=True
+        [sys.executable, "-m", "platform_sdk.training", "--spec", str(step)], cwd=ROOT, capture_output=True, text=True
     )
     assert finished.returncode == 2
     assert "spec.epochs" in finished.stderr

@@ -19,7 +19,7 @@ from platform_sdk.display import shortened
 from platform_sdk.evaluation.answers import Bag, bag, pair_f1
 from platform_sdk.evaluation.metrics.parts import set_part
 from platform_sdk.evaluation.metrics.scores import Scores, require_questions
-from platform_sdk.records import RecordError
+from platform_sdk.record_files import RecordError
 
 
 class Paragraph(msgspec.Struct, gc=False):

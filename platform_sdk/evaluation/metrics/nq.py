@@ -15,7 +15,7 @@ import msgspec
 from platform_sdk.data.files import is_list, read_bytes, read_json, read_json_lines
 from platform_sdk.evaluation.answers import bag, pair_f1
 from platform_sdk.evaluation.metrics.scores import Scores, count_unknown, require_questions
-from platform_sdk.records import RecordError
+from platform_sdk.record_files import RecordError
 
 
 class Gold(msgspec.Struct, gc=False):

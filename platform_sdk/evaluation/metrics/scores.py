@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from platform_sdk.records import RecordError
+from platform_sdk.record_files import RecordError
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from platform_sdk.display import shortened
 from platform_sdk.evaluation.metrics.hotpotqa import Fact
 from platform_sdk.evaluation.metrics.parts import Part, answer_part, counted, set_part, tabulate
 from platform_sdk.evaluation.metrics.scores import Scores, count_unknown, require_questions
-from platform_sdk.records import RecordError
+from platform_sdk.record_files import RecordError
 
 _DROP_PUNCTUATION = str.maketrans("", "", string.punctuation)
 NameTriple = tuple[str, str, str]

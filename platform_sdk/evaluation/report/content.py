@@ -17,7 +17,7 @@ from platform_sdk.tracking.runs import ENVIRONMENT_FILE
 from platform_sdk.tracking.updates import Update, read_updates
 
 START, FINAL = "eval-start", "eval-final"
-HEADLINE = ("em", "f1")
+HEADLINE = ("em", "f1")  # what a run shows first that names no metrics of its own
 COUNTS = frozenset({"turns", "searches", "tokens"})  # counts, however small the numbers of a run happen to be
 FIRST_PHASES = ("eval-base", "warmup", START, "eval-warmup")
 
@@ -87,10 +87,17 @@ class Content:
         return COUNTS | beyond
 
     @property
+    def shown_metrics(self) -> tuple[str, ...]:
+        """The metrics that the report leads with: those that the run's method names in its scores."""
+        named = [(phase.scores or {}).get("shown") for phase in self.evaluations]
+        return tuple(next(filter(None, named), HEADLINE))
+
+    @property
     def metrics(self) -> list[str]:
-        """The metrics of the evaluations, exact match and F1 first."""
+        """The metrics of the evaluations, the shown ones first."""
         found = dict.fromkeys(metric for phase in self.evaluations for metric in (phase.scores or {})["metrics"])
-        return [*(m for m in HEADLINE if m in found), *(m for m in found if m not in HEADLINE)]
+        shown = self.shown_metrics
+        return [*(m for m in shown if m in found), *(m for m in found if m not in shown)]
 
     def amount(self, metric: str, value: float, *, signed: bool = False) -> str:
         """Write a score of this run; see :func:`amount`."""

@@ -16,7 +16,7 @@ EVALUATION = "eval-"
 class Spent:
     """Seconds, and counts of what was sampled and trained on. Evaluations and the start of engines cost nothing here.
 
-    ``rollouts`` are attempts at questions; ``trajectories`` are the dialogues trained on, of planner and workers
+    ``rollouts`` are attempts at questions; ``trajectories`` are the dialogues trained on, of all roles
     alike, each as often as it was selected or sampled for training.
     """
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from platform_sdk.evaluation.report.content import HEADLINE, Content, Phase
+from platform_sdk.evaluation.report.content import Content, Phase
 from platform_sdk.evaluation.report.course import Point, course_of
 from platform_sdk.evaluation.report.lines import Line, line_chart
 from platform_sdk.tracking.updates import Update
@@ -50,15 +50,16 @@ def _chart(title: str, lines: Sequence[Line], axis: str, *, unit: bool) -> list[
 
 def _scores(content: Content) -> list[Curve]:
     course = course_of(content)
+    shown = content.shown_metrics
     taken = list({point.step: point for point in course.points}.values())  # the last one of a step
     if len(taken) < FEWEST_POINTS:
         return []
     shares = [metric for metric in content.metrics if metric not in content.counts]
     parts = {whole: [m for m in shares if m.startswith(f"{whole}_")] for whole in shares}
     partial = {metric for metrics in parts.values() for metric in metrics}
-    others = [metric for metric in shares if metric not in HEADLINE and metric not in partial]
+    others = [metric for metric in shares if metric not in shown and metric not in partial]
     groups = [
-        ("Scores on the evaluation questions", [metric for metric in shares if metric in HEADLINE]),
+        ("Scores on the evaluation questions", [metric for metric in shares if metric in shown]),
         ("Other scores on the evaluation questions", others),
         *((f"{name_of(whole)} by part", metrics) for whole, metrics in parts.items()),
     ]
@@ -67,21 +68,24 @@ def _scores(content: Content) -> list[Curve]:
         for title, metrics in groups
         for curve in _chart(
             title,
-            [_score_line(taken, metric, PALETTE[place % len(PALETTE)]) for place, metric in enumerate(metrics)],
+            [
+                _score_line(taken, metric, PALETTE[place % len(PALETTE)], bounded=metric in shown)
+                for place, metric in enumerate(metrics)
+            ],
             course.step,
             unit=True,
         )
     ]
 
 
-def _score_line(taken: Sequence[Point], metric: str, colour: str) -> Line:
+def _score_line(taken: Sequence[Point], metric: str, colour: str, *, bounded: bool) -> Line:
     having = [(point.step, score) for point in taken if (score := point.scores["metrics"].get(metric))]
     bounds = [(score["low"], score["high"]) for _, score in having if "low" in score]
     return Line(
         name_of(metric),
         [(float(step), score["value"]) for step, score in having],
         colour,
-        bounds=bounds if metric in HEADLINE and len(bounds) == len(having) else (),
+        bounds=bounds if bounded and len(bounds) == len(having) else (),
     )
 
 
@@ -116,7 +120,7 @@ def _iterations(content: Content) -> list[Curve]:
 
 
 def _roles(phase: Phase) -> dict[str, dict[str, Any]]:
-    """The figures of each model, where planner and workers are models of their own."""
+    """The figures of each model, where roles have models of their own."""
     roles: dict[str, dict[str, Any]] = phase.figures.get("roles") or {}
     return roles
 

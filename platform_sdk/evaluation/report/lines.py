@@ -13,7 +13,7 @@ from platform_sdk.evaluation.report.charts import label, picture, shape
 
 WIDTH, HEIGHT = 420, 220
 LEFT, RIGHT, TOP, BOTTOM = 46, 16, 12, 30
-MOST_DOTS = 40
+MAX_DOTS = 40
 SMOOTHED = 25  # a curve of many points is drawn faint, with the mean of each of so many parts of it on top
 
 
@@ -107,7 +107,7 @@ def _steps(xs: Sequence[float]) -> tuple[float, ...]:
 def _drawn(line: Line, places: Axis, heights: Axis, x: str) -> list[Markup]:
     at = [(places(px), heights(py)) for px, py in line.points]
     parts = [shape('<g style="--c:var(--{0})">', line.colour)]
-    if len(at) > MOST_DOTS:
+    if len(at) > MAX_DOTS:
         parts.append(shape('<path d="{0}" class="curve faint"/>', _path(at, line.stepped)))
         points, dots = _means(line.points), _means(at)
         parts.append(shape('<path d="{0}" class="curve"/>', _path(dots, line.stepped)))

@@ -27,7 +27,7 @@
 
   for (const rollout of data.rollouts) {
     rollout.questionId = rollout.id.slice(0, rollout.id.lastIndexOf("#"));
-    rollout.words = [rollout.id, rollout.question, rollout.answer || "", ...rollout.answers].join("\n").toLowerCase();
+    rollout.words = [rollout.id, rollout.question, rollout.main.answer || "", ...rollout.answers].join("\n").toLowerCase();
   }
   const sameQuestion = new Map();
   for (const rollout of data.rollouts) {
@@ -116,20 +116,24 @@
     if (rollout.hops) badges.append(badge(`${rollout.hops} hop${rollout.hops > 1 ? "s" : ""}`));
     if (rollout.trace) {
       badges.append(trace.grounds(rollout));
-      return [make("h3", "", rollout.question), badges, also(rollout), ...trace.describe(rollout), footnote(rollout)]
+      return [make("h3", "", rollout.question), badges, also(rollout), ...trace.describe(rollout), apart(rollout), footnote(rollout)]
         .filter((node) => node !== null);
     }
-    return [make("h3", "", rollout.question), badges, verdict(rollout), also(rollout), ...dialogue(rollout.turns, "planner"),
-      rollout.evidence.length ? evidence(rollout.evidence, "Evidence this dialogue retrieved") : null, footnote(rollout)]
-      .filter((node) => node !== null);
+    return [make("h3", "", rollout.question), badges, verdict(rollout), also(rollout), ...dialogue(rollout.main), apart(rollout),
+      footnote(rollout)].filter((node) => node !== null);
   };
 
+  // What no turn called, and what is recorded for scoring only.
+  const apart = (rollout) => rollout.apart.length
+    ? make("details", "apart", make("summary", "", `Recorded apart (${rollout.apart.length})`),
+      make("div", "called", ...rollout.apart.map((one) => card(one))))
+    : null;
+
   const verdict = (rollout) => {
-    const rewards = Object.entries(rollout.rewards).map(([name, value]) => `${name} ${number(value)}`).join(", ");
     const box = make("div", "verdict",
-      make("div", "", make("h4", "", "answer"), make("p", "", rollout.answer === null ? "none" : rollout.answer)),
+      make("div", "", make("h4", "", "answer"), make("p", "", rollout.main.answer === null ? "none" : rollout.main.answer)),
       make("div", "", make("h4", "", "accepted answers"), make("p", "", rollout.answers.join(" · "))),
-      make("div", "", make("h4", "", "rewards"), make("p", "", rewards || "none")));
+      make("div", "", make("h4", "", "rewards"), make("p", "", listed(rollout.rewards) || "none")));
     if (rollout.gold.length) {
       const items = rollout.gold.map((one) => make("li", "", make("span", "", one.name),
         one.selected ? badge("selected", "good") : one.retrieved ? badge("retrieved", "warn") : badge("not found", "bad")));
@@ -159,61 +163,79 @@
     return make("div", "also", "Same question:", ...buttons);
   };
 
-  const dialogue = (turns, role) => turns.map((turn, place) => {
+  const dialogue = (one, evidenceToo = true) => one.turns.map((turn, place) => {
     const agent = turn.by === "agent";
     const node = make("div", `turn ${turn.by}${turn.malformed ? " bad" : ""}`);
+    const found = evidenceToo && turn.evidence ? evidence(turn.evidence) : null;
     if (place === 0 && !agent) {
-      const prompt = make("details", "", make("summary", "", "Prompt"), make("div", "said env", turn.text));
-      node.append(prompt);
+      node.append(make("details", "", make("summary", "", "Prompt"), make("div", "said env", turn.text)));
+      if (found) node.append(found);
       return node;
     }
-    node.append(make("div", "who", make("b", "", agent ? role : "environment")));
+    const called = turn.called || [], queries = turn.queries || [];
+    node.append(make("div", "who", make("b", "", agent ? one.role : "environment"),
+      called.length > 1 ? `calls ${called.length} side by side` : null));
     if (agent) node.append(spoken(turn.text));
     else node.append(make("div", "said env", turn.text.trim()));
     if (turn.malformed) node.append(make("div", "malformed", `Malformed: ${turn.malformed}`));
-    if (turn.workers && turn.workers.length) {
-      if (turn.workers.length > 1) node.querySelector(".who").append(`${turn.workers.length} workers side by side`);
-      node.append(make("div", "workers", ...turn.workers.map(worker)));
-    }
+    if (turn.rewards) node.append(make("p", "note", `rewards: ${listed(turn.rewards)}`));
+    if (found) node.append(found);
+    // Where each query has its own call, the call's card is headed by it.
+    const headings = called.length === queries.length ? queries : [];
+    if (queries.length && !headings.length) node.append(make("ul", "queries", ...queries.map((query) => make("li", "", query))));
+    if (called.length) node.append(make("div", "called", ...called.map((other, number) => card(other, headings[number]))));
     return node;
   });
+
+  const listed = (values) => Object.entries(values).map(([name, value]) => `${name} ${number(value)}`).join(", ");
 
   // An agent's text with its tags made visible; what stands outside of tags is shown as it is.
   const spoken = (text) => {
     const node = make("div", "said");
-    const tags = /<(think|search|action|answer|select|sentence)>([\s\S]*?)<\/\1>/g;
+    const tags = /<([a-z_]+)>([\s\S]*?)<\/\1>/g;
     let end = 0;
     const outside = (raw) => { if (raw.trim()) node.append(make("div", "part raw", raw.trim())); };
     for (const match of text.matchAll(tags)) {
       outside(text.slice(end, match.index));
-      node.append(make("div", `part ${match[1]}`, match[2].trim()));
+      const part = make("div", `part ${match[1]}`, match[2].trim());
+      part.dataset.tag = match[1];
+      node.append(part);
       end = match.index + match[0].length;
     }
     outside(text.slice(end));
     return node;
   };
 
-  const worker = (one) => make("section", "worker",
-    make("div", "who", `worker ${one.id}`),
-    one.asked ? make("h4", "", one.asked) : null,
-    one.evidence.length ? evidence(one.evidence) : make("p", "note", "Nothing was retrieved."),
-    one.answer === null ? make("p", "malformed", "No answer") : make("p", "sentence", one.answer),
-    ...one.turns.filter((turn) => turn.malformed).map((turn) => make("div", "malformed", `Malformed: ${turn.malformed}`)),
-    make("details", "", make("summary", "", "Dialogue"), ...dialogue(one.turns, "worker")));
+  // A trajectory beside the main one. What a single turn had before it is shown with it, and its dialogue is folded.
+  const card = (one, heading) => {
+    const spokenTurns = one.turns.filter((turn) => turn.by === "agent");
+    const items = one.turns.flatMap((turn) => turn.evidence || []);
+    const single = spokenTurns.length < 2;
+    return make("section", "trajectory",
+      make("div", "who", `${one.role} ${one.id}`, one.use === "training" ? null : badge(`for ${one.use} only`)),
+      heading ? make("h4", "", heading) : null,
+      single && items.length ? evidence(items) : null,
+      one.answer === null ? make("p", "malformed", "No answer") : make("p", "sentence", one.answer),
+      ...spokenTurns.filter((turn) => turn.malformed).map((turn) => make("div", "malformed", `Malformed: ${turn.malformed}`)),
+      make("details", "", make("summary", "", "Dialogue"), ...dialogue(one, !single)));
+  };
 
-  const evidence = (items, title) => {
-    const nodes = items.map(([place, score, selected, gold], index) => {
+  const evidence = (items) => {
+    const nodes = items.map(([place, score, selected, gold, parts], index) => {
       const item = data.evidence[place];
       const head = make("div", "head", make("span", "note", `[${index}]`), item.title ? make("b", "", item.title) : null,
         selected ? badge("selected", "accent") : null, gold ? badge("gold", "gold") : null, make("span", "score", score.toFixed(3)));
       const text = item.text.length > EVIDENCE_TEXT ? item.text.slice(0, EVIDENCE_TEXT) + " …" : item.text;
-      const node = make("li", `${selected ? "selected" : ""} ${gold ? "gold" : ""}`, head, make("div", "text", text));
+      const node = make("li", `${selected ? "selected" : ""} ${gold ? "gold" : ""}`, head, make("div", "text", text),
+        item.entities ? make("p", "note", `entities: ${(item.entity_names || item.entities).join(" · ")}`) : null,
+        item.query_entities ? make("p", "note", `entities of the query: ${item.query_entities.join(" · ") || "none"}`) : null,
+        parts ? make("p", "note", `score: ${listed(parts)}`) : null,
+        item.source ? make("p", "note", `from passage ${item.source.passage}`) : null);
       if (item.text.length > EVIDENCE_TEXT) node.title = item.text;
       return node;
     });
     const box = make("ul", "evidence", ...nodes);
-    if (title) box.prepend(make("li", "note", title));
-    else box.setAttribute("aria-label", "Retrieved evidence");
+    box.setAttribute("aria-label", "Retrieved evidence");
     return box;
   };
 

@@ -13,7 +13,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from platform_sdk.evaluation.report.charts import Interval, interval_plot
-from platform_sdk.evaluation.report.content import FINAL, FIRST_PHASES, HEADLINE, START, Content, Phase, gather
+from platform_sdk.evaluation.report.content import FINAL, FIRST_PHASES, START, Content, Phase, gather
 from platform_sdk.evaluation.report.curves import curves, name_of
 from platform_sdk.evaluation.report.viewer import viewer_data
 
@@ -94,7 +94,7 @@ def _headlines(content: Content) -> list[dict[str, Any]]:
             "final": final["metrics"][metric],
             "change": changes.get(metric),
         }
-        for metric in HEADLINE
+        for metric in content.shown_metrics
         if metric in final["metrics"]
     ]
 

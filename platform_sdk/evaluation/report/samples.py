@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from platform_sdk.records import Rollout, check_header, parse_line
+from platform_sdk.record_files import check_header, parse_line
+from platform_sdk.records import Rollout
 
 PHASE_FILE = "rollouts.jsonl"
 UPDATES_FOLDER = "rollouts"

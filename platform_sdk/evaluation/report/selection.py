@@ -1,4 +1,4 @@
-"""What a phase is learned from, in a few lines of Markdown, for the pipeline's Markdown artifact."""
+"""The figures of a phase that is learned from, as Markdown, for the pipeline's Markdown artifact."""
 
 from __future__ import annotations
 
@@ -7,28 +7,26 @@ from typing import Any
 
 
 def build_selection(figures: Mapping[str, Any]) -> str:
-    """Say how much of a phase was selected, and how many attempts its questions took.
+    """Return a table of a phase's figures, and one of each histogram among them.
 
     Args:
         figures: The phase's ``figures.json``.
     """
-    answered = figures["questions"] - figures["questions_without_accepted"]
-    wanted = f" ({figures['wanted']} were wanted)" if figures.get("wanted") else ""
-    # The warm-up has no mean reward: it takes the attempts of a question until one is right.
-    reward = "–" if figures["mean_reward"] is None else f"{figures['mean_reward']:.3f}"
-    lines = [
-        f"# {figures['phase']}: what is learned from",
-        "",
-        f"**{figures['selected']}** of {figures['rollouts']} rollouts{wanted}, {figures['examples']} examples; "
-        f"{answered} of {figures['questions']} questions have one that was accepted.",
-        "",
-        "| mean reward | threshold | accepted | well-formed |",
-        "| ---: | ---: | ---: | ---: |",
-        f"| {reward} | {figures['threshold']:.3f} | {100 * figures['acceptance_rate']:.1f} % "
-        f"| {100 * figures['well_formed']:.1f} % |",
-        "",
-        "| attempts | questions |",
-        "| ---: | ---: |",
-        *(f"| {attempts} | {questions} |" for attempts, questions in figures["attempts_histogram"].items()),
-    ]
+    single = {name: value for name, value in figures.items() if name != "phase" and isinstance(value, int | float)}
+    histograms = {name: value for name, value in figures.items() if isinstance(value, Mapping)}
+    lines = [f"# {figures['phase']}: selection for training", "", *_table("figure", "value", single)]
+    for name, counts in histograms.items():
+        lines += ["", *_table(name.replace("_", " "), "count", counts)]
     return "\n".join(lines) + "\n"
+
+
+def _table(left: str, right: str, rows: Mapping[str, Any]) -> list[str]:
+    return [
+        f"| {left} | {right} |",
+        "| --- | ---: |",
+        *(f"| {name.replace('_', ' ')} | {_shown(value)} |" for name, value in rows.items()),
+    ]
+
+
+def _shown(value: float) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else f"{value:,}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from platform_sdk.evaluation.report.content import FINAL, HEADLINE, START, Content, gather
+from platform_sdk.evaluation.report.content import FINAL, START, Content, gather
 from platform_sdk.tracking.updates import Update
 
 LEARNED = ("mean_reward", "loss", "kl", "zero_variance")
@@ -29,7 +29,7 @@ def build_summary(run_dir: Path) -> str:
             lines += _row(phase.name, str(scores["n"]), *cells)
     else:
         lines.append("No evaluation has finished yet.")
-    for change in (change for change in content.differences if change.metric in HEADLINE):
+    for change in (change for change in content.differences if change.metric in content.shown_metrics):
         value, low, high = (
             content.amount(change.metric, amount, signed=True) for amount in (change.value, change.low, change.high)
         )

@@ -12,6 +12,8 @@ const traceView = ({ data, make, badge }) => {
   const STANDING = { "11": ["right", "chosen · gold"], "10": ["stray", "chosen · not gold"], "01": ["missed", "gold · not chosen"], "00": ["", ""] };
   const CITATION = /\[\s*(\d{1,6}(?:\s*,\s*\d{1,6})*)\s*\]/g;
 
+  const given = (rollout) => rollout.main.turns[0].evidence;
+
   const grounds = (rollout) => {
     const [text, kind, title] = GROUNDS[rollout.trace.grounds];
     const node = badge(text, kind);
@@ -50,7 +52,7 @@ const traceView = ({ data, make, badge }) => {
   };
 
   const citation = (number, rollout, passages) => {
-    const item = rollout.evidence[number - 1];
+    const item = given(rollout)[number - 1];
     if (!item) {
       const node = make("span", "cite nowhere", String(number));
       node.title = `There is no passage ${number}.`;
@@ -80,17 +82,17 @@ const traceView = ({ data, make, badge }) => {
       return make("section", `section ${tag ? "" : "outside"} ${tag === "answer" ? "final" : ""}`,
         make("h4", "", tag || "outside of the sections"), linked(text, rollout, passages, bare ? new Map() : cited));
     });
-    passages.append(...rollout.evidence.map((item, index) => passage(item, index, cited.get(index + 1) || 0)));
+    passages.append(...given(rollout).map((item, index) => passage(item, index, cited.get(index + 1) || 0)));
     const answer = make("div", `outcome ${rollout.right ? "right" : "wrong"}`,
-      make("div", "", make("h4", "", "answer"), make("p", "", rollout.answer === null ? "none" : rollout.answer)),
+      make("div", "", make("h4", "", "answer"), make("p", "", rollout.main.answer === null ? "none" : rollout.main.answer)),
       make("div", "", make("h4", "", "accepted answers"), make("p", "", rollout.answers.join(" · "))),
       make("div", "wide", make("h4", "", "rewards"), rewards(rollout)));
-    const prompt = rollout.turns.filter((turn) => turn.by === "environment").map((turn) => turn.text).join("\n\n");
+    const prompt = rollout.main.turns.filter((turn) => turn.by === "environment").map((turn) => turn.text).join("\n\n");
     return [answer,
       make("div", "trace",
         make("div", "said-side", make("h4", "side", "Response"), ...sections,
           rollout.trace.malformed ? make("div", "malformed", `Malformed: ${rollout.trace.malformed}`) : null),
-        make("div", "given-side", make("h4", "side", `Given passages (${rollout.evidence.length})`), passages)),
+        make("div", "given-side", make("h4", "side", `Given passages (${given(rollout).length})`), passages)),
       make("details", "turn-prompt", make("summary", "", "Prompt"), make("div", "said env", prompt))];
   };
 

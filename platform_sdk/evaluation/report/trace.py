@@ -16,11 +16,12 @@ _CLOSING = re.compile(r"</([a-z_]+)>")
 
 
 def is_trace(rollout: Rollout) -> bool:
-    """Whether the rollout answers from given passages in one turn."""
-    agent = rollout.planner
-    said = sum(turn.speaker == "agent" for turn in agent.turns)
-    passages = bool(agent.evidence) and all(item.kind == "passage" for item in agent.evidence)
-    return agent.role == "agent" and not rollout.workers and said == 1 and passages
+    """Return True if the rollout is one dialogue of one turn, which answers from passages that its opening shows."""
+    main = rollout.main
+    said = sum(turn.speaker == "agent" for turn in main.turns)
+    given = main.turns[0].evidence if main.turns else ()
+    passages = bool(given) and all(item.kind == "passage" for item in given)
+    return len(rollout.trajectories) == 1 and said == 1 and passages and main.evidence == given
 
 
 def sections(text: str) -> list[list[str]]:

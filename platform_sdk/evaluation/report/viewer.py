@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
-import re
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from platform_sdk.evaluation.report.gold import GoldEvidence
 from platform_sdk.evaluation.report.samples import Sample
 from platform_sdk.evaluation.report.trace import is_trace, trace_of
 from platform_sdk.records import Evidence, Rollout, Trajectory, Turn
-from platform_sdk.tracking.traces import workers_by_turn
+from platform_sdk.tracking.traces import CallTree, call_tree
 
 LONGEST_TEXT = 4000
 LONGEST_PROMPT = 1600
-# The sub-questions of a turn, in either form of the grammar (a fact of the method, see mygo's grammar).
-_TEXT_SEARCH = re.compile(r"<search>((?:(?!</?search>).)*+)</search>", re.DOTALL)
-_GRAPH_SEARCH = re.compile(r'Search\s*\(\s*\[\s*\d{1,4}\s*\]\s*,\s*"([^"]*)"\s*\)')
+Table = dict[str, int]  # a piece of evidence as JSON -> its place in the page's table
+
+
+@dataclass(frozen=True)
+class _Context:
+    """What the trajectories of one rollout are shown with."""
+
+    tree: CallTree
+    gold: GoldEvidence
+    table: Table
 
 
 def viewer_data(samples: list[Sample]) -> dict[str, Any]:
     """Return the samples, their rollouts, and one table of all evidence, since passages are found again and again."""
-    table: dict[Evidence, int] = {}
+    table: Table = {}
     rollouts = [
         _rollout(number, rollout, rollout.id in sample.accepted, table)
         for number, sample in enumerate(samples)
@@ -28,27 +37,14 @@ def viewer_data(samples: list[Sample]) -> dict[str, Any]:
     ]
     return {
         "phases": [{"name": sample.name, "shown": len(sample.rollouts), "total": sample.total} for sample in samples],
-        "evidence": [{"id": item.id, "kind": item.kind, "title": item.title, "text": item.text} for item in table],
+        "evidence": [json.loads(item) for item in table],
         "rollouts": rollouts,
     }
 
 
-def _rollout(phase: int, rollout: Rollout, accepted: bool, table: dict[Evidence, int]) -> dict[str, Any]:
+def _rollout(phase: int, rollout: Rollout, accepted: bool, table: Table) -> dict[str, Any]:
     question = rollout.question
-    gold = GoldEvidence(rollout)
-    workers = workers_by_turn(rollout)
-    turns: list[dict[str, Any]] = []
-    number = 0
-    for place, turn in enumerate(rollout.planner.turns):
-        shown: dict[str, Any] = {"by": turn.speaker, "text": _clip(turn, place)}
-        if turn.malformed:
-            shown["malformed"] = turn.malformed
-        if turn.speaker == "agent":
-            called = workers.get(number, [])
-            asked = _sub_questions(turn.text, len(called))
-            shown["workers"] = [_worker(worker, asked[i], gold, table) for i, worker in enumerate(called)]
-            number += 1
-        turns.append(shown)
+    context = _Context(call_tree(rollout), GoldEvidence(rollout), table)
     return {
         "phase": phase,
         "id": rollout.id,
@@ -56,7 +52,6 @@ def _rollout(phase: int, rollout: Rollout, accepted: bool, table: dict[Evidence,
         "type": question.type,
         "hops": question.hops,
         "answers": question.answers,
-        "answer": rollout.planner.answer,
         "outcome": rollout.outcome,
         "attempt": rollout.attempt,
         "seed": rollout.seed,
@@ -65,44 +60,63 @@ def _rollout(phase: int, rollout: Rollout, accepted: bool, table: dict[Evidence,
         "malformed": rollout.malformed_turns,
         "accepted": accepted,
         "tokens": sum(sum(trajectory.agent_mask) for trajectory in rollout.trajectories),
-        "turns": turns,
-        "trace": trace_of(rollout.planner, gold.places(rollout.planner)) if is_trace(rollout) else None,
-        "evidence": _evidence(rollout.planner, gold, table),
-        "gold": gold.found_by(rollout),
+        "main": _trajectory(rollout.main, context),
+        "apart": [_trajectory(other, context) for other in context.tree.apart],
+        "trace": trace_of(rollout.main, context.gold.places(rollout.main)) if is_trace(rollout) else None,
+        "gold": context.gold.found_by(rollout),
         "weights": rollout.weights,
         "corpus": rollout.corpus,
     }
 
 
-def _worker(worker: Trajectory, asked: str | None, gold: GoldEvidence, table: dict[Evidence, int]) -> dict[str, Any]:
+def _trajectory(trajectory: Trajectory, context: _Context) -> dict[str, Any]:
+    found = iter(_evidence(trajectory, context))
+    turns: list[dict[str, Any]] = []
+    for place, turn in enumerate(trajectory.turns):
+        called = context.tree.called.get((trajectory.id, place), [])
+        more = {
+            "malformed": turn.malformed,
+            "queries": turn.queries,
+            "rewards": turn.rewards,
+            "evidence": [next(found) for _ in turn.evidence],
+            "called": [_trajectory(other, context) for other in called],
+        }
+        shown = {"by": turn.speaker, "text": _clip(turn, place)}
+        turns.append(shown | {name: value for name, value in more.items() if value})
     return {
-        "id": worker.id,
-        "asked": asked,
-        "answer": worker.answer,
-        "evidence": _evidence(worker, gold, table),
-        "turns": [
-            {"by": turn.speaker, "text": _clip(turn, place), "malformed": turn.malformed}
-            for place, turn in enumerate(worker.turns)
-        ],
+        "id": trajectory.id,
+        "role": trajectory.role,
+        "use": trajectory.use,
+        "answer": trajectory.answer,
+        "turns": turns,
     }
 
 
-def _evidence(trajectory: Trajectory, gold: GoldEvidence, table: dict[Evidence, int]) -> list[list[Any]]:
-    """Return ``[place in the table, score, selected, gold]`` for each piece of evidence, in the order of retrieval."""
+def _evidence(trajectory: Trajectory, context: _Context) -> list[list[Any]]:
+    """Return ``[place in the table, score, selected, gold, parts]`` for each piece of evidence, in its order.
+
+    ``parts`` are what the score is made of; they are left out where there are none.
+    """
+    places = context.gold.places(trajectory)
     found: list[list[Any]] = []
-    places = gold.places(trajectory)
     for index, item in enumerate(trajectory.evidence):
-        place = table.setdefault(item.model_copy(update={"score": 0.0}), len(table))
-        found.append([place, round(item.score, 4), int(index in trajectory.selected), int(index in places)])
+        place = context.table.setdefault(_text_of(item), len(context.table))
+        parts = {name: round(value, 4) for name, value in _leaves(item.parts)}
+        flags = [int(index in trajectory.selected), int(index in places)]
+        found.append([place, round(item.score, 4), *flags, *([parts] if parts else [])])
     return found
 
 
-def _sub_questions(text: str, workers: int) -> list[str | None]:
-    for pattern in (_TEXT_SEARCH, _GRAPH_SEARCH):
-        found = [match.strip() for match in pattern.findall(text)]
-        if len(found) == workers:
-            return list(found)
-    return [None] * workers
+def _leaves(parts: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    for name, value in parts.items():
+        if isinstance(value, Mapping):
+            yield from ((f"{name} {inner}", number) for inner, number in _leaves(value))
+        else:
+            yield name, value
+
+
+def _text_of(item: Evidence) -> str:
+    return item.model_dump_json(exclude={"score", "parts"})
 
 
 def _clip(turn: Turn, place: int) -> str:

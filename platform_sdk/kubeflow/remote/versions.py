@@ -23,7 +23,7 @@ from platform_sdk.config.recipe import Recipe
 from platform_sdk.kubeflow.compile import compile_recipe, write_ir
 from platform_sdk.kubeflow.remote.connection import Server
 
-MOST_BYTES = 1_400_000
+MAX_BYTES = 1_400_000
 """Of the intermediate representation: Kubeflow makes a Workflow of it, and Kubernetes keeps no object above 1.5 MiB."""
 PAGE = 100
 
@@ -61,10 +61,10 @@ def compile_for(recipe: Recipe, cluster: ClusterSpec) -> Compiled:
     pipeline = compile_recipe(recipe, cluster)
     parts = [json_format.MessageToDict(part) for part in (pipeline.pipeline_spec, pipeline.platform_spec)]
     canonical = json.dumps(parts, sort_keys=True, separators=(",", ":")).encode()
-    if len(canonical) > MOST_BYTES:
+    if len(canonical) > MAX_BYTES:
         raise UserError(
             f"{recipe.path}: the compiled pipeline has {len(canonical):,} bytes in {len(recipe.plan)} tasks, and "
-            f"Kubernetes takes no more than {MOST_BYTES:,}; give it fewer repetitions"
+            f"Kubernetes takes no more than {MAX_BYTES:,}; give it fewer repetitions"
         )
     return Compiled(recipe, pipeline, hashlib.sha256(canonical).hexdigest())
 

@@ -15,7 +15,7 @@ from platform_sdk.kubeflow.training_job.api import ClusterApi, connect
 from platform_sdk.kubeflow.training_job.backend import api_for, choose_backend
 from platform_sdk.kubeflow.training_job.description import TASK, Description, Owner, Sidecar
 from platform_sdk.kubeflow.training_job.launcher import reached, run_job
-from platform_sdk.training.launch import Elsewhere, Work, refuse_several
+from platform_sdk.processes.launch import ProcessRunner, StepProcesses, check_process_count
 
 log = logging.getLogger(__name__)
 
@@ -29,26 +29,27 @@ PASSED_ON = (
 )  # fmt: skip
 
 
-def job_runner(run_dir: Path) -> Elsewhere | None:
-    """What runs a step's processes as a job of this cluster; None outside of one.
+def job_runner(run_dir: Path) -> ProcessRunner | None:
+    """Return the runner of a step's processes as a job of this cluster; None outside of a cluster.
 
-    A job is named by the run, what it does, and the folder of its specification in the run directory.
+    A job is named by the run, its verb, and the folder of its specification in the run directory.
 
     Raises:
         UserError: by what is returned: see ``launcher.run_job``; the cluster cannot be spoken to; the run directory is
-            not on the volume that jobs see; or the work asks for what the cluster's description lacks.
+            not on the volume that jobs see; or the processes need what the cluster's description lacks.
     """
     text = os.environ.get(CLUSTER)
     if text is None:
         return None
     cluster = ClusterSpec.model_validate_json(text)
 
-    def run(work: Work) -> None:
+    def run(processes: StepProcesses) -> None:
         workspace = Path(cluster.workspace.path)
-        if not work.spec_file.resolve().is_relative_to(workspace):
-            raise UserError(f"{work.spec_file}: is not under {workspace}, the volume that jobs see; move the run there")
+        spec_file = processes.spec_file
+        if not spec_file.resolve().is_relative_to(workspace):
+            raise UserError(f"{spec_file}: is not under {workspace}, the volume that jobs see; move the run there")
         connection = connect()
-        described = describe(work, cluster, run_dir, namespace())
+        described = describe(processes, cluster, run_dir, namespace())
         choose = partial(choose_backend, described, connection, log.warning)
         job = reached(choose, log.warning, "no job was created; run the step again")
         api = api_for(job, connection)
@@ -57,8 +58,8 @@ def job_runner(run_dir: Path) -> Elsewhere | None:
     return run
 
 
-def describe(work: Work, cluster: ClusterSpec, run_dir: Path, namespace: str) -> Description:
-    """The job that does some work of a run.
+def describe(processes: StepProcesses, cluster: ClusterSpec, run_dir: Path, namespace: str) -> Description:
+    """Return the job that runs some processes of a run.
 
     Trainings have the trainer's image. What samples with vLLM in its processes has the sampler's, and the trainer's
     GPUs. Where a vLLM server is brought it stands beside, with GPUs of its own; processes that only ask it have none.
@@ -67,36 +68,35 @@ def describe(work: Work, cluster: ClusterSpec, run_dir: Path, namespace: str) ->
         UserError: vLLM is asked for, and the cluster has no ``job.sampler``; a process wants more GPUs than a pod has;
             only one process can do the work, and the cluster's jobs have several.
     """
-    spec, sampler = cluster.job, cluster.job.sampler
-    if sampler is None and (work.served is not None or (work.vllm and not work.trains)):
+    spec, sampler, served = cluster.job, cluster.job.sampler, processes.server_spec
+    if sampler is None and (served is not None or (processes.vllm and not processes.trains)):
         raise UserError(
             "the recipe samples with vLLM, but the cluster's file does not say where it is: give job.sampler an image "
             "(and resources), or take sampling.engine transformers"
         )
-    if work.vllm and not work.trains and sampler is not None:
+    if processes.vllm and not processes.trains and sampler is not None:
         spec = spec.model_copy(update={"image": sampler.image})
-    if work.served is not None and not work.trains:
+    if served is not None and not processes.trains:
         spec = spec.model_copy(update={"resources": spec.resources.model_copy(update={"gpus": 0})})
-    if work.gpus_each > max(spec.resources.gpus, 1):
+    if processes.gpus_each > max(spec.resources.gpus, 1):
         raise UserError(
-            f"sampling.engine.extra: an engine takes {work.gpus_each} GPUs, but a pod has {spec.resources.gpus} "
+            f"sampling.engine.extra: an engine takes {processes.gpus_each} GPUs, but a pod has {spec.resources.gpus} "
             "(job.resources.gpus)"
         )
-    processes = spec.nodes * (spec.resources.gpus // work.gpus_each or 1)
-    refuse_several(work, processes)
-    folder = work.spec_file.parent.resolve().relative_to(run_dir.resolve())
+    check_process_count(processes, spec.nodes * (spec.resources.gpus // processes.gpus_each or 1))
+    folder = processes.spec_file.parent.resolve().relative_to(run_dir.resolve())
     return Description(
         run=run_dir.name,
-        step="-".join((work.verb, *folder.parts)),
+        step="-".join((processes.verb, *folder.parts)),
         namespace=namespace,
-        module=work.module,
-        spec_file=str(work.spec_file.resolve()),
+        module=processes.module,
+        spec_file=str(processes.spec_file.resolve()),
         spec=spec,
         workspace=cluster.workspace,
-        gpus_each=work.gpus_each,
+        gpus_each=processes.gpus_each,
         run_folder=str(run_dir.resolve().relative_to(Path(cluster.workspace.path).resolve())),
         environment=tuple((name, _passed_on(name)) for name in PASSED_ON if name in os.environ),
-        sidecar=None if work.served is None or sampler is None else Sidecar(sampler, str(work.served.resolve())),
+        sidecar=None if served is None or sampler is None else Sidecar(sampler, str(served.resolve())),
     )
 
 

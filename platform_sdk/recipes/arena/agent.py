@@ -1,21 +1,23 @@
 """The generator: passages in, one response that shows what it rests on (ARENA, section 3.1).
 
 One rollout is one trajectory of role ``agent``: its evidence are the question's passages in their order, ``selected``
-those that the response names. The prompting baselines have dialogues beside it, as workers (``strategies``).
+those that the response names. The prompting baselines call others beside it (``strategies``).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING
 
+from platform_sdk.agents.speaker import Decoding, Policy, Speaker
+from platform_sdk.errors import UserError
 from platform_sdk.recipes.arena import prompts
 from platform_sdk.recipes.arena.grammar import parse, well_formed
 from platform_sdk.recipes.arena.rewards import rewards
-from platform_sdk.recipes.arena.settings import AgentSpec
-from platform_sdk.recipes.arena.speaker import Distribution, Speaker
+from platform_sdk.recipes.arena.settings import AgentSpec, EvaluationSettings
 from platform_sdk.recipes.arena.strategies import Spoken, self_ask, sure
-from platform_sdk.records import Evidence, Passage, Question, Rollout
+from platform_sdk.recipes.method import Part, RunContext
+from platform_sdk.records import Passage, Question, Rollout, given_evidence
 from platform_sdk.sampling.dialogue import Dialogue
 from platform_sdk.sampling.rollout import Agent, Consult
 from platform_sdk.sampling.seeds import seed_of
@@ -23,7 +25,6 @@ from platform_sdk.sampling.seeds import seed_of
 if TYPE_CHECKING:
     from platform_sdk.evaluation.judge import Judge, Verdict
 
-Environment = Literal["distractor", "closed-book"]
 DISORDER = "the sections do not stand in their order with nothing else around them"
 
 
@@ -31,24 +32,27 @@ DISORDER = "the sections do not stand in their order with nothing else around th
 class Generator:
     """The agent with everything that one rollout depends on besides the question and the attempt.
 
-    ``weights`` and ``corpus`` are the digests of the policy and of the passages; ``judge`` is asked about every answer
-    where accuracy is a judge's.
+    ``corpus`` is the digest of the passages; ``seed_name`` names what is sampled for: the seeds follow from it.
+    ``judge`` is asked about every answer where accuracy is a judge's.
     """
 
-    tokenizer: Any
+    policy: Policy
     spec: AgentSpec
-    environment: Environment
-    distribution: Distribution
-    weights: str
+    environment: str
+    decoding: Decoding
+    max_tokens: int
     corpus: str
     seed: int
-    phase: str
+    seed_name: str
     judge: Judge | None = None
+
+    @property
+    def weights(self) -> str:
+        return self.policy.weights
 
     def rollout(self, question: Question, attempt: int) -> Agent[Rollout]:
         """One attempt at a question; returns the scored rollout."""
-        seed = seed_of(self.seed, self.phase, question.id, attempt)
-        speaker = Speaker(self.tokenizer, self.distribution, f"{question.id}#{attempt}", seed)
+        speaker = self.speaker(question, attempt)
         match self.spec.strategy:
             case "single":
                 spoken = yield from self._respond(speaker, question)
@@ -56,20 +60,26 @@ class Generator:
                 spoken = yield from sure(speaker, question, self._passages(question), self.spec)
             case "self_ask":
                 spoken = yield from self_ask(speaker, question, self._passages(question), self.spec)
-        rollout = self.recorded(question, attempt, seed, spoken)
+        rollout = self.recorded(question, attempt, speaker.seed, spoken)
         verdict: Verdict | None = None
         if self.judge is not None:
-            verdict = yield Consult(self.judge.verdicts, (question.text, question.answers, rollout.planner.answer))
+            verdict = yield Consult(self.judge.verdicts, (question.text, question.answers, rollout.main.answer))
         return rollout.model_copy(update={"rewards": rewards(rollout, self.spec, verdict)})
+
+    def speaker(self, question: Question, attempt: int) -> Speaker:
+        """The policy's part in one attempt."""
+        seed = seed_of(self.seed, self.seed_name, question.id, attempt)
+        return Speaker(self.policy.tokenizer, self.decoding, f"{question.id}#{attempt}", seed, self.max_tokens)
 
     def prompted(self, question: Question) -> Dialogue:
         """The dialogue in which a single response is asked for."""
         passages = self._passages(question)
         return Dialogue(
-            self.tokenizer,
+            self.policy.tokenizer,
             prompts.instruction(self.spec.prompts, self.spec.form, passages=bool(passages)),
             prompts.opening(question.text, passages, self.spec.prompts),
             prompts.example(self.spec.prompts, self.spec.form) if self.spec.demonstrate else (),
+            given_evidence(passages),
         )
 
     def read(self, dialogue: Dialogue, question: Question, text: str) -> Spoken:
@@ -79,9 +89,7 @@ class Generator:
             dialogue.note_malformed(DISORDER)
         response = parse(text, form)
         selected = tuple(n - 1 for n in sorted(response.relevance or ()) if 1 <= n <= len(passages))
-        trajectory = dialogue.trajectory(
-            "agent", "agent", evidence=evidence_of(passages), selected=selected, answer=response.answer
-        )
+        trajectory = dialogue.trajectory("agent", "agent", selected=selected, answer=response.answer)
         return Spoken(trajectory, outcome="iteration_limit" if response.answer is None else "answered")
 
     def recorded(self, question: Question, attempt: int, seed: int, spoken: Spoken) -> Rollout:
@@ -90,8 +98,8 @@ class Generator:
             question=question,
             attempt=attempt,
             seed=seed,
-            planner=spoken.trajectory,
-            workers=spoken.workers,
+            main=spoken.trajectory,
+            others=spoken.others,
             outcome=spoken.outcome,
             weights=self.weights,
             corpus=self.corpus,
@@ -102,13 +110,38 @@ class Generator:
         reply = yield from speaker.reply(dialogue, "response")
         if reply is not None:
             return self.read(dialogue, question, reply.text)
-        evidence = evidence_of(self._passages(question))
-        return Spoken(dialogue.trajectory("agent", "agent", evidence=evidence), outcome="context_limit")
+        return Spoken(dialogue.trajectory("agent", "agent"), outcome="context_limit")
 
     def _passages(self, question: Question) -> tuple[Passage, ...]:
         return question.context if self.environment == "distractor" else ()
 
 
-def evidence_of(passages: tuple[Passage, ...]) -> tuple[Evidence, ...]:
-    """Passages that were given, not found: they have no score."""
-    return tuple(Evidence(kind="passage", id=p.id, title=p.title, text=p.text, score=0.0) for p in passages)
+def generator(
+    run: RunContext[AgentSpec],
+    policy: Policy,
+    seed_name: str,
+    judge: Judge | None = None,
+    evaluation: EvaluationSettings | None = None,
+) -> Generator:
+    """Return the run's agent, sampling as it trains, or as it is evaluated."""
+    decoding = run.decoding if evaluation is None else Decoding(evaluation.temperature, evaluation.top_p)
+    max_tokens = run.agent.max_tokens if evaluation is None else evaluation.max_tokens
+    return Generator(
+        policy, run.agent, run.environment, decoding, max_tokens, run.corpus_digest, run.seed, seed_name, judge
+    )
+
+
+def questions_of(run: RunContext[AgentSpec], part: Part) -> list[Question]:
+    """Read the questions to train or evaluate on.
+
+    Raises:
+        UserError: there are none, or one comes without passages where they are to be chosen from.
+    """
+    questions = run.questions(part)
+    bare = next((question for question in questions if not question.context), None)
+    if run.environment == "distractor" and bare is not None:
+        raise UserError(
+            f"{run.run_dir}/corpus/questions.{part}.jsonl: question {bare.id} comes without passages; use files with "
+            "contexts (a generated world: dataset.world.context), or environment closed-book"
+        )
+    return questions

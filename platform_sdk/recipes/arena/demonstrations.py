@@ -1,24 +1,56 @@
-"""What the supervised baselines learn from (ARENA, appendix D).
+"""The demonstrations that the supervised baselines learn from (ARENA, appendix D).
 
 SFT-direct learns the gold answer as the response. SFT-reasoning has the model explain the gold answer from the gold
-passages first, and learns the explanation in ARENA's three sections. Nobody has sampled these responses, so that their
-log-probabilities are unknown (0): they are for maximum likelihood alone.
+passages first, and learns the explanation in ARENA's three sections. No policy has sampled these responses, so they
+have no log-probabilities: they are for maximum likelihood alone.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
+from platform_sdk.agents.speaker import Policy
+from platform_sdk.errors import UserError
 from platform_sdk.recipes.arena import prompts
-from platform_sdk.recipes.arena.agent import Generator, evidence_of
+from platform_sdk.recipes.arena.agent import Generator, generator, questions_of
 from platform_sdk.recipes.arena.grammar import write
 from platform_sdk.recipes.arena.rewards import gold_numbers, rewards
-from platform_sdk.recipes.arena.speaker import Speaker
+from platform_sdk.recipes.arena.settings import AgentSpec, DemonstrationSpec
 from platform_sdk.recipes.arena.strategies import Outcome, Spoken
-from platform_sdk.records import Question, Rollout
-from platform_sdk.sampling.engine import Completion
+from platform_sdk.recipes.method import NoCarry, RunContext, Sampled, Sampling, SamplingStep, Selected, no_search
+from platform_sdk.records import Question, Rollout, given_evidence
+from platform_sdk.sampling.models import load_tokenizer, weights_digest
 from platform_sdk.sampling.rollout import Agent
-from platform_sdk.sampling.seeds import seed_of
+from platform_sdk.sampling.sampler import open_sampler
+
+
+class Demonstrations(SamplingStep[AgentSpec, DemonstrationSpec, NoCarry]):
+    """Demonstrations of the agent's form: the gold answer alone, or behind an explanation that the model samples."""
+
+    settings = DemonstrationSpec
+    carry = NoCarry
+
+    def asks_model(self, run: RunContext[AgentSpec]) -> bool:
+        return run.agent.form != "direct"
+
+    def sample(self, round: Sampling[AgentSpec, DemonstrationSpec, NoCarry]) -> Sampled[NoCarry]:
+        run = round.run
+        if run.agent.form == "think":
+            raise UserError("agent.form: there are no demonstrations of the form think; use direct or three_part")
+        questions = questions_of(run, "train")
+        random.Random(f"{round.phase} {run.seed}").shuffle(questions)
+        questions = questions[: round.settings.questions]
+        explained, found, seconds = (_explained if self.asks_model(run) else _answers)(round, questions)
+        figures = {"demonstrations": len(found), "left_out": len(questions) - len(found)}
+        return Sampled(explained, [question.id for question in questions], NoCarry(), found, figures, seconds)
+
+    def select(
+        self, settings: DemonstrationSpec, carry: NoCarry, rollouts: Sequence[Rollout], candidates: Sequence[Rollout]
+    ) -> Selected:
+        return Selected(candidates)
 
 
 @dataclass(frozen=True)
@@ -38,19 +70,46 @@ class Explainer:
     def rollout(self, question: Question, attempt: int) -> Agent[Rollout]:
         """One explanation; one that was cut off at the limit of tokens is none."""
         own = self.generator
-        seed = seed_of(own.seed, own.phase, question.id, attempt)
-        speaker = Speaker(own.tokenizer, own.distribution, f"{question.id}#{attempt}", seed)
+        speaker = own.speaker(question, attempt)
         gold = sorted(gold_numbers(question))
         dialogue = speaker.dialogue(
-            prompts.EXPLAIN[own.spec.prompts], prompts.explain_opening(question, gold, own.spec.prompts)
+            prompts.EXPLAIN[own.spec.prompts],
+            prompts.explain_opening(question, gold, own.spec.prompts),
+            evidence=given_evidence(question.context),
         )
         reply = yield from speaker.reply(dialogue, "explanation")
         explanation = None if reply is None or reply.cut else reply.text.strip()
-        trajectory = dialogue.trajectory(
-            "agent", "agent", evidence=evidence_of(question.context), answer=explanation or None
-        )
+        trajectory = dialogue.trajectory("agent", "agent", answer=explanation or None)
         outcome: Outcome = "context_limit" if reply is None else "answered" if explanation else "iteration_limit"
-        return own.recorded(question, attempt, seed, Spoken(trajectory, outcome=outcome))
+        return own.recorded(question, attempt, speaker.seed, Spoken(trajectory, outcome=outcome))
+
+
+Written = tuple[Sequence[Rollout], Sequence[Rollout], float]
+"""What was sampled, the demonstrations, and the seconds of sampling."""
+
+
+def _answers(round: Sampling[AgentSpec, DemonstrationSpec, NoCarry], questions: Sequence[Question]) -> Written:
+    policy = Policy(load_tokenizer(round.model), weights_digest(round.model))
+    agent = generator(round.run, policy, round.phase)
+    return [], [direct_demonstration(agent, question) for question in questions], 0.0
+
+
+def _explained(round: Sampling[AgentSpec, DemonstrationSpec, NoCarry], questions: Sequence[Question]) -> Written:
+    """Have the model explain the answers; a question whose context holds no gold passage cannot be explained."""
+    run = round.run
+    explicable = [question for question in questions if gold_numbers(question)]
+
+    def make_agent(tokenizer: Any, weights: str) -> Explainer:
+        agent = generator(run, Policy(tokenizer, weights), round.phase)
+        return Explainer(replace(agent, max_tokens=round.settings.reasoning_tokens))
+
+    path = round.folder / "rollouts.jsonl"
+    with open_sampler(path, run.sampling.engine, round.model, no_search, make_agent) as work:
+        work.once(explicable, 0, round.phase)
+        agent = make_agent(work.engine.tokenizer, work.engine.weight_version).generator
+        explained = work.ordered(explicable)
+        found = [reasoned_demonstration(agent, rollout) for rollout in explained]
+    return explained, [rollout for rollout in found if rollout is not None], work.seconds
 
 
 def direct_demonstration(generator: Generator, question: Question) -> Rollout:
@@ -63,7 +122,7 @@ def reasoned_demonstration(generator: Generator, explained: Rollout) -> Rollout 
 
     None where there is no explanation, or one whose text breaks the form.
     """
-    question, explanation = explained.question, explained.planner.answer
+    question, explanation = explained.question, explained.main.answer
     if explanation is None:
         return None
     text = write(sorted(gold_numbers(question)), explanation, question.answers[0])
@@ -72,9 +131,7 @@ def reasoned_demonstration(generator: Generator, explained: Rollout) -> Rollout 
 
 
 def _demonstration(generator: Generator, question: Question, text: str) -> Rollout:
-    tokenizer = generator.tokenizer
-    said = (*tokenizer(text, add_special_tokens=False)["input_ids"], tokenizer.eos_token_id)
     dialogue = generator.prompted(question)
-    dialogue.hear(Completion("demonstration", said, (0.0,) * len(said), "stop"))
+    dialogue.recite(text)
     rollout = generator.recorded(question, 0, generator.seed, generator.read(dialogue, question, text))
     return rollout.model_copy(update={"rewards": rewards(rollout, generator.spec)})

@@ -22,6 +22,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
+from platform_sdk.agents.sections import section
+
 Form = Literal["three_part", "think", "direct"]
 """ARENA's three sections; the naive baseline's ``<think>`` and ``<answer>``; or the answer alone."""
 
@@ -32,7 +34,7 @@ SECTIONS: dict[Form, tuple[str, ...]] = {
 }
 
 _LIST = re.compile(r"\[\s*(?:(-?[0-9]+(?:\s*,\s*-?[0-9]+)*)\s*)?\]")
-_MOST_DIGITS = 18
+_MAX_DIGITS = 18
 NO_PASSAGE = 0
 """Passages are numbered from 1."""
 
@@ -84,15 +86,6 @@ def well_formed(text: str, form: Form, *, strict: bool = True) -> bool:
     return not behind or (not strict and "\n" in text[: len(text) - len(behind)])
 
 
-def section(text: str, name: str) -> str | None:
-    """The content of ``<name>…</name>`` without the white space around it; None if it is missing or repeated."""
-    opening, closing = f"<{name}>", f"</{name}>"
-    if text.count(opening) != 1 or text.count(closing) != 1:
-        return None
-    content, end, _ = text.partition(opening)[2].partition(closing)
-    return content.strip() if end else None
-
-
 def numbers(text: str) -> frozenset[int] | None:
     """The numbers of a list such as ``[1,5]``; None if ``text`` is no such list."""
     found = _LIST.fullmatch(text.strip())
@@ -104,7 +97,7 @@ def numbers(text: str) -> frozenset[int] | None:
 
 def _number(written: str) -> int:
     # Python refuses to read thousands of digits; a number that long is no passage's, whatever it is.
-    return int(written) if len(written) <= _MOST_DIGITS else NO_PASSAGE
+    return int(written) if len(written) <= _MAX_DIGITS else NO_PASSAGE
 
 
 def write(relevance: Iterable[int], analysis: str, answer: str) -> str:

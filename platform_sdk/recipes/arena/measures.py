@@ -36,7 +36,7 @@ def measures(spec: AgentSpec, judge: JudgeSpec | None, rollouts: Sequence[Rollou
 
 def _measures(spec: AgentSpec, rollout: Rollout) -> dict[str, float]:
     question = rollout.question
-    best = f1_score(rollout.planner.answer, question.answers, question.dataset)  # type: ignore[arg-type]
+    best = f1_score(rollout.main.answer, question.answers, question.dataset)  # type: ignore[arg-type]
     rewards = rollout.rewards
     formed = () if spec.form == "direct" else ("format",)
     traced = ("relevance", "bonus") if spec.form == "three_part" else ()
@@ -46,6 +46,6 @@ def _measures(spec: AgentSpec, rollout: Rollout) -> dict[str, float]:
         "prec": best.precision,
         "recall": best.recall,
         **{name: rewards[name] for name in (*formed, *traced, "reward", *spec.rewards.extra) if name in rewards},
-        "answered": float(rollout.planner.answer is not None),
+        "answered": float(rollout.main.answer is not None),
         "tokens": float(sum(sum(t.agent_mask) for t in rollout.trajectories)),
     }

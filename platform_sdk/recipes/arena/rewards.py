@@ -76,7 +76,7 @@ def judged(rollouts: Sequence[Rollout], spec: AgentSpec, judge: Judge) -> list[R
 
 def verdicts_on(rollouts: Sequence[Rollout], judge: Judge) -> list[Verdict]:
     """A judge's verdict on each rollout's answer; one without an answer is wrong, and not asked about."""
-    return judge.verdicts([(r.question.text, r.question.answers, r.planner.answer) for r in rollouts])
+    return judge.verdicts([(r.question.text, r.question.answers, r.main.answer) for r in rollouts])
 
 
 def relevance(predicted: frozenset[int] | None, gold: frozenset[int]) -> float:
@@ -96,6 +96,6 @@ def gold_numbers(question: Question) -> frozenset[int]:
 def response_of(rollout: Rollout, spec: AgentSpec) -> str:
     """The text that is scored: the agent's one turn, or the answer that a strategy of several came to; or nothing."""
     if spec.strategy != "single":
-        return rollout.planner.answer or ""
-    spoken = [turn.text for turn in rollout.planner.turns if turn.speaker == "agent"]
+        return rollout.main.answer or ""
+    spoken = [turn.text for turn in rollout.main.turns if turn.speaker == "agent"]
     return spoken[-1] if spoken else ""

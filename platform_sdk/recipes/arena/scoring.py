@@ -15,7 +15,8 @@ from platform_sdk.display import shortened
 from platform_sdk.recipes.arena.grammar import parse
 from platform_sdk.recipes.arena.rewards import judged, rewards
 from platform_sdk.recipes.arena.settings import AgentSpec
-from platform_sdk.records import Question, RecordError, Rollout, Trajectory, Turn
+from platform_sdk.record_files import RecordError
+from platform_sdk.records import Question, Rollout, Trajectory, Turn
 
 COMPONENTS = ("format", "accuracy", "relevance", "bonus")
 
@@ -88,4 +89,4 @@ def _rollout(question: Question, text: str, spec: AgentSpec) -> Rollout:
         role="agent", id="agent", token_ids=(), agent_mask=(), logprobs=(), turns=(turn,), answer=answer
     )
     outcome = "iteration_limit" if answer is None else "answered"
-    return Rollout(question=question, attempt=0, seed=0, planner=trajectory, outcome=outcome, weights="", corpus="")
+    return Rollout(question=question, attempt=0, seed=0, main=trajectory, outcome=outcome, weights="", corpus="")

@@ -7,7 +7,7 @@ from typing import Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from platform_sdk.config.judge import JudgeSpec
-from platform_sdk.config.sampling import EngineSpec
+from platform_sdk.config.sampling import EvaluationSpec, SamplingSpec
 from platform_sdk.recipes.arena.plugins import check_reward
 
 
@@ -91,22 +91,17 @@ class AgentSpec(Settings):
         return self
 
 
-class SamplingSpec(Settings):
+class SamplingSettings(SamplingSpec):
     """How rollouts are sampled: the engine and the policy's distribution."""
 
-    engine: EngineSpec = EngineSpec()
     temperature: float = Field(
         0.9, ge=0, le=100, description="of the policy, the paper's; 1: the trained distribution itself"
     )
-    top_p: float = Field(1.0, gt=0, le=1)
-    top_k: int = Field(0, ge=0, le=1_000_000, description="0: all tokens")
 
 
-class EvaluationSpec(Settings):
+class EvaluationSettings(EvaluationSpec):
     """An evaluation run: one response to every evaluation question."""
 
-    temperature: float = Field(0.0, ge=0, le=100, description="of the evaluated policy; 0: the most probable token")
-    top_p: float = Field(1.0, gt=0, le=1)
     max_tokens: int = Field(1024, ge=1, le=1_000_000, description="most tokens of a response")
     judge: JudgeSpec | None = Field(None, description="also ask this model whether the answer is right")
 

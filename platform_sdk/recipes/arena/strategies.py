@@ -1,6 +1,6 @@
 """The prompting baselines of several calls: SuRe and self-ask (ARENA, section 4.3).
 
-Both end with the answer alone. The policy's other dialogues stand beside the first one as workers of the rollout.
+Both end with the answer alone. The policy's other dialogues stand beside the first one, which calls them.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from itertools import permutations
 from typing import Literal
 
+from platform_sdk.agents.speaker import Speaker
 from platform_sdk.recipes.arena import prompts
 from platform_sdk.recipes.arena.settings import AgentSpec
-from platform_sdk.recipes.arena.speaker import Speaker
-from platform_sdk.records import Passage, Question, Trajectory
+from platform_sdk.records import Evidence, Passage, Question, Trajectory, given_evidence
 from platform_sdk.sampling.rollout import Agent, Together
 
 Outcome = Literal["answered", "iteration_limit", "context_limit"]
@@ -26,7 +26,7 @@ class Spoken:
     """The dialogues of a rollout: the one with the answer, the others, and how it ended."""
 
     trajectory: Trajectory
-    workers: tuple[Trajectory, ...] = ()
+    others: tuple[Trajectory, ...] = ()
     outcome: Outcome = "answered"
 
 
@@ -45,7 +45,9 @@ def sure(speaker: Speaker, question: Question, passages: tuple[Passage, ...], sp
     its own is preferred to in both orders, a split verdict counting one half; the first of the best wins.
     """
     text = question.text
-    dialogue = speaker.dialogue(prompts.SURE_CANDIDATES.format(count=spec.candidates), prompts.opening(text, passages))
+    given = given_evidence(passages)
+    instruction = prompts.SURE_CANDIDATES.format(count=spec.candidates)
+    dialogue = speaker.dialogue(instruction, prompts.opening(text, passages), evidence=given)
     named = yield from speaker.reply(dialogue, "candidates")
     candidates = _candidates(named.text if named else "")[: spec.candidates]
     if not candidates:
@@ -56,21 +58,37 @@ def sure(speaker: Speaker, question: Question, passages: tuple[Passage, ...], sp
         )
     summaries: list[_Aside] = yield Together(
         tuple(
-            _aside(speaker, f"summary-{n}", prompts.SURE_SUMMARY, prompts.sure_summary_opening(text, passages, c))
+            _aside(
+                speaker,
+                f"summary-{n}",
+                prompts.SURE_SUMMARY,
+                prompts.sure_summary_opening(text, passages, c),
+                given,
+            )
             for n, c in enumerate(candidates)
         )
     )
     said = [summary.text or "" for summary in summaries]
     checks: list[_Aside] = yield Together(
         tuple(
-            _aside(speaker, f"valid-{n}", prompts.SURE_VALID, prompts.sure_valid_opening(text, candidate, said[n]))
+            _aside(
+                speaker,
+                f"valid-{n}",
+                prompts.SURE_VALID,
+                prompts.sure_valid_opening(text, candidate, said[n]),
+            )
             for n, candidate in enumerate(candidates)
         )
     )
     pairs = list(permutations(range(len(candidates)), 2))
     duels: list[_Aside] = yield Together(
         tuple(
-            _aside(speaker, f"better-{i}-{j}", prompts.SURE_BETTER, prompts.sure_better_opening(text, said[i], said[j]))
+            _aside(
+                speaker,
+                f"better-{i}-{j}",
+                prompts.SURE_BETTER,
+                prompts.sure_better_opening(text, said[i], said[j]),
+            )
             for i, j in pairs
         )
     )
@@ -85,15 +103,15 @@ def sure(speaker: Speaker, question: Question, passages: tuple[Passage, ...], sp
             case _:
                 pass
     best = max(range(len(candidates)), key=lambda n: scores[n])
-    asides = (*summaries, *checks, *duels)
-    return Spoken(
-        dialogue.trajectory("agent", "agent", answer=candidates[best]), tuple(aside.trajectory for aside in asides)
-    )
+    asides = tuple(aside.trajectory for aside in (*summaries, *checks, *duels))
+    dialogue.note_asked(calls=[aside.id for aside in asides])
+    return Spoken(dialogue.trajectory("agent", "agent", answer=candidates[best]), asides)
 
 
 def self_ask(speaker: Speaker, question: Question, passages: tuple[Passage, ...], spec: AgentSpec) -> Agent[Spoken]:
     """Self-ask (Press et al., 2023): follow-up questions one by one, each answered from the passages by the policy."""
-    dialogue = speaker.dialogue(prompts.SELF_ASK, prompts.opening(question.text, passages))
+    given = given_evidence(passages)
+    dialogue = speaker.dialogue(prompts.SELF_ASK, prompts.opening(question.text, passages), evidence=given)
     asides: list[_Aside] = []
     answer: str | None = None
     outcome: Outcome = "iteration_limit"
@@ -116,8 +134,10 @@ def self_ask(speaker: Speaker, question: Question, passages: tuple[Passage, ...]
             f"follow-up-{turn}",
             prompts.instruction(spec.prompts, "direct", passages=bool(passages)),
             prompts.opening(asked, passages, spec.prompts),
+            given,
         )
         asides.append(aside)
+        dialogue.note_asked([asked], [aside.trajectory.id])
         told = prompts.intermediate((aside.text or "").strip() or "unknown")
         dialogue.tell(told if turn + 1 < spec.follow_ups else f"{told}\n{prompts.no_more_follow_ups()}")
     return Spoken(
@@ -125,8 +145,8 @@ def self_ask(speaker: Speaker, question: Question, passages: tuple[Passage, ...]
     )
 
 
-def _aside(speaker: Speaker, place: str, system: str, opening: str) -> Agent[_Aside]:
-    dialogue = speaker.dialogue(system, opening)
+def _aside(speaker: Speaker, place: str, system: str, opening: str, evidence: Sequence[Evidence] = ()) -> Agent[_Aside]:
+    dialogue = speaker.dialogue(system, opening, evidence=evidence)
     reply = yield from speaker.reply(dialogue, place)
     text = reply.text if reply else None
     return _Aside(dialogue.trajectory(place, "worker", answer=text), text)

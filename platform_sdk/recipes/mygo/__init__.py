@@ -1,7 +1,7 @@
 """Mujica, a planner-worker agent, and MyGO, its training by selected trajectories.
 
-Read in this order: ``prompts`` and ``grammar`` (what is said), ``agent`` (who says it when), ``rewards`` and
-``measures`` (what it is worth), ``sampling`` (several attempts per question, the threshold), ``selection`` (what is
-learned from), ``steps`` (what the pipeline's components call, GRPO on the same agent among it), ``setting`` (what these
-share), ``settings`` (what a recipe may change).
+Read in this order: ``prompts`` and ``grammar`` (what is said), ``agents.planner_worker`` (who says it when), ``agent``
+(both joined), ``rewards`` and ``measures`` (what it is worth), ``sampling`` (several attempts per question, the
+threshold), ``selection`` (what is learned from), ``method`` (all of it as a method, GRPO on the same agent among it),
+``settings`` (what a recipe may change).
 """

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Sequence
-
 from platform_sdk.evaluation.answers import f1_score
-from platform_sdk.recipes.mygo.grammar import Ask, Form, parse_planner
+from platform_sdk.recipes.mygo.grammar import Medium
 from platform_sdk.records import Rollout
 
 
-def measures(form: Form, rollouts: Sequence[Rollout]) -> list[dict[str, float]]:
-    """What an evaluation reports of each rollout: the answer's scores, and how it came about."""
-    return [_measures(form, rollout) for rollout in rollouts]
-
-
-def _measures(form: Form, rollout: Rollout) -> dict[str, float]:
+def measures(medium: Medium, rollout: Rollout) -> dict[str, float]:
+    """Return what an evaluation reports of a rollout: the answer's scores, and how it came about."""
     question = rollout.question
-    best = f1_score(rollout.planner.answer, question.answers, question.dataset)  # type: ignore[arg-type]
+    best = f1_score(rollout.main.answer, question.answers, question.dataset)  # type: ignore[arg-type]
     found = {
         "em": rollout.rewards["em"],
         "f1": best.f1,
@@ -25,19 +18,12 @@ def _measures(form: Form, rollout: Rollout) -> dict[str, float]:
         "recall": best.recall,
         "answered": float(rollout.outcome == "answered"),
         "well_formed": rollout.rewards["well_formed"],
-        "turns": float(sum(turn.speaker == "agent" for turn in rollout.planner.turns)),
-        "searches": float(searches(form, rollout)),
+        "turns": float(sum(turn.speaker == "agent" for turn in rollout.main.turns)),
+        "searches": float(sum(len(turn.queries) for turn in rollout.main.turns)),
         "tokens": float(sum(sum(t.agent_mask) for t in rollout.trajectories)),
     }
-    gold = {triple.text for triple in question.gold_triples} if form == "kg" else set(question.gold_passages)
+    gold = {triple.text for triple in question.gold_triples} if medium == "kg" else set(question.gold_passages)
     if gold:
-        seen = {item.text if form == "kg" else item.title for t in rollout.trajectories for item in t.evidence}
+        seen = {item.text if medium == "kg" else item.title for t in rollout.trajectories for item in t.evidence}
         found["evidence_recall"] = len(gold & seen) / len(gold)
     return found
-
-
-def searches(form: Form, rollout: Rollout) -> int:
-    """How often a rollout searched: the sub-questions of its well-formed planner turns, whoever searched for them."""
-    said = [turn.text for turn in rollout.planner.turns if turn.speaker == "agent" and turn.malformed is None]
-    actions = [parse_planner(text, form, candidates=sys.maxsize, most=sys.maxsize) for text in said]
-    return sum(len(action.sub_questions) for action in actions if isinstance(action, Ask))

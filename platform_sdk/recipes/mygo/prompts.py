@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from platform_sdk.recipes.mygo import examples
-from platform_sdk.recipes.mygo.grammar import NOTHING_FOUND, Form
+from platform_sdk.recipes.mygo.grammar import NOTHING_FOUND, Medium
 from platform_sdk.records import Evidence
 
 Style = Literal["standard", "compact"]
-Role = Literal["planner", "worker", "agent"]
 Message = dict[str, str]
 
 
@@ -45,9 +44,9 @@ class RolePrompt:
         return f"{self.instruction}\nExample :\n{transcript}"
 
 
-def planner_opening(question: str, candidates: Sequence[str], form: Form) -> str:
+def planner_opening(question: str, candidates: Sequence[str], medium: Medium) -> str:
     """The planner's first message."""
-    if form == "text":
+    if medium == "text":
         return f"Question : {question}"
     return f"Question : {question}\nCandidates : {number(candidates)}"
 
@@ -62,15 +61,15 @@ def error_observation(reason: str) -> str:
     return f"Obs: Error : {reason} ."
 
 
-def worker_opening(question: str, evidence: Sequence[Evidence], form: Form) -> str:
+def worker_opening(question: str, evidence: Sequence[Evidence], medium: Medium) -> str:
     """The worker's one message: the sub-question and the numbered materials."""
-    return f"Question : {question}\n{materials(evidence, form)}"
+    return f"Question : {question}\n{materials(evidence, medium)}"
 
 
-def materials(evidence: Sequence[Evidence], form: Form) -> str:
+def materials(evidence: Sequence[Evidence], medium: Medium) -> str:
     if not evidence:
         return "( no materials )"
-    if form == "kg":
+    if medium == "kg":
         return "\n".join(f"[{i}] {item.text}" for i, item in enumerate(evidence))
     return "\n".join(f"[{i}] {item.title} : {item.text}" for i, item in enumerate(evidence))
 
@@ -162,7 +161,7 @@ If it is enough, end with <answer>…</answer>: only the short answer (a name, a
 {several} What is found is shown to you. \
 Write nothing outside the tags."""
 
-_COMPACT = {
+_COMPACT: dict[tuple[str, Medium], RolePrompt] = {
     ("planner", "text"): RolePrompt("Plan : search or answer .", _PLANNER_EXAMPLE_TEXT),
     ("planner", "kg"): RolePrompt("Plan : visit a candidate or answer .", _PLANNER_EXAMPLE_KG),
     ("worker", "text"): RolePrompt("Read : select passages and answer .", _WORKER_EXAMPLE_TEXT),
@@ -172,7 +171,7 @@ _COMPACT = {
 }
 
 # What stands last is imitated most: the step from one sub-question to the next.
-_EXAMPLES: dict[tuple[Role, Form], tuple[tuple[str, ...], ...]] = {
+_EXAMPLES: dict[tuple[str, Medium], tuple[tuple[str, ...], ...]] = {
     ("planner", "text"): (examples.PLANNER_TEXT_COMPARISON, examples.PLANNER_TEXT_BRIDGE),
     ("planner", "kg"): (examples.PLANNER_KG_COMPARISON, examples.PLANNER_KG_BRIDGE),
     ("worker", "text"): (examples.WORKER_TEXT,),
@@ -182,22 +181,22 @@ _EXAMPLES: dict[tuple[Role, Form], tuple[tuple[str, ...], ...]] = {
 }
 
 
-def role_prompt(style: Style, role: Role, form: Form, *, most: int) -> RolePrompt:
-    """The prompt of a role; ``most`` sub-questions may be asked at a time (1 is the chain ablation)."""
+def role_prompt(style: Style, role: str, medium: Medium, *, max_questions: int) -> RolePrompt:
+    """The prompt of a role; ``max_questions`` sub-questions may be asked at a time (1 is the chain ablation)."""
     if style == "compact":
-        return _COMPACT[role, form]
+        return _COMPACT[role, medium]
     several = (
         "Ask exactly one sub-question per turn."
-        if most == 1
-        else f"Ask several sub-questions in one turn when none needs another's result; ask {most} at most."
+        if max_questions == 1
+        else f"Ask several sub-questions in one turn when none needs another's result; ask {max_questions} at most."
     )
-    act = _PLANNER_ACT_TEXT if form == "text" else _PLANNER_ACT_KG
+    act = _PLANNER_ACT_TEXT if medium == "text" else _PLANNER_ACT_KG
     if role == "worker":
-        instruction = _WORKER_STANDARD_TEXT if form == "text" else _WORKER_STANDARD_KG
+        instruction = _WORKER_STANDARD_TEXT if medium == "text" else _WORKER_STANDARD_KG
     elif role == "planner":
         instruction = _PLANNER_STANDARD.format(act=act, several=several)
     else:
         instruction = _AGENT_STANDARD.format(act=act, several=several)
     # The comparison asks two sub-questions at once.
-    shown = _EXAMPLES[role, form] if most > 1 else _EXAMPLES[role, form][-1:]
+    shown = _EXAMPLES[role, medium] if max_questions > 1 else _EXAMPLES[role, medium][-1:]
     return RolePrompt(instruction, tuple(text for example in shown for text in example), as_turns=True)

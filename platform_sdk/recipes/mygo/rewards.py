@@ -12,7 +12,7 @@ from platform_sdk.records import Rollout
 
 def rewards(rollout: Rollout) -> dict[str, float]:
     """``em`` and ``f1`` under the dataset's own convention, and ``well_formed``: no turn broke the grammar."""
-    question, answer = rollout.question, rollout.planner.answer
+    question, answer = rollout.question, rollout.main.answer
     convention = question.dataset
     return {
         "em": exact_match(answer, question.answers, convention),  # type: ignore[arg-type]

@@ -6,9 +6,11 @@ Pure functions over rewards (Mujica-MyGO, section 3.3 and appendix D.3).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from platform_sdk.recipes.mygo.settings import SelectionSpec
 from platform_sdk.records import Rollout
+from platform_sdk.training.credit import Advantages, Credit, TrajectoryKey, reward_of
 
 PERFECT = 1.0
 """r_sup: the best reward there is; F1 and EM both end at 1."""
@@ -47,13 +49,34 @@ def next_attempts(rewards: Mapping[int, float], threshold: float, accepted: int,
     return []
 
 
+@dataclass(frozen=True)
+class Acceptance(Credit):
+    """MyGO's credit: 1 for every agent token of the first ``accepted`` rollouts whose reward reaches the threshold."""
+
+    reward: str
+    threshold: float
+    accepted: int
+
+    def advantages(self, group: Sequence[Rollout]) -> Advantages:
+        return {
+            TrajectoryKey(rollout.id, trajectory.id): tuple(map(float, trajectory.agent_mask))
+            for rollout in self.chosen(group)
+            for trajectory in rollout.trajectories
+        }
+
+    def informative(self, group: Sequence[Rollout]) -> bool:
+        return bool(self.chosen(group))
+
+    def chosen(self, group: Sequence[Rollout]) -> list[Rollout]:
+        """Return the accepted rollouts of a group, in its order."""
+        return [rollout for rollout in group if reward_of(rollout, self.reward) >= self.threshold][: self.accepted]
+
+
 def select(rollouts: Sequence[Rollout], reward: str, threshold: float, accepted: int) -> list[Rollout]:
-    """The accepted rollouts, at most ``accepted`` per question, by attempt; questions in the given order."""
-    chosen: list[Rollout] = []
-    counts: dict[str, int] = {}
+    """Return the rollouts that ``Acceptance`` gives credit to, in the given order."""
+    groups: dict[str, list[Rollout]] = {}
     for rollout in rollouts:
-        count = counts.get(rollout.question.id, 0)
-        if count < accepted and rollout.rewards[reward] >= threshold:
-            counts[rollout.question.id] = count + 1
-            chosen.append(rollout)
-    return chosen
+        groups.setdefault(rollout.question.id, []).append(rollout)
+    credit = Acceptance(reward, threshold, accepted)
+    chosen = {rollout.id for group in groups.values() for rollout in credit.chosen(group)}
+    return [rollout for rollout in rollouts if rollout.id in chosen]

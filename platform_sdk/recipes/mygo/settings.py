@@ -6,7 +6,7 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from platform_sdk.config.sampling import EngineSpec
+from platform_sdk.config.sampling import EvaluationSpec
 from platform_sdk.config.training import TrainSpec
 
 
@@ -29,18 +29,9 @@ class AgentSpec(Settings):
     prompts: Literal["standard", "compact"] = Field("standard", description="compact: for very small models")
 
     @property
-    def most(self) -> int:
-        """The most sub-questions that one turn may ask."""
+    def max_questions(self) -> int:
+        """How many sub-questions one turn may ask at most."""
         return 1 if self.plan == "chain" else self.sub_questions
-
-
-class SamplingSpec(Settings):
-    """How rollouts are sampled: the engine and the policy's distribution."""
-
-    engine: EngineSpec = EngineSpec()
-    temperature: float = Field(1.0, ge=0, le=100, description="of the policy; 1: the trained distribution itself")
-    top_p: float = Field(1.0, gt=0, le=1)
-    top_k: int = Field(0, ge=0, le=1_000_000, description="0: all tokens")
 
 
 class SelectionSpec(Settings):
@@ -75,14 +66,7 @@ class WarmupSpec(Settings):
     training: TrainSpec = TrainSpec(learning_rate=1e-5, minimum_learning_rate=1e-6)
 
 
-class EvaluationSpec(Settings):
+class EvaluationSettings(EvaluationSpec):
     """An evaluation run: one attempt at every evaluation question."""
 
-    temperature: float = Field(0.0, ge=0, le=100, description="of the evaluated policy; 0: the most probable token")
-    top_p: float = Field(1.0, gt=0, le=1)
     demonstrate: bool = Field(False, description="show the worked example (few-shot)")
-
-    @property
-    def distribution(self) -> SamplingSpec:
-        """What is sampled from: the engine and the number of tokens are the run's."""
-        return SamplingSpec(temperature=self.temperature, top_p=self.top_p)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from platform_sdk.data.language import COMPARISONS, RELATION, RELATIONS_OF, Relation
 from platform_sdk.data.world import Chain, World, phrase_chain, random_chain
-from platform_sdk.recipes.mygo.grammar import NOTHING_FOUND, Form
+from platform_sdk.recipes.mygo.grammar import NOTHING_FOUND, Medium
 from platform_sdk.recipes.mygo.prompts import (
     Message,
     error_observation,
@@ -85,24 +85,24 @@ class Documents:
             return copying(self._rng)
         if draw < 0.42:
             return reading(world, self._rng)
-        form: Form = "text" if self._rng.random() < 0.65 else "kg"
-        return self._planner(world, form) if draw < 0.71 else self._worker(world, form)
+        medium: Medium = "text" if self._rng.random() < 0.65 else "kg"
+        return self._planner(world, medium) if draw < 0.71 else self._worker(world, medium)
 
-    def _system(self, role: str, form: Form) -> Message:
-        prompt = role_prompt("compact", role, form, most=5)  # type: ignore[arg-type]
+    def _system(self, role: str, medium: Medium) -> Message:
+        prompt = role_prompt("compact", role, medium, max_questions=5)
         return {"role": "system", "content": prompt.system(demonstrate=self._rng.random() < 0.4)}
 
     # The worker -------------------------------------------------------------------------------------------------
 
-    def _worker(self, world: World, form: Form) -> list[Message]:
+    def _worker(self, world: World, medium: Medium) -> list[Message]:
         rng = self._rng
         subject = rng.choice(list(world.types))
         relation = rng.choice(RELATIONS_OF[world.types[subject]])
         question = rng.choice(relation.questions).format(x=subject)
-        evidence = self._passages(world, subject) if form == "text" else self._triples(world, subject)
-        opening = {"role": "user", "content": worker_opening(question, evidence, form)}
-        reply = {"role": "assistant", "content": self._read(world, form, subject, relation, evidence)}
-        return [self._system("worker", form), opening, reply]
+        evidence = self._passages(world, subject) if medium == "text" else self._triples(world, subject)
+        opening = {"role": "user", "content": worker_opening(question, evidence, medium)}
+        reply = {"role": "assistant", "content": self._read(world, medium, subject, relation, evidence)}
+        return [self._system("worker", medium), opening, reply]
 
     def _passages(self, world: World, subject: str) -> list[Evidence]:
         """What a retriever would find: mostly the subject's passage first, seldom not at all."""
@@ -123,14 +123,14 @@ class Documents:
         self._rng.shuffle(triples)
         return [Evidence(kind="triple", id=t.text, text=t.text, score=0.0) for t in triples]
 
-    def _read(self, world: World, form: Form, subject: str, relation: Relation, evidence: list[Evidence]) -> str:
+    def _read(self, world: World, medium: Medium, subject: str, relation: Relation, evidence: list[Evidence]) -> str:
         rng, noise = self._rng, self._noise
         draw = rng.random()
         if draw < noise.read:
             pass
         elif draw < noise.read + noise.read_beside:
             relation = rng.choice(RELATIONS_OF[world.types[subject]])
-        elif draw < noise.read + noise.read_beside + noise.read_first and form == "text":
+        elif draw < noise.read + noise.read_beside + noise.read_first and medium == "text":
             subject = evidence[0].title
             relation = rng.choice(RELATIONS_OF[world.types[subject]])
         elif draw > 1 - (1 - noise.read - noise.read_beside - noise.read_first) / 2:
@@ -139,11 +139,11 @@ class Documents:
         where = [
             i
             for i, item in enumerate(evidence)
-            if (item.title == subject if form == "text" else item.text == f"{subject}, {relation.noun}, {target}")
+            if (item.title == subject if medium == "text" else item.text == f"{subject}, {relation.noun}, {target}")
         ]
         if not where:
             thought = f"The {relation.noun} of {subject} is not here ."
-            if form == "kg":
+            if medium == "kg":
                 return f"<think>{thought}</think><sentence>{NOTHING_FOUND}</sentence>"
             return f"<think>{thought}</think><select>[-1]</select><sentence>I do not know it .</sentence>"
         thought = f"The {relation.noun} of {subject} stands in [{where[0]}] ."
@@ -152,20 +152,22 @@ class Documents:
 
     # The planner ------------------------------------------------------------------------------------------------
 
-    def _planner(self, world: World, form: Form) -> list[Message]:
+    def _planner(self, world: World, medium: Medium) -> list[Message]:
         rng = self._rng
         if rng.random() < 0.12:
-            return self._comparison(world, form)
+            return self._comparison(world, medium)
         chain = None
         while chain is None:
             chain = random_chain(rng.choice(list(world.types)), rng.randint(1, 4), world.types, world.facts, rng)
         candidates = [chain.entities[0]]
-        messages = [self._system("planner", form)]
-        messages.append({"role": "user", "content": planner_opening(phrase_chain(chain, rng), candidates, form)})
-        self._follow(world, form, chain, candidates, messages)
+        messages = [self._system("planner", medium)]
+        messages.append({"role": "user", "content": planner_opening(phrase_chain(chain, rng), candidates, medium)})
+        self._follow(world, medium, chain, candidates, messages)
         return messages
 
-    def _follow(self, world: World, form: Form, chain: Chain, candidates: list[str], messages: list[Message]) -> None:
+    def _follow(
+        self, world: World, medium: Medium, chain: Chain, candidates: list[str], messages: list[Message]
+    ) -> None:
         """Walk along the chain, with errors, until an answer or the iteration limit."""
         rng, noise = self._rng, self._noise
         known = 0  # how many hops have been found out
@@ -196,16 +198,16 @@ class Documents:
                 else f"Next I need the {relation.noun} of {here} ."
             )
             question = rng.choice(relation.questions).format(x=here)
-            messages.append(_said(f"<think>{thought}</think>" + self._action(form, [(question, here)], candidates)))
-            sentence, found = self._report(world, form, here, relation)
+            messages.append(_said(f"<think>{thought}</think>" + self._action(medium, [(question, here)], candidates)))
+            sentence, found = self._report(world, medium, here, relation)
             if right and found == chain.entities[known + 1]:
                 known += 1
             new = [found] if found and found not in candidates else []
             first = len(candidates)
             candidates += new
-            messages.append(_told(observation([sentence], new if form == "kg" else (), first)))
+            messages.append(_told(observation([sentence], new if medium == "kg" else (), first)))
 
-    def _comparison(self, world: World, form: Form) -> list[Message]:
+    def _comparison(self, world: World, medium: Medium) -> list[Message]:
         rng = self._rng
         relation = RELATION[rng.choice(list(COMPARISONS))]
         subjects = [name for name, kind in world.types.items() if kind == relation.subject]
@@ -225,24 +227,24 @@ class Documents:
         if rng.random() > self._noise.stop:
             answer = rng.choice(("yes", "no", reports[0][1]))
         return [
-            self._system("planner", form),
-            _told(planner_opening(question, [a, b], form)),
-            _said(thought + self._action(form, pairs, [a, b])),
-            _told(observation([sentence for sentence, _ in reports], new if form == "kg" else (), 2)),
+            self._system("planner", medium),
+            _told(planner_opening(question, [a, b], medium)),
+            _said(thought + self._action(medium, pairs, [a, b])),
+            _told(observation([sentence for sentence, _ in reports], new if medium == "kg" else (), 2)),
             _said(f"<think>I know enough .</think><answer>{answer}</answer>"),
         ]
 
-    def _action(self, form: Form, asked: list[tuple[str, str]], candidates: list[str]) -> str:
-        if form == "text":
+    def _action(self, medium: Medium, asked: list[tuple[str, str]], candidates: list[str]) -> str:
+        if medium == "text":
             return "".join(f"<search>{question}</search>" for question, _ in asked)
         searches = " ".join(f'Search([{candidates.index(x)}], "{question}")' for question, x in asked)
         return f"<action>{searches}</action>"
 
-    def _report(self, world: World, form: Form, subject: str, relation: Relation) -> tuple[str, str | None]:
+    def _report(self, world: World, medium: Medium, subject: str, relation: Relation) -> tuple[str, str | None]:
         """What a worker, no better than this agent, reports; and the entity it names."""
         draw, noise = self._rng.random(), self._noise
         if draw > noise.read + noise.read_beside + noise.read_first:
-            return (NOTHING_FOUND if form == "kg" else "I do not know it ."), None
+            return (NOTHING_FOUND if medium == "kg" else "I do not know it ."), None
         if draw > noise.read + noise.read_beside:
             subject = self._rng.choice(list(world.types))
         if draw > noise.read:

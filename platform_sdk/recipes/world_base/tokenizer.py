@@ -43,8 +43,8 @@ def words_of(texts: Iterable[str], tags: Iterable[str]) -> set[str]:
 
 def vocabulary() -> list[str]:
     texts = [render(d, plain_template) for d in itertools.islice(Documents(seed=0), SAMPLE)]
-    for role, form in itertools.product(("planner", "worker", "agent"), ("text", "kg")):
-        texts.append(role_prompt("compact", role, form, most=5).system(demonstrate=True))  # type: ignore[arg-type]
+    for role, medium in itertools.product(("planner", "worker", "agent"), ("text", "kg")):
+        texts.append(role_prompt("compact", role, medium, max_questions=5).system(demonstrate=True))  # type: ignore[arg-type]
     words = words_of(texts, TAGS)
     letters = [c for c in string.printable if not c.isspace()] + ["…"]
     spelled = letters + [f"##{c}" for c in letters]

@@ -32,9 +32,8 @@ from platform_sdk.retrieval.service.refusals import (
 from platform_sdk.retrieval.service.tokens import Tokens, Unreadable
 from platform_sdk.retrieval.service.wire import (
     DIGEST_HEADER,
-    MOST_BYTES,
+    MAX_BYTES,
     Fault,
-    Hit,
     Item,
     Listed,
     SearchAnswer,
@@ -44,7 +43,7 @@ from platform_sdk.retrieval.service.wire import (
 
 BODY_SECONDS = 10.0
 GONE = 499  # nobody reads it; it is what the metrics call a caller who did not wait
-DESCRIPTION = """Searches collections of passages or triples, named by what they are made of.
+DESCRIPTION = """Searches collections of passages, triples or whatever a retrieval method finds its evidence in.
 
 Queries that arrive at the same time are encoded and searched together. An answer other than 200 has the body of
 `Refusal`; after 429 and 503 ask again when `Retry-After` says."""
@@ -142,14 +141,14 @@ def _add_searching(
         wrong = [collection.retriever.refusal(one) for one in asked]
         good = [one for one, fault in zip(asked, wrong, strict=True) if fault is None]
         seconds = body.deadline_ms / 1000 if body.deadline_ms else spec.deadline_seconds
-        found = await _unless_gone(request, collection.search(good, body.k, seconds)) if good else []
-        if found is None:
+        lists = await _unless_gone(request, collection.search(good, body.k, seconds)) if good else []
+        if lists is None:
             return Response(status_code=GONE)
+        found = iter(lists)
         metrics.queries.labels(facts.name, team or "").inc(len(good))
         metrics.errors.labels("invalid_query").inc(len(asked) - len(good))
-        hits = iter(found)
         results = tuple(
-            Item(evidence=tuple(Hit.of(one) for one in next(hits)))
+            Item(evidence=tuple(next(found)))
             if fault is None
             else Item(error=Fault(code="invalid_query", message=fault))
             for fault in wrong
@@ -212,8 +211,8 @@ async def _body(request: Request) -> bytes:
         async with asyncio.timeout(BODY_SECONDS):
             async for chunk in request.stream():
                 body += chunk
-                if len(body) > MOST_BYTES:
-                    raise Refused(413, "body_too_large", f"a body may hold {MOST_BYTES} bytes; ask in several requests")
+                if len(body) > MAX_BYTES:
+                    raise Refused(413, "body_too_large", f"a body may hold {MAX_BYTES} bytes; ask in several requests")
     except TimeoutError as error:
         raise Refused(408, "slow_body", f"the body did not come within {BODY_SECONDS:g} s") from error
     return bytes(body)

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.service import CollectionSpec, ServiceSpec
-from platform_sdk.records import Evidence, RecordError
+from platform_sdk.record_files import RecordError
+from platform_sdk.records import Evidence
 from platform_sdk.retrieval.environments import open_retriever
 from platform_sdk.retrieval.milvus import CALL_SECONDS
 from platform_sdk.retrieval.search import IndexRetriever
@@ -103,7 +104,7 @@ class Hosted:
         facts = self._collection.facts if self._collection else None
         return Listed(name=self.spec.name, status=self.status, facts=facts)
 
-    async def live(self) -> None:
+    async def serve(self) -> None:
         """Open it, answer its searches until ``end``, and close it."""
         retriever = await self._opened()
         if retriever is None:
@@ -117,7 +118,7 @@ class Hosted:
         await asyncio.get_running_loop().run_in_executor(self._worker, retriever.close)
 
     def end(self) -> None:
-        """Take no more searches; ``live`` returns when what waits is answered."""
+        """Take no more searches; ``serve`` returns when what waits is answered."""
         self._ending.set()
         if self._collection is not None:
             self._collection.batcher.close()
@@ -181,17 +182,18 @@ class Hosted:
 
 
 def _facts(spec: CollectionSpec, retriever: IndexRetriever) -> CollectionFacts:
-    settings = spec.retrieval.encoder_settings()
+    index = retriever.index
     encoder = EncoderFacts(
-        name=settings["name"],
-        digest=retriever.encoder_digest,
-        query_prefix=settings["query_prefix"],
-        passage_prefix=settings["passage_prefix"],
+        name=index.encoder.name,
+        digest=index.encoder.digest,
+        query_prefix=index.encoder.prefixes["query"],
+        passage_prefix=index.encoder.prefixes["passage"],
     )
     return CollectionFacts(
         name=spec.name,
-        environment=spec.environment,
-        corpus_digest=retriever.corpus_digest,
+        method=retriever.method.name,
+        settings=index.settings.model_dump(mode="json"),
+        corpus_digest=index.material.digest,
         encoder=encoder,
-        rows=retriever.rows,
+        rows=index.rows,
     )

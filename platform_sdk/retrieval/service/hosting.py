@@ -82,7 +82,7 @@ class Host:
     @contextlib.asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
         """While it is open the collections are opened and searched; then what waits is answered."""
-        living = {asyncio.create_task(hosted.live()): name for name, hosted in self._hosted.items()}
+        living = {asyncio.create_task(hosted.serve()): name for name, hosted in self._hosted.items()}
         yield
         self.leave()
         for hosted in self._hosted.values():

@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from platform_sdk.retrieval.service.wire import Fault, Refusal
 
 RETRY_SECONDS = 2
-MOST_ERRORS = 20  # that are told of one body
+MAX_ERRORS = 20  # that are told of one body
 
 MEANINGS = {
     400: "The team has several collections and the request names none, or its framing is ambiguous.",
@@ -54,7 +54,7 @@ def unauthorised() -> Refused:
 
 def invalid(error: ValidationError) -> Refused:
     """What is wrong with a body, place by place."""
-    if error.error_count() > MOST_ERRORS:
+    if error.error_count() > MAX_ERRORS:
         return Refused(422, "invalid_request", f"{error.error_count()} things are wrong with the body")
     return Refused(422, "invalid_request", _told(error.errors(include_url=False, include_input=False)))
 

@@ -21,10 +21,10 @@ from platform_sdk.records import Evidence
 from platform_sdk.retrieval.patience import LONGEST_PAUSE, Patience
 from platform_sdk.retrieval.service.wire import (
     DIGEST_HEADER,
-    MOST_BYTES,
-    MOST_CHARACTERS,
-    MOST_HITS,
-    MOST_QUERIES,
+    MAX_BYTES,
+    MAX_CHARACTERS,
+    MAX_HITS,
+    MAX_QUERIES,
     CollectionFacts,
     Listed,
     Query,
@@ -85,8 +85,8 @@ class RemoteRetriever:
             UserError: the service searches another corpus than it did or by another encoder, or stayed away.
             RetrieverFault: it answered with less than was asked, or failed and there is no patience.
         """
-        if k > MOST_HITS:
-            raise UserError(f"{self._url}: the service gives at most {MOST_HITS} pieces of evidence, not {k}")
+        if k > MAX_HITS:
+            raise UserError(f"{self._url}: the service gives at most {MAX_HITS} pieces of evidence, not {k}")
         return [found for part in _parts(requests) for found in self._search(part, k)]
 
     def close(self) -> None:
@@ -99,7 +99,7 @@ class RemoteRetriever:
         self.close()
 
     def _search(self, requests: Sequence[SearchRequest], k: int) -> list[list[Evidence]]:
-        queries = tuple(Query(query=r.query, head=r.head, question_id=r.question_id) for r in requests)
+        queries = tuple(Query(query=request.query, scope=dict(request.scope)) for request in requests)
         body = SearchBody(queries=queries, k=k, collection=self.facts.name)
         answered = self._send(
             "POST", "/v1/search", content=body.model_dump_json(),
@@ -118,7 +118,7 @@ class RemoteRetriever:
         for request, item in zip(requests, answer.results, strict=True):
             if item.error is not None:
                 raise ValueError(f"{self._url}: {item.error.message}: {request}")
-        return [[hit.evidence() for hit in item.evidence or ()] for item in answer.results]
+        return [list(item.evidence or ()) for item in answer.results]
 
     def _facts(self, collection: str | None) -> CollectionFacts:
         """What the collection is; waits for one that is not open."""
@@ -156,7 +156,7 @@ class RemoteRetriever:
 
     def _read(self, form: TypeAdapter[T], answer: httpx.Response) -> T:
         try:
-            return form.validate_json(answer.content)
+            return form.validate_json(answer.content, extra="ignore")  # a newer service may tell more
         except ValidationError as error:
             raise UserError(
                 f"{answer.url}: this is no answer of a retriever service ({answer.text[:80]!r}…); "
@@ -188,10 +188,11 @@ def _parts(requests: Sequence[SearchRequest]) -> Iterator[list[SearchRequest]]:
     part: list[SearchRequest] = []
     size = 0
     for request in requests:
-        if len(request.query) > MOST_CHARACTERS:
-            raise ValueError(f"a query of {len(request.query)} characters is longer than {MOST_CHARACTERS}")
-        most = ESCAPED * sum(len(text or "") for text in (request.query, request.head, request.question_id)) + 64
-        if part and (len(part) == MOST_QUERIES or size + most > MOST_BYTES - 1024):
+        if len(request.query) > MAX_CHARACTERS:
+            raise ValueError(f"a query of {len(request.query)} characters is longer than {MAX_CHARACTERS}")
+        texts = (request.query, *request.scope, *request.scope.values())
+        most = sum(ESCAPED * len(text) + 64 for text in texts)
+        if part and (len(part) == MAX_QUERIES or size + most > MAX_BYTES - 1024):
             yield part
             part, size = [], 0
         part.append(request)
@@ -202,7 +203,7 @@ def _parts(requests: Sequence[SearchRequest]) -> Iterator[list[SearchRequest]]:
 
 def _reason(answer: httpx.Response) -> str:
     try:
-        return Refusal.model_validate_json(answer.content).error.message
+        return Refusal.model_validate_json(answer.content, extra="ignore").error.message
     except ValidationError:
         return f"HTTP {answer.status_code}: {answer.text[:300]}"
 

@@ -12,10 +12,10 @@ from platform_sdk.sampling.rollout import SearchRequest
 
 DIGEST_HEADER = "X-Corpus-Digest"
 # Together they bound what one request may cost. The client splits what is more.
-MOST_QUERIES = 256
-MOST_CHARACTERS = 32_768  # of a query; more than any encoder reads
-MOST_HITS = 100  # for one query
-MOST_BYTES = 1 << 20  # of a request's body
+MAX_QUERIES = 256
+MAX_CHARACTERS = 32_768  # of a query; more than any encoder reads
+MAX_HITS = 100  # for one query
+MAX_BYTES = 1 << 20  # of a request's body
 
 
 def _whole(value: Any) -> Any:
@@ -27,20 +27,24 @@ Whole = Annotated[int, BeforeValidator(_whole)]
 
 
 class Wire(BaseModel):
+    """Base of requests and answers. Unknown fields are refused here; a client reads answers with ``extra="ignore"``."""
+
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
 class Query(Wire):
     """One query, as an agent asks it."""
 
-    query: str = Field(max_length=MOST_CHARACTERS, examples=["Who directed the film Casablanca?"])
-    head: str | None = Field(None, max_length=1024, description="In a graph: the entity whose triples are searched.")
-    question_id: str | None = Field(
-        None, max_length=1024, description="Where questions have passages of their own: whose passages are searched."
+    query: str = Field(max_length=MAX_CHARACTERS, examples=["Who directed the film Casablanca?"])
+    scope: dict[Annotated[str, Field(max_length=64)], Annotated[str, Field(max_length=1024)]] = Field(
+        {},
+        max_length=16,
+        description="What else the collection's method must know: head, the entity whose triples are searched; "
+        "question_id, where questions have passages of their own.",
     )
 
     def request(self) -> SearchRequest:
-        return SearchRequest(self.query, head=self.head, question_id=self.question_id)
+        return SearchRequest(self.query, self.scope)
 
 
 class SearchBody(Wire):
@@ -50,37 +54,23 @@ class SearchBody(Wire):
         json_schema_extra={
             "examples": [
                 {"queries": [{"query": "Who directed the film Casablanca?"}], "k": 5, "collection": "hotpotqa"},
-                {"queries": [{"query": "Who is the spouse?", "head": "Ada Kahn"}], "k": 3, "deadline_ms": 5000},
+                {
+                    "queries": [{"query": "Who is the spouse?", "scope": {"head": "Ada Kahn"}}],
+                    "k": 3,
+                    "deadline_ms": 5000,
+                },
             ]
         }
     )
 
-    queries: tuple[Query, ...] = Field(min_length=1, max_length=MOST_QUERIES)
-    k: Whole = Field(ge=1, le=MOST_HITS, description="Most pieces of evidence for each query.")
+    queries: tuple[Query, ...] = Field(min_length=1, max_length=MAX_QUERIES)
+    k: Whole = Field(ge=1, le=MAX_HITS, description="Most pieces of evidence for each query.")
     collection: str | None = Field(
         None, max_length=63, description="Which collection; may be left out where there is but one."
     )
     deadline_ms: Whole | None = Field(
         None, ge=1, le=600_000, description="How long the caller will wait; the service's own limit if left out."
     )
-
-
-class Hit(Wire):
-    """A piece of evidence. ``parts`` are what its score is made of."""
-
-    kind: Literal["passage", "triple", "hyperedge"]
-    id: str
-    title: str
-    text: str
-    score: float
-    parts: dict[str, float]
-
-    @classmethod
-    def of(cls, evidence: Evidence) -> Hit:
-        return cls(**evidence.model_dump(), parts={"similarity": evidence.score})
-
-    def evidence(self) -> Evidence:
-        return Evidence(kind=self.kind, id=self.id, title=self.title, text=self.text, score=self.score)
 
 
 class Fault(Wire):
@@ -93,7 +83,7 @@ class Fault(Wire):
 class Item(Wire):
     """The outcome of one query: evidence, best first, or what was wrong with the query."""
 
-    evidence: tuple[Hit, ...] | None = None
+    evidence: tuple[Evidence, ...] | None = None
     error: Fault | None = None
 
     @model_validator(mode="after")
@@ -140,7 +130,6 @@ class SearchAnswer(Wire):
                                 {
                                     "kind": "passage", "id": "42", "title": "Casablanca (film)", "score": 0.71,
                                     "text": "Casablanca is a film directed by Michael Curtiz.",
-                                    "parts": {"similarity": 0.71},
                                 }
                             ],
                             "error": None,
@@ -168,8 +157,9 @@ class CollectionFacts(Wire):
     """What a collection is."""
 
     name: str
-    environment: str
-    corpus_digest: str
+    method: str = Field(description="The retrieval method.")
+    settings: dict[str, Any] = Field(description="The settings of the method.")
+    corpus_digest: str = Field(description="Of all that the method searches.")
     encoder: EncoderFacts
     rows: int
 

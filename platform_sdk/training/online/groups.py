@@ -1,6 +1,6 @@
-"""The rollouts of an update: a group at each question, and again where a group taught nothing.
+"""The rollouts of an update: a group at each question, and again where a group was not informative; then prepared.
 
-Every process samples its share of the questions into a file of its own; all of them read all files, and so hold the
+Every process samples its share of the questions into files of its own; all of them read all files, and so hold the
 same rollouts in the same order.
 """
 
@@ -16,10 +16,12 @@ from accelerate import PartialState
 
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.online import OnlineSpec
-from platform_sdk.records import Question, Rollout, read_log
+from platform_sdk.record_files import read_log
+from platform_sdk.records import Question, Rollout
 from platform_sdk.sampling.engine import SamplingEngine
-from platform_sdk.sampling.phase import Phase
-from platform_sdk.training.advantages import varied
+from platform_sdk.sampling.sampler import RolloutSampler
+from platform_sdk.training.credit import CreditProbe
+from platform_sdk.training.online.preparation import Prepared, prepare_groups, read_prepared
 from platform_sdk.training.online.task import OnlineTask
 
 logger = logging.getLogger(__name__)
@@ -28,9 +30,13 @@ Attempts = dict[int, Rollout]
 
 @dataclass(frozen=True)
 class Group:
-    """The rollouts at one question, in waves of equal size: every wave but the last had equal rewards throughout."""
+    """The rollouts at one question, in waves of equal size: no wave but the last can be informative.
+
+    ``prepared`` is the last wave as its credit prepared it, with what that cost; None where it prepares nothing.
+    """
 
     waves: tuple[tuple[Rollout, ...], ...]
+    prepared: Prepared | None = None
 
     @property
     def first(self) -> tuple[Rollout, ...]:
@@ -39,11 +45,7 @@ class Group:
 
     @property
     def learned(self) -> tuple[Rollout, ...]:
-        return self.waves[-1]
-
-    def varied(self, reward: str) -> bool:
-        """Whether there is something to compare in what is learned from."""
-        return varied([rollout.rewards[reward] for rollout in self.learned])
+        return self.waves[-1] if self.prepared is None else self.prepared.rollouts
 
     @property
     def sampled(self) -> tuple[Rollout, ...]:
@@ -54,25 +56,29 @@ class GroupSampler:
     """Samples the groups of an update into ``folder``, and none of their rollouts twice.
 
     Args:
-        folder: for ``0001.jsonl``, …; under several processes ``0001.rank0.jsonl``, …
+        folder: for ``0001.jsonl``, …; under several processes ``0001.rank0.jsonl``, …; what the credit prepares is in
+            files of the same names in ``prepared``.
         phase: prefix of the names that the agents' draws depend on.
+        seed: of what the credit draws.
     """
 
-    def __init__(self, spec: OnlineSpec, task: OnlineTask, engine: SamplingEngine, folder: Path, phase: str) -> None:
+    def __init__(
+        self, spec: OnlineSpec, task: OnlineTask, engine: SamplingEngine, folder: Path, phase: str, seed: int
+    ) -> None:
         self._spec, self._task, self._engine = spec, task, engine
-        self._folder, self._phase = folder, phase
+        self._folder, self._phase, self._seed = folder, phase, seed
         self._state = PartialState()
 
     def sample(self, update: int, questions: Sequence[Question], version: str) -> float:
-        """Sample this process's share of an update's groups; return the seconds that it took.
+        """Sample and prepare this process's share of an update's groups; return the seconds that the sampling took.
 
-        Rollouts that an earlier process left are used where they are of the same weights, and set aside otherwise.
+        What an earlier process left is used where it is of the same weights, and set aside otherwise.
         """
-        path = self._path(update, self._state.process_index)
+        path, prepared = self._paths(update, self._state.process_index)
         self._set_aside_unless(path, version)
         agent = self._task.make_agent(self._engine.tokenizer, version, f"{self._phase}-{update:04d}")
         mine = self._share(questions)
-        with Phase(path, agent, self._engine, self._task.search, self._task.live) as phase:
+        with RolloutSampler(path, agent, self._engine, self._task.search, self._task.live) as phase:
             for wave in range(1 + self._spec.resamples):
                 missing = [
                     partial(phase.attempt, question, number)
@@ -81,63 +87,77 @@ class GroupSampler:
                 ]
                 if missing:
                     phase.play(missing, f"update {update}: sampling")
-            return phase.seconds
+        if self._task.credit.prepares:
+            prepare_groups(
+                prepared, [self._waves(phase.done[question.id])[-1] for question in mine], self._task.credit,
+                CreditProbe(self._engine, f"{self._seed} {self._phase}-{update:04d}"), self._task.search,
+                live=max(1, self._task.live // self._spec.group), description=f"update {update}: preparing",
+            )  # fmt: skip
+        return phase.seconds
 
     def whole(self, update: int, questions: Sequence[Question]) -> bool:
-        """Whether this process's share of an update was sampled to its end before, with one policy's weights."""
-        path = self._path(update, self._state.process_index)
+        """Return whether this process's share was sampled and prepared before, with one policy's weights."""
+        path, prepared = self._paths(update, self._state.process_index)
         if not path.exists():
             return False
         done = _by_question(read_log(path, Rollout))
         versions = {rollout.weights for attempts in done.values() for rollout in attempts.values()}
-        return len(versions) == 1 and not any(
+        mine = self._share(questions)
+        if len(versions) != 1 or any(
             self._missing(done.get(question.id, {}), wave)
-            for question in self._share(questions)
+            for question in mine
             for wave in range(1 + self._spec.resamples)
-        )
+        ):
+            return False
+        groups = [self._waves(done[question.id])[-1] for question in mine]
+        return not self._task.credit.prepares or len(read_prepared(prepared, groups)) == len(groups)
 
     def gather(self, update: int, questions: Sequence[Question]) -> list[Group]:
         """The groups of an update, of all processes, in the questions' order; called when all have sampled."""
         self._state.wait_for_everyone()
         done: dict[str, Attempts] = {}
-        for process in range(self._state.num_processes):
-            path = self._path(update, process)
+        paths = [self._paths(update, process) for process in range(self._state.num_processes)]
+        for path, _ in paths:
             if not path.exists():
                 raise UserError(f"{path}: written by another process, but not visible here; use a shared directory")
             done |= _by_question(read_log(path, Rollout))
-        return [self._group(done[question.id]) for question in questions]
+        waves = [self._waves(done[question.id]) for question in questions]
+        if not self._task.credit.prepares:
+            return [Group(each) for each in waves]
+        found: dict[str, Prepared] = {}
+        for _, prepared in paths:
+            found |= read_prepared(prepared, [each[-1] for each in waves])
+        return [Group(each, found[question.id]) for question, each in zip(questions, waves, strict=True)]
 
     def _share(self, questions: Sequence[Question]) -> Sequence[Question]:
         return questions[self._state.process_index :: self._state.num_processes]
 
-    def _path(self, update: int, process: int) -> Path:
+    def _paths(self, update: int, process: int) -> tuple[Path, Path]:
+        """Return the files of a process: of the rollouts as they were sampled, and of the prepared groups."""
         infix = f".rank{process}" if self._state.num_processes > 1 else ""
-        return self._folder / f"{update:04d}{infix}.jsonl"
+        name = f"{update:04d}{infix}.jsonl"
+        return self._folder / name, self._folder / "prepared" / name
 
     def _numbers(self, wave: int) -> range:
         return range(wave * self._spec.group, (wave + 1) * self._spec.group)
 
     def _missing(self, attempts: Attempts, wave: int) -> list[int]:
-        """The attempts of a wave that are to be made: all of the first, of others where no wave before varied."""
-        if wave and any(self._varies(attempts, before) for before in range(wave)):
+        """Return the attempts of a wave that are missing; none where a wave before was informative.
+
+        The waves before are complete.
+        """
+        if any(self._task.credit.informative(self._wave(attempts, before)) for before in range(wave)):
             return []
         return [number for number in self._numbers(wave) if number not in attempts]
 
-    def _varies(self, attempts: Attempts, wave: int) -> bool:
-        return varied([self._reward(attempts[number]) for number in self._numbers(wave) if number in attempts])
+    def _wave(self, attempts: Attempts, wave: int) -> tuple[Rollout, ...]:
+        return tuple(attempts[number] for number in self._numbers(wave))
 
-    def _reward(self, rollout: Rollout) -> float:
-        try:
-            return rollout.rewards[self._spec.reward]
-        except KeyError:
-            known = ", ".join(sorted(rollout.rewards)) or "none"
-            raise UserError(f"reward: there is no {self._spec.reward!r}; the agent gives {known}") from None
-
-    def _group(self, attempts: Attempts) -> Group:
-        waves = [0]
-        while len(waves) <= self._spec.resamples and not self._varies(attempts, waves[-1]):
-            waves.append(len(waves))
-        return Group(tuple(tuple(attempts[number] for number in self._numbers(wave)) for wave in waves))
+    def _waves(self, attempts: Attempts) -> tuple[tuple[Rollout, ...], ...]:
+        waves = [self._wave(attempts, 0)]
+        while len(waves) <= self._spec.resamples and not self._task.credit.informative(waves[-1]):
+            waves.append(self._wave(attempts, len(waves)))
+        return tuple(waves)
 
     def _set_aside_unless(self, path: Path, version: str) -> None:
         if not path.exists():

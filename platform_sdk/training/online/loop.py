@@ -20,7 +20,8 @@ from transformers import set_seed
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.online import OnlineSpec
 from platform_sdk.config.sampling import PLACING, EngineSpec
-from platform_sdk.records import digest_records
+from platform_sdk.processes.environment import is_main_process
+from platform_sdk.record_files import digest_records
 from platform_sdk.sampling.engine import SamplingEngine
 from platform_sdk.sampling.load import load_engine
 from platform_sdk.sampling.models import weights_digest
@@ -33,7 +34,7 @@ from platform_sdk.training.online.recorder import Recorder
 from platform_sdk.training.online.source import OnlineSource, OnUpdate
 from platform_sdk.training.online.sync import sync_for
 from platform_sdk.training.online.task import OnlineTask
-from platform_sdk.training.output import Made, completed, main_process, pass_through, read_back, write_model
+from platform_sdk.training.output import Made, completed, pass_through, read_back, write_model
 from platform_sdk.training.policy import PACKED, attention_for, load_policy
 from platform_sdk.training.reference import reference_for
 from platform_sdk.training.trainer import PolicyTrainer
@@ -103,12 +104,12 @@ def train_online(
             model=str(output), inputs=inputs, weights=parent, parents={"model": parent}, updates=0,
             skipped="updates is 0",
         )  # fmt: skip
-        if main_process():
+        if is_main_process():
             pass_through(model, output, result)
     if result is None:
         with threads(spec.threads):
             result = _train(spec, task, model, output, engine, seed, folder, on_update, inputs, parent)
-    if main_process():
+    if is_main_process():
         shutil.rmtree(folder / "checkpoints", ignore_errors=True)  # a kill may have come before
         write_json(folder / "train.json", result.model_dump(mode="json"))
     return result
@@ -131,10 +132,10 @@ def _train(
     reference = reference_for(model, policy, spec, device) if spec.beta else None
     # On a fault the engine is closed first, so that what it is asked for beside the training ends at once.
     with _beside(engine_spec) as pool, _engine(engine_spec, model) as engine:
-        sampler = GroupSampler(spec, task, engine, folder / "rollouts", folder.name)
+        sampler = GroupSampler(spec, task, engine, folder / "rollouts", folder.name, seed)
         sync = sync_for(engine_spec, engine, policy, folder / "weights")
         source = OnlineSource(
-            spec, task.questions, sampler, sync, pool=pool, length=context_length(spec, model),
+            spec, task.questions, task.credit, sampler, sync, pool=pool, length=context_length(spec, model),
             share_prompts=attention == PACKED, seed=seed, on_update=on_update,
         )  # fmt: skip
         objective = GroupRelative(spec.clip, spec.beta, spec.kl, spec.normalization)
@@ -176,7 +177,7 @@ def _result(output: Path, inputs: str, weights: str, parent: str, folder: Path) 
 
 
 def _inputs(spec: OnlineSpec, task: OnlineTask, parent: str, engine: EngineSpec, seed: int, folder: Path) -> str:
-    """Of everything known here that decides the rollouts and the weights; the agent's settings are its method's."""
+    """Digest everything known here that decides the rollouts and the weights; agent and credit are the method's."""
     return digest_of(
         spec.model_dump(mode="json", exclude={"checkpoint_steps", "processes", "evaluate_every"}),
         digest_records(task.questions),

@@ -13,7 +13,7 @@ from transformers import TrainerCallback
 
 from platform_sdk.config.errors import UserError
 from platform_sdk.files import REMEDY
-from platform_sdk.records import check_log
+from platform_sdk.record_files import check_log
 from platform_sdk.tracking.updates import FILE, Update, append_update, keep_updates, read_updates
 from platform_sdk.training.online.source import OnlineSource, Sampled
 
@@ -62,7 +62,7 @@ class Recorder(TrainerCallback):  # type: ignore[misc]
         for update in range(1, done + 1):
             if not any((self._folder / "rollouts").glob(f"{update:04d}*.jsonl")):
                 raise UserError(f"{self._folder / 'rollouts' / f'{update:04d}.jsonl'}: is missing; {REMEDY}")
-        for path in sorted((self._folder / "rollouts").glob("*.jsonl")):
+        for path in sorted((self._folder / "rollouts").rglob("*.jsonl")):
             if path.name[:4].isdigit() and int(path.name[:4]) <= done:
                 check_log(path)
         if len(read_updates(self._folder)) < done:
@@ -105,6 +105,7 @@ def _update(sampled: Sampled, logs: Sequence[Logs]) -> Update:
         training_seconds=round(sum(entry["seconds"] for entry in logs), 3),
         sync_seconds=round(sampled.sync_seconds, 3),
         weights=sampled.weights,
+        preparation=sampled.preparation,
     )
 
 
@@ -112,10 +113,12 @@ def _told(update: Update) -> str:
     rewards = ", ".join(f"{name} {value:.3f}" for name, value in update.rewards.items())
     figures = {"kl": update.kl, "clip_fraction": update.clip_fraction, **update.statistics}
     statistics = ", ".join(f"{name} {value:.4g}" for name, value in figures.items() if value is not None)
+    cost = update.preparation
+    prepared = f"{cost.tokens} for credit in {cost.seconds:.1f} s, " if cost is not None else ""
     return (
         f"update {update.update}: reward {update.mean_reward:.3f} ({rewards}); "
         f"{update.zero_variance:.0%} of the groups teach nothing; "
         f"loss {update.loss:.4f}, {statistics}, rate {update.learning_rate:.2e}; "
-        f"{update.tokens_sampled} tokens sampled in {update.sampling_seconds:.1f} s, "
+        f"{update.tokens_sampled} tokens sampled in {update.sampling_seconds:.1f} s, {prepared}"
         f"trained in {update.training_seconds:.1f} s, weights handed over in {update.sync_seconds:.1f} s"
     )

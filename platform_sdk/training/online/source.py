@@ -23,8 +23,9 @@ from platform_sdk.config.errors import UserError
 from platform_sdk.config.online import OnlineSpec
 from platform_sdk.records import Question, Rollout
 from platform_sdk.sampling.engine import SamplingEngine
-from platform_sdk.training.advantages import advantages_of
+from platform_sdk.tracking.updates import Preparation
 from platform_sdk.training.batches import Batch, pack, shared_step
+from platform_sdk.training.credit import Credit
 from platform_sdk.training.examples import examples_of, fit
 from platform_sdk.training.online.groups import Group, GroupSampler
 from platform_sdk.training.online.questions import questions_of
@@ -54,6 +55,7 @@ class Sampled:
     dropped: int
     sampling_seconds: float
     sync_seconds: float
+    preparation: Preparation | None
 
 
 class OnlineSource:
@@ -61,17 +63,18 @@ class OnlineSource:
 
     Args:
         pool: samples beside the training, where the engine is a process of its own; None: one after the other.
-        length: the most tokens of an example.
+        length: maximum number of tokens of an example.
         share_prompts: whether a group's prompt is worked through once, which packed attention can.
         on_update: called on the main process with the number of an update and the engine that has its weights,
             after every ``spec.evaluate_every``-th.
     """
 
     def __init__(
-        self, spec: OnlineSpec, questions: Sequence[Question], sampler: GroupSampler, sync: WeightSync, *,
+        self, spec: OnlineSpec, questions: Sequence[Question], credit: Credit, sampler: GroupSampler,
+        sync: WeightSync, *,
         pool: Executor | None, length: int, share_prompts: bool, seed: int, on_update: OnUpdate | None,
     ) -> None:  # fmt: skip
-        self._spec, self._questions, self._sampler, self._sync = spec, questions, sampler, sync
+        self._spec, self._questions, self._credit, self._sampler, self._sync = spec, questions, credit, sampler, sync
         self._length, self._seed, self._on_update = length, seed, on_update
         self._share_prompts = share_prompts
         self._pool = pool
@@ -143,12 +146,18 @@ class OnlineSource:
         return questions_of(self._questions, update, self._spec.questions, self._seed)
 
     def _sampled(self, update: int, groups: Sequence[Group], sampling_seconds: float, sync_seconds: float) -> Sampled:
-        learned = [rollout for group in groups for rollout in group.learned]
         first = [rollout for group in groups for rollout in group.first]
         everything = [rollout for group in groups for rollout in group.sampled]
-        fitted = fit(examples_of(learned, advantages_of(learned, self._spec.reward)), self._length, self._spec.too_long)
+        examples = [
+            example
+            for group in groups
+            for example in examples_of(group.learned, self._credit.advantages(group.learned))
+        ]
+        fitted = fit(examples, self._length, self._spec.too_long)
         if not fitted.examples:
-            raise UserError(f"update {update}: no rollout has an agent's token within max_length {self._length}")
+            raise UserError(
+                f"update {update}: no trajectory has credit and an agent's token within max_length {self._length}"
+            )
         step = shared_step(
             fitted.examples, self._state.num_processes, self._spec.micro_batch_tokens, self._share_prompts
         )
@@ -156,10 +165,10 @@ class OnlineSource:
         return Sampled(
             update=update,
             batches=tuple(pack(fitted.examples, micro, step) for micro in share),
-            weights=learned[0].weights,
+            weights=first[0].weights,
             reward=self._spec.reward,
             rewards={name: _mean(first, name) for name in sorted(first[0].rewards)},
-            zero_variance=sum(not group.varied(self._spec.reward) for group in groups) / len(groups),
+            zero_variance=sum(not self._credit.informative(group.learned) for group in groups) / len(groups),
             rollouts=len(everything),
             trajectories=len(fitted.examples),
             tokens_sampled=sum(sum(t.agent_mask) for rollout in everything for t in rollout.trajectories),
@@ -168,6 +177,19 @@ class OnlineSource:
             dropped=fitted.dropped_too_long + fitted.dropped_empty,
             sampling_seconds=sampling_seconds,
             sync_seconds=sync_seconds,
+            preparation=self._preparation(groups),
+        )
+
+    def _preparation(self, groups: Sequence[Group]) -> Preparation | None:
+        """Return what preparing cost: in all processes, and in this one's seconds; None where nothing is prepared."""
+        prepared = [group.prepared for group in groups if group.prepared is not None]
+        own = groups[self._state.process_index :: self._state.num_processes]
+        if not prepared:
+            return None
+        return Preparation(
+            requests=sum(each.requests for each in prepared),
+            tokens=sum(each.tokens for each in prepared),
+            seconds=round(sum(group.prepared.seconds for group in own if group.prepared is not None), 3),
         )
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from platform_sdk.sampling.phase import Phase
+from platform_sdk.sampling.sampler import RolloutSampler
 from platform_sdk.tracking import manifest
 from platform_sdk.training.trainer import PolicyTrainer
 from tests.chaos import outcome
@@ -107,7 +107,7 @@ SUBJECTS = {
         REDUCED["arena"].recipe,
         REDUCED["arena"].shorter().overrides,
         {
-            "sampling": Stop("online", Phase, "_tick", 30, shown="online/"),
+            "sampling": Stop("online", RolloutSampler, "_tick", 30, shown="online/"),
             "updating": Stop("online", PolicyTrainer, "training_step", 2),
         },
     ),
@@ -120,7 +120,7 @@ SUBJECTS = {
             "training.batch_size": 3,
         },
         {
-            "sampling": Stop("sample-01", Phase, "_tick", 5, shown="iteration-01/"),
+            "sampling": Stop("sample-01", RolloutSampler, "_tick", 5, shown="iteration-01/"),
             "training": Stop("train-01", PolicyTrainer, "training_step", 3),
         },
     ),

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from platform_sdk.evaluation.metrics import Dataset, Scores, score_files
-from platform_sdk.records import RecordError
+from platform_sdk.record_files import RecordError
 
 
 @pytest.fixture

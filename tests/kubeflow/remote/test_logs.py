@@ -15,7 +15,7 @@ from platform_sdk.kubeflow.remote.readers import follow_logs
 from platform_sdk.kubeflow.training_job.api import Unreachable
 from tests.kubeflow.remote.cluster import Cluster
 from tests.kubeflow.remote.cluster_server import BROKEN, CLEAN
-from tests.processes import wait_for
+from tests.process_watch import wait_for
 
 MAIN = Container("make", "make-pod", "main")
 # Some are equal; they were written over nine seconds.

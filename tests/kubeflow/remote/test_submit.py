@@ -165,7 +165,7 @@ def test_a_page_to_log_in_is_no_server(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_pipeline_that_kubernetes_could_not_hold(
     kfp: KfpServer, recipe: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(versions, "MOST_BYTES", 30_000)
+    monkeypatch.setattr(versions, "MAX_BYTES", 30_000)
     started(kfp, recipe, "iterations=1")
     kfp.runs.clear()
     with pytest.raises(UserError, match=r"[\d,]+ bytes in 10 tasks, and Kubernetes takes no more than 30,000"):

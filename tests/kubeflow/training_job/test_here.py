@@ -1,4 +1,4 @@
-"""Which job a step's work becomes: image, GPUs, processes, and what stands beside."""
+"""Which job a step's processes become: image, GPUs, processes, and what stands beside."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from platform_sdk.kubeflow.training_job import here, launcher, pytorchjob
 from platform_sdk.kubeflow.training_job.backend import api_for
 from platform_sdk.kubeflow.training_job.description import Description
 from platform_sdk.kubeflow.training_job.here import describe, job_runner
-from platform_sdk.training.launch import Work
+from platform_sdk.processes.launch import StepProcesses
 
 if TYPE_CHECKING:
     from tests.kubeflow.training_job.scripted import Cluster
@@ -26,13 +26,13 @@ CLUSTER = ClusterSpec(
     workspace=Workspace(claim="w"), launcher_image="launcher",
     job=JobSpec(image="trainer", nodes=2, resources=Resources(gpus=8), sampler=SAMPLER),
 )  # fmt: skip
-TRAINING = Work("platform_sdk.training", RUN / "iteration-03/job.json", "train")
-SAMPLING = Work("platform_sdk.recipes", RUN / "iteration-03/sample-job.json", "sample", trains=False)
-ONLINE = Work("platform_sdk.recipes", RUN / "online/online-job.json", "online")
+TRAINING = StepProcesses("platform_sdk.training", RUN / "iteration-03/train-step.json", "train")
+SAMPLING = StepProcesses("platform_sdk.recipes", RUN / "iteration-03/sample-step.json", "sample", trains=False)
+ONLINE = StepProcesses("platform_sdk.recipes", RUN / "online/online-step.json", "online")
 
 
-def job(work: Work, cluster: ClusterSpec = CLUSTER) -> Description:
-    return describe(work, cluster, RUN, "team-a")
+def job(processes: StepProcesses, cluster: ClusterSpec = CLUSTER) -> Description:
+    return describe(processes, cluster, RUN, "team-a")
 
 
 def summary(job: Description) -> tuple[str, str, int, int, bool]:
@@ -40,24 +40,24 @@ def summary(job: Description) -> tuple[str, str, int, int, bool]:
 
 
 @pytest.mark.parametrize(
-    ("work", "expected"),
+    ("processes", "expected"),
     [
         (TRAINING, ("train-iteration-03", "trainer", 8, 8, False)),
         (SAMPLING, ("sample-iteration-03", "trainer", 8, 8, False)),  # with the transformers engine
         (replace(SAMPLING, vllm=True), ("sample-iteration-03", "sampler", 8, 8, False)),
         (replace(SAMPLING, vllm=True, gpus_each=4), ("sample-iteration-03", "sampler", 8, 2, False)),
         # A client of the server beside it needs no GPU.
-        (replace(SAMPLING, served=RUN / "s.json"), ("sample-iteration-03", "trainer", 0, 1, True)),
+        (replace(SAMPLING, server_spec=RUN / "s.json"), ("sample-iteration-03", "trainer", 0, 1, True)),
         (ONLINE, ("online-online", "trainer", 8, 8, False)),
-        (replace(ONLINE, served=RUN / "s.json"), ("online-online", "trainer", 8, 8, True)),
+        (replace(ONLINE, server_spec=RUN / "s.json"), ("online-online", "trainer", 8, 8, True)),
     ],
 )
-def test_what_work_becomes(work: Work, expected: tuple[str, str, int, int, bool]) -> None:
-    assert summary(job(work)) == expected
+def test_which_job_the_processes_become(processes: StepProcesses, expected: tuple[str, str, int, int, bool]) -> None:
+    assert summary(job(processes)) == expected
 
 
 def test_a_job_writes_its_own_run_and_caches_only() -> None:
-    described = job(replace(ONLINE, served=RUN / "s.json"))
+    described = job(replace(ONLINE, server_spec=RUN / "s.json"))
     [role, *_] = pytorchjob.render(described)["spec"]["pytorchReplicaSpecs"].values()
     pod = role["template"]["spec"]
     for container in (*pod["containers"], *pod["initContainers"]):
@@ -76,15 +76,16 @@ def test_a_job_writes_its_own_run_and_caches_only() -> None:
 def test_a_cluster_without_gpus_runs_one_process_a_pod() -> None:
     spec = CLUSTER.job.model_copy(update={"resources": Resources(gpus=0), "sampler": None})
     cluster = CLUSTER.model_copy(update={"job": spec})
-    for work in (TRAINING, SAMPLING):
-        assert summary(job(work, cluster))[2:] == (0, 1, False)
+    for processes in (TRAINING, SAMPLING):
+        assert summary(job(processes, cluster))[2:] == (0, 1, False)
 
 
 def test_what_the_cluster_lacks_is_said() -> None:
     without = CLUSTER.model_copy(update={"job": CLUSTER.job.model_copy(update={"sampler": None})})
-    for work in (replace(SAMPLING, vllm=True), replace(SAMPLING, served=RUN / "s"), replace(ONLINE, served=RUN / "s")):
+    served = (replace(SAMPLING, server_spec=RUN / "s"), replace(ONLINE, server_spec=RUN / "s"))
+    for processes in (replace(SAMPLING, vllm=True), *served):
         with pytest.raises(UserError, match=r"give job\.sampler an image"):
-            job(work, without)
+            job(processes, without)
     with pytest.raises(UserError, match=r"an engine takes 16 GPUs, but a pod has 8 \(job\.resources\.gpus\)"):
         job(replace(SAMPLING, vllm=True, gpus_each=16))
 
@@ -115,7 +116,7 @@ def test_the_workflow_owns_the_job_whatever_its_pod_is_called(
     cluster.clock.at(10 * len(faults) + 5, cluster.succeed)
     run = job_runner(tmp_path / "runs/hotpot-1")
     assert run is not None
-    run(replace(TRAINING, spec_file=tmp_path / "runs/hotpot-1/iteration-03/job.json"))
+    run(replace(TRAINING, spec_file=tmp_path / "runs/hotpot-1/iteration-03/train-step.json"))
     assert faults == []
     [owner] = cluster.server.job()["metadata"]["ownerReferences"]
     assert (owner["kind"], owner["name"], owner["uid"]) == ("Workflow", "arena-x1", "uid-wf")

@@ -162,6 +162,4 @@ def rollout_of(text: str, question: Question = QUESTION, answer: str | None = No
     trajectory = Trajectory(
         role="agent", id="agent", token_ids=(), agent_mask=(), logprobs=(), turns=(turn,), answer=answer
     )
-    return Rollout(
-        question=question, attempt=0, seed=0, planner=trajectory, outcome="answered", weights="w", corpus="c"
-    )
+    return Rollout(question=question, attempt=0, seed=0, main=trajectory, outcome="answered", weights="w", corpus="c")

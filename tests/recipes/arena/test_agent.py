@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from platform_sdk.agents.speaker import Decoding, Policy
 from platform_sdk.recipes.arena.agent import Generator
 from platform_sdk.recipes.arena.demonstrations import Explainer, direct_demonstration, reasoned_demonstration
 from platform_sdk.recipes.arena.grammar import parse, well_formed
 from platform_sdk.recipes.arena.prompts import example, instruction, opening
 from platform_sdk.recipes.arena.settings import AgentSpec
-from platform_sdk.recipes.arena.speaker import Distribution
 from tests.recipes.arena.responses import QUESTION
 from tests.recipes.arena.talking import Script, character_tokenizer
 
@@ -22,14 +22,14 @@ TOKENIZER = character_tokenizer()
 
 def generator(judge: Any = None, environment: Any = "distractor", **agent: Any) -> Generator:
     return Generator(
-        tokenizer=TOKENIZER,
+        policy=Policy(TOKENIZER, "w"),
         spec=AgentSpec.model_validate(agent),
         environment=environment,
-        distribution=Distribution(temperature=0.9, top_p=1.0, top_k=0, max_tokens=64),
-        weights="w",
+        decoding=Decoding(temperature=0.9),
+        max_tokens=64,
         corpus="c",
         seed=1,
-        phase="p",
+        seed_name="p",
         judge=judge,
     )
 
@@ -37,8 +37,8 @@ def generator(judge: Any = None, environment: Any = "distractor", **agent: Any) 
 def test_one_response_is_one_trajectory_with_the_passages_as_evidence() -> None:
     script = Script(TOKENIZER, lambda place, prompt: WHOLE)
     rollout = script.run(generator().rollout(QUESTION, 3))
-    trajectory = rollout.planner
-    assert (rollout.id, rollout.outcome, rollout.workers, trajectory.role) == ("q#3", "answered", (), "agent")
+    trajectory = rollout.main
+    assert (rollout.id, rollout.outcome, rollout.others, trajectory.role) == ("q#3", "answered", (), "agent")
     assert [item.id for item in trajectory.evidence] == [passage.id for passage in QUESTION.context]
     assert (trajectory.selected, trajectory.answer) == ((1, 4), "Ann Lee")
     assert rollout.rewards == {
@@ -64,7 +64,7 @@ def test_a_worked_example_comes_first_and_is_one(form: Any, worth: set[int] | No
     assert f"{before}<|user|>{opening(QUESTION.text, QUESTION.context)}<|end|>" in prompt
     assert well_formed(said, form)
     assert (parse(said, form).answer, parse(said, form).relevance) == ("Lena Roth", worth)
-    assert sum(rollout.planner.agent_mask) == len(WHOLE) + 1  # the example is no turn of the policy's
+    assert sum(rollout.main.agent_mask) == len(WHOLE) + 1  # the example is no turn of the policy's
 
 
 def test_every_attempt_draws_anew_and_the_same_one_alike() -> None:
@@ -74,7 +74,7 @@ def test_every_attempt_draws_anew_and_the_same_one_alike() -> None:
         return [asked.params.seed for asked in script.asked]
 
     assert seeds(generator(), 0) == seeds(generator(), 0)
-    others = [seeds(generator(), 1), seeds(replace(generator(), seed=2)), seeds(replace(generator(), phase="o"))]
+    others = [seeds(generator(), 1), seeds(replace(generator(), seed=2)), seeds(replace(generator(), seed_name="o"))]
     assert len({seed for drawn in [seeds(generator()), *others] for seed in drawn}) == 4
 
 
@@ -96,12 +96,12 @@ def test_what_cannot_be_read_is_not_made_up(
     text: str | None, selected: tuple[int, ...], answer: str | None, outcome: str, malformed: bool | None
 ) -> None:
     rollout = Script(TOKENIZER, lambda place, prompt: text).run(generator().rollout(QUESTION, 0))
-    assert (rollout.planner.selected, rollout.planner.answer, rollout.outcome) == (selected, answer, outcome)
+    assert (rollout.main.selected, rollout.main.answer, rollout.outcome) == (selected, answer, outcome)
     if malformed is None:
-        assert len(rollout.planner.turns) == 1  # the prompt alone: nothing was said
+        assert len(rollout.main.turns) == 1  # the prompt alone: nothing was said
         assert rollout.rewards["reward"] == 0
     else:
-        assert (rollout.planner.turns[-1].malformed is not None) == malformed
+        assert (rollout.main.turns[-1].malformed is not None) == malformed
 
 
 def test_closed_book_shows_no_passage() -> None:
@@ -110,7 +110,7 @@ def test_closed_book_shows_no_passage() -> None:
         return " Ann Lee "
 
     rollout = Script(TOKENIZER, says).run(generator(environment="closed-book", form="direct").rollout(QUESTION, 0))
-    assert (rollout.planner.answer, rollout.planner.evidence, rollout.rewards["em"]) == ("Ann Lee", (), 1)
+    assert (rollout.main.answer, rollout.main.evidence, rollout.rewards["em"]) == ("Ann Lee", (), 1)
 
 
 def test_a_judge_is_consulted_about_the_answer() -> None:
@@ -151,16 +151,16 @@ SURE = {
 def test_sure_takes_the_best_supported_candidate(changes: dict[str, str], answer: str) -> None:
     script = Script(TOKENIZER, lambda place, prompt: (SURE | changes)[place])
     rollout = script.run(generator(form="direct", strategy="sure").rollout(QUESTION, 0))
-    assert (rollout.planner.answer, rollout.outcome) == (answer, "answered")
+    assert (rollout.main.answer, rollout.outcome) == (answer, "answered")
     assert rollout.rewards["em"] == (answer == "Ann Lee")
-    assert len(rollout.workers) == (6 if "candidates" not in changes else 2)
+    assert len(rollout.others) == (6 if "candidates" not in changes else 2)
 
 
 def test_sure_without_candidates_has_no_answer() -> None:
     rollout = Script(TOKENIZER, lambda place, prompt: "I cannot say").run(
         generator(form="direct", strategy="sure").rollout(QUESTION, 0)
     )
-    assert (rollout.planner.answer, rollout.outcome, rollout.malformed_turns) == (None, "iteration_limit", 1)
+    assert (rollout.main.answer, rollout.outcome, rollout.malformed_turns) == (None, "iteration_limit", 1)
 
 
 def test_self_ask_asks_itself_and_answers() -> None:
@@ -178,8 +178,8 @@ def test_self_ask_asks_itself_and_answers() -> None:
         return said[place]
 
     rollout = Script(TOKENIZER, says).run(generator(form="direct", strategy="self_ask").rollout(QUESTION, 0))
-    assert (rollout.planner.answer, rollout.outcome, rollout.rewards["em"]) == ("Ann Lee", "answered", 1)
-    assert [worker.answer for worker in rollout.workers] == ["Bo", " "]
+    assert (rollout.main.answer, rollout.outcome, rollout.rewards["em"]) == ("Ann Lee", "answered", 1)
+    assert [worker.answer for worker in rollout.others] == ["Bo", " "]
     assert "Question : Who made it?" in prompts["follow-up-0"]
     assert "T10" in prompts["follow-up-0"]
     assert "Intermediate answer : Bo" in prompts["turn-1"]
@@ -189,26 +189,26 @@ def test_self_ask_asks_itself_and_answers() -> None:
 def test_self_ask_ends_at_its_limit_or_when_it_cannot_be_read() -> None:
     asking = Script(TOKENIZER, lambda place, prompt: "Follow-up question : And?")
     rollout = asking.run(generator(form="direct", strategy="self_ask", follow_ups=2).rollout(QUESTION, 0))
-    assert (rollout.outcome, rollout.planner.answer, len(rollout.workers)) == ("iteration_limit", None, 2)
+    assert (rollout.outcome, rollout.main.answer, len(rollout.others)) == ("iteration_limit", None, 2)
     mumbling = Script(TOKENIZER, lambda place, prompt: "Ann Lee, I think")
     rollout = mumbling.run(generator(form="direct", strategy="self_ask").rollout(QUESTION, 0))
-    assert (rollout.outcome, rollout.planner.answer, rollout.malformed_turns) == ("iteration_limit", None, 1)
+    assert (rollout.outcome, rollout.main.answer, rollout.malformed_turns) == ("iteration_limit", None, 1)
 
 
 def test_demonstrations_say_what_is_gold() -> None:
     direct = direct_demonstration(generator(form="direct"), QUESTION)
-    assert direct.planner.turns[-1].text == "Ann Lee"
+    assert direct.main.turns[-1].text == "Ann Lee"
     assert direct.rewards["em"] == 1
 
     own = generator()
     explained = Script(TOKENIZER, lambda place, prompt: " See [2] and [5]. ").run(Explainer(own).rollout(QUESTION, 0))
-    told = explained.planner.turns[0].text
+    told = explained.main.turns[0].text
     assert told.splitlines()[-2:] == ["Passages to use : [2], [5]", "Answer : Ann Lee"]
     reasoned = reasoned_demonstration(own, explained)
     assert reasoned is not None
     text = "<relevance>[2,5]</relevance><analysis>See [2] and [5].</analysis><answer>Ann Lee</answer>"
-    assert TOKENIZER.decode(reasoned.planner.token_ids).endswith(f"<|assistant|>{text}<|end|>")
-    assert sum(reasoned.planner.agent_mask) == len(text) + 1
+    assert TOKENIZER.decode(reasoned.main.token_ids).endswith(f"<|assistant|>{text}<|end|>")
+    assert sum(reasoned.main.agent_mask) == len(text) + 1
     assert reasoned.rewards["reward"] == 13
 
 

@@ -7,8 +7,8 @@ import re
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from platform_sdk.agents.sections import sections as contents
 from platform_sdk.evaluation.report.trace import sections
-from platform_sdk.evaluation.report.viewer import _TEXT_SEARCH
 from platform_sdk.recipes.arena import prompts
 from platform_sdk.recipes.arena.strategies import _marked
 
@@ -46,7 +46,10 @@ def test_sections_of_a_page_are_found_as_a_plain_pattern_finds_them(text: str) -
     assert sections(text) == [[tag, said.strip()] for tag, said in expected if said.strip() or tag]
 
 
-@given(st.lists(st.text("ab<> \n", max_size=9), max_size=5))
-def test_searches_of_a_page_are_found_as_a_plain_pattern_finds_them(queries: list[str]) -> None:
-    text = " ".join(f"<search>{query}</search>" for query in queries)
-    assert _TEXT_SEARCH.findall(text) == re.findall(r"<search>(.*?)</search>", text, re.DOTALL)
+@given(st.lists(st.text("ab<> \n", max_size=9), max_size=5), st.sampled_from(["", " ", "\n\n", "x"]))
+@example(["a", "</search>"], " ")
+def test_searches_of_a_turn_are_found_as_a_plain_pattern_finds_them(queries: list[str], between: str) -> None:
+    text = between.join(f"<search>{query}</search>" for query in queries)
+    plain = re.fullmatch(r"(?:<search>(?:(?!</?search>).)*</search>\s*)*", text, re.DOTALL)
+    found = [query.strip() for query in re.findall(r"<search>(.*?)</search>", text, re.DOTALL)]
+    assert contents(text, "search", re.compile("</?search>")) == (found if plain else None)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from platform_sdk.evaluation.answers import normalize_spaced, normalize_squad, spaced_exact_match, spaced_f1
+from platform_sdk.recipes.arena.brevity import brevity
 from platform_sdk.recipes.arena.rewards import judged, rewards
 from platform_sdk.recipes.arena.settings import AgentSpec
 from platform_sdk.records import Rollout
@@ -113,7 +114,7 @@ def test_the_evaluation_scores_keep_the_datasets_own_normaliser() -> None:
 
 def chatty(rollout: Rollout) -> float:
     """A recipe's own reward: how many words were said."""
-    return float(len(rollout.planner.turns[-1].text.split()))
+    return float(len(rollout.main.turns[-1].text.split()))
 
 
 def test_a_recipe_brings_its_own_reward() -> None:
@@ -128,7 +129,7 @@ def test_a_recipe_brings_its_own_reward() -> None:
     [
         ({"extra": {"x": {"function": "no.such.module:f"}}}, "no.such.module:f cannot be found"),
         ({"extra": {"x": {"function": f"{__name__}:absent"}}}, "cannot be found"),
-        ({"extra": {"x": {"function": f"{__name__}:WHOLE"}}}, "defines no function or class WHOLE"),
+        ({"extra": {"x": {"function": f"{__name__}:WHOLE"}}}, "WHOLE is no function"),
         ({"extra": {"x": {"function": f"{__name__}:spec"}}}, "cannot be called with a rollout alone"),
         ({"extra": {"bonus": {"function": f"{__name__}:chatty"}}}, "choose another"),
         ({"accuracy": "judge"}, "must be given for accuracy judge"),
@@ -163,3 +164,10 @@ def test_scores_under_the_spaced_normaliser() -> None:
     assert spaced_f1("the", ["a"]) == 1
     assert spaced_f1("yes", ["no", "yes it is"]) == pytest.approx(0.5)  # no all-or-nothing rule for yes
     assert math.isclose(spaced_f1("x", []), 0)
+
+
+@pytest.mark.parametrize(("tokens", "expected"), [(0, 1.0), (24, 1.0), (48, 0.5)])
+def test_brevity_falls_with_the_tokens_beyond_those_that_are_free(tokens: int, expected: float) -> None:
+    response = rollout_of("<answer>Ann Lee</answer>")
+    said = {"token_ids": (1,) * tokens, "agent_mask": (1,) * tokens, "logprobs": (0.0,) * tokens}
+    assert brevity(response.model_copy(update={"main": response.main.model_copy(update=said)})) == expected

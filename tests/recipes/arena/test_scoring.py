@@ -15,7 +15,7 @@ import pytest
 from platform_sdk.config.errors import UserError
 from platform_sdk.recipes.arena.scoring import score_file
 from platform_sdk.recipes.arena.settings import AgentSpec
-from platform_sdk.records import RecordError
+from platform_sdk.record_files import RecordError
 from tests.recipes.arena.responses import cases
 
 HOME = Path(__file__).parents[3]
@@ -94,7 +94,7 @@ def test_passages_count_in_the_files_own_order_and_by_identity(tmp_path: Path) -
 
 
 def words(rollout: Any) -> float:
-    return float(len(rollout.planner.answer.split()))
+    return float(len(rollout.main.answer.split()))
 
 
 def test_a_recipes_own_rewards_are_printed_too(tmp_path: Path) -> None:

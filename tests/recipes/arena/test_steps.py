@@ -14,12 +14,14 @@ from platform_sdk.config.dataset import DatasetSpec
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.online import OnlineSpec
 from platform_sdk.data.dataset import prepare
-from platform_sdk.recipes.arena import steps
+from platform_sdk.recipes import steps
 from platform_sdk.recipes.arena.agent import Generator
-from platform_sdk.recipes.arena.setting import Setting
-from platform_sdk.recipes.arena.settings import DemonstrationSpec, EvaluationSpec
-from platform_sdk.recipes.jobs import EvaluateJob, launch
-from platform_sdk.records import Question, Rollout, read_jsonl, write_jsonl
+from platform_sdk.recipes.arena.method import METHOD
+from platform_sdk.recipes.arena.settings import AgentSpec, DemonstrationSpec, EvaluationSettings
+from platform_sdk.recipes.launch import EvaluateStep, SampleStep, launch
+from platform_sdk.recipes.method import NoCarry, RunContext
+from platform_sdk.record_files import read_jsonl, write_jsonl
+from platform_sdk.records import Question, Rollout
 from platform_sdk.sampling.rollout import Agent
 from tests.recipes.arena.talking import character_tokenizer
 
@@ -32,12 +34,13 @@ AGENT = {
 }
 ENGINE: dict[str, Any] = {"engine": {"engine": "transformers", "live": 4}, "temperature": 1.0}
 ONLINE = OnlineSpec(updates=3, questions=2, group=4, learning_rate=1e-2, checkpoint_steps=1, evaluate_every=2)
-EVALUATION = EvaluationSpec(max_tokens=8)
+Run = RunContext[AgentSpec]
+EVALUATION = EvaluationSettings(max_tokens=8)
 
 
 def vowels(rollout: Rollout) -> float:
     """A reward that a random model varies in."""
-    return float(sum(letter in "aeiou" for letter in (rollout.planner.answer or "")))
+    return float(sum(letter in "aeiou" for letter in (rollout.main.answer or "")))
 
 
 def records(names: tuple[str, ...], evidences: bool) -> list[dict[str, Any]]:
@@ -60,7 +63,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(path)
 
 
-def setting(folder: Path, environment: str = "distractor", retrieval: Any = None, **agent: Any) -> Setting:
+def new_run(folder: Path, environment: str = "distractor", retrieval: Any = None, **agent: Any) -> Run:
     """A run whose questions are of two datasets: what is trained on is not evaluated on, and the other way round."""
     data = folder.parent / "data"
     data.mkdir(exist_ok=True)
@@ -72,7 +75,7 @@ def setting(folder: Path, environment: str = "distractor", retrieval: Any = None
         {"format": "2wikimultihopqa", "eval": "w.json"},
     ]
     prepared = prepare(DatasetSpec.model_validate({"format": "mixed", "mixture": mixture}), data, folder)
-    return Setting.read(folder, environment, {**AGENT, **agent}, ENGINE, retrieval or {}, prepared.passages, 5)
+    return METHOD.context(folder, environment, {**AGENT, **agent}, ENGINE, retrieval or {}, prepared.passages, 5)
 
 
 def rollouts(folder: Path) -> list[str]:
@@ -81,42 +84,42 @@ def rollouts(folder: Path) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(model: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[Setting, Any]:
-    run = setting(tmp_path_factory.mktemp("undisturbed") / "run")
-    return run, steps.online(run, "online", model, ONLINE, EVALUATION)
+def undisturbed(model: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Any]:
+    run = new_run(tmp_path_factory.mktemp("undisturbed") / "run")
+    return run, steps.online(METHOD, run, "online", model, ONLINE, EVALUATION)
 
 
 def test_an_evaluation_names_what_the_form_has_and_splits_by_dataset(model: str, tmp_path: Path) -> None:
-    run = setting(tmp_path / "run")
-    evaluated = steps.evaluate(run, "eval-start", model, EVALUATION)
+    run = new_run(tmp_path / "run")
+    evaluated = steps.evaluate(METHOD, run, "eval-start", model, EVALUATION)
     names = {"em", "f1", "prec", "recall", "reward", "vowels", "answered", "tokens"}
     split = {f"{name}_{dataset}" for name in ("em", "f1") for dataset in ("hotpotqa", "2wikimultihopqa")}
     assert evaluated.metrics.keys() == names | split
     scores = json.loads(evaluated.path.read_text())
     assert (scores["n"], scores["metrics"]["em_hotpotqa"]["n"]) == (2, 1)
     assert evaluated.metrics["tokens"] <= EVALUATION.max_tokens
-    again = steps.evaluate(run, "eval-start", model, EVALUATION)
+    again = steps.evaluate(METHOD, run, "eval-start", model, EVALUATION)
     assert again == evaluated
 
 
 def test_two_processes_evaluate_as_one(model: str, tmp_path: Path) -> None:
-    one, two = (setting(tmp_path / name) for name in ("one", "two"))
-    alone = steps.evaluate(one, "eval-start", model, EVALUATION)
-    job = EvaluateJob(
+    one, two = (new_run(tmp_path / name) for name in ("one", "two"))
+    alone = steps.evaluate(METHOD, one, "eval-start", model, EVALUATION)
+    step = EvaluateStep(
         method="arena", run_dir=two.run_dir, phase="eval-start", model=model, environment=two.environment,
         agent=two.agent.model_dump(mode="json"), sampling={**ENGINE, "engine": {**ENGINE["engine"], "processes": 2}},
         retrieval={}, corpus_digest=two.corpus_digest, seed=two.seed, evaluation=EVALUATION.model_dump(mode="json"),
     )  # fmt: skip
-    shared = launch(job)
+    shared = launch(step)
     assert (shared.digest, shared.metrics) == (alone.digest, alone.metrics)
     # What several have done is one process's outcome, and the other way round.
-    assert steps.evaluate(two, "eval-start", model, EVALUATION) == shared
+    assert steps.evaluate(METHOD, two, "eval-start", model, EVALUATION) == shared
     files = sorted(path.name for path in shared.path.parent.iterdir())
-    made = ["begun.json", "evaluate-job.json", "rollouts.jsonl", "rollouts.seconds.json", "scores.json"]
+    made = ["begun.json", "evaluate-step.json", "rollouts.jsonl", "rollouts.seconds.json", "scores.json"]
     assert files == [".rollouts.jsonl.sha256", *made]
 
 
-def test_online_training_learns_a_recipes_own_reward(undisturbed: tuple[Setting, Any]) -> None:
+def test_online_training_learns_a_recipes_own_reward(undisturbed: tuple[Run, Any]) -> None:
     run, result = undisturbed
     assert (result.updates, result.rollouts) == (3, 24)
     sampled = [Rollout.model_validate_json(line) for line in rollouts(run.run_dir)]
@@ -125,15 +128,15 @@ def test_online_training_learns_a_recipes_own_reward(undisturbed: tuple[Setting,
     assert len({rollout.weights for rollout in sampled}) == 3  # every update moved the policy
     between = json.loads((run.run_dir / "eval-u0002/scores.json").read_text())
     assert between["n"] == 2
-    means = steps.rescore(run, "online")
+    means = steps.rescore(METHOD, run, "online")
     assert means["vowels"] == pytest.approx(sum(r.rewards["vowels"] for r in sampled) / 24)
 
 
 def test_a_run_that_broke_off_ends_as_one_that_did_not(
-    model: str, undisturbed: tuple[Setting, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    model: str, undisturbed: tuple[Run, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole, expected = undisturbed
-    run = setting(tmp_path / "run")
+    run = new_run(tmp_path / "run")
     original, begun = Generator.rollout, iter(range(1000))
 
     def failing(self: Generator, question: Question, attempt: int) -> Agent[Rollout]:
@@ -143,54 +146,75 @@ def test_a_run_that_broke_off_ends_as_one_that_did_not(
 
     monkeypatch.setattr(Generator, "rollout", failing)
     with pytest.raises(KeyboardInterrupt):
-        steps.online(run, "online", model, ONLINE, EVALUATION)
+        steps.online(METHOD, run, "online", model, ONLINE, EVALUATION)
     monkeypatch.undo()
     torch.rand(7)  # whatever this process drew meanwhile
     assert 8 < len(rollouts(run.run_dir)) < 16
-    result = steps.online(run, "online", model, ONLINE, EVALUATION)
+    result = steps.online(METHOD, run, "online", model, ONLINE, EVALUATION)
     assert result.weights == expected.weights
     assert rollouts(run.run_dir) == rollouts(whole.run_dir)
 
 
-def test_rewards_that_were_changed_are_found(undisturbed: tuple[Setting, Any], tmp_path: Path) -> None:
+def test_rewards_that_were_changed_are_found(undisturbed: tuple[Run, Any], tmp_path: Path) -> None:
     whole, _ = undisturbed
-    run = setting(tmp_path / "run")
+    run = new_run(tmp_path / "run")
     first = [Rollout.model_validate_json(line) for line in rollouts(whole.run_dir)][:3]
     path = run.run_dir / "online/rollouts/0001.jsonl"
     write_jsonl(path, Rollout, first)
-    assert steps.rescore(run, "online")["reward"] == pytest.approx(sum(r.rewards["reward"] for r in first) / 3)
+    assert steps.rescore(METHOD, run, "online")["reward"] == pytest.approx(sum(r.rewards["reward"] for r in first) / 3)
     better = first[1].model_copy(update={"rewards": {**first[1].rewards, "reward": 13.0}})
     write_jsonl(path, Rollout, [first[0], better])
     with pytest.raises(UserError, match=f"{better.id}: the recorded rewards are not those"):
-        steps.rescore(run, "online")
+        steps.rescore(METHOD, run, "online")
     with pytest.raises(UserError, match="no such phase"):
-        steps.rescore(run, "elsewhere")
+        steps.rescore(METHOD, run, "elsewhere")
+
+
+def demonstrate(run: Run, model: str, **settings: Any) -> tuple[steps.SampleOutcome, steps.SelectOutcome]:
+    """The baseline's phase as the components `sample` and `score` make it."""
+    spec = DemonstrationSpec(**settings)
+    sampled = steps.sample(METHOD, run, "demonstrations", "supervised", 0, model, spec, NoCarry())
+    return sampled, steps.select(METHOD, run, "demonstrations", "supervised", spec, NoCarry())
 
 
 def test_demonstrations_are_written_once(model: str, tmp_path: Path) -> None:
-    run = setting(tmp_path / "run")
-    made = steps.demonstrate(run, "supervised", model, DemonstrationSpec(questions=3))
-    found = list(read_jsonl(made.path, Rollout))
-    assert [rollout.planner.turns[-1].text for rollout in found] == ["Ann"] * 3
+    run = new_run(tmp_path / "run")
+    made = demonstrate(run, model, questions=3)
+    found = list(read_jsonl(made[1].path, Rollout))
+    assert [rollout.main.turns[-1].text for rollout in found] == ["Ann"] * 3
     assert len({rollout.question.id for rollout in found}) == 3
-    assert made.figures["demonstrations"] == 3
-    stamp = made.path.stat().st_mtime_ns
-    assert steps.demonstrate(run, "supervised", model, DemonstrationSpec(questions=3)) == made
-    assert made.path.stat().st_mtime_ns == stamp
+    assert all(rollout.main.logprobs == () for rollout in found)
+    assert (made[1].figures["demonstrations"], made[1].figures["selected"]) == (3, 3)
+    assert (made[1].figures["rollouts"], made[1].figures["well_formed"]) == (0, None)  # JSON has no NaN
+    candidates = run.run_dir / "supervised/candidates.jsonl"
+    stamp = candidates.stat().st_mtime_ns
+    assert demonstrate(run, model, questions=3) == made
+    assert candidates.stat().st_mtime_ns == stamp
     with pytest.raises(UserError, match="other settings"):
-        steps.demonstrate(run, "supervised", model, DemonstrationSpec(questions=2))
+        demonstrate(run, model, questions=2)
 
 
 def test_explanations_are_sampled_and_put_in_form(model: str, tmp_path: Path) -> None:
-    run = setting(tmp_path / "run", form="three_part")
-    made = steps.demonstrate(run, "supervised", model, DemonstrationSpec(reasoning_tokens=60))
-    explained = list(read_jsonl(run.run_dir / "supervised/rollouts.jsonl", Rollout))
+    run = new_run(tmp_path / "run", form="three_part")
+    sampled, made = demonstrate(run, model, reasoning_tokens=60)
+    explained = list(read_jsonl(sampled.path, Rollout))
     assert len(explained) == made.figures["questions"] == 4
-    whole = {rollout.question.id for rollout in explained if rollout.planner.answer}
+    whole = {rollout.question.id for rollout in explained if rollout.main.answer}
     found = list(read_jsonl(made.path, Rollout))
     assert {rollout.question.id for rollout in found} <= whole
     assert made.figures["left_out"] == 4 - len(found)
-    assert all(rollout.rewards["reward"] >= 13 and rollout.planner.selected == (1,) for rollout in found)
+    assert all(rollout.rewards["reward"] >= 13 and rollout.main.selected == (1,) for rollout in found)
+
+
+@pytest.mark.parametrize(("form", "asks"), [("direct", False), ("three_part", True)])
+def test_answers_alone_need_no_process_beside_this_one(model: str, tmp_path: Path, form: str, asks: bool) -> None:
+    run = new_run(tmp_path / "run", form=form)
+    step = SampleStep(
+        method="arena", run_dir=run.run_dir, phase="supervised", model=model, environment=run.environment,
+        agent=run.agent.model_dump(mode="json"), sampling=ENGINE, retrieval={}, corpus_digest=run.corpus_digest,
+        seed=run.seed, step="demonstrations", iteration=0, settings={}, carry={},
+    )  # fmt: skip
+    assert step.asks_model is asks
 
 
 @pytest.mark.parametrize(
@@ -203,16 +227,16 @@ def test_explanations_are_sampled_and_put_in_form(model: str, tmp_path: Path) ->
 )
 def test_settings_that_do_not_fit_are_refused(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
-        setting(tmp_path / "run", **changes)
+        new_run(tmp_path / "run", **changes)
 
 
 def test_other_passages_and_questions_without_any_are_refused(model: str, tmp_path: Path) -> None:
-    run = setting(tmp_path / "run")
+    run = new_run(tmp_path / "run")
     with pytest.raises(UserError, match="holds passages"):
-        Setting.read(run.run_dir, "distractor", AGENT, {}, {}, "0" * 64, 5)
+        METHOD.context(run.run_dir, "distractor", AGENT, {}, {}, "0" * 64, 5)
     bare = [question.model_copy(update={"context": ()}) for question in run.questions("eval")]
     write_jsonl(run.run_dir / "corpus/questions.eval.jsonl", Question, bare)
     with pytest.raises(UserError, match="question e1 comes without passages"):
-        steps.evaluate(run, "eval-start", model, EVALUATION)
+        steps.evaluate(METHOD, run, "eval-start", model, EVALUATION)
     with pytest.raises(UserError, match="no demonstrations of the form think"):
-        steps.demonstrate(setting(tmp_path / "think", form="think"), "s", model, DemonstrationSpec())
+        demonstrate(new_run(tmp_path / "think", form="think"), model)

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Literal
 
-from platform_sdk.recipes.mygo.grammar import Form
+from platform_sdk.recipes.mygo.grammar import Medium
 from platform_sdk.recipes.world_base.tokenizer import build_tokenizer
 from platform_sdk.records import Evidence, Question
 from platform_sdk.sampling.engine import Completion, PromptTooLong, Request
@@ -54,10 +54,10 @@ def say(text: str) -> list[int]:
     return [*TOKENIZER(text, add_special_tokens=False)["input_ids"], END]
 
 
-def search(form: Form) -> Callable[[Sequence[SearchRequest], int], list[list[Evidence]]]:
+def search(medium: Medium) -> Callable[[Sequence[SearchRequest], int], list[list[Evidence]]]:
     def find(requests: Sequence[SearchRequest], k: int) -> list[list[Evidence]]:
-        if form == "kg":
-            assert all(r.head for r in requests)
+        if medium == "kg":
+            assert all(r.scope.get("head") for r in requests)
             return [
                 [Evidence(kind="triple", id="t", title="Ida Roth", text="Amberfall, director, Ida Roth", score=1.0)]
             ] * len(requests)

@@ -12,15 +12,16 @@ from pathlib import Path
 from typing import Any
 
 from platform_sdk.config.sampling import EngineSpec
+from platform_sdk.processes.entry import entry
+from platform_sdk.processes.shares import process_group
 from platform_sdk.recipes.mygo.sampling import sample_iteration, sample_warmup
 from platform_sdk.recipes.mygo.settings import SelectionSpec, WarmupSpec
-from platform_sdk.records import Evidence, Question, Rollout, Trajectory, digest_records
+from platform_sdk.record_files import digest_records
+from platform_sdk.records import Evidence, Question, Rollout, Trajectory
 from platform_sdk.sampling.engine import SamplingParams
-from platform_sdk.sampling.phase import open_phase
 from platform_sdk.sampling.rollout import Agent, Generate, SearchRequest
+from platform_sdk.sampling.sampler import open_sampler
 from platform_sdk.sampling.seeds import seed_of
-from platform_sdk.sampling.shares import joined
-from platform_sdk.training.entry import entry
 
 QUESTIONS = [Question(id=f"q{i:02d}", text="w3 w4", answers=("x",), dataset="world") for i in range(23)]
 SELECTION = SelectionSpec(questions=23, accepted=2, attempts=6, initial_threshold=0.3)
@@ -50,7 +51,7 @@ class Talker:
         )  # fmt: skip
         share = sum(token % 2 == 0 for token in said) / len(said)
         return Rollout(
-            question=question, attempt=attempt, seed=0, planner=planner, outcome="answered",
+            question=question, attempt=attempt, seed=0, main=planner, outcome="answered",
             rewards={"f1": share, "em": float(share > 0.7)}, weights=self.weights, corpus=self.corpus,
         )  # fmt: skip
 
@@ -70,7 +71,7 @@ def sample(
         return talkers[-1]
 
     try:
-        with open_phase(folder / "rollouts.jsonl", engine, model, nothing, make_agent) as phase:
+        with open_sampler(folder / "rollouts.jsonl", engine, model, nothing, make_agent) as phase:
             if what == "warmup":
                 sample_warmup(phase, QUESTIONS, WARMUP)
                 threshold = None
@@ -86,7 +87,7 @@ def sample(
 def act(spec_file: Path) -> None:
     spec = json.loads(spec_file.read_text())
     dies_at = spec["dies_at"] if os.environ["RANK"] == spec["dies"] else None
-    with joined():
+    with process_group():
         engine = EngineSpec.model_validate(spec["engine"]) if "engine" in spec else ENGINE
         outcome = sample(spec_file.parent, spec["what"], spec["model"], dies_at, engine)
     assert os.environ["RANK"] == "0"

@@ -5,16 +5,23 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from platform_sdk.recipes.mygo.agent import Mujica, undemonstrated
-from platform_sdk.recipes.mygo.grammar import Form
-from platform_sdk.recipes.mygo.measures import searches
+from platform_sdk.agents.planner_worker import PlannerWorker
+from platform_sdk.agents.speaker import Decoding, Policy
+from platform_sdk.config.retrieval import RetrievalSpec
+from platform_sdk.config.sampling import SamplingSpec
+from platform_sdk.recipes.method import RunContext
+from platform_sdk.recipes.mygo.agent import MujicaLanguage, mujica
+from platform_sdk.recipes.mygo.grammar import Medium
+from platform_sdk.recipes.mygo.measures import measures
 from platform_sdk.recipes.mygo.settings import AgentSpec
 from platform_sdk.records import Rollout
 from platform_sdk.sampling.engine import Request
@@ -23,13 +30,17 @@ from platform_sdk.sampling.seeds import seed_of
 from tests.recipes.mygo.scripted import END, QUESTION, TOKENIZER, Scripted, say, search
 
 
-def play(policy: Callable[[Request], list[int]], form: Form = "text", seed: int = 0, **spec: Any) -> Rollout:
-    agent = Mujica(
-        tokenizer=TOKENIZER, spec=AgentSpec(prompts="compact", **spec), form=form, demonstrate=False, temperature=1.0,
-        top_p=1.0, top_k=0, weights="w", corpus="c", seed=0, phase="test",
+def agent(medium: Medium = "text", *, demonstrate: bool = False, seed_name: str = "test", **spec: Any) -> PlannerWorker:
+    run = RunContext(
+        run_dir=Path("run"), environment=f"world-{medium}", agent=AgentSpec(prompts="compact", **spec),
+        sampling=SamplingSpec(), retrieval=RetrievalSpec.model_validate({}), corpus_digest="c", seed=0,
     )  # fmt: skip
-    starts = [partial(agent.rollout, QUESTION, 0)]
-    [rollout] = run(starts, Scripted(policy, seed), search(form), live=4)  # type: ignore[arg-type]
+    return mujica(run, Policy(TOKENIZER, "w"), run.decoding, seed_name, demonstrate=demonstrate)
+
+
+def play(policy: Callable[[Request], list[int]], medium: Medium = "text", seed: int = 0, **spec: Any) -> Rollout:
+    starts = [partial(agent(medium, **spec).rollout, QUESTION, 0)]
+    [rollout] = run(starts, Scripted(policy, seed), search(medium), live=4)  # type: ignore[arg-type]
     return rollout
 
 
@@ -46,9 +57,9 @@ def check(rollout: Rollout, spec: AgentSpec) -> None:
             assert all((p != 0) == spoken for p in trajectory.logprobs[turn.start : turn.end])
         assert all(0 <= i < len(trajectory.evidence) for i in trajectory.selected)
         assert len(trajectory.token_ids) <= 1024 + 512
-    turns = [t for t in rollout.planner.turns if t.speaker == "agent"]
+    turns = [t for t in rollout.main.turns if t.speaker == "agent"]
     assert len(turns) <= spec.iteration_limit
-    assert (rollout.planner.answer is not None) == (rollout.outcome == "answered")
+    assert (rollout.main.answer is not None) == (rollout.outcome == "answered")
     if rollout.outcome != "answered":
         assert rollout.rewards["em"] == rollout.rewards["f1"] == 0.0
 
@@ -60,7 +71,7 @@ misbehaviour = st.sampled_from(
 
 @settings(max_examples=60, deadline=None)
 @given(misbehaviour, st.sampled_from(["text", "kg"]), st.booleans(), st.integers(0, 2**31))
-def test_no_policy_breaks_the_loop(kind: str, form: Form, split: bool, seed: int) -> None:
+def test_no_policy_breaks_the_loop(kind: str, medium: Medium, split: bool, seed: int) -> None:
     rng = random.Random(seed)
     texts = {
         "no tags": "I think it is Lena Roth .",
@@ -78,15 +89,15 @@ def test_no_policy_breaks_the_loop(kind: str, form: Form, split: bool, seed: int
             return [END]
         # Half of the time the planner is let through, so that workers meet the policy too.
         if "Plan" in TOKENIZER.decode(request.token_ids[:4]) and rng.random() < 0.5:
-            good = '<action>Search([0], "Who ?")</action>' if form == "kg" else "<search>Who ?</search>"
+            good = '<action>Search([0], "Who ?")</action>' if medium == "kg" else "<search>Who ?</search>"
             return say(f"<think>a</think>{good}")
         return say(texts[kind])
 
     spec = AgentSpec(iteration_limit=5, split=split, planner_tokens=100, worker_tokens=80)
-    rollout = play(policy, form, seed, iteration_limit=5, split=split, planner_tokens=100, worker_tokens=80)
+    rollout = play(policy, medium, seed, iteration_limit=5, split=split, planner_tokens=100, worker_tokens=80)
     check(rollout, spec)
     if kind in ("empty", "no tags", "endless"):
-        assert rollout.planner.answer is None
+        assert rollout.main.answer is None
 
 
 def good_policy(request: Request) -> list[int]:
@@ -105,17 +116,17 @@ def test_a_dialogue_by_hand() -> None:
     check(rollout, AgentSpec())
     assert rollout.outcome == "answered"
     assert rollout.rewards == {"em": 1.0, "f1": 1.0, "well_formed": 1.0}
-    assert [w.id for w in rollout.workers] == ["0.0", "0.1"]  # side by side, in the planner's first turn
-    assert [t.speaker for t in rollout.planner.turns] == ["environment", "agent", "environment", "agent"]
+    assert [w.id for w in rollout.others] == ["0.0", "0.1"]  # side by side, in the planner's first turn
+    assert [t.speaker for t in rollout.main.turns] == ["environment", "agent", "environment", "agent"]
     # The planner reads reports, never passages.
-    assert "directed Amberfall ." not in rollout.planner.turns[2].text
-    assert rollout.planner.turns[2].text == "Obs: " + "\n".join(["The director of Amberfall is Ida Roth ."] * 2)
+    assert "directed Amberfall ." not in rollout.main.turns[2].text
+    assert rollout.main.turns[2].text == "Obs: " + "\n".join(["The director of Amberfall is Ida Roth ."] * 2)
     # Extending by tokens gives what the chat template renders of the whole dialogue.
     messages = [{"role": "system", "content": "Plan : search or answer ."}]
-    for turn in rollout.planner.turns:
+    for turn in rollout.main.turns:
         messages.append({"role": "user" if turn.speaker == "environment" else "assistant", "content": turn.text})
     rendered = TOKENIZER.apply_chat_template(messages, tokenize=False)
-    assert list(rollout.planner.token_ids) == TOKENIZER(rendered, add_special_tokens=False)["input_ids"]
+    assert list(rollout.main.token_ids) == TOKENIZER(rendered, add_special_tokens=False)["input_ids"]
 
 
 def test_new_entities_become_candidates() -> None:
@@ -129,39 +140,37 @@ def test_new_entities_become_candidates() -> None:
         ]
     )
     rollout = play(lambda _: say(next(turns)), "kg")
-    told = [t.text for t in rollout.planner.turns if t.speaker == "environment"]
+    told = [t.text for t in rollout.main.turns if t.speaker == "environment"]
     assert told[0].endswith("Candidates : [0] Amberfall")
     assert told[1] == "Obs: The director of Amberfall is Ida Roth .\nCandidates : [1] Ida Roth"
     assert told[2] == "Obs: Nothing relevant was found."
     assert rollout.rewards["f1"] == pytest.approx(0.5)  # one of two words on either side
 
 
+def searches(rollout: Rollout) -> float:
+    return measures("text", rollout)["searches"]
+
+
 def test_ablations() -> None:
     alone = play(good_policy, split=False)
-    assert alone.workers == ()
-    assert alone.planner.role == "agent"
-    assert "Ida Roth directed Amberfall ." in alone.planner.turns[2].text  # raw passages
-    assert searches("text", alone) == searches("text", play(good_policy)) == 2
+    assert alone.others == ()
+    assert alone.main.role == "agent"
+    assert "Ida Roth directed Amberfall ." in alone.main.turns[2].text  # raw passages
+    assert searches(alone) == searches(play(good_policy)) == 2
     chain = play(good_policy, plan="chain", iteration_limit=2)
-    assert chain.planner.turns[1].malformed == "ask at most 1 sub-question at a time"
-    assert chain.workers == ()
-    assert searches("text", chain) == 0  # what was asked against the rule was not searched
+    assert chain.main.turns[1].malformed == "ask at most 1 sub-question at a time"
+    assert chain.others == ()
+    assert searches(chain) == 0  # what was asked against the rule was not searched
 
 
 def test_the_warm_up_learns_from_bare_prompts() -> None:
-    agents = [
-        Mujica(
-            tokenizer=TOKENIZER, spec=AgentSpec(prompts="compact"), form="text", demonstrate=shown, temperature=1.0,
-            top_p=1.0, top_k=0, weights="w", corpus="c", seed=0, phase="test",
-        )
-        for shown in (True, False)
-    ]  # fmt: skip
     shown, bare = (
-        next(run([partial(agent.rollout, QUESTION, 0)], Scripted(good_policy), search("text"), live=1))  # type: ignore[arg-type]
-        for agent in agents
+        next(run([partial(one.rollout, QUESTION, 0)], Scripted(good_policy), search("text"), live=1))  # type: ignore[arg-type]
+        for one in (agent(demonstrate=True), agent())
     )
-    assert len(shown.planner.token_ids) > len(bare.planner.token_ids)
-    assert undemonstrated(TOKENIZER, AgentSpec(prompts="compact"), "text", shown) == bare
+    assert len(shown.main.token_ids) > len(bare.main.token_ids)
+    language = MujicaLanguage(AgentSpec(prompts="compact"), "text", demonstrate=True)
+    assert language.undemonstrated(TOKENIZER, shown) == bare
 
 
 def test_every_turn_is_drawn_from_the_runs_seed_the_phase_the_attempt_and_its_place() -> None:
@@ -174,11 +183,8 @@ def test_every_turn_is_drawn_from_the_runs_seed_the_phase_the_attempt_and_its_pl
             asked.append(request)
             return good_policy(request)
 
-        agent = Mujica(
-            tokenizer=TOKENIZER, spec=AgentSpec(prompts="compact"), form="text", demonstrate=False, temperature=0.7,
-            top_p=0.9, top_k=5, weights="w", corpus="c", seed=seed, phase=phase,
-        )  # fmt: skip
-        [rollout] = run([partial(agent.rollout, QUESTION, attempt)], Scripted(policy), search("text"), live=1)  # type: ignore[arg-type]
+        drawing = replace(agent(seed_name=phase), decoding=Decoding(0.7, 0.9, 5), seed=seed)
+        [rollout] = run([partial(drawing.rollout, QUESTION, attempt)], Scripted(policy), search("text"), live=1)  # type: ignore[arg-type]
         assert {(r.params.temperature, r.params.top_p, r.params.top_k) for r in asked} == {(0.7, 0.9, 5)}
         return rollout.seed, [r.params.seed for r in sorted(asked, key=lambda r: r.dialogue)]
 

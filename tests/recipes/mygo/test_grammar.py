@@ -8,15 +8,16 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from platform_sdk.agents.sections import sections
 from platform_sdk.recipes.mygo.grammar import (
+    _TAG,
     NOTHING_FOUND,
     Answer,
     Ask,
-    Form,
     Malformed,
+    Medium,
     Reading,
     SubQuestion,
-    _sections,
     parse_planner,
     parse_worker,
 )
@@ -35,12 +36,12 @@ space = st.sampled_from(["", " ", "\n", " \n "])
 
 
 @given(soup, st.sampled_from(["text", "kg"]), st.integers(0, 4))
-def test_any_text_is_an_action_or_malformed(text: str, form: str, known: int) -> None:
-    planned = parse_planner(text, form, candidates=known, most=3)  # type: ignore[arg-type]
-    read = parse_worker(text, form, materials=known)  # type: ignore[arg-type]
+def test_any_text_is_an_action_or_malformed(text: str, medium: str, known: int) -> None:
+    planned = parse_planner(text, medium, candidates=known, max_questions=3)  # type: ignore[arg-type]
+    read = parse_worker(text, medium, materials=known)  # type: ignore[arg-type]
     if isinstance(planned, Ask):
         assert 1 <= len(planned.sub_questions) <= 3
-        assert all((sub.candidate is None) == (form == "text") for sub in planned.sub_questions)
+        assert all((sub.candidate is None) == (medium == "text") for sub in planned.sub_questions)
         assert all(sub.candidate is None or sub.candidate < known for sub in planned.sub_questions)
     if isinstance(planned, Malformed):
         assert planned.reason
@@ -54,20 +55,22 @@ def test_any_text_is_an_action_or_malformed(text: str, form: str, known: int) ->
 @given(plain, st.lists(plain, min_size=1, max_size=4), space)
 def test_well_formed_searches_come_back_whole(thought: str, queries: list[str], gap: str) -> None:
     text = f"{gap}<think>{thought}</think>{gap}" + gap.join(f"<search>{q}</search>" for q in queries) + gap
-    assert parse_planner(text, "text", candidates=0, most=4) == Ask(tuple(SubQuestion(q.strip()) for q in queries))
+    assert parse_planner(text, "text", candidates=0, max_questions=4) == Ask(
+        tuple(SubQuestion(q.strip()) for q in queries)
+    )
 
 
 @given(plain, st.lists(st.tuples(st.integers(0, 5), plain), min_size=1, max_size=4), space)
 def test_well_formed_graph_searches_come_back_whole(thought: str, asked: list[tuple[int, str]], gap: str) -> None:
     searches = gap.join(f'Search ({gap}[ {i} ] ,{gap}"{q}" )' for i, q in asked)
-    action = parse_planner(f"<think>{thought}</think><action>{searches}</action>", "kg", candidates=6, most=4)
+    action = parse_planner(f"<think>{thought}</think><action>{searches}</action>", "kg", candidates=6, max_questions=4)
     assert action == Ask(tuple(SubQuestion(q.strip(), i) for i, q in asked))
 
 
 @given(plain, plain, space)
 def test_well_formed_answers_come_back_whole(thought: str, answer: str, gap: str) -> None:
     text = f"<think>{thought}</think>{gap}<answer>{gap}{answer}{gap}</answer>"
-    assert parse_planner(text, "text", candidates=0, most=1) == Answer(answer.strip())
+    assert parse_planner(text, "text", candidates=0, max_questions=1) == Answer(answer.strip())
 
 
 @given(plain, st.lists(st.integers(0, 4), min_size=1, max_size=5), plain, space)
@@ -78,7 +81,7 @@ def test_well_formed_readings_come_back_whole(thought: str, chosen: list[int], s
 
 
 @pytest.mark.parametrize(
-    ("text", "form"),
+    ("text", "medium"),
     [
         ("", "text"),
         ("just words", "text"),
@@ -91,7 +94,7 @@ def test_well_formed_readings_come_back_whole(thought: str, chosen: list[int], s
         ("<think>a</think><search>x</search><answer>y</answer>", "text"),
         ("<think>a<search>x</search></think><answer>y</answer>", "text"),  # a tag inside the thought
         ("<think>a</think><search>1</search><search>2</search><search>3</search>", "text"),  # more than two
-        ('<think>a</think><action>Search([0], "x")</action>', "text"),  # the other form's action
+        ('<think>a</think><action>Search([0], "x")</action>', "text"),  # the other medium's action
         ("<think>a</think><search>x</search>", "kg"),
         ('<think>a</think><action>Search([2], "x")</action>', "kg"),  # unknown candidate
         ('<think>a</think><action>Search([-1], "x")</action>', "kg"),
@@ -100,12 +103,12 @@ def test_well_formed_readings_come_back_whole(thought: str, chosen: list[int], s
         ("<think>a</think><action></action>", "kg"),
     ],
 )
-def test_everything_else_of_a_planner_is_malformed(text: str, form: str) -> None:
-    assert isinstance(parse_planner(text, form, candidates=2, most=2), Malformed)  # type: ignore[arg-type]
+def test_everything_else_of_a_planner_is_malformed(text: str, medium: str) -> None:
+    assert isinstance(parse_planner(text, medium, candidates=2, max_questions=2), Malformed)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
-    ("text", "form"),
+    ("text", "medium"),
     [
         ("<think>a</think><select>[0]</select>", "text"),
         ("<think>a</think><sentence>s</sentence>", "text"),
@@ -118,8 +121,8 @@ def test_everything_else_of_a_planner_is_malformed(text: str, form: str) -> None
         ("<think>a</think><sentence>I found nothing.</sentence>", "kg"),  # not the fixed sentence
     ],
 )
-def test_everything_else_of_a_worker_is_malformed(text: str, form: str) -> None:
-    assert isinstance(parse_worker(text, form, materials=2), Malformed)  # type: ignore[arg-type]
+def test_everything_else_of_a_worker_is_malformed(text: str, medium: str) -> None:
+    assert isinstance(parse_worker(text, medium, materials=2), Malformed)  # type: ignore[arg-type]
 
 
 def test_workers_may_find_nothing() -> None:
@@ -131,15 +134,15 @@ def test_workers_may_find_nothing() -> None:
 
 
 @pytest.mark.parametrize("style", ["standard", "compact"])
-@pytest.mark.parametrize("form", ["text", "kg"])
+@pytest.mark.parametrize("medium", ["text", "kg"])
 @pytest.mark.parametrize("role", ["planner", "worker", "agent"])
-def test_the_worked_examples_obey_the_grammar(style: str, form: str, role: str) -> None:
-    prompt = role_prompt(style, role, form, most=2)  # type: ignore[arg-type]
+def test_the_worked_examples_obey_the_grammar(style: str, medium: str, role: str) -> None:
+    prompt = role_prompt(style, role, medium, max_questions=2)  # type: ignore[arg-type]
     for turn in prompt.example[1::2]:
         parsed = (
-            parse_worker(turn, form, materials=2)  # type: ignore[arg-type]
+            parse_worker(turn, medium, materials=2)  # type: ignore[arg-type]
             if role == "worker"
-            else parse_planner(turn, form, candidates=2, most=2)  # type: ignore[arg-type]
+            else parse_planner(turn, medium, candidates=2, max_questions=2)  # type: ignore[arg-type]
         )
         assert not isinstance(parsed, Malformed), turn
     # Shown once, in the one place or the other, and not at all without a demonstration.
@@ -150,14 +153,14 @@ def test_the_worked_examples_obey_the_grammar(style: str, form: str, role: str) 
 
 
 @pytest.mark.parametrize("most", [1, 2])
-@pytest.mark.parametrize("form", ["text", "kg"])
-def test_the_examples_ask_as_many_sub_questions_at_once_as_are_allowed(form: Form, most: int) -> None:
-    example = role_prompt("standard", "planner", form, most=most).example
-    turns = [parse_planner(text, form, candidates=2, most=2) for text in example[1::2]]
+@pytest.mark.parametrize("medium", ["text", "kg"])
+def test_the_examples_ask_as_many_sub_questions_at_once_as_are_allowed(medium: Medium, most: int) -> None:
+    example = role_prompt("standard", "planner", medium, max_questions=most).example
+    turns = [parse_planner(text, medium, candidates=2, max_questions=2) for text in example[1::2]]
     assert max(len(turn.sub_questions) for turn in turns if isinstance(turn, Ask)) == most
 
 
-def plain_sections(text: str, tag: str) -> list[str] | None:
+def plainsections(text: str, tag: str, _TAG) -> list[str] | None:
     """The sections as a reader would take them off the text, one after the other."""
     contents = []
     opening, closing = f"<{tag}>", f"</{tag}>"
@@ -176,9 +179,9 @@ def plain_sections(text: str, tag: str) -> list[str] | None:
 @example("<search><search>a</search>", "search")
 @example("</search>", "search")
 def test_sections_are_those_of_a_plain_reading(text: str, tag: str) -> None:
-    assert _sections(text, tag) == plain_sections(text, tag)
+    assert sections(text, tag, _TAG) == plainsections(text, tag, _TAG)
     whole = f"<{tag}>{text}</{tag}> " * 3
-    assert _sections(whole, tag) == plain_sections(whole, tag)
+    assert sections(whole, tag, _TAG) == plainsections(whole, tag, _TAG)
 
 
 class Counted(str):
@@ -213,7 +216,7 @@ class Counted(str):
 def test_twice_as_much_text_is_twice_the_work(piece: str) -> None:
     def work(count: int) -> int:
         Counted.handled = 0
-        _sections(Counted(piece * count), "search")
+        sections(Counted(piece * count), "search", _TAG)
         return Counted.handled
 
     assert work(2000) <= 2.1 * work(1000)

@@ -15,7 +15,7 @@ def scored(made: Rollout) -> Rollout:
 
 def test_measures_by_hand() -> None:
     made = scored(rollout(answer="old Lyon"))
-    [found] = measures("text", [made])
+    found = measures("text", made)
     assert found == pytest.approx(
         {
             "em": 0.0,
@@ -35,7 +35,7 @@ def test_measures_by_hand() -> None:
 def test_what_has_no_gold_has_no_evidence_recall() -> None:
     made = scored(rollout())
     bare = made.model_copy(update={"question": made.question.model_copy(update={"gold_passages": ()})})
-    with_gold, without = measures("text", [made, bare])
+    with_gold, without = measures("text", made), measures("text", bare)
     assert with_gold.keys() - without.keys() == {"evidence_recall"}
-    [graph] = measures("kg", [made])  # its gold is triples, and none are named
+    graph = measures("kg", made)  # its gold is triples, and none are named
     assert "evidence_recall" not in graph

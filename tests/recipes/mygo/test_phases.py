@@ -5,20 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from platform_sdk.recipes.mygo import steps
-from platform_sdk.recipes.mygo.sampling import sample_iteration
-from platform_sdk.recipes.mygo.setting import MakeAgent, Setting
-from platform_sdk.recipes.mygo.settings import EvaluationSpec, SelectionSpec, WarmupSpec
-from platform_sdk.records import Question, Rollout, Trajectory, read_jsonl, write_jsonl
+from platform_sdk.config.sampling import EngineSpec
+from platform_sdk.recipes import steps
+from platform_sdk.recipes.method import NoCarry, RunContext
+from platform_sdk.recipes.mygo import method as room
+from platform_sdk.recipes.mygo import sampling
+from platform_sdk.recipes.mygo.method import METHOD
+from platform_sdk.recipes.mygo.sampling import Threshold, sample_iteration
+from platform_sdk.recipes.mygo.settings import AgentSpec, EvaluationSettings, SelectionSpec, WarmupSpec
+from platform_sdk.record_files import read_jsonl, write_jsonl
+from platform_sdk.records import Question, Rollout, Trajectory
 from platform_sdk.sampling.engine import Request
-from platform_sdk.sampling.phase import Phase
-from platform_sdk.sampling.rollout import Agent
+from platform_sdk.sampling.rollout import Agent, SearchFunction
+from platform_sdk.sampling.sampler import RolloutAgent, RolloutSampler
 from tests.recipes.mygo.scripted import QUESTION, TOKENIZER, Scripted, say, search
 
 Policy = Callable[[Request], list[int]]
+Context = tuple[RunContext[AgentSpec], list[Request]]
 SELECTION, WARMUP = SelectionSpec(attempts=4, accepted=2, initial_threshold=0.5), WarmupSpec(trajectories=1, attempts=1)
 
 
@@ -27,7 +34,7 @@ def answers(request: Request) -> list[int]:
 
 
 @pytest.fixture
-def setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Setting, list[Request]]:
+def context(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[RunContext[AgentSpec], list[Request]]:
     """A run of one question, whose policy answers it at once, and what the policy was asked."""
     asked: list[Request] = []
 
@@ -36,38 +43,45 @@ def setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Setting, l
         return answers(request)
 
     @contextmanager
-    def opened(setting: Setting, path: Path, phase: str, model: str, make_agent: MakeAgent) -> Iterator[Phase]:
-        engine = Scripted(policy)
-        with Phase(path, make_agent(TOKENIZER, "w", phase), engine, search("text"), 4) as work:  # type: ignore[arg-type]
+    def opened(
+        path: Path, spec: EngineSpec, model: str, find: SearchFunction, make_agent: Callable[[Any, str], RolloutAgent]
+    ) -> Iterator[RolloutSampler]:
+        with RolloutSampler(path, make_agent(TOKENIZER, "w"), Scripted(policy), find, 4) as work:  # type: ignore[arg-type]
             yield work
 
-    monkeypatch.setattr(steps, "open_mujica", opened)
+    @contextmanager
+    def searching(run: RunContext[AgentSpec]) -> Iterator[SearchFunction]:
+        yield search("text")
+
+    for module in (steps, sampling):
+        monkeypatch.setattr(module, "open_sampler", opened)
+    for module in (room, sampling):
+        monkeypatch.setattr(module, "open_search", searching)
     monkeypatch.setattr(steps, "policy_digest", lambda model: "w")
     for part, question in (("train", QUESTION), ("eval", QUESTION.model_copy(update={"id": "e"}))):
         write_jsonl(tmp_path / f"corpus/questions.{part}.jsonl", Question, [question])
-    sampling = {"temperature": 0.8, "top_p": 0.9}
-    return Setting.read(tmp_path, "world-text", {"prompts": "compact"}, sampling, {}, "c" * 64, 0), asked
+    drawn = {"temperature": 0.8, "top_p": 0.9}
+    return METHOD.context(tmp_path, "world-text", {"prompts": "compact"}, drawn, {}, "c" * 64, 0), asked
 
 
-def test_evaluations_sample_from_a_distribution_of_their_own(setting: tuple[Setting, list[Request]]) -> None:
-    given, asked = setting
-    steps.evaluate(given, "eval-start", "m", EvaluationSpec())
-    steps.evaluate(given, "eval-final", "m", EvaluationSpec(temperature=0.3, top_p=0.5))
-    steps.sample(given, "iteration-01", 1, "m", 0.5, SELECTION, WARMUP)
+def test_evaluations_sample_from_a_distribution_of_their_own(context: Context) -> None:
+    given, asked = context
+    steps.evaluate(METHOD, given, "eval-start", "m", EvaluationSettings())
+    steps.evaluate(METHOD, given, "eval-final", "m", EvaluationSettings(temperature=0.3, top_p=0.5))
+    steps.sample(METHOD, given, "iteration", "iteration-01", 1, "m", SELECTION, Threshold())
     found = [(request.params.temperature, request.params.top_p) for request in asked]
     assert found == [(0.0, 1.0), (0.3, 0.5), (0.8, 0.9), (0.8, 0.9)]  # two of an iteration are accepted
     assert [request.dialogue for request in asked] == ["e#0", "e#0", "q#0", "q#1"]
 
 
-def test_the_warm_up_is_sampled_with_worked_examples_and_learned_without(
-    setting: tuple[Setting, list[Request]], tmp_path: Path
-) -> None:
-    given, _ = setting
-    steps.sample(given, "warmup", 0, "m", 0.5, SELECTION, WARMUP)
-    steps.score(tmp_path, "warmup", SELECTION, WARMUP)
-    steps.sample(given, "iteration-01", 1, "m", 0.5, SELECTION, WARMUP)
+def test_the_warm_up_is_sampled_with_worked_examples_and_learned_without(context: Context, tmp_path: Path) -> None:
+    given, _ = context
+    steps.sample(METHOD, given, "warmup", "warmup", 0, "m", WARMUP, NoCarry())
+    steps.select(METHOD, given, "warmup", "warmup", WARMUP, NoCarry())
+    steps.sample(METHOD, given, "iteration", "iteration-01", 1, "m", SELECTION, Threshold())
+    assert [r.id for r in read_jsonl(tmp_path / "warmup/rollouts.jsonl", Rollout)] == ["q#0"]
     [sampled], [learned], [bare, _] = (
-        [r.planner for r in read_jsonl(tmp_path / name, Rollout)]
+        [r.main for r in read_jsonl(tmp_path / name, Rollout)]
         for name in ("warmup/rollouts.jsonl", "warmup/selected.jsonl", "iteration-01/rollouts.jsonl")
     )
     assert len(sampled.token_ids) > len(learned.token_ids)
@@ -86,7 +100,7 @@ class Scores:
         empty = Trajectory(id="planner", role="planner", token_ids=(), agent_mask=(), logprobs=(), turns=())
         yield from ()
         return Rollout(
-            question=question, attempt=attempt, seed=0, planner=empty, outcome="answered",
+            question=question, attempt=attempt, seed=0, main=empty, outcome="answered",
             rewards={"f1": self.rewards.get(f"{question.id}#{attempt}", 0.0)}, weights="w", corpus="c",
         )  # fmt: skip
 
@@ -96,7 +110,7 @@ def test_the_threshold_follows_from_the_first_attempts_alone(tmp_path: Path) -> 
     questions = [Question(id=name, text="?", answers=("x",), dataset="world") for name in "abc"]
     agent = Scores({"a#0": 1.0, "b#0": 0.8, "c#0": 0.0, "c#1": 1.0, "c#2": 0.79})
     spec = SelectionSpec(questions=3, accepted=1, attempts=3, initial_threshold=0.5)
-    with Phase(tmp_path / "rollouts.jsonl", agent, Scripted(answers), search("text"), 4) as phase:  # type: ignore[arg-type]
+    with RolloutSampler(tmp_path / "rollouts.jsonl", agent, Scripted(answers), search("text"), 4) as phase:  # type: ignore[arg-type]
         mean, threshold = sample_iteration(phase, questions, 0.5, spec)
         assert (mean, threshold) == (pytest.approx(0.6), pytest.approx(0.8))
         assert [r.id for r in phase.ordered(questions)] == ["a#0", "b#0", "c#0", "c#1"]

@@ -20,7 +20,7 @@ def question(id: str) -> Question:
 
 def rollout(id: str, attempt: int, f1: float) -> Rollout:
     return Rollout(
-        question=question(id), attempt=attempt, seed=0, planner=EMPTY, outcome="answered",
+        question=question(id), attempt=attempt, seed=0, main=EMPTY, outcome="answered",
         rewards={"f1": f1}, weights="w", corpus="c",
     )  # fmt: skip
 

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from platform_sdk.config.errors import UserError
-from platform_sdk.records import Rollout, read_jsonl, read_log
-from platform_sdk.training.launch import run_processes
+from platform_sdk.processes.launch import run_processes
+from platform_sdk.record_files import read_jsonl, read_log
+from platform_sdk.records import Rollout
 from tests.recipes.mygo import shared
 from tests.sampling.tiny_models import save_model
 

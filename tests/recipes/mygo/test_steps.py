@@ -8,45 +8,48 @@ import pytest
 
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.online import OnlineSpec
-from platform_sdk.recipes.jobs import EvaluateJob, launch
-from platform_sdk.recipes.mygo.settings import EvaluationSpec
-from platform_sdk.recipes.mygo.steps import Setting, evaluate, online
-from platform_sdk.records import Question, write_jsonl
+from platform_sdk.recipes.launch import EvaluateStep, launch
+from platform_sdk.recipes.method import RunContext
+from platform_sdk.recipes.mygo.method import METHOD
+from platform_sdk.recipes.mygo.settings import AgentSpec, EvaluationSettings
+from platform_sdk.recipes.steps import evaluate, online
+from platform_sdk.record_files import write_jsonl
+from platform_sdk.records import Question
 from platform_sdk.sampling.pairs import make_pair
 
 QUESTION = Question(id="q", text="Who ?", answers=("x",), dataset="world")
 
 
 @pytest.fixture
-def setting(tmp_path: Path) -> Setting:
+def run(tmp_path: Path) -> RunContext[AgentSpec]:
     for part in ("train", "eval"):
         write_jsonl(tmp_path / f"corpus/questions.{part}.jsonl", Question, [QUESTION])
-    return Setting.read(tmp_path, "world-kg", {"split": False}, {}, {}, "c" * 64, 0)
+    return METHOD.context(tmp_path, "world-kg", {"split": False}, {}, {}, "c" * 64, 0)
 
 
-def test_two_models_need_two_roles(setting: Setting, tmp_path: Path) -> None:
+def test_two_models_need_two_roles(run: RunContext[AgentSpec], tmp_path: Path) -> None:
     pair = str(make_pair(tmp_path / "policy", "hopforge:world-base", "hopforge:world-base"))
     with pytest.raises(UserError, match=r"agent\.split is false, and one agent has no use for a worker_model"):
-        evaluate(setting, "eval-start", pair, EvaluationSpec())
-    with pytest.raises(UserError, match="GRPO trains one model"):
-        online(setting, "online", pair, OnlineSpec(updates=1), EvaluationSpec())
+        evaluate(METHOD, run, "eval-start", pair, EvaluationSettings())
+    with pytest.raises(UserError, match="online training trains one model"):
+        online(METHOD, run, "online", pair, OnlineSpec(updates=1), EvaluationSettings())
 
 
-def test_several_processes_need_an_index_that_several_can_search(setting: Setting) -> None:
+def test_several_processes_need_an_index_that_several_can_search(run: RunContext[AgentSpec]) -> None:
     given = {"processes": 2}
-    job = EvaluateJob(
-        method="mygo", run_dir=setting.run_dir, phase="eval-start", model="hopforge:world-base",
-        environment=setting.environment, agent={}, sampling={"engine": given}, retrieval={},
-        corpus_digest=setting.corpus_digest, seed=0, evaluation={},
+    step = EvaluateStep(
+        method="mygo", run_dir=run.run_dir, phase="eval-start", model="hopforge:world-base",
+        environment=run.environment, agent={}, sampling={"engine": given}, retrieval={},
+        corpus_digest=run.corpus_digest, seed=0, evaluation={},
     )  # fmt: skip
     with pytest.raises(UserError, match=r"2 processes, but only one at a time can search an index of Milvus Lite"):
-        launch(job)
-    assert not (setting.run_dir / "eval-start/begun.json").exists()
+        launch(step)
+    assert not (run.run_dir / "eval-start/begun.json").exists()
     for retrieval in ({"url": "http://retriever:8080"}, {"uri": "http://milvus:19530"}):
-        assert job.model_copy(update={"retrieval": retrieval}).setting().alone is None
+        assert METHOD.single_process_reason(step.model_copy(update={"retrieval": retrieval}).context) is None
 
 
-def test_no_questions(setting: Setting, tmp_path: Path) -> None:
+def test_no_questions(run: RunContext[AgentSpec], tmp_path: Path) -> None:
     write_jsonl(tmp_path / "corpus/questions.eval.jsonl", Question, [])
     with pytest.raises(UserError, match="there are no questions for eval; see dataset in the recipe"):
-        evaluate(setting, "eval-start", "hopforge:world-base", EvaluationSpec())
+        evaluate(METHOD, run, "eval-start", "hopforge:world-base", EvaluationSettings())

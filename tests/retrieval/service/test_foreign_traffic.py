@@ -11,7 +11,8 @@ import numpy as np
 
 from platform_sdk.config.retrieval import RetrievalSpec
 from platform_sdk.config.service import CollectionSpec, ServiceSpec
-from platform_sdk.records import Passage, Question, read_jsonl
+from platform_sdk.record_files import read_jsonl
+from platform_sdk.records import Passage, Question
 from platform_sdk.retrieval.environments import open_retriever
 from platform_sdk.retrieval.service.remote import RemoteRetriever
 from platform_sdk.sampling.rollout import SearchRequest

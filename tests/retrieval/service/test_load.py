@@ -12,7 +12,8 @@ import httpx
 import pytest
 
 from platform_sdk.config.service import CollectionSpec, ServiceSpec
-from platform_sdk.records import Question, read_jsonl
+from platform_sdk.record_files import read_jsonl
+from platform_sdk.records import Question
 from platform_sdk.retrieval.environments import open_retriever
 from platform_sdk.retrieval.service.metrics import Metrics
 from platform_sdk.sampling.rollout import SearchRequest

@@ -16,7 +16,8 @@ import pytest
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.retrieval import RetrievalSpec
 from platform_sdk.config.service import CollectionSpec, ServiceSpec
-from platform_sdk.records import Evidence, Question, read_jsonl
+from platform_sdk.record_files import read_jsonl
+from platform_sdk.records import Evidence, Question
 from platform_sdk.retrieval.environments import build_retriever
 from platform_sdk.retrieval.service.remote import RemoteRetriever
 from platform_sdk.sampling.engine import SamplingParams

@@ -11,7 +11,8 @@ import pytest
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.retrieval import RetrievalSpec
 from platform_sdk.config.service import CollectionSpec, ServiceSpec
-from platform_sdk.records import Question, read_jsonl
+from platform_sdk.record_files import read_jsonl
+from platform_sdk.records import Question
 from platform_sdk.retrieval.environments import build_retriever, open_retriever
 from platform_sdk.retrieval.index import build_index
 from platform_sdk.retrieval.service.remote import RemoteRetriever

@@ -18,7 +18,8 @@ import pytest
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.retrieval import RetrievalSpec
 from platform_sdk.config.service import CollectionSpec, ServiceSpec
-from platform_sdk.records import Question, Triple, read_jsonl
+from platform_sdk.record_files import read_jsonl
+from platform_sdk.records import Question, Triple
 from platform_sdk.retrieval.environments import build_retriever, open_retriever
 from platform_sdk.retrieval.index import build_index
 from platform_sdk.retrieval.milvus import Vectors
@@ -71,7 +72,7 @@ def test_it_finds_what_a_retriever_in_the_process_finds(
 ) -> None:
     with open_retriever("world-text", run_dir, REAL, show_progress=False) as own:
         expected = own.search(queries, 4)
-        digest, rows = own.corpus_digest, own.rows
+        digest, rows = own.corpus_digest, own.index.rows
     passages = CollectionSpec(name="passages", run_dir=run_dir, environment="world-text", retrieval=REAL)
     triples = CollectionSpec(name="facts", run_dir=run_dir, environment="world-kg", retrieval=encoder)
     with served(ServiceSpec(collections=(passages, triples))) as url:
@@ -83,10 +84,10 @@ def test_it_finds_what_a_retriever_in_the_process_finds(
         assert (built.rows, built.added, built.corpus_digest) == (rows, 0, digest)
         fact = next(iter(read_jsonl(run_dir / "corpus/triples.jsonl", Triple)))
         with RemoteRetriever(url, "facts") as graph:
-            found = graph.search([SearchRequest("What is known?", head=fact.head)], 50)[0]
+            found = graph.search([SearchRequest("What is known?", {"head": fact.head})], 50)[0]
             assert fact.text in {one.text for one in found}
             assert all(one.text.startswith(f"{fact.head}, ") for one in found)
-            with pytest.raises(ValueError, match="entity to start from"):
+            with pytest.raises(ValueError, match="needs head in the scope"):
                 graph.search([SearchRequest("no head")], 3)
         with pytest.raises(UserError, match=r"several collections.*passages, facts"):
             RemoteRetriever(url)
@@ -107,12 +108,16 @@ def test_a_request_is_answered_item_by_item_and_refused_with_a_reason(
         httpx.Client(base_url=url, headers={"Authorization": "Bearer red-secret"}) as red,
     ):
         head = next(iter(read_jsonl(run_dir / "corpus/triples.jsonl", Triple))).head
-        asked = [{"query": "who", "head": head}, {"query": "who"}, {"query": "who", "head": "nobody"}]
+        asked = [
+            {"query": "who", "scope": {"head": head}},
+            {"query": "who"},
+            {"query": "who", "scope": {"head": "nobody"}},
+        ]
         answer = red.post("/v1/search", json={"queries": asked, "k": 2})
         good, bad, empty = answer.json()["results"]
         assert answer.headers["X-Corpus-Digest"] == answer.json()["corpus_digest"]
         assert good["error"] is None
-        assert good["evidence"][0]["parts"] == {"similarity": good["evidence"][0]["score"]}
+        assert good["evidence"][0].keys() == {"kind", "id", "title", "text", "score", "entities"}
         assert (bad["evidence"], bad["error"]["code"]) == (None, "invalid_query")
         assert empty == {"evidence": [], "error": None}  # the graph knows nothing of it, which is no fault
 
@@ -124,6 +129,7 @@ def test_a_request_is_answered_item_by_item_and_refused_with_a_reason(
             (red.post("/v1/search", json=body, headers={"X-Corpus-Digest": "other"}), 409, "other_corpus"),
             (red.post("/v1/search", json=body | {"k": 0}), 422, "invalid_request"),
             (red.post("/v1/search", json=body | {"queries": []}), 422, "invalid_request"),
+            (red.post("/v1/search", json=body | {"queries": [{"query": "who", "head": head}]}), 422, "invalid_request"),
         ]
         for response, status, code in cases:
             assert (response.status_code, response.json()["error"]["code"]) == (status, code)

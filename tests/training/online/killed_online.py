@@ -17,24 +17,25 @@ from typing import Any
 from platform_sdk.config.online import OnlineSpec
 from platform_sdk.config.sampling import EngineSpec
 from platform_sdk.config.training import LoraSpec
-from platform_sdk.records import Rollout, read_jsonl
-from platform_sdk.sampling.phase import Phase
-from platform_sdk.tracking.updates import append_update, read_updates
+from platform_sdk.record_files import AppendLog, read_jsonl
+from platform_sdk.records import Rollout
+from platform_sdk.sampling.sampler import RolloutSampler
+from platform_sdk.tracking.updates import TIMES, append_update, read_updates
 from platform_sdk.training import output
-from platform_sdk.training.online import recorder
+from platform_sdk.training.credit import Credit
+from platform_sdk.training.online import preparation, recorder
 from platform_sdk.training.online.loop import train_online
 from tests.training.killed_runs import around_publish, attempt, before_step, die, half_written
 from tests.training.online import lucky
-
-TIMES = {"sampling_seconds", "training_seconds", "sync_seconds"}
+from tests.training.online.stepwise import StepProgress
 
 
 def before_rollout(number: int) -> None:
     """Kill when the ``number``-th rollout of this process is about to be written down."""
-    original = Phase.attempt
+    original = RolloutSampler.attempt
     calls = iter(range(1, 10_000))
 
-    def start(self: Phase, *args: Any) -> Any:
+    def start(self: RolloutSampler, *args: Any) -> Any:
         rollout = yield from original(self, *args)
         if next(calls) == number:
             with self.path.open("a") as stream:
@@ -42,7 +43,7 @@ def before_rollout(number: int) -> None:
             die()
         return rollout
 
-    Phase.attempt = start  # type: ignore[assignment]
+    RolloutSampler.attempt = start  # type: ignore[assignment]
 
 
 def around_line(number: int, *, after: bool) -> None:
@@ -61,6 +62,21 @@ def around_line(number: int, *, after: bool) -> None:
     recorder.append_update = write  # type: ignore[attr-defined]
 
 
+def before_prepared(number: int) -> None:
+    """Kill while the ``number``-th group that a credit prepared is being written down."""
+    calls = iter(range(1, 10_000))
+
+    class Dying(AppendLog[preparation.Prepared]):
+        def append(self, record: preparation.Prepared) -> None:
+            if next(calls) == number:
+                self._stream.write(record.model_dump_json().encode()[:40])
+                self._stream.flush()
+                die()
+            super().append(record)
+
+    preparation.AppendLog = Dying  # type: ignore[attr-defined,misc]
+
+
 Sabotages = list[Callable[[], None]]
 NEVER: Sabotages = []
 # Four updates of six rollouts, with a checkpoint after every second; an update is two steps where iterations is 2.
@@ -74,11 +90,17 @@ SCENARIOS: dict[str, Sabotages] = {
     "before the result is written": [lambda: around_publish(output, 1, after=True)],
 }
 FEW = ("undisturbed", "in training, three times")
+PREPARED: dict[str, Sabotages] = {
+    **{name: SCENARIOS[name] for name in FEW},
+    "in preparing": [lambda: before_prepared(3), lambda: before_prepared(4)],
+}
 CHANGES: dict[str, dict[str, Any]] = {
     "on policy": {},
     "off policy": {"off_policy": True},
     "iterations": {"iterations": 2, "resamples": 1},
     "lora": {"lora": LoraSpec(rank=2, dropout=0.1)},
+    "prepared": {},
+    "prepared off policy": {"off_policy": True},
 }
 
 
@@ -87,16 +109,19 @@ def main() -> None:
     results: dict[str, dict[str, Any]] = {}
     for change, settings in CHANGES.items():
         spec = lucky.SPEC.model_copy(update={"questions": 2, "group": 3, **settings})
-        names = SCENARIOS if change == "on policy" else FEW
+        credit = StepProgress() if change.startswith("prepared") else None
+        scenarios = PREPARED if credit else {name: SCENARIOS[name] for name in FEW}
         results[change] = {
-            name: perform(model, spec, base / change / name / "online", SCENARIOS[name]) for name in names
+            name: perform(model, spec, base / change / name / "online", sabotages, credit)
+            for name, sabotages in (SCENARIOS if change == "on policy" else scenarios).items()
         }
     print(json.dumps(results))
 
 
-def perform(model: str, spec: OnlineSpec, folder: Path, sabotages: Sabotages) -> dict[str, Any]:
+def perform(model: str, spec: OnlineSpec, folder: Path, sabotages: Sabotages, credit: Credit | None) -> dict[str, Any]:
     def work() -> None:
-        train_online(spec, lucky.task(), model, folder / "model", engine=EngineSpec(live=6), seed=5, folder=folder)
+        task = lucky.task(credit=credit)
+        train_online(spec, task, model, folder / "model", engine=EngineSpec(live=6), seed=5, folder=folder)
 
     killed = [os.WTERMSIG(attempt(sabotage, work)) for sabotage in sabotages]
     status = attempt(None, work)
@@ -112,12 +137,18 @@ def outcome(folder: Path) -> dict[str, Any]:
         for rollout in sorted(read_jsonl(path, Rollout), key=lambda r: (r.question.id, r.attempt)):
             sha.update(rollout.model_dump_json().encode())
             count += 1
+    prepared = [
+        record.model_dump_json(exclude={"seconds"})
+        for path in sorted((folder / "rollouts" / "prepared").glob("*.jsonl"))
+        for record in sorted(read_jsonl(path, preparation.Prepared), key=lambda record: record.question)
+    ]
     train = json.loads((folder / "train.json").read_text())
     return {
         "weights": train["weights"],
         "updates": lines,
         "rollouts": sha.hexdigest(),
         "count": count,
+        "prepared": prepared,
         "left": sorted(path.name for path in folder.iterdir()),
         "stale": sorted(path.name for path in folder.glob("rollouts/*stale*")),
     }

@@ -14,6 +14,7 @@ from platform_sdk.records import Evidence, Question, Rollout, Trajectory, Turn
 from platform_sdk.sampling.engine import SamplingParams
 from platform_sdk.sampling.rollout import Agent, Generate, SearchRequest
 from platform_sdk.sampling.seeds import seed_of
+from platform_sdk.training.credit import Credit, GroupAdvantage
 from platform_sdk.training.online.task import OnlineTask
 
 LUCKY = frozenset(range(3, 20))
@@ -45,7 +46,7 @@ class Lucky:
         )  # fmt: skip
         lucky = sum(token in LUCKY for token in done.token_ids)
         return Rollout(
-            question=question, attempt=attempt, seed=seed, planner=said, outcome="answered",
+            question=question, attempt=attempt, seed=seed, main=said, outcome="answered",
             rewards={"any": float(lucky > 0), "reward": lucky / WORDS}, weights=self.weights, corpus=self.corpus,
         )  # fmt: skip
 
@@ -58,5 +59,6 @@ def nothing(requests: Sequence[SearchRequest], k: int) -> list[list[Evidence]]:
     return [[] for _ in requests]
 
 
-def task(count: int = 8, live: int = 6) -> OnlineTask:
-    return OnlineTask([question(number) for number in range(count)], nothing, Lucky, live)
+def task(count: int = 8, live: int = 6, credit: Credit | None = None) -> OnlineTask:
+    questions = [question(number) for number in range(count)]
+    return OnlineTask(questions, nothing, Lucky, live, credit or GroupAdvantage("reward"))

@@ -12,6 +12,7 @@ from pathlib import Path
 from platform_sdk.config.sampling import EngineSpec
 from platform_sdk.training.online.loop import train_online
 from tests.training.online import lucky
+from tests.training.online.stepwise import StepProgress
 
 if __name__ == "__main__":
     model, base, jobs = sys.argv[1], Path(sys.argv[2]), json.loads(sys.argv[3])
@@ -19,4 +20,5 @@ if __name__ == "__main__":
         folder = base / name / "online"
         engine = EngineSpec(engine="openai" if url else "transformers", url=url, live=6)
         spec = lucky.SPEC.model_validate(lucky.SPEC.model_dump() | changes)
-        train_online(spec, lucky.task(), model, folder / "model", engine=engine, seed=5, folder=folder)
+        task = lucky.task(credit=StepProgress() if name == "stepwise" else None)
+        train_online(spec, task, model, folder / "model", engine=engine, seed=5, folder=folder)

@@ -14,6 +14,7 @@ from platform_sdk.config.errors import UserError
 from platform_sdk.config.online import OnlineSpec
 from platform_sdk.records import Question, Rollout, Trajectory
 from platform_sdk.sampling.rollout import Agent
+from platform_sdk.training.credit import Credit, CreditProbe, GroupAdvantage
 from platform_sdk.training.online.groups import GroupSampler
 from platform_sdk.training.online.task import OnlineTask
 from tests.training.online.lucky import nothing, question
@@ -34,7 +35,7 @@ class Scripted:
         self.asked.append((question.id, attempt))
         yield from ()
         return Rollout(
-            question=question, attempt=attempt, seed=0, planner=NOTHING_SAID, outcome="answered",
+            question=question, attempt=attempt, seed=0, main=NOTHING_SAID, outcome="answered",
             rewards={"reward": self.script[question.id][attempt]}, weights=self.weights, corpus=self.corpus,
         )  # fmt: skip
 
@@ -55,7 +56,7 @@ SCRIPT: dict[str, Sequence[float]] = {
 QUESTIONS = [question(number) for number in range(3)]
 
 
-def sampler(tmp_path: Path, asked: list[tuple[str, int]], **change: Any) -> GroupSampler:
+def sampler(tmp_path: Path, asked: list[tuple[str, int]], credit: Credit | None = None, **change: Any) -> GroupSampler:
     spec = OnlineSpec(updates=1, group=2, **{"resamples": 2, **change})
 
     def agent(tokenizer: Any, weights: str, phase: str) -> Scripted:
@@ -63,7 +64,8 @@ def sampler(tmp_path: Path, asked: list[tuple[str, int]], **change: Any) -> Grou
         return Scripted(SCRIPT, asked, weights)
 
     engine: Any = NoEngine()
-    return GroupSampler(spec, OnlineTask(QUESTIONS, nothing, agent, 4), engine, tmp_path, "online")
+    task = OnlineTask(QUESTIONS, nothing, agent, 4, credit or GroupAdvantage("reward"))
+    return GroupSampler(spec, task, engine, tmp_path, "online", seed=5)
 
 
 def test_a_group_without_variance_is_sampled_again_with_further_attempts(tmp_path: Path) -> None:
@@ -76,7 +78,6 @@ def test_a_group_without_variance_is_sampled_again_with_further_attempts(tmp_pat
     assert [[r.attempt for r in group.first] for group in groups] == [[0, 1]] * 3
     assert [[r.attempt for r in group.learned] for group in groups] == [[0, 1], [4, 5], [4, 5]]
     assert [len(group.sampled) for group in groups] == [2, 6, 6]
-    assert [group.varied("reward") for group in groups] == [True, True, False]
     assert sampling.whole(1, QUESTIONS)
 
 
@@ -118,6 +119,47 @@ def test_rollouts_of_other_weights_are_set_aside_with_a_warning(
     assert {rollout.weights for group in groups for rollout in group.sampled} == {"three"}
 
 
+def test_a_group_that_is_prepared_is_not_prepared_again(tmp_path: Path) -> None:
+    asked: list[tuple[str, int]] = []
+    prepared: list[str] = []
+
+    class Noting(GroupAdvantage):
+        def prepare(self, group: Sequence[Rollout], probe: CreditProbe) -> Agent[Sequence[Rollout]]:
+            prepared.append(group[0].question.id)
+            yield from ()
+            return [rollout.model_copy(update={"rewards": {**rollout.rewards, "luck": 1.0}}) for rollout in group]
+
+    def again(credit: Credit) -> GroupSampler:
+        return sampler(tmp_path, asked, credit)
+
+    again(Noting("reward")).sample(1, QUESTIONS, "w")
+    path = tmp_path / "prepared" / "0001.jsonl"
+    path.write_text(path.read_text()[:-30])  # a kill cut the last line short
+    assert prepared == ["q0", "q1", "q2"]
+    assert not again(Noting("reward")).whole(1, QUESTIONS)
+    again(Noting("reward")).sample(1, QUESTIONS, "w")
+    assert prepared == ["q0", "q1", "q2", "q2"]
+    assert again(Noting("reward")).whole(1, QUESTIONS)
+    groups = again(Noting("reward")).gather(1, QUESTIONS)
+    assert [[r.attempt for r in group.learned] for group in groups] == [[0, 1], [4, 5], [4, 5]]
+    assert all(rollout.rewards["luck"] == 1 for group in groups for rollout in group.learned)
+    assert all("luck" not in rollout.rewards for group in groups for rollout in group.sampled)
+    # Other weights' groups are prepared anew, although the questions are the same.
+    again(Noting("reward")).sample(1, QUESTIONS, "others")
+    assert len(prepared) == 7
+    assert {r.weights for group in again(Noting("reward")).gather(1, QUESTIONS) for r in group.learned} == {"others"}
+
+
+def test_a_credit_that_changes_what_was_sampled_is_refused(tmp_path: Path) -> None:
+    class Meddling(GroupAdvantage):
+        def prepare(self, group: Sequence[Rollout], probe: CreditProbe) -> Agent[Sequence[Rollout]]:
+            yield from ()
+            return group[:1]
+
+    with pytest.raises(UserError, match=r"Meddling.prepare changed what was sampled at question q0"):
+        sampler(tmp_path, [], Meddling("reward")).sample(1, QUESTIONS, "w")
+
+
 def test_a_reward_that_the_agent_does_not_give_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="there is no 'f1'; the agent gives reward"):
-        sampler(tmp_path, [], reward="f1").sample(1, QUESTIONS, "w")
+    with pytest.raises(UserError, match=r"rollout q0#0 has no reward 'f1' \(it has reward\)"):
+        sampler(tmp_path, [], GroupAdvantage("f1")).sample(1, QUESTIONS, "w")

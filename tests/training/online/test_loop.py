@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import statistics
 import subprocess
@@ -17,15 +18,19 @@ from safetensors.torch import load_file
 
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.sampling import EngineSpec
-from platform_sdk.records import Rollout, read_jsonl
+from platform_sdk.record_files import read_jsonl
+from platform_sdk.records import Rollout, Trajectory, Turn
 from platform_sdk.sampling.engine import SamplingEngine, WeightsMismatch
 from platform_sdk.sampling.models import load_model, weights_digest
 from platform_sdk.tracking.updates import Update, read_updates
+from platform_sdk.training.credit import Credit, TrajectoryKey
 from platform_sdk.training.online.loop import OnlineResult, train_online
+from platform_sdk.training.online.preparation import Prepared
 from platform_sdk.training.trainer import PolicyTrainer
 from tests.sampling.tiny_models import save_model
 from tests.training.online import lucky
 from tests.training.online.served import serving
+from tests.training.online.stepwise import StepProgress, history
 
 ROOT = Path(__file__).parents[3]
 Run = tuple[OnlineResult, list[Update]]
@@ -44,12 +49,15 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_model(tmp_path_factory.mktemp("lucky"))
 
 
-def run(model: Path, base: Path, engine: EngineSpec | None = None, on_update: Any = None, **change: Any) -> Run:
+def run(
+    model: Path, base: Path, engine: EngineSpec | None = None, on_update: Any = None, credit: Credit | None = None,
+    **change: Any,
+) -> Run:  # fmt: skip
     spec = lucky.SPEC.model_validate(lucky.SPEC.model_dump() | change)
     folder = base / "online"
     result = train_online(
-        spec, lucky.task(), model, folder / "model", engine=engine or EngineSpec(live=6), seed=5, folder=folder,
-        on_update=on_update,
+        spec, lucky.task(credit=credit), model, folder / "model", engine=engine or EngineSpec(live=6), seed=5,
+        folder=folder, on_update=on_update,
     )  # fmt: skip
     return result, read_updates(folder)
 
@@ -88,11 +96,11 @@ def test_the_first_update_is_a_step_on_advantages_by_hand(model: Path, tmp_path:
         group = [other.rewards["reward"] for other in done if other.question.id == one.question.id]
         spread = statistics.stdev(group)
         advantage = (one.rewards["reward"] - statistics.mean(group)) / (spread + 1e-4) if spread else 0.0
-        ids, mask = one.planner.token_ids, one.planner.agent_mask
+        ids, mask = one.main.token_ids, one.main.agent_mask
         logprobs = torch.log_softmax(policy(torch.tensor([ids])).logits[0], -1)
         for place in range(1, len(ids)):
             if mask[place]:
-                ratio = torch.exp(logprobs[place - 1, ids[place]] - one.planner.logprobs[place])
+                ratio = torch.exp(logprobs[place - 1, ids[place]] - one.main.logprobs[place])
                 assert ratio.item() == pytest.approx(1, abs=1e-4)
                 total, tokens = total - ratio * advantage, tokens + 1
     loss = total / tokens
@@ -106,6 +114,69 @@ def test_the_first_update_is_a_step_on_advantages_by_hand(model: Path, tmp_path:
         # Adam's first step is the gradient's sign where it is not nearly zero.
         close = (tensor - expected[name]).abs() < 2e-3
         assert close.float().mean() > 0.995, name
+
+
+def test_a_credit_prepares_groups_once_and_what_it_samples_is_recorded_but_not_learned(
+    model: Path, tmp_path: Path, alone: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO):
+        result, updates = run(model, tmp_path, credit=StepProgress())
+    assert result.weights != alone[0].weights
+    assert updates[0].rewards == alone[1][0].rewards, "the rollouts are those of any credit"
+    for update in updates:
+        groups = list(read_jsonl(tmp_path / f"online/rollouts/prepared/{update.update:04d}.jsonl", Prepared))
+        sampled = {one.id: one for one in rollouts(tmp_path, update.update)}
+        prepared = [one for group in groups for one in group.rollouts]
+        assert {one.id for one in prepared} == set(sampled)
+        assert all(one.main.token_ids == sampled[one.id].main.token_ids for one in prepared)
+        probes = {(one.question.id, history(one)): one.others for one in prepared}
+        assert update.preparation is not None
+        assert update.preparation.requests == 2 * len(probes), "equal beginnings are continued once"
+        assert update.preparation.tokens == sum(len(p.token_ids) - len(h) for (_, h), ps in probes.items() for p in ps)
+        assert update.trajectories == update.rollouts == 3 * 4
+        assert update.tokens_sampled == update.tokens_trained == sum(sum(o.main.agent_mask) for o in sampled.values())
+    assert f"{updates[-1].preparation.tokens} for credit in" in caplog.text  # type: ignore[union-attr]
+    one = prepared[0]
+    mean = sum(token in lucky.LUCKY for p in one.others for token in p.token_ids[len(history(one)) :]) / 4
+    assert one.main.turns[0].rewards == {"progress": mean}
+    assert updates[0].preparation is not None
+    assert alone[1][0].preparation is None
+    assert "preparation" not in (Path(alone[0].model).parent / "updates.jsonl").read_text()
+
+
+def test_every_half_has_the_advantage_of_its_own_reward() -> None:
+    """Progress 1, 0, 0, 0: a mean of 1/4 and a deviation of 1/2; rewards 0 and 1 by halves: 1/2 and √(1/3)."""
+    group = []
+    for attempt, (first, reward) in enumerate(((1.0, 0.0), (0.0, 1.0), (0.0, 0.0), (0.0, 1.0))):
+        turn = Turn(speaker="agent", text="", start=1, end=4, rewards={"progress": first})
+        main = Trajectory(
+            role="agent",
+            id="agent",
+            token_ids=(1, 2, 3, 4),
+            agent_mask=(0, 1, 1, 1),
+            logprobs=(0.0,) * 4,
+            turns=(turn,),
+        )
+        group.append(
+            Rollout(
+                question=lucky.question(0),
+                attempt=attempt,
+                seed=0,
+                main=main,
+                outcome="answered",
+                rewards={"reward": reward},
+                weights="w",
+                corpus="c",
+            )
+        )
+    found = StepProgress().advantages(group)
+    high, low, late = 0.75 / 0.5001, -0.25 / 0.5001, 0.5 / (3**-0.5 + 1e-4)
+    assert [list(found[TrajectoryKey(one.id, "agent")]) for one in group] == [
+        pytest.approx([0, high, high, -late]),
+        pytest.approx([0, low, low, late]),
+        pytest.approx([0, low, low, -late]),
+        pytest.approx([0, low, low, late]),
+    ]
 
 
 def test_what_a_run_leaves(model: Path, tmp_path: Path) -> None:
@@ -125,9 +196,9 @@ def test_what_a_run_leaves(model: Path, tmp_path: Path) -> None:
         assert len(done) == update.rollouts == update.trajectories == 3 * 4
         assert update.mean_reward == update.rewards["reward"]
         assert update.rewards["any"] == pytest.approx(statistics.mean(one.rewards["any"] for one in done))
-        assert update.tokens_sampled == sum(sum(one.planner.agent_mask) for one in done)
-        assert update.tokens_trained == sum(sum(one.planner.agent_mask[:5]) for one in done)
-        assert update.truncated == sum(len(one.planner.token_ids) > 5 for one in done)
+        assert update.tokens_sampled == sum(sum(one.main.agent_mask) for one in done)
+        assert update.tokens_trained == sum(sum(one.main.agent_mask[:5]) for one in done)
+        assert update.truncated == sum(len(one.main.token_ids) > 5 for one in done)
     assert [update.learning_rate for update in updates] == sorted((u.learning_rate for u in updates), reverse=True)
     assert result.rollouts == 48
     assert result.tokens_trained == sum(update.tokens_trained for update in updates)
@@ -246,10 +317,16 @@ def test_two_processes_learn_as_one_with_an_engine_each_or_one_server_for_both(
     model: Path, tmp_path: Path, alone: Run
 ) -> None:
     with serving(model) as (url, server):
-        two_processes(model, tmp_path, {"own": ({}, None), "served": ({}, url)})
+        two_processes(model, tmp_path, {"own": ({}, None), "served": ({}, url), "stepwise": ({}, None)})
         assert server.reloads == 4, "one process speaks for both"
     for name in ("own", "served"):
         assert_same_run(tmp_path / name / "online", alone)
+    stepwise = run(model, tmp_path / "stepwise-alone", credit=StepProgress())
+    assert_same_run(tmp_path / "stepwise" / "online", stepwise)
+    costs = [update.preparation for update in (*stepwise[1], *read_updates(tmp_path / "stepwise" / "online"))]
+    assert [cost and (cost.requests, cost.tokens) for cost in costs[:4]] == [
+        cost and (cost.requests, cost.tokens) for cost in costs[4:]
+    ]
 
 
 def test_two_processes_under_zero_learn_as_one(model: Path, tmp_path: Path, alone: Run) -> None:

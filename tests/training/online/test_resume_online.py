@@ -32,7 +32,7 @@ def finished(model: Path, tmp_path_factory: pytest.TempPathFactory) -> subproces
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("change", ["on policy", "off policy", "iterations", "lora"])
+@pytest.mark.parametrize("change", ["on policy", "off policy", "iterations", "lora", "prepared", "prepared off policy"])
 def test_killed_runs_end_as_the_undisturbed_one(
     model: Path, finished: subprocess.CompletedProcess[str], change: str
 ) -> None:
@@ -42,8 +42,9 @@ def test_killed_runs_end_as_the_undisturbed_one(
     assert undisturbed["status"] == 0, finished.stderr[-3000:]
     assert undisturbed["count"] >= 4 * 2 * 3
     assert [line["update"] for line in undisturbed["updates"]] == [1, 2, 3, 4]
-    assert len({line["weights"] for line in undisturbed["updates"]}) == (3 if change == "off policy" else 4)
+    assert len({line["weights"] for line in undisturbed["updates"]}) == (3 if "off policy" in change else 4)
     assert undisturbed["weights"] != weights_digest(model)
+    assert len(undisturbed["prepared"]) == (4 * 2 if "prepared" in change else 0)
     for moment, result in results.items():
         assert set(result.pop("killed")) == {signal.SIGKILL}, moment
         assert result["status"] == 0, (moment, finished.stderr[-3000:])

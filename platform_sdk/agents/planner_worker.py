@@ -1,0 +1,218 @@
+"""A planner that asks and workers that read: the loop of every method with these two roles.
+
+The planner thinks and then answers or sends out the sub-questions that can be solved now; workers answer them side by
+side, so the plan unrolls into a directed acyclic graph (Mujica-MyGO, section 3.2). The planner's dialogue holds
+questions and one-sentence reports only, never raw evidence. What is said and how it is read is a method's ``Language``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, Protocol
+
+from platform_sdk.agents.speaker import Decoding, Policy, Speaker
+from platform_sdk.records import Evidence, Question, Rollout, Trajectory
+from platform_sdk.sampling.dialogue import Dialogue
+from platform_sdk.sampling.rollout import Agent, Search, SearchRequest, Together
+from platform_sdk.sampling.seeds import seed_of
+
+CUT_OFF = "the turn is longer than allowed"
+
+
+@dataclass(frozen=True)
+class SubQuestion:
+    """A question for a worker; ``candidate`` is the entity to visit where a knowledge graph is searched."""
+
+    text: str
+    candidate: int | None = None
+
+
+@dataclass(frozen=True)
+class Ask:
+    """The planner sends out sub-questions that do not depend on each other."""
+
+    sub_questions: tuple[SubQuestion, ...]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The planner ends with an answer."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A worker's reading: the indices it chose (none: nothing helped) and its one sentence."""
+
+    selected: tuple[int, ...]
+    sentence: str
+
+
+@dataclass(frozen=True)
+class Malformed:
+    """A turn outside the grammar, and why."""
+
+    reason: str
+
+
+class Language(Protocol):
+    """A method's prompts and grammar for its planner and workers."""
+
+    def planner(self, speaker: Speaker, question: Question, candidates: Sequence[str], role: str) -> Dialogue:
+        """Open the dialogue of the planner, or of the one agent that plans and reads."""
+
+    def worker(self, speaker: Speaker, sub_question: str, evidence: Sequence[Evidence]) -> Dialogue:
+        """Open a worker's dialogue, which shows the evidence."""
+
+    def read_planner(self, text: str, candidates: int) -> Ask | Answer | Malformed:
+        """Parse a planner's turn, when so many candidate entities are known."""
+
+    def read_worker(self, text: str, materials: int) -> Reading | Malformed:
+        """Parse a worker's turn, which was shown so many pieces of evidence."""
+
+    def materials(self, evidence: Sequence[Evidence]) -> str:
+        """Write evidence as an agent without workers is shown it."""
+
+    def observation(self, seen: Sequence[str], new_candidates: Sequence[str], first: int) -> str:
+        """Write what came back to the planner; new candidate entities are numbered from ``first``."""
+
+    def error(self, reason: str) -> str:
+        """Write that the planner's turn was malformed."""
+
+    @property
+    def unreadable(self) -> str:
+        """Report in place of a worker's malformed turn."""
+
+    @property
+    def too_long(self) -> str:
+        """Report of a worker that was shown more than its context holds."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """``split``: planner and workers; else one agent plans and reads. ``graph``: a search starts from an entity."""
+
+    iterations: int
+    planner_tokens: int
+    worker_tokens: int
+    top_k: int
+    split: bool = True
+    graph: bool = False
+
+
+@dataclass(frozen=True)
+class Report:
+    """A worker's trajectory, its sentence, and the entities that it found (in a graph)."""
+
+    trajectory: Trajectory
+    sentence: str
+    found: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class PlannerWorker:
+    """The agent with everything that one rollout depends on besides the question and the attempt.
+
+    ``corpus`` is the digest of what is searched; ``seed_name`` names what is sampled for: the seeds follow from it.
+    """
+
+    policy: Policy
+    decoding: Decoding
+    language: Language
+    limits: Limits
+    score: Callable[[Rollout], Mapping[str, float]]
+    corpus: str
+    seed: int
+    seed_name: str
+
+    @property
+    def weights(self) -> str:
+        return self.policy.weights
+
+    def rollout(self, question: Question, attempt: int) -> Agent[Rollout]:
+        """One attempt at a question; returns the scored rollout."""
+        speaker = self._speaker(question, attempt)
+        candidates = list(question.topic_entities) if self.limits.graph else []
+        role = "planner" if self.limits.split else "agent"
+        planner = self.language.planner(speaker, question, candidates, role)
+        workers: list[Trajectory] = []
+        answer: str | None = None
+        outcome: Literal["answered", "iteration_limit", "context_limit"] = "iteration_limit"
+        for iteration in range(self.limits.iterations):
+            reply = yield from speaker.reply(planner, iteration, role=role, thread="")
+            if reply is None:
+                outcome = "context_limit"
+                break
+            action = Malformed(CUT_OFF) if reply.cut else self.language.read_planner(reply.text, len(candidates))
+            if isinstance(action, Malformed):
+                planner.note_malformed(action.reason)
+                planner.tell(self.language.error(action.reason))
+                continue
+            if isinstance(action, Answer):
+                answer, outcome = action.text, "answered"
+                break
+            queries = [sub.text for sub in action.sub_questions]
+            requests = [_request(sub, candidates, question) for sub in action.sub_questions]
+            evidence: list[Evidence] = []
+            if self.limits.split:
+                calls = [f"{iteration}.{n}" for n in range(len(queries))]
+                planner.note_asked(queries, calls)
+                reports: list[Report] = yield Together(
+                    tuple(map(self._worker, [speaker] * len(calls), calls, queries, requests))
+                )
+                workers += [report.trajectory for report in reports]
+                seen = [report.sentence for report in reports]
+                found = [name for report in reports for name in report.found]
+            else:
+                planner.note_asked(queries)
+                lists: list[list[Evidence]] = yield Search(tuple(requests), self.limits.top_k)
+                evidence = [item for items in lists for item in items]
+                seen = [self.language.materials(evidence)]
+                found = [leads_to(item) for item in evidence] if self.limits.graph else []
+            new = [name for name in dict.fromkeys(found) if name not in candidates]
+            planner.tell(self.language.observation(seen, new, len(candidates)), evidence)
+            candidates += new
+        rollout = Rollout(
+            question=question,
+            attempt=attempt,
+            seed=speaker.seed,
+            main=planner.trajectory(role, role, answer=answer),
+            others=tuple(workers),
+            outcome=outcome,
+            weights=self.weights,
+            corpus=self.corpus,
+        )
+        return rollout.model_copy(update={"rewards": dict(self.score(rollout))})
+
+    def _speaker(self, question: Question, attempt: int) -> Speaker:
+        seed = seed_of(self.seed, self.seed_name, question.id, attempt)
+        name = f"{question.id}#{attempt}"
+        return Speaker(self.policy.tokenizer, self.decoding, name, seed, self.limits.planner_tokens)
+
+    def _worker(self, speaker: Speaker, id: str, sub_question: str, request: SearchRequest) -> Agent[Report]:
+        """A mini-RAG: retrieve, choose by index, answer in one sentence."""
+        [evidence] = yield Search((request,), self.limits.top_k)
+        speaker = replace(speaker, max_tokens=self.limits.worker_tokens)
+        worker = self.language.worker(speaker, sub_question, evidence)
+        reply = yield from speaker.reply(worker, id, role="worker")
+        if reply is None:
+            return Report(worker.trajectory(id, "worker"), self.language.too_long)
+        reading = Malformed(CUT_OFF) if reply.cut else self.language.read_worker(reply.text, len(evidence))
+        if isinstance(reading, Malformed):
+            worker.note_malformed(reading.reason)
+            return Report(worker.trajectory(id, "worker"), self.language.unreadable)
+        trajectory = worker.trajectory(id, "worker", selected=reading.selected, answer=reading.sentence)
+        found = tuple(leads_to(evidence[i]) for i in reading.selected) if self.limits.graph else ()
+        return Report(trajectory, reading.sentence, found)
+
+
+def leads_to(triple: Evidence) -> str:
+    """Return the entity that a triple leads to; graph evidence carries it as its title."""
+    return triple.title
+
+
+def _request(sub: SubQuestion, candidates: Sequence[str], question: Question) -> SearchRequest:
+    head = {} if sub.candidate is None else {"head": candidates[sub.candidate]}
+    return SearchRequest(sub.text, {"question_id": question.id} | head)

@@ -1,0 +1,39 @@
+"""Settings of a recipe's knowledge hypergraph: how facts are extracted, and in how many shards."""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from platform_sdk.config.sampling import EngineSpec
+
+
+class GraphSpec(BaseModel):
+    """How a graph is built from a corpus."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    extractor: Literal["rules", "triples", "llm"] = Field(
+        "rules", description="rules: sentences, without a model; triples: the dataset's triples; llm: a language model."
+    )
+    model: str | None = Field(None, min_length=1, description="llm: the model, as a path, hub name or package:NAME.")
+    engine: EngineSpec = EngineSpec()
+    chunk_tokens: int = Field(
+        1200,
+        ge=16,
+        le=1_000_000,
+        description="Maximum length of a chunk, counted in words and punctuation marks, which need no tokenizer.",
+    )
+    overlap_tokens: int = Field(100, ge=0, description="Maximum text that consecutive chunks share, counted alike.")
+    passes: int = Field(2, ge=0, le=10, description="llm: how often to ask for facts that were missed.")
+    max_tokens: int = Field(2048, ge=1, le=1_000_000, description="llm: maximum tokens of one answer.")
+    shards: int = Field(1, ge=1, le=100_000, description="Files that the extraction is split into; no result changes.")
+
+    @model_validator(mode="after")
+    def _agree(self) -> Self:
+        if (self.extractor == "llm") != (self.model is not None):
+            raise ValueError("model is needed for the extractor llm, and only for it")
+        if self.overlap_tokens >= self.chunk_tokens:
+            raise ValueError("overlap_tokens must be smaller than chunk_tokens")
+        return self

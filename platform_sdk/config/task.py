@@ -1,0 +1,50 @@
+"""Tasks of an unrolled pipeline, and the sources of their inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+RUN_DIR = "run_dir"
+
+
+class Unknown:
+    """The value of a parameter that has a problem of its own."""
+
+
+UNKNOWN = Unknown()
+
+
+@dataclass(frozen=True)
+class Constant:
+    value: Any
+
+
+@dataclass(frozen=True)
+class FromParameter:
+    """The value of a parameter that the form sets, wholly or in part; ``run_dir`` is one that every pipeline has."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class FromTask:
+    task: str
+    output: str
+
+
+Wire = Constant | FromParameter | FromTask
+
+
+@dataclass(frozen=True)
+class Task:
+    """One step of one iteration: ``id`` is the step's, with the iteration's number behind it (``train-02``)."""
+
+    id: str
+    component: str
+    inputs: Mapping[str, Wire]
+
+    @property
+    def upstream(self) -> set[str]:
+        return {wire.task for wire in self.inputs.values() if isinstance(wire, FromTask)}

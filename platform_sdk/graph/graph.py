@@ -1,0 +1,187 @@
+"""A stored hypergraph: Parquet tables, incidence in memory-mapped arrays, and a manifest with their digests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Generic, Self, TypeVar, overload
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pydantic import BaseModel, ConfigDict
+
+from platform_sdk import files
+from platform_sdk.errors import UserError
+from platform_sdk.graph.facts import Extraction, Fact
+from platform_sdk.graph.merge import merge
+from platform_sdk.record_files import write_jsonl
+from platform_sdk.records import Source
+
+MANIFEST = "manifest.json"
+ENTITIES, HYPEREDGES, MENTIONS = "entities.parquet", "hyperedges.parquet", "mentions.parquet"
+
+T = TypeVar("T")
+
+
+class Manifest(BaseModel):
+    """Digests and origin of a graph's files. ``digest`` is of the content: independent of compression and order."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    schema_version: int = 1
+    digest: str
+    extractor: str
+    version: int
+    inputs: str
+    entities: int
+    hyperedges: int
+    mentions: int
+    chunks: int
+    malformed: int
+    files: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Incidence:
+    """A sparse 0/1 matrix in CSR form; the indices of each row ascend."""
+
+    indptr: npt.NDArray[np.int64]
+    indices: npt.NDArray[np.int32]
+
+    def row(self, number: int) -> npt.NDArray[np.int32]:
+        return self.indices[self.indptr[number] : self.indptr[number + 1]]
+
+    @classmethod
+    def open(cls, folder: Path, name: str) -> Self:
+        """Map the arrays that ``merge`` wrote."""
+        indptr, indices = (np.load(folder / f"{name}.{part}.npy", mmap_mode="r") for part in ("indptr", "indices"))
+        return cls(indptr, indices)
+
+
+class Column(Sequence[T], Generic[T]):
+    """A column of a Parquet file, read when it is first used and kept as Arrow memory."""
+
+    def __init__(self, file: pq.ParquetFile, names: Sequence[str], make: Callable[..., T]) -> None:
+        self._file, self._names, self._make = file, names, make
+
+    @cached_property
+    def _columns(self) -> list[Any]:
+        table = self._file.read(columns=list(self._names))
+        columns = [table.column(name) for name in self._names]
+        return [
+            (column.cast(pa.large_string()) if pa.types.is_string(column.type) else column).combine_chunks()
+            for column in columns
+        ]
+
+    def __len__(self) -> int:
+        return int(self._file.metadata.num_rows)
+
+    @overload
+    def __getitem__(self, index: int) -> T: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[T]: ...
+    def __getitem__(self, index: int | slice) -> T | list[T]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        index = range(len(self))[index]
+        return self._make(*(column[index].as_py() for column in self._columns))
+
+    def __iter__(self) -> Iterator[T]:
+        for batch in self._file.iter_batches(columns=list(self._names)):
+            rows = zip(*(batch.column(name).to_pylist() for name in self._names), strict=True)
+            yield from (self._make(*row) for row in rows)
+
+
+class Graph:
+    """A hypergraph of a folder. Rows are sorted by id, and ids follow from the content."""
+
+    def __init__(self, folder: Path, manifest: Manifest) -> None:
+        self.manifest = manifest
+        self.digest = manifest.digest
+        entities, edges, self.mentions = (
+            pq.ParquetFile(folder / name, memory_map=True) for name in (ENTITIES, HYPEREDGES, MENTIONS)
+        )
+        self.entity_ids: Sequence[str] = Column(entities, ["id"], str)
+        self.entity_names: Sequence[str] = Column(entities, ["name"], str)
+        self.entity_aliases: Sequence[tuple[str, ...]] = Column(entities, ["aliases"], tuple)
+        self.entity_texts: Sequence[str] = Column(entities, ["text"], str)
+        self.hyperedge_ids: Sequence[str] = Column(edges, ["id"], str)
+        self.hyperedge_texts: Sequence[str] = Column(edges, ["text"], str)
+        self.hyperedge_sources: Sequence[Source] = Column(edges, ["passage", "start", "end"], _source)
+        self.edge_entities = Incidence.open(folder, "edge_entities")
+        self.entity_edges = Incidence.open(folder, "entity_edges")
+
+    @classmethod
+    def open(cls, path: Path | str) -> Self:
+        """Open a graph and compare its files with the manifest's digests.
+
+        Raises:
+            UserError: a file is missing or altered, or the graph was written by another version.
+        """
+        folder = Path(path)
+        manifest = files.read_model(folder / MANIFEST, Manifest)
+        if manifest.schema_version != 1:
+            raise UserError(
+                f"{folder / MANIFEST}: a graph of schema {manifest.schema_version}, but this hopforge reads schema 1; "
+                "build the graph again"
+            )
+        for name, digest in manifest.files.items():
+            if not (folder / name).exists():
+                raise UserError(f"{folder / name}: is missing; build the graph again")
+            files.check_handed_on(folder / name, "content", files.sha256(folder / name), digest)
+        return cls(folder, manifest)
+
+
+def _source(passage: str, start: int | None, end: int | None) -> Source:
+    return Source(passage=passage, start=start, end=end)
+
+
+def write_graph(
+    folder: Path,
+    extractions: Sequence[Path],
+    *,
+    titles: Iterable[tuple[str, str]] = (),
+    extractor: str,
+    version: int,
+    inputs: str,
+) -> Graph:
+    """Merge files of extractions into a graph in ``folder``; the manifest is written last.
+
+    Args:
+        folder: Where the graph's files go; a graph that is there is replaced.
+        extractions: JSONL files of ``Extraction``, in any order.
+        titles: Titles of the corpus, to which names are linked, each with its passage's id.
+        extractor: How the facts were extracted.
+        version: The extractor's version.
+        inputs: Digest of everything that the graph is built from.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / MANIFEST).unlink(missing_ok=True)
+    merged = merge(folder, extractions, titles)
+    names = sorted(path.name for path in folder.iterdir() if path.suffix in (".parquet", ".npy"))
+    manifest = Manifest(
+        digest=merged.digest,
+        extractor=extractor,
+        version=version,
+        inputs=inputs,
+        entities=merged.entities,
+        hyperedges=merged.hyperedges,
+        mentions=merged.mentions,
+        chunks=merged.chunks,
+        malformed=merged.malformed,
+        files={name: files.sha256(folder / name) for name in names},
+    )
+    files.write_text(folder / MANIFEST, manifest.model_dump_json(indent=1))
+    return Graph(folder, manifest)
+
+
+def graph_of(facts: Iterable[Fact], titles: Iterable[tuple[str, str]] = ()) -> Graph:
+    """Return the graph of a few facts. Its files are deleted at once; it lives as long as the object."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "facts.jsonl"
+        write_jsonl(path, Extraction, (Extraction(chunk=str(i), facts=(fact,)) for i, fact in enumerate(facts)))
+        return write_graph(Path(folder), [path], titles=titles, extractor="given", version=1, inputs="")

@@ -1,0 +1,85 @@
+"""Extraction by rules: a sentence is a fact; its entities are the passage's title, names, dates and numbers.
+
+Which of the names are titles of the corpus is decided when the graph is merged.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from platform_sdk.graph.chunks import Chunk
+from platform_sdk.graph.facts import Fact, Mention
+from platform_sdk.records import Source
+
+VERSION = 1
+
+_MONTH = "(?:January|February|March|April|May|June|July|August|September|October|November|December)"
+_DATE = re.compile(
+    rf"\b(?:\d{{1,2}} {_MONTH},? \d{{3,4}}|{_MONTH} \d{{1,2}}, ?\d{{3,4}}|{_MONTH},? \d{{4}}|\d{{1,2}} {_MONTH}|"
+    rf"{_MONTH} \d{{1,2}}|(?:1\d|20)\d\ds?)\b"
+)
+_NUMBER = re.compile(r"(?<![\w.,-])\d[\d,]*(?:\.\d+)?(?![\w-])")
+_CAPITAL = r"[^\W\d_a-zß-öø-ÿ][\w'’&-]*(?:\.(?=\w)\w*)*\.?"
+_INSIDE = r"(?:of|the|de|da|do|dos|del|della|di|la|le|les|du|des|van|von|der|den|el|al|bin|ibn|for|&|[0-9]+)"
+_WORD = re.compile(rf"{_CAPITAL}")
+_SPAN = re.compile(rf"{_CAPITAL}(?: (?:{_INSIDE} ){{0,3}}{_CAPITAL}| [0-9]+(?=\b))*(?: \([^()]{{1,40}}\))?")
+# Joined by words that more often separate two names: kept only where the whole is a title.
+_PHRASE = re.compile(rf"{_CAPITAL}(?:(?: (?:\w+|&)){{0,3}}[:,]? {_CAPITAL}){{1,5}}")
+_BRACKET_OR_POSSESSIVE = re.compile(r"(?: \([^()]*\)|['’]s)$")
+_FIRST_WORD = re.compile(
+    r"(?:a|an|the|he|she|it|they|we|i|you|his|her|its|their|our|my|your|this|that|these|"
+    r"those|in|on|at|of|to|by|from|with|as|for|and|or|but|nor|so|yet|if|when|while|"
+    r"where|which|who|whose|whom|what|why|how|there|here|then|after|before|during|until|"
+    r"since|because|although|though|however|also|both|either|neither|some|many|most|all|each|"
+    r"every|other|another|such|several|following|despite|between|among|under|over|into|"
+    r"through|within|without|about|against|not|no|one|two|three|four|five|six|seven|eight|"
+    r"nine|ten|first|second|third|later|today|now|according|unlike|like)\.?",
+    re.IGNORECASE,
+)
+
+
+def extract(chunk: Chunk) -> tuple[Fact, ...]:
+    """Return a fact for each sentence of a chunk."""
+    passage = chunk.passage
+    return tuple(
+        Fact(
+            text=passage.text[start:end],
+            entities=tuple(dict.fromkeys(mentions(passage.text[start:end], passage.title))),
+            source=Source(passage=passage.id, start=start, end=end),
+        )
+        for start, end in chunk.sentences
+    )
+
+
+def mentions(sentence: str, title: str) -> Iterator[Mention]:
+    """Yield the entities of a sentence, and the title of its passage, which is what most sentences speak of."""
+    if title.strip():
+        yield Mention(name=title, rule="passage")
+    rest = sentence
+    for pattern, kind in ((_DATE, "date"), (_NUMBER, "number")):
+        for match in pattern.finditer(rest):
+            if kind == "date" or len(match[0]) > 1:
+                yield Mention(name=match[0], type=kind, rule=kind)
+        if kind == "date":
+            rest = pattern.sub(lambda match: "\n" * len(match[0]), rest)
+    spans, phrases = set(), set()
+    for match in _SPAN.finditer(rest):
+        name = _without_stop(match[0])
+        spans.add(_without_first_words(_BRACKET_OR_POSSESSIVE.sub("", name)))
+        phrases.add(name)
+    phrases |= {_without_stop(match[0]) for match in _PHRASE.finditer(rest)}
+    yield from (Mention(name=name, rule="span") for name in sorted(spans - {""}))
+    yield from (Mention(name=name, rule="phrase") for name in sorted(phrases - spans) if " " in name)
+
+
+def _without_first_words(name: str) -> str:
+    words = name.split(" ")
+    while words and (_FIRST_WORD.fullmatch(words[0]) or not _WORD.match(words[0])):
+        words.pop(0)
+    return " ".join(words)
+
+
+def _without_stop(name: str) -> str:
+    """Remove the full stop of a sentence; that of an initial stays."""
+    return name.removesuffix(".") if re.search(r"(?:\w{2}|['’]s)\.$", name) else name

@@ -1,0 +1,62 @@
+"""An entity's neighbourhood, as data and as a page that needs no network."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from platform_sdk import files
+from platform_sdk.errors import UserError
+from platform_sdk.graph.graph import Graph
+
+PAGE = Path(__file__).with_name("neighbourhood.html")
+
+
+def find_entity(graph: Graph, wanted: str) -> int:
+    """Return the row of the entity with that id, name or alias; upper and lower case are alike.
+
+    Raises:
+        UserError: there is none.
+    """
+    folded = wanted.casefold()
+    rows = enumerate(zip(graph.entity_ids, graph.entity_names, graph.entity_aliases, strict=True))
+    alias = None
+    for row, (id, name, aliases) in rows:
+        if id == wanted or name.casefold() == folded:
+            return row
+        if alias is None and any(each.casefold() == folded for each in aliases):
+            alias = row
+    if alias is None:
+        raise UserError(f"the graph has no entity {wanted}; hopforge graph export lists names and aliases")
+    return alias
+
+
+def neighbourhood(graph: Graph, entity: int) -> dict[str, Any]:
+    """Return an entity with its hyperedges and the entities in them."""
+    edges = []
+    for edge in map(int, graph.entity_edges.row(entity)):
+        members = [int(member) for member in graph.edge_entities.row(edge)]
+        edges.append(
+            {
+                "hyperedge": graph.hyperedge_ids[edge],
+                "text": graph.hyperedge_texts[edge],
+                "passage": graph.hyperedge_sources[edge].passage,
+                "entities": [
+                    {"entity": graph.entity_ids[member], "name": graph.entity_names[member]} for member in members
+                ],
+            }
+        )
+    return {
+        "entity": graph.entity_ids[entity],
+        "name": graph.entity_names[entity],
+        "aliases": list(graph.entity_aliases[entity]),
+        "embedded": graph.entity_texts[entity],
+        "hyperedges": edges,
+    }
+
+
+def write_page(found: dict[str, Any], path: Path) -> None:
+    """Write a neighbourhood as an HTML page with a drawing and a search field."""
+    content = json.dumps(found).replace("<", "\\u003c")
+    files.write_text(path, files.read_text(PAGE).replace("NEIGHBOURHOOD", content))

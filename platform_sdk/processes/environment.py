@@ -1,0 +1,66 @@
+"""Environment variables of a step's processes: their place under ``torchrun``, their GPUs, what they inherit."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_", "GROUP_", "ROLE_", "MASTER_", "TORCHELASTIC_")
+"""Prefixes of the variables that tell a process its place among those of ``torchrun``."""
+GPUS = "CUDA_VISIBLE_DEVICES"
+
+
+def under_torchrun() -> bool:
+    """Return whether ``torchrun`` started this process, alone or as one of several."""
+    return "WORLD_SIZE" in os.environ
+
+
+def process_count() -> int:
+    """Return the number of processes that ``torchrun`` started together with this one; 1 without it."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def is_main_process() -> bool:
+    """Return whether this process is the one that writes: the first of those that ``torchrun`` started."""
+    return os.environ.get("RANK", "0") == "0"
+
+
+def visible_gpus() -> list[str]:
+    """Return this machine's GPUs that torch sees, as CUDA_VISIBLE_DEVICES names them."""
+    import torch
+
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    named = os.environ.get(GPUS)
+    names = [name.strip() for name in named.split(",")] if named else [str(number) for number in range(count)]
+    return names[:count]
+
+
+def restrict_to_own_gpus(each: int) -> None:
+    """Show this process, one of several on a machine, ``each`` GPUs of its own; call it before torch looks for any."""
+    if process_count() == 1:
+        return
+    first = int(os.environ["LOCAL_RANK"]) * each
+    named = os.environ.get(GPUS)
+    own = named.split(",")[first : first + each] if named else map(str, range(first, first + each))
+    os.environ[GPUS] = ",".join(own)
+
+
+@contextmanager
+def variables(values: Mapping[str, str], *, without: tuple[str, ...] = ()) -> Iterator[None]:
+    """Set environment variables for the processes that are started within; restore the former ones afterwards.
+
+    Args:
+        without: prefixes of variables that are absent within.
+    """
+    names = {*values, *(name for name in os.environ if without and name.startswith(without))}
+    before = {name: os.environ.pop(name, None) for name in names}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value

@@ -1,0 +1,117 @@
+"""Ending of child processes with the process that started them, however it ends.
+
+``python -m platform_sdk.processes.guard OWNER COMMAND…`` runs a command, and ends it on a signal or when the process
+with the id OWNER is gone. A step outlives neither Ctrl-C nor a SIGKILL of the run, and nothing that the step started
+outlives the step: two processes must never write into one run directory. The exit status is the command's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import FrameType
+
+POLL_SECONDS = 0.2
+GRACE_SECONDS = 5.0
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
+
+
+def guarded(command: Sequence[str]) -> list[str]:
+    """Return the command that runs ``command`` under a guard, which this process owns."""
+    return [sys.executable, "-m", "platform_sdk.processes.guard", str(os.getpid()), *command]
+
+
+def child_environment(values: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of a child whose Python runs the code of this process, installed or not.
+
+    Args:
+        values: variables that the child has besides this process's.
+    """
+    search = os.pathsep.join(filter(None, [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH")]))
+    return {**os.environ, "PYTHONPATH": search, "PYTHONUNBUFFERED": "1", **values}
+
+
+def end_with(parent: int) -> None:
+    """End this process, by SIGKILL, when its ``parent`` ends: two runs must never write into one directory.
+
+    The parent's signals do not reach a process in a session of its own, and a parent that is killed sends none.
+    """
+    _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it ended before the call
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+class _EndSignal(Exception):
+    """A signal that ends the guard."""
+
+
+def main() -> int:
+    owner, command = int(sys.argv[1]), sys.argv[2:]
+    # Processes may leave the command's group for a session of their own, e.g. the workers of torch's launcher; as
+    # children of the guard they cannot escape.
+    _prctl(PR_SET_CHILD_SUBREAPER, 1)
+    signal.signal(signal.SIGTERM, _raise)
+    signal.signal(signal.SIGINT, _raise)
+    try:
+        return _run(owner, command)
+    except _EndSignal:
+        return 128 + signal.SIGTERM
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        _end_descendants()
+
+
+def _run(owner: int, command: list[str]) -> int:
+    process = subprocess.Popen(command, start_new_session=True)
+    try:
+        while os.getppid() == owner:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                return process.wait(POLL_SECONDS)
+        return 1  # no process waits for a tidy end
+    except _EndSignal:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGINT)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(GRACE_SECONDS)
+        raise
+
+
+def _raise(number: int, frame: FrameType | None) -> None:
+    raise _EndSignal
+
+
+def _prctl(option: int, value: int) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(option, value, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), f"prctl({option})")
+
+
+def _end_descendants() -> None:
+    """Kill the children, then the children that they leave behind, until there are none."""
+    while True:
+        for child in _children():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child, signal.SIGKILL)
+        try:
+            os.waitpid(-1, 0)
+        except ChildProcessError:
+            return
+
+
+def _children() -> Iterator[int]:
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            # pid (name) state parent …; the name may hold anything, brackets too.
+            if int(path.read_text().rpartition(")")[2].split()[1]) == os.getpid():
+                yield int(path.parent.name)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

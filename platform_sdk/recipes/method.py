@@ -1,0 +1,320 @@
+"""Interface of a method: the one thing that everything which runs a method knows of it.
+
+A room exports ``METHOD`` from its module ``method``. Components, processes and the command line find it by name with
+``load_method``, the only import of a method by string, and know nothing else of it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Generic, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict
+
+from platform_sdk.agents.speaker import Decoding, Policy
+from platform_sdk.config.code import import_definition
+from platform_sdk.config.online import OnlineSpec
+from platform_sdk.config.retrieval import RetrievalSpec
+from platform_sdk.config.sampling import PLACING, EvaluationSpec, SamplingSpec
+from platform_sdk.config.source import suggestion
+from platform_sdk.errors import UserError
+from platform_sdk.record_files import read_jsonl
+from platform_sdk.records import Evidence, Question, Rollout
+from platform_sdk.sampling.pairs import models_of
+from platform_sdk.sampling.rollout import SearchFunction, SearchRequest
+from platform_sdk.sampling.sampler import RolloutAgent
+from platform_sdk.tracking.outcomes import digest_of
+from platform_sdk.training.credit import Credit, GroupAdvantage
+
+A = TypeVar("A", bound=BaseModel)
+S = TypeVar("S", bound=BaseModel)
+E = TypeVar("E", bound=EvaluationSpec)
+C = TypeVar("C", bound=BaseModel)
+Res = TypeVar("Res", bound="Resources")
+Part = Literal["train", "eval"]
+
+
+@dataclass(frozen=True)
+class RunContext(Generic[A]):
+    """Settings that all steps of a run share. ``corpus_digest`` is that of the data that the run began with."""
+
+    run_dir: Path
+    environment: str
+    agent: A
+    sampling: SamplingSpec
+    retrieval: RetrievalSpec
+    corpus_digest: str
+    seed: int
+
+    def inputs_digest(self, *parts: Any) -> str:
+        """Digest everything that decides a step's outcome: not where the run lies, nor where and by how many it is
+        sampled."""
+        sampling = self.sampling.model_dump(mode="json", exclude={"engine": set(PLACING)})
+        shared = {name: value for name, value in vars(self).items() if name != "run_dir"} | {"sampling": sampling}
+        return digest_of(shared, *parts)
+
+    def questions(self, part: Part) -> list[Question]:
+        """Read the questions of the run's corpus.
+
+        Raises:
+            UserError: there are none.
+        """
+        path = self.run_dir / "corpus" / f"questions.{part}.jsonl"
+        questions = list(read_jsonl(path, Question))
+        if not questions:
+            raise UserError(f"{path}: there are no questions for {part}; see dataset in the recipe")
+        return questions
+
+    @property
+    def decoding(self) -> Decoding:
+        """The distribution that rollouts are sampled from."""
+        return Decoding(self.sampling.temperature, self.sampling.top_p, self.sampling.top_k)
+
+
+@dataclass(frozen=True)
+class Resources:
+    """Resources that a process opens once to run agents; a method adds whatever else its agents ask."""
+
+    search: SearchFunction
+
+
+class NoCarry(BaseModel):
+    """Carry of a step that hands nothing to its next round."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+@dataclass(frozen=True)
+class Sampling(Generic[A, S, C]):
+    """A round of a sampling step with everything it is given."""
+
+    run: RunContext[A]
+    phase: str
+    iteration: int
+    model: str
+    settings: S
+    carry: C
+
+    @property
+    def folder(self) -> Path:
+        return self.run.run_dir / self.phase
+
+
+@dataclass(frozen=True)
+class Sampled(Generic[C]):
+    """Outcome of sampling a round.
+
+    Attributes:
+        rollouts: of the phase's file, ordered by question and attempt.
+        order: the questions' ids in the order in which they were taken up.
+        carry: for the next round.
+        candidates: what is learned from, where that is not the rollouts as they were sampled.
+        figures: of the round, for its report.
+        seconds: wall time spent sampling.
+    """
+
+    rollouts: Sequence[Rollout]
+    order: Sequence[str]
+    carry: C
+    candidates: Sequence[Rollout] | None = None
+    figures: Mapping[str, Any] = field(default_factory=dict)
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Selected:
+    """Rollouts of a round that are learned from, and figures about the choice."""
+
+    rollouts: Sequence[Rollout]
+    figures: Mapping[str, Any] = field(default_factory=dict)
+
+
+class SamplingStep(ABC, Generic[A, S, C]):
+    """A step of a method's own that samples or writes rollouts, and the choice of what is learned from them.
+
+    ``settings`` is the recipe's struct that it is given; ``carry`` what one round of it hands to the next.
+    """
+
+    settings: type[S]
+    carry: type[C]
+
+    def asks_model(self, run: RunContext[A]) -> bool:
+        """Return False if the step runs where it is called, since it needs the policy's tokenizer alone."""
+        return True
+
+    @abstractmethod
+    def sample(self, round: Sampling[A, S, C]) -> Sampled[C]:
+        """Sample a round; a killed one goes on and samples no attempt twice.
+
+        Raises:
+            UserError: the settings do not fit the agent, the model or the data.
+        """
+
+    @abstractmethod
+    def select(self, settings: S, carry: C, rollouts: Sequence[Rollout], candidates: Sequence[Rollout]) -> Selected:
+        """Choose from ``candidates`` (the rollouts, unless ``sample`` gave others) what is learned from.
+
+        Args:
+            carry: what the round handed on.
+        """
+
+
+class Method(ABC, Generic[A, E, Res]):
+    """A method: its agent, what its rollouts are worth, and the steps that are its own."""
+
+    name: ClassVar[str]
+    agent_settings: type[A]
+    evaluation_settings: type[E]
+    sampling_settings: type[SamplingSpec] = SamplingSpec
+    roles: ClassVar[tuple[str, ...]] = ("agent",)
+    searches: ClassVar[bool] = True
+    steps: ClassVar[Mapping[str, SamplingStep[Any, Any, Any]]] = {}
+    shown_metrics: ClassVar[tuple[str, ...]] = ("em", "f1")
+
+    def context(
+        self,
+        run_dir: Path,
+        environment: str,
+        agent: Mapping[str, Any],
+        sampling: Mapping[str, Any],
+        retrieval: Mapping[str, Any],
+        corpus_digest: str,
+        seed: int,
+    ) -> RunContext[A]:
+        """Return the run's context from a recipe's plain structs, validated and checked.
+
+        Raises:
+            UserError: see ``check``.
+        """
+        run = RunContext(
+            run_dir,
+            environment,
+            self.agent_settings.model_validate(agent),
+            self.sampling_settings.model_validate(sampling),
+            RetrievalSpec.model_validate(retrieval),
+            corpus_digest,
+            seed,
+        )
+        self.check(run)
+        return run
+
+    def check(self, run: RunContext[A]) -> None:
+        """Raise a UserError where the environment, the settings or the data do not fit the method."""
+
+    def check_policy(self, run: RunContext[A], model: str) -> None:
+        """Raise a UserError where a pair of models does not fit the agent's roles."""
+        if missing := models_of(model).keys() - set(self.roles):
+            raise UserError(
+                f"{self.name}'s agent is one model and has no {' or '.join(sorted(missing))}; leave worker_model out"
+            )
+
+    def questions(self, run: RunContext[A], part: Part) -> list[Question]:
+        """Read the questions that are learned from or evaluated.
+
+        Raises:
+            UserError: there are none, or one lacks what the method needs.
+        """
+        return run.questions(part)
+
+    def single_process_reason(self, run: RunContext[A]) -> str | None:
+        """Return why only one process can do the run's sampling, or None."""
+        if not self.searches or run.retrieval.url is not None or run.retrieval.backend == "server":
+            return None
+        return (
+            "only one at a time can search an index of Milvus Lite: give retrieval.url (hopforge serve retriever) or "
+            "retrieval.uri of a Milvus server, or take one process (sampling.engine.processes, online.processes; "
+            "on a cluster job.nodes and job.resources.gpus)"
+        )
+
+    @contextmanager
+    @abstractmethod
+    def resources(self, run: RunContext[A]) -> Iterator[Res]:
+        """Open what the agents ask, once per process."""
+
+    @abstractmethod
+    def agent(
+        self, run: RunContext[A], policy: Policy, seed_name: str, resources: Res, evaluation: E | None = None
+    ) -> RolloutAgent:
+        """Return the run's agent, sampling as it trains, or as it is evaluated.
+
+        Args:
+            seed_name: names what is sampled for: what the agent draws must depend on it.
+        """
+
+    @abstractmethod
+    def rewards(self, run: RunContext[A], rollout: Rollout) -> Mapping[str, float] | None:
+        """Compute a rollout's named rewards from what it records; None where an expert must be asked."""
+
+    def rescore(self, run: RunContext[A], rollouts: Sequence[Rollout], resources: Res) -> list[Mapping[str, float]]:
+        """Compute all rewards of rollouts again, asking whom the agent asked."""
+        found = [self.rewards(run, rollout) for rollout in rollouts]
+        return [rewards for rewards in found if rewards is not None]
+
+    @abstractmethod
+    def measure(self, run: RunContext[A], rollouts: Sequence[Rollout], evaluation: E) -> Sequence[Mapping[str, float]]:
+        """Return the metrics of each rollout of an evaluation."""
+
+    def score_responses(self, agent: A, gold: Path, responses: Path) -> list[dict[str, str | float]]:
+        """Compute the rewards of responses that were made elsewhere, one by one.
+
+        Args:
+            gold: an official question file.
+            responses: JSONL of ``id`` and ``response``.
+
+        Raises:
+            UserError: a file is malformed, or a single response is not what the method rewards.
+        """
+        raise UserError(f"method {self.name} has no rewards for single responses")
+
+    def credit(self, run: RunContext[A], online: OnlineSpec) -> Credit:
+        """Return how an online run's rollouts are credited: by default the advantage within the group."""
+        return GroupAdvantage(online.reward)
+
+
+AnyMethod = Method[Any, Any, Any]
+
+
+def load_method(name: str) -> AnyMethod:
+    """Return the method of a pipeline: a shipped one by its name, another by its module's dotted name.
+
+    Raises:
+        UserError: there is no such method, or its module has no ``METHOD``.
+    """
+    module = name if "." in name else f"{__package__}.{name}.method"
+    shipped = [path.parent.name for path in Path(__file__).parent.glob("*/method.py")]
+    if "." not in name and name not in shipped:
+        raise UserError(f"method {name}: there is no such method; {suggestion(name, shipped)}")
+    found = import_definition(f"{module}:METHOD")
+    if not isinstance(found, Method):
+        raise UserError(
+            f"method {name}: METHOD of {module} is of type {type(found).__name__}; make it an instance of a subclass "
+            f"of {__name__}.Method"
+        )
+    return found
+
+
+@contextmanager
+def open_search(run: RunContext[Any]) -> Iterator[SearchFunction]:
+    """Open the search of the run's environment.
+
+    Raises:
+        UserError: the index is of another corpus than the run's.
+    """
+    from platform_sdk.retrieval.environments import build_retriever
+
+    with build_retriever(run.environment, run.run_dir, run.retrieval) as retriever:
+        if retriever.corpus_digest != run.corpus_digest:
+            raise UserError(
+                f"{run.run_dir}: the retriever searches corpus {retriever.corpus_digest[:12]}…, but this run's is "
+                f"{run.corpus_digest[:12]}…; build the index again"
+            )
+        yield retriever.search
+
+
+def no_search(requests: Sequence[SearchRequest], k: int) -> list[list[Evidence]]:
+    """Stand in for the search of agents that are given everything they read."""
+    raise AssertionError("this method's agents search nothing")

@@ -1,0 +1,67 @@
+"""Mujica and MyGO as a method."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import ClassVar
+
+from platform_sdk.agents.planner_worker import PlannerWorker
+from platform_sdk.agents.speaker import Decoding, Policy
+from platform_sdk.errors import UserError
+from platform_sdk.recipes.method import Method, Resources, RunContext, open_search
+from platform_sdk.recipes.mygo.agent import medium_of, mujica
+from platform_sdk.recipes.mygo.measures import measures
+from platform_sdk.recipes.mygo.rewards import rewards
+from platform_sdk.recipes.mygo.sampling import Iteration, Warmup
+from platform_sdk.recipes.mygo.settings import AgentSpec, EvaluationSettings
+from platform_sdk.records import Rollout
+from platform_sdk.sampling.pairs import models_of
+
+
+class MyGO(Method[AgentSpec, EvaluationSettings, Resources]):
+    """Planner and workers, trained by selecting near-optimal trajectories; under GRPO the baseline it is compared with.
+
+    Under GRPO the reward of a rollout is the planner's; its advantage goes to the agent's tokens in the planner's
+    dialogue and in those of its workers (Mujica-MyGO, section 4).
+    """
+
+    name = "mygo"
+    agent_settings = AgentSpec
+    evaluation_settings = EvaluationSettings
+    roles = ("planner", "worker")
+    steps: ClassVar = {"warmup": Warmup(), "iteration": Iteration()}
+    shown_metrics = ("em", "f1", "evidence_recall", "well_formed")
+
+    def check_policy(self, run: RunContext[AgentSpec], model: str) -> None:
+        if models_of(model) and not run.agent.split:
+            raise UserError("agent.split is false, and one agent has no use for a worker_model; leave one of them out")
+
+    @contextmanager
+    def resources(self, run: RunContext[AgentSpec]) -> Iterator[Resources]:
+        with open_search(run) as search:
+            yield Resources(search)
+
+    def agent(
+        self,
+        run: RunContext[AgentSpec],
+        policy: Policy,
+        seed_name: str,
+        resources: Resources,
+        evaluation: EvaluationSettings | None = None,
+    ) -> PlannerWorker:
+        if evaluation is None:
+            return mujica(run, policy, run.decoding, seed_name)
+        decoding = Decoding(evaluation.temperature, evaluation.top_p)
+        return mujica(run, policy, decoding, seed_name, demonstrate=evaluation.demonstrate)
+
+    def rewards(self, run: RunContext[AgentSpec], rollout: Rollout) -> Mapping[str, float]:
+        return rewards(rollout)
+
+    def measure(
+        self, run: RunContext[AgentSpec], rollouts: Sequence[Rollout], evaluation: EvaluationSettings
+    ) -> list[dict[str, float]]:
+        return [measures(medium_of(run.environment), rollout) for rollout in rollouts]
+
+
+METHOD = MyGO()

@@ -1,0 +1,38 @@
+"""The outcome reward of a rollout (Graph-R1's, which ProGraph-R1 keeps).
+
+R = -1 + format + accuracy, with format = min(1, 0.5 · well-formed turns), the turn of the answer counted, and accuracy
+= F1 where format is 1, else 0. So an answer without any search is worth -0.5, right or wrong.
+"""
+
+from __future__ import annotations
+
+from statistics import fmean
+
+from platform_sdk.evaluation.answers import exact_match, f1_score
+from platform_sdk.records import Question, Rollout, Trajectory, Turn
+
+
+def agent_turns(trajectory: Trajectory) -> list[Turn]:
+    """Return the steps of a trajectory."""
+    return [turn for turn in trajectory.turns if turn.speaker == "agent"]
+
+
+def outcome(question: Question, trajectory: Trajectory) -> dict[str, float]:
+    """Return the outcome reward of a dialogue as ``reward``, and its parts."""
+    formed = sum(turn.malformed is None for turn in agent_turns(trajectory))
+    format_reward = min(1.0, 0.5 * formed)
+    f1 = f1_score(trajectory.answer, question.answers, question.dataset).f1  # type: ignore[arg-type]
+    accuracy = f1 if format_reward == 1.0 else 0.0
+    return {
+        "em": exact_match(trajectory.answer, question.answers, question.dataset),  # type: ignore[arg-type]
+        "f1": f1,
+        "format": format_reward,
+        "accuracy": accuracy,
+        "reward": -1.0 + format_reward + accuracy,
+    }
+
+
+def rewards(rollout: Rollout) -> dict[str, float]:
+    """Return the outcome, and ``struct``, the mean structure reward of the turns that searched."""
+    structure = [turn.rewards["struct"] for turn in agent_turns(rollout.main) if "struct" in turn.rewards]
+    return outcome(rollout.question, rollout.main) | {"struct": fmean(structure) if structure else 0.0}

@@ -1,0 +1,52 @@
+"""Settings of ProGraph-R1 in a recipe. Defaults are the paper's, where it gives them."""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+
+class Settings(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class CreditSpec(Settings):
+    """Step-wise GRPO: R_t = outcome + λ1 · step progress + λ2 · structure (ProGraph-R1, section 3.3).
+
+    The paper gives neither λ1, λ2 and n nor the baseline, so none of them has a default.
+    """
+
+    baseline: Literal["step", "trajectory", "return_to_go"] = Field(
+        description="what a step is compared with: the group's steps at the same index, all steps of the group, or all "
+        "steps, each with the rewards that are still to come"
+    )
+    progress_weight: float = Field(ge=0, le=1_000_000, description="λ1: weight of the step progress; 0: not estimated")
+    structure_weight: float = Field(ge=0, le=1_000_000, description="λ2: weight of the structure reward")
+    estimator: Literal["sampling", "likelihood"] | None = Field(
+        None,
+        description="how step progress is estimated: by completions from each history, or by the log-probability of "
+        "the gold answer; required if progress_weight is above 0",
+    )
+    completions: int | None = Field(
+        None, ge=1, le=1024, description="n: completions from each history; required by the estimator sampling"
+    )
+
+    @model_validator(mode="after")
+    def _estimator_fits(self) -> Self:
+        if (self.estimator is not None) != (self.progress_weight > 0):
+            raise ValueError("estimator must be given for a progress_weight above 0, and only for it")
+        if (self.completions is not None) != (self.estimator == "sampling"):
+            raise ValueError("completions must be given for the estimator sampling, and only for it")
+        return self
+
+
+class AgentSpec(Settings):
+    """The agent, and how its steps are credited."""
+
+    max_turns: int = Field(10, ge=1, le=1000, description="maximum number of turns, malformed ones included")
+    max_tokens: int = Field(256, ge=1, le=1_000_000, description="maximum number of tokens of a turn")
+    top_k: int = Field(5, ge=1, le=10_000, description="pieces of evidence shown after a query")
+    prompts: Literal["standard", "compact"] = Field("standard", description="compact: for very small models")
+    demonstrate: bool = Field(False, description="show a worked example before the question, for small models")
+    credit: CreditSpec | None = Field(None, description="step-wise GRPO; null: plain GRPO on the outcome")

@@ -1,0 +1,58 @@
+r"""The structure reward of a turn (ProGraph-R1, equations 12 to 14).
+
+With V(G_t) the entities that turn t retrieved: r_con = |V(G_t) ∩ V(s_<t)| / |V(G_t)|, r_ans = |V(G_t) ∩ V(y*)| /
+|V(G_t)|, r_struct = r_con + r_ans; all are 0 where nothing was retrieved. Decided here, since the paper leaves it open:
+
+- V(G_t) are the entities of the evidence, by their names (``entity_names``, or ``entities`` where those are names
+  themselves, as a triple's); a piece that has none, e.g. a passage, counts as its title.
+- Names are compared in lower case, without punctuation and the articles a, an, the.
+- An entity is in V(s_<t) if its name is in the text before turn t as a run of whole words (question, the agent's turns,
+  knowledge), or if an earlier turn retrieved it. So no entity linker is needed.
+- An entity is in V(y*) if its name is in an accepted answer as a run of whole words.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from platform_sdk.records import Evidence, Turn
+
+_WORD = re.compile(r"\w+")
+_ARTICLES = frozenset({"a", "an", "the"})
+
+
+def with_structure(answers: Sequence[str], turns: Sequence[Turn]) -> tuple[Turn, ...]:
+    """Return the turns of a dialogue with the structure reward of every turn that searched."""
+    gold, text, known = _padded(answers), "", set[str]()
+    scored = list(turns)
+    for place, turn in enumerate(turns):
+        if turn.speaker == "agent" and turn.queries:
+            reply = turns[place + 1].evidence if place + 1 < len(turns) else ()
+            found = entities(reply)
+            connected = {name for name in found if name in known or f" {name} " in text}
+            rewards = _rewards(len(found), len(connected), sum(f" {name} " in gold for name in found))
+            scored[place] = turn.model_copy(update={"rewards": rewards})
+            known |= found
+        text += _padded([turn.text])
+    return tuple(scored)
+
+
+def entities(evidence: Iterable[Evidence]) -> set[str]:
+    """Return V(G_t): the distinct entities of the evidence, as their names are compared."""
+    names = {name for item in evidence for name in (item.entity_names or item.entities or (item.title,))}
+    return {normal for name in names if (normal := _normalised(name))}
+
+
+def _rewards(found: int, connected: int, answering: int) -> dict[str, float]:
+    con, ans = (connected / found, answering / found) if found else (0.0, 0.0)
+    return {"con": con, "ans": ans, "struct": con + ans}
+
+
+def _normalised(text: str) -> str:
+    return " ".join(word for word in _WORD.findall(text.lower()) if word not in _ARTICLES)
+
+
+def _padded(texts: Iterable[str]) -> str:
+    """Return the normalised texts with a space around each word and a barrier between the texts."""
+    return "".join(f" {_normalised(text)} |" for text in texts)

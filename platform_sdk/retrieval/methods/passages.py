@@ -1,0 +1,49 @@
+"""The nearest passages of the whole corpus."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from platform_sdk.data.dataset import read_corpus
+from platform_sdk.records import Evidence, Passage
+from platform_sdk.retrieval.method import Index, Material, NoSettings, RetrievalMethod
+from platform_sdk.sampling.rollout import SearchRequest
+
+
+@dataclass(frozen=True)
+class PassageMaterial(Material):
+    """The passages of a corpus."""
+
+    passages: Sequence[Passage]
+
+    def texts(self) -> Mapping[str, Sequence[str]]:
+        """Return title and text of each passage."""
+        return {"passages": [f"{passage.title}\n{passage.text}" for passage in self.passages]}
+
+    def evidence(self, row: int, score: float) -> Evidence:
+        """Return the passage in ``row`` as evidence."""
+        found = self.passages[row]
+        return Evidence(kind="passage", id=found.id, title=found.title, text=found.text, score=score)
+
+
+class Passages(RetrievalMethod[PassageMaterial, NoSettings]):
+    """Search by similarity to the query."""
+
+    settings = NoSettings
+
+    def load(self, run_dir: Path, settings: NoSettings) -> PassageMaterial:
+        corpus = read_corpus(run_dir)
+        return PassageMaterial(corpus.digest, corpus.passages)
+
+    def find(
+        self, index: Index[PassageMaterial, NoSettings], requests: Sequence[SearchRequest], queries: np.ndarray, k: int
+    ) -> list[list[Evidence]]:
+        hits = index.vectors["passages"].nearest(queries, k)
+        return [[index.material.evidence(*hit) for hit in own] for own in hits]
+
+
+METHOD = Passages()

@@ -1,0 +1,227 @@
+"""ProGraph-R1's structure-aware retrieval: hyperedges of the query's entities and around them.
+
+With V_q the entities of the query and E_q the hyperedges that contain one of them:
+
+    s_v      cosine of v's vector and the mean vector of V_q, or the query's vector where V_q is empty
+    S(v, e)  s_v normalised within e
+    I(v)     log(1 + |hyperedges of E_q that contain v| / |hyperedges that contain v|)
+    R(e)     sum of S(v, e) * I(v) over the entities v of e
+
+The k hyperedges of highest R are found; ties by similarity of query and hyperedge, then by id. R is 0 unless e shares
+an entity with E_q, so only that neighbourhood is scored, and of it only what can be among the k best: S sums to 1 at
+most, so R(e) is at most the largest I of its entities, and a hub outside V_q has a small one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+
+from platform_sdk.graph.graph import Incidence
+from platform_sdk.graph.linking import EntityLinker
+from platform_sdk.records import Evidence
+from platform_sdk.retrieval.method import Index, RetrievalMethod
+from platform_sdk.retrieval.methods.graph_r1 import GraphMaterial
+from platform_sdk.retrieval.methods.hyperedge import SCORE_DIGITS, best, load_graph
+from platform_sdk.sampling.rollout import SearchRequest
+
+FIRST_REACH = 1024
+"""Hyperedges that are reached first beyond E_q; each further step reaches twice as many."""
+
+
+class PrographSettings(BaseModel):
+    """How entities are linked and similarities normalised.
+
+    The paper does not say how it normalises. With ``sum`` negative similarities count 0.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    normalisation: Literal["softmax", "sum"] = "softmax"
+    link_similarity: float | None = Field(
+        0.6,
+        ge=-1,
+        le=1,
+        description="Where the query names no entity, the nearest ones of at least this similarity are linked; none: "
+        "no entity is linked then.",
+    )
+    link_maximum: int = Field(3, ge=1, description="How many entities are linked by similarity at most.")
+
+
+@dataclass(frozen=True)
+class PrographMaterial(GraphMaterial):
+    """A graph and what links a query to its entities."""
+
+    linker: EntityLinker
+
+
+@dataclass(frozen=True)
+class Scores:
+    """What hyperedges score, and each of their entities within them. ``edges`` has the place of each entity's edge."""
+
+    edges: np.ndarray
+    entities: np.ndarray
+    similarity: np.ndarray  # s
+    share: np.ndarray  # S
+    informativeness: np.ndarray  # I
+    total: np.ndarray  # R, one for each hyperedge
+
+
+@dataclass(frozen=True)
+class Scorer:
+    """The formulas, for one query.
+
+    Args:
+        similarities: Returns s of entities.
+    """
+
+    edge_entities: Incidence
+    entity_edges: Incidence
+    query_entities: np.ndarray
+    similarities: Callable[[np.ndarray], np.ndarray]
+    normalisation: Literal["softmax", "sum"]
+
+    @cached_property
+    def query_edges(self) -> np.ndarray:
+        """E_q, ascending."""
+        return np.unique(_rows(self.entity_edges, self.query_entities)[0])
+
+    @cached_property
+    def _informative(self) -> tuple[np.ndarray, np.ndarray]:
+        """The entities of E_q, ascending, and I of each; of all others it is 0."""
+        entities, counts = np.unique(_rows(self.edge_entities, self.query_edges)[0], return_counts=True)
+        return entities, np.log1p(counts / _lengths(self.entity_edges, entities))
+
+    def informativeness(self, entities: np.ndarray) -> np.ndarray:
+        """Return I of ``entities``."""
+        known, values = self._informative
+        if not len(known):
+            return np.zeros(len(entities))
+        places = np.minimum(np.searchsorted(known, entities), len(known) - 1)
+        return np.where(known[places] == entities, values[places], 0.0)
+
+    def score(self, rows: np.ndarray) -> Scores:
+        """Return R of hyperedges, and what it is made of."""
+        entities, lengths = _rows(self.edge_entities, rows)
+        edges = np.repeat(np.arange(len(rows)), lengths)
+        distinct, places = np.unique(entities, return_inverse=True)
+        similarity = self.similarities(distinct)[places]
+        weights = np.exp(similarity) if self.normalisation == "softmax" else np.maximum(similarity, 0)
+        totals = np.bincount(edges, weights, minlength=len(rows))[edges]
+        share = np.divide(weights, totals, out=np.zeros_like(weights), where=totals > 0)
+        informativeness = self.informativeness(entities)
+        total = np.bincount(edges, share * informativeness, minlength=len(rows))
+        return Scores(edges, entities, similarity, share, informativeness, np.round(total, SCORE_DIGITS))
+
+    def candidates(self, k: int, reach: int = FIRST_REACH) -> tuple[np.ndarray, np.ndarray]:
+        """Return hyperedges of positive R, among them all that can be one of the ``k`` best, and their R."""
+        entities, values = self._informative
+        shared = values < np.log1p(1.0)  # the others are in no hyperedge outside E_q
+        entities, values = entities[shared], values[shared]
+        order = np.argsort(-values, kind="stable")
+        entities, values = entities[order], values[order]
+        reached = np.cumsum(_lengths(self.entity_edges, entities))
+        rows = self.query_edges
+        totals = self.score(rows).total
+        start = 0
+        while start < len(entities):
+            floor = np.partition(totals, -k)[-k] if len(totals) >= k else 0.0
+            able = np.searchsorted(-values, -(floor - 10.0**-SCORE_DIGITS), side="right")
+            end = min(int(able), max(start + 1, int(np.searchsorted(reached, reach))))
+            if end <= start:
+                break
+            new = np.setdiff1d(_rows(self.entity_edges, entities[start:end])[0], rows)
+            rows, totals = np.concatenate([rows, new]), np.concatenate([totals, self.score(new).total])
+            start, reach = end, 2 * reach
+        return rows[totals > 0], totals[totals > 0]
+
+
+def _lengths(incidence: Incidence, rows: np.ndarray) -> np.ndarray:
+    return np.asarray(incidence.indptr[rows + 1] - incidence.indptr[rows])
+
+
+def _rows(incidence: Incidence, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the indices of ``rows``, one row after the other, and the length of each row."""
+    lengths = _lengths(incidence, rows)
+    ends = np.cumsum(lengths)
+    first = np.repeat(incidence.indptr[rows] - (ends - lengths), lengths)
+    return incidence.indices[np.arange(len(first)) + first], lengths
+
+
+class Prograph(RetrievalMethod[PrographMaterial, PrographSettings]):
+    """Search by similarity and structure around the entities of the query."""
+
+    settings = PrographSettings
+
+    def load(self, run_dir: Path, settings: PrographSettings) -> PrographMaterial:
+        graph, titles = load_graph(run_dir)
+        names = zip(graph.entity_names, graph.entity_aliases, strict=True)
+        return PrographMaterial(graph.digest, graph, titles, EntityLinker([name, *aliases] for name, aliases in names))
+
+    def find(
+        self, index: Index[PrographMaterial, PrographSettings], requests: Sequence[SearchRequest], queries: np.ndarray,
+        k: int,
+    ) -> list[list[Evidence]]:  # fmt: skip
+        linked = _link(index, requests, queries)
+        ranked = [_ranked(index, entities, query, k) for entities, query in zip(linked, queries, strict=True)]
+        short = [place for place, (_, rows) in enumerate(ranked) if len(rows) < k]
+        nearest = index.vectors["hyperedges"].nearest(queries[short], k)  # all others tie at 0
+        for place, hits in zip(short, nearest, strict=True):
+            scorer, rows = ranked[place]
+            others = np.array([row for row, _ in hits], dtype=np.int64)
+            others = others[~np.isin(others, rows)][: k - len(rows)]
+            ranked[place] = scorer, np.concatenate([rows, others])
+        return [_evidence(index.material, scorer, rows) for scorer, rows in ranked]
+
+
+def _link(
+    index: Index[PrographMaterial, PrographSettings], requests: Sequence[SearchRequest], queries: np.ndarray
+) -> list[np.ndarray]:
+    """Return V_q of each request: the entities that it names, else the nearest ones, if they are near enough."""
+    linked = [index.material.linker.link(request.query) for request in requests]
+    settings = index.settings
+    if settings.link_similarity is not None and (unnamed := [at for at, own in enumerate(linked) if not own]):
+        nearest = index.vectors["entities"].nearest(queries[unnamed], settings.link_maximum)
+        for at, hits in zip(unnamed, nearest, strict=True):
+            linked[at] = [row for row, similarity in hits if similarity >= settings.link_similarity]
+    return [np.array(own, dtype=np.int64) for own in linked]
+
+
+def _ranked(
+    index: Index[PrographMaterial, PrographSettings], linked: np.ndarray, query: np.ndarray, k: int
+) -> tuple[Scorer, np.ndarray]:
+    """Return the at most ``k`` best hyperedges of positive R, best first, with their scorer."""
+    graph, cache = index.material.graph, index.vectors["entities"].cache
+    centre = query
+    if len(linked):
+        mean = cache.vectors(linked).astype(np.float64).mean(axis=0)
+        length = np.linalg.norm(mean)
+        centre = mean / length if length > 0 else mean  # vectors that cancel out are similar to nothing
+    scorer = Scorer(
+        graph.edge_entities, graph.entity_edges, linked, lambda entities: cache.similarities(centre, entities),
+        index.settings.normalisation,
+    )  # fmt: skip
+    rows, totals = scorer.candidates(k)
+    return scorer, rows[best(index, query, rows, totals, k)]
+
+
+def _evidence(material: PrographMaterial, scorer: Scorer, rows: np.ndarray) -> list[Evidence]:
+    ids = material.graph.entity_ids
+    found = scorer.score(rows)
+    parts: list[dict[str, dict[str, float]]] = [{} for _ in rows]
+    columns = (found.edges, found.entities, found.similarity, found.share, found.informativeness)
+    for edge, entity, similarity, share, value in zip(*(column.tolist() for column in columns), strict=True):
+        parts[edge][ids[entity]] = {"s": similarity, "S": share, "I": value}
+    query_entities = tuple(ids[entity] for entity in scorer.query_entities.tolist())
+    return [
+        material.evidence(int(row), float(score), parts={"entities": own}, query_entities=query_entities)
+        for row, score, own in zip(rows, found.total, parts, strict=True)
+    ]
+
+
+METHOD = Prograph()

@@ -1,0 +1,60 @@
+"""The triples of one entity, by similarity to the query.
+
+An entity without triples gives no evidence: that is the graph's answer, not a fault.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from platform_sdk.data.dataset import read_triples
+from platform_sdk.records import Evidence, Triple
+from platform_sdk.retrieval.method import Index, Material, NoSettings, RetrievalMethod
+from platform_sdk.sampling.rollout import SearchRequest
+
+
+@dataclass(frozen=True)
+class TripleMaterial(Material):
+    """The triples of a graph, and the rows of each head."""
+
+    triples: Sequence[Triple]
+    by_head: Mapping[str, Sequence[int]]
+
+    def texts(self) -> Mapping[str, Sequence[str]]:
+        """Return each triple in words."""
+        return {"triples": [triple.text for triple in self.triples]}
+
+    def evidence(self, row: int, score: float) -> Evidence:
+        """Return the triple in ``row`` as evidence; its title is the tail, the agent's next candidate."""
+        found = self.triples[row]
+        entities = (found.head, found.tail)
+        return Evidence(kind="triple", id=str(row), title=found.tail, text=found.text, score=score, entities=entities)
+
+
+class Triples(RetrievalMethod[TripleMaterial, NoSettings]):
+    """Search the triples whose head is the entity that the request visits."""
+
+    settings = NoSettings
+    scope = ("head",)
+
+    def load(self, run_dir: Path, settings: NoSettings) -> TripleMaterial:
+        store = read_triples(run_dir)
+        by_head: defaultdict[str, list[int]] = defaultdict(list)
+        for row, triple in enumerate(store.triples):
+            by_head[triple.head].append(row)
+        return TripleMaterial(store.digest, store.triples, dict(by_head))
+
+    def find(
+        self, index: Index[TripleMaterial, NoSettings], requests: Sequence[SearchRequest], queries: np.ndarray, k: int
+    ) -> list[list[Evidence]]:
+        rows = [index.material.by_head.get(request.scope["head"], ()) for request in requests]
+        hits = index.vectors["triples"].nearest_among(queries, rows, k)
+        return [[index.material.evidence(*hit) for hit in own] for own in hits]
+
+
+METHOD = Triples()

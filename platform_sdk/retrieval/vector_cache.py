@@ -1,0 +1,57 @@
+"""Vectors of a collection's rows, kept in memory once they were fetched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+DIGITS = 6  # of a similarity; texts that are the same but for float noise tie
+_BLOCK = 4096  # rows compared at once: they stay in the processor's cache
+
+
+class VectorCache:
+    """One growing matrix of the rows that were asked for. Searching a hub's neighbourhood then costs no fetch.
+
+    Args:
+        rows: How many rows the collection has.
+        fetch: Returns the vectors of distinct rows.
+    """
+
+    def __init__(self, rows: int, fetch: Callable[[Sequence[int]], np.ndarray]) -> None:
+        self._fetch = fetch
+        self._places = np.full(rows, -1, dtype=np.int32)
+        self._matrix = np.empty((0, 0), dtype=np.float32)
+        self._known = 0
+
+    def vectors(self, rows: npt.ArrayLike) -> np.ndarray:
+        """Return the vectors of ``rows``, of shape (len(rows), dimension)."""
+        places = self._locate(rows)
+        found: np.ndarray = self._matrix[places]
+        return found
+
+    def similarities(self, query: np.ndarray, rows: npt.ArrayLike) -> np.ndarray:
+        """Return the cosine similarity of each row to a unit vector, whatever other rows are asked for."""
+        places = self._locate(rows)
+        scores = np.empty(len(places), dtype=np.float64)
+        for start in range(0, len(places), _BLOCK):
+            part = slice(start, start + _BLOCK)
+            # Not a matrix product: this sums each row by itself.
+            scores[part] = np.einsum("ij,j->i", self._matrix[places[part]], query.astype(np.float32))
+        return np.round(scores, DIGITS)
+
+    def _locate(self, rows: npt.ArrayLike) -> np.ndarray:
+        wanted = np.asarray(rows, dtype=np.int64)
+        new = np.unique(wanted[self._places[wanted] < 0])
+        if len(new):
+            vectors = self._fetch(new.tolist())
+            end = self._known + len(new)
+            if end > len(self._matrix):
+                grown = np.empty((max(end, 2 * len(self._matrix)), vectors.shape[1]), dtype=np.float32)
+                grown[: self._known] = self._matrix[: self._known].reshape(self._known, vectors.shape[1])
+                self._matrix = grown
+            self._matrix[self._known : end] = vectors
+            self._places[new] = np.arange(self._known, end)
+            self._known = end
+        return self._places[wanted]

@@ -1,0 +1,64 @@
+"""``hopforge graph`` on a small generated world."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from platform_sdk.cli import graph
+from platform_sdk.data.corpus import Corpus
+from platform_sdk.errors import UserError
+from platform_sdk.graph.graph import Graph
+from platform_sdk.records import Passage
+
+ROOT = Path(__file__).resolve().parents[2]
+WORLD = ["--set", "dataset.world.entities=40", "--set", "dataset.world.eval_questions=10"]
+
+
+def call(workdir: Path, command: str, *arguments: str) -> str:
+    app = typer.Typer()
+    graph.register(app)
+    app.command("other")(lambda: None)
+    place = ["--recipe", str(ROOT / "pipelines/mygo/world-text.yaml"), "--workdir", str(workdir), *WORLD]
+    result = CliRunner().invoke(app, ["graph", command, *arguments, *place])
+    if result.exception:
+        raise result.exception
+    return result.stdout
+
+
+def test_graph_commands(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="holds no graph; build it first"):
+        call(tmp_path, "stats")
+    built = json.loads(call(tmp_path, "build", "--json"))
+    assert built.keys() >= {"entities", "hyperedges", "mentions", "digest", "seconds", "peak_mb"}
+    opened = Graph.open(tmp_path / "graph")
+    assert (built["entities"], built["digest"]) == (len(opened.entity_ids), opened.digest)
+    assert json.loads(call(tmp_path, "build", "--json"))["extracted"] == 0
+
+    call(tmp_path, "export", "-o", str(tmp_path / "graph.jsonl"))
+    rows = [json.loads(line) for line in (tmp_path / "graph.jsonl").read_text().splitlines()]
+    entities, edges = rows[: built["entities"]], rows[built["entities"] :]
+    assert all(row.keys() == {"entity", "name", "aliases", "embedded"} for row in entities)
+    assert all(row.keys() == {"hyperedge", "text", "entities", "passage", "embedded"} for row in edges)
+    assert len(edges) == built["hyperedges"]
+    name, id = entities[0]["name"], entities[0]["entity"]
+    own = {edge["hyperedge"] for edge in edges if id in edge["entities"]}
+
+    shown = json.loads(call(tmp_path, "show", name.upper(), "-o", str(tmp_path / "page.html"), "--json"))
+    assert (shown["entity"], {edge["hyperedge"] for edge in shown["hyperedges"]}) == (id, own)
+    assert all(edge in (tmp_path / "page.html").read_text() for edge in own)
+    assert name in call(tmp_path, "show", id)
+    stats = json.loads(call(tmp_path, "stats", "--json"))
+    assert stats["hyperedges"] == built["hyperedges"]
+    assert stats["maximum_hyperedges_per_entity"] == max(stats["hubs"].values())
+    with pytest.raises(UserError, match="no entity Nobody"):
+        call(tmp_path, "show", "Nobody")
+
+    Corpus([Passage(id="new", title="Nobody", text=f"Nobody knows {name}.")]).save(tmp_path / "more.jsonl")
+    added = json.loads(call(tmp_path, "add", str(tmp_path / "more.jsonl"), "--json"))
+    assert (added["extracted"], added["hyperedges"]) == (1, built["hyperedges"] + 1)
+    assert len(json.loads(call(tmp_path, "show", "Nobody", "--json"))["hyperedges"]) == 1

@@ -1,0 +1,1 @@
+"""A method that lives in the tests alone: what a new method needs is in this folder, and nowhere else."""

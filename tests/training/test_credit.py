@@ -1,0 +1,145 @@
+"""Advantages by hand, and what a credit may say."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf, sqrt
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import pytest
+
+from platform_sdk.errors import UserError
+from platform_sdk.recipes.mygo.selection import Acceptance
+from platform_sdk.records import Question, Rollout, Trajectory
+from platform_sdk.sampling.rollout import Agent, Together
+from platform_sdk.training.credit import CreditProbe, GroupAdvantage, TrajectoryKey, group_advantages, varied
+from platform_sdk.training.examples import examples_of
+from platform_sdk.training.online.preparation import prepare_groups, read_prepared
+from tests.training.online.lucky import nothing
+
+History = tuple[int, ...]
+
+
+def test_by_hand_with_the_unbiased_deviation() -> None:
+    # mean 2; squares 4, 0 and 4, over 3 - 1: a deviation of 2
+    assert group_advantages([0.0, 2.0, 4.0]) == pytest.approx([-2 / 2.0001, 0.0, 2 / 2.0001])
+    # mean 1/4; squares 3 · 1/16 and 9/16, over 3: a deviation of 1/2
+    assert group_advantages([0.0, 1.0, 0.0, 0.0]) == pytest.approx(
+        [-0.25 / 0.5001, 0.75 / 0.5001] + [-0.25 / 0.5001] * 2
+    )
+    assert group_advantages([13.0, 0.0]) == pytest.approx([6.5 / (sqrt(84.5) + 1e-4), -6.5 / (sqrt(84.5) + 1e-4)])
+
+
+@pytest.mark.parametrize("rewards", [[], [5.0], [0.1] * 7, [1e-9] * 3])
+def test_nothing_to_compare_is_exactly_zero(rewards: list[float]) -> None:
+    assert group_advantages(rewards) == [0.0] * len(rewards)
+    assert not varied(rewards)
+
+
+def trajectory(id: str, mask: tuple[int, ...], **changes: Any) -> Trajectory:
+    return Trajectory(
+        role="agent", id=id, token_ids=tuple(range(len(mask))), agent_mask=mask, logprobs=(-1.0,) * len(mask),
+        turns=(), **changes,
+    )  # fmt: skip
+
+
+def rollout(attempt: int, **rewards: float) -> Rollout:
+    """A main trajectory, another that it called, and one for scoring only."""
+    return Rollout(
+        question=Question(id="q", text="?", answers=("a",), dataset="d"), attempt=attempt, seed=0,
+        main=trajectory("main", (0, 0, 1)),
+        others=(trajectory("called", (0, 1, 0, 1)), trajectory("probe", (0, 1), use="scoring")),
+        outcome="answered", rewards=rewards, weights="w", corpus="c",
+    )  # fmt: skip
+
+
+def test_all_agent_tokens_of_a_rollout_share_its_advantage() -> None:
+    group = [rollout(attempt, reward=reward) for attempt, reward in enumerate((0.0, 2.0, 4.0))]
+    credit, high = GroupAdvantage("reward"), 2 / 2.0001
+    found = {example.id: example.advantages for example in examples_of(group, credit.advantages(group))}
+    assert found == {
+        "q#0/main": pytest.approx((0, 0, -high)),
+        "q#0/called": pytest.approx((0, -high, 0, -high)),
+        "q#1/main": (0, 0, 0),
+        "q#1/called": (0, 0, 0, 0),
+        "q#2/main": pytest.approx((0, 0, high)),
+        "q#2/called": pytest.approx((0, high, 0, high)),
+    }
+    assert credit.informative(group)
+    assert not credit.informative(group[:1])
+    assert not credit.prepares
+
+
+def test_acceptance_gives_one_to_the_first_accepted_rollouts_and_nothing_to_others() -> None:
+    group = [rollout(attempt, f1=f1) for attempt, f1 in enumerate((0.2, 0.9, 0.5, 1.0))]
+    credit = Acceptance("f1", 0.5, accepted=2)
+    assert {example.id: example.advantages for example in examples_of(group, credit.advantages(group))} == {
+        "q#1/main": (0, 0, 1),
+        "q#1/called": (0, 1, 0, 1),
+        "q#2/main": (0, 0, 1),
+        "q#2/called": (0, 1, 0, 1),
+    }
+    assert credit.informative(group)
+    assert not credit.informative(group[:1])
+
+
+@pytest.mark.parametrize(
+    ("key", "advantages", "fault"),
+    [
+        (("q#0", "probe"), (0.0, 1.0), "rollout q#0, trajectory probe: there is no such trajectory to train on"),
+        (("q#1", "main"), (0.0, 0.0, 1.0), "rollout q#1, trajectory main: there is no such"),
+        (("q#0", "main"), (0.0, 1.0), "2 advantages for 3 tokens"),
+        (("q#0", "main"), (0.0, 1.0, 1.0), "0 off the agent's tokens"),
+        (("q#0", "main"), (0.0, 0.0, inf), "must be finite"),
+    ],
+)
+def test_credit_that_does_not_fit_is_refused(key: tuple[str, str], advantages: Sequence[float], fault: str) -> None:
+    with pytest.raises(UserError, match=fault):
+        examples_of([rollout(0)], {TrajectoryKey(*key): advantages})
+
+
+def test_a_missing_reward_is_said_with_those_there_are() -> None:
+    with pytest.raises(UserError, match=r"q#0 has no reward 'bonus' \(it has em, f1\)"):
+        GroupAdvantage("bonus").advantages([rollout(0, em=1.0, f1=1.0)])
+
+
+def test_a_rollout_that_comes_twice_is_refused() -> None:
+    group = [rollout(3, reward=1.0), rollout(3, reward=0.0)]
+    with pytest.raises(UserError, match="q#3 comes twice"):
+        examples_of(group, GroupAdvantage("reward").advantages(group))
+
+
+def test_scores_for_several_groups_are_asked_for_together_and_counted(tmp_path: Path) -> None:
+    asked: list[int] = []
+
+    class Engine:
+        def score(self, prompts: Sequence[History], continuations: Sequence[History]) -> list[tuple[float, ...]]:
+            asked.append(len(prompts))
+            return [
+                tuple(-float(len(prompt)) for _ in said) for prompt, said in zip(prompts, continuations, strict=True)
+            ]
+
+        def release(self, dialogue: str) -> None: ...
+
+    class GoldLikelihood(GroupAdvantage):
+        def prepare(self, group: Sequence[Rollout], probe: CreditProbe) -> Agent[Sequence[Rollout]]:
+            [logprobs] = yield Together((probe.score(group[0].main.token_ids, (7, 8)),))
+            return [one.model_copy(update={"rewards": {**one.rewards, "gold": fmean(logprobs)}}) for one in group]
+
+    first = rollout(0, reward=1.0)
+    second = first.model_copy(update={"question": first.question.model_copy(update={"id": "p"})})
+    engine: Any = Engine()
+    path, probe = tmp_path / "prepared.jsonl", CreditProbe(engine, "online-0001")
+    prepare_groups(path, [[first], [second]], GoldLikelihood("reward"), probe, nothing, live=2, description="")
+    assert asked == [2]
+    found = read_prepared(path, [[first], [second]])
+    assert [(one.requests, one.tokens, one.rollouts[0].rewards["gold"]) for one in found.values()] == [(1, 2, -3.0)] * 2
+
+
+def test_seeds_follow_from_names() -> None:
+    engine: Any = None
+    names = [("online-0001", "q", 0), ("online-0001", "q", 1), ("online-0002", "q", 0)]
+    assert len({CreditProbe(engine, name).seed(*parts) for name, *parts in names}) == 3
+    assert CreditProbe(engine, "a").seed("q", 0) == CreditProbe(engine, "a").seed("q", 0)
