@@ -180,7 +180,10 @@ def completions(rng: Random) -> Input:
     text = mutate_bytes(_completion(rng).encode(), rng).decode(errors=rng.choice(("replace", "surrogateescape")))
 
     def run(_: Path) -> bool:
-        found = [parse_planner(text, "text", candidates=3, most=4), parse_planner(text, "kg", candidates=3, most=4)]
+        found = [
+            parse_planner(text, "text", candidates=3, max_questions=4),
+            parse_planner(text, "kg", candidates=3, max_questions=4),
+        ]
         found += [parse_worker(text, "text", materials=3), parse_worker(text, "kg", materials=3)]  # type: ignore[list-item]
         read = [well_formed(text, form) for form in ("three_part", "think", "direct")]
         for form in ("three_part", "think", "direct"):
