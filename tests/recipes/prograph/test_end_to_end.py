@@ -18,6 +18,7 @@ from platform_sdk.training.online.preparation import Prepared
 ROOT = Path(__file__).parents[3]
 
 
+@pytest.mark.slow  # tests/house/test_toy.py shows the same of a credit that prepares
 @pytest.mark.e2e(minutes=1)
 def test_killed_run_resumes_to_the_same_end(tmp_path: Path) -> None:
     done = subprocess.run(
