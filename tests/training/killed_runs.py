@@ -121,7 +121,14 @@ SCENARIOS: dict[str, list[Callable[[], None]]] = {
     "digests removed": [lambda: damaged("digests.json", damage=Path.unlink)],
     "both checkpoints halved": [lambda: damaged("model.safetensors", "rng_state.pth", damage=halve, count=2)],
 }
-LORA_SCENARIOS = ("undisturbed", "between checkpoints", "in the second checkpoint")
+SELECTIONS = {
+    "full": (
+        "undisturbed", "three times", "in the second checkpoint", "before the older checkpoint is gone",
+        "before the model has its name", "weights flipped", "digests removed", "both checkpoints halved",
+    ),
+    "full, all": tuple(SCENARIOS),
+    "lora": ("undisturbed", "between checkpoints", "in the second checkpoint"),
+}  # fmt: skip
 
 
 def attempt(sabotage: Callable[[], None] | None, work: Callable[[], None]) -> int:
@@ -141,18 +148,18 @@ def attempt(sabotage: Callable[[], None] | None, work: Callable[[], None]) -> in
 
 
 def main() -> None:
-    model, base, lora = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3] == "lora"
+    model, base, selection = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
     examples = [
         Example(*(tuple(v) if isinstance(v, list) else v for v in fields)) for fields in json.loads(sys.stdin.read())
     ]
     spec = TrainSpec(
         learning_rate=1e-2, minimum_learning_rate=1e-3, warmup_ratio=0.2, epochs=2, batch_size=6,
         micro_batch_tokens=40, checkpoint_steps=3, device="cpu",
-        lora=LoraSpec(rank=2, dropout=0.1) if lora else None,
+        lora=LoraSpec(rank=2, dropout=0.1) if selection == "lora" else None,
     )  # fmt: skip
     results = {}
-    chosen = {name: SCENARIOS[name] for name in LORA_SCENARIOS} if lora else SCENARIOS
-    for number, (name, sabotages) in enumerate(chosen.items()):
+    for number, name in enumerate(SELECTIONS[selection]):
+        sabotages = SCENARIOS[name]
         folder = base / str(number)
 
         def work(folder: Path = folder) -> None:

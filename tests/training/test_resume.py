@@ -19,12 +19,14 @@ SCRIPT = Path(__file__).with_name("killed_runs.py")
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize("parameters", ["full", pytest.param("lora", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "selection", ["full", *(pytest.param(name, marks=pytest.mark.slow) for name in ("full, all", "lora"))]
+)
 def test_killed_runs_end_as_the_undisturbed_one(
-    tiny_model: Path, dialogues: list[Example], tmp_path: Path, parameters: str
+    tiny_model: Path, dialogues: list[Example], tmp_path: Path, selection: str
 ) -> None:
     finished = subprocess.run(
-        [sys.executable, str(SCRIPT), str(tiny_model), str(tmp_path), parameters],
+        [sys.executable, str(SCRIPT), str(tiny_model), str(tmp_path), selection],
         input=json.dumps([dataclasses.astuple(example) for example in dialogues]),
         env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
         capture_output=True, text=True, check=False,

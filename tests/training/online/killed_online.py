@@ -89,32 +89,32 @@ SCENARIOS: dict[str, Sabotages] = {
     "in the second checkpoint": [lambda: half_written("optimizer.pt", 2)],
     "before the result is written": [lambda: around_publish(output, 1, after=True)],
 }
-FEW = ("undisturbed", "in training, three times")
-PREPARED: dict[str, Sabotages] = {
-    **{name: SCENARIOS[name] for name in FEW},
-    "in preparing": [lambda: before_prepared(3), lambda: before_prepared(4)],
+FEW = {name: SCENARIOS[name] for name in ("undisturbed", "in training, three times")}
+SOME = {
+    name: sabotages
+    for name, sabotages in SCENARIOS.items()
+    if name not in ("in training, three times", "before the result is written")
 }
-CHANGES: dict[str, dict[str, Any]] = {
-    "on policy": {},
-    "off policy": {"off_policy": True},
-    "iterations": {"iterations": 2, "resamples": 1},
-    "lora": {"lora": LoraSpec(rank=2, dropout=0.1)},
-    "prepared": {},
-    "prepared off policy": {"off_policy": True},
+PREPARED: dict[str, Sabotages] = {**FEW, "in preparing": [lambda: before_prepared(3), lambda: before_prepared(4)]}
+CHANGES: dict[str, tuple[dict[str, Any], dict[str, Sabotages]]] = {
+    "on policy": ({}, SOME),
+    "on policy, all": ({}, SCENARIOS),
+    "off policy": ({"off_policy": True}, FEW),
+    "iterations": ({"iterations": 2, "resamples": 1}, FEW),
+    "lora": ({"lora": LoraSpec(rank=2, dropout=0.1)}, FEW),
+    "prepared": ({}, PREPARED),
+    "prepared off policy": ({"off_policy": True}, PREPARED),
 }
 
 
 def main() -> None:
-    model, base = sys.argv[1], Path(sys.argv[2])
-    results: dict[str, dict[str, Any]] = {}
-    for change, settings in CHANGES.items():
-        spec = lucky.SPEC.model_copy(update={"questions": 2, "group": 3, **settings})
-        credit = StepProgress() if change.startswith("prepared") else None
-        scenarios = PREPARED if credit else {name: SCENARIOS[name] for name in FEW}
-        results[change] = {
-            name: perform(model, spec, base / change / name / "online", sabotages, credit)
-            for name, sabotages in (SCENARIOS if change == "on policy" else scenarios).items()
-        }
+    model, base, change = sys.argv[1], Path(sys.argv[2]), sys.argv[3]
+    settings, scenarios = CHANGES[change]
+    spec = lucky.SPEC.model_copy(update={"questions": 2, "group": 3, **settings})
+    credit = StepProgress() if change.startswith("prepared") else None
+    results = {
+        name: perform(model, spec, base / name / "online", sabotages, credit) for name, sabotages in scenarios.items()
+    }
     print(json.dumps(results))
 
 
