@@ -25,7 +25,7 @@ FLAGS = [
     "--disable-component-update",
     "--disable-sync",
 ]
-# Files and folders by how soon they tell: first those that need neither a process nor a model, last whole runs. The
+# Files and folders by how soon they tell: first those that need neither a process nor a model, late whole runs. The
 # longest prefix of a file's path decides.
 ORDER = (
     (
@@ -40,11 +40,13 @@ ORDER = (
         "training/test_component", "training/test_grpo_training", "training/test_resume", "retrieval/service",
     ),
     ("integration", "chaos", "e2e"),
+    # Many short tests: while one worker ends its last whole run, the other has something to do.
+    ("kubeflow",),
 )  # fmt: skip
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Order files, which go to the workers whole: quick folders first, then the others, whole runs and the slow last.
+    """Order files, which go to the workers whole: quick folders first, then others, whole runs, and filling at last.
 
     Of whole runs the long ones come first, so that no worker waits for another's at the end.
     """

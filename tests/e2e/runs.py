@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import traceback
 from collections.abc import Mapping
@@ -54,15 +53,6 @@ def command(recipe: str, workdir: Path, overrides: Overrides) -> list[str]:
 
 def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-
-
-def run_command(recipe: str, workdir: Path, overrides: Overrides) -> str:
-    """Run a recipe to its end as a user does; returns what was printed."""
-    done = subprocess.run(
-        command(recipe, workdir, overrides), env=environment(), capture_output=True, text=True, timeout=600
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
 
 
 def run_here(recipe: str, workdir: Path, overrides: Overrides) -> Path:

@@ -52,6 +52,7 @@ def test_a_run(undisturbed: Path) -> None:
     assert {"em", "f1", "format", "relevance", "bonus", "reward"} <= end["metrics"].keys()
 
 
+@pytest.mark.slow  # tests/training/online/test_loop.py shows the same of the training by itself
 def test_off_policy_the_second_update_learns_from_rollouts_of_the_first_weights(
     undisturbed: Path, tmp_path: Path
 ) -> None:

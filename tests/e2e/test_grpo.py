@@ -36,6 +36,7 @@ def test_both_start_alike(one: str, other: str) -> None:
     assert grpo.keys() - mygo.keys() == {"online"}
 
 
+@pytest.mark.slow  # tests/training/online/test_groups.py shows the same of groups by themselves
 def test_a_group_without_variance_is_sampled_again(tmp_path: Path) -> None:
     run = run_here("world-grpo-resampled.yaml", tmp_path / "run", {**TINY, "online.updates": 1, "online.group": 2})
     [update] = read_updates(run / "online")

@@ -69,6 +69,8 @@ def run(home: Path, recipe: str, changes: dict[str, Any]) -> Path:
     sets = [part for option in options(changes) for part in ("--set", option)]
     printed = hopforge(home, "run", recipe, "--workdir", workdir, *sets)
     assert f"'sqlite:///{workdir.parent}/mlflow.db'" in printed, "the command for the UI can be pasted into a shell"
+    assert "em" in printed.lower()
+    assert "report.html" in printed
     return workdir
 
 

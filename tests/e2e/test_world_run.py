@@ -8,26 +8,11 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.runs import content, rollouts, run_command, run_here
+from tests.e2e.runs import TINY_MYGO, content, rollouts, run_here
 
 pytestmark = pytest.mark.e2e
 RECIPE = "world-text.yaml"
-SMALL: dict[str, Any] = {
-    "iterations": 1,
-    "retrieval.threads": 1,
-    "dataset.world.entities": 60,
-    "dataset.world.train_questions": 40,
-    "dataset.world.eval_questions": 12,
-    "warmup.trajectories": 8,
-    "warmup.attempts": 1,
-    "warmup.training.checkpoint_steps": 1,
-    "warmup.training.batch_size": 8,
-    "selection.questions": 12,
-    "selection.attempts": 4,
-    "selection.accepted": 2,
-    "training.checkpoint_steps": 1,
-    "training.batch_size": 8,
-}
+SMALL: dict[str, Any] = {**TINY_MYGO, "warmup.training.checkpoint_steps": 1, "training.checkpoint_steps": 1}
 
 
 @pytest.fixture(scope="module")
@@ -39,9 +24,9 @@ def test_a_run_leaves_what_it_promises(undisturbed: Path) -> None:
     for name in ("recipe.json", "manifest.jsonl", "report.html", "corpus/digests.json"):
         assert (undisturbed / name).stat().st_size > 0, name
     recipe = json.loads((undisturbed / "recipe.json").read_text())
-    assert recipe["parameters"]["selection"]["attempts"] == 4
+    assert recipe["parameters"]["selection"]["attempts"] == SMALL["selection.attempts"]
     figures = content(undisturbed, "iteration-01", "figures")
-    assert sum(figures["attempts_histogram"].values()) == figures["questions"] == 12
+    assert sum(figures["attempts_histogram"].values()) == figures["questions"] == SMALL["selection.questions"]
     # The threshold is the midpoint between the first pass and a perfect answer, or the initial one if that is more.
     assert figures["threshold"] == pytest.approx(max(0.5, (figures["mean_reward"] + 1) / 2))
     # The policy that sampled iteration 1 is the one that the warm-up left.
@@ -56,10 +41,7 @@ def test_a_run_leaves_what_it_promises(undisturbed: Path) -> None:
 
 
 def test_a_finished_run_is_not_run_again(undisturbed: Path) -> None:
-    before = {p: p.stat().st_mtime_ns for p in undisturbed.glob("*/rollouts.jsonl")}
-    weights = (undisturbed / "iteration-01/model/model.safetensors").stat().st_mtime_ns
-    printed = run_command(RECIPE, undisturbed, SMALL)
-    assert "em" in printed.lower()
-    assert "report.html" in printed
-    assert {p: p.stat().st_mtime_ns for p in undisturbed.glob("*/rollouts.jsonl")} == before
-    assert (undisturbed / "iteration-01/model/model.safetensors").stat().st_mtime_ns == weights
+    files = [*undisturbed.glob("*/rollouts.jsonl"), undisturbed / "iteration-01/model/model.safetensors"]
+    before = [path.stat().st_mtime_ns for path in files]
+    run_here(RECIPE, undisturbed, SMALL)
+    assert [path.stat().st_mtime_ns for path in files] == before
