@@ -135,6 +135,7 @@ def test_two_processes_train_as_one_and_a_killed_run_as_an_undisturbed_one(
     assert all("warmup/token_loss" in figures for _, figures in said)
 
 
+@pytest.mark.slow  # tests/processes and tests/kubeflow/test_local.py each show their half of the way
 def test_what_a_process_refuses_is_the_steps_error(recipe: Path, rollouts: list[Rollout], tmp_path: Path) -> None:
     with pytest.raises(StepFailed) as caught:
         run(recipe, begun(tmp_path / "run", rollouts), "training.max_length=65")

@@ -141,6 +141,7 @@ def test_models_that_alter_their_logits_are_refused(
         agent_logprobs(altered(build), batch)
 
 
+@pytest.mark.filterwarnings("ignore:Model has `tie_word_embeddings=True`:UserWarning")
 def test_an_adapter_on_the_output_layer_is_refused(tiny_model: Path, dialogues: list[Example]) -> None:
     spec = TrainSpec(lora=LoraSpec(rank=2, targets=("q_proj", "lm_head")))
     batch = pack(dialogues[:1], MicroBatch((0,)), shared_step(dialogues[:1], 1, 100))
