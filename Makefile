@@ -4,6 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 # The CPU build of PyTorch. Where the default index serves CUDA builds only, add the CPU index:
 #   make demo PIP_FLAGS="--extra-index-url https://download.pytorch.org/whl/cpu"
+# Flags that pip (of the images) and uv both know.
 PIP_FLAGS ?=
 # By uv, in a third of pip's time and with pip's settings; install.py says how, and checks Python's version first.
 INSTALL := $(PYTHON) install.py $(VENV) $(PIP_FLAGS)

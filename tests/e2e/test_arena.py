@@ -14,7 +14,7 @@ from platform_sdk.records import Rollout
 from platform_sdk.tracking.updates import read_updates
 from tests.e2e.runs import ROOT, content, rollouts, run_here
 
-pytestmark = pytest.mark.e2e(minutes=2)
+pytestmark = pytest.mark.e2e(minutes=1)
 RECIPE = "../arena/world.yaml"
 WORLD = {"entities": 60, "train_questions": 24, "eval_questions": 8, "hops": [1, 2], "context": 4}
 SMALL: dict[str, Any] = {

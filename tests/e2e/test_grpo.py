@@ -13,7 +13,7 @@ from platform_sdk.records import Rollout
 from platform_sdk.tracking.updates import read_updates
 from tests.e2e.runs import RECIPES, TINY_START, content, rollouts, run_here
 
-pytestmark = pytest.mark.e2e
+pytestmark = pytest.mark.e2e(minutes=1)
 TINY: dict[str, Any] = {
     **TINY_START,
     "sampling.temperature": 1.2,  # so that a group's rollouts differ

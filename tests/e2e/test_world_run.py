@@ -10,7 +10,7 @@ import pytest
 
 from tests.e2e.runs import TINY_MYGO, content, rollouts, run_here
 
-pytestmark = pytest.mark.e2e
+pytestmark = pytest.mark.e2e(minutes=1)
 RECIPE = "world-text.yaml"
 SMALL: dict[str, Any] = {**TINY_MYGO, "warmup.training.checkpoint_steps": 1, "training.checkpoint_steps": 1}
 
