@@ -49,10 +49,10 @@ def main():
         subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
     python = folder / "bin/python"
     options, variables = for_uv(pip_settings(python), os.environ)
-    uv = shutil.which("uv")
-    if not uv:
+    own = folder / "bin/uv"
+    uv = shutil.which("uv") or str(own)
+    if uv == str(own) and not own.exists():
         subprocess.run([str(python), "-m", "pip", "install", "-qq", UV], check=True)
-        uv = str(folder / "bin/uv")
     built = [option for package in BUILT for option in ("--no-binary", package)]
     command = [uv, "pip", "install", "--python", str(python), *POLICY, *built, *options, *wanted]
     return subprocess.run(command, env={**CERTIFICATES, **os.environ, **variables}).returncode

@@ -46,18 +46,23 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     offline = ["--no-deps", "--no-index"]
     subprocess.run([*pip, "wheel", *offline, "--no-build-isolation", "-w", place, source], check=True)
     (wheel,) = place.glob("*.whl")
-    subprocess.run([*pip, "--python", home / "venv/bin/python", "install", *offline, wheel], check=True)
+    # Without PYTHONPATH: in a checkout on it, pip would find hopforge installed already.
+    command = [*pip, "--python", home / "venv/bin/python", "install", *offline, wheel]
+    subprocess.run(command, env=environment(), check=True)
     return home
+
+
+def environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | {"OMP_NUM_THREADS": "1"}
 
 
 def hopforge(home: Path, *arguments: object) -> str:
     """Call the installed command from a folder that holds nothing of the project; returns what it printed."""
     elsewhere = home / "elsewhere"
     elsewhere.mkdir(exist_ok=True)
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | {"OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         [home / "venv/bin/hopforge", *map(str, arguments)],
-        cwd=elsewhere, env=environment, capture_output=True, text=True, timeout=900,
+        cwd=elsewhere, env=environment(), capture_output=True, text=True, timeout=900,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     assert not any(elsewhere.iterdir())
