@@ -55,11 +55,17 @@ def test_a_run_leaves_what_it_promises(undisturbed: Path) -> None:
         assert rollout.rewards["f1"] >= figures["threshold"]
 
 
-def test_a_finished_run_is_not_run_again(undisturbed: Path) -> None:
-    before = {p: p.stat().st_mtime_ns for p in undisturbed.glob("*/rollouts.jsonl")}
-    weights = (undisturbed / "iteration-01/model/model.safetensors").stat().st_mtime_ns
+def test_a_finished_run_is_not_run_again_and_what_is_lost_of_it_is_made_again(undisturbed: Path) -> None:
+    journal = undisturbed / "tracking/run.jsonl"
+    rollouts = {path: path.stat().st_mtime_ns for path in undisturbed.glob("*/rollouts.jsonl")}
+    before = journal.read_text()
     printed = run_command(RECIPE, undisturbed, SMALL)
-    assert "em" in printed.lower()
-    assert "report.html" in printed
-    assert {p: p.stat().st_mtime_ns for p in undisturbed.glob("*/rollouts.jsonl")} == before
-    assert (undisturbed / "iteration-01/model/model.safetensors").stat().st_mtime_ns == weights
+    assert "finished already, on 20" in printed
+    assert "eval-final" in printed
+    assert journal.read_text() == before
+    (undisturbed / "report.html").write_text("lost")  # belongs to no step, so it is made again
+    printed = run_command(RECIPE, undisturbed, SMALL)
+    assert "finished in" in printed
+    assert (undisturbed / "report.html").stat().st_size > 10_000
+    assert "finished already" in run_command(RECIPE, undisturbed, SMALL)
+    assert {path: path.stat().st_mtime_ns for path in undisturbed.glob("*/rollouts.jsonl")} == rollouts
