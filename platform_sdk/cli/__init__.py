@@ -4,24 +4,42 @@ from __future__ import annotations
 
 import logging
 import sys
+from importlib.metadata import version
+from typing import Annotated
 
 import typer
 
 from platform_sdk.cli import compare, convert, follow, gc, graph, metrics, remote, run, runs, score, search, serve
+from platform_sdk.cli.application import Application
 from platform_sdk.cli.terminal import say
 from platform_sdk.config.errors import UserError
 from platform_sdk.display import DisplayFormatter
 from platform_sdk.files import storage_error
 
-app = typer.Typer(
-    name="hopforge",
-    help="Train retrieval-augmented question-answering agents from recipes.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
-for module in (run, runs, remote, follow, gc, graph, search, serve, metrics, score, compare, convert):
-    module.register(app)
+app = Application(name="hopforge", no_args_is_help=True, pretty_exceptions_enable=False)
+for title, modules in {
+    "Recipes and runs": (run, runs, compare),
+    "Clusters": (remote, follow, gc),
+    "Retrieval and graphs": (search, graph, serve),
+    "Scores and records": (metrics, score, convert),
+}.items():
+    for module in modules:
+        module.register(app.group(title))
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        say(f"hopforge {version('hopforge')}")
+        raise typer.Exit
+
+
+@app.callback()
+def hopforge(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Train retrieval-augmented question-answering agents from recipes."""
 
 
 def main() -> None:

@@ -13,7 +13,9 @@ from platform_sdk.cli.terminal import say
 if TYPE_CHECKING:
     from platform_sdk.evaluation.compare import Comparison
 
-RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="A run directory, or the id of its run in MLflow.")]
+RunArgument = Annotated[
+    str, typer.Argument(metavar="RUN", help="A run directory, its name in --folder, or the run's id in MLflow.")
+]
 
 
 def register(app: typer.Typer) -> None:

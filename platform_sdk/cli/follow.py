@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from platform_sdk.cli.runs import RUNS
 from platform_sdk.cli.terminal import say
 from platform_sdk.config.errors import UserError
 
@@ -96,10 +97,21 @@ def logs(
 ) -> None:
     """Print what a run's steps, or one of them, and their jobs have written.
 
-    It is read from their pods; of those that Kubeflow or Kubernetes has deleted, nothing can be read any more.
+    RUN may also be a run directory of this machine, or its name in runs/. On a cluster the lines are read from pods; of
+    those that Kubeflow or Kubernetes has deleted, nothing can be read any more.
 
     Authentication is that of hopforge submit; pods are seen with KUBECONFIG.
     """
+    from platform_sdk.tracking.listing import find_local_run
+
+    if (run_dir := find_local_run(run, RUNS)) is not None:
+        from platform_sdk.cli.local_logs import print_logs
+
+        try:
+            print_logs(run_dir, step, lines, follow, say)
+        except KeyboardInterrupt as error:
+            raise typer.Exit(130) from error
+        return
     from platform_sdk.config.source import suggestion
     from platform_sdk.kubeflow.remote.logs import containers, read_log
     from platform_sdk.kubeflow.remote.readers import follow_logs

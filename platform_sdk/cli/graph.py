@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from platform_sdk.cli.application import Application
 from platform_sdk.cli.search import JsonOption, RecipeOption, SetOption, WorkdirOption, prepared_run
 from platform_sdk.cli.terminal import say
 from platform_sdk.errors import UserError
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from platform_sdk.graph.build import Built
     from platform_sdk.graph.graph import Graph
 
-graph = typer.Typer(help="Build, measure, show, extend and export a knowledge hypergraph.", no_args_is_help=True)
+graph = Application(help="Build, measure, show, extend and export a knowledge hypergraph.", no_args_is_help=True)
 
 
 def register(app: typer.Typer) -> None:

@@ -1,70 +1,125 @@
-"""How ``hopforge run`` shows a run: a line for each step, a spinner under them, and the scores at the end."""
+"""How ``hopforge run`` shows a run: a line for each step, the running one under them, and the scores at the end."""
 
 from __future__ import annotations
 
 import shlex
-import sys
+import threading
 import time
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Self, TextIO
 
 from rich.box import SIMPLE_HEAD
+from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
+from platform_sdk.cli.step_output import StepOutput
 from platform_sdk.cli.terminal import Terminal
+
+if TYPE_CHECKING:
+    from platform_sdk.kubeflow.runs import Outcome
+
+MINUTE = 60.0
+SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 
 
 class Progress:
-    """Prints each step as it ends; on a terminal also what the running one says."""
+    """Tells how a run goes: every step as it ends, and what the running one says of its progress.
 
-    def __init__(self, name: str, run_dir: Path, tasks: int) -> None:
-        # kfp.local talks on standard output while it runs; this is the one from before it is taken away.
-        self.console = Terminal(file=sys.stdout, highlight=False)
-        self.tasks = tasks
-        self.done = 0
-        self.began = time.monotonic()
-        self.status = self.console.status("")
-        self.console.print(f"[bold]{escape(name)}[/bold] in {escape(str(run_dir))}: {tasks} steps")
+    On a terminal the running step has one line, drawn anew; elsewhere a line as it begins, and one every minute.
+
+    Args:
+        out: Where it is told; None: nowhere.
+    """
+
+    def __init__(self, name: str, run_dir: Path, tasks: int, out: TextIO | None) -> None:
+        # kfp.local talks on standard output while it runs; ``out`` is the stream from before that is taken away.
+        self.console = Terminal(file=out, highlight=False, quiet=out is None)
+        self._tasks = tasks
+        self._ended = 0
+        self._task = ""
+        self._output = StepOutput()
+        self._began = self._step_began = time.monotonic()
+        self._stopping = False
+        self._live = Live(
+            get_renderable=self._line, console=self.console, transient=True, auto_refresh=True, refresh_per_second=4
+        )
+        self._over = threading.Event()
+        self.console.print(
+            f"[bold]{escape(name)}[/bold] in {escape(str(run_dir))}: {tasks} step{'' if tasks == 1 else 's'}"
+        )
 
     def __enter__(self) -> Self:
-        self.status.start()
+        if self.console.is_terminal:
+            self._live.start()
+        elif not self.console.quiet:
+            threading.Thread(target=self._tell_every_minute, daemon=True).start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self.status.stop()
+        self._over.set()
+        self._live.stop()
         if kind is None:
-            self.console.print(f"finished in {_time(time.monotonic() - self.began)}")
+            self.console.print(f"finished in {_time(time.monotonic() - self._began)}")
 
     def started(self, task: str) -> None:
-        self.status.update(f"{task} …")
+        self._task, self._output, self._step_began = task, StepOutput(), time.monotonic()
+        if not self.console.is_terminal:
+            self.console.print(f"  {self._place()}  {task} begins")
 
     def said(self, task: str, line: str) -> None:
-        room = max(20, self.console.width - len(task) - 8)
-        self.status.update(f"{task} [dim]{escape(line[:room])}[/dim]")
+        self._output.read(line)
+
+    def stopping(self, task: str) -> None:
+        self._stopping = True
+        if not self.console.is_terminal:
+            self.console.print(f"  stopping {task} …")
 
     def finished(self, task: str, seconds: float) -> None:
-        self._ended("[green]✓[/green]", task, seconds)
+        self._print_end("[green]✓[/green]", task, seconds)
 
     def failed(self, task: str, seconds: float) -> None:
-        self._ended("[red]✗[/red]", task, seconds)
+        self._print_end("[red]✗[/red]", task, seconds)
 
-    def _ended(self, mark: str, task: str, seconds: float) -> None:
-        self.done += 1
-        self.console.print(f"{mark} {self.done:>{len(str(self.tasks))}}/{self.tasks}  {task:<28}{_time(seconds):>10}")
+    def _print_end(self, mark: str, task: str, seconds: float) -> None:
+        self.console.print(f"{mark} {self._place()}  {task:<28}{_time(seconds):>10}")
+        self._ended += 1
+        self._task = ""
+
+    def _place(self) -> str:
+        return f"{self._ended + 1:>{len(str(self._tasks))}}/{self._tasks}"
+
+    def _line(self) -> Text:
+        """The running step's line, cut to the terminal's width."""
+        line = Text(no_wrap=True, overflow="ellipsis")
+        if self._task:
+            line.append(SPINNER[int(time.monotonic() * 10) % len(SPINNER)], style="green")
+            line.append(f" {self._place()}  {self._task}  ")
+            line.append("stopping …" if self._stopping else _clock(time.monotonic() - self._step_began))
+            line.append(f"  {self._output}", style="dim")
+        return line
+
+    def _tell_every_minute(self) -> None:
+        while not self._over.wait(MINUTE):
+            if self._task:
+                since = _time(time.monotonic() - self._step_began)
+                self.console.print(
+                    f"  {self._place()}  {self._task}, {since}: {self._output or 'at work'}", markup=False
+                )
 
 
-def print_outcome(scores: list[dict[str, Any]], untrained: dict[str, str], run_dir: Path, tracking_uri: str) -> None:
+def print_outcome(outcome: Outcome) -> None:
     """Print what was not trained, the score table, and where the report and the MLflow UI are."""
     console = Terminal(highlight=False, soft_wrap=True)
-    for phase, reason in untrained.items():
+    for phase, reason in outcome.untrained.items():
         console.print(f"[bold]warning:[/bold] {phase}: nothing was trained ({escape(reason)}); the policy is unchanged")
-    if scores:
-        shown = dict.fromkeys(name for score in scores for name in score["shown"])
-        measured = [name for name in shown if any(name in score["metrics"] for score in scores)]
+    if outcome.scores:
+        shown = dict.fromkeys(name for score in outcome.scores for name in score["shown"])
+        measured = [name for name in shown if any(name in score["metrics"] for score in outcome.scores)]
         # Narrow enough for 80 columns, where a score must not be cut off: the interval stands under it.
         table = Table(
             title="Scores in percent, with 95 % intervals, on unseen questions", box=SIMPLE_HEAD, pad_edge=False
@@ -72,14 +127,13 @@ def print_outcome(scores: list[dict[str, Any]], untrained: dict[str, str], run_d
         table.add_column("", no_wrap=True)
         for name in ("n", *measured):
             table.add_column(name.replace("_", "\n"), justify="right", no_wrap=True)
-        for score in scores:
+        for score in outcome.scores:
             found = (score["metrics"].get(name) for name in measured)
             table.add_row(score["phase"], str(score["n"]), *("–" if one is None else _score(one) for one in found))
         console.print(table)
-    report = run_dir / "report.html"
-    if report.is_file():
-        console.print(f"report:  {escape(str(report.resolve()))}")
-    console.print(f"MLflow:  mlflow ui --backend-store-uri {escape(shlex.quote(tracking_uri))}")
+    if outcome.report is not None:
+        console.print(f"report:  {escape(outcome.report)}")
+    console.print(f"MLflow:  mlflow ui --backend-store-uri {escape(shlex.quote(outcome.tracking_uri))}")
 
 
 def _score(metric: dict[str, float]) -> str:
@@ -91,3 +145,7 @@ def _score(metric: dict[str, float]) -> str:
 
 def _time(seconds: float) -> str:
     return f"{seconds:.1f} s" if seconds < 100 else f"{int(seconds) // 60} min {int(seconds) % 60:02d} s"
+
+
+def _clock(seconds: float) -> str:
+    return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"

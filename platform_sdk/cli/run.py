@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import sys
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from platform_sdk.cli.terminal import say
+
+if TYPE_CHECKING:
+    from platform_sdk.config.recipe import Recipe
 
 RecipeArgument = Annotated[Path, typer.Argument(metavar="RECIPE", help="A recipe, as pipelines/mygo/world.yaml.")]
 SetOption = Annotated[
@@ -31,23 +36,50 @@ def run(
     workdir: Annotated[
         Path | None, typer.Option(help="The run directory; runs/NAME of the recipe if it is not given.")
     ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the steps and where they would run.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object at the end; the progress goes to standard error.")
+    ] = False,
 ) -> None:
     """Run a recipe on this machine. The same command on the same directory continues a stopped run."""
     from platform_sdk.config.recipe import load_recipe
 
     loaded = load_recipe(recipe, overrides or ())
     run_dir = workdir or Path("runs") / loaded.name
+    if dry_run:
+        _show_plan(loaded, run_dir, as_json)
+        return
 
     from platform_sdk.cli.progress import Progress, print_outcome
-    from platform_sdk.kubeflow.runs import execute, scores, untrained
+    from platform_sdk.kubeflow.runs import execute, finished_at, outcome
 
-    try:
-        with Progress(loaded.name, run_dir, len(loaded.plan)) as progress:
-            info = execute(loaded, run_dir, progress)
-    except KeyboardInterrupt as error:
-        say("stopped; the same command goes on from here", err=True)
-        raise typer.Exit(130) from error
-    print_outcome(scores(run_dir), untrained(run_dir), run_dir, info.tracking_uri)
+    out = None if quiet else sys.stderr if as_json else sys.stdout
+    since = finished_at(loaded, run_dir)
+    if since is None:
+        try:
+            with Progress(loaded.name, run_dir, len(loaded.plan), out) as progress:
+                execute(loaded, run_dir, progress)
+        except KeyboardInterrupt as error:
+            say("stopped; the same command goes on from here", err=True)
+            raise typer.Exit(130) from error
+    elif out is not None:
+        typer.echo(f"{run_dir}: finished already, on {since:%Y-%m-%d at %H:%M} UTC; nothing is left to do", file=out)
+    result = outcome(run_dir)
+    if as_json:
+        _print_json(asdict(result) | {"finished_before": since is not None})
+    elif not quiet:
+        print_outcome(result)
+
+
+def _show_plan(recipe: Recipe, run_dir: Path, as_json: bool) -> None:
+    steps = [{"step": task.id, "component": task.component} for task in recipe.plan]
+    if as_json:
+        _print_json({"run_dir": str(run_dir), "pipeline": recipe.pipeline.name, "steps": steps})
+        return
+    say(f"{recipe.name} ({recipe.pipeline.name}) in {run_dir}: {len(steps)} steps")
+    for number, step in enumerate(steps, start=1):
+        say(f"{number:>{len(str(len(steps)))}}  {step['step']:<28}  {step['component']}")
 
 
 def compile_(

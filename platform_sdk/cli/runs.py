@@ -68,7 +68,7 @@ def runs(
 
 
 def report(
-    run: Annotated[str, typer.Argument(help="A run directory, or the id of its run in MLflow.")],
+    run: Annotated[str, typer.Argument(help="A run directory, its name in --folder, or the run's id in MLflow.")],
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Where to write the page.")] = None,
     folder: Annotated[Path, typer.Option(help="The folder that holds the run directories.")] = RUNS,
 ) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ipaddress
+import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from platform_sdk.cli.application import Application
 from platform_sdk.config.errors import UserError
 
 if TYPE_CHECKING:
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     """Attach the commands."""
-    services = typer.Typer(help="Serve what runs need.", no_args_is_help=True)
+    services = Application(help="Serve what runs need.", no_args_is_help=True)
     services.command("retriever")(retriever)
     app.add_typer(services, name="serve")
 
@@ -70,6 +72,9 @@ def retriever(
         )
     if (tls_cert is None) != (tls_key is None):
         raise UserError("--tls-cert and --tls-key belong together: give both")
+    _require_free(host, port)
+    if metrics_port is not None:
+        _require_free(metrics_host, metrics_port)
     from platform_sdk.config.document import read_as
     from platform_sdk.config.service import ServiceSpec
     from platform_sdk.retrieval.service.tls import Certificate
@@ -110,6 +115,17 @@ def of_recipe(path: Path | None, overrides: list[str], workdir: Path | None) -> 
         retrieval=RetrievalSpec.model_validate(loaded.parameters["retrieval"] | {"url": None, "collection": None}),
     )
     return ServiceSpec(collections=(collection,))
+
+
+def _require_free(host: str, port: int) -> None:
+    """Raise a UserError if nobody can listen there: said before a corpus is encoded for minutes."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind, protocol) as tried:
+            tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the server does
+            tried.bind(address)
+    except OSError as error:
+        raise UserError(f"cannot listen on {host}, port {port}: {error.strerror}; give another one") from error
 
 
 def _loopback(host: str) -> bool:

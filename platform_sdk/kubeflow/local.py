@@ -30,6 +30,7 @@ from kfp.local import graph_utils, subprocess_task_handler
 from kfp.local.status import Status
 
 from platform_sdk.config.errors import UserError
+from platform_sdk.files import storage_error
 from platform_sdk.processes.guard import child_environment, guarded
 
 LOCK_SECONDS = 10.0
@@ -45,6 +46,9 @@ class Listener(Protocol):
     def started(self, task: str) -> None: ...
 
     def said(self, task: str, line: str) -> None: ...
+
+    def stopping(self, task: str) -> None:
+        """The run was interrupted; its step is being ended."""
 
     def finished(self, task: str, seconds: float) -> None: ...
 
@@ -137,9 +141,10 @@ class _Session:
                 log.write(line)
                 tail.append(line.rstrip())
                 if line.strip():
-                    self.listener.said(task, line.strip())
+                    self.listener.said(task, line.rstrip())
             return process.wait(), list(tail)
         except BaseException:
+            self.listener.stopping(task)
             process.terminate()
             process.wait()
             raise
@@ -205,12 +210,17 @@ def locked(run_dir: Path) -> Iterator[TextIO]:
     """Lock a run directory.
 
     Raises:
-        UserError: it is a file, or another run is at work there.
+        UserError: it is a file, cannot be written to, or another run is at work there.
     """
     if run_dir.exists() and not run_dir.is_dir():
         raise UserError(f"{run_dir}: is a file, but a run needs a directory; choose another --workdir")
-    run_dir.mkdir(parents=True, exist_ok=True)
-    with (run_dir / ".lock").open("a+", encoding="utf-8") as lock:
+    try:
+        run_dir.mkdir(parents=True, exist_ok=True)
+        opened = (run_dir / ".lock").open("a+", encoding="utf-8")
+    except OSError as error:
+        why = UserError(f"{run_dir}: cannot be a run directory ({error.strerror}); choose another --workdir")
+        raise storage_error(error) or why from error
+    with opened as lock:
         deadline = time.monotonic() + LOCK_SECONDS
         while True:
             try:
@@ -223,6 +233,18 @@ def locked(run_dir: Path) -> Iterator[TextIO]:
                     ) from error
                 time.sleep(0.2)  # a step of a killed run may need a moment to end
         yield lock
+
+
+def is_locked(run_dir: Path) -> bool:
+    """Return whether a run is at work in a run directory."""
+    try:
+        with (run_dir / ".lock").open("rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return False
 
 
 @contextlib.contextmanager

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +11,28 @@ from platform_sdk.config.errors import UserError
 from platform_sdk.config.recipe import Recipe
 from platform_sdk.config.task import RUN_DIR
 from platform_sdk.files import read_object
+from platform_sdk.kubeflow.claim import FILE as CLAIM
 from platform_sdk.kubeflow.claim import claim
 from platform_sdk.kubeflow.compile import compile_recipe
 from platform_sdk.kubeflow.local import Listener, locked, run_local, terminable
 from platform_sdk.tracking import RunInfo, finish_run, start_run
+from platform_sdk.tracking.completion import complete_since
+from platform_sdk.tracking.store import stored_in
+
+
+def finished_at(recipe: Recipe, run_dir: Path) -> datetime | None:
+    """Return when a run of this recipe was finished in ``run_dir``; None if there is something left to be done.
+
+    Raises:
+        UserError: another run is at work in ``run_dir``, it holds a run of another recipe, or a file of a finished
+            step was altered or removed.
+    """
+    if not (run_dir / CLAIM).is_file():
+        return None
+    with locked(run_dir):
+        claim(run_dir, recipe.resolved())
+        since = complete_since(run_dir, [task.id for task in recipe.plan])
+    return None if since is None else datetime.fromtimestamp(since / 1000, UTC)
 
 
 def execute(recipe: Recipe, run_dir: Path, listener: Listener) -> RunInfo:
@@ -47,17 +67,30 @@ def _remove_temporaries(run_dir: Path) -> None:
         path.unlink()
 
 
-def scores(run_dir: Path) -> list[dict[str, Any]]:
-    """The contents of every ``eval-*/scores.json``, in the order they were written."""
-    found = sorted(run_dir.glob("eval-*/scores.json"), key=lambda path: path.stat().st_mtime_ns)
-    return [read_object(path) for path in found]
+@dataclass(frozen=True)
+class Outcome:
+    """What a finished run shows.
+
+    ``scores`` are the contents of every ``eval-*/scores.json``, in the order they were written. ``untrained`` are the
+    phases whose training had nothing to learn from, and why: their policies were passed on unchanged.
+    """
+
+    run_dir: str
+    scores: list[dict[str, Any]]
+    untrained: dict[str, str]
+    report: str | None
+    tracking_uri: str
 
 
-def untrained(run_dir: Path) -> dict[str, str]:
-    """The phases whose training had nothing to learn from, and why: their policies were passed on unchanged."""
-    reasons = {}
-    for path in sorted(run_dir.glob("*/train.json")):
-        reason = read_object(path).get("skipped")
-        if reason:
-            reasons[path.parent.name] = str(reason)
-    return reasons
+def outcome(run_dir: Path) -> Outcome:
+    """Read what a run has come to."""
+    report = run_dir / "report.html"
+    written = sorted(run_dir.glob("eval-*/scores.json"), key=lambda path: path.stat().st_mtime_ns)
+    skipped = {path.parent.name: read_object(path).get("skipped") for path in sorted(run_dir.glob("*/train.json"))}
+    return Outcome(
+        str(run_dir),
+        [read_object(path) for path in written],
+        {phase: str(reason) for phase, reason in skipped.items() if reason},
+        str(report.resolve()) if report.is_file() else None,
+        stored_in(run_dir),
+    )

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from statistics import fmean
 from types import TracebackType
 from typing import Any, Protocol, Self
 
@@ -29,6 +30,7 @@ from platform_sdk.records import Question, Rollout
 from platform_sdk.sampling.engine import SamplingEngine
 from platform_sdk.sampling.rollout import Agent, SearchFunction, run
 
+RECENT = 100
 logger = logging.getLogger(__name__)
 
 
@@ -153,6 +155,7 @@ class RolloutSampler:
         own = self.share.of(starts)
         with tqdm(total=len(own), desc=description, unit=unit, disable=not self.share.first) as bar:
             for _ in run(own, self.engine, self.search, live=self.live):
+                bar.set_postfix(self._recent_reward(), refresh=False)
                 bar.update()
         for rollout in self.share.gather(self._made):
             self._note(rollout)
@@ -168,6 +171,12 @@ class RolloutSampler:
     def ordered(self, questions: Sequence[Question]) -> list[Rollout]:
         """All rollouts: in the questions' order, and by attempt."""
         return [self.done[q.id][a] for q in questions if q.id in self.done for a in sorted(self.done[q.id])]
+
+    def _recent_reward(self) -> dict[str, float]:
+        """The mean of the method's first reward over the newest rollouts, by its name, for the progress bar."""
+        newest = self._made[-RECENT:]
+        name = next((name for rollout in newest for name in rollout.rewards), None)
+        return {} if name is None else {name: fmean(rollout.rewards[name] for rollout in newest)}
 
     def _tick(self) -> None:
         if not self.share.first:

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 from platform_sdk.config.errors import UserError
 from platform_sdk.files import read_model, write_text
-from platform_sdk.tracking.journal import FOLDER, STATE_EVENTS, STEPS_FOLDER, Event, read, run_file
+from platform_sdk.tracking.journal import FOLDER, STATE_EVENTS, Event, journals, read, run_file
 from platform_sdk.tracking.models import deliver_model
-from platform_sdk.tracking.store import STATE_FILE, DeliveryState, artifact_location, made_by_one, store_uri
+from platform_sdk.tracking.store import STATE_FILE, DeliveryState, artifact_location, made_by_one, store_uri, stored_in
 from platform_sdk.tracking.traces import deliver_rollouts
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ class Delivery:
         except UserError as error:
             logger.warning("%s; everything is delivered again", error)
             return DeliveryState()
-        paths = {"run": run_file(self.run_dir)} | {f"steps/{path.stem}": path for path in self._step_files()}
+        paths = journals(self.run_dir)
         for key, offset in list(state.offsets.items()):
             path = paths.get(key)
             if path is None or not path.is_file() or not _ends_line(path, offset):
@@ -137,6 +137,8 @@ class Delivery:
             # The run's end may be heard before everything it and its last step wrote was delivered; it counts then.
             if self.asked_to_end and self._all_delivered():
                 self._end(self._run_id, self._last_state_event(), adopted=self.state.adopted)
+                self.state.ended_in = stored_in(self.run_dir)
+                self._save()
                 self.ended = True
 
     @property
@@ -154,12 +156,12 @@ class Delivery:
                 self.client.set_terminated(self.state.run_id, status="KILLED")
 
     def _all_delivered(self) -> bool:
-        journals = {"run": run_file(self.run_dir)}
-        journals |= {f"steps/{path.name.removesuffix('.jsonl')}": path for path in self._step_files()}
-        return all(path.stat().st_size == self.state.offsets.get(key, 0) for key, path in journals.items())
+        return all(
+            path.stat().st_size == self.state.offsets.get(key, 0) for key, path in journals(self.run_dir).items()
+        )
 
     def _step_files(self) -> list[Path]:
-        return sorted((self.run_dir / FOLDER / STEPS_FOLDER).glob("*.jsonl"))
+        return [path for key, path in journals(self.run_dir).items() if key != "run"]
 
     def _waiting_since(self, path: Path) -> int:
         """Return the time of the first undelivered event of a step; 0 if there is none.

@@ -79,5 +79,11 @@ def step_file(run_dir: Path, step: str) -> Path:
     return run_dir / FOLDER / STEPS_FOLDER / f"{step}.jsonl"
 
 
+def journals(run_dir: Path) -> dict[str, Path]:
+    """Return the journals there are, by the names that deliveries have for them: ``run``, ``steps/STEP``."""
+    steps = sorted((run_dir / FOLDER / STEPS_FOLDER).glob("*.jsonl"))
+    return {"run": run_file(run_dir)} | {f"steps/{path.name.removesuffix('.jsonl')}": path for path in steps}
+
+
 def _body(event: Event) -> str:
     return json.dumps({key: value for key, value in event.items() if key != "time"}, sort_keys=True)

@@ -12,6 +12,7 @@ from platform_sdk.config.errors import UserError
 from platform_sdk.tracking.store import DATABASE, folder_uri
 
 START, FINAL = "eval-start", "eval-final"
+RECIPE = "recipe.json"
 
 
 class RunRow(BaseModel):
@@ -89,15 +90,20 @@ def list_runs(uri: str, *, limit: int = 100) -> list[RunRow]:
     return rows
 
 
+def find_local_run(reference: str, folder: Path) -> Path | None:
+    """Return the run directory at a path, or of that name in ``folder``; None if there is neither."""
+    return next((place for place in (Path(reference), folder / reference) if (place / RECIPE).is_file()), None)
+
+
 def find_run_dir(reference: str, folder: Path) -> Path:
-    """Return the run directory that ``reference`` means: a path, or the id of an MLflow run of hopforge.
+    """Return the run directory that ``reference`` means: a path, a name in ``folder``, or a run's id in MLflow.
 
     Raises:
-        UserError: it is neither.
+        UserError: it is none of them.
     """
+    if (local := find_local_run(reference, folder)) is not None:
+        return local
     path = Path(reference)
-    if (path / "recipe.json").is_file():
-        return path
     if path.exists():
         raise UserError(f"{path}: not a run directory (it holds no recipe.json)")
     import mlflow
@@ -107,10 +113,10 @@ def find_run_dir(reference: str, folder: Path) -> Path:
     try:
         tags = mlflow.MlflowClient(tracking_uri=uri).get_run(reference).data.tags
     except MlflowException as error:
-        raise UserError(f"{reference}: neither a run directory nor a run in {uri}") from error
+        raise UserError(f"{reference}: no run directory, no run in {folder}, and no run in {uri}") from error
     if "hopforge.run_dir" not in tags:
         raise UserError(f"{reference}: an MLflow run, but none of hopforge's pipeline runs")
     found = Path(tags["hopforge.run_dir"])
-    if not (found / "recipe.json").is_file():
+    if not (found / RECIPE).is_file():
         raise UserError(f"{reference}: its run directory {found} is gone")
     return found

@@ -11,19 +11,25 @@ from pathlib import Path
 
 from pydantic import BaseModel, Field
 
+from platform_sdk.credentials import without_credentials
+
 DATABASE = "mlflow.db"
 ARTIFACTS = "mlartifacts"
 STATE_FILE = "mlflow.json"
 
 
 class DeliveryState(BaseModel):
-    """Record of deliveries: MLflow ids, and the byte offset reached in each journal; ``sha256`` is of the rest."""
+    """Record of deliveries: MLflow ids, and the byte offset reached in each journal; ``sha256`` is of the rest.
+
+    ``ended_in`` is the store (``stored_in``) that was told the run's end; empty before.
+    """
 
     run_id: str | None = None
     adopted: bool = False
     experiment_id: str = ""
     steps: dict[str, str] = Field(default_factory=dict)
     offsets: dict[str, int] = Field(default_factory=dict)
+    ended_in: str = Field(default="", exclude_if=lambda store: not store)  # records without it keep their digests
     sha256: str | None = None
 
     def digest(self) -> str:
@@ -33,6 +39,11 @@ class DeliveryState(BaseModel):
 def store_uri(run_dir: Path) -> str:
     """Return ``MLFLOW_TRACKING_URI``, or else an SQLite file beside ``run_dir`` that all runs there share."""
     return os.environ.get("MLFLOW_TRACKING_URI") or folder_uri(run_dir.resolve().parent)
+
+
+def stored_in(run_dir: Path) -> str:
+    """Return the store of a run as it may be written down: without a password."""
+    return without_credentials(store_uri(run_dir))
 
 
 def folder_uri(folder: Path) -> str:

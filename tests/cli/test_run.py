@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -40,12 +41,62 @@ def test_run(recipe: Path, tmp_path: Path) -> None:
     done = hopforge("run", recipe, "--workdir", tmp_path / "other")
     assert done.returncode == 0, done.stderr
     assert not left.exists()
+    logged = hopforge("logs", tmp_path / "other", "make").stdout
+    assert "KFP Executor" in logged
+    assert all(f"[{step}] " in hopforge("logs", tmp_path / "other").stdout for step in ("make", "last"))
+    unknown = hopforge("logs", tmp_path / "other", "mak", "--follow")
+    assert (unknown.returncode, "step 'mak' has no log; did you mean" in unknown.stderr) == (2, True), unknown.stderr
     lines = done.stdout.splitlines()
     assert [line.split()[2] for line in lines if line.startswith("✓")] == ["make", "use-01", "use-02", "last"]
     assert f"mlflow ui --backend-store-uri sqlite:///{tmp_path}/mlflow.db" in done.stdout
     assert json.loads((tmp_path / "other" / "recipe.json").read_text())["parameters"]["rate"] == 0.5
     runs = json.loads(hopforge("runs", tmp_path, "--json").stdout)
     assert {run["name"]: run["status"] for run in runs} == {"run": "FAILED", "other": "FINISHED"}
+
+
+def test_a_dry_run_shows_the_steps_and_leaves_nothing(recipe: Path, tmp_path: Path) -> None:
+    done = hopforge("run", recipe, "--workdir", tmp_path / "run", "--dry-run", "--json")
+    plan = json.loads(done.stdout)
+    assert [step["step"] for step in plan["steps"]] == ["make", "use-01", "use-02", "last"]
+    assert not (tmp_path / "run").exists()
+
+
+def test_json_is_all_of_standard_output_and_quiet_prints_nothing(recipe: Path, tmp_path: Path) -> None:
+    done = hopforge("run", recipe, "--workdir", tmp_path / "run", "--json")
+    found = json.loads(done.stdout)
+    assert (found["run_dir"], found["finished_before"]) == (str(tmp_path / "run"), False)
+    assert "✓ 4/4  last" in done.stderr
+    quiet = hopforge("run", recipe, "--workdir", tmp_path / "quiet", "--quiet")
+    assert (quiet.returncode, quiet.stdout, quiet.stderr) == (0, "", "")
+
+
+def test_places_where_no_run_can_be(recipe: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for place, told in (("file", "is a file"), ("file/run", "cannot be written")):
+        refused = hopforge("run", recipe, "--workdir", tmp_path / place)
+        assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
+        assert f"error: {tmp_path / place}: {told}" in refused.stderr
+
+
+def test_a_port_in_use_is_told_before_anything_is_prepared(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+        options = ("--recipe", HOME / "pipelines/mygo/world.yaml", "--workdir", tmp_path / "run", "--port", port)
+        refused = hopforge("serve", "retriever", *options)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert (
+        refused.stderr == f"error: cannot listen on 127.0.0.1, port {port}: Address already in use; give another one\n"
+    )
+    assert not (tmp_path / "run").exists()
+
+
+def test_version_and_help(tmp_path: Path) -> None:
+    assert hopforge("--version").stdout.startswith("hopforge 0.")
+    for command in ((), ("run",), ("graph", "build"), ("serve", "retriever")):
+        told = hopforge(*command, "--help").stdout
+        assert "<bool>" not in told
+        assert "Show this message and exit." in told
+    assert "{metric: [low, high]}" in hopforge("metrics", "--help").stdout.replace("\n", " ")
 
 
 def test_compile(recipe: Path, tmp_path: Path) -> None:

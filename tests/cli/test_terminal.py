@@ -60,7 +60,7 @@ def test_errors_that_quote_input_do_not_steer_the_terminal(
 
 def test_what_a_step_says_is_escaped_and_styles_of_our_own_stay(tmp_path: Path) -> None:
     stream = io.StringIO()
-    progress = Progress("run", tmp_path, 1)
+    progress = Progress("run", tmp_path, 1, sys.stdout)
     assert isinstance(progress.console, Terminal)
     progress.console = Terminal(file=stream, force_terminal=True, width=200)
     progress.console.print(f"[bold]{escape(HOSTILE)}[/bold]")

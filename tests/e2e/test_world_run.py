@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.e2e.runs import TINY_MYGO, content, rollouts, run_here
+from tests.e2e.runs import TINY_MYGO, command, content, environment, rollouts, run_here
 
 pytestmark = pytest.mark.e2e(minutes=1)
 RECIPE = "world-text.yaml"
@@ -40,8 +41,22 @@ def test_a_run_leaves_what_it_promises(undisturbed: Path) -> None:
         assert rollout.rewards["f1"] >= figures["threshold"]
 
 
-def test_a_finished_run_is_not_run_again(undisturbed: Path) -> None:
+def test_a_finished_run_is_not_run_again_and_what_is_lost_of_it_is_made_again(undisturbed: Path) -> None:
     files = [*undisturbed.glob("*/rollouts.jsonl"), undisturbed / "iteration-01/model/model.safetensors"]
     before = [path.stat().st_mtime_ns for path in files]
+    journal = (undisturbed / "tracking/run.jsonl").read_bytes()
+
+    def again() -> str:
+        return subprocess.run(
+            command(RECIPE, undisturbed, SMALL), env=environment(), capture_output=True, text=True, check=True
+        ).stdout
+
+    printed = again()
+    assert "finished already, on 20" in printed
+    assert "eval-final" in printed
+    assert (undisturbed / "tracking/run.jsonl").read_bytes() == journal
+    (undisturbed / "report.html").write_text("lost")  # belongs to no step, so it is made again
     run_here(RECIPE, undisturbed, SMALL)
+    assert (undisturbed / "report.html").stat().st_size > 10_000
+    assert "finished already" in again()
     assert [path.stat().st_mtime_ns for path in files] == before

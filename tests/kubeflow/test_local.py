@@ -38,6 +38,9 @@ class Heard:
     def said(self, task: str, line: str) -> None:
         assert line.strip()
 
+    def stopping(self, task: str) -> None:
+        self.events.append(f"?{task}")
+
     def finished(self, task: str, seconds: float) -> None:
         assert seconds > 0
         self.events.append(f"-{task}")
@@ -110,11 +113,13 @@ def test_a_stopped_run_leaves_no_process_and_goes_on(tmp_path: Path, number: sig
     wait_for((run_dir / "pid").exists)
     step = int((run_dir / "pid").read_text() or "0")
     assert alive(step)
+    log = run_dir / "logs" / "make.log"
+    wait_for(lambda: "KFP Executor" in log.read_text())  # what a step said outlives the run
     process.send_signal(number)
     process.communicate(timeout=30)
     assert process.returncode != 0
     wait_for(lambda: not alive(step))
-    assert "KFP Executor" in (run_dir / "logs" / "make.log").read_text(), "what a step said outlives the run"
+    assert "KFP Executor" in log.read_text()
     assert run(recipe, run_dir, "iterations=0").events == ["+make", "-make", "+last", "-last"]
 
 

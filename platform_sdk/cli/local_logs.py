@@ -1,0 +1,44 @@
+"""The logs of a run on this machine."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from platform_sdk.config.errors import UserError
+from platform_sdk.config.source import suggestion
+from platform_sdk.kubeflow.local import is_locked
+
+PAUSE = 0.5
+
+
+def print_logs(run_dir: Path, step: str | None, lines: int, follow: bool, print_line: Callable[[str], None]) -> None:
+    """Print the last lines of every step's log, in the order the steps began; with ``follow`` until the run ends.
+
+    Raises:
+        UserError: there is no log of the step, and none to be waited for.
+    """
+    offsets: dict[Path, int] = {}
+    while True:
+        going_on = follow and is_locked(run_dir)  # asked first: what is written before the end is read once more
+        logs = sorted((run_dir / "logs").glob("*.log"), key=lambda path: (path.stat().st_mtime_ns, path.name))
+        names = [path.stem for path in logs]
+        if step is not None and step not in names and not going_on:
+            raise UserError(f"{run_dir}: step {step!r} has no log; {suggestion(step, names)}")
+        for path in logs:
+            if step in (None, path.stem):
+                offsets[path] = _print_new(path, offsets.get(path), lines, step is None, print_line)
+        if not going_on:
+            return
+        time.sleep(PAUSE)
+
+
+def _print_new(path: Path, offset: int | None, lines: int, named: bool, print_line: Callable[[str], None]) -> int:
+    """Print the whole lines behind ``offset``, or the last ones there are; return the offset after them."""
+    content = path.read_bytes()[offset or 0 :]
+    whole = content[: content.rfind(b"\n") + 1]
+    found = whole.decode(errors="replace").splitlines()
+    for line in found if offset is not None else found[-lines:]:
+        print_line(f"[{path.stem}] {line}" if named else line)
+    return (offset or 0) + len(whole)

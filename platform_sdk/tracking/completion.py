@@ -1,0 +1,62 @@
+"""Whether anything is left to do for a run: a finished one that is started again is not worked through once more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from platform_sdk.config.errors import UserError
+from platform_sdk.files import read_model, sha256
+from platform_sdk.tracking import manifest, seals
+from platform_sdk.tracking.journal import FOLDER, STATE_EVENTS, journals, read, run_file
+from platform_sdk.tracking.store import STATE_FILE, DeliveryState, stored_in
+
+
+def complete_since(run_dir: Path, steps: Iterable[str]) -> int | None:
+    """Return when a run was finished, in milliseconds since the epoch; None if anything of it is left to be done.
+
+    It is finished if every step is, all that the steps left is there as they left it, and the MLflow store that is
+    meant now was told everything. Less than that, and the run is gone through as a stopped one.
+
+    Raises:
+        UserError: a file of a finished step, or the manifest, was altered or removed.
+    """
+    run_dir = run_dir.resolve()
+    found = journals(run_dir)
+    # A step's journal is named by its phase; its log by the step, which another pipeline may not have had.
+    if not found["run"].is_file() or not all((run_dir / "logs" / f"{step}.log").is_file() for step in steps):
+        return None
+    ends = [_end(path) for path in found.values()]
+    if None in ends or not _delivered(run_dir, found):
+        return None
+    seals.check(run_dir)
+    if not all((run_dir / name).exists() for entry in manifest.read(run_dir) for name in entry.files):
+        return None  # an index, which is made again
+    return ends[0] if _artifacts_are_there(run_dir) else None
+
+
+def _end(journal: Path) -> int | None:
+    """Return when what a journal tells of ended well; None if it did not."""
+    states = [event for event in read(journal)[0] if event["event"] in STATE_EVENTS]
+    return int(states[-1]["time"]) if states and states[-1].get("status") == "FINISHED" else None
+
+
+def _delivered(run_dir: Path, found: dict[str, Path]) -> bool:
+    try:
+        state = read_model(run_dir / FOLDER / STATE_FILE, DeliveryState)
+    except UserError:
+        return False  # missing or damaged: the delivery is repeated, which mends it
+    store = stored_in(run_dir)
+    local = Path(store.removeprefix("sqlite:///")) if store.startswith("sqlite:///") else None
+    return (
+        state.sha256 == state.digest()
+        and state.ended_in == store
+        and (local is None or local.is_file())
+        and all(path.stat().st_size == state.offsets.get(key) for key, path in found.items())
+    )
+
+
+def _artifacts_are_there(run_dir: Path) -> bool:
+    """Return whether the files that belong to no step, as the report, are what they were at the run's end."""
+    artifacts = {event["path"]: event["digest"] for event in read(run_file(run_dir))[0] if event["event"] == "artifact"}
+    return all(Path(path).is_file() and sha256(Path(path)) == digest for path, digest in artifacts.items())
