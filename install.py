@@ -55,7 +55,11 @@ def main():
         subprocess.run([str(python), "-m", "pip", "install", "-qq", UV], check=True)
     built = [option for package in BUILT for option in ("--no-binary", package)]
     command = [uv, "pip", "install", "--python", str(python), *POLICY, *built, *options, *wanted]
-    return subprocess.run(command, env={**CERTIFICATES, **os.environ, **variables}).returncode
+    if subprocess.run(command, env={**CERTIFICATES, **os.environ, **variables}).returncode == 0:
+        return 0
+    # A mirror or a proxy may be reached by pip alone; what is wrong with a requirement, pip says again.
+    print("uv could not install this, see above; pip tries it now, which takes longer", file=sys.stderr)
+    return subprocess.run([str(python), "-m", "pip", "install", "--quiet", *wanted]).returncode
 
 
 def unsupported_python(pyproject, version):
