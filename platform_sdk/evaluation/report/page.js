@@ -5,17 +5,11 @@
   const byId = (id) => document.getElementById(id);
   const list = byId("list"), detail = byId("detail"), phase = byId("phase"), search = byId("search");
   const PAGE = 150;
-  const EVIDENCE_TEXT = 420;
   let shown = [];      // the rollouts that pass the filters
   let drawn = 0;       // how many of them stand in the list
   let chosen = null;
 
-  const make = (tag, kind, ...content) => {
-    const node = document.createElement(tag);
-    if (kind) node.className = kind;
-    for (const piece of content) if (piece !== null && piece !== undefined) node.append(piece);
-    return node;
-  };
+  const { make, number } = hypergraph;
   const badge = (text, kind) => make("span", "badge " + (kind || ""), text);
   const sign = (rollout) => {
     const node = make("span", "sign " + (rollout.right ? "right" : "wrong"), rollout.right ? "✓" : "✗");
@@ -23,7 +17,6 @@
     node.setAttribute("aria-label", rollout.right ? "right" : "wrong");
     return node;
   };
-  const number = (value) => String(Math.round(value * 1000) / 1000);
 
   for (const rollout of data.rollouts) {
     rollout.questionId = rollout.id.slice(0, rollout.id.lastIndexOf("#"));
@@ -35,7 +28,17 @@
     sameQuestion.get(rollout.questionId).push(rollout);
   }
 
-  const trace = traceView({ data, make, badge });
+  const open = (rollout) => {
+    if (!shown.includes(rollout)) {
+      phase.value = "";
+      search.value = "";
+      document.querySelector('input[name="outcome"][value="all"]').checked = true;
+      chosen = rollout;
+      filter();
+    } else choose(rollout);
+    detail.focus({ preventScroll: true });
+  };
+  const view = trajectoryView({ data, make, number, badge, sign, sameQuestion: (one) => sameQuestion.get(one.questionId), open });
 
   // --- filters and list ---------------------------------------------------------------------------------
   const outcome = () => document.querySelector('input[name="outcome"]:checked').value;
@@ -78,7 +81,7 @@
     if ("f1" in rollout.rewards) meta.append(make("span", "", `F1 ${number(rollout.rewards.f1)}`));
     if (rollout.malformed) meta.append(badge(`${rollout.malformed} malformed`, "warn"));
     if (rollout.accepted) meta.append(badge("accepted", "accent"));
-    if (rollout.trace) meta.append(trace.grounds(rollout));
+    if (rollout.trace) meta.append(view.grounds(rollout));
     const node = make("div", "option", sign(rollout), make("span", "q", rollout.question), meta);
     node.id = `option-${place}`;
     node.setAttribute("role", "option");
@@ -102,148 +105,7 @@
     } else {
       list.removeAttribute("aria-activedescendant");
     }
-    detail.replaceChildren(...(rollout ? describe(rollout) : [make("p", "note", "Nothing to show.")]));
-  };
-
-  // --- one trajectory -----------------------------------------------------------------------------------
-  const describe = (rollout) => {
-    const badges = make("div", "badges",
-      badge(rollout.right ? "right" : "wrong", rollout.right ? "good" : "bad"),
-      badge(data.phases[rollout.phase].name), badge(rollout.outcome.replaceAll("_", " ")));
-    if (rollout.malformed) badges.append(badge(`${rollout.malformed} malformed`, "warn"));
-    if (rollout.accepted) badges.append(badge("accepted for training", "accent"));
-    if (rollout.type) badges.append(badge(rollout.type));
-    if (rollout.hops) badges.append(badge(`${rollout.hops} hop${rollout.hops > 1 ? "s" : ""}`));
-    if (rollout.trace) {
-      badges.append(trace.grounds(rollout));
-      return [make("h3", "", rollout.question), badges, also(rollout), ...trace.describe(rollout), apart(rollout), footnote(rollout)]
-        .filter((node) => node !== null);
-    }
-    return [make("h3", "", rollout.question), badges, verdict(rollout), also(rollout), ...dialogue(rollout.main), apart(rollout),
-      footnote(rollout)].filter((node) => node !== null);
-  };
-
-  // What no turn called, and what is recorded for scoring only.
-  const apart = (rollout) => rollout.apart.length
-    ? make("details", "apart", make("summary", "", `Recorded apart (${rollout.apart.length})`),
-      make("div", "called", ...rollout.apart.map((one) => card(one))))
-    : null;
-
-  const verdict = (rollout) => {
-    const box = make("div", "verdict",
-      make("div", "", make("h4", "", "answer"), make("p", "", rollout.main.answer === null ? "none" : rollout.main.answer)),
-      make("div", "", make("h4", "", "accepted answers"), make("p", "", rollout.answers.join(" · "))),
-      make("div", "", make("h4", "", "rewards"), make("p", "", listed(rollout.rewards) || "none")));
-    if (rollout.gold.length) {
-      const items = rollout.gold.map((one) => make("li", "", make("span", "", one.name),
-        one.selected ? badge("selected", "good") : one.retrieved ? badge("retrieved", "warn") : badge("not found", "bad")));
-      box.append(make("div", "", make("h4", "", "gold evidence"), make("ul", "goldlist", ...items)));
-    }
-    return box;
-  };
-
-  const also = (rollout) => {
-    const others = sameQuestion.get(rollout.questionId).filter((one) => one !== rollout);
-    if (!others.length) return null;
-    const buttons = others.slice(0, 12).map((other) => {
-      const node = make("button", "", sign(other), ` ${data.phases[other.phase].name}` + (other.attempt ? ` #${other.attempt + 1}` : ""));
-      node.type = "button";
-      node.addEventListener("click", () => {
-        if (!shown.includes(other)) {
-          phase.value = "";
-          search.value = "";
-          document.querySelector('input[name="outcome"][value="all"]').checked = true;
-          chosen = other;
-          filter();
-        } else choose(other);
-        detail.focus({ preventScroll: true });
-      });
-      return node;
-    });
-    return make("div", "also", "Same question:", ...buttons);
-  };
-
-  const dialogue = (one, evidenceToo = true) => one.turns.map((turn, place) => {
-    const agent = turn.by === "agent";
-    const node = make("div", `turn ${turn.by}${turn.malformed ? " bad" : ""}`);
-    const found = evidenceToo && turn.evidence ? evidence(turn.evidence) : null;
-    if (place === 0 && !agent) {
-      node.append(make("details", "", make("summary", "", "Prompt"), make("div", "said env", turn.text)));
-      if (found) node.append(found);
-      return node;
-    }
-    const called = turn.called || [], queries = turn.queries || [];
-    node.append(make("div", "who", make("b", "", agent ? one.role : "environment"),
-      called.length > 1 ? `calls ${called.length} side by side` : null));
-    if (agent) node.append(spoken(turn.text));
-    else node.append(make("div", "said env", turn.text.trim()));
-    if (turn.malformed) node.append(make("div", "malformed", `Malformed: ${turn.malformed}`));
-    if (turn.rewards) node.append(make("p", "note", `rewards: ${listed(turn.rewards)}`));
-    if (found) node.append(found);
-    // Where each query has its own call, the call's card is headed by it.
-    const headings = called.length === queries.length ? queries : [];
-    if (queries.length && !headings.length) node.append(make("ul", "queries", ...queries.map((query) => make("li", "", query))));
-    if (called.length) node.append(make("div", "called", ...called.map((other, number) => card(other, headings[number]))));
-    return node;
-  });
-
-  const listed = (values) => Object.entries(values).map(([name, value]) => `${name} ${number(value)}`).join(", ");
-
-  // An agent's text with its tags made visible; what stands outside of tags is shown as it is.
-  const spoken = (text) => {
-    const node = make("div", "said");
-    const tags = /<([a-z_]+)>([\s\S]*?)<\/\1>/g;
-    let end = 0;
-    const outside = (raw) => { if (raw.trim()) node.append(make("div", "part raw", raw.trim())); };
-    for (const match of text.matchAll(tags)) {
-      outside(text.slice(end, match.index));
-      const part = make("div", `part ${match[1]}`, match[2].trim());
-      part.dataset.tag = match[1];
-      node.append(part);
-      end = match.index + match[0].length;
-    }
-    outside(text.slice(end));
-    return node;
-  };
-
-  // A trajectory beside the main one. What a single turn had before it is shown with it, and its dialogue is folded.
-  const card = (one, heading) => {
-    const spokenTurns = one.turns.filter((turn) => turn.by === "agent");
-    const items = one.turns.flatMap((turn) => turn.evidence || []);
-    const single = spokenTurns.length < 2;
-    return make("section", "trajectory",
-      make("div", "who", `${one.role} ${one.id}`, one.use === "training" ? null : badge(`for ${one.use} only`)),
-      heading ? make("h4", "", heading) : null,
-      single && items.length ? evidence(items) : null,
-      one.answer === null ? make("p", "malformed", "No answer") : make("p", "sentence", one.answer),
-      ...spokenTurns.filter((turn) => turn.malformed).map((turn) => make("div", "malformed", `Malformed: ${turn.malformed}`)),
-      make("details", "", make("summary", "", "Dialogue"), ...dialogue(one, !single)));
-  };
-
-  const evidence = (items) => {
-    const nodes = items.map(([place, score, selected, gold, parts], index) => {
-      const item = data.evidence[place];
-      const head = make("div", "head", make("span", "note", `[${index}]`), item.title ? make("b", "", item.title) : null,
-        selected ? badge("selected", "accent") : null, gold ? badge("gold", "gold") : null, make("span", "score", score.toFixed(3)));
-      const text = item.text.length > EVIDENCE_TEXT ? item.text.slice(0, EVIDENCE_TEXT) + " …" : item.text;
-      const node = make("li", `${selected ? "selected" : ""} ${gold ? "gold" : ""}`, head, make("div", "text", text),
-        item.entities ? make("p", "note", `entities: ${(item.entity_names || item.entities).join(" · ")}`) : null,
-        item.query_entities ? make("p", "note", `entities of the query: ${item.query_entities.join(" · ") || "none"}`) : null,
-        parts ? make("p", "note", `score: ${listed(parts)}`) : null,
-        item.source ? make("p", "note", `from passage ${item.source.passage}`) : null);
-      if (item.text.length > EVIDENCE_TEXT) node.title = item.text;
-      return node;
-    });
-    const box = make("ul", "evidence", ...nodes);
-    box.setAttribute("aria-label", "Retrieved evidence");
-    return box;
-  };
-
-  const footnote = (rollout) => {
-    const node = make("p", "note", `${rollout.id} · seed ${rollout.seed} · ${rollout.tokens} sampled tokens · weights `,
-      make("code", "", rollout.weights.slice(0, 12)), " · corpus ", make("code", "", rollout.corpus.slice(0, 12)));
-    node.title = `weights ${rollout.weights}\ncorpus ${rollout.corpus}`;
-    return node;
+    detail.replaceChildren(...(rollout ? view.describe(rollout) : [make("p", "note", "Nothing to show.")]));
   };
 
   // --- wiring -------------------------------------------------------------------------------------------

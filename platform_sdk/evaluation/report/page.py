@@ -16,6 +16,7 @@ from platform_sdk.evaluation.report.charts import Interval, interval_plot
 from platform_sdk.evaluation.report.content import FINAL, FIRST_PHASES, START, Content, Phase, gather
 from platform_sdk.evaluation.report.curves import curves, name_of
 from platform_sdk.evaluation.report.viewer import viewer_data
+from platform_sdk.graph import drawing
 
 FOLDER = Path(__file__).parent
 ROLLOUTS = 2000
@@ -37,7 +38,8 @@ def build_report(run_dir: Path, *, rollouts: int = ROLLOUTS) -> str:
     content = gather(run_dir, rollouts=rollouts)
     return render(
         "page.html.j2",
-        ("theme.js", "trace.js", "page.js"),
+        ("theme.js", drawing.SCRIPT, "trace.js", "subgraph.js", "steps.js", "trajectory.js", "page.js"),
+        (drawing.STYLE, "subgraph.css"),
         content=content,
         name=str(content.recipe.get("name", run_dir.name)),
         name_of=name_of,
@@ -54,12 +56,12 @@ def build_report(run_dir: Path, *, rollouts: int = ROLLOUTS) -> str:
         updates=_updates(content),
         digests=_digests(content),
         recipe=json.dumps(content.recipe, indent=2, ensure_ascii=False),
-        data=embedded_json(viewer_data(content.samples)),
+        data=embedded_json(viewer_data(content.samples) | {"outcome": _outcome(content.recipe)}),
     )
 
 
-def render(template: str, scripts: Sequence[str], **values: Any) -> str:
-    """Return a page that needs nothing else: style and ``scripts`` inside, and a policy that allows no other script."""
+def render(template: str, scripts: Sequence[str | Path], styles: Sequence[str | Path] = (), **values: Any) -> str:
+    """Return a page with its styles and ``scripts`` inside, and a policy that allows no other script."""
     environment = Environment(
         loader=FileSystemLoader(FOLDER),
         autoescape=True,
@@ -70,7 +72,7 @@ def render(template: str, scripts: Sequence[str], **values: Any) -> str:
     environment.filters["number"] = _number
     code = "\n".join((FOLDER / script).read_text(encoding="utf-8") for script in scripts)
     digest = base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()
-    style = Markup((FOLDER / "page.css").read_text(encoding="utf-8"))
+    style = Markup("\n".join((FOLDER / name).read_text(encoding="utf-8") for name in ("page.css", *styles)))
     return environment.get_template(template).render(script=Markup(code), script_digest=digest, style=style, **values)
 
 
@@ -110,6 +112,11 @@ def _intervals(content: Content) -> Markup | None:
         if intervals and metric not in content.counts:
             rows.append((name_of(metric), intervals))
     return interval_plot(rows) if rows else None
+
+
+def _outcome(recipe: dict[str, Any]) -> str:
+    """Return the name of the reward that a rollout is trained for."""
+    return str(recipe.get("parameters", {}).get("online", {}).get("reward", "reward"))
 
 
 def _colour(phase: Phase) -> str:
