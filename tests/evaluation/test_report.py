@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from platform_sdk.cli import app
 from platform_sdk.config.errors import UserError
 from platform_sdk.evaluation.report import build_report, build_selection, build_summary
-from platform_sdk.evaluation.report.page import embedded_json
+from platform_sdk.pages import embedded_json
 from platform_sdk.record_files import write_jsonl
 from platform_sdk.records import Rollout
 from platform_sdk.tracking import manifest

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from platform_sdk.evaluation.report.charts import Interval, interval_plot
 from platform_sdk.evaluation.report.content import FINAL, FIRST_PHASES, START, Content, Phase, gather
 from platform_sdk.evaluation.report.curves import curves, name_of
 from platform_sdk.evaluation.report.viewer import viewer_data
-from platform_sdk.graph import drawing
+from platform_sdk.pages import embedded_json, render
 
-FOLDER = Path(__file__).parent
+TEMPLATE = Path(__file__).with_name("page.html.j2")
 ROLLOUTS = 2000
 PLOTTED = (*FIRST_PHASES, FINAL)  # evaluations between these are points of a curve
 PHASE_COLOURS = {"eval-base": "c-base", START: "c-start", "eval-warmup": "c-start", FINAL: "c-final"}
@@ -37,9 +33,9 @@ def build_report(run_dir: Path, *, rollouts: int = ROLLOUTS) -> str:
     """
     content = gather(run_dir, rollouts=rollouts)
     return render(
-        "page.html.j2",
-        ("theme.js", drawing.SCRIPT, "trace.js", "subgraph.js", "steps.js", "trajectory.js", "page.js"),
-        (drawing.STYLE, "subgraph.css"),
+        TEMPLATE,
+        ("hypergraph.js", "trace.js", "subgraph.js", "steps.js", "trajectory.js", "page.js"),
+        ("trajectories.css", "hypergraph.css", "subgraph.css"),
         content=content,
         name=str(content.recipe.get("name", run_dir.name)),
         name_of=name_of,
@@ -58,30 +54,6 @@ def build_report(run_dir: Path, *, rollouts: int = ROLLOUTS) -> str:
         recipe=json.dumps(content.recipe, indent=2, ensure_ascii=False),
         data=embedded_json(viewer_data(content.samples) | {"outcome": _outcome(content.recipe)}),
     )
-
-
-def render(template: str, scripts: Sequence[str | Path], styles: Sequence[str | Path] = (), **values: Any) -> str:
-    """Return a page with its styles and ``scripts`` inside, and a policy that allows no other script."""
-    environment = Environment(
-        loader=FileSystemLoader(FOLDER),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["number"] = _number
-    code = "\n".join((FOLDER / script).read_text(encoding="utf-8") for script in scripts)
-    digest = base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()
-    style = Markup("\n".join((FOLDER / name).read_text(encoding="utf-8") for name in ("page.css", *styles)))
-    return environment.get_template(template).render(script=Markup(code), script_digest=digest, style=style, **values)
-
-
-def embedded_json(value: Any) -> Markup:
-    """Return JSON that can stand in a ``<script>`` element: no text in it can end the element or open another."""
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    for character in "<>&\u2028\u2029":
-        text = text.replace(character, f"\\u{ord(character):04x}")
-    return Markup(text)
 
 
 def _headlines(content: Content) -> list[dict[str, Any]]:
@@ -186,9 +158,3 @@ def _digests(content: Content) -> list[tuple[str, str]]:
     for entry in content.chain:
         found |= {f"{entry.event} · {name}": digest for name, digest in entry.digests.items()}
     return list(found.items())
-
-
-def _number(value: Any) -> str:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return "–"
-    return f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"
