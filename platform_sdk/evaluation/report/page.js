@@ -3,7 +3,7 @@
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
   const byId = (id) => document.getElementById(id);
-  const list = byId("list"), detail = byId("detail"), phase = byId("phase"), search = byId("search");
+  const list = byId("list"), detail = byId("detail");
   const PAGE = 150;
   let shown = [];      // the rollouts that pass the filters
   let drawn = 0;       // how many of them stand in the list
@@ -28,33 +28,23 @@
     sameQuestion.get(rollout.questionId).push(rollout);
   }
 
+  const others = (one) => sameQuestion.get(one.questionId);
   const open = (rollout) => {
     if (!shown.includes(rollout)) {
-      phase.value = "";
-      search.value = "";
-      document.querySelector('input[name="outcome"][value="all"]').checked = true;
+      filters.clear();
       chosen = rollout;
       filter();
-    } else choose(rollout);
+    }
+    pick(rollout);
     detail.focus({ preventScroll: true });
   };
-  const view = trajectoryView({ data, make, number, badge, sign, sameQuestion: (one) => sameQuestion.get(one.questionId), open });
+  const linkOf = (rollout) => `#t=${encodeURIComponent(data.phases[rollout.phase].name)}/${encodeURIComponent(rollout.id)}`;
+  const view = trajectoryView({ data, make, number, badge, sign, sameQuestion: others, open, linkOf });
 
-  // --- filters and list ---------------------------------------------------------------------------------
-  const outcome = () => document.querySelector('input[name="outcome"]:checked').value;
-  const passes = {
-    all: () => true,
-    right: (rollout) => rollout.right,
-    wrong: (rollout) => !rollout.right,
-    malformed: (rollout) => rollout.malformed > 0,
-    accepted: (rollout) => rollout.accepted,
-    ungrounded: (rollout) => rollout.trace !== null && ["partial", "other", "none"].includes(rollout.trace.grounds),
-  };
-
+  // --- list ---------------------------------------------------------------------------------------------
   const filter = () => {
-    const wanted = phase.value, kind = passes[outcome()], words = search.value.trim().toLowerCase();
-    shown = data.rollouts.filter((rollout) =>
-      (wanted === "" || rollout.phase === Number(wanted)) && kind(rollout) && (!words || rollout.words.includes(words)));
+    const wanted = filters.phase();
+    shown = data.rollouts.filter(filters.passes);
     const phases = wanted === "" ? data.phases : [data.phases[Number(wanted)]];
     const embedded = phases.reduce((sum, one) => sum + one.shown, 0);
     const total = phases.reduce((sum, one) => sum + one.total, 0);
@@ -76,7 +66,7 @@
 
   const option = (rollout, place) => {
     const meta = make("span", "meta");
-    if (phase.value === "") meta.append(make("span", "", data.phases[rollout.phase].name));
+    if (filters.phase() === "") meta.append(make("span", "", data.phases[rollout.phase].name));
     if (rollout.attempt) meta.append(make("span", "", `attempt ${rollout.attempt + 1}`));
     if ("f1" in rollout.rewards) meta.append(make("span", "", `F1 ${number(rollout.rewards.f1)}`));
     if (rollout.malformed) meta.append(badge(`${rollout.malformed} malformed`, "warn"));
@@ -86,7 +76,7 @@
     node.id = `option-${place}`;
     node.setAttribute("role", "option");
     node.setAttribute("aria-selected", "false");
-    node.addEventListener("click", () => choose(rollout));
+    node.addEventListener("click", () => pick(rollout));
     return node;
   };
 
@@ -108,17 +98,20 @@
     detail.replaceChildren(...(rollout ? view.describe(rollout) : [make("p", "note", "Nothing to show.")]));
   };
 
+  // What a reader chooses is in the address, so that it can be passed on.
+  const pick = (rollout) => {
+    choose(rollout);
+    history.replaceState(null, "", linkOf(rollout));
+  };
+  const followLink = () => {
+    const found = location.hash.startsWith("#t=") && data.rollouts.find((rollout) => linkOf(rollout) === location.hash);
+    if (!found) return;
+    open(found);
+    byId("trajectories").scrollIntoView();
+  };
+
   // --- wiring -------------------------------------------------------------------------------------------
-  phase.append(new Option(`all phases (${data.rollouts.length})`, ""));
-  data.phases.forEach((one, place) => { if (one.shown) phase.append(new Option(`${one.name} (${one.shown})`, String(place))); });
-  if (!data.rollouts.some((rollout) => rollout.accepted)) document.querySelector('input[value="accepted"]').parentNode.remove();
-  if (!data.rollouts.some((rollout) => rollout.trace)) document.querySelector('input[value="ungrounded"]').parentNode.remove();
-  const last = data.phases.map((one) => one.shown > 0).lastIndexOf(true);
-  phase.value = last < 0 ? "" : String(last);
-  phase.addEventListener("change", filter);
-  search.addEventListener("input", filter);
-  for (const radio of document.querySelectorAll('input[name="outcome"]')) radio.addEventListener("change", filter);
-  document.querySelector(".filters").addEventListener("submit", (event) => event.preventDefault());
+  const filters = filtersOf(data, others, filter);
   list.addEventListener("scroll", () => {
     if (drawn < shown.length && list.scrollTop + list.clientHeight > list.scrollHeight - 400) draw();
   });
@@ -126,10 +119,12 @@
     const place = shown.indexOf(chosen);
     const target = { ArrowDown: place + 1, ArrowUp: place - 1, Home: 0, End: shown.length - 1 }[event.key];
     if (event.key === "Enter") detail.focus();
-    else if (target !== undefined && shown[target]) choose(shown[target]);
+    else if (target !== undefined && shown[target]) pick(shown[target]);
     else return;
     event.preventDefault();
   });
   document.querySelector(".viewer").hidden = false;
   filter();
+  followLink();
+  addEventListener("hashchange", followLink);
 })();

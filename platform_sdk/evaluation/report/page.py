@@ -17,6 +17,17 @@ from platform_sdk.evaluation.report.viewer import viewer_data
 from platform_sdk.pages import embedded_json, render
 
 TEMPLATE = Path(__file__).with_name("page.html.j2")
+SCRIPTS = (
+    "hypergraph.js",
+    "export.js",
+    "trace.js",
+    "subgraph.js",
+    "steps.js",
+    "trajectory.js",
+    "filters.js",
+    "page.js",
+)
+STYLES = ("trajectories.css", "hypergraph.css", "subgraph.css")
 ROLLOUTS = 2000
 PLOTTED = (*FIRST_PHASES, FINAL)  # evaluations between these are points of a curve
 PHASE_COLOURS = {"eval-base": "c-base", START: "c-start", "eval-warmup": "c-start", FINAL: "c-final"}
@@ -37,8 +48,8 @@ def build_report(run_dir: Path, *, rollouts: int = ROLLOUTS) -> str:
     folded = _folded(content)
     return render(
         TEMPLATE,
-        ("hypergraph.js", "trace.js", "subgraph.js", "steps.js", "trajectory.js", "page.js"),
-        ("trajectories.css", "hypergraph.css", "subgraph.css"),
+        SCRIPTS,
+        STYLES,
         content=content,
         name=str(content.recipe.get("name", run_dir.name)),
         name_of=name_of,
@@ -60,7 +71,9 @@ def build_report(run_dir: Path, *, rollouts: int = ROLLOUTS) -> str:
         updates=_updates(content),
         digests=_digests(content),
         recipe=json.dumps(content.recipe, indent=2, ensure_ascii=False),
-        data=embedded_json(viewer_data(content.samples) | {"outcome": _outcome(content.recipe)}),
+        data=embedded_json(
+            viewer_data(content.samples) | {"outcome": _outcome(content.recipe), "before": START, "after": FINAL}
+        ),
     )
 
 

@@ -1,7 +1,7 @@
 "use strict";
 // One trajectory: its verdict, its steps, its turns and what they retrieved. Text from rollouts goes into the page only as
 // text nodes, never as markup.
-const trajectoryView = ({ data, make, number, badge, sign, sameQuestion, open }) => {
+const trajectoryView = ({ data, make, number, badge, sign, sameQuestion, open, linkOf }) => {
   const EVIDENCE_TEXT = 420;
   const trace = traceView({ data, make, badge });
   const subgraph = subgraphView({ data, make, badge, number });
@@ -137,8 +137,10 @@ const trajectoryView = ({ data, make, number, badge, sign, sameQuestion, open })
   };
 
   const footnote = (rollout) => {
+    const link = make("a", "", "Link to this trajectory");
+    link.href = linkOf(rollout);
     const node = make("p", "note", `${rollout.id} · seed ${rollout.seed} · ${rollout.tokens} sampled tokens · weights `,
-      make("code", "", rollout.weights.slice(0, 12)), " · corpus ", make("code", "", rollout.corpus.slice(0, 12)));
+      make("code", "", rollout.weights.slice(0, 12)), " · corpus ", make("code", "", rollout.corpus.slice(0, 12)), " · ", link);
     node.title = `weights ${rollout.weights}\ncorpus ${rollout.corpus}`;
     return node;
   };
