@@ -45,21 +45,22 @@
     if (text) node.textContent = text;
     return node;
   };
-  const standalone = (svg, title, legend) => {
-    const [, , width, height] = svg.getAttribute("viewBox").split(" ").map(Number), page = getComputedStyle(document.body);
+  const standalone = (svg, title, legend, axis) => {
+    const [, , width, long] = svg.getAttribute("viewBox").split(" ").map(Number), height = long + (axis ? LINE : 0), page = getComputedStyle(document.body);
     const body = element("g", {}), ink = page.color, font = page.fontFamily;
     const places = [];
     let x = 8, y = HEAD + 14;
     for (const one of legend) {
-      const long = 24 + 7 * one.label.length;
-      if (x + long > width && x > 8) [x, y] = [8, y + LINE];
+      const room = 24 + 7 * one.label.length;
+      if (x + room > width && x > 8) [x, y] = [8, y + LINE];
       places.push({ ...one, x, y });
-      x += long;
+      x += room;
     }
     const top = y + 8;
     const all = element("svg", { xmlns: "http://www.w3.org/2000/svg", width, height: height + top, viewBox: `0 0 ${width} ${height + top}` });
     all.append(element("rect", { width, height: height + top, fill: getComputedStyle(svg.closest(".card")).backgroundColor }),
       element("text", { x: 8, y: 20, fill: ink, "font-family": font, "font-size": 14, "font-weight": 600 }, title));
+    if (axis) all.append(element("text", { x: width / 2, y: top + long + 10, "text-anchor": "middle", fill: ink, "font-family": font, "font-size": 11 }, axis));
     for (const one of places) {
       all.append(element("rect", { x: one.x, y: one.y - 9, width: 9, height: 9, rx: 2, fill: one.colour }),
         element("text", { x: one.x + 14, y: one.y, fill: ink, "font-family": font, "font-size": 11 }, one.label));
@@ -99,12 +100,12 @@
       () => save(`${name}.csv`, new Blob(["\ufeff", csv(table)], { type: "text/csv" }))]));
   }
   for (const svg of document.querySelectorAll("svg.chart")) {
-    const holder = svg.closest("figure") || svg.parentNode;
-    const title = plain((holder.querySelector("figcaption") || {}).textContent || svg.getAttribute("aria-label"));
-    const legend = () => [...holder.querySelectorAll(".legend > span")].map((one) => ({
-      label: plain(one.textContent), colour: getComputedStyle(one.querySelector(".key")).backgroundColor }));
-    holder.append(buttons(
-      ["SVG", `Save the figure ${title} as SVG`, () => save(`${fileName(title)}.svg`, new Blob([standalone(svg, title, legend())], { type: "image/svg+xml" }))],
-      ["PNG", `Save the figure ${title} as PNG`, async () => save(`${fileName(title)}.png`, await png(standalone(svg, title, legend())))]));
+    const card = svg.closest(".card"), text = (selector) => plain((card.querySelector(selector) || {}).textContent || "");
+    const title = text("figcaption") || svg.getAttribute("aria-label");
+    const drawn = () => standalone(svg, title, [...card.querySelectorAll(".legend > span")].map((one) => ({
+      label: plain(one.textContent), colour: getComputedStyle(one.querySelector(".key")).backgroundColor })), text(".axis"));
+    svg.parentNode.append(buttons(
+      ["SVG", `Save the figure ${title} as SVG`, () => save(`${fileName(title)}.svg`, new Blob([drawn()], { type: "image/svg+xml" }))],
+      ["PNG", `Save the figure ${title} as PNG`, async () => save(`${fileName(title)}.png`, await png(drawn()))]));
   }
 })();

@@ -33,7 +33,7 @@ CONTRAST = """all => all.map(cell => {
 
 @pytest.fixture
 def run_dir(tmp_path: Path) -> Path:
-    """Return a run of ten questions: 0 to 3 right at the start, 0 to 8 in the end; odd ones have one hop, type chain."""
+    """Return a run of ten questions: 0 to 3 right at the start, 0 to 8 in the end; odd ones are chains of one hop."""
     made = make_run(tmp_path)
     for path in made.glob("*/rollouts.jsonl"):
         rollouts = [
@@ -130,7 +130,10 @@ def test_a_figure_is_saved_with_its_title_and_legend(page: Any) -> None:
     picture = ElementTree.fromstring(content)
     texts = [node.text for node in picture.iter("{http://www.w3.org/2000/svg}text")]
     assert texts[:3] == ["Training loss", "first step", "last step"]
+    assert "iteration" in texts
     assert b"var(" not in content
+    _, scores = saved(page, "Save the figure Scores with their 95 % intervals for each phase as SVG")
+    assert b"eval-start n = 10" in scores
     name, content = saved(page, "Save the figure Training loss as PNG")
     assert name == "training-loss.png"
     assert content.startswith(b"\x89PNG")
