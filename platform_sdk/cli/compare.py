@@ -62,7 +62,7 @@ def _print_tables(comparison: Comparison) -> None:
     from rich.table import Table
 
     from platform_sdk.cli.terminal import Terminal
-    from platform_sdk.evaluation.report.comparison import score_rows, sentence, spent_rows
+    from platform_sdk.evaluation.report.comparison import headline, score_rows, sentence, spent_rows
 
     console = Terminal(highlight=False)
     names = escape(comparison.first.name), escape(comparison.second.name)
@@ -83,6 +83,8 @@ def _print_tables(comparison: Comparison) -> None:
     for row in score_rows(comparison):
         scores.add_row(escape(row.name), row.first, row.second, row.difference, row.interval, row.p)
     console.print(scores)
-    console.print(f"\n{escape(sentence(comparison))}", soft_wrap=True)
-    changed = len(comparison.recipes)
-    console.print(f"The recipes differ in {changed} setting{'' if changed == 1 else 's'}.")
+    console.print(f"\n{escape(headline(comparison))}", soft_wrap=True)
+    console.print(escape(sentence(comparison)), soft_wrap=True)
+    changed = [name for name, _, _ in comparison.recipes]
+    told = f"The recipes differ in {', '.join(changed)}." if changed else "The recipes are equal."
+    console.print(escape(told), soft_wrap=True)

@@ -60,11 +60,11 @@
     const all = element("svg", { xmlns: "http://www.w3.org/2000/svg", width, height: height + top, viewBox: `0 0 ${width} ${height + top}` });
     all.append(element("rect", { width, height: height + top, fill: getComputedStyle(svg.closest(".card")).backgroundColor }),
       element("text", { x: 8, y: 20, fill: ink, "font-family": font, "font-size": 14, "font-weight": 600 }, title));
-    if (axis) all.append(element("text", { x: width / 2, y: top + long + 10, "text-anchor": "middle", fill: ink, "font-family": font, "font-size": 11 }, axis));
     for (const one of places) {
       all.append(element("rect", { x: one.x, y: one.y - 9, width: 9, height: 9, rx: 2, fill: one.colour }),
         element("text", { x: one.x + 14, y: one.y, fill: ink, "font-family": font, "font-size": 11 }, one.label));
     }
+    if (axis) all.append(element("text", { x: width / 2, y: top + long + 10, "text-anchor": "middle", fill: ink, "font-family": font, "font-size": 11 }, axis));
     const copy = svg.cloneNode(true), from = svg.querySelectorAll("*");
     copy.querySelectorAll("*").forEach((node, place) => {
       const style = getComputedStyle(from[place]);

@@ -86,9 +86,29 @@ def score_rows(comparison: Comparison) -> list[ScoreRow]:
     ]  # fmt: skip
 
 
+def headline(comparison: Comparison) -> str:
+    """Say how the last scores of the two runs differ on the same questions."""
+    metric = comparison.metric
+    found = comparison.difference(metric)
+    [row] = [row for row in score_rows(comparison) if row.name == name_of(metric)]
+    apart = found.low > 0 or found.high < 0
+    told = "" if apart else " The interval holds 0: the runs cannot be told apart."
+    p = row.p if row.p.startswith("<") else f"= {row.p}"
+    sides = f"{row.first} for {comparison.first.name} and {row.second} for {comparison.second.name}"
+    return (
+        f"{row.name} {sides}: a difference of {row.difference} (95 %: {row.interval}, p {p}), "
+        f"paired over {row.n} questions.{told}"
+    )
+
+
 def sentence(comparison: Comparison) -> str:
     """Say where either run first shows the score that is asked for, and at what ratio of time and trajectories."""
     reached, sides = comparison.reached, (comparison.first, comparison.second)
+    if reached is None:
+        return (
+            f"The runs have no {name_of(comparison.metric)} in common that is above the first one of both, so time and "
+            "trajectories to a score are not compared."
+        )
     goal = f"{name_of(reached.metric)} {_score(comparison, reached.metric, reached.score)}"
     places = [_place(side, taken) for side, taken in zip(sides, (reached.first, reached.second), strict=True)]
     said = f"{goal} is first shown by {places[0]}, and by {places[1]}."
@@ -102,18 +122,19 @@ def sentence(comparison: Comparison) -> str:
 
 def build_comparison(comparison: Comparison) -> str:
     """Return the comparison as one HTML page."""
-    metrics = list(dict.fromkeys((comparison.reached.metric, *_both(comparison))))
+    metrics = list(dict.fromkeys((comparison.metric, *_both(comparison))))
     return render(
         TEMPLATE,
-        (),
+        ("hypergraph.js", "export.js"),
         name=f"{comparison.first.name} and {comparison.second.name}",
         comparison=comparison,
         recipes=[(name, _setting(old), _setting(new)) for name, old, new in comparison.recipes],
+        headline=headline(comparison),
         sentence=sentence(comparison),
         spent=spent_rows(comparison),
         scores=score_rows(comparison),
         means=[name_of(found.metric) for found in comparison.differences if found.metric in comparison.counts],
-        curves=_curves(comparison, [metric for metric in metrics if metric in (comparison.reached.metric, *HEADLINE)]),
+        curves=_curves(comparison, [metric for metric in metrics if metric in (comparison.metric, *HEADLINE)]),
         metrics=metrics,
         taken=_taken(comparison, metrics),
         name_of=name_of,
