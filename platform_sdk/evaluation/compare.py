@@ -152,8 +152,8 @@ def compare(first: Path, second: Path, *, metric: str = HEADLINE[0], shown: floa
     for content in contents:
         if content.chain_error is not None:
             raise UserError(content.chain_error)
-    lasts = [_last(content) for content in contents]
-    _require_same_questions(contents, lasts)
+    lasts = [last_scores(content) for content in contents]
+    require_same_questions(contents, lasts)
     names = _names(contents)
     one, other = (_side(content, name) for content, name in zip(contents, names, strict=True))
     found = _differences(*lasts)
@@ -180,8 +180,12 @@ def compare(first: Path, second: Path, *, metric: str = HEADLINE[0], shown: floa
     )
 
 
-def _last(content: Content) -> dict[str, dict[str, float]]:
-    """Return the values of each question in the run's last evaluation."""
+def last_scores(content: Content) -> dict[str, dict[str, float]]:
+    """Return the values of each question in the run's last evaluation.
+
+    Raises:
+        UserError: the run has no evaluation yet.
+    """
     points = course_of(content).points
     if not points:
         raise UserError(f"{content.run_dir}: has no evaluation yet; let the run come to one first")
@@ -189,7 +193,8 @@ def _last(content: Content) -> dict[str, dict[str, float]]:
     return values
 
 
-def _require_same_questions(contents: list[Content], lasts: list[dict[str, dict[str, float]]]) -> None:
+def require_same_questions(contents: list[Content], lasts: list[dict[str, dict[str, float]]]) -> None:
+    """Raise a UserError if the two runs were not evaluated on the same questions."""
     first, second = (set(values) for values in lasts)
     problems = [
         f"{len(only)} questions were asked in {content.run_dir} alone ({_some(only)})"
