@@ -36,8 +36,8 @@ def headlines(comparison: SeedComparison) -> list[str]:
         p = "< 0.001" if change.p_value < 0.001 else f"= {change.p_value:.3f}"
         sides = f"{means[0]} for {first.name} and {means[1]} for {group.name}"
         found.append(
-            f"{name_of(comparison.metric)} {sides}: a difference of {cell.value} (95 %: {cell.interval}, p {p}), paired "
-            f"over {change.n} questions, {len(first.runs)} and {len(group.runs)} seeds.{apart}"
+            f"{name_of(comparison.metric)} {sides}: a difference of {cell.value} (95 %: {cell.interval}, p {p}), "
+            f"paired over {change.n} questions, {len(first.runs)} and {len(group.runs)} seeds.{apart}"
         )
     return found
 
