@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from platform_sdk.config.differences import ABSENT
@@ -13,9 +12,9 @@ from platform_sdk.evaluation.compare import Comparison, Cost, Side, Taken
 from platform_sdk.evaluation.report.content import HEADLINE, amount
 from platform_sdk.evaluation.report.curves import Curve, name_of
 from platform_sdk.evaluation.report.lines import Line, line_chart
+from platform_sdk.evaluation.report.page import FOLDER
 from platform_sdk.pages import render
 
-TEMPLATE = Path(__file__).with_name("comparison.html.j2")
 COLOURS = ("c-final", "c-threshold")
 MANIFOLD = 2.0  # from here on a ratio is said as a multiple, not in percent
 UNITS = ((2 * 3600.0, 3600.0, "hours"), (120.0, 60.0, "minutes"), (0.0, 1.0, "seconds"))  # from, size, name
@@ -124,7 +123,7 @@ def build_comparison(comparison: Comparison) -> str:
     """Return the comparison as one HTML page."""
     metrics = list(dict.fromkeys((comparison.metric, *_both(comparison))))
     return render(
-        TEMPLATE,
+        FOLDER / "comparison.html.j2",
         ("hypergraph.js", "export.js"),
         name=f"{comparison.first.name} and {comparison.second.name}",
         comparison=comparison,

@@ -16,7 +16,7 @@ from platform_sdk.evaluation.report.facts import facts_of
 from platform_sdk.evaluation.report.viewer import viewer_data
 from platform_sdk.pages import embedded_json, render
 
-TEMPLATE = Path(__file__).with_name("page.html.j2")
+FOLDER = Path(__file__).parent
 SCRIPTS = (
     "hypergraph.js",
     "export.js",
@@ -47,7 +47,7 @@ def build_report(run_dir: Path, *, rollouts: int = ROLLOUTS) -> str:
     content = gather(run_dir, rollouts=rollouts)
     folded = _folded(content)
     return render(
-        TEMPLATE,
+        FOLDER / "page.html.j2",
         SCRIPTS,
         STYLES,
         content=content,

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from platform_sdk.config.differences import ABSENT
 from platform_sdk.evaluation.report.charts import Interval, interval_plot
 from platform_sdk.evaluation.report.content import amount
 from platform_sdk.evaluation.report.curves import PALETTE, name_of
+from platform_sdk.evaluation.report.page import FOLDER
 from platform_sdk.evaluation.seeds import Group, GroupDifference, SeedComparison, Spread
 from platform_sdk.pages import render
-
-TEMPLATE = Path(__file__).with_name("seeds.html.j2")
 
 
 class Cell(NamedTuple):
@@ -81,7 +79,7 @@ def build_seed_comparison(comparison: SeedComparison) -> str:
     metrics = list(comparison.groups[0].spreads)
     colours = [PALETTE[place % len(PALETTE)] for place in range(len(comparison.groups))]
     return render(
-        TEMPLATE,
+        FOLDER / "seeds.html.j2",
         ("hypergraph.js", "export.js"),
         name=" and ".join(group.name for group in comparison.groups),
         comparison=comparison,
