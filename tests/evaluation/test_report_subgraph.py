@@ -87,6 +87,9 @@ def test_hyperedges_are_drawn_with_their_score_parts_and_gold_passages(open_page
     assert drawing.locator(".own .entity").inner_text() == "Lyon\n0.1"
     assert drawing.locator(".lines path").count() == 3
     assert page.locator(".gold-line .badge").all_inner_texts() == ["Blue Harbour: 1", "Anna Vey: not found here"]
+    retrieved = page.locator(".goldlist .badge").first
+    assert retrieved.inner_text() == "retrieved"
+    assert retrieved.get_attribute("class") == "badge good"  # no step of this method selects, so none was missed
     assert "in none of these hyperedges: 1 entity." in page.inner_text(".subgraph")
     assert page.evaluate("window.hurt") is None
     assert page.locator("img").count() == 0

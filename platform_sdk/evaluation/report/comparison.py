@@ -11,6 +11,7 @@ from platform_sdk.config.differences import ABSENT
 from platform_sdk.evaluation.compare import Comparison, Cost, Side, Taken
 from platform_sdk.evaluation.report.content import HEADLINE, amount
 from platform_sdk.evaluation.report.curves import Curve, name_of
+from platform_sdk.evaluation.report.facts import duration
 from platform_sdk.evaluation.report.lines import Line, line_chart
 from platform_sdk.evaluation.report.page import FOLDER
 from platform_sdk.pages import render
@@ -48,14 +49,14 @@ def spent_rows(comparison: Comparison) -> list[SpentRow]:
     """Return what either run spent, line by line."""
     costs = (comparison.first.cost, comparison.second.cost)
     before = (comparison.first.preparation, comparison.second.preparation)
-    rows = [_row("time", _seconds, *(cost.seconds for cost in costs))]
+    rows = [_row("time", duration, *(cost.seconds for cost in costs))]
     for name, field in (
         ("sampling", "sampling_seconds"),
         ("training", "training_seconds"),
         ("giving the engine the weights", "sync_seconds"),
     ):
-        rows.append(_row(f"· {name}", _seconds, *(getattr(cost, field) for cost in costs)))
-    rows.append(_row("· before the first evaluation", _seconds, *(cost.seconds for cost in before)))
+        rows.append(_row(f"· {name}", duration, *(getattr(cost, field) for cost in costs)))
+    rows.append(_row("· before the first evaluation", duration, *(cost.seconds for cost in before)))
     for name, field in (
         ("rollouts sampled", "rollouts"),
         ("trajectories trained on", "trajectories"),
@@ -63,7 +64,7 @@ def spent_rows(comparison: Comparison) -> list[SpentRow]:
         ("tokens trained on", "tokens_trained"),
     ):
         rows.append(_row(name, _count, *(getattr(cost, field) for cost in costs)))
-    return [row for row in rows if {row.first, row.second} != {_seconds(0.0)}]
+    return [row for row in rows if {row.first, row.second} != {duration(0.0)}]
 
 
 def score_rows(comparison: Comparison) -> list[ScoreRow]:
@@ -182,7 +183,7 @@ def _taken(comparison: Comparison, metrics: Sequence[str]) -> list[dict[str, Any
             "phase": taken.phase,
             "cells": [
                 str(taken.step),
-                _seconds(taken.cost.seconds),
+                duration(taken.cost.seconds),
                 _count(taken.cost.trajectories),
                 _count(taken.cost.rollouts),
                 *(
@@ -203,7 +204,7 @@ def _place(side: Side, taken: Taken | None) -> str:
 
 
 def _spent(cost: Cost) -> str:
-    return f"{_seconds(cost.seconds)} and {_count(cost.trajectories)} trajectories"
+    return f"{duration(cost.seconds)} and {_count(cost.trajectories)} trajectories"
 
 
 def _times(ratio: float, less: str, unit: str) -> str:
@@ -223,13 +224,6 @@ def _row(name: str, write: Any, first: float, second: float) -> SpentRow:
     else:
         change = f"{100 * (second / first - 1):+.0f} %".replace("-", "−")
     return SpentRow(name, write(first), write(second), change)
-
-
-def _seconds(seconds: float) -> str:
-    if seconds < 100:
-        return f"{seconds:.1f} s"
-    minutes = round(seconds / 60)
-    return f"{seconds / 60:.1f} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60:02d} min"
 
 
 def _count(value: float) -> str:

@@ -37,7 +37,7 @@ const trajectoryView = ({ data, make, number, badge, sign, sameQuestion, open, l
       make("div", "", make("h4", "", "rewards"), make("p", "", listed(rollout.rewards) || "none")));
     if (rollout.gold.length) {
       const items = rollout.gold.map((one) => make("li", "", make("span", "", one.name),
-        one.selected ? badge("selected", "good") : one.retrieved ? badge("retrieved", "warn") : badge("not found", "bad")));
+        one.selected ? badge("selected", "good") : one.retrieved ? badge("retrieved", rollout.selects ? "warn" : "good") : badge("not found", "bad")));
       box.append(make("div", "", make("h4", "", "gold evidence"), make("ul", "goldlist", ...items)));
     }
     return box;

@@ -64,6 +64,7 @@ def _rollout(phase: int, rollout: Rollout, accepted: bool, table: Table) -> dict
         "apart": [_trajectory(other, context) for other in context.tree.apart],
         "trace": trace_of(rollout.main, context.gold.places(rollout.main)) if is_trace(rollout) else None,
         "gold": context.gold.found_by(rollout),
+        "selects": any(trajectory.selected for trajectory in rollout.trajectories),
         "weights": rollout.weights,
         "corpus": rollout.corpus,
     }
