@@ -25,7 +25,10 @@ def register(app: typer.Typer) -> None:
 
 
 def compare(
-    runs: Annotated[list[str], typer.Argument(metavar="RUN RUN…", help="Run directories, or ids of runs in MLflow.")],
+    runs: Annotated[
+        list[str],
+        typer.Argument(metavar="RUN RUN…", help="Run directories, their names in --folder, or ids of runs in MLflow."),
+    ],
     metric: Annotated[str, typer.Option(help="Leads the comparison; its curves say where a score is reached.")] = "em",
     score: Annotated[
         float | None,
