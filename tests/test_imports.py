@@ -16,7 +16,7 @@ PACKAGE = HOME / "platform_sdk"
 FLOORS = [  # from the top
     "cli", "recipes", "agents", "retrieval", "kubeflow", "training", "evaluation", "graph", "sampling", "tracking",
     "data", "processes", "config", "record_conversion", "record_files", "records", "files", "errors", "display",
-    "credentials",
+    "pages", "credentials",
 ]  # fmt: skip
 TORCH_ROOMS = {"processes", "sampling", "training"}
 RECIPES = sorted(path for path in HOME.glob("pipelines/*/*.yaml") if path.name != "pipeline.yaml")

@@ -1,7 +1,8 @@
-"""``hopforge compare``: two runs side by side, in the terminal, as JSON, or as one HTML page."""
+"""``hopforge compare``: runs side by side, in the terminal, as JSON, or as one HTML page."""
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,13 +10,13 @@ import typer
 
 from platform_sdk.cli.runs import RUNS
 from platform_sdk.cli.terminal import say
+from platform_sdk.errors import UserError
 
 if TYPE_CHECKING:
-    from platform_sdk.evaluation.compare import Comparison
+    from pydantic import BaseModel
 
-RunArgument = Annotated[
-    str, typer.Argument(metavar="RUN", help="A run directory, its name in --folder, or the run's id in MLflow.")
-]
+    from platform_sdk.evaluation.compare import Comparison
+    from platform_sdk.evaluation.seeds import SeedComparison
 
 
 def register(app: typer.Typer) -> None:
@@ -24,9 +25,11 @@ def register(app: typer.Typer) -> None:
 
 
 def compare(
-    first: RunArgument,
-    second: RunArgument,
-    metric: Annotated[str, typer.Option(help="Whose curves say where a score is reached.")] = "em",
+    runs: Annotated[
+        list[str],
+        typer.Argument(metavar="RUN RUN…", help="Run directories, their names in --folder, or ids of runs in MLflow."),
+    ],
+    metric: Annotated[str, typer.Option(help="Leads the comparison; its curves say where a score is reached.")] = "em",
     score: Annotated[
         float | None,
         typer.Option(help="That score, as the tables show it (percent); the highest that both reach if not given."),
@@ -37,26 +40,65 @@ def compare(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     folder: Annotated[Path, typer.Option(help="The folder that holds the run directories.")] = RUNS,
 ) -> None:
-    """Compare two runs on the same questions: time, trajectories, tokens, scores with paired intervals.
+    """Compare runs on the same questions: scores with paired intervals; of two runs also time, trajectories, tokens.
 
-    Says where either first shows a score, and how much less time and how many fewer trajectories that took. Scores in
-    the JSON are in 0..1.
+    Of two runs it says where either first shows a score, and how much less time and how many fewer trajectories that
+    took. Of three or more, those that differ in the seed alone are a group: means and intervals over seeds, and the
+    differences of the groups. Scores in the JSON are in 0..1.
     """
-    from platform_sdk.evaluation.compare import compare as compare_runs
     from platform_sdk.tracking.listing import find_run_dir
 
-    comparison = compare_runs(find_run_dir(first, folder), find_run_dir(second, folder), metric=metric, shown=score)
-    if output is not None:
+    found = [find_run_dir(run, folder) for run in runs]
+    if len(found) < 2:
+        raise UserError("compare: needs at least two runs")
+    comparison: BaseModel
+    if len(found) == 2:
+        from platform_sdk.evaluation.compare import compare as compare_runs
         from platform_sdk.evaluation.report.comparison import build_comparison
+
+        pair = comparison = compare_runs(*found, metric=metric, shown=score)
+        build, show = partial(build_comparison, pair), partial(_print_tables, pair)
+    else:
+        from platform_sdk.evaluation.report.seeds import build_seed_comparison
+        from platform_sdk.evaluation.seeds import compare_seeds
+
+        if score is not None:
+            raise UserError("compare: --score is for two runs; leave it out, or name two runs")
+        seeds = comparison = compare_seeds(found, metric=metric)
+        build, show = partial(build_seed_comparison, seeds), partial(_print_groups, seeds)
+    if output is not None:
         from platform_sdk.files import write_text
 
-        write_text(output, build_comparison(comparison))
+        write_text(output, build())
     if as_json:
         typer.echo(comparison.model_dump_json(indent=1))
     else:
-        _print_tables(comparison)
+        show()
         if output is not None:
             say(output)
+
+
+def _print_groups(comparison: SeedComparison) -> None:
+    from rich.markup import escape
+    from rich.table import Table
+
+    from platform_sdk.cli.terminal import Terminal
+    from platform_sdk.evaluation.report.seeds import headlines, score_rows
+
+    console = Terminal(highlight=False)
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    table.add_column(f"{comparison.questions} questions")
+    for group in comparison.groups:
+        table.add_column(f"{escape(group.name)}\n{len(group.runs)} seeds", justify="right", overflow="fold")
+    for group in comparison.groups[1:]:
+        table.add_column(f"difference of\n{escape(group.name)}", justify="right", overflow="fold")
+    for name, cells in score_rows(comparison):
+        table.add_row(escape(name), *(f"{cell.value}\n{cell.interval}".strip() for cell in cells))
+    console.print(table)
+    for headline in headlines(comparison):
+        console.print(f"\n{escape(headline)}", soft_wrap=True)
+    changed = ", ".join(name for name, _ in comparison.recipes)
+    console.print(escape(f"The recipes differ in {changed or 'nothing but the seed'}."), soft_wrap=True)
 
 
 def _print_tables(comparison: Comparison) -> None:
@@ -64,7 +106,7 @@ def _print_tables(comparison: Comparison) -> None:
     from rich.table import Table
 
     from platform_sdk.cli.terminal import Terminal
-    from platform_sdk.evaluation.report.comparison import score_rows, sentence, spent_rows
+    from platform_sdk.evaluation.report.comparison import headline, score_rows, sentence, spent_rows
 
     console = Terminal(highlight=False)
     names = escape(comparison.first.name), escape(comparison.second.name)
@@ -85,6 +127,8 @@ def _print_tables(comparison: Comparison) -> None:
     for row in score_rows(comparison):
         scores.add_row(escape(row.name), row.first, row.second, row.difference, row.interval, row.p)
     console.print(scores)
-    console.print(f"\n{escape(sentence(comparison))}", soft_wrap=True)
-    changed = len(comparison.recipes)
-    console.print(f"The recipes differ in {changed} setting{'' if changed == 1 else 's'}.")
+    console.print(f"\n{escape(headline(comparison))}", soft_wrap=True)
+    console.print(escape(sentence(comparison)), soft_wrap=True)
+    changed = [name for name, _, _ in comparison.recipes]
+    told = f"The recipes differ in {', '.join(changed)}." if changed else "The recipes are equal."
+    console.print(escape(told), soft_wrap=True)

@@ -115,13 +115,18 @@ class Reached(Result):
 
 
 class Comparison(Result):
-    """Two runs on the same ``questions`` questions. ``counts`` are the metrics that are no shares in 0..1."""
+    """Two runs on the same ``questions`` questions. ``counts`` are the metrics that are no shares in 0..1.
+
+    ``metric`` is the one that the comparison leads with. ``reached`` is None where none was asked for and the runs have
+    no score in common that is above the first score of both: nothing was learned up to it.
+    """
 
     questions: int
+    metric: str
     first: Side
     second: Side
     differences: tuple[Difference, ...]
-    reached: Reached
+    reached: Reached | None
     counts: tuple[str, ...]
     recipes: tuple[tuple[str, Any, Any], ...]
 
@@ -135,8 +140,9 @@ def compare(first: Path, second: Path, *, metric: str = HEADLINE[0], shown: floa
     Args:
         first: a run directory.
         second: another one.
-        metric: whose curves are read for where a score is reached.
-        shown: that score as tables show it (a share in percent); by default the highest that both runs show.
+        metric: leads the comparison; its curves are read for where a score is reached.
+        shown: that score as tables show it (a share in percent); by default the highest that both runs show, if both
+            began below it.
 
     Raises:
         UserError: a directory holds no run that was evaluated, a file of it was altered, the two were evaluated on
@@ -146,8 +152,8 @@ def compare(first: Path, second: Path, *, metric: str = HEADLINE[0], shown: floa
     for content in contents:
         if content.chain_error is not None:
             raise UserError(content.chain_error)
-    lasts = [_last(content) for content in contents]
-    _require_same_questions(contents, lasts)
+    lasts = [last_scores(content) for content in contents]
+    require_same_questions(contents, lasts)
     names = _names(contents)
     one, other = (_side(content, name) for content, name in zip(contents, names, strict=True))
     found = _differences(*lasts)
@@ -160,6 +166,7 @@ def compare(first: Path, second: Path, *, metric: str = HEADLINE[0], shown: floa
     score = shown if shown is None or metric in counts else shown / 100
     return Comparison(
         questions=len(lasts[0]),
+        metric=metric,
         first=one,
         second=other,
         differences=tuple(found),
@@ -173,8 +180,12 @@ def compare(first: Path, second: Path, *, metric: str = HEADLINE[0], shown: floa
     )
 
 
-def _last(content: Content) -> dict[str, dict[str, float]]:
-    """Return the values of each question in the run's last evaluation."""
+def last_scores(content: Content) -> dict[str, dict[str, float]]:
+    """Return the values of each question in the run's last evaluation.
+
+    Raises:
+        UserError: the run has no evaluation yet.
+    """
     points = course_of(content).points
     if not points:
         raise UserError(f"{content.run_dir}: has no evaluation yet; let the run come to one first")
@@ -182,7 +193,8 @@ def _last(content: Content) -> dict[str, dict[str, float]]:
     return values
 
 
-def _require_same_questions(contents: list[Content], lasts: list[dict[str, dict[str, float]]]) -> None:
+def require_same_questions(contents: list[Content], lasts: list[dict[str, dict[str, float]]]) -> None:
+    """Raise a UserError if the two runs were not evaluated on the same questions."""
     first, second = (set(values) for values in lasts)
     problems = [
         f"{len(only)} questions were asked in {content.run_dir} alone ({_some(only)})"
@@ -265,13 +277,15 @@ def _differences(first: dict[str, dict[str, float]], second: dict[str, dict[str,
     return found
 
 
-def _reached(first: Side, second: Side, metric: str, score: float | None) -> Reached:
+def _reached(first: Side, second: Side, metric: str, score: float | None) -> Reached | None:
     if score is None:
-        highest = (
-            max(taken.scores[metric].value for taken in side.evaluations if metric in taken.scores)
+        curves = [
+            [taken.scores[metric].value for taken in side.evaluations if metric in taken.scores]
             for side in (first, second)
-        )
-        score = min(highest)
+        ]
+        score = min(map(max, curves))
+        if score <= max(curve[0] for curve in curves) + _ROUNDING:
+            return None
     one, other = first.reached(metric, score), second.reached(metric, score)
     time = trajectories = None
     if one is not None and other is not None:

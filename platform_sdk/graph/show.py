@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from platform_sdk import files
 from platform_sdk.errors import UserError
 from platform_sdk.graph.graph import Graph
+from platform_sdk.pages import embedded_json, render
 
-PAGE = Path(__file__).with_name("neighbourhood.html")
+TEMPLATE = Path(__file__).with_name("neighbourhood.html.j2")
+HELD = 2000
 
 
 def find_entity(graph: Graph, wanted: str) -> int:
@@ -57,6 +58,18 @@ def neighbourhood(graph: Graph, entity: int) -> dict[str, Any]:
 
 
 def write_page(found: dict[str, Any], path: Path) -> None:
-    """Write a neighbourhood as an HTML page with a drawing and a search field."""
-    content = json.dumps(found).replace("<", "\\u003c")
-    files.write_text(path, files.read_text(PAGE).replace("NEIGHBOURHOOD", content))
+    """Write a neighbourhood as an HTML page with a drawing and a search field.
+
+    The page of a hub holds ``HELD`` hyperedges, those of the fewest entities: they say most about each of them.
+    """
+    edges = sorted(found["hyperedges"], key=lambda edge: len(edge["entities"]))[:HELD]
+    page = render(
+        TEMPLATE,
+        ("hypergraph.js", "neighbourhood.js"),
+        ("hypergraph.css",),
+        total=len(found["hyperedges"]),
+        held=len(edges),
+        data=embedded_json(found | {"hyperedges": edges}),
+        **{name: found[name] for name in ("name", "entity", "aliases", "embedded")},
+    )
+    files.write_text(path, page)

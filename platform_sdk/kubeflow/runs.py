@@ -46,7 +46,7 @@ def execute(recipe: Recipe, run_dir: Path, listener: Listener) -> RunInfo:
     with terminable(), locked(run_dir) as lock:
         claim(run_dir, recipe.resolved())
         pipeline = compile_recipe(recipe)
-        info = start_run(run_dir, recipe.resolved())
+        info = start_run(run_dir, recipe.resolved(), description=recipe.description)
         order = [task.id for task in recipe.plan]
         try:
             run_local(pipeline, {RUN_DIR: str(run_dir.resolve())}, order, run_dir, lock, listener)

@@ -1,7 +1,8 @@
-"""Where a run's code came from: git commit, uncommitted changes, versions of the installed packages."""
+"""Where a run came from: git commit, uncommitted changes, versions of the installed packages, the machine."""
 
 from __future__ import annotations
 
+import os
 import platform
 import subprocess
 from importlib import metadata
@@ -20,6 +21,7 @@ class Provenance(BaseModel):
     dirty: bool | None
     python: str
     packages: dict[str, str]
+    hardware: str
 
 
 def provenance() -> Provenance:
@@ -33,7 +35,23 @@ def provenance() -> Provenance:
         dirty=None if changes is None else bool(changes),
         python=platform.python_version(),
         packages=dict(sorted(packages.items())),
+        hardware=_hardware(),
     )
+
+
+def _hardware() -> str:
+    """Describe processors, memory and GPUs of this machine."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    parts = [f"{os.cpu_count()} {platform.machine()} CPUs", f"{memory:.0f} GiB memory"]
+    try:
+        found = subprocess.run(
+            ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"],
+            capture_output=True, text=True, timeout=30, check=False,
+        )  # fmt: skip
+    except FileNotFoundError:
+        return ", ".join(parts)
+    gpus = found.stdout.strip().splitlines() if found.returncode == 0 else []
+    return ", ".join([*parts, *(f"{gpus.count(gpu)} × {gpu}" for gpu in dict.fromkeys(gpus))])
 
 
 def _git(checkout: Path, *arguments: str) -> str | None:

@@ -179,7 +179,7 @@ class StepRun:
         self._journal.append("artifact", path=str(resolved), folder="" if folder == "." else folder, digest=digest)
 
 
-def start_run(run_dir: Path, recipe: Mapping[str, Any], *, follow: bool = True) -> RunInfo:
+def start_run(run_dir: Path, recipe: Mapping[str, Any], *, follow: bool = True, description: str = "") -> RunInfo:
     """Begin a run, or take an unfinished one up again: the run directory remembers its MLflow run.
 
     ``MLFLOW_RUN_ID`` in the environment is adopted as the parent run. The store is ``MLFLOW_TRACKING_URI``, or
@@ -190,6 +190,7 @@ def start_run(run_dir: Path, recipe: Mapping[str, Any], *, follow: bool = True) 
         recipe: The resolved recipe: ``{"pipeline", "name", "parameters": {…}}``.
         follow: Start the process that delivers to MLflow while this one lives. Without it every step delivers
             what it said as it ends, which costs it the seconds that mlflow takes to import.
+        description: The recipe's, for readers of the report; it is no part of what decides the outcome.
 
     Raises:
         UserError: the directory belongs to a run of another recipe, or a file of a finished step was altered.
@@ -206,7 +207,7 @@ def start_run(run_dir: Path, recipe: Mapping[str, Any], *, follow: bool = True) 
         )
     origin = provenance()
     environment = path.parent / ENVIRONMENT_FILE
-    write_text(environment, origin.model_dump_json(indent=1))
+    write_text(environment, json.dumps(origin.model_dump() | {"description": description}, indent=1))
     info = RunInfo(run_dir, run_dir.name, without_credentials(store_uri(run_dir)), _experiment(recipe))
     canonical = json.dumps(recipe, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     digests = {"recipe": hashlib.sha256(canonical.encode()).hexdigest(), "git_commit": origin.commit or "unknown"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from typer.testing import CliRunner
 from platform_sdk.cli import app
 from platform_sdk.config.errors import UserError
 from platform_sdk.evaluation.compare import compare
-from platform_sdk.evaluation.report.comparison import build_comparison, sentence, spent_rows
+from platform_sdk.evaluation.report.comparison import build_comparison, headline, sentence, spent_rows
 from platform_sdk.record_files import write_jsonl
 from platform_sdk.records import Question
 from tests.evaluation.online_runs import make_online_run, question, write_evaluation, write_scores
@@ -109,20 +110,38 @@ def test_a_metric_that_some_questions_lack_is_paired_over_the_others(runs: tuple
 
 def test_where_a_score_is_reached(runs: tuple[Path, Path]) -> None:
     reached = compare(*runs).reached
+    assert reached is not None
     assert reached.score == 0.8  # the highest that both show
     assert reached.first is not None
     assert reached.second is not None
     assert (reached.first.phase, reached.second.phase) == ("eval-final", "eval-final")
     assert (reached.time, reached.trajectories) == (80 / 200, 90 / 160)
     half = compare(*runs, shown=50).reached
+    assert half is not None
     assert (half.time, half.trajectories) == (50 / 100, 50 / 80)
-    assert (
-        compare(*runs, metric="reward", shown=3.0).reached.time is None
-    )  # the first shows it before it spent anything
+    at_once = compare(*runs, metric="reward", shown=3.0).reached
+    assert at_once is not None
+    assert at_once.time is None  # the first shows it before it spent anything
     never = compare(*runs, shown=85)
+    assert never.reached is not None
     assert never.reached.second is None
     assert never.reached.time is None
     assert "offline never" in sentence(never)
+
+
+def test_a_score_at_which_a_run_began_is_not_compared(runs: tuple[Path, Path]) -> None:
+    write_evaluation(runs[0], "eval-start", 8)  # of 8, 5 and 9; the other run ends at 8
+    found = compare(*runs)
+    assert found.reached is None
+    assert sentence(found).startswith("The runs have no EM in common that is above the first one of both")
+
+
+def test_the_headline_is_the_paired_difference_of_the_last_scores(runs: tuple[Path, Path]) -> None:
+    assert re.fullmatch(
+        r"EM 90\.0 for online and 80\.0 for offline: a difference of −10\.0 \(95 %: −30\.0 to \+0\.0, p = 0\.\d+\), "
+        r"paired over 10 questions\. The interval holds 0: the runs cannot be told apart\.",
+        headline(compare(*runs)),
+    )
 
 
 def test_the_sentence(runs: tuple[Path, Path]) -> None:
@@ -189,6 +208,8 @@ def test_command(runs: tuple[Path, Path], tmp_path: Path) -> None:
     assert "time 3.3 min 80.0 s −60 %" in words
     assert "EM 90.0 80.0 −10.0 −30.0 to +0.0" in words
     assert "60 % less time and 44 % fewer trajectories" in words
+    assert "a difference of −10.0" in words
+    assert "The recipes differ in parameters.beta, parameters.iterations, parameters.selection, pipeline." in words
     page = tmp_path / "page.html"
     plain = json.loads(run(app, [*arguments, "--json", "--score", "50", "-o", str(page)]).output)
     assert plain["reached"]["score"] == 0.5
@@ -200,7 +221,8 @@ def test_page(open_page: Any, tmp_path: Path) -> None:
     online = make_online_run(tmp_path, hostile=HOSTILE)
     offline = make_offline_run(tmp_path, hostile=HOSTILE)
     page = open_page(build_comparison(compare(online, offline)))
-    assert "60 % less time and 44 % fewer trajectories" in page.inner_text(".verdict-line")
+    assert "a difference of −10.0" in page.inner_text(".verdict-line")
+    assert "60 % less time and 44 % fewer trajectories" in page.inner_text(".lead:last-of-type")
     assert HOSTILE in page.inner_text("h1")
     assert page.locator("#curves figure figcaption").all_inner_texts() == [
         "EM against time",

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from platform_sdk.cli import app
 from platform_sdk.config.errors import UserError
 from platform_sdk.evaluation.report import build_report, build_selection, build_summary
-from platform_sdk.evaluation.report.page import embedded_json
+from platform_sdk.pages import embedded_json
 from platform_sdk.record_files import write_jsonl
 from platform_sdk.records import Rollout
 from platform_sdk.tracking import manifest
@@ -100,9 +100,9 @@ def test_page_loads_nothing_and_keeps_hostile_text_out_of_its_markup(tmp_path: P
 def test_page_says_the_scores_and_their_paired_difference(tmp_path: Path) -> None:
     text = re.sub(r"<[^>]*>", " ", build_report(make_run(tmp_path)).split("<main")[1].split("<noscript")[0])
     words = " ".join(text.split())
-    assert "eval-start 40.0 30.0–50.0 3.00 3.00–3.00 10" in words
-    assert "eval-final 90.0 80.0–100.0 3.00 3.00–3.00 10" in words
-    assert "+50.0" in words
+    assert "metric eval-start n = 10 eval-final n = 10 difference, paired n = 10" in words
+    assert re.search(r"EM 40\.0 30\.0 to 50\.0 90\.0 80\.0 to 100\.0 \+50\.0 \+20\.0 to \+80\.0", words)
+    assert "turns 3.00 3.00 to 3.00 3.00 3.00 to 3.00 +0.00" in words
     assert "paired over 10 questions" in words
     assert "1 6 4 2" in words  # the attempts: six questions at the first, four at the third, two never accepted
 
@@ -115,6 +115,49 @@ def test_the_metrics_that_the_method_names_come_first(tmp_path: Path) -> None:
     assert "| evaluation | n | turns | em |" in build_summary(run_dir)
     cards = re.findall(r'<p class="label">([^<]*)', build_report(run_dir))
     assert [card.strip() for card in cards] == ["turns", "EM"]
+
+
+def test_scores_that_are_equal_on_every_question_are_one_row(tmp_path: Path) -> None:
+    run_dir = make_run(tmp_path)
+    for path in run_dir.glob("eval-*/scores.json"):
+        scores = json.loads(path.read_text())
+        for own in scores["per_question"].values():
+            own |= {"f1": own["em"], "accuracy": own["em"] / 2, "searches": 3.0}
+        scores["metrics"] |= {"f1": scores["metrics"]["em"], "accuracy": {"value": 0.2}, "searches": {"value": 3.0}}
+        path.write_text(json.dumps(scores))
+    page = build_report(run_dir)
+    rows = re.findall(r'<th scope="row">([^<]*)</th>\s*<td class="n"><b>', page)
+    assert rows == ["EM = F1", "turns", "accuracy", "searches"]  # turns and searches are equal as they are constant
+    assert re.findall(r'<p class="label">([^<]*)', page) == ["EM = F1 "]
+
+
+def test_the_header_says_what_was_run_when_and_at_what_cost(tmp_path: Path) -> None:
+    run_dir = make_run(tmp_path)
+    parameters = {"model": "hopforge:world-base", "dataset": {"format": "musique"}, "environment": "musique", "seed": 7}
+    (run_dir / "recipe.json").write_text(json.dumps({"name": "n", "pipeline": "p", "parameters": parameters}))
+    figures = run_dir / "iteration-01" / "figures.json"
+    figures.write_text(json.dumps({"sampling_seconds": 500, "tokens_sampled": 1200} | json.loads(figures.read_text())))
+    (run_dir / "tracking").mkdir()
+    about = {
+        "commit": "c" * 40,
+        "dirty": True,
+        "python": "3",
+        "packages": {},
+        "hardware": "2 CPUs",
+        "description": "Why.",
+    }
+    (run_dir / "tracking" / "environment.json").write_text(json.dumps(about))
+    page = build_report(run_dir)
+    facts = dict(re.findall(r"<dt>([^<]*)</dt><dd[^>]*>([^<]*)</dd>", page))
+    assert facts.pop("started").endswith(" UTC")
+    assert facts == {
+        "run": "run", "model": "hopforge:world-base", "data": "musique, 10 evaluation questions", "seed": "7",
+        "duration": "0.0 s", "hardware": "2 CPUs", "cost": "8.3 min of sampling and training",
+        "tokens": "1,200 sampled, 0 trained on", "iterations": "1",
+        "commit": "cccccccccc, with changes that were not committed",
+    }  # fmt: skip
+    assert '<p class="lead">Why.</p>' in page
+    assert "chain holds" not in page
 
 
 def test_the_loss_of_a_warm_up_is_drawn(tmp_path: Path) -> None:

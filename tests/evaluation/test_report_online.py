@@ -98,9 +98,9 @@ def test_curves_and_figures_of_the_updates(tmp_path: Path) -> None:
         assert f" {title} " in words
     assert "EM, update 10: 0.5" in words
     assert "groups without variance, update 20: 0" in words
-    assert "eval-u0010 50.0 40.0–60.0" in words
+    assert "Evaluations on the way 1 In percent (reward: means)" in words
+    assert "metric eval-u0010 n = 10 EM = F1 50.0 40.0 to 60.0" in words
     assert "(reward: means)" in words  # above 1, hence no share
-    assert "eval-final 90.0" in words
     assert "reward (trained for), update 20: 12" in words
     assert "mean reward, update" not in words
     assert "accuracy, update 10: 0.5" in words

@@ -125,21 +125,23 @@ def test_the_page_shows_every_trajectory_and_all_evidence(opened: Any) -> None:
         heads = detail.locator(".trajectory > .who").all_text_contents()
         assert len(heads) == len(rollout.others), name
         assert all(any(head.startswith(f"{t.role} {t.id}") for head in heads) for t in rollout.others), name
-        shown = detail.locator("ul.evidence > li").count() + detail.locator(".passage").count()
+        shown = detail.locator("ul.evidence > li, .passage, .subgraph[open] .edge").count()
         assert shown == sum(len(t.evidence) for t in rollout.recorded), name
 
 
 def test_the_page_shows_rewards_of_turns_parts_of_scores_and_what_is_apart(opened: Any) -> None:
     opened.fill("#search", "stepwise")
     detail = opened.locator("#detail")
-    assert "rewards: progress 0.375, structure 1" in detail.inner_text()
-    assert detail.locator("ul.queries").inner_text() == "Who directed Amberfall ?"
-    evidence = detail.locator("ul.evidence").inner_text()
-    for said in (
-        "score: rank 0.25, entities Ida Roth S 0.5", "entities: Ida Roth · Amberfall", "entities of the query: none",
-        "from passage p7",
-    ):  # fmt: skip
-        assert said in evidence
+    assert detail.locator(".steps thead th").all_inner_texts() == ["step", "", "progress", "structure"]
+    assert detail.locator(".steps tbody td.n").all_inner_texts()[:2] == ["0.375", "1"]
+    assert detail.locator(".steps .did").first.inner_text() == "Who directed Amberfall ?"
+    drawing = detail.locator(".subgraph")
+    assert drawing.locator(".edge .words").inner_text() == "rank 0.25"
+    assert drawing.locator(".entity bdi").all_inner_texts() == ["Ida Roth", "Amberfall"]
+    assert "The query names no entity of the graph." in drawing.inner_text()
+    drawing.locator(".same summary").click()
+    assert "passage p7" in drawing.locator(".whole").inner_text()
+    assert drawing.locator(".same tr:not(.whole) td:nth-child(2)").all_inner_texts() == ["0.5", "–"]
     apart = detail.locator("details.apart")
     assert apart.get_attribute("open") is None
     assert "for scoring only" in str(apart.text_content())

@@ -83,7 +83,7 @@ def test_a_run_with_its_steps(folder: Path, run_dir: Path) -> None:
     scores.write_text(
         json.dumps({"phase": "eval-final", "n": 50, "metrics": {"em": {"value": 0.5, "low": 0.4, "high": 0.6}}})
     )
-    start_run(run_dir, RECIPE, follow=False)
+    start_run(run_dir, RECIPE, follow=False, description="Why.")
     with step_run(run_dir, "corpus") as step:
         step.log_dataset("questions.train", digest=FULL, source="/data/q.jsonl", context="training", rows=30)
     with step_run(run_dir, "score-1") as step:
@@ -118,6 +118,9 @@ def test_a_run_with_its_steps(folder: Path, run_dir: Path) -> None:
     assert parent.data.tags["hopforge.digest.questions.train"] == FULL
     assert {"mlflow.source.git.commit", "hopforge.git_dirty", "hopforge.digest.recipe"} <= parent.data.tags.keys()
     assert {item.path for item in store.list_artifacts(run_id)} >= {"recipe.json", "environment.json"}
+    about = json.loads((run_dir / "tracking" / "environment.json").read_text())
+    assert about["description"] == "Why."
+    assert "CPUs" in about["hardware"]
     steps = nested(folder, run_id)
     assert {name: run.info.status for name, run in steps.items()} == dict.fromkeys(
         ("corpus", "score-1", "train", "evaluate"), "FINISHED"

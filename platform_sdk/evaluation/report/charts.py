@@ -24,7 +24,7 @@ def interval_plot(rows: Sequence[tuple[str, Sequence[Interval]]]) -> Markup:
     width, gap, inner = 1000, 18, 20
     heights = [inner * len(intervals) + gap for _, intervals in rows]
     height = sum(heights) + 34
-    left, right = 130, 30
+    left, right = max(130, 24 + max((8 * len(name) for name, _ in rows), default=0)), 30
     highest = max((i.high for _, intervals in rows for i in intervals), default=1.0)
     top = next(edge for edge in (0.1, 0.25, 0.5, 0.75, 1.0) if highest <= edge or edge == 1.0)
 

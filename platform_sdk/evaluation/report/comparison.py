@@ -11,8 +11,10 @@ from platform_sdk.config.differences import ABSENT
 from platform_sdk.evaluation.compare import Comparison, Cost, Side, Taken
 from platform_sdk.evaluation.report.content import HEADLINE, amount
 from platform_sdk.evaluation.report.curves import Curve, name_of
+from platform_sdk.evaluation.report.facts import duration
 from platform_sdk.evaluation.report.lines import Line, line_chart
-from platform_sdk.evaluation.report.page import render
+from platform_sdk.evaluation.report.page import FOLDER
+from platform_sdk.pages import render
 
 COLOURS = ("c-final", "c-threshold")
 MANIFOLD = 2.0  # from here on a ratio is said as a multiple, not in percent
@@ -47,14 +49,14 @@ def spent_rows(comparison: Comparison) -> list[SpentRow]:
     """Return what either run spent, line by line."""
     costs = (comparison.first.cost, comparison.second.cost)
     before = (comparison.first.preparation, comparison.second.preparation)
-    rows = [_row("time", _seconds, *(cost.seconds for cost in costs))]
+    rows = [_row("time", duration, *(cost.seconds for cost in costs))]
     for name, field in (
         ("sampling", "sampling_seconds"),
         ("training", "training_seconds"),
         ("giving the engine the weights", "sync_seconds"),
     ):
-        rows.append(_row(f"· {name}", _seconds, *(getattr(cost, field) for cost in costs)))
-    rows.append(_row("· before the first evaluation", _seconds, *(cost.seconds for cost in before)))
+        rows.append(_row(f"· {name}", duration, *(getattr(cost, field) for cost in costs)))
+    rows.append(_row("· before the first evaluation", duration, *(cost.seconds for cost in before)))
     for name, field in (
         ("rollouts sampled", "rollouts"),
         ("trajectories trained on", "trajectories"),
@@ -62,7 +64,7 @@ def spent_rows(comparison: Comparison) -> list[SpentRow]:
         ("tokens trained on", "tokens_trained"),
     ):
         rows.append(_row(name, _count, *(getattr(cost, field) for cost in costs)))
-    return [row for row in rows if {row.first, row.second} != {_seconds(0.0)}]
+    return [row for row in rows if {row.first, row.second} != {duration(0.0)}]
 
 
 def score_rows(comparison: Comparison) -> list[ScoreRow]:
@@ -84,9 +86,29 @@ def score_rows(comparison: Comparison) -> list[ScoreRow]:
     ]  # fmt: skip
 
 
+def headline(comparison: Comparison) -> str:
+    """Say how the last scores of the two runs differ on the same questions."""
+    metric = comparison.metric
+    found = comparison.difference(metric)
+    [row] = [row for row in score_rows(comparison) if row.name == name_of(metric)]
+    apart = found.low > 0 or found.high < 0
+    told = "" if apart else " The interval holds 0: the runs cannot be told apart."
+    p = row.p if row.p.startswith("<") else f"= {row.p}"
+    sides = f"{row.first} for {comparison.first.name} and {row.second} for {comparison.second.name}"
+    return (
+        f"{row.name} {sides}: a difference of {row.difference} (95 %: {row.interval}, p {p}), "
+        f"paired over {row.n} questions.{told}"
+    )
+
+
 def sentence(comparison: Comparison) -> str:
     """Say where either run first shows the score that is asked for, and at what ratio of time and trajectories."""
     reached, sides = comparison.reached, (comparison.first, comparison.second)
+    if reached is None:
+        return (
+            f"The runs have no {name_of(comparison.metric)} in common that is above the first one of both, so time and "
+            "trajectories to a score are not compared."
+        )
     goal = f"{name_of(reached.metric)} {_score(comparison, reached.metric, reached.score)}"
     places = [_place(side, taken) for side, taken in zip(sides, (reached.first, reached.second), strict=True)]
     said = f"{goal} is first shown by {places[0]}, and by {places[1]}."
@@ -100,18 +122,19 @@ def sentence(comparison: Comparison) -> str:
 
 def build_comparison(comparison: Comparison) -> str:
     """Return the comparison as one HTML page."""
-    metrics = list(dict.fromkeys((comparison.reached.metric, *_both(comparison))))
+    metrics = list(dict.fromkeys((comparison.metric, *_both(comparison))))
     return render(
-        "comparison.html.j2",
-        ("theme.js",),
+        FOLDER / "comparison.html.j2",
+        ("hypergraph.js", "export.js"),
         name=f"{comparison.first.name} and {comparison.second.name}",
         comparison=comparison,
         recipes=[(name, _setting(old), _setting(new)) for name, old, new in comparison.recipes],
+        headline=headline(comparison),
         sentence=sentence(comparison),
         spent=spent_rows(comparison),
         scores=score_rows(comparison),
         means=[name_of(found.metric) for found in comparison.differences if found.metric in comparison.counts],
-        curves=_curves(comparison, [metric for metric in metrics if metric in (comparison.reached.metric, *HEADLINE)]),
+        curves=_curves(comparison, [metric for metric in metrics if metric in (comparison.metric, *HEADLINE)]),
         metrics=metrics,
         taken=_taken(comparison, metrics),
         name_of=name_of,
@@ -160,7 +183,7 @@ def _taken(comparison: Comparison, metrics: Sequence[str]) -> list[dict[str, Any
             "phase": taken.phase,
             "cells": [
                 str(taken.step),
-                _seconds(taken.cost.seconds),
+                duration(taken.cost.seconds),
                 _count(taken.cost.trajectories),
                 _count(taken.cost.rollouts),
                 *(
@@ -181,7 +204,7 @@ def _place(side: Side, taken: Taken | None) -> str:
 
 
 def _spent(cost: Cost) -> str:
-    return f"{_seconds(cost.seconds)} and {_count(cost.trajectories)} trajectories"
+    return f"{duration(cost.seconds)} and {_count(cost.trajectories)} trajectories"
 
 
 def _times(ratio: float, less: str, unit: str) -> str:
@@ -201,13 +224,6 @@ def _row(name: str, write: Any, first: float, second: float) -> SpentRow:
     else:
         change = f"{100 * (second / first - 1):+.0f} %".replace("-", "−")
     return SpentRow(name, write(first), write(second), change)
-
-
-def _seconds(seconds: float) -> str:
-    if seconds < 100:
-        return f"{seconds:.1f} s"
-    minutes = round(seconds / 60)
-    return f"{seconds / 60:.1f} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60:02d} min"
 
 
 def _count(value: float) -> str:

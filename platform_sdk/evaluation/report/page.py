@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from platform_sdk.evaluation.report.charts import Interval, interval_plot
-from platform_sdk.evaluation.report.content import FINAL, FIRST_PHASES, START, Content, Phase, gather
+from platform_sdk.evaluation.report.content import FINAL, FIRST_PHASES, START, Content, Difference, Phase, gather
 from platform_sdk.evaluation.report.curves import curves, name_of
+from platform_sdk.evaluation.report.facts import facts_of
 from platform_sdk.evaluation.report.viewer import viewer_data
+from platform_sdk.pages import embedded_json, render
 
 FOLDER = Path(__file__).parent
+SCRIPTS = (
+    "hypergraph.js",
+    "export.js",
+    "trace.js",
+    "subgraph.js",
+    "steps.js",
+    "trajectory.js",
+    "filters.js",
+    "page.js",
+)
+STYLES = ("trajectories.css", "hypergraph.css", "subgraph.css")
 ROLLOUTS = 2000
 PLOTTED = (*FIRST_PHASES, FINAL)  # evaluations between these are points of a curve
 PHASE_COLOURS = {"eval-base": "c-base", START: "c-start", "eval-warmup": "c-start", FINAL: "c-final"}
@@ -35,17 +45,24 @@ def build_report(run_dir: Path, *, rollouts: int = ROLLOUTS) -> str:
         RecordError: a rollout cannot be read.
     """
     content = gather(run_dir, rollouts=rollouts)
+    folded = _folded(content)
     return render(
-        "page.html.j2",
-        ("theme.js", "trace.js", "page.js"),
+        FOLDER / "page.html.j2",
+        SCRIPTS,
+        STYLES,
         content=content,
         name=str(content.recipe.get("name", run_dir.name)),
         name_of=name_of,
-        headlines=_headlines(content),
+        description=str(content.environment.get("description") or content.recipe.get("description") or ""),
+        facts=facts_of(content),
+        kind=_kind,
+        headlines=_headlines(content, folded),
         changes={change.metric: change for change in content.differences},
         colour=_colour,
         plotted=[phase for phase in content.evaluations if phase.name in PLOTTED],
-        intervals=_intervals(content),
+        between=[phase for phase in content.evaluations if phase.name not in PLOTTED],
+        folded=folded,
+        intervals=_intervals(content, folded),
         metrics=content.metrics,
         amount=content.amount,
         curves=curves(content),
@@ -54,35 +71,13 @@ def build_report(run_dir: Path, *, rollouts: int = ROLLOUTS) -> str:
         updates=_updates(content),
         digests=_digests(content),
         recipe=json.dumps(content.recipe, indent=2, ensure_ascii=False),
-        data=embedded_json(viewer_data(content.samples)),
+        data=embedded_json(
+            viewer_data(content.samples) | {"outcome": _outcome(content.recipe), "before": START, "after": FINAL}
+        ),
     )
 
 
-def render(template: str, scripts: Sequence[str], **values: Any) -> str:
-    """Return a page that needs nothing else: style and ``scripts`` inside, and a policy that allows no other script."""
-    environment = Environment(
-        loader=FileSystemLoader(FOLDER),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["number"] = _number
-    code = "\n".join((FOLDER / script).read_text(encoding="utf-8") for script in scripts)
-    digest = base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()
-    style = Markup((FOLDER / "page.css").read_text(encoding="utf-8"))
-    return environment.get_template(template).render(script=Markup(code), script_digest=digest, style=style, **values)
-
-
-def embedded_json(value: Any) -> Markup:
-    """Return JSON that can stand in a ``<script>`` element: no text in it can end the element or open another."""
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    for character in "<>&\u2028\u2029":
-        text = text.replace(character, f"\\u{ord(character):04x}")
-    return Markup(text)
-
-
-def _headlines(content: Content) -> list[dict[str, Any]]:
+def _headlines(content: Content, folded: Mapping[str, str]) -> list[dict[str, Any]]:
     start, final = content.scores(START), content.scores(FINAL)
     if final is None:
         return []
@@ -95,21 +90,48 @@ def _headlines(content: Content) -> list[dict[str, Any]]:
             "change": changes.get(metric),
         }
         for metric in content.shown_metrics
-        if metric in final["metrics"]
+        if metric in final["metrics"] and metric in folded
     ]
 
 
-def _intervals(content: Content) -> Markup | None:
+def _intervals(content: Content, folded: Mapping[str, str]) -> Markup | None:
     rows = []
-    for metric in content.metrics:
+    for metric, label in folded.items():
         intervals = [
             Interval(phase.name, score["value"], score["low"], score["high"], _colour(phase))
             for phase in content.evaluations
             if phase.name in PLOTTED and (score := (phase.scores or {})["metrics"].get(metric)) and "low" in score
         ]
         if intervals and metric not in content.counts:
-            rows.append((name_of(metric), intervals))
+            rows.append((label, intervals))
     return interval_plot(rows) if rows else None
+
+
+def _outcome(recipe: dict[str, Any]) -> str:
+    """Return the name of the reward that a rollout is trained for."""
+    return str(recipe.get("parameters", {}).get("online", {}).get("reward", "reward"))
+
+
+def _kind(change: Difference) -> str:
+    return "good" if change.low > 0 else "bad" if change.high < 0 else "even"
+
+
+def _folded(content: Content) -> dict[str, str]:
+    """Return the metrics with their names; of metrics that are equal on every question the first, with all names.
+
+    So EM and F1 of one-word answers are one row.
+    """
+    groups: dict[str, list[str]] = {}
+    for metric in content.metrics:
+        values = [
+            own.get(metric)
+            for phase in content.evaluations
+            for _, own in sorted((phase.scores or {}).get("per_question", {}).items())
+        ]
+        varied = len(set(values)) > 1  # what is 0 on every question is not the same for that
+        key = json.dumps([metric in content.counts, values]) if varied else metric
+        groups.setdefault(key, []).append(metric)
+    return {equal[0]: " = ".join(map(name_of, equal)) for equal in groups.values()}
 
 
 def _colour(phase: Phase) -> str:
@@ -179,9 +201,3 @@ def _digests(content: Content) -> list[tuple[str, str]]:
     for entry in content.chain:
         found |= {f"{entry.event} · {name}": digest for name, digest in entry.digests.items()}
     return list(found.items())
-
-
-def _number(value: Any) -> str:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return "–"
-    return f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,6 +64,7 @@ def _rollout(phase: int, rollout: Rollout, accepted: bool, table: Table) -> dict
         "apart": [_trajectory(other, context) for other in context.tree.apart],
         "trace": trace_of(rollout.main, context.gold.places(rollout.main)) if is_trace(rollout) else None,
         "gold": context.gold.found_by(rollout),
+        "selects": any(trajectory.selected for trajectory in rollout.trajectories),
         "weights": rollout.weights,
         "corpus": rollout.corpus,
     }
@@ -95,24 +96,20 @@ def _trajectory(trajectory: Trajectory, context: _Context) -> dict[str, Any]:
 def _evidence(trajectory: Trajectory, context: _Context) -> list[list[Any]]:
     """Return ``[place in the table, score, selected, gold, parts]`` for each piece of evidence, in its order.
 
-    ``parts`` are what the score is made of; they are left out where there are none.
+    ``parts`` are what the score is made of; they are omitted where there are none.
     """
     places = context.gold.places(trajectory)
     found: list[list[Any]] = []
     for index, item in enumerate(trajectory.evidence):
         place = context.table.setdefault(_text_of(item), len(context.table))
-        parts = {name: round(value, 4) for name, value in _leaves(item.parts)}
+        parts = _rounded(item.parts)
         flags = [int(index in trajectory.selected), int(index in places)]
         found.append([place, round(item.score, 4), *flags, *([parts] if parts else [])])
     return found
 
 
-def _leaves(parts: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
-    for name, value in parts.items():
-        if isinstance(value, Mapping):
-            yield from ((f"{name} {inner}", number) for inner, number in _leaves(value))
-        else:
-            yield name, value
+def _rounded(parts: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: _rounded(value) if isinstance(value, Mapping) else round(value, 4) for name, value in parts.items()}
 
 
 def _text_of(item: Evidence) -> str:

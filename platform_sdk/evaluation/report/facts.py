@@ -1,0 +1,81 @@
+"""The header of a report: what was run on what, when, where, and what it cost."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from platform_sdk.evaluation.report.content import Content
+from platform_sdk.evaluation.report.course import course_of
+
+
+class Fact(NamedTuple):
+    """A named value; ``title`` is the long form of a shortened one."""
+
+    name: str
+    value: str
+    title: str = ""
+
+
+def facts_of(content: Content) -> list[Fact]:
+    """Return what the run's files tell; a fact that no file has is omitted."""
+    found = [Fact("run", content.run_dir.name), *_parameters(content)]
+    if content.chain:
+        begun, ended = (datetime.fromisoformat(content.chain[place].time) for place in (0, -1))
+        found += [
+            Fact("started", f"{begun:%Y-%m-%d %H:%M} UTC"),
+            Fact("duration", duration((ended - begun).total_seconds()), "from the start to the last finished step"),
+        ]
+    if hardware := content.environment.get("hardware"):
+        found.append(Fact("hardware", str(hardware), "of the process that started the run"))
+    return [*found, *_cost(content), *_origin(content)]
+
+
+def duration(seconds: float) -> str:
+    """Write a time in the unit that suits it: 3.1 s, 12.4 min, 5 h 03 min."""
+    if seconds < 100:
+        return f"{seconds:.1f} s"
+    minutes = round(seconds / 60)
+    return f"{seconds / 60:.1f} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def _parameters(content: Content) -> list[Fact]:
+    parameters: dict[str, Any] = content.recipe.get("parameters", {})
+    models = [
+        Fact(name.replace("_", " "), value)
+        for name, value in parameters.items()
+        if (name == "model" or name.endswith("_model")) and isinstance(value, str) and value
+    ]
+    dataset, environment = parameters.get("dataset"), parameters.get("environment")
+    formats = [dataset.get("format") or ""] if isinstance(dataset, dict) else []
+    if isinstance(dataset, dict):
+        formats += [str(part.get("format", "")) for part in dataset.get("mixture") or [] if isinstance(part, dict)]
+    asked = [f"{content.evaluations[-1].scores['n']} evaluation questions"] if content.evaluations else []  # type: ignore[index]
+    data = dict.fromkeys(part for part in (*formats, environment, *asked) if part)
+    seed = [Fact("seed", str(parameters["seed"]))] if "seed" in parameters else []
+    return [*models, *([Fact("data", ", ".join(data))] if data else []), *seed]
+
+
+def _cost(content: Content) -> list[Fact]:
+    spent = course_of(content).spent
+    if not spent.seconds and not spent.tokens_sampled:
+        return []
+    trained = f"{spent.tokens_trained:,} trained on"
+    title = "Without evaluations and the start of engines; what two processes do at a time counts twice."
+    return [
+        Fact("cost", f"{duration(spent.seconds)} of sampling and training", title),
+        Fact("tokens", f"{spent.tokens_sampled:,} sampled, {trained}"),
+    ]
+
+
+def _origin(content: Content) -> list[Fact]:
+    found = [Fact("iterations", str(len(content.iterations)))] if content.iterations or not content.online else []
+    found += [
+        Fact("updates" if len(content.online) == 1 else f"updates, {phase.name}", str(len(phase.updates)))
+        for phase in content.online
+    ]
+    if content.environment:
+        commit = str(content.environment.get("commit") or "unknown")
+        changed = ", with changes that were not committed" if content.environment.get("dirty") else ""
+        found.append(Fact("commit", commit[:10] + changed, commit))
+    return found

@@ -1,0 +1,146 @@
+"""Several runs of each recipe: means and intervals over seeds, and their differences on the same questions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from platform_sdk.config.differences import differences
+from platform_sdk.config.errors import UserError
+from platform_sdk.evaluation.compare import Result, last_scores, require_same_questions
+from platform_sdk.evaluation.intervals import interval_over_seeds, paired_over_seeds
+from platform_sdk.evaluation.report.content import HEADLINE, Content, gather
+
+Scores = dict[str, dict[str, float]]  # of each question, by metric
+
+
+class Spread(Result):
+    """Last scores of a recipe's runs; ``low`` and ``high`` are None for a single run."""
+
+    mean: float
+    low: float | None
+    high: float | None
+    values: tuple[float, ...]
+
+
+class Group(Result):
+    """Runs whose recipes are equal but for the seed. ``spreads`` are by metric."""
+
+    name: str
+    runs: tuple[str, ...]
+    seeds: tuple[str, ...]
+    spreads: dict[str, Spread]
+
+
+class GroupDifference(Result):
+    """A metric of ``group`` − the same of the first group; see ``paired_over_seeds``."""
+
+    group: str
+    metric: str
+    n: int
+    difference: float
+    low: float
+    high: float
+    p_value: float
+
+
+class SeedComparison(Result):
+    """Groups of runs on the same ``questions`` questions. ``recipes`` are settings and their values in each group."""
+
+    questions: int
+    metric: str
+    groups: tuple[Group, ...]
+    differences: tuple[GroupDifference, ...]
+    counts: tuple[str, ...]
+    recipes: tuple[tuple[str, tuple[Any, ...]], ...]
+
+
+def compare_seeds(runs: Sequence[Path], *, metric: str = HEADLINE[0]) -> SeedComparison:
+    """Compare runs by their last evaluations; those whose recipes differ in nothing but the seed are one group.
+
+    Raises:
+        UserError: a directory holds no run that was evaluated, the runs were evaluated on different questions, or
+            ``metric`` is not among what all measured.
+    """
+    contents = [gather(run, rollouts=0) for run in runs]
+    if broken := [content.chain_error for content in contents if content.chain_error is not None]:
+        raise UserError(broken[0])
+    lasts = [last_scores(content) for content in contents]
+    for content, last in zip(contents[1:], lasts[1:], strict=True):
+        require_same_questions([contents[0], content], [lasts[0], last])
+    members: dict[str, list[int]] = {}
+    for place, content in enumerate(contents):
+        members.setdefault(json.dumps(_setup(content), sort_keys=True), []).append(place)
+    groups = list(members.values())
+    metrics = _shared_metrics(lasts)
+    if metric not in metrics:
+        raise UserError(f"all runs must have measured {metric}; they have in common: {', '.join(metrics)}")
+    names = _names([[contents[place] for place in places] for places in groups])
+    return SeedComparison(
+        questions=len(lasts[0]),
+        metric=metric,
+        groups=tuple(
+            Group(
+                name=name,
+                runs=tuple(str(contents[place].run_dir) for place in places),
+                seeds=tuple(str(contents[place].recipe.get("parameters", {}).get("seed", "")) for place in places),
+                spreads={each: _spread([_column(lasts[place], each) for place in places]) for each in metrics},
+            )
+            for name, places in zip(names, groups, strict=True)
+        ),
+        differences=tuple(
+            _difference(name, each, [lasts[place] for place in groups[0]], [lasts[place] for place in places])
+            for name, places in list(zip(names, groups, strict=True))[1:]
+            for each in metrics
+        ),
+        counts=tuple(sorted(frozenset().union(*(content.counts for content in contents)))),
+        recipes=_changes([_setup(contents[places[0]]) for places in groups]),
+    )
+
+
+def _setup(content: Content) -> dict[str, Any]:
+    """Return the recipe without what may differ within a group."""
+    parameters = {name: value for name, value in content.recipe.get("parameters", {}).items() if name != "seed"}
+    return {"pipeline": content.recipe.get("pipeline"), "parameters": parameters}
+
+
+def _names(groups: Sequence[Sequence[Content]]) -> list[str]:
+    """Return names that tell the groups apart: their recipes', or their first runs' directories'."""
+    names = [str(members[0].recipe.get("name", members[0].run_dir.name)) for members in groups]
+    return names if len(set(names)) == len(names) else [str(members[0].run_dir) for members in groups]
+
+
+def _shared_metrics(lasts: Sequence[Scores]) -> list[str]:
+    """Return the metrics that all runs have on every question, EM and F1 first."""
+    own = [set.intersection(*(set(values) for values in last.values())) for last in lasts]
+    return sorted(
+        set.intersection(*own), key=lambda name: (HEADLINE.index(name) if name in HEADLINE else len(HEADLINE), name)
+    )
+
+
+def _column(scores: Scores, metric: str) -> list[float]:
+    return [scores[question][metric] for question in sorted(scores)]
+
+
+def _spread(columns: Sequence[Sequence[float]]) -> Spread:
+    values = [sum(column) / len(column) for column in columns]
+    low, high = interval_over_seeds(values) if len(values) > 1 else (None, None)
+    return Spread(mean=sum(values) / len(values), low=low, high=high, values=tuple(values))
+
+
+def _difference(name: str, metric: str, first: Sequence[Scores], other: Sequence[Scores]) -> GroupDifference:
+    new, old = ([_column(scores, metric) for scores in side] for side in (other, first))
+    return GroupDifference(group=name, metric=metric, n=len(old[0]), **paired_over_seeds(new, old)._asdict())
+
+
+def _changes(setups: Sequence[dict[str, Any]]) -> tuple[tuple[str, tuple[Any, ...]], ...]:
+    """Return each setting that differs between groups, with its value in each of them."""
+    found: dict[str, dict[int, Any]] = {}
+    for place, setup in enumerate(setups[1:], start=1):
+        for change in differences(setups[0], setup):
+            found.setdefault(change.name, {0: change.old})[place] = change.new
+    return tuple(
+        (name, tuple(values.get(place, values[0]) for place in range(len(setups)))) for name, values in found.items()
+    )

@@ -1,0 +1,118 @@
+"""Several runs and seeds on one page: two recipes of three and two seeds, made by hand."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from platform_sdk.cli import app
+from platform_sdk.config.errors import UserError
+from platform_sdk.evaluation.intervals import interval_over_seeds, paired_bootstrap, paired_over_seeds
+from platform_sdk.evaluation.report.seeds import build_seed_comparison, headlines
+from platform_sdk.evaluation.seeds import compare_seeds
+from platform_sdk.record_files import write_jsonl
+from platform_sdk.records import Question
+from tests.evaluation.online_runs import question, write_evaluation
+
+NAME = "a-recipe-with-a-long-name-that-a-table-of-a-terminal-would-cut"
+
+
+def make_seed(folder: Path, recipe: str, beta: float, seed: int, right: int, hostile: str = "") -> Path:
+    """Return a run of ten questions, the first ``right`` of them right in the end."""
+    run_dir = folder / f"{recipe}-{seed}"
+    (run_dir / "corpus").mkdir(parents=True)
+    found = {"pipeline": "p", "name": recipe + hostile, "parameters": {"beta": beta, "seed": seed}}
+    (run_dir / "recipe.json").write_text(json.dumps(found))
+    write_jsonl(run_dir / "corpus" / "questions.eval.jsonl", Question, [question(n) for n in range(10)])
+    write_evaluation(run_dir, "eval-final", right)
+    return run_dir
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> list[Path]:
+    """Return runs of 2, 3 and 4 right of ten with one recipe, and of 7 and 9 right with another."""
+    first = [make_seed(tmp_path, "base", 0.0, seed, right) for seed, right in enumerate((2, 3, 4))]
+    return [*first, *(make_seed(tmp_path, NAME, 0.1, seed, right) for seed, right in enumerate((7, 9)))]
+
+
+def test_interval_over_seeds_is_students() -> None:
+    # Mean 0.3, deviation 0.1: 4.303 · 0.1 / √3 to either side.
+    assert interval_over_seeds([0.2, 0.3, 0.4]) == pytest.approx((0.3 - 0.24843, 0.3 + 0.24843), abs=1e-5)
+    with pytest.raises(ValueError, match="at least two"):
+        interval_over_seeds([0.5])
+
+
+def test_paired_difference_draws_questions_and_seeds() -> None:
+    # Questions agree, seeds do not: of two seeds the mean is 0, 1/2 or 1, with probability 1/4, 1/2 and 1/4.
+    found = paired_over_seeds([[1, 1, 1], [0, 0, 0]], [[0, 0, 0]])
+    assert (found.difference, found.low, found.high) == (0.5, 0, 1)
+    assert found.p_value == pytest.approx(0.5, abs=0.03)
+    one, other = [1.0, 0.0, 0.5, 1.0], [0.0, 0.0, 1.0, 0.5]
+    assert paired_over_seeds([one], [other]) == pytest.approx(paired_bootstrap(one, other))
+    with pytest.raises(ValueError, match="same questions"):
+        paired_over_seeds([one], [[1.0]])
+
+
+def test_runs_that_differ_in_the_seed_alone_are_one_group(runs: list[Path]) -> None:
+    found = compare_seeds([runs[3], runs[0], runs[1], runs[4], runs[2]])
+    assert [(group.name, group.seeds) for group in found.groups] == [(NAME, ("0", "1")), ("base", ("0", "1", "2"))]
+    spread = found.groups[1].spreads["em"]
+    assert spread.values == (0.2, 0.3, 0.4)
+    assert (spread.mean, spread.low, spread.high) == pytest.approx((0.3, 0.3 - 0.24843, 0.3 + 0.24843), abs=1e-5)
+    [change] = [change for change in found.differences if change.metric == "em"]
+    assert change.difference == pytest.approx(-0.5)
+    assert change.high < 0
+    assert found.recipes == (("parameters.beta", (0.1, 0.0)),)
+
+
+def test_one_group_and_a_single_seed_have_no_difference_and_no_interval(runs: list[Path]) -> None:
+    assert compare_seeds(runs[:3]).differences == ()
+    assert headlines(compare_seeds(runs[:3])) == []
+    alone = compare_seeds(runs[:4]).groups[1].spreads["em"]
+    assert (alone.mean, alone.low, alone.high) == (0.7, None, None)
+
+
+def test_runs_on_other_questions_are_refused(runs: list[Path]) -> None:
+    write_evaluation(runs[4], "eval-final", 8, questions=8)
+    with pytest.raises(UserError, match="2 questions were asked in"):
+        compare_seeds(runs)
+    with pytest.raises(UserError, match="must have measured joint; they have in common: em, f1"):
+        compare_seeds(runs[:4], metric="joint")
+
+
+def test_command_compares_several_runs(runs: list[Path], tmp_path: Path) -> None:
+    invoke = CliRunner().invoke
+    page = tmp_path / "page.html"
+    told = invoke(app, ["compare", *map(str, runs), "-o", str(page)], env={"COLUMNS": "100"})
+    assert told.exit_code == 0, told.output
+    assert f"EM 30.0 for base and 80.0 for {NAME}: a difference of +50.0" in told.output
+    assert "paired over 10 questions, 3 and 2 seeds." in told.output
+    assert "The recipes differ in parameters.beta." in told.output
+    assert page.read_text().startswith("<!doctype html>")
+    plain = json.loads(invoke(app, ["compare", *map(str, runs), "--json"]).output)
+    assert plain["groups"][0]["spreads"]["em"]["mean"] == pytest.approx(0.3)
+    assert isinstance(invoke(app, ["compare", str(runs[0])]).exception, UserError)
+    assert isinstance(invoke(app, ["compare", *map(str, runs), "--score", "50"]).exception, UserError)
+
+
+def test_page_of_several_runs(open_page: Any, tmp_path: Path) -> None:
+    hostile = "</script><img src=x onerror='window.hurt=1'>"
+    runs = [make_seed(tmp_path, "base", 0.0, seed, right, hostile) for seed, right in enumerate((2, 3))]
+    page = open_page(
+        build_seed_comparison(compare_seeds([*runs, *(make_seed(tmp_path, NAME, 0.1, s, 9 - s) for s in range(3))]))
+    )
+    assert "a difference of +55.0" in page.inner_text(".verdict-line")
+    assert page.locator(".scores tbody tr").first.locator("th, td").all_inner_texts() == [
+        "EM", "25.0 -38.5 to 88.5", "80.0 55.2 to 104.8", "+55.0 " + page.inner_text(".scores td:last-child small")
+    ]  # fmt: skip
+    assert page.locator("#runs tbody tr").count() == 5
+    assert NAME in page.inner_text("h1")
+    assert page.evaluate("window.hurt") is None
+    assert page.locator("img").count() == 0
+    for width in (1200, 360):
+        page.set_viewport_size({"width": width, "height": 800})
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
