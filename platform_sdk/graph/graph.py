@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict
 
 from platform_sdk import files
+from platform_sdk.config.graph import GraphSpec
 from platform_sdk.errors import UserError
 from platform_sdk.graph.facts import Extraction, Fact
 from platform_sdk.graph.merge import merge
@@ -148,6 +149,7 @@ def write_graph(
     extractor: str,
     version: int,
     inputs: str,
+    memory_gb: float = GraphSpec().memory_gb,
 ) -> Graph:
     """Merge files of extractions into a graph in ``folder``; the manifest is written last.
 
@@ -158,10 +160,11 @@ def write_graph(
         extractor: How the facts were extracted.
         version: The extractor's version.
         inputs: Digest of everything that the graph is built from.
+        memory_gb: Maximum memory of the merge, in GB.
     """
     folder.mkdir(parents=True, exist_ok=True)
     (folder / MANIFEST).unlink(missing_ok=True)
-    merged = merge(folder, extractions, titles)
+    merged = merge(folder, extractions, titles, memory_gb)
     names = sorted(path.name for path in folder.iterdir() if path.suffix in (".parquet", ".npy"))
     manifest = Manifest(
         digest=merged.digest,

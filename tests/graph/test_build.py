@@ -144,7 +144,7 @@ def test_killed_merge_is_done_again_without_extracting(
 ) -> None:
     run = prepare_run("run")
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr("platform_sdk.graph.merge._digest", lambda db: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr("platform_sdk.graph.merge._digest", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         build(run, SMALL)
     with pytest.raises(UserError, match="manifest"):
         Graph.open(run / "graph")
