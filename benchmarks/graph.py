@@ -215,7 +215,7 @@ def measure(paths: list[Path], size: int, memory_gb: float, output: Path) -> Fig
             break
         whole = max(whole, sum(info.rss for info in tree))
         anonymous = max(anonymous, sum(info.rss - info.shared for info in tree))
-        spilled = max(spilled, _bytes(output.glob(".merge-*/**/*")))
+        spilled = max(spilled, _bytes(output.glob(".merge/**/*")))
         time.sleep(0.1)
     child.join()
     if child.exitcode:

@@ -32,8 +32,8 @@ class GraphSpec(BaseModel):
         1,
         ge=1,
         le=100_000,
-        description="Parts of the extraction: on a cluster, pods of one job. No result depends on them, but with another "
-        "number every chunk is extracted again.",
+        description="Parts of the extraction: on a cluster, pods of one job. Another number gives the same graph, but "
+        "extracts every chunk again.",
     )
     memory_gb: float = Field(
         2.0, gt=0, description="Maximum memory of the merge, in GB; what needs more is spilled beside the graph."

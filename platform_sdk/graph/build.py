@@ -8,6 +8,7 @@ never all in memory, nor are extractions.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -61,9 +62,13 @@ def build(run_dir: Path, spec: GraphSpec, runner: ProcessRunner | None = None) -
 
     Raises:
         UserError: the folder has a graph of other settings, the corpus was altered, the model cannot be used, or the
-            runner left out a shard.
+            runner left out a shard; another process builds the graph.
     """
-    folder = graph_folder(run_dir)
+    with _locked(graph_folder(run_dir)) as folder:
+        return _build(folder, run_dir, spec, runner)
+
+
+def _build(folder: Path, run_dir: Path, spec: GraphSpec, runner: ProcessRunner | None = None) -> Built:
     sources = _Sources(run_dir)
     settings = _settings(spec)
     inputs = digest_of(settings, sources.digests)
@@ -89,19 +94,32 @@ def add(run_dir: Path, spec: GraphSpec, path: Path) -> Built:
     Raises:
         UserError: a passage's id is that of another passage; or as ``build``.
     """
-    sources = _Sources(run_dir)
-    if spec.extractor == "triples":
-        added: Corpus | TripleStore = TripleStore.load(path)
-    else:
-        added = Corpus.load(path)
-        new = {passage.id: passage for passage in added.passages}
-        for passage in sources.passages():
-            if new.get(passage.id, passage) != passage:
-                raise UserError(
-                    f"{path}: passage {shortened(passage.id)} is in the graph with another title or text; rename it"
-                )
-    added.save(sources.added / f"{spec.extractor}-{added.digest}.jsonl")
-    return build(run_dir, spec)
+    with _locked(graph_folder(run_dir)) as folder:
+        sources = _Sources(run_dir)
+        if spec.extractor == "triples":
+            added: Corpus | TripleStore = TripleStore.load(path)
+        else:
+            added = Corpus.load(path)
+            new = {passage.id: passage for passage in added.passages}
+            for passage in sources.passages():
+                if new.get(passage.id, passage) != passage:
+                    raise UserError(
+                        f"{path}: passage {shortened(passage.id)} is in the graph with another title or text; rename it"
+                    )
+        added.save(sources.added / f"{spec.extractor}-{added.digest}.jsonl")
+        return _build(folder, run_dir, spec)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[Path]:
+    """Make and lock a graph's folder; a killed process leaves it unlocked."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise UserError(f"{folder}: another process builds this graph; wait for its end") from error
+        yield folder
 
 
 class ExtractStep(BaseModel):

@@ -15,11 +15,12 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import shutil
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import IO, Any
 
 import duckdb
@@ -210,8 +211,8 @@ def merge(folder: Path, extractions: Sequence[Path], titles: Iterable[tuple[str,
         memory_gb: Maximum memory of the engine, in GB.
     """
     with (
-        TemporaryDirectory(prefix=".merge-", dir=folder) as temporary,
-        duckdb.connect(config={"memory_limit": f"{memory_gb}GB", "temp_directory": temporary}) as db,
+        _scratch(folder / ".merge") as scratch,
+        duckdb.connect(config={"memory_limit": f"{memory_gb}GB", "temp_directory": str(scratch)}) as db,
     ):
         logger.info("facts")
         db.execute("SET preserve_insertion_order = false")  # of what is not sorted: memory stays bounded
@@ -243,6 +244,17 @@ def merge(folder: Path, extractions: Sequence[Path], titles: Iterable[tuple[str,
         ]
         logger.info("digest")
         return Merged(_digest(db, arrays[:2]), entities, hyperedges, mentions, chunks, malformed)
+
+
+@contextmanager
+def _scratch(folder: Path) -> Iterator[Path]:
+    """Make a folder for what is spilled, and remove it at the end; one of a killed merge is removed first."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder)
 
 
 def _load_titles(db: duckdb.DuckDBPyConnection, titles: Iterable[tuple[str, str]]) -> None:
