@@ -23,11 +23,11 @@ from platform_sdk.data.corpus import Corpus, TripleStore
 from platform_sdk.data.dataset import PASSAGES, TRIPLES, check_prepared
 from platform_sdk.display import shortened
 from platform_sdk.errors import UserError
-from platform_sdk.files import read_model, read_object
+from platform_sdk.files import read_object
 from platform_sdk.graph import llm, rules, triples
 from platform_sdk.graph.chunks import Chunk, chunks
 from platform_sdk.graph.facts import Extraction
-from platform_sdk.graph.graph import MANIFEST, Graph, Manifest, write_graph
+from platform_sdk.graph.graph import MANIFEST, SCHEMA, Graph, write_graph
 from platform_sdk.processes.launch import ProcessRunner, StepProcesses
 from platform_sdk.record_files import AppendLog, read_jsonl
 from platform_sdk.records import Passage, Triple
@@ -72,8 +72,10 @@ def _build(folder: Path, run_dir: Path, spec: GraphSpec, runner: ProcessRunner |
     sources = _Sources(run_dir)
     settings = _settings(spec)
     inputs = digest_of(settings, sources.digests)
-    if (folder / MANIFEST).exists() and read_model(folder / MANIFEST, Manifest).inputs == inputs:
-        return Built(Graph.open(folder), 0)
+    if (folder / MANIFEST).exists():
+        built = read_object(folder / MANIFEST)
+        if (built.get("inputs"), built.get("schema_version")) == (inputs, SCHEMA):
+            return Built(Graph.open(folder), 0)
     begin(folder, digest_of(settings, sources.digests[:2]))
     extracted = _extract(ExtractStep(run_dir=run_dir, spec=spec, inputs=inputs), runner)
     graph = write_graph(

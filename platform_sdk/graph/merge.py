@@ -34,7 +34,7 @@ ROWS = 65_536
 """Rows that are hashed or copied at once, and rows of a Parquet row group."""
 MALFORMED = "malformed.jsonl"
 
-_MACROS = r"""
+MACROS = r"""
 CREATE MACRO plain(name) AS trim(regexp_replace(lower(nfc_normalize(name)), '\s+', ' ', 'g'));
 CREATE MACRO normal(name) AS coalesce(nullif(trim(plain(name), ' ''"“”‘’.,;:!?'), ''), plain(name));
 CREATE MACRO short(text) AS substr(sha256(text), 1, 20);
@@ -42,7 +42,8 @@ CREATE MACRO short(text) AS substr(sha256(text), 1, 20);
 
 _TITLES = r"""
 CREATE TABLE exact AS
-    SELECT normal(title) AS key, min(title) AS name, min(passage) AS passage FROM titles GROUP BY normal(title);
+    SELECT normal(title) AS key, min(title) AS name, min(passage) AS passage FROM titles WHERE trim(title) <> ''
+    GROUP BY normal(title);
 CREATE TABLE shortened AS
     SELECT short AS key, min(key) AS entity, min(passage) AS passage
     FROM (SELECT key, passage, normal(regexp_replace(name, '\s*\([^()]*\)$', '')) AS short FROM exact)
@@ -191,7 +192,10 @@ _TABLES = {
 
 @dataclass(frozen=True)
 class Merged:
-    """Counts of a merged graph, and the digest of its content."""
+    """Counts of a merged graph, and the digest of its content.
+
+    ``unsourced`` hyperedges have no passage: triples whose head is no title. ``unused`` passages have no hyperedge.
+    """
 
     digest: str
     entities: int
@@ -199,6 +203,9 @@ class Merged:
     mentions: int
     chunks: int
     malformed: int
+    passages: int
+    unused: int
+    unsourced: int
 
 
 def merge(folder: Path, extractions: Sequence[Path], titles: Iterable[tuple[str, str]], memory_gb: float) -> Merged:
@@ -216,7 +223,7 @@ def merge(folder: Path, extractions: Sequence[Path], titles: Iterable[tuple[str,
     ):
         logger.info("facts")
         db.execute("SET preserve_insertion_order = false")  # of what is not sorted: memory stays bounded
-        db.execute(_MACROS)
+        db.execute(MACROS)
         _load_titles(db, titles)
         db.execute(_TITLES)
         db.execute(_FACTS, {"paths": [str(path) for path in extractions]})
@@ -242,8 +249,12 @@ def merge(folder: Path, extractions: Sequence[Path], titles: Iterable[tuple[str,
             *_write_incidence(db, folder / "edge_entities", ("edge", "entity"), hyperedges, incidences),
             *_write_incidence(db, folder / "entity_edges", ("entity", "edge"), entities, incidences),
         ]
+        passages = _number(db, "SELECT count(DISTINCT passage) FROM titles")
+        unused = _number(db, "SELECT count(DISTINCT passage) FROM titles ANTI JOIN hyperedges USING (passage)")
+        unsourced = _number(db, "SELECT count(*) FROM hyperedges WHERE passage = ''")
         logger.info("digest")
-        return Merged(_digest(db, arrays[:2]), entities, hyperedges, mentions, chunks, malformed)
+        digest = _digest(db, arrays[:2])
+        return Merged(digest, entities, hyperedges, mentions, chunks, malformed, passages, unused, unsourced)
 
 
 @contextmanager
@@ -262,7 +273,7 @@ def _load_titles(db: duckdb.DuckDBPyConnection, titles: Iterable[tuple[str, str]
     iterator = iter(titles)
     while batch := list(islice(iterator, ROWS)):
         db.register("batch", pa.table([*map(pa.array, zip(*batch, strict=True))], names=["title", "passage"]))
-        db.execute("INSERT INTO titles SELECT title, passage FROM batch WHERE trim(title) <> ''")
+        db.execute("INSERT INTO titles SELECT title, passage FROM batch")
         db.unregister("batch")
 
 

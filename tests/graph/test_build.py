@@ -21,7 +21,8 @@ from platform_sdk.graph import rules
 from platform_sdk.graph.build import add, build
 from platform_sdk.graph.chunks import Chunk
 from platform_sdk.graph.facts import Fact
-from platform_sdk.graph.graph import Graph
+from platform_sdk.graph.graph import MANIFEST, Graph
+from platform_sdk.graph.stats import measure
 from platform_sdk.records import Passage, Source, Triple
 from tests.graph.conftest import PASSAGES, TRIPLES, PrepareRun
 from tests.graph.killed import SPEC
@@ -68,6 +69,9 @@ def test_triples_become_hyperedges_of_their_heads_passages(prepare_run: PrepareR
         "Rouen, country, France": Source(passage=""),
     }
     assert edges(graph)["Rouen, country, France"] == {"Rouen", "France"}
+    figures = measure(graph)
+    names = ("passages", "passages_without_hyperedges", "hyperedges_without_passage")
+    assert [figures[name] for name in names] == [6, 4, 1]
 
 
 def test_shards_and_order_do_not_change_the_digest(prepare_run: PrepareRun) -> None:
@@ -233,6 +237,17 @@ def test_killed_merge_is_done_again_without_extracting(
     assert again.extracted == 0
     assert again.graph.digest == build(prepare_run("whole"), SMALL).graph.digest
     assert not (run / "graph/.merge").exists()
+
+
+def test_graph_of_an_older_schema_is_built_again(prepare_run: PrepareRun) -> None:
+    run = prepare_run("run")
+    digest = build(run, SMALL).graph.digest
+    manifest = run / "graph" / MANIFEST
+    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "schema_version": 1}))
+    with pytest.raises(UserError, match="a graph of schema 1, but this hopforge reads schema 2; build the graph again"):
+        Graph.open(run / "graph")
+    again = build(run, SMALL)
+    assert (again.extracted, again.graph.digest) == (0, digest)
 
 
 def test_graph_of_other_settings_is_refused(prepare_run: PrepareRun) -> None:
