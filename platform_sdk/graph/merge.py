@@ -222,6 +222,7 @@ def merge(folder: Path, extractions: Sequence[Path], titles: Iterable[tuple[str,
         duckdb.connect(config={"memory_limit": f"{memory_gb}GB", "temp_directory": str(scratch)}) as db,
     ):
         logger.info("facts")
+        db.execute("SET enable_progress_bar = false")  # it is printed beside the command's own output
         db.execute("SET preserve_insertion_order = false")  # of what is not sorted: memory stays bounded
         db.execute(MACROS)
         _load_titles(db, titles)
