@@ -130,6 +130,24 @@ def digest_records(records: Iterable[Record]) -> str:
     return sha.hexdigest()
 
 
+def digest_file(path: Path, kind: type[Record]) -> str:
+    """Return what ``digest_records`` returns of the records of a file that ``write_jsonl`` wrote; parse none of them.
+
+    Raises:
+        RecordError: the file is missing or of another kind or schema version.
+    """
+    try:
+        stream = path.open("rb")
+    except OSError as error:
+        raise RecordError(f"{path}: cannot be read: {error.strerror}") from error
+    with stream:
+        check_header(path, stream.readline(), kind)
+        sha = hashlib.sha256()
+        while block := stream.read(1 << 20):
+            sha.update(block)
+        return sha.hexdigest()
+
+
 def check_digest(path: Path, kind: type[R], digest: str) -> None:
     """Compare the records of ``path`` with the digest that the step which wrote them handed on.
 

@@ -31,12 +31,13 @@ def graph(
     from platform_sdk.graph.build import build, graph_folder
     from platform_sdk.graph.graph import MANIFEST
     from platform_sdk.kubeflow.component import describe, received
+    from platform_sdk.kubeflow.training_job.here import job_runner
     from platform_sdk.tracking import step_run
 
     run = Path(run_dir)
     spec = GraphSpec.model_validate(received(graph))
     with step_run(run, "graph") as step:
-        manifest = build(run, spec).graph.manifest
+        manifest = build(run, spec, job_runner(run)).graph.manifest
         counts = {name: getattr(manifest, name) for name in ("entities", "hyperedges", "mentions", "malformed")}
         step.log_metrics({f"graph/{name}": count for name, count in counts.items()})
         step.record_digests(graph=manifest.digest)

@@ -28,7 +28,16 @@ class GraphSpec(BaseModel):
     overlap_tokens: int = Field(100, ge=0, description="Maximum text that consecutive chunks share, counted alike.")
     passes: int = Field(2, ge=0, le=10, description="llm: how often to ask for facts that were missed.")
     max_tokens: int = Field(2048, ge=1, le=1_000_000, description="llm: maximum tokens of one answer.")
-    shards: int = Field(1, ge=1, le=100_000, description="Files that the extraction is split into; no result changes.")
+    shards: int = Field(
+        1,
+        ge=1,
+        le=100_000,
+        description="Parts of the extraction: on a cluster, pods of one job. Another number gives the same graph, but "
+        "extracts every chunk again.",
+    )
+    memory_gb: float = Field(
+        2.0, gt=0, description="Maximum memory of the merge, in GB; what needs more is spilled beside the graph."
+    )
 
     @model_validator(mode="after")
     def _agree(self) -> Self:

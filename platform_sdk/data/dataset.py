@@ -15,10 +15,11 @@ from platform_sdk.config.world import WorldSpec
 from platform_sdk.data.corpus import Corpus, TripleStore, corpus_from_questions
 from platform_sdk.data.official import load_questions
 from platform_sdk.files import read_object, write_text
-from platform_sdk.record_files import RecordError, digest_records, write_jsonl
-from platform_sdk.records import Passage, Question
+from platform_sdk.record_files import RecordError, digest_file, digest_records, write_jsonl
+from platform_sdk.records import Passage, Question, Triple
 
 HUB = "hf://"
+PASSAGES, TRIPLES = Path("corpus/passages.jsonl"), Path("corpus/triples.jsonl")
 
 
 @dataclass(frozen=True)
@@ -75,8 +76,8 @@ def prepare(spec: DatasetSpec, data_dir: Path | None, workdir: Path) -> Prepared
     dataset = load_dataset(spec, data_dir)
     write_jsonl(folder / "questions.train.jsonl", Question, dataset.train)
     write_jsonl(folder / "questions.eval.jsonl", Question, dataset.eval)
-    dataset.corpus.save(folder / "passages.jsonl")
-    dataset.triples.save(folder / "triples.jsonl")
+    dataset.corpus.save(workdir / PASSAGES)
+    dataset.triples.save(workdir / TRIPLES)
     prepared = Prepared(
         input=source,
         train=digest_records(dataset.train),
@@ -152,7 +153,7 @@ def read_corpus(workdir: Path) -> Corpus:
     Raises:
         UserError: the file is not the one that was prepared.
     """
-    corpus = Corpus.load(workdir / "corpus" / "passages.jsonl")
+    corpus = Corpus.load(workdir / PASSAGES)
     _check_digest(workdir, "passages", corpus.digest)
     return corpus
 
@@ -163,9 +164,22 @@ def read_triples(workdir: Path) -> TripleStore:
     Raises:
         UserError: the file is not the one that was prepared.
     """
-    triples = TripleStore.load(workdir / "corpus" / "triples.jsonl")
+    triples = TripleStore.load(workdir / TRIPLES)
     _check_digest(workdir, "triples", triples.digest)
     return triples
+
+
+def check_prepared(workdir: Path) -> tuple[str, str]:
+    """Return the digests of the passages and of the triples that were prepared, without reading them into memory.
+
+    Raises:
+        UserError: a file is not the one that was prepared.
+    """
+    passages, triples = workdir / PASSAGES, workdir / TRIPLES
+    digests = digest_file(passages, Passage), digest_file(triples, Triple)
+    _check_digest(workdir, "passages", digests[0])
+    _check_digest(workdir, "triples", digests[1])
+    return digests
 
 
 def _check_digest(workdir: Path, part: str, found: str) -> None:

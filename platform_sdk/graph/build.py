@@ -1,33 +1,42 @@
 """Building of a run's graph: extraction in shards, resumed per chunk, then merging.
 
-``RUN/graph/extractions`` has a log for each shard: a chunk that is in one is not extracted again. Passages that are
-added later are kept in ``RUN/graph/added``, and only their chunks are extracted; the graph is the one that a build of
-all passages together gives.
+``RUN/graph/extractions`` has logs of each shard: a chunk that is in one is not extracted again. A finished shard also
+has an outcome, with the digest of the build's inputs. Passages that are added later are kept in ``RUN/graph/added``,
+and only their chunks are extracted; the graph is the one that a build of all passages together gives. Passages are
+never all in memory, nor are extractions.
 """
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict
 
 from platform_sdk.config.graph import GraphSpec
 from platform_sdk.data.corpus import Corpus, TripleStore
-from platform_sdk.data.dataset import read_corpus, read_triples
+from platform_sdk.data.dataset import PASSAGES, TRIPLES, check_prepared
 from platform_sdk.display import shortened
 from platform_sdk.errors import UserError
-from platform_sdk.files import read_model
+from platform_sdk.files import read_object
 from platform_sdk.graph import llm, rules, triples
 from platform_sdk.graph.chunks import Chunk, chunks
 from platform_sdk.graph.facts import Extraction
-from platform_sdk.graph.graph import MANIFEST, Graph, Manifest, write_graph
-from platform_sdk.record_files import AppendLog
+from platform_sdk.graph.graph import MANIFEST, SCHEMA, Graph, write_graph
+from platform_sdk.processes.launch import ProcessRunner, StepProcesses
+from platform_sdk.record_files import AppendLog, read_jsonl
 from platform_sdk.records import Passage, Triple
-from platform_sdk.tracking.outcomes import begin, digest_of
+from platform_sdk.tracking.outcomes import begin, digest_of, write_json
 
 VERSIONS = {"rules": rules.VERSION, "triples": triples.VERSION, "llm": llm.VERSION}
+EXTRACTIONS = "extractions"
+LOGGED = 1000
+"""Chunks of a log, which is read whole when a killed extraction is resumed."""
 Extractor = Callable[[Sequence[Chunk]], Iterable[Extraction]]
 
 
@@ -43,27 +52,40 @@ def graph_folder(run_dir: Path) -> Path:
     return run_dir / "graph"
 
 
-def build(run_dir: Path, spec: GraphSpec) -> Built:
+def build(run_dir: Path, spec: GraphSpec, runner: ProcessRunner | None = None) -> Built:
     """Build the graph of a run's corpus and of what was added to it; resume a build that was killed.
 
+    Args:
+        run_dir: The run, with a prepared corpus.
+        spec: How to build.
+        runner: Extracts the shards elsewhere; without it they are extracted here, one after another.
+
     Raises:
-        UserError: the folder has a graph of other settings, the corpus was altered, or the model cannot be used.
+        UserError: the folder has a graph of other settings, the corpus was altered, the model cannot be used, or the
+            runner left out a shard; another process builds the graph.
     """
-    folder = graph_folder(run_dir)
+    with _locked(graph_folder(run_dir)) as folder:
+        return _build(folder, run_dir, spec, runner)
+
+
+def _build(folder: Path, run_dir: Path, spec: GraphSpec, runner: ProcessRunner | None = None) -> Built:
     sources = _Sources(run_dir)
     settings = _settings(spec)
     inputs = digest_of(settings, sources.digests)
-    if (folder / MANIFEST).exists() and read_model(folder / MANIFEST, Manifest).inputs == inputs:
-        return Built(Graph.open(folder), 0)
+    if (folder / MANIFEST).exists():
+        built = read_object(folder / MANIFEST)
+        if (built.get("inputs"), built.get("schema_version")) == (inputs, SCHEMA):
+            return Built(Graph.open(folder), 0)
     begin(folder, digest_of(settings, sources.digests[:2]))
-    extracted = sum(extract_shard(run_dir, spec, shard) for shard in range(spec.shards))
+    extracted = _extract(ExtractStep(run_dir=run_dir, spec=spec, inputs=inputs), runner)
     graph = write_graph(
         folder,
-        sorted((folder / "extractions").glob("*.jsonl")),
+        sorted((folder / EXTRACTIONS).glob(f"*-of-{spec.shards}.*.jsonl")),
         titles=((passage.title, passage.id) for passage in sources.passages()),
         extractor=spec.extractor,
         version=VERSIONS[spec.extractor],
         inputs=inputs,
+        memory_gb=spec.memory_gb,
     )
     return Built(graph, extracted)
 
@@ -74,48 +96,122 @@ def add(run_dir: Path, spec: GraphSpec, path: Path) -> Built:
     Raises:
         UserError: a passage's id is that of another passage; or as ``build``.
     """
-    sources = _Sources(run_dir)
-    if spec.extractor == "triples":
-        added: Corpus | TripleStore = TripleStore.load(path)
-    else:
-        added = Corpus.load(path)
-        known = {passage.id: passage for passage in sources.passages()}
-        for passage in added.passages:
-            if known.get(passage.id, passage) != passage:
-                raise UserError(
-                    f"{path}: passage {shortened(passage.id)} is in the graph with another title or text; rename it"
-                )
-    added.save(sources.added / f"{spec.extractor}-{added.digest}.jsonl")
-    return build(run_dir, spec)
+    with _locked(graph_folder(run_dir)) as folder:
+        sources = _Sources(run_dir)
+        if spec.extractor == "triples":
+            added: Corpus | TripleStore = TripleStore.load(path)
+        else:
+            added = Corpus.load(path)
+            new = {passage.id: passage for passage in added.passages}
+            for passage in sources.passages():
+                if new.get(passage.id, passage) != passage:
+                    raise UserError(
+                        f"{path}: passage {shortened(passage.id)} is in the graph with another title or text; rename it"
+                    )
+        added.save(sources.added / f"{spec.extractor}-{added.digest}.jsonl")
+        return _build(folder, run_dir, spec)
 
 
-def extract_shard(run_dir: Path, spec: GraphSpec, shard: int) -> int:
-    """Extract the chunks of one shard that are not in its log; return how many."""
-    log_path = graph_folder(run_dir) / "extractions" / f"{shard}-of-{spec.shards}.jsonl"
-    log_path.parent.mkdir(parents=True, exist_ok=True)
-    sources = _Sources(run_dir)
-    with AppendLog(log_path, Extraction) as log:
-        done = {record.chunk for record in log.records}
-        before = len(done)
-
-        def is_open(chunk: str) -> bool:
-            return int(chunk, 16) % spec.shards == shard and chunk not in done
-
-        for extraction in _extractions(sources, spec, is_open):
-            done.add(extraction.chunk)
-            log.append(extraction)
-        return len(done) - before
+@contextmanager
+def _locked(folder: Path) -> Iterator[Path]:
+    """Make and lock a graph's folder; a killed process leaves it unlocked."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise UserError(f"{folder}: another process builds this graph; wait for its end") from error
+        yield folder
 
 
-def _extractions(sources: _Sources, spec: GraphSpec, is_open: Callable[[str], bool]) -> Iterator[Extraction]:
-    if spec.extractor == "triples":
-        yield from (
-            block for store in sources.triples() for block in triples.extractions(store) if is_open(block.chunk)
+class ExtractStep(BaseModel):
+    """The extraction of one build: input of ``python -m platform_sdk.graph --spec FILE``, which extracts one shard."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    run_dir: Path
+    spec: GraphSpec
+    inputs: str
+
+    @property
+    def folder(self) -> Path:
+        return graph_folder(self.run_dir) / EXTRACTIONS
+
+    def outcome(self, shard: int) -> Path:
+        """The file that says that a shard is finished, and of which inputs."""
+        return self.folder / f"{shard}-of-{self.spec.shards}.json"
+
+    def open_shards(self) -> list[int]:
+        """Return the shards that are not finished."""
+        outcomes = [(shard, self.outcome(shard)) for shard in range(self.spec.shards)]
+        return [s for s, path in outcomes if not path.exists() or read_object(path).get("inputs") != self.inputs]
+
+
+def _extract(step: ExtractStep, runner: ProcessRunner | None) -> int:
+    """Extract the shards that are not finished; return how many chunks that were."""
+    todo = step.open_shards()
+    if runner is None:
+        return sum(extract_shard(step, shard) for shard in todo)
+    if todo:
+        spec_file = graph_folder(step.run_dir) / "extract-step.json"
+        write_json(spec_file, step.model_dump(mode="json"))
+        spec = step.spec
+        own_gpus = spec.extractor == "llm" and spec.engine.engine != "openai"
+        runner(
+            StepProcesses(
+                "platform_sdk.graph",
+                spec_file,
+                "extract",
+                trains=False,
+                vllm=spec.engine.engine == "vllm",
+                gpus_each=spec.engine.gpus_each if own_gpus else 0,
+                shards=spec.shards,
+            )
         )
+        if left := step.open_shards():
+            raise UserError(f"{step.folder}: shards {shortened(str(left))} were not extracted; run the step again")
+    return sum(int(read_object(step.outcome(shard))["extracted"]) for shard in todo)
+
+
+def extract_shard(step: ExtractStep, shard: int) -> int:
+    """Extract the chunks of one shard that are in none of its logs; return how many."""
+    if shard not in step.open_shards():
+        return 0
+    name = f"{shard}-of-{step.spec.shards}"
+    done: set[str] = set()
+    logs = sorted(step.folder.glob(f"{name}.*.jsonl"))
+    for path in logs:
+        with AppendLog(path, Extraction) as log:  # which drops what a kill cut short
+            done.update(record.chunk for record in log.records)
+    before = len(done)
+
+    stream = _extractions(_Sources(step.run_dir), step.spec, shard, lambda chunk: chunk not in done)
+    for number in count(int(logs[-1].name.split(".")[1]) + 1 if logs else 0):
+        with AppendLog(step.folder / f"{name}.{number:06}.jsonl", Extraction) as log:
+            for extraction in islice(stream, LOGGED):
+                done.add(extraction.chunk)
+                log.append(extraction)
+            if len(log.records) < LOGGED:
+                break
+    write_json(step.outcome(shard), {"inputs": step.inputs, "extracted": len(done) - before})
+    return len(done) - before
+
+
+def _extractions(
+    sources: _Sources, spec: GraphSpec, shard: int, is_open: Callable[[str], bool]
+) -> Iterator[Extraction]:
+    def is_own(id: str) -> bool:
+        return int(hashlib.sha256(id.encode()).hexdigest()[:16], 16) % spec.shards == shard
+
+    if spec.extractor == "triples":
+        for triples_file in sources.triples():
+            for chunk, block in triples.blocks(triples_file):
+                if is_own(chunk) and is_open(chunk):
+                    yield Extraction(chunk=chunk, facts=tuple(map(triples.fact, block)))
         return
     todo = (
         chunk
         for passage in sources.passages()
+        if is_own(passage.id)
         for chunk in chunks(passage, spec.chunk_tokens, spec.overlap_tokens)
         if is_open(chunk.id)
     )
@@ -157,28 +253,25 @@ def _settings(spec: GraphSpec) -> dict[str, object]:
 
 
 class _Sources:
-    """The prepared corpus of a run and what was added to its graph."""
+    """The prepared corpus of a run and what was added to its graph, read as streams."""
 
     def __init__(self, run_dir: Path) -> None:
         self.added = graph_folder(run_dir) / "added"
-        self._corpus, self._triples = read_corpus(run_dir), read_triples(run_dir)
+        self._run_dir = run_dir
 
     @property
     def digests(self) -> list[str]:
         """Digests of passages and triples, and the names of the added files, which are digests too."""
-        return [self._corpus.digest, self._triples.digest, *sorted(path.name for path in self._files())]
+        return [*check_prepared(self._run_dir), *(path.name for path in self._files("*"))]
 
     def passages(self) -> Iterator[Passage]:
-        yield from self._corpus.passages
-        for path in self._files():
-            if not path.name.startswith("triples-"):
-                yield from Corpus.load(path).passages
+        yield from read_jsonl(self._run_dir / PASSAGES, Passage)
+        for kind in ("llm", "rules"):
+            for path in self._files(kind):
+                yield from read_jsonl(path, Passage)
 
-    def triples(self) -> Iterator[Sequence[Triple]]:
-        yield self._triples.triples
-        for path in self._files():
-            if path.name.startswith("triples-"):
-                yield TripleStore.load(path).triples
+    def triples(self) -> Iterator[Iterator[Triple]]:
+        yield from (read_jsonl(path, Triple) for path in (self._run_dir / TRIPLES, *self._files("triples")))
 
-    def _files(self) -> list[Path]:
-        return sorted(self.added.glob("*.jsonl"))
+    def _files(self, kind: str) -> list[Path]:
+        return sorted(self.added.glob(f"{kind}-*.jsonl"))

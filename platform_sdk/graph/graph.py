@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,12 +16,14 @@ import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict
 
 from platform_sdk import files
+from platform_sdk.config.graph import GraphSpec
 from platform_sdk.errors import UserError
 from platform_sdk.graph.facts import Extraction, Fact
 from platform_sdk.graph.merge import merge
 from platform_sdk.record_files import write_jsonl
 from platform_sdk.records import Source
 
+SCHEMA = 2
 MANIFEST = "manifest.json"
 ENTITIES, HYPEREDGES, MENTIONS = "entities.parquet", "hyperedges.parquet", "mentions.parquet"
 
@@ -29,10 +31,13 @@ T = TypeVar("T")
 
 
 class Manifest(BaseModel):
-    """Digests and origin of a graph's files. ``digest`` is of the content: independent of compression and order."""
+    """Counts, digests and origin of a graph's files, as ``merge.Merged`` says.
+
+    ``digest`` is of the content: independent of compression and order.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
-    schema_version: int = 1
+    schema_version: int = SCHEMA
     digest: str
     extractor: str
     version: int
@@ -42,6 +47,9 @@ class Manifest(BaseModel):
     mentions: int
     chunks: int
     malformed: int
+    passages: int
+    unused: int
+    unsourced: int
     files: dict[str, str]
 
 
@@ -123,12 +131,13 @@ class Graph:
             UserError: a file is missing or altered, or the graph was written by another version.
         """
         folder = Path(path)
-        manifest = files.read_model(folder / MANIFEST, Manifest)
-        if manifest.schema_version != 1:
+        schema = files.read_object(folder / MANIFEST).get("schema_version")
+        if schema != SCHEMA:
             raise UserError(
-                f"{folder / MANIFEST}: a graph of schema {manifest.schema_version}, but this hopforge reads schema 1; "
+                f"{folder / MANIFEST}: a graph of schema {schema}, but this hopforge reads schema {SCHEMA}; "
                 "build the graph again"
             )
+        manifest = files.read_model(folder / MANIFEST, Manifest)
         for name, digest in manifest.files.items():
             if not (folder / name).exists():
                 raise UserError(f"{folder / name}: is missing; build the graph again")
@@ -148,6 +157,7 @@ def write_graph(
     extractor: str,
     version: int,
     inputs: str,
+    memory_gb: float = GraphSpec().memory_gb,
 ) -> Graph:
     """Merge files of extractions into a graph in ``folder``; the manifest is written last.
 
@@ -158,21 +168,17 @@ def write_graph(
         extractor: How the facts were extracted.
         version: The extractor's version.
         inputs: Digest of everything that the graph is built from.
+        memory_gb: Maximum memory of the merge, in GB.
     """
     folder.mkdir(parents=True, exist_ok=True)
     (folder / MANIFEST).unlink(missing_ok=True)
-    merged = merge(folder, extractions, titles)
+    merged = merge(folder, extractions, titles, memory_gb)
     names = sorted(path.name for path in folder.iterdir() if path.suffix in (".parquet", ".npy"))
     manifest = Manifest(
-        digest=merged.digest,
+        **asdict(merged),
         extractor=extractor,
         version=version,
         inputs=inputs,
-        entities=merged.entities,
-        hyperedges=merged.hyperedges,
-        mentions=merged.mentions,
-        chunks=merged.chunks,
-        malformed=merged.malformed,
         files={name: files.sha256(folder / name) for name in names},
     )
     files.write_text(folder / MANIFEST, manifest.model_dump_json(indent=1))

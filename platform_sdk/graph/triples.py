@@ -6,9 +6,10 @@ Its source is the passage that has the head as its title, which is found when th
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
+from itertools import islice
 
-from platform_sdk.graph.facts import Extraction, Fact, Mention
+from platform_sdk.graph.facts import Fact, Mention
 from platform_sdk.records import Source, Triple
 
 VERSION = 1
@@ -16,12 +17,13 @@ BLOCK = 100
 """Triples of a chunk."""
 
 
-def extractions(triples: Sequence[Triple]) -> Iterator[Extraction]:
-    """Yield the facts of triples, in blocks whose ids follow from their content."""
-    for at in range(0, len(triples), BLOCK):
-        block = [triple for triple in triples[at : at + BLOCK] if triple.head.strip() and triple.tail.strip()]
+def blocks(triples: Iterable[Triple]) -> Iterator[tuple[str, list[Triple]]]:
+    """Yield triples in blocks, each with an id that follows from its content; blank triples are left out."""
+    rest = iter(triples)
+    while read := list(islice(rest, BLOCK)):
+        block = [triple for triple in read if triple.head.strip() and triple.tail.strip()]
         content = "\n".join(triple.model_dump_json() for triple in block)
-        yield Extraction(chunk=hashlib.sha256(content.encode()).hexdigest()[:20], facts=tuple(map(fact, block)))
+        yield hashlib.sha256(content.encode()).hexdigest()[:20], block
 
 
 def fact(triple: Triple) -> Fact:

@@ -26,6 +26,11 @@ def is_main_process() -> bool:
     return os.environ.get("RANK", "0") == "0"
 
 
+def pod_index() -> int:
+    """Return the number of this pod among those of its Indexed Job."""
+    return int(os.environ["JOB_COMPLETION_INDEX"])
+
+
 def visible_gpus() -> list[str]:
     """Return this machine's GPUs that torch sees, as CUDA_VISIBLE_DEVICES names them."""
     import torch

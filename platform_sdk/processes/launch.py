@@ -21,15 +21,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StepProcesses:
-    """Processes that a step starts: ``python -m MODULE --spec FILE``, together one training or one sampling.
+    """Processes that a step starts: ``python -m MODULE --spec FILE``, together one training, sampling or extraction.
 
     Attributes:
         verb: their purpose in a word (``train``, ``sample``).
         trains: True if they train; False if they only sample.
         vllm: True if they sample with vLLM in the processes themselves.
-        gpus_each: GPUs of one process.
+        gpus_each: GPUs of one process; 0: it uses none.
         single_process_reason: why there must not be more than one process, if so.
         server_spec: specification of the vLLM server that runs beside them (``sampling.serve.Served``).
+        shards: number of processes that share nothing, each of which does one part; None: they are connected.
     """
 
     module: str
@@ -40,6 +41,7 @@ class StepProcesses:
     gpus_each: int = 1
     single_process_reason: str | None = None
     server_spec: Path | None = None
+    shards: int | None = None
 
 
 ProcessRunner = Callable[[StepProcesses], None]

@@ -10,12 +10,13 @@ import typer
 from typer.testing import CliRunner
 
 from platform_sdk.cli import graph
+from platform_sdk.config.recipe import load_recipe
 from platform_sdk.data.corpus import Corpus
 from platform_sdk.errors import UserError
 from platform_sdk.graph.graph import Graph
 from platform_sdk.records import Passage
 
-ROOT = Path(__file__).resolve().parents[2]
+RECIPE = Path(__file__).resolve().parents[2] / "pipelines/mygo/world-text.yaml"
 WORLD = ["--set", "dataset.world.entities=40", "--set", "dataset.world.eval_questions=10"]
 
 
@@ -23,7 +24,7 @@ def call(workdir: Path, command: str, *arguments: str) -> str:
     app = typer.Typer()
     graph.register(app)
     app.command("other")(lambda: None)
-    place = ["--recipe", str(ROOT / "pipelines/mygo/world-text.yaml"), "--workdir", str(workdir), *WORLD]
+    place = ["--recipe", str(RECIPE), "--workdir", str(workdir), *WORLD]
     result = CliRunner().invoke(app, ["graph", command, *arguments, *place])
     if result.exception:
         raise result.exception
@@ -62,3 +63,9 @@ def test_graph_commands(tmp_path: Path) -> None:
     added = json.loads(call(tmp_path, "add", str(tmp_path / "more.jsonl"), "--json"))
     assert (added["extracted"], added["hyperedges"]) == (1, built["hyperedges"] + 1)
     assert len(json.loads(call(tmp_path, "show", "Nobody", "--json"))["hyperedges"]) == 1
+
+    # The run's steps have read its graph: it must not change under them.
+    (tmp_path / "recipe.json").write_text(json.dumps({"parameters": load_recipe(RECIPE, WORLD[1::2]).parameters}))
+    with pytest.raises(UserError, match="holds a run, whose graph must not change; choose another --workdir"):
+        call(tmp_path, "add", str(tmp_path / "more.jsonl"))
+    assert json.loads(call(tmp_path, "build", "--json"))["digest"] == added["digest"]

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from platform_sdk.config.graph import GraphSpec
 from platform_sdk.data.corpus import Corpus, TripleStore
 from platform_sdk.errors import UserError
+from platform_sdk.graph import rules
 from platform_sdk.graph.build import add, build
-from platform_sdk.graph.graph import Graph
-from platform_sdk.records import Source, Triple
+from platform_sdk.graph.chunks import Chunk
+from platform_sdk.graph.facts import Fact
+from platform_sdk.graph.graph import MANIFEST, Graph
+from platform_sdk.graph.stats import measure
+from platform_sdk.records import Passage, Source, Triple
 from tests.graph.conftest import PASSAGES, TRIPLES, PrepareRun
+from tests.graph.killed import SPEC
 from tests.graph.scripted_model import scripted
 
 ROOT = Path(__file__).parents[2]
@@ -61,6 +69,9 @@ def test_triples_become_hyperedges_of_their_heads_passages(prepare_run: PrepareR
         "Rouen, country, France": Source(passage=""),
     }
     assert edges(graph)["Rouen, country, France"] == {"Rouen", "France"}
+    figures = measure(graph)
+    names = ("passages", "passages_without_hyperedges", "hyperedges_without_passage")
+    assert [figures[name] for name in names] == [6, 4, 1]
 
 
 def test_shards_and_order_do_not_change_the_digest(prepare_run: PrepareRun) -> None:
@@ -96,47 +107,121 @@ def test_added_triples_give_the_graph_of_all(prepare_run: PrepareRun, tmp_path: 
     assert add(run, spec, tmp_path / "more.jsonl").graph.digest == build(prepare_run("whole"), spec).graph.digest
 
 
-def test_added_passage_with_the_id_of_another_is_refused(prepare_run: PrepareRun, tmp_path: Path) -> None:
-    Corpus([PASSAGES[0].model_copy(update={"text": "Another text."})]).save(tmp_path / "more.jsonl")
-    with pytest.raises(UserError, match="passage ada is in the graph with another title or text"):
-        add(prepare_run("run"), SMALL, tmp_path / "more.jsonl")
+def test_changed_passage_is_refused_and_changes_nothing(prepare_run: PrepareRun, tmp_path: Path) -> None:
+    run, file = prepare_run("run", PASSAGES[:2]), tmp_path / "more.jsonl"
+    Corpus(PASSAGES[2:3]).save(file)
+    before = add(run, SMALL, file).graph.digest
+    for known in (PASSAGES[0], PASSAGES[2]):  # of the corpus, and added before
+        for change in ({"text": "Another text."}, {"title": "Another title"}):
+            Corpus([PASSAGES[5], known.model_copy(update=change)]).save(file)
+            with pytest.raises(UserError, match=f"passage {known.id} is in the graph with another title or text"):
+                add(run, SMALL, file)
+    assert build(run, SMALL).graph.digest == before
 
 
-KILLED = """
-import os, signal, sys
-from pathlib import Path
-from platform_sdk.config.graph import GraphSpec
-from platform_sdk.graph import build as building
-inner, chunks = building.rules.extract, []
-def extract(chunk):
-    chunks.append(chunk)
-    if len(chunks) == 4:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return inner(chunk)
-building.rules.extract = extract
-building.{call}
-"""
+@pytest.mark.parametrize("shards", [1, 7])
+def test_added_passages_that_are_there_already_change_nothing(
+    shards: int, prepare_run: PrepareRun, tmp_path: Path
+) -> None:
+    spec = SMALL.model_copy(update={"shards": shards})
+    run = prepare_run("run")
+    before = build(run, spec).graph.manifest
+    Corpus(PASSAGES[3:1:-1]).save(tmp_path / "more.jsonl")
+    added = add(run, spec, tmp_path / "more.jsonl")
+    assert added.extracted == 0
+    assert added.graph.manifest.model_copy(update={"inputs": before.inputs}) == before
 
 
-@pytest.mark.parametrize("command", ["build", "add"])
-def test_killed_extraction_is_resumed_per_chunk(command: str, prepare_run: PrepareRun, tmp_path: Path) -> None:
-    whole = build(prepare_run("whole"), SMALL)
-    run = prepare_run("run", PASSAGES if command == "build" else PASSAGES[4:])
-    done = 0
-    file = tmp_path / "more.jsonl"
-    if command == "add":
-        Corpus(PASSAGES[:4]).save(file)
-        done = build(run, SMALL).extracted
-    extra = f", Path({str(file)!r})" if command == "add" else ""
-    call = f"{command}(Path({str(run)!r}), GraphSpec(chunk_tokens=16, overlap_tokens=8){extra})"
-    killed = subprocess.run(
-        [sys.executable, "-c", KILLED.replace("{call}", call)], cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}
+def run_killed(command: str, run: Path, file: Path, kill_at: int) -> subprocess.CompletedProcess[str]:
+    arguments = [sys.executable, "-m", "tests.graph.killed", command, str(run), str(file), str(kill_at)]
+    return subprocess.run(
+        arguments, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True
     )
-    assert killed.returncode == -signal.SIGKILL
-    resumed = build(run, SMALL) if command == "build" else add(run, SMALL, file)
-    assert resumed.extracted == whole.extracted - done - 3
+
+
+@pytest.mark.parametrize(
+    ("command", "moments"),
+    [
+        pytest.param("build", 1, id="build"),
+        pytest.param("add", 1, id="add"),
+        pytest.param("build", 8, id="build-often", marks=pytest.mark.slow),
+        pytest.param("add", 8, id="add-often", marks=pytest.mark.slow),
+    ],
+)
+def test_command_killed_at_any_moment_is_resumed_to_the_same_graph(
+    command: str, moments: int, prepare_run: PrepareRun, tmp_path: Path
+) -> None:
+    file = tmp_path / "more.jsonl"
+    Corpus(PASSAGES[:4]).save(file)
+
+    def prepared(name: str) -> Path:
+        run = prepare_run(name, PASSAGES if command == "build" else PASSAGES[4:])
+        if command == "add":
+            build(run, SPEC)
+        return run
+
+    counted = run_killed(command, prepared("counted"), file, 0)
+    expected = Graph.open(tmp_path / "counted/graph")
+    rng = random.Random(f"{command} {moments}")
+    for moment in range(moments):
+        run = prepared(f"killed-{moment}")
+        kills = sorted(rng.sample(range(1, int(counted.stdout) + 1), 2), reverse=True)
+        for kill_at in kills:  # the second attempt may be done before it comes so far
+            killed = run_killed(command, run, file, kill_at)
+            assert killed.returncode == -signal.SIGKILL or kill_at != kills[0], killed.stderr
+        resumed = build(run, SPEC) if command == "build" else add(run, SPEC, file)
+        assert resumed.graph.digest == expected.digest, kills
+        assert resumed.graph.manifest == expected.manifest, kills
+        assert not [path for path in (run / "graph").rglob("*") if path.name == ".merge" or path.suffix == ".tmp"], (
+            kills
+        )
+
+
+def test_killed_extraction_keeps_the_chunks_that_it_has(
+    prepare_run: PrepareRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, whole = prepare_run("run"), build(prepare_run("whole"), SMALL)
+    read: list[str] = []
+
+    def extract(chunk: Chunk) -> tuple[Fact, ...]:
+        read.append(chunk.id)
+        if len(read) == 4:
+            raise KeyboardInterrupt
+        return rules.extract(chunk)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr("platform_sdk.graph.build.rules", SimpleNamespace(extract=extract))
+        build(run, SMALL)
+    [log] = (run / "graph/extractions").glob("*.jsonl")
+    with log.open("ab") as stream:
+        stream.write(b'{"chunk":"cut sh')
+    resumed = build(run, SMALL)
+    assert resumed.extracted == whole.extracted - 3
     assert resumed.graph.digest == whole.graph.digest
-    assert resumed.graph.manifest.chunks == whole.graph.manifest.chunks
+
+
+def test_logs_hold_a_bounded_number_of_chunks(prepare_run: PrepareRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = build(prepare_run("whole"), SMALL)
+    monkeypatch.setattr("platform_sdk.graph.build.LOGGED", 2)
+    built = build(prepare_run("run"), SMALL)
+    logs = sorted((prepare_run("run") / "graph/extractions").glob("*.jsonl"))
+    sizes = [len(log.read_bytes().splitlines()) - 1 for log in logs]
+    assert max(sizes) == 2
+    assert sum(sizes) == built.extracted
+    assert built.graph.digest == whole.graph.digest
+
+
+def test_graph_that_another_process_builds_is_left_alone(prepare_run: PrepareRun, tmp_path: Path) -> None:
+    run = prepare_run("run")
+    Corpus([Passage(id="new", title="New", text="New is new.")]).save(tmp_path / "more.jsonl")
+    (run / "graph").mkdir()
+    with (run / "graph/.lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for call in (lambda: build(run, SMALL), lambda: add(run, SMALL, tmp_path / "more.jsonl")):
+            with pytest.raises(UserError, match="another process builds this graph; wait for its end"):
+                call()
+    assert {path.name for path in (run / "graph").iterdir()} == {".lock"}
+    assert build(run, SMALL).graph.digest == build(prepare_run("whole"), SMALL).graph.digest
 
 
 def test_killed_merge_is_done_again_without_extracting(
@@ -144,14 +229,25 @@ def test_killed_merge_is_done_again_without_extracting(
 ) -> None:
     run = prepare_run("run")
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr("platform_sdk.graph.merge._digest", lambda db: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr("platform_sdk.graph.merge._digest", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         build(run, SMALL)
     with pytest.raises(UserError, match="manifest"):
         Graph.open(run / "graph")
     again = build(run, SMALL)
     assert again.extracted == 0
     assert again.graph.digest == build(prepare_run("whole"), SMALL).graph.digest
-    assert not list((run / "graph").glob(".merge-*"))
+    assert not (run / "graph/.merge").exists()
+
+
+def test_graph_of_an_older_schema_is_built_again(prepare_run: PrepareRun) -> None:
+    run = prepare_run("run")
+    digest = build(run, SMALL).graph.digest
+    manifest = run / "graph" / MANIFEST
+    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "schema_version": 1}))
+    with pytest.raises(UserError, match="a graph of schema 1, but this hopforge reads schema 2; build the graph again"):
+        Graph.open(run / "graph")
+    again = build(run, SMALL)
+    assert (again.extracted, again.graph.digest) == (0, digest)
 
 
 def test_graph_of_other_settings_is_refused(prepare_run: PrepareRun) -> None:

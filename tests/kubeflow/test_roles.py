@@ -69,11 +69,13 @@ def connection(server: ApiServer) -> TrainingClient:
 
 def follow(backend: Any, server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """A job that fails with its pod, another attempt that replaces it and waits too long, and who owns its pod."""
-    spec = JobSpec(backend=backend, image="i", queue="q", queue_timeout_seconds=60)
+    indexed = backend == "job"
+    spec = JobSpec(backend=None if indexed else backend, image="i", queue="q", queue_timeout_seconds=60)
     job = Description(
-        run="r", step="s", namespace="n", module="m", spec_file="/w/s", spec=spec, workspace=Workspace(claim="w")
-    )
-    undecided = replace(job, spec=spec.model_copy(update={"backend": None}))
+        run="r", step="s", namespace="n", module="m", spec_file="/w/s", spec=spec, workspace=Workspace(claim="w"),
+        indexed=indexed,
+    )  # fmt: skip
+    undecided = replace(job, spec=spec.model_copy(update={"backend": None}), indexed=False)
     choose_backend(undecided, connection(server), lambda text: None)
     server.objects["localqueues", "q"] = {"metadata": {"name": "q"}}
     api, clock = api_for(job, connection(server)), VirtualClock()

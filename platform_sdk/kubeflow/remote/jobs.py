@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from platform_sdk.config.errors import UserError
-from platform_sdk.kubeflow.training_job import pytorchjob, trainjob
 from platform_sdk.kubeflow.training_job.api import ClusterApi, Unreachable, connect, serves
+from platform_sdk.kubeflow.training_job.backend import BACKENDS
 from platform_sdk.kubeflow.training_job.description import LABEL_MANAGER, LABEL_RUN, LABEL_STEP, LABEL_TASK, MANAGER
 from platform_sdk.kubeflow.training_job.state import observe
 
@@ -94,7 +94,7 @@ class Jobs:
                 self.connection,
                 (backend.GROUP, backend.VERSION, backend.PLURAL),
             )
-            for backend in (pytorchjob, trainjob)
+            for backend in BACKENDS.values()
         )  # fmt: skip
 
     def pods(self, selector: str) -> list[Item]:

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from platform_sdk.config.cluster import JobSpec
-from platform_sdk.kubeflow.training_job import pytorchjob, trainjob
+from platform_sdk.kubeflow.training_job import indexedjob, pytorchjob, trainjob
 from platform_sdk.kubeflow.training_job.api import ClusterApi, Forbidden, serves
 from platform_sdk.kubeflow.training_job.description import Description
 
 BackendName = Literal["pytorchjob", "trainjob"]
-BACKENDS = {"pytorchjob": pytorchjob, "trainjob": trainjob}
+BACKENDS = {"pytorchjob": pytorchjob, "trainjob": trainjob, "job": indexedjob}
 
 
 def api_for(job: Description, connection: Any = None) -> ClusterApi:
-    """Return the API of the kind of job that ``job.spec.backend`` names (default: PyTorchJob)."""
-    backend = BACKENDS[job.spec.backend or "pytorchjob"]
+    """Return the API of the job's kind."""
+    backend = BACKENDS[job.backend]
     return ClusterApi(
         job.namespace, group=backend.GROUP, version=backend.VERSION, plural=backend.PLURAL,
         selector=backend.POD_SELECTOR, connection=connection,
@@ -25,7 +25,7 @@ def api_for(job: Description, connection: Any = None) -> ClusterApi:
 
 
 def choose_backend(job: Description, connection: Any, tell: Callable[[str], None]) -> Description:
-    """Return the job with its backend chosen, if the cluster file leaves that open.
+    """Return the job with its backend chosen, if the cluster file leaves that open and pods must be connected.
 
     A job of that name that an earlier launcher created keeps its kind. Otherwise the default is a TrainJob where the
     cluster serves Trainer 2's API, except for what only a PyTorchJob can do: a vLLM server beside the trainer.
@@ -33,10 +33,9 @@ def choose_backend(job: Description, connection: Any, tell: Callable[[str], None
     Raises:
         UserError, Unreachable: as of ``ClusterApi``.
     """
-    if job.spec.backend is not None:
+    if job.indexed or job.spec.backend is not None:
         return job
-    candidates = {name: _with(job, name) for name in BACKENDS}
-    for candidate in candidates.values():
+    for candidate in (_with(job, name) for name in get_args(BackendName)):
         if api_for(candidate, connection).get(job.name) is not None:
             return candidate
     return _with(job, "pytorchjob" if job.sidecar else default_backend(job.spec, connection, tell))

@@ -69,7 +69,7 @@ class Description:
 
     ``processes`` is the number of processes of one pod where it has no GPU. ``run_folder`` is the run directory,
     relative to the workspace: of the volume, the job writes there and in ``workspace.writable`` only. Without it the
-    whole volume is writable.
+    whole volume is writable. The pods of an ``indexed`` job share nothing; each has one process.
     """
 
     run: str
@@ -85,11 +85,17 @@ class Description:
     environment: tuple[tuple[str, str], ...] = ()
     sidecar: Sidecar | None = None
     run_folder: str | None = None
+    indexed: bool = False
 
     @property
     def name(self) -> str:
         """The same for every attempt at the step, so that a second launcher finds the first one's job."""
         return job_name(self.run, self.step)
+
+    @property
+    def backend(self) -> str:
+        """The kind of object that makes the job, as ``backend.BACKENDS`` names them."""
+        return "job" if self.indexed else self.spec.backend or "pytorchjob"
 
     @property
     def processes_per_node(self) -> int:
@@ -100,8 +106,11 @@ class Description:
         """torch's launcher; how many nodes there are, and which this is, the operator says in PET_ variables.
 
         The nodes meet at the first one's launcher and not, as is torch's default, at its first worker: with that one a
-        restart would lose the meeting place. (An elastic job's operator says so itself.)
+        restart would lose the meeting place. (An elastic job's operator says so itself.) Pods of an indexed job need no
+        launcher.
         """
+        if self.indexed:
+            return ["python", "-m", self.module, "--spec", self.spec_file]
         launcher = ["python", "-m", "torch.distributed.run", "--max-restarts", str(self.spec.restarts)]
         if self.spec.minimum_nodes is None:
             place = ["--rdzv-backend", "c10d", "--rdzv-endpoint", "$(PET_MASTER_ADDR):$(PET_MASTER_PORT)"]
@@ -143,7 +152,8 @@ class Description:
             "containers": [
                 self._container(
                     container, self.spec.image, self.command, self._amounts(own.cpu, own.memory, own.gpus),
-                    OWN_STORE | ({SAMPLER_URL: f"http://{HOST}:{SAMPLER_PORT}"} if self.sidecar else {}),
+                    ({} if self.indexed else OWN_STORE)
+                    | ({SAMPLER_URL: f"http://{HOST}:{SAMPLER_PORT}"} if self.sidecar else {}),
                 )
             ],
             "volumes": [

@@ -63,6 +63,8 @@ def describe(processes: StepProcesses, cluster: ClusterSpec, run_dir: Path, name
 
     Trainings have the trainer's image. What samples with vLLM in its processes has the sampler's, and the trainer's
     GPUs. Where a vLLM server is brought it stands beside, with GPUs of its own; processes that only ask it have none.
+    Processes that share nothing become one pod each, with the GPUs of one process; without any, with the image and the
+    amounts of a step.
 
     Raises:
         UserError: vLLM is asked for, and the cluster has no ``job.sampler``; a process wants more GPUs than a pod has;
@@ -78,12 +80,19 @@ def describe(processes: StepProcesses, cluster: ClusterSpec, run_dir: Path, name
         spec = spec.model_copy(update={"image": sampler.image})
     if served is not None and not processes.trains:
         spec = spec.model_copy(update={"resources": spec.resources.model_copy(update={"gpus": 0})})
-    if processes.gpus_each > max(spec.resources.gpus, 1):
+    gpus_each = max(processes.gpus_each, 1)
+    if gpus_each > max(spec.resources.gpus, 1):
         raise UserError(
             f"sampling.engine.extra: an engine takes {processes.gpus_each} GPUs, but a pod has {spec.resources.gpus} "
             "(job.resources.gpus)"
         )
-    check_process_count(processes, spec.nodes * (spec.resources.gpus // processes.gpus_each or 1))
+    if processes.shards is not None:
+        resources = spec.resources.model_copy(update={"gpus": min(processes.gpus_each, spec.resources.gpus)})
+        if processes.gpus_each == 0:
+            resources = resources.model_copy(update=cluster.launcher.model_dump())
+            spec = spec.model_copy(update={"image": cluster.launcher_image})
+        spec = spec.model_copy(update={"nodes": processes.shards, "minimum_nodes": None, "resources": resources})
+    check_process_count(processes, spec.nodes * (spec.resources.gpus // gpus_each or 1))
     folder = processes.spec_file.parent.resolve().relative_to(run_dir.resolve())
     return Description(
         run=run_dir.name,
@@ -93,10 +102,11 @@ def describe(processes: StepProcesses, cluster: ClusterSpec, run_dir: Path, name
         spec_file=str(processes.spec_file.resolve()),
         spec=spec,
         workspace=cluster.workspace,
-        gpus_each=processes.gpus_each,
+        gpus_each=gpus_each,
         run_folder=str(run_dir.resolve().relative_to(Path(cluster.workspace.path).resolve())),
         environment=tuple((name, _passed_on(name)) for name in PASSED_ON if name in os.environ),
         sidecar=None if served is None or sampler is None else Sidecar(sampler, str(served.resolve())),
+        indexed=processes.shards is not None,
     )
 
 

@@ -17,13 +17,13 @@ NAMESPACE, CONFIG_MAP, KEY = "kueue-system", "kueue-manager-config", "controller
 DEFAULT_FRAMEWORKS = frozenset({"batch/job"})  # Kueue's own, if its configuration lists none
 
 
-def framework(backend: BackendName) -> str:
+def framework(backend: str) -> str:
     """Return Kueue's name for the integration of a kind of job, e.g. ``kubeflow.org/pytorchjob``."""
     kind = BACKENDS[backend]
     return f"{kind.GROUP}/{kind.KIND.lower()}"
 
 
-def remedy(backend: BackendName) -> str:
+def remedy(backend: str) -> str:
     """Return what to do about a kind of job that Kueue does not manage."""
     return (
         f"add {framework(backend)} to integrations.frameworks in the ConfigMap {CONFIG_MAP} of {NAMESPACE} and "

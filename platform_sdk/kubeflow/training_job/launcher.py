@@ -70,8 +70,7 @@ def run_job(job: Description, api: ClusterApi, tell: Callable[[str], None], cloc
 class _Follower:
     def __init__(self, job: Description, api: ClusterApi, tell: Callable[[str], None], clock: Clock) -> None:
         self._job, self._api, self._tell, self._clock = job, api, tell, clock
-        self._backend = job.spec.backend or "pytorchjob"
-        self._body = BACKENDS[self._backend].render(job)
+        self._body = BACKENDS[job.backend].render(job)
         self._managed, self._unmanaged_looks = job.spec.queue is None, 0
         self._spent = {True: 0.0, False: 0.0}  # seconds: waiting, and running
 
@@ -188,7 +187,7 @@ class _Follower:
             f"job {self._job.name} has the label of queue {self._job.spec.queue}, but Kueue created no Workload for it "
             f"within {UNMANAGED_LOOKS * LOOK_SECONDS:g} s, so it would run outside every quota or never start; it was "
             f"deleted. Either Kueue's controller does not run, or it does not manage {self._body['kind']}s: "
-            f"{remedy(self._backend)}"
+            f"{remedy(self._job.backend)}"
         )
 
     def _check_time(self, seen: Observation) -> None:

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from platform_sdk.kubeflow.training_job import pytorchjob, trainjob
 from platform_sdk.kubeflow.training_job.api import Changed, ClusterApi
+from platform_sdk.kubeflow.training_job.backend import BACKENDS
 from platform_sdk.kubeflow.training_job.description import HEARTBEAT, LABEL_MANAGER, LABEL_RUN, MANAGER
 from platform_sdk.kubeflow.training_job.state import observe
 
@@ -43,7 +43,7 @@ def reap(
         Unreachable: it cannot be reached.
     """
     reaped = []
-    for backend in (pytorchjob, trainjob):
+    for backend in BACKENDS.values():
         api = ClusterApi(
             namespace, group=backend.GROUP, version=backend.VERSION, plural=backend.PLURAL,
             selector=backend.POD_SELECTOR, connection=connection,

@@ -143,7 +143,12 @@ def test_jobs_that_have_ended_are_not_asked_about(cluster: Cluster) -> None:
     kubernetes.requests.clear()
     states, _ = cluster.jobs.states(cluster.run.label)
     assert sorted(job.state for job in states) == ["Admitted", "Failed", "Succeeded"]
-    assert sorted(path.rpartition("/")[2] for _, path in kubernetes.requests) == ["pods", "pytorchjobs", "trainjobs"]
+    assert sorted(path.rpartition("/")[2] for _, path in kubernetes.requests) == [
+        "jobs",
+        "pods",
+        "pytorchjobs",
+        "trainjobs",
+    ]
 
 
 def test_what_may_not_be_seen_hides_nothing_else(cluster: Cluster) -> None:

@@ -17,7 +17,7 @@ from urllib.parse import parse_qs, urlsplit
 
 Item = dict[str, Any]
 
-GROUPS = {"kubeflow.org": "pytorchjobs", "trainer.kubeflow.org": "trainjobs"}  # what discovery shows
+GROUPS = {"kubeflow.org": "pytorchjobs", "trainer.kubeflow.org": "trainjobs", "batch": "jobs"}  # what discovery shows
 LABEL = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
 
 

@@ -1,0 +1,37 @@
+"""A job of pods that share nothing, as an Indexed Job of Kubernetes: each pod does the part with its index."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from platform_sdk.kubeflow.training_job.description import Description
+
+GROUP, VERSION, PLURAL, KIND = "batch", "v1", "jobs", "Job"
+CONTAINER = "shard"
+POD_SELECTOR = "batch.kubernetes.io/job-name"
+MINIMUM = "kueue.x-k8s.io/job-min-parallelism"
+
+
+def render(job: Description) -> dict[str, Any]:
+    """The object to create: ``spec.nodes`` pods, of which Kueue may admit as few as fit and the others later."""
+    spec = job.spec
+    pod = {**job.pod(CONTAINER), "restartPolicy": "Never"}
+    body: dict[str, Any] = {
+        "suspend": spec.queue is not None,
+        "completionMode": "Indexed",
+        "completions": spec.nodes,
+        "parallelism": spec.nodes,
+        "backoffLimitPerIndex": spec.restarts,  # a part that fails does not end the others
+        "podReplacementPolicy": "Failed",  # never two pods that write one part's files
+        # A pod that gives way to another, or whose node goes, has not failed.
+        "podFailurePolicy": {
+            "rules": [{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}]
+        },
+        "activeDeadlineSeconds": spec.run_timeout_seconds,
+        "ttlSecondsAfterFinished": spec.ttl_seconds,
+        "template": {"metadata": {"labels": job.pod_labels()}, "spec": pod},
+    }
+    metadata = job.metadata(body)
+    if spec.queue is not None:
+        metadata["annotations"][MINIMUM] = "1"
+    return {"apiVersion": f"{GROUP}/{VERSION}", "kind": KIND, "metadata": metadata, "spec": body}
