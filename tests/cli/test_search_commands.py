@@ -75,6 +75,19 @@ def test_recall_and_search_in_a_hypergraph_by_every_method(tmp_path: Path) -> No
         assert (found["method"], list(found["recall"])) == (method, ["5", "10"])
         assert (found["recall"]["10"] > 0) == (method != "none")
 
+    given = [*WORLD, "--methods", "chunk,none,prograph", "-k", "5,10"]
+    compared = json.loads(call("recall", "world-text.yaml", tmp_path, *given, "--json"))["methods"]
+    assert [each["method"] for each in compared] == ["chunk", "none", "prograph"]
+    assert compared[2].pop("differences")["10"]["difference"] == pytest.approx(
+        found["recall"]["10"] - compared[0]["recall"]["10"]
+    )
+    assert compared[2] == found
+    assert compared[1]["differences"]["5"]["difference"] == -compared[0]["recall"]["5"] < 0
+    table = call("recall", "world-text.yaml", tmp_path, *given)
+    assert "less chunk" in table
+    assert f"{-100 * compared[0]['recall']['5']:+.1f}" in table
+
+    given = [*WORLD, "--json", "--set", "retrieval.method=prograph"]
     first = passages[0]
     answer = json.loads(call("search", "world-text.yaml", tmp_path, *given, "-k", "2", f"Who knows {first.title}?"))
     named = graph.entity_ids[list(graph.entity_names).index(first.title)]
