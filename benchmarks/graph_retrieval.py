@@ -6,7 +6,7 @@
 
 The graph is drawn: entities of a hyperedge by Zipf's law, so that a few are in thousands of hyperedges, and queries
 name entities as often as hyperedges do. All sides take turns, return equal lists, and are timed in CPU seconds, since
-that is what a busy machine distorts least. Then the graph grows tenfold three times.
+that is what a busy machine distorts least. First of all the graph grows tenfold three times.
 
     OMP_NUM_THREADS=1 python benchmarks/graph_retrieval.py [--hyperedges 100000] [--queries 128] [--grow 1000000]
 """
@@ -276,11 +276,11 @@ def main() -> None:
     parser.add_argument("--hyperedges", type=int, default=100_000)
     parser.add_argument("--dimension", type=int, default=384)
     parser.add_argument("--queries", type=int, default=128)
-    parser.add_argument("--grow", type=int, default=1_000_000, help="the largest graph of the second part")
+    parser.add_argument("--grow", type=int, default=1_000_000, help="the largest graph of the first part")
     arguments = parser.parse_args()
     faiss.omp_set_num_threads(1)
+    grow(arguments.grow, min(arguments.queries, 64))  # first, so that the peak memory is its own
     compare(Drawn(arguments.hyperedges, arguments.dimension), arguments.queries)
-    grow(arguments.grow, min(arguments.queries, 64))
 
 
 if __name__ == "__main__":
