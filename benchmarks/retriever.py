@@ -7,7 +7,7 @@ turns. No question is asked twice of one service, so that its memory of question
 and answers to one question must be equal, whoever gave them. Service, peer and load are processes of their own; CPU
 seconds are the service's, so that a busy machine distorts their ratio little.
 
-    OMP_NUM_THREADS=1 python benchmarks/retriever.py [--clients 200] [--seconds 60] [--rounds 3] [--entities 3000] [--method prograph]
+    OMP_NUM_THREADS=1 python benchmarks/retriever.py [--method prograph] [--clients 200] [--seconds 60] [--rounds 3] …
 """
 
 from __future__ import annotations
