@@ -7,7 +7,7 @@ turns. No question is asked twice of one service, so that its memory of question
 and answers to one question must be equal, whoever gave them. Service, peer and load are processes of their own; CPU
 seconds are the service's, so that a busy machine distorts their ratio little.
 
-    OMP_NUM_THREADS=1 python benchmarks/retriever.py [--clients 200] [--seconds 60] [--rounds 3] [--entities 3000]
+    OMP_NUM_THREADS=1 python benchmarks/retriever.py [--method prograph] [--clients 200] [--seconds 60] [--rounds 3] …
 """
 
 from __future__ import annotations
@@ -37,10 +37,12 @@ import numpy as np
 import yaml
 
 from platform_sdk.config.dataset import DatasetSpec
+from platform_sdk.config.graph import GraphSpec
 from platform_sdk.config.retrieval import RetrievalSpec
 from platform_sdk.config.service import CollectionSpec, ServiceSpec
 from platform_sdk.config.world import WorldSpec
 from platform_sdk.data.dataset import prepare
+from platform_sdk.graph.build import build as build_graph
 from platform_sdk.record_files import read_jsonl
 from platform_sdk.records import Passage
 from platform_sdk.retrieval.index import build_index
@@ -140,11 +142,9 @@ class Service:
 
 
 @contextmanager
-def served(run_dir: Path, batch: int) -> Iterator[Service]:
+def served(run_dir: Path, retrieval: RetrievalSpec, batch: int) -> Iterator[Service]:
     """``hopforge serve retriever`` over the run directory."""
-    collection = CollectionSpec(
-        name="world", run_dir=run_dir, environment=ENVIRONMENT, retrieval=RetrievalSpec(threads=1)
-    )
+    collection = CollectionSpec(name="world", run_dir=run_dir, environment=ENVIRONMENT, retrieval=retrieval)
     config = run_dir / "service.yaml"
     config.write_text(yaml.safe_dump(ServiceSpec(collections=(collection,), batch=batch).model_dump(mode="json")))
     with socket.socket() as listener, socket.socket() as other:
@@ -176,17 +176,20 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60.0, help="of the first, uninterrupted load")
     parser.add_argument("--rounds", type=int, default=3, help="of 10 s for each of both")
     parser.add_argument("--entities", type=int, default=3000)
+    parser.add_argument("--method", default="passages", help="retrieval method; a graph is built by rules")
     arguments = parser.parse_args()
+    retrieval = RetrievalSpec(method=arguments.method, threads=1)
     with tempfile.TemporaryDirectory() as directory:
         own, peer = Path(directory, "joined"), Path(directory, "alone")
         world = WorldSpec(entities=arguments.entities, train_questions=1, eval_questions=1)
         prepare(DatasetSpec(format="world", world=world), None, own)
-        rows = build_index(own, RetrievalSpec(threads=1), ENVIRONMENT).rows
+        build_graph(own, GraphSpec())
+        rows = build_index(own, retrieval, ENVIRONMENT).rows
         shutil.copytree(own, peer)
         titles = [passage.title for passage in read_jsonl(own / "corpus/passages.jsonl", Passage)]
         asked = [wording.format(title) for title in titles for wording in WORDINGS]
         random.Random(0).shuffle(asked)
-        with served(own, 256) as joined, served(peer, 1) as alone:
+        with served(own, retrieval, 256) as joined, served(peer, retrieval, 1) as alone:
             compare(joined, alone, asked, rows, arguments)
 
 
@@ -194,7 +197,7 @@ def compare(joined: Service, alone: Service, asked: list[str], rows: int, argume
     services = {"joined": joined, "alone": alone}
     questions = {name: list(asked) for name in services}
     clients = arguments.clients
-    print(f"{rows} passages, {clients} clients, one question a request, k = {K}")
+    print(f"{arguments.method}: {rows} texts, {clients} clients, one question a request, k = {K}")
     minute = load_aside(joined.url, questions["joined"], clients, arguments.seconds)
     assert not minute.errors, minute.errors[:3]
     batch = joined.metric("batch_queries_sum") / joined.metric("batch_queries_count")

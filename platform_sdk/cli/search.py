@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from platform_sdk.config.recipe import Recipe
     from platform_sdk.records import Evidence
     from platform_sdk.retrieval.method import RetrievalMethod
+    from platform_sdk.retrieval.recall import Recall
     from platform_sdk.retrieval.search import Retriever
 
 RecipeOption = Annotated[
@@ -94,6 +95,13 @@ def search(
 def recall(
     recipe: RecipeOption,
     k: Annotated[str, typer.Option("-k", metavar="K,K,…", help="Among how many.")] = "2,5,10",
+    methods: Annotated[
+        str | None,
+        typer.Option(
+            metavar="METHOD,METHOD,…",
+            help="Retrieval methods to compare on the same questions, each with the first; the recipe's if not given.",
+        ),
+    ] = None,
     overrides: SetOption = None,
     workdir: WorkdirOption = None,
     as_json: JsonOption = False,
@@ -103,43 +111,79 @@ def recall(
     Where triples are found: of gold triples, in a graph each among those of its head. Else: of gold passages, by title.
     """
     from platform_sdk.config.recipe import load_recipe
+
+    ks, loaded = _numbers(k), load_recipe(recipe, overrides or ())
+    if methods is None:
+        facts, _ = _measured(loaded, workdir, ks)
+        compared = [facts]
+    else:
+        recipes = [load_recipe(recipe, [*(overrides or ()), *_by(loaded, name)]) for name in methods.split(",")]
+        results = [_measured(each, workdir, ks) for each in recipes]
+        compared = [
+            facts | {"differences": {str(at): found._asdict() for at, found in recall.compare(results[0][1]).items()}}
+            for facts, recall in results
+        ]
+    if as_json:
+        typer.echo(json.dumps(compared[0] if methods is None else {"methods": compared}))
+        return
+    _print_recall(compared)
+
+
+def _by(recipe: Recipe, method: str) -> list[str]:
+    """Return the overrides with which the recipe searches by ``method``; settings are those of its own one."""
+    own = _method(recipe).name == method
+    return [] if own else [f"retrieval.method={method}", "retrieval.settings={}"]
+
+
+def _measured(recipe: Recipe, workdir: Path | None, ks: list[int]) -> tuple[dict[str, Any], Recall]:
+    """Return the figures of a recipe's retrieval method, and the recall of each question."""
     from platform_sdk.record_files import read_jsonl
     from platform_sdk.records import Question
     from platform_sdk.retrieval.recall import measure_recall
 
-    loaded = load_recipe(recipe, overrides or ())
-    environment = loaded.parameters["environment"]
-    ks, method = _numbers(k), _method(loaded)
-    with _retriever(loaded, workdir) as (retriever, run_dir):
+    method = _method(recipe)
+    with _retriever(recipe, workdir) as (retriever, run_dir):
         questions = list(read_jsonl(run_dir / "corpus" / "questions.eval.jsonl", Question))
         found = measure_recall(retriever, method.scope, questions, ks)
-    if as_json:
-        content = {
-            "recipe": loaded.name,
-            "environment": environment,
-            "method": method.name,
-            "encoder": retriever.encoder,
-            "corpus": retriever.corpus_digest,
-            "n": found.n,
-            "without_gold": found.without_gold,
-            "recall": {str(at): value for at, value in found.at.items()},
-            "intervals": {str(at): bounds for at, bounds in found.intervals.items()},
-        }
-        typer.echo(json.dumps(content))
-        return
+    facts = {
+        "recipe": recipe.name,
+        "environment": recipe.parameters["environment"],
+        "method": method.name,
+        "encoder": retriever.encoder,
+        "corpus": retriever.corpus_digest,
+        "n": found.n,
+        "without_gold": found.without_gold,
+        "recall": {str(at): value for at, value in found.at.items()},
+        "intervals": {str(at): bounds for at, bounds in found.intervals.items()},
+    }
+    return facts, found
+
+
+def _print_recall(compared: list[dict[str, Any]]) -> None:
+    """Print a row for each method and k, of several methods with the difference from the first."""
     from rich.table import Table
 
     from platform_sdk.cli.terminal import Terminal
 
-    table = Table("k", title=f"{loaded.name} ({environment}): {found.n} questions, percent")
-    table.add_column("recall@k", justify="right")
-    table.add_column("95 % interval", justify="right")
-    for at, value in found.at.items():
-        low, high = found.intervals[at]
-        table.add_row(str(at), f"{100 * value:.1f}", f"{100 * low:.1f} to {100 * high:.1f}")
+    first, *others = compared
+    title = f"{first['recipe']} ({first['environment']}): {first['n']} questions, percent"
+    table = Table("method", "k", title=title)
+    for head in ("recall@k", "95 % interval", *((f"less {first['method']}", "95 % interval") if others else ())):
+        table.add_column(head, justify="right")
+    for facts in compared:
+        for at, value in facts["recall"].items():
+            cells = [facts["method"], at, f"{100 * value:.1f}", _interval(*facts["intervals"][at])]
+            if facts in others:
+                found = facts["differences"][at]
+                cells += [f"{100 * found['difference']:+.1f}", _interval(found["low"], found["high"])]
+            table.add_row(*cells)
     Terminal().print(table)
-    if found.without_gold:
-        say(f"{found.without_gold} questions name no gold evidence and are not counted", err=True)
+    if first["without_gold"]:
+        say(f"{first['without_gold']} questions name no gold evidence and are not counted", err=True)
+
+
+def _interval(low: float, high: float) -> str:
+    return f"{100 * low:.1f} to {100 * high:.1f}"
 
 
 def _shown(hit: Evidence) -> dict[str, Any]:

@@ -12,31 +12,47 @@ from ahocorasick_rs import AhoCorasick, MatchKind
 _TOKEN = re.compile(r"\w+|[^\w\s\0]")
 
 
-def _key(text: str) -> str:
-    """Return the case-folded tokens of a text, each between NULs.
+def _tokens(text: str) -> list[str]:
+    return _TOKEN.findall(unicodedata.normalize("NFKC", text))
+
+
+def _key(tokens: Iterable[str]) -> str:
+    """Return the case-folded tokens, each between NULs.
 
     A key contains another only at token borders. Each token has NULs of its own, so neighbouring matches share none.
     """
-    return "".join(f"\0{token}\0" for token in _TOKEN.findall(unicodedata.normalize("NFKC", text).casefold()))
+    return "".join(f"\0{token.casefold()}\0" for token in tokens)
 
 
 class EntityLinker:
     """Link a text to entities by name: longest match from left to right, at word borders, whatever case and spacing.
+
+    A single word in lower case links to no name that has a capital: *was* is not *Was*, nor *'s* the name *S*. A text
+    without any capital does not tell names from words, so there it does.
 
     Args:
         names: The names and aliases of each entity. A name that several entities have links to all of them.
     """
 
     def __init__(self, names: Iterable[Iterable[str]]) -> None:
-        entities: dict[str, list[int]] = {}
+        entities: dict[str, dict[int, bool]] = {}  # of each key, and whether a lower-case word links to them
         for entity, own in enumerate(names):
-            for key in dict.fromkeys(map(_key, own)):
-                if key:
-                    entities.setdefault(key, []).append(entity)
+            for tokens in map(_tokens, own):
+                if tokens:
+                    lower = len(tokens) > 1 or tokens[0] == tokens[0].lower()
+                    linked = entities.setdefault(_key(tokens), {})
+                    linked[entity] = linked.get(entity, False) or lower
         self._entities = list(entities.values())
         self._automaton = AhoCorasick(entities, matchkind=MatchKind.LeftmostLongest, store_patterns=False)
 
     def link(self, text: str) -> list[int]:
         """Return the numbers of the entities that ``text`` names, each once, in the order of their first mention."""
-        matches = self._automaton.find_matches_as_indexes(_key(text))
-        return list(dict.fromkeys(entity for name, _, _ in matches for entity in self._entities[name]))
+        tokens = _tokens(text)
+        cased = any(token != token.lower() for token in tokens)
+        key = _key(tokens)
+        found: dict[int, None] = {}
+        for name, start, _ in self._automaton.find_matches_as_indexes(key):
+            token = tokens[key.count("\0", 0, start) // 2]
+            word = cased and token == token.lower()
+            found |= dict.fromkeys(entity for entity, lower in self._entities[name].items() if lower or not word)
+        return list(found)

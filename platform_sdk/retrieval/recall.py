@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from platform_sdk.config.errors import UserError
-from platform_sdk.evaluation.intervals import bootstrap_interval
+from platform_sdk.evaluation.intervals import PairedDifference, bootstrap_interval, paired_bootstrap
 from platform_sdk.records import Evidence, Question
 from platform_sdk.retrieval.search import Retriever
 from platform_sdk.sampling.rollout import SearchRequest
@@ -16,15 +16,41 @@ BATCH = 256
 
 @dataclass(frozen=True)
 class Recall:
-    """Mean recall at each k with its 95 % bootstrap interval, over ``n`` questions.
+    """Recall at each k of every question that names gold evidence, by question id.
 
-    ``without_gold`` questions name no gold evidence and could not be counted.
+    ``without_gold`` questions name none and could not be counted.
     """
 
-    n: int
     without_gold: int
-    at: dict[int, float]
-    intervals: dict[int, tuple[float, float]]
+    scores: dict[int, dict[str, float]]
+
+    @property
+    def n(self) -> int:
+        """The number of questions that are counted."""
+        return len(next(iter(self.scores.values())))
+
+    @property
+    def at(self) -> dict[int, float]:
+        """Mean recall at each k."""
+        return {k: sum(scores.values()) / len(scores) for k, scores in self.scores.items()}
+
+    @property
+    def intervals(self) -> dict[int, tuple[float, float]]:
+        """The 95 % bootstrap interval of each mean."""
+        return {k: bootstrap_interval(list(scores.values())) for k, scores in self.scores.items()}
+
+    def compare(self, other: Recall) -> dict[int, PairedDifference]:
+        """Return by how much recall is higher than the other's on the same questions, at each k.
+
+        Raises:
+            UserError: the other counts different questions.
+        """
+        if any(self.scores[k].keys() != other.scores[k].keys() for k in self.scores):
+            raise UserError("the methods' gold evidence is of different questions; compare methods that find the same")
+        return {
+            k: paired_bootstrap(list(scores.values()), list(other.scores[k].values()))
+            for k, scores in self.scores.items()
+        }
 
 
 def measure_recall(
@@ -55,25 +81,18 @@ def measure_recall(
         part = requests[start : start + BATCH]
         found |= zip(part, retriever.search(part, max(ks)), strict=True)
     triples = visits or any(evidence.kind == "triple" for hits in found.values() for evidence in hits)
-    rows = []
+    scores: dict[int, dict[str, float]] = {k: {} for k in ks}
     for question in questions:
         gold = _gold(question, scope, triples)
         names = [[hit.text if triples else hit.title for hit in found[request]] for request, _ in gold]
-        if gold:
-            rows.append(
-                [sum(name in own[:k] for (_, name), own in zip(gold, names, strict=True)) / len(gold) for k in ks]
-            )
-    if not rows:
+        for k in ks if gold else ():
+            hits = sum(name in own[:k] for (_, name), own in zip(gold, names, strict=True))
+            scores[k][question.id] = hits / len(gold)
+    if not scores[ks[0]]:
         raise UserError(
             f"none of the {len(questions)} evaluation questions names gold evidence, so recall cannot be measured"
         )
-    columns = {k: [row[place] for row in rows] for place, k in enumerate(ks)}
-    return Recall(
-        n=len(rows),
-        without_gold=len(questions) - len(rows),
-        at={k: sum(column) / len(column) for k, column in columns.items()},
-        intervals={k: bootstrap_interval(column) for k, column in columns.items()},
-    )
+    return Recall(len(questions) - len(scores[ks[0]]), scores)
 
 
 def _gold(question: Question, scope: Sequence[str], triples: bool) -> list[tuple[SearchRequest, str]]:

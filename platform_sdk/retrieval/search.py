@@ -79,9 +79,9 @@ class IndexRetriever:
         Raises:
             RetrieverFault: one of them failed.
         """
-        self.index.encoder.encode(["Who wrote it?"], kind="query")
+        query = self.index.encoder.encode(["Who wrote it?"], kind="query")
         for vectors in self.index.vectors.values():
-            vectors.fetch([0])
+            vectors.nearest(query, 1)
 
     def close(self) -> None:
         self.index.close()

@@ -24,12 +24,32 @@ class VectorCache:
         self._places = np.full(rows, -1, dtype=np.int32)
         self._matrix = np.empty((0, 0), dtype=np.float32)
         self._known = 0
+        self._ordered = False
 
     def vectors(self, rows: npt.ArrayLike) -> np.ndarray:
         """Return the vectors of ``rows``, of shape (len(rows), dimension)."""
         places = self._locate(rows)
         found: np.ndarray = self._matrix[places]
         return found
+
+    def nearest(self, queries: np.ndarray, limit: int) -> list[np.ndarray]:
+        """Return ``limit`` rows for each query, those of highest cosine but for the last bits; all rows are fetched.
+
+        A matrix product is the fastest way to compare all rows, and its last bits depend on the other queries.
+        """
+        self._fetch_all()
+        rows, scores = [np.empty(0, dtype=np.int64)] * len(queries), [np.empty(0, dtype=np.float32)] * len(queries)
+        for start in range(0, self._known, _BLOCK):
+            products = queries.astype(np.float32) @ self._matrix[start : min(start + _BLOCK, self._known)].T
+            floors = np.array([own.min() if len(own) == limit else -np.inf for own in scores], dtype=np.float32)
+            owners, places = np.nonzero(products > floors[:, None])
+            for owner, new in enumerate(np.split(places, np.searchsorted(owners, np.arange(1, len(queries))))):
+                if not len(new):
+                    continue
+                own = np.concatenate([scores[owner], products[owner, new]])
+                kept = np.argpartition(-own, limit - 1)[:limit] if len(own) > limit else np.arange(len(own))
+                rows[owner], scores[owner] = np.concatenate([rows[owner], start + new])[kept], own[kept]
+        return rows
 
     def similarities(self, query: np.ndarray, rows: npt.ArrayLike) -> np.ndarray:
         """Return the cosine similarity of each row to a unit vector, whatever other rows are asked for."""
@@ -40,6 +60,17 @@ class VectorCache:
             # Not a matrix product: this sums each row by itself.
             scores[part] = np.einsum("ij,j->i", self._matrix[places[part]], query.astype(np.float32))
         return np.round(scores, DIGITS)
+
+    def _fetch_all(self) -> None:
+        """Fetch all rows, and bring the matrix into their order."""
+        if self._ordered:
+            return
+        for start in range(0, len(self._places), _BLOCK):
+            self._locate(np.arange(start, min(start + _BLOCK, len(self._places))))
+        if not np.array_equal(self._places, np.arange(self._known)):
+            self._matrix = self._matrix[self._places]
+            self._places = np.arange(self._known, dtype=np.int32)
+        self._ordered = True
 
     def _locate(self, rows: npt.ArrayLike) -> np.ndarray:
         wanted = np.asarray(rows, dtype=np.int64)

