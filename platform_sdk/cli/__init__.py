@@ -7,7 +7,21 @@ import sys
 
 import typer
 
-from platform_sdk.cli import compare, convert, follow, gc, graph, metrics, remote, run, runs, score, search, serve
+from platform_sdk.cli import (
+    compare,
+    convert,
+    follow,
+    gc,
+    graph,
+    metrics,
+    remote,
+    run,
+    runs,
+    score,
+    search,
+    serve,
+    synthesize,
+)
 from platform_sdk.cli.terminal import say
 from platform_sdk.config.errors import UserError
 from platform_sdk.display import DisplayFormatter
@@ -20,7 +34,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for module in (run, runs, remote, follow, gc, graph, search, serve, metrics, score, compare, convert):
+for module in (run, runs, remote, follow, gc, graph, synthesize, search, serve, metrics, score, compare, convert):
     module.register(app)
 
 

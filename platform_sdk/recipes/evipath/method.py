@@ -14,6 +14,7 @@ from platform_sdk.recipes.evipath.learning import Dialogues
 from platform_sdk.recipes.evipath.rewards import measures, rewards
 from platform_sdk.recipes.evipath.rules import RuleSynthesis
 from platform_sdk.recipes.evipath.settings import AgentSpec
+from platform_sdk.recipes.evipath.teacher import ModelSynthesis
 from platform_sdk.recipes.method import Method, Resources, RunContext, open_search
 from platform_sdk.records import Rollout
 
@@ -25,7 +26,7 @@ class EviPath(Method[AgentSpec, EvaluationSpec, Resources]):
     agent_settings = AgentSpec
     evaluation_settings = EvaluationSpec
     roles = ("planner", "worker")
-    steps: ClassVar = {"rules": RuleSynthesis(), "dialogues": Dialogues()}
+    steps: ClassVar = {"rules": RuleSynthesis(), "llm": ModelSynthesis(), "dialogues": Dialogues()}
     shown_metrics = ("em", "f1", "evidence_recall", "well_formed")
 
     @contextmanager

@@ -91,6 +91,8 @@ def number(names: Sequence[str], first: int = 0) -> str:
 
 def first_thoughts(plan: Sequence[str], thoughts: str, style: Style) -> str:
     """Write the first turn's thoughts: the plan, then what is asked now."""
+    if not plan:
+        return thoughts
     if style == "compact":
         return f"Plan : {' , '.join(plan)} . {thoughts}"
     steps = "\n".join(f"{place}. {step}" for place, step in enumerate(plan, start=1))

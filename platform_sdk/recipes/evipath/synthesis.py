@@ -34,8 +34,11 @@ from platform_sdk.records import Question, Rollout
 from platform_sdk.sampling.engine import SamplingEngine
 from platform_sdk.sampling.rollout import Agent, SearchFunction
 from platform_sdk.sampling.rollout import run as run_agents
+from platform_sdk.tracking.outcomes import write_json
 
 DRAFTS, EXAMPLES, REJECTED = "drafts.jsonl", "examples.jsonl", "rejected.jsonl"
+AGENT = "agent.json"
+"""The settings of the agent that the examples were checked for, which an export writes them for."""
 Write = Callable[[Question], Agent[Example]]
 Round = Sampling[AgentSpec, SynthesisSpec, "Synthesised"]
 
@@ -82,6 +85,7 @@ class Synthesis(SamplingStep[AgentSpec, SynthesisSpec, Synthesised]):
         opened = partial(self.teaching, round)
         examples, seconds = synthesise(round.folder, questions, opened, limits=limits, share=own_share())
         kept = write_outcome(round.folder, examples)
+        write_json(round.folder / AGENT, agent.model_dump(mode="json"))
         figures = table(examples) | {"seconds_per_kept": rounded(seconds / max(1, len(kept)))}
         carry = Synthesised(phase=round.phase, examples=digest_records(kept))
         return Sampled([], [question.id for question in questions], carry, figures=figures, seconds=seconds)
@@ -116,7 +120,7 @@ def open_similarity(run: RunContext[Any]) -> tuple[Similarity, str]:
     Raises:
         UserError: the recipe leaves the encoder to a retriever service.
     """
-    from platform_sdk.retrieval.encoders import load_encoder
+    from platform_sdk.retrieval.load import load_encoder
 
     settings = run.retrieval.encoder_settings()
     if settings["name"] is None:
