@@ -41,7 +41,10 @@ def synthesize(
     carry = launch(step).carry
     figures = read_object(step.folder / "sample.json")["figures"]
     content = {**figures, "digest": carry["examples"], "folder": str(step.folder)}
-    say(json.dumps(content) if as_json else "\n".join(f"{name}: {value}" for name, value in content.items()))
+    if as_json:
+        typer.echo(json.dumps(content))
+        return
+    say("\n".join(f"{name}: {value}" for name, value in content.items()))
 
 
 def _step(recipe: Recipe, run_dir: Path) -> SampleStep:
