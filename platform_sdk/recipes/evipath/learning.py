@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from hashlib import sha256
 
-from platform_sdk.recipes.evipath.dialogues import rollouts
+from platform_sdk.files import write_text
+from platform_sdk.recipes.evipath.dialogues import chats, rollouts
 from platform_sdk.recipes.evipath.records import Example
 from platform_sdk.recipes.evipath.rewards import rewards
 from platform_sdk.recipes.evipath.settings import AgentSpec, LearningSpec
-from platform_sdk.recipes.evipath.synthesis import EXAMPLES, Synthesised
+from platform_sdk.recipes.evipath.statistics import page
+from platform_sdk.recipes.evipath.synthesis import EXAMPLES, REJECTED, Synthesised
 from platform_sdk.recipes.method import RunContext, Sampled, Sampling, SamplingStep, Selected
 from platform_sdk.record_files import check_digest, read_jsonl, write_log
 from platform_sdk.records import Rollout
 from platform_sdk.sampling.models import load_tokenizer
 from platform_sdk.sampling.pairs import models_of, policy_digest
+
+SHOWN = 5
+"""Paths whose dialogues the statistics page shows."""
 
 
 class Dialogues(SamplingStep[AgentSpec, LearningSpec, Synthesised]):
@@ -42,6 +48,9 @@ class Dialogues(SamplingStep[AgentSpec, LearningSpec, Synthesised]):
             )
         ]  # fmt: skip
         write_log(round.folder / "rollouts.jsonl", Rollout, learned)
+        synthesised = [*read_jsonl(path, Example), *read_jsonl(path.with_name(REJECTED), Example)]
+        shown = (c for e in examples[:SHOWN] for c in chats(e, agent.prompts, agent.sub_questions, spec.roles))
+        write_text(round.folder / "synthesis.html", page(synthesised, learned, shown))
         figures = {"paths": len(examples)}
         return Sampled(learned, [example.id for example in examples], round.carry, figures=figures)
 
@@ -57,6 +66,4 @@ class Dialogues(SamplingStep[AgentSpec, LearningSpec, Synthesised]):
 
 def _order(example: Example) -> str:
     """Return what orders examples at random, the same for every number of them: a smaller draw is in a larger one."""
-    from hashlib import sha256
-
     return sha256(example.id.encode()).hexdigest()

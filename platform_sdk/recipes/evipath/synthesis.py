@@ -86,7 +86,7 @@ class Synthesis(SamplingStep[AgentSpec, SynthesisSpec, Synthesised]):
         examples, seconds = synthesise(round.folder, questions, opened, limits=limits, share=own_share())
         kept = write_outcome(round.folder, examples)
         write_json(round.folder / AGENT, agent.model_dump(mode="json"))
-        figures = table(examples) | {"seconds_per_kept": rounded(seconds / max(1, len(kept)))}
+        figures = table(examples, seconds)
         carry = Synthesised(phase=round.phase, examples=digest_records(kept))
         return Sampled([], [question.id for question in questions], carry, figures=figures, seconds=seconds)
 
@@ -218,15 +218,15 @@ def write_outcome(folder: Path, examples: Sequence[Example]) -> list[Example]:
     return kept
 
 
-def table(examples: Sequence[Example]) -> dict[str, Any]:
+def table(examples: Sequence[Example], seconds: float) -> dict[str, Any]:
     """Return what was kept, why the rest was not, and what it cost."""
-    kept = [example for example in examples if example.kept]
-    cost = {"tokens": sum(e.tokens for e in examples), "calls": sum(e.calls for e in examples)}
+    kept = sum(example.kept for example in examples)
+    cost = {"tokens": sum(e.tokens for e in examples), "calls": sum(e.calls for e in examples), "seconds": seconds}
     return {
         "questions": len(examples),
-        "kept": len(kept),
+        "kept": kept,
         "rejected": dict(sorted(Counter(e.rejected for e in examples if e.rejected).items())),
         "answer_in_question": sum(map(in_question, examples)),
-        **cost,
-        **{f"{name}_per_kept": rounded(value / max(1, len(kept))) for name, value in cost.items()},
+        "cost": {name: rounded(value) for name, value in cost.items()},
+        "cost_per_kept": {name: rounded(value / kept) if kept else None for name, value in cost.items()},
     }

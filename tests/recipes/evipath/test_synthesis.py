@@ -105,10 +105,11 @@ def test_shares_end_with_the_examples_of_one_process(tmp_path: Path) -> None:
 def test_table_counts_reasons_and_cost(tmp_path: Path) -> None:
     rejected = PATH.model_copy(update={"id": "r", "rejected": "leak", "detail": "turn 1", "tokens": 10, "calls": 1})
     examples = [PATH.model_copy(update={"tokens": 20, "calls": 3}), rejected]
-    assert table(examples) == {
+    assert table(examples, 6.0) == {
         "questions": 2, "kept": 1, "rejected": {"leak": 1}, "answer_in_question": 0,
-        "tokens": 30, "calls": 4, "tokens_per_kept": 30.0, "calls_per_kept": 4.0,
+        "cost": {"tokens": 30, "calls": 4, "seconds": 6.0}, "cost_per_kept": {"tokens": 30, "calls": 4, "seconds": 6.0},
     }  # fmt: skip
+    assert table(examples[1:], 6.0)["cost_per_kept"]["tokens"] is None
     write_outcome(tmp_path, examples)
     assert list(read_jsonl(tmp_path / "examples.jsonl", Example)) == examples[:1]
     [line] = [json.loads(line) for line in (tmp_path / "rejected.jsonl").read_text().splitlines()[1:]]
