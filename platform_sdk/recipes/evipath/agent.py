@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from platform_sdk.agents.planner_worker import Answer, Ask, Limits, Malformed, PlannerWorker, Reading
 from platform_sdk.agents.speaker import Decoding, Policy, Speaker
@@ -34,12 +33,9 @@ class EviPathLanguage:
     unreadable = NOTHING_FOUND
     too_long = NOTHING_FOUND
 
-    def planner(
-        self, speaker: Speaker, question: Question, candidates: Sequence[str], role: Literal["planner", "agent"]
-    ) -> Dialogue:
-        return speaker.dialogue(
-            self._instruction("planner"), prompts.planner_opening(question.text, candidates, self.medium)
-        )
+    def planner(self, speaker: Speaker, question: Question, candidates: Sequence[str], role: str) -> Dialogue:
+        opening = prompts.planner_opening(question.text, candidates, self.medium)
+        return speaker.dialogue(self._instruction("planner"), opening)
 
     def worker(self, speaker: Speaker, sub_question: str, evidence: Sequence[Evidence]) -> Dialogue:
         opening = prompts.executor_opening(sub_question, evidence, self.medium)

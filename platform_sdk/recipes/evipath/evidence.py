@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 
@@ -17,7 +17,7 @@ class TextEncoder(Protocol):
 
     digest: str
 
-    def encode(self, texts: Sequence[str], *, kind: str) -> np.ndarray:
+    def encode(self, texts: Sequence[str], *, kind: Literal["passage"]) -> np.ndarray:
         """Return one row for each text."""
 
 

@@ -64,7 +64,7 @@ class Rules:
         )  # fmt: skip
         if isinstance(solved, Refusal):
             return blank.model_copy(update={"rejected": solved.reason, "detail": solved.detail})
-        steps = []
+        steps: list[Step] = []
         known: list[str] = []
         tongue = tongue_of(question)
         for needs in solved.levels():

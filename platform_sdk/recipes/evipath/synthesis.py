@@ -31,7 +31,6 @@ from platform_sdk.recipes.evipath.settings import AgentSpec, SynthesisSpec
 from platform_sdk.recipes.method import RunContext, Sampled, Sampling, SamplingStep, Selected
 from platform_sdk.record_files import AppendLog, digest_records, read_log, remove_log, write_jsonl, write_log
 from platform_sdk.records import Question, Rollout
-from platform_sdk.sampling.engine import SamplingEngine
 from platform_sdk.sampling.rollout import Agent, SearchFunction
 from platform_sdk.sampling.rollout import run as run_agents
 from platform_sdk.tracking.outcomes import write_json
@@ -54,10 +53,10 @@ class Synthesised(BaseModel):
 
 @dataclass(frozen=True)
 class Teaching:
-    """A teacher at work: how it writes an example, and what it needs for that."""
+    """A teacher at work: how it writes an example, and what it needs for that; ``engine`` is None if it needs none."""
 
     write: Write
-    engine: SamplingEngine | None
+    engine: Any
     search: SearchFunction
     live: int
 
