@@ -112,7 +112,7 @@ def leak(example: Example, limits: Limits) -> str | None:
 
 
 def pronoun(example: Example, limits: Limits) -> str | None:
-    """Sub-questions hold no pronouns; those within a name of the evidence or the question's own words are allowed."""
+    """Sub-questions hold no pronouns; those within a name of the evidence are allowed."""
     names = sorted({*example.secrets, *example.candidates, *(item.title for item in example.pool)}, key=len)
     for asked in example.asked():
         text = asked.question
