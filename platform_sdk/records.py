@@ -44,6 +44,18 @@ class Triple(Record):
         return f"{self.head}, {self.relation}, {self.tail}"
 
 
+class Hop(BaseModel):
+    """A step of a question's decomposition: its own question, in which ``#1`` is the first step's answer.
+
+    ``passage`` is the id of the passage in the context that answers it; empty where the dataset names none.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    question: str
+    answer: str
+    passage: str = ""
+
+
 class Question(Record):
     """A question with everything that is known about it.
 
@@ -52,6 +64,7 @@ class Question(Record):
     ``topic_entities`` are the gold entry points of the knowledge-graph environments; ``context``
     holds the question's own passages where the dataset gives them, gold ones among distractors.
     ``gold_passages`` are titles; ``gold_context`` are ids in the context, for datasets whose titles repeat there.
+    ``decomposition`` are the dataset's own sub-questions.
     """
 
     KIND: ClassVar[str] = "question"
@@ -68,6 +81,7 @@ class Question(Record):
     context: tuple[Passage, ...] = ()
     # Left out where it is empty, so that the records of all other datasets keep their digests.
     gold_context: tuple[str, ...] = Field(default=(), exclude_if=lambda ids: not ids)
+    decomposition: tuple[Hop, ...] = Field(default=(), exclude_if=lambda hops: not hops)
 
     @property
     def gold_positions(self) -> tuple[int, ...]:

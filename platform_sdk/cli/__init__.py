@@ -9,7 +9,21 @@ from typing import Annotated
 
 import typer
 
-from platform_sdk.cli import compare, convert, follow, gc, graph, metrics, remote, run, runs, score, search, serve
+from platform_sdk.cli import (
+    compare,
+    convert,
+    follow,
+    gc,
+    graph,
+    metrics,
+    remote,
+    run,
+    runs,
+    score,
+    search,
+    serve,
+    synthesize,
+)
 from platform_sdk.cli.application import Application
 from platform_sdk.cli.terminal import say
 from platform_sdk.config.errors import UserError
@@ -20,7 +34,7 @@ app = Application(name="hopforge", no_args_is_help=True, pretty_exceptions_enabl
 for title, modules in {
     "Recipes and runs": (run, runs, compare),
     "Clusters": (remote, follow, gc),
-    "Retrieval and graphs": (search, graph, serve),
+    "Data and retrieval": (search, graph, synthesize, serve),
     "Scores and records": (metrics, score, convert),
 }.items():
     for module in modules:

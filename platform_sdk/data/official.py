@@ -23,7 +23,7 @@ from platform_sdk.data.files import check, is_list, lines_of, parse_loose, read_
 from platform_sdk.data.qald import EntityNames, QaldQuestion, accepted_answers, english, read_entity_names
 from platform_sdk.display import shortened
 from platform_sdk.record_files import RecordError, check_text
-from platform_sdk.records import Passage, Question, Triple
+from platform_sdk.records import Hop, Passage, Question, Triple
 
 _ENTITY_ID = re.compile(r"Q\d+")
 NameTriple = tuple[str, str, str]
@@ -69,6 +69,7 @@ class MusiqueStep(msgspec.Struct):
 
     question: str
     answer: str
+    paragraph_support_idx: int | None = None
 
 
 class MusiqueRecord(msgspec.Struct):
@@ -252,7 +253,16 @@ def _musique(record: MusiqueRecord) -> Question:
             Passage(id=f"{record.id}/{p.idx}", title=p.title, text=p.paragraph_text) for p in record.paragraphs
         ),
         gold_context=tuple(f"{record.id}/{p.idx}" for p in record.paragraphs if p.is_supporting),
+        decomposition=tuple(
+            Hop(question=step.question, answer=step.answer, passage=_supporting(record, step))
+            for step in record.question_decomposition
+        ),
     )
+
+
+def _supporting(record: MusiqueRecord, step: MusiqueStep) -> str:
+    found = [p.idx for p in record.paragraphs if p.idx == step.paragraph_support_idx]
+    return f"{record.id}/{found[0]}" if found else ""
 
 
 def _nq(record: NqRecord) -> Question:

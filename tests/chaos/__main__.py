@@ -33,6 +33,11 @@ POINTED: dict[str, tuple[tuple[str, Victim], ...]] = {
         ("rename run/online/.model.writing", "run"),
         ("link run/online/model/model.safetensors", "follower"),
     ),
+    "evipath": (
+        ("rename run/synthesis/.examples.jsonl", "run"),  # all drafts are there
+        ("rename run/finetuning/checkpoints", "run"),
+        ("rename run/eval-final/.scores", "tree"),
+    ),
     "prograph": (
         ("rename run/online/rollouts/.0002.seconds", "tree"),
         ("open run/online/rollouts/prepared/0002.jsonl", "run"),  # sampled, and no completion yet

@@ -55,6 +55,16 @@ REDUCED = {
         },
         {"online.updates": 2},
     ),
+    "evipath": Reduced(
+        "evipath/world.yaml",
+        {
+            "dataset.world": {"entities": 40, "train_questions": 24, "eval_questions": 4, "hops": [1, 2]},
+            "training.checkpoint_steps": 1,
+            "training.batch_size": 8,
+            "training.epochs": 1,
+        },
+        {"dataset.world": {"entities": 40, "train_questions": 12, "eval_questions": 2, "hops": [1]}},
+    ),
     "prograph": Reduced(
         "prograph/world.yaml",
         {

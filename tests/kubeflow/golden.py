@@ -27,6 +27,7 @@ RECIPES = {
     "arena-baselines": "arena-baselines/sft-reasoning-smollm2.yaml",
     "mygo": "mygo/world.yaml",
     "mygo-grpo": "mygo/world-grpo.yaml",
+    "evipath": "evipath/world.yaml",
     "prograph": "prograph/world.yaml",
 }
 Item = dict[str, Any]

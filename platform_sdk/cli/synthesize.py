@@ -1,0 +1,95 @@
+"""``hopforge synthesize`` and ``hopforge export``: reasoning paths, and the chats that are learned of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from platform_sdk.cli.search import JsonOption, RecipeOption, SetOption, WorkdirOption, prepared_run
+from platform_sdk.cli.terminal import say
+from platform_sdk.errors import UserError
+
+if TYPE_CHECKING:
+    from platform_sdk.config.recipe import Recipe
+    from platform_sdk.recipes.launch import SampleStep
+
+PHASE = "synthesis"
+
+
+def register(app: typer.Typer) -> None:
+    """Attach the commands."""
+    app.command("synthesize")(synthesize)
+    app.command("export")(export)
+
+
+def synthesize(
+    recipe: RecipeOption, overrides: SetOption = None, workdir: WorkdirOption = None, as_json: JsonOption = False
+) -> None:
+    """Synthesise the reasoning paths of a recipe's training questions; resume a synthesis that was killed.
+
+    Kept paths are in RUN/synthesis/examples.jsonl, the others with their reasons in rejected.jsonl.
+    """
+    from platform_sdk.config.recipe import load_recipe
+    from platform_sdk.files import read_object
+    from platform_sdk.recipes.launch import launch
+
+    loaded = load_recipe(recipe, overrides or ())
+    step = _step(loaded, prepared_run(loaded, workdir))
+    carry = launch(step).carry
+    figures = read_object(step.folder / "sample.json")["figures"]
+    content = {**figures, "digest": carry["examples"], "folder": str(step.folder)}
+    if as_json:
+        typer.echo(json.dumps(content))
+        return
+    say("\n".join(f"{name}: {value}" for name, value in content.items()))
+
+
+def _step(recipe: Recipe, run_dir: Path) -> SampleStep:
+    """Return the pipeline's own step ``synthesize``.
+
+    Raises:
+        UserError: the recipe's method synthesises nothing.
+    """
+    from platform_sdk.data.dataset import read_corpus, read_triples
+    from platform_sdk.recipes.launch import SampleStep
+
+    given, method = recipe.parameters, recipe.pipeline.document.method
+    if "synthesis" not in given:
+        raise UserError(f"{recipe.path}: method {method} synthesises nothing; take a recipe of the pipeline evipath")
+    searched = read_triples(run_dir) if given["environment"].endswith("-kg") else read_corpus(run_dir)
+    structs = {name: recipe.settings(name).model_dump(mode="json") for name in ("agent", "retrieval")}
+    return SampleStep(
+        method=method,
+        run_dir=run_dir,
+        phase=PHASE,
+        model=given["teacher_model"],
+        environment=given["environment"],
+        sampling=recipe.settings("teaching").model_dump(mode="json"),
+        corpus_digest=searched.digest,
+        seed=given["seed"],
+        step=given["teacher"],
+        iteration=0,
+        settings=recipe.settings("synthesis").model_dump(mode="json"),
+        carry={},
+        **structs,
+    )
+
+
+def export(
+    run: Annotated[Path, typer.Argument(metavar="RUN_OR_DIR", help="A run, or a folder with examples.jsonl.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="The JSONL file to write.")],
+    format: Annotated[
+        Literal["messages", "sharegpt"], typer.Option(help="messages: TRL, LLaMA-Factory; sharegpt: LLaMA-Factory.")
+    ] = "messages",
+    style: Annotated[
+        Literal["standard", "compact"] | None,
+        typer.Option(help="Of the instructions; by default the run's agent.prompts, standard without a run."),
+    ] = None,
+) -> None:
+    """Write the kept reasoning paths as chats for supervised fine-tuning, one of a planner or executor in each line."""
+    from platform_sdk.recipes.evipath.export import write_chats
+
+    say(f"{write_chats(run, output, format, style)} chats: {output}")

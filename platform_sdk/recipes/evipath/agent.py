@@ -1,0 +1,81 @@
+"""EviPath's agent: a planner that asks, executors that search, select and answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from platform_sdk.agents.planner_worker import Answer, Ask, Limits, Malformed, PlannerWorker, Reading
+from platform_sdk.agents.speaker import Decoding, Policy, Speaker
+from platform_sdk.recipes.evipath import prompts
+from platform_sdk.recipes.evipath.grammar import NOTHING_FOUND, parse_executor, parse_planner
+from platform_sdk.recipes.evipath.prompts import Role
+from platform_sdk.recipes.evipath.records import Medium
+from platform_sdk.recipes.evipath.rewards import rewards
+from platform_sdk.recipes.evipath.settings import AgentSpec
+from platform_sdk.recipes.method import RunContext
+from platform_sdk.records import Evidence, Question
+from platform_sdk.sampling.dialogue import Dialogue
+
+
+def medium_of(environment: str) -> Medium:
+    """Return what an environment's agent searches: texts, or a knowledge graph."""
+    return "kg" if environment.endswith("-kg") else "text"
+
+
+@dataclass(frozen=True)
+class EviPathLanguage:
+    """EviPath's prompts and grammar (see ``planner_worker.Language``)."""
+
+    spec: AgentSpec
+    medium: Medium
+
+    unreadable = NOTHING_FOUND
+    too_long = NOTHING_FOUND
+
+    def planner(self, speaker: Speaker, question: Question, candidates: Sequence[str], role: str) -> Dialogue:
+        opening = prompts.planner_opening(question.text, candidates, self.medium)
+        return speaker.dialogue(self._instruction("planner"), opening)
+
+    def worker(self, speaker: Speaker, sub_question: str, evidence: Sequence[Evidence]) -> Dialogue:
+        opening = prompts.executor_opening(sub_question, evidence, self.medium)
+        return speaker.dialogue(self._instruction("executor"), opening, evidence=evidence)
+
+    def read_planner(self, text: str, candidates: int) -> Ask | Answer | Malformed:
+        return parse_planner(text, self.medium, candidates=candidates, max_questions=self.spec.sub_questions)
+
+    def read_worker(self, text: str, materials: int) -> Reading | Malformed:
+        return parse_executor(text, materials=materials)
+
+    def materials(self, evidence: Sequence[Evidence]) -> str:
+        return prompts.materials(evidence, self.medium)
+
+    def observation(self, seen: Sequence[str], new_candidates: Sequence[str], first: int) -> str:
+        return prompts.observation(seen, new_candidates, first)
+
+    def error(self, reason: str) -> str:
+        return prompts.error_observation(reason)
+
+    def _instruction(self, role: Role) -> str:
+        return prompts.instruction(self.spec.prompts, role, self.medium, max_questions=self.spec.sub_questions)
+
+
+def evipath(run: RunContext[AgentSpec], policy: Policy, decoding: Decoding, seed_name: str) -> PlannerWorker:
+    """Return the run's agent."""
+    spec, medium = run.agent, medium_of(run.environment)
+    return PlannerWorker(
+        policy=policy,
+        decoding=decoding,
+        language=EviPathLanguage(spec, medium),
+        limits=Limits(
+            iterations=spec.iteration_limit,
+            planner_tokens=spec.planner_tokens,
+            worker_tokens=spec.executor_tokens,
+            top_k=spec.top_k,
+            graph=medium == "kg",
+        ),
+        score=rewards,
+        corpus=run.corpus_digest,
+        seed=run.seed,
+        seed_name=seed_name,
+    )

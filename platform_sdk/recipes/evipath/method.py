@@ -1,0 +1,57 @@
+"""EviPath as a method."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import ClassVar
+
+from platform_sdk.agents.planner_worker import PlannerWorker
+from platform_sdk.agents.speaker import Decoding, Policy
+from platform_sdk.config.sampling import EvaluationSpec
+from platform_sdk.recipes.evipath.agent import evipath, medium_of
+from platform_sdk.recipes.evipath.learning import Dialogues
+from platform_sdk.recipes.evipath.rewards import measures, rewards
+from platform_sdk.recipes.evipath.rules import RuleSynthesis
+from platform_sdk.recipes.evipath.settings import AgentSpec
+from platform_sdk.recipes.evipath.teacher import ModelSynthesis
+from platform_sdk.recipes.method import Method, Resources, RunContext, open_search
+from platform_sdk.records import Rollout
+
+
+class EviPath(Method[AgentSpec, EvaluationSpec, Resources]):
+    """Planner and executors, fine-tuned on reasoning paths that were synthesised from gold evidence."""
+
+    name = "evipath"
+    agent_settings = AgentSpec
+    evaluation_settings = EvaluationSpec
+    roles = ("planner", "worker")
+    steps: ClassVar = {"rules": RuleSynthesis(), "llm": ModelSynthesis(), "dialogues": Dialogues()}
+    shown_metrics = ("em", "f1", "evidence_recall", "well_formed")
+
+    @contextmanager
+    def resources(self, run: RunContext[AgentSpec]) -> Iterator[Resources]:
+        with open_search(run) as search:
+            yield Resources(search)
+
+    def agent(
+        self,
+        run: RunContext[AgentSpec],
+        policy: Policy,
+        seed_name: str,
+        resources: Resources,
+        evaluation: EvaluationSpec | None = None,
+    ) -> PlannerWorker:
+        decoding = run.decoding if evaluation is None else Decoding(evaluation.temperature, evaluation.top_p)
+        return evipath(run, policy, decoding, seed_name)
+
+    def rewards(self, run: RunContext[AgentSpec], rollout: Rollout) -> Mapping[str, float]:
+        return rewards(rollout)
+
+    def measure(
+        self, run: RunContext[AgentSpec], rollouts: Sequence[Rollout], evaluation: EvaluationSpec
+    ) -> list[dict[str, float]]:
+        return [measures(medium_of(run.environment), rollout) for rollout in rollouts]
+
+
+METHOD = EviPath()

@@ -1,0 +1,15 @@
+"""The plan in a planner's first thoughts."""
+
+from __future__ import annotations
+
+import re
+
+_PLANNED = re.compile(r"^\s*\d+[.)]\s*(.+?)\s*$", re.MULTILINE)
+
+
+def without_plan(thoughts: str) -> tuple[tuple[str, ...], str]:
+    """Return the numbered lines of first thoughts, and the thoughts behind them."""
+    lines = list(_PLANNED.finditer(thoughts))
+    if not lines:
+        return (), thoughts
+    return tuple(line[1] for line in lines), thoughts[lines[-1].end() :].strip()

@@ -1,0 +1,95 @@
+"""The proxy environment: a question's supporting facts with distractors, in place of live retrieval."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from platform_sdk.data.dataset import read_corpus, read_triples
+from platform_sdk.recipes.evipath.prompts import piece
+from platform_sdk.recipes.evipath.records import Medium
+from platform_sdk.records import Evidence, Passage, Question, Triple, given_evidence
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Supporting facts F of a question, and the places of the gold evidence among them."""
+
+    pool: tuple[Evidence, ...]
+    gold: tuple[int, ...]
+    medium: Medium
+
+    def gold_texts(self) -> tuple[str, ...]:
+        """Return the gold evidence as an executor reads it."""
+        return tuple(piece(self.pool[place], self.medium) for place in self.gold)
+
+    def shown(self, selected: Sequence[int], head: str, maximum: int | None, rng: random.Random) -> tuple[int, ...]:
+        """Draw what an executor is shown, in the pool's order: the selected evidence among others.
+
+        Args:
+            selected: places in the pool.
+            head: the entity whose own triples are taken first, since a search there finds them.
+            maximum: how many; None shows the whole pool.
+        """
+        if maximum is None:
+            return tuple(range(len(self.pool)))
+        others = [place for place in range(len(self.pool)) if place not in selected]
+        rng.shuffle(others)
+        others.sort(key=lambda place: self.pool[place].entities[:1] != (head,))
+        return tuple(sorted([*selected, *others[: max(0, maximum - len(selected))]]))
+
+
+@dataclass(frozen=True)
+class Proxy:
+    """Makes the facts of questions. ``distractors`` passages are drawn for one without a context of its own."""
+
+    medium: Medium
+    by_head: Mapping[str, Sequence[Triple]]
+    passages: Sequence[Passage]
+    distractors: int
+    seed: int
+
+    def facts(self, question: Question) -> Facts:
+        """Return a question's facts; no gold evidence is in them where the dataset names none."""
+        rng = random.Random(f"facts {self.seed} {question.id}")
+        if self.medium == "kg":
+            heads = dict.fromkeys(triple.head for triple in question.gold_triples)
+            around = (triple for head in heads for triple in self.by_head.get(head, ()))
+            triples = list(dict.fromkeys([*question.gold_triples, *around]))
+            rng.shuffle(triples)
+            gold = tuple(triples.index(triple) for triple in dict.fromkeys(question.gold_triples))
+            return Facts(tuple(map(triple_evidence, triples)), gold, self.medium)
+        if question.context:
+            return Facts(given_evidence(question.context), question.gold_positions, self.medium)
+        wanted = set(question.gold_passages)
+        named = [passage for passage in self.passages if passage.title in wanted]
+        others = rng.sample(self.passages, min(len(self.passages), self.distractors))
+        chosen = list(dict.fromkeys([*named, *others]))
+        rng.shuffle(chosen)
+        gold = tuple(place for place, passage in enumerate(chosen) if passage.title in wanted)
+        return Facts(given_evidence(chosen), gold, self.medium)
+
+
+def triple_evidence(triple: Triple) -> Evidence:
+    """Return a triple as a search of the graph shows it."""
+    entities = (triple.head, triple.tail)
+    return Evidence(
+        kind="triple", id=triple.text, title=triple.tail, text=triple.text, score=0.0, entities=entities
+    )  # fmt: skip
+
+
+def open_proxy(run_dir: Path, medium: Medium, distractors: int, seed: int) -> Proxy:
+    """Return the proxy environment over a run's corpus."""
+    by_head = grouped(read_triples(run_dir).triples) if medium == "kg" else {}
+    return Proxy(medium, by_head, read_corpus(run_dir).passages if medium == "text" else (), distractors, seed)
+
+
+def grouped(triples: Iterable[Triple]) -> dict[str, list[Triple]]:
+    """Return triples by their head."""
+    found: defaultdict[str, list[Triple]] = defaultdict(list)
+    for triple in triples:
+        found[triple.head].append(triple)
+    return dict(found)

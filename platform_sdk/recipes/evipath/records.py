@@ -1,0 +1,119 @@
+"""A synthesised example: a question's plan, its steps, and what the executor saw, selected and said."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from platform_sdk.records import Evidence, Record
+
+Medium = Literal["text", "kg"]
+
+
+class SubQuestion(BaseModel):
+    """A sub-question that the planner sends out, and the executor's work on it.
+
+    Attributes:
+        question: full names, no pronouns.
+        candidate: the entity to visit, where a knowledge graph is searched.
+        answer: one declarative sentence.
+        shown: what the executor reads, as indices into the example's pool.
+        selected: the evidence of the answer, as indices into ``shown``.
+        similarities: of the answer to each gold piece of evidence.
+        thoughts: the executor's.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    question: str
+    candidate: str = ""
+    answer: str
+    shown: tuple[int, ...]
+    selected: tuple[int, ...]
+    similarities: tuple[float, ...] = ()
+    thoughts: str
+
+
+class Step(BaseModel):
+    """A turn of the planner: thoughts, and sub-questions that do not depend on each other."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    thoughts: str
+    asked: tuple[SubQuestion, ...]
+
+
+class Example(Record):
+    """A reasoning path, kept or rejected.
+
+    Attributes:
+        id: the question's.
+        answers: the accepted answers.
+        secrets: answers of sub-questions that the teacher knew beforehand.
+        candidates: entities that the planner starts from, in a knowledge graph.
+        pool: supporting facts with distractors, F.
+        gold: indices of the gold evidence in the pool.
+        plan: sub-questions as first conceived, maybe under-specified.
+        thoughts: those before the answer.
+        answer: the teacher's final answer.
+        rejected: the name of the first failed check; empty if the example is kept.
+        detail: what the failed check found.
+        teacher: digest of the teacher.
+        prompts: digest of the teacher's prompts or rules.
+        encoder: digest of the encoder that compared evidence.
+        tokens: sampled for this example.
+        calls: of the teacher's model.
+    """
+
+    KIND: ClassVar[str] = "evipath_example"
+
+    id: str
+    dataset: str
+    question: str
+    type: str = ""
+    hops: int | None = None
+    medium: Medium
+    answers: tuple[str, ...]
+    secrets: tuple[str, ...] = ()
+    candidates: tuple[str, ...] = ()
+    pool: tuple[Evidence, ...] = ()
+    gold: tuple[int, ...] = ()
+    plan: tuple[str, ...] = ()
+    steps: tuple[Step, ...] = ()
+    thoughts: str = ""
+    answer: str = ""
+    rejected: str = ""
+    detail: str = ""
+    teacher: str = ""
+    prompts: str = ""
+    encoder: str = ""
+    tokens: int = Field(default=0, ge=0)
+    calls: int = Field(default=0, ge=0)
+
+    @property
+    def kept(self) -> bool:
+        return not self.rejected
+
+    def asked(self) -> Iterator[SubQuestion]:
+        """Yield all sub-questions in their order."""
+        for step in self.steps:
+            yield from step.asked
+
+    def evidence(self, asked: SubQuestion) -> tuple[Evidence, ...]:
+        """Return what the executor is shown for a sub-question."""
+        return tuple(self.pool[place] for place in asked.shown)
+
+    def evidence_selected(self, asked: SubQuestion) -> tuple[Evidence, ...]:
+        """Return what the executor selects; indices beyond what it is shown select nothing."""
+        shown = self.evidence(asked)
+        return tuple(shown[index] for index in asked.selected if index < len(shown))
+
+    def known_candidates(self) -> list[list[str]]:
+        """Return the entities that the planner may visit at each turn, and after the last step."""
+        known = [list(self.candidates)]
+        for step in self.steps:
+            found = [item.title for asked in step.asked for item in self.evidence_selected(asked)]
+            known.append(list(dict.fromkeys([*known[-1], *found])))
+        return known

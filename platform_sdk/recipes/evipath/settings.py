@@ -1,0 +1,53 @@
+"""What a recipe may say about EviPath. Defaults are the paper's, where it gives them."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from platform_sdk.recipes.evipath.prompts import Role
+
+
+class Settings(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class AgentSpec(Settings):
+    """The agent that learns: a planner and executors."""
+
+    iteration_limit: int = Field(8, ge=2, le=1000, description="planner turns, malformed ones included")
+    sub_questions: int = Field(5, ge=1, le=1000, description="maximum sub-questions of one turn")
+    top_k: int = Field(5, ge=1, le=10_000, description="passages or triples that an executor reads")
+    planner_tokens: int = Field(256, ge=1, le=1_000_000, description="maximum tokens of one planner turn")
+    executor_tokens: int = Field(256, ge=1, le=1_000_000, description="maximum tokens of an executor's turn")
+    prompts: Literal["standard", "compact"] = Field("standard", description="compact: for very small models")
+
+
+class SynthesisSpec(Settings):
+    """How reasoning paths are synthesised."""
+
+    mode: Literal["abductive", "answer-only", "deductive"] = Field(
+        "abductive",
+        description="what an LLM teacher is told: answer and gold evidence; the answer alone; neither. "
+        "Without the evidence it searches as the agent does.",
+    )
+    tau: float = Field(0.9, ge=-1, le=1, description="similarity to the sub-answer above which evidence counts")
+    shown: int | None = Field(
+        None,
+        ge=1,
+        le=10_000,
+        description="maximum pieces of evidence an executor is shown; null: all of the question's",
+    )
+    distractors: int = Field(
+        8, ge=0, le=10_000, description="passages drawn from the corpus for a question without a context of its own"
+    )
+    questions: int | None = Field(None, ge=1, le=10_000_000, description="questions drawn; null: all (scaling curve)")
+    max_tokens: int = Field(512, ge=1, le=1_000_000, description="maximum tokens of one turn of an LLM teacher")
+
+
+class LearningSpec(Settings):
+    """What is learned of the kept paths."""
+
+    roles: tuple[Role, ...] = Field(("planner", "executor"), min_length=1, description="planner, executor, or both")
+    examples: int | None = Field(None, ge=1, le=10_000_000, description="paths drawn; null: all (scaling curve)")

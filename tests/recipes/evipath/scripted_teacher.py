@@ -1,0 +1,138 @@
+"""A teacher model that says what a test writes for it, as an engine and behind an OpenAI-compatible server."""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Literal
+
+from platform_sdk.records import Passage, Question
+from platform_sdk.sampling.engine import Completion, PromptTooLong, Request
+from tests.graph.scripted_model import byte_tokenizer
+
+TOKENIZER = byte_tokenizer()
+QUESTION = Question(
+    id="q", text="Who is the mother of the director of Night Lake?", answers=("Anna Holm",), dataset="hotpotqa",
+    gold_passages=("Night Lake", "Per Lind"),
+    context=(
+        Passage(id="q/0", title="Oslo", text="Oslo is a city."),
+        Passage(id="q/1", title="Night Lake", text="Night Lake is a film by Per Lind."),
+        Passage(id="q/2", title="Per Lind", text="Per Lind is a son of Anna Holm."),
+    ),
+)  # fmt: skip
+
+PLANNER = (
+    "<think>I need to find out:\n1. the director of Night Lake\n2. the mother of that director\nFirst the director."
+    '</think><action>Search("Who directed Night Lake?")</action>',
+    '<think>Per Lind directed it. Now the mother.</think><action>Search("Who is the mother of Per Lind?")</action>',
+    "<think>The mother is Anna Holm.</think><answer>Anna Holm</answer>",
+)
+
+
+def good(role: str, turn: int, prompt: str) -> str:
+    """Return the words of a teacher that does everything right."""
+    if role == "planner":
+        return PLANNER[turn]
+    asked = prompt.rpartition("Question : ")[2]
+    if role == "thinker":
+        return "<think>It is asked for, and the evidence says it.</think>"
+    return "The mother of Per Lind is Anna Holm." if "mother" in asked else "Night Lake was directed by Per Lind."
+
+
+def answer(prompt: str, script: Callable[[str, int, str], str]) -> str:
+    """Return what the script says to a prompt."""
+    if "You explain how" in prompt:
+        return script("thinker", 0, prompt)
+    if "You answer a simple question from evidence" in prompt:
+        return script("answerer", 0, prompt)
+    return script("planner", prompt.rpartition("Question : ")[2].count("[user]Obs:"), prompt)
+
+
+class ScriptedEngine:
+    """A sampling engine that finishes requests in random order."""
+
+    weight_version = "teacher"
+
+    def __init__(
+        self,
+        script: Callable[[str, int, str], str] = good,
+        *,
+        finish: Literal["stop", "length"] = "stop",
+        max_model_len: int = 50_000,
+        seed: int = 0,
+    ) -> None:
+        self.tokenizer, self.script, self.finish, self.max_model_len = TOKENIZER, script, finish, max_model_len
+        self.rng, self.waiting, self.asked = random.Random(seed), [], 0
+
+    def submit(self, request: Request) -> None:
+        if len(request.token_ids) >= self.max_model_len:
+            raise PromptTooLong(request.id)
+        self.asked += 1
+        self.waiting.append(request)
+
+    def step(self) -> list[Completion]:
+        request = self.waiting.pop(self.rng.randrange(len(self.waiting)))
+        ids = said(answer(TOKENIZER.decode(request.token_ids), self.script))
+        return [Completion(request.id, tuple(ids), tuple(-0.5 for _ in ids), self.finish)]
+
+    def release(self, dialogue: str) -> None:
+        pass
+
+    def cancel(self, request_id: str) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+def said(text: str) -> list[int]:
+    return [*TOKENIZER(text, add_special_tokens=False)["input_ids"], TOKENIZER.eos_token_id]
+
+
+@contextmanager
+def server(script: Callable[[str, int, str], str], faults: int = 0) -> Iterator[tuple[str, list[int]]]:
+    """Serve the script; the first ``faults`` requests are answered late, by an error of the server.
+
+    Yields:
+        The url, and the status of every answer so far.
+    """
+    statuses: list[int] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def log_message(self, *_: object) -> None:
+            pass
+
+        def do_GET(self) -> None:
+            self._send(200, {"data": [{"id": "teacher", "max_model_len": 50_000}]})
+
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            if len(statuses) < faults:
+                statuses.append(503)
+                self._send(503, {"error": "busy"})
+                return
+            ids = said(answer(TOKENIZER.decode(body["prompt"]), script))
+            choice = {"finish_reason": "stop", "token_ids": ids, "logprobs": {"token_logprobs": [-0.5] * len(ids)}}
+            statuses.append(200)
+            self._send(200, {"choices": [choice]})
+
+        def _send(self, status: int, content: object) -> None:
+            data = json.dumps(content).encode()
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+    http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=http.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{http.server_port}", statuses
+    finally:
+        http.shutdown()
+        http.server_close()
+        thread.join()

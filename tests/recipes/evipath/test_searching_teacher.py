@@ -1,0 +1,82 @@
+"""A teacher that searches: its rollouts become paths, without the hint that it was given."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+from platform_sdk.agents.speaker import Policy
+from platform_sdk.config.retrieval import RetrievalSpec
+from platform_sdk.config.sampling import SamplingSpec
+from platform_sdk.recipes.evipath.checks import Limits, judged
+from platform_sdk.recipes.evipath.dialogues import planner_chat
+from platform_sdk.recipes.evipath.records import Example
+from platform_sdk.recipes.evipath.search_teacher import SearchingTeacher
+from platform_sdk.recipes.evipath.settings import AgentSpec, SynthesisSpec
+from platform_sdk.recipes.method import RunContext
+from platform_sdk.records import Evidence, given_evidence
+from platform_sdk.sampling.rollout import SearchRequest, run
+from tests.recipes.evipath.scripted_teacher import PLANNER, QUESTION, TOKENIZER, ScriptedEngine, good
+
+FOUND = given_evidence(QUESTION.context)
+
+
+def solved(
+    mode: Literal["answer-only", "deductive"], planner: Sequence[str] = PLANNER, reading: str = "[1]"
+) -> tuple[Example, list[str]]:
+    prompts: list[str] = []
+
+    def script(role: str, turn: int, prompt: str) -> str:
+        prompts.append(prompt)
+        if role == "planner":
+            return planner[turn]
+        return f"<think>t</think><select>{reading}</select><answer>{good('answerer', 0, prompt)}</answer>"
+
+    class Engine(ScriptedEngine):
+        def step(self) -> list[Any]:
+            prompt = TOKENIZER.decode(self.waiting[0].token_ids)
+            executor = "You answer a question from numbered pieces of evidence" in prompt
+            self.script = (lambda *_: script("executor", 0, prompt)) if executor else script
+            self.rng.seed(0)
+            return super().step()
+
+    def search(requests: Sequence[SearchRequest], k: int) -> list[list[Evidence]]:
+        return [list(FOUND) for _ in requests]
+
+    context = RunContext(
+        run_dir=Path("run"), environment="hotpot", agent=AgentSpec(iteration_limit=4), sampling=SamplingSpec(),
+        retrieval=RetrievalSpec.model_validate({}), corpus_digest="c", seed=0,
+    )  # fmt: skip
+    teacher = SearchingTeacher(context, Policy(TOKENIZER, "teacher"), SynthesisSpec(mode=mode))
+    [path] = run([partial(teacher.example, QUESTION)], Engine(), search, live=1)  # type: ignore[arg-type]
+    return judged(path, Limits("standard", 5, 4)), prompts
+
+
+@pytest.mark.parametrize(("mode", "hinted"), [("answer-only", True), ("deductive", False)])
+def test_answer_is_told_in_one_mode_and_learned_in_none(mode: Any, hinted: bool) -> None:
+    path, prompts = solved(mode)
+    assert path.kept, path.detail
+    assert prompts[0].rstrip().endswith("Answer : Anna Holm[assistant]") is hinted
+    assert planner_chat(path, "standard", 5).turns[0] == f"Question : {QUESTION.text}"
+    assert [sub.question for sub in path.asked()] == ["Who directed Night Lake?", "Who is the mother of Per Lind?"]
+    assert path.pool == FOUND
+    assert path.calls == 5
+    assert path.plan == ("the director of Night Lake", "the mother of that director")
+
+
+def test_wrong_answer_is_rejected() -> None:
+    path, _ = solved("deductive", (*PLANNER[:2], "<think>t</think><answer>Per Lind</answer>"))
+    assert path.rejected == "answer"
+
+
+@pytest.mark.parametrize("reading", ["", "[7]"])
+def test_malformed_turn_is_rejected(reading: str) -> None:
+    assert solved("deductive", reading=reading)[0].rejected == "tags"
+
+
+def test_path_without_an_answer_is_rejected() -> None:
+    assert solved("deductive", [PLANNER[1]] * 4)[0].rejected == "iteration-limit"
