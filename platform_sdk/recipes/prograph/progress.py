@@ -85,7 +85,8 @@ def _complete(
     def speak(dialogue: Dialogue, turn: int) -> Agent[Reply | None]:
         try:
             parts = (rollout.id, end, number, turn)
-            completion = yield from probe.sample(tuple(dialogue.token_ids), params, *parts)
+            thread = f"{rollout.id}/{end}/{number}"
+            completion = yield from probe.sample(tuple(dialogue.token_ids), params, *parts, thread=thread)
         except PromptTooLong:
             return None
         return Reply(dialogue.hear(completion), completion.finish == "length")
@@ -115,12 +116,13 @@ def _known(prompts: Sequence[Tokens | None], values: Mapping[Tokens, float]) -> 
 
 
 def _with_progress(rollout: Rollout, certainties: Sequence[float]) -> Rollout:
-    """Return the rollout with what its turns changed.
+    """Return the rollout with what its turns changed; its ``progress`` is the mean of theirs.
 
     Args:
         certainties: P before each of the agent's turns, and behind the last one.
     """
     changes = iter(pairwise(certainties))
+    mean = (certainties[-1] - certainties[0]) / max(1, len(certainties) - 1)
 
     def changed(turn: Turn) -> Turn:
         if turn.speaker != "agent":
@@ -129,7 +131,8 @@ def _with_progress(rollout: Rollout, certainties: Sequence[float]) -> Rollout:
         return turn.model_copy(update={"rewards": {**turn.rewards, "certainty": after, "progress": after - before}})
 
     main = rollout.main.model_copy(update={"turns": tuple(map(changed, rollout.main.turns))})
-    return rollout.model_copy(update={"main": main, "rewards": {**rollout.rewards, "certainty": certainties[0]}})
+    rewards = {**rollout.rewards, "certainty": certainties[0], "progress": mean}
+    return rollout.model_copy(update={"main": main, "rewards": rewards})
 
 
 def _encode(tokenizer: Any, text: str) -> Tokens:
