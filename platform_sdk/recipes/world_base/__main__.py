@@ -67,7 +67,7 @@ STAGES = {
         "arena",
     ),
     "prograph-reading": Stage(
-        PretrainSpec(steps=800, warmup_steps=30, decay_share=0.4),
+        PretrainSpec(steps=1100, warmup_steps=30, decay_share=0.4),
         PrographDocuments(seed=6, mistakes=prograph_documents.FAULTLESS),
         "prograph",
     ),

@@ -136,18 +136,19 @@ class _Dialogue:
 
     def _found(self, subject: str, value: str, *, vague: bool) -> list[Evidence]:
         """What a retriever would show: sentences that name the subject, seldom without the needed one."""
-        rng, world = self._rng, self._world
-        others = [item for p in rng.sample(world.passages, 3) for item in _sentences(p.title, p.text)]
+        rng, count = self._rng, self._rng.randint(5, 10)
+        everything = [item for passage in self._world.passages for item in _sentences(passage.title, passage.text)]
         if vague:
-            return rng.sample(others, rng.randint(4, 6))
-        own = [item for p in world.passages for item in _sentences(p.title, p.text) if subject in self._names(item)]
+            return rng.sample(everything, count)
+        own = [item for item in everything if subject in self._names(item)]
+        neighbours = {name for item in own for name in self._names(item)} - {subject}
+        near = [item for item in everything if neighbours & set(self._names(item)) and item not in own]
         needed = [item for item in own if item.title == subject and value in self._names(item)]
-        beside = [item for item in own if item not in needed and item not in others]
-        shown = needed if rng.random() < 0.94 else []
-        shown = [*shown, *rng.sample(beside, min(len(beside), rng.randint(0, 5)))]
-        if len(shown) < 3 or rng.random() < 0.3:
-            shown += [item for item in rng.sample(others, 3) if item not in shown]
-        shown = shown[: rng.randint(4, 6)]
+        beside = [item for item in own if item not in needed]
+        shown = needed if rng.random() < 0.95 else []
+        shown = [*shown, *rng.sample(beside, min(len(beside), rng.randint(2, 8)))]
+        shown = [*shown, *rng.sample(near, min(len(near), 6)), *rng.sample(everything, 4)]
+        shown = list({item.id: item for item in shown}.values())[:count]
         rng.shuffle(shown)
         return shown
 
