@@ -1,13 +1,13 @@
 """What ProGraph-R1's parts are worth on a generated world: the world recipe with and without each, some seeds each.
 
-    python benchmarks/prograph_curves.py WORKDIR [--world 7] [--seeds 0 1 2] [--variants full outcome] [--set online.updates=12]
+    python benchmarks/prograph_curves.py WORKDIR [--world 7] [--seeds 0 1 2] [--variants full outcome] [--set NAME=VALUE]
     python benchmarks/prograph_curves.py WORKDIR --table
 
-Runs one after another in one process, first the seeds of one number, then of the next; what is finished is not run
-again, so it may be killed and started again. Corpus, graph and indexes are made once for all of them. Every run is
-evaluated on all evaluation questions as it samples (the recipe's temperature, seed of the run) and greedily. ``--table``
-prints what is finished: means over the seeds with 95 % bootstrap intervals over the questions, and paired differences to
-the whole method.
+Runs one after another in one process, all variants with one seed, then with the next. What is finished is not run
+again, so the command may be killed and repeated. Corpus, graph and indexes are made once for all of them. Every run is
+evaluated on all evaluation questions as it samples (the recipe's temperature, the run's seed) and greedily. ``--table``
+prints what is finished: means over the seeds with 95 % bootstrap intervals over the questions, and paired differences
+to the whole method.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from platform_sdk.recipes.method import load_method
 from platform_sdk.retrieval.index import build_index
 
 RECIPE = Path(__file__).parents[1] / "pipelines/prograph/world.yaml"
-METHOD, ENVIRONMENT = "platform_sdk.recipes.prograph.method", "world-text"
+ENVIRONMENT = "world-text"
 GREEDY = EvaluationSpec()
 VARIANTS: dict[str, list[str]] = {
     "full": [],
@@ -82,23 +82,27 @@ def run(workdir: Path, world: int, variant: str, seed: int, overrides: list[str]
     searched = build_index(workdir, RetrievalSpec.model_validate(settings["retrieval"]), ENVIRONMENT).corpus_digest
     assert corpus.counts["eval"]
     method = load_method(recipe.pipeline.document.method)
-    context = method.context(
-        workdir, ENVIRONMENT, settings["agent"], settings["sampling"], settings["retrieval"], searched, seed
-    )
+
+    def context(seed: int) -> Any:
+        sampled_by = settings["agent"], settings["sampling"], settings["retrieval"]
+        return method.context(workdir, ENVIRONMENT, *sampled_by, searched, seed)
+
     sampled = EvaluationSpec.model_validate(settings["evaluation"])
 
-    def evaluated(name: str, model: str) -> dict[str, Any]:
-        return {
-            how: scores(Path(steps.evaluate(method, context, f"{name}-{how}", model, spec).path))
-            for how, spec in (("sampled", sampled), ("greedy", GREEDY))
+    def evaluated(name: str, model: str, greedy: str) -> dict[str, Any]:
+        phases = {
+            "sampled": steps.evaluate(method, context(seed), f"{name}-{seed}-sampled", model, sampled),
+            "greedy": steps.evaluate(method, context(0), f"{greedy}-greedy", model, GREEDY),
         }
+        return {how: scores(Path(made.path)) for how, made in phases.items()}
 
-    before = evaluated(f"start-{settings['retrieval']['method']}-{seed}", settings["model"])
+    start = f"start-{settings['retrieval']['method']}"
+    before = evaluated(start, settings["model"], start)
     began, clock = time.monotonic(), time.process_time()
     phase, online = f"{variant}-{seed}", OnlineSpec.model_validate(settings["online"])
-    trained = steps.online(method, context, phase, settings["model"], online, sampled)
+    trained = steps.online(method, context(seed), phase, settings["model"], online, sampled)
     seconds = {"wall": time.monotonic() - began, "cpu": time.process_time() - clock}
-    made = {"before": before, "after": evaluated(f"end-{phase}", trained.model), "seconds": seconds}
+    made = {"before": before, "after": evaluated(f"end-{variant}", trained.model, f"end-{phase}"), "seconds": seconds}
     out.write_text(json.dumps(made))
     return made
 
@@ -119,6 +123,7 @@ def table(workdir: Path) -> str:
              "|---|---|---|---|---|---|---|---|---|---|"]  # fmt: skip
     for variant, runs in found.items():
         for how in ("sampled", "greedy"):
+
             def mean(when: str, metric: str, runs: list[dict[str, Any]] = runs, how: str = how) -> Any:
                 return np.mean([each[when][how][metric] for each in runs], axis=0)
 

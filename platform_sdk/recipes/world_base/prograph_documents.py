@@ -116,7 +116,7 @@ class _Dialogue:
         if self._errs(self._mistakes.relation):
             noun = self._relation_of(subject)
         value = self._world.facts[subject, noun]
-        for attempt in range(2):
+        for _ in range(2):
             vague = self._errs(self._mistakes.vague)
             asked = rng.choice(RELATION[noun].questions).format(x="it" if vague else subject)
             need = f"{'Next ' if claim else ''}I need the {noun} of {subject} ."

@@ -30,7 +30,6 @@ CHAT_TEMPLATE = (
 )
 
 
-
 def tags(*names: str) -> list[str]:
     return [f"<{slash}{name}>" for name in names for slash in ("", "/")]
 

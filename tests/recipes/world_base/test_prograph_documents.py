@@ -1,4 +1,4 @@
-"""The documents that the base model for ProGraph-R1 learned from: a faultless agent's dialogues, and one's that errs."""
+"""The documents that the base model for ProGraph-R1 learned from: of a faultless agent, and of one that errs."""
 
 from __future__ import annotations
 
