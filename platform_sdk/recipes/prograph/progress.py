@@ -5,8 +5,9 @@ that several trajectories of a group begin with is estimated once. Two estimator
 
 - ``sampling``: the mean outcome reward of n completions, each played on to its end by the agent itself, with searches
   and under the same limits. Behind the last turn nothing can follow: P is the trajectory's own outcome reward there.
-- ``likelihood``: the mean log-probability of the gold answer's tokens behind the history and ``<answer>``. Behind a
-  turn that answers, the history is that turn's text up to its own ``<answer>``, so that its thoughts count. P stays as
+- ``likelihood``: the geometric mean of the probabilities of the gold answer's tokens behind the history and
+  ``<answer>``. (Their mean logarithm itself would punish a wrong answer without bound, and teach never to answer.)
+  Behind a turn that answers, the history is that turn's text up to its own ``<answer>``, so that its thoughts count. P stays as
   it was behind a last turn that gives no answer, and where the context leaves no room for the gold answer.
 """
 
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from math import exp
 from statistics import fmean
 from typing import Any
 
@@ -65,7 +67,7 @@ def with_likelihood(group: Sequence[Rollout], probe: CreditProbe) -> Agent[Seque
     fitting = [prompt for own in prompts for prompt in own if prompt is not None and len(prompt) <= room]
     asked = list(dict.fromkeys(fitting))
     scores: list[tuple[float, ...]] = yield Together(tuple(probe.score(prompt, gold) for prompt in asked))
-    values = {prompt: fmean(score) for prompt, score in zip(asked, scores, strict=True)}
+    values = {prompt: exp(fmean(score)) for prompt, score in zip(asked, scores, strict=True)}
     return [_with_progress(rollout, _known(own, values)) for rollout, own in zip(group, prompts, strict=True)]
 
 

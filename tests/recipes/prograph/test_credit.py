@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from itertools import pairwise
-from math import log, sqrt
+from math import exp, log, sqrt
 from pathlib import Path
 from typing import Any, Literal
 
@@ -200,10 +200,11 @@ def test_progress_by_likelihood_by_hand(tmp_path: Path) -> None:
     assert engine.scored[2][0].endswith("<|assistant|><think>t</think><answer>")
     # The engine says -n / 100 and -n / 50 behind n tokens: -0.015 n in the mean.
     first, second = found.rollouts
-    begins = [turn.start for turn in agent_turns(second.main)]
-    steps = [-0.015 * (after - before) for before, after in pairwise(begins)]
-    thought = len("<think>t</think>")
-    assert [turn.rewards["progress"] for turn in agent_turns(first.main)] == pytest.approx([steps[0], -0.015 * thought])
+    prefix = len("<answer>")
+    begins = [exp(-0.015 * (turn.start + prefix)) for turn in agent_turns(second.main)]
+    steps = [after - before for before, after in pairwise(begins)]
+    last = begins[1] * exp(-0.015 * len("<think>t</think>")) - begins[1]
+    assert [turn.rewards["progress"] for turn in agent_turns(first.main)] == pytest.approx([steps[0], last])
     # Behind the last turn, which gives no answer, nothing has changed.
     assert [turn.rewards["progress"] for turn in agent_turns(second.main)] == pytest.approx([*steps, 0.0])
     # Where the context has no room for the gold answer, nothing has changed either.
