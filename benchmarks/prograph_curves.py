@@ -1,6 +1,6 @@
 """What ProGraph-R1's parts are worth on a generated world: the world recipe with and without each, some seeds each.
 
-    python benchmarks/prograph_curves.py WORKDIR [--world 7] [--seeds 0 1 2] [--variants full outcome] [--set NAME=VALUE]
+    python benchmarks/prograph_curves.py WORKDIR [--world 7] [--seeds 0 1 2] [--variants full outcome] [--set K=V]
     python benchmarks/prograph_curves.py WORKDIR --table
 
 Runs one after another in one process, all variants with one seed, then with the next. What is finished is not run
@@ -83,16 +83,16 @@ def run(workdir: Path, world: int, variant: str, seed: int, overrides: list[str]
     assert corpus.counts["eval"]
     method = load_method(recipe.pipeline.document.method)
 
-    def context(seed: int) -> Any:
-        sampled_by = settings["agent"], settings["sampling"], settings["retrieval"]
-        return method.context(workdir, ENVIRONMENT, *sampled_by, searched, seed)
+    def context(seed: int, agent: dict[str, Any]) -> Any:
+        return method.context(workdir, ENVIRONMENT, agent, settings["sampling"], settings["retrieval"], searched, seed)
 
     sampled = EvaluationSpec.model_validate(settings["evaluation"])
 
     def evaluated(name: str, model: str, greedy: str) -> dict[str, Any]:
+        agent = {**settings["agent"], "credit": None}  # so that all variants share what the untrained policy scored
         phases = {
-            "sampled": steps.evaluate(method, context(seed), f"{name}-{seed}-sampled", model, sampled),
-            "greedy": steps.evaluate(method, context(0), f"{greedy}-greedy", model, GREEDY),
+            "sampled": steps.evaluate(method, context(seed, agent), f"{name}-{seed}-sampled", model, sampled),
+            "greedy": steps.evaluate(method, context(0, agent), f"{greedy}-greedy", model, GREEDY),
         }
         return {how: scores(Path(made.path)) for how, made in phases.items()}
 
@@ -100,7 +100,7 @@ def run(workdir: Path, world: int, variant: str, seed: int, overrides: list[str]
     before = evaluated(start, settings["model"], start)
     began, clock = time.monotonic(), time.process_time()
     phase, online = f"{variant}-{seed}", OnlineSpec.model_validate(settings["online"])
-    trained = steps.online(method, context(seed), phase, settings["model"], online, sampled)
+    trained = steps.online(method, context(seed, settings["agent"]), phase, settings["model"], online, sampled)
     seconds = {"wall": time.monotonic() - began, "cpu": time.process_time() - clock}
     made = {"before": before, "after": evaluated(f"end-{variant}", trained.model, f"end-{phase}"), "seconds": seconds}
     out.write_text(json.dumps(made))
