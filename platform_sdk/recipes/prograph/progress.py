@@ -7,8 +7,8 @@ that several trajectories of a group begin with is estimated once. Two estimator
   and under the same limits. Behind the last turn nothing can follow: P is the trajectory's own outcome reward there.
 - ``likelihood``: the geometric mean of the probabilities of the gold answer's tokens behind the history and
   ``<answer>``. (Their mean logarithm itself would punish a wrong answer without bound, and teach never to answer.)
-  Behind a turn that answers, the history is that turn's text up to its own ``<answer>``, so that its thoughts count. P stays as
-  it was behind a last turn that gives no answer, and where the context leaves no room for the gold answer.
+  Behind a turn that answers, the history is that turn's text up to its own ``<answer>``, so that its thoughts count. P
+  stays as it was behind a last turn that gives no answer, and where the context leaves no room for the gold answer.
 """
 
 from __future__ import annotations
