@@ -31,12 +31,13 @@ class Preparation(BaseModel):
 class Update(BaseModel):
     """One update. The optimiser's figures are means over the iterations on its rollouts.
 
-    ``rewards`` and ``mean_reward`` are means over the first group at each question; ``zero_variance`` is the share of
-    groups that teach nothing (GRPO: their rewards are all equal), after resampling. ``rollouts`` and ``tokens_sampled``
-    count all that was sampled, ``trajectories`` the dialogues that were learned from, ``tokens_trained`` their agents'
-    tokens, in every iteration anew; ``truncated`` and ``dropped`` are trajectories beyond the length. ``weights`` are
-    those that sampled the rollouts. ``statistics`` are the objective's others. ``preparation`` is apart from what the
-    rollouts themselves cost, and left out where a credit prepares nothing.
+    ``rewards`` and ``mean_reward`` are means over the first group at each question; rewards that a credit prepares are
+    means over the groups that were learned from. ``zero_variance`` is the share of these that teach nothing (GRPO:
+    their rewards are all equal). ``rollouts`` and ``tokens_sampled`` count all that was sampled, ``trajectories`` the
+    dialogues that were learned from, ``tokens_trained`` their agents' tokens, in every iteration anew; ``truncated``
+    and ``dropped`` are trajectories beyond the length. ``weights`` are those that sampled the rollouts. ``statistics``
+    are the objective's others. ``preparation`` is apart from what the rollouts themselves cost, and left out where a
+    credit prepares nothing.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

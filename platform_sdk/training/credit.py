@@ -80,15 +80,20 @@ class CreditProbe:
         return seed_of(self.name, "credit", *parts)
 
     def sample(
-        self, prompt: Sequence[int], params: SamplingParams, *parts: str | int, role: str = ""
+        self, prompt: Sequence[int], params: SamplingParams, *parts: str | int, role: str = "", thread: str = ""
     ) -> Agent[Completion]:
         """Sample one completion, with the seed of the name ``parts``.
+
+        Args:
+            thread: names the dialogue that the prompt continues, whose reading the engine may keep; by default the
+                completion has one of its own.
 
         Raises:
             PromptTooLong: the prompt leaves no room for a token.
         """
         seeded = SamplingParams(**{**vars(params), "seed": self.seed(*parts)})
-        completion: Completion = yield Generate(prompt, seeded, "/".join(map(str, ("credit", *parts))), role)
+        dialogue = thread or "/".join(map(str, parts))
+        completion: Completion = yield Generate(prompt, seeded, f"credit/{dialogue}", role)
         return completion
 
     def score(self, prompt: Sequence[int], continuation: Sequence[int]) -> Agent[tuple[float, ...]]:

@@ -70,7 +70,9 @@ REDUCED = {
         {
             "dataset.world": {"entities": 40, "train_questions": 6, "eval_questions": 4, "hops": [1]},
             "agent.max_turns": 3,
-            "agent.max_tokens": 16,
+            "agent.max_tokens": 24,
+            "agent.credit.estimator": "sampling",
+            "agent.credit.completions": 2,
             "online.updates": 3,
             "online.questions": 3,
             "online.group": 3,

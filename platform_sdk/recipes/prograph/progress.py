@@ -5,15 +5,17 @@ that several trajectories of a group begin with is estimated once. Two estimator
 
 - ``sampling``: the mean outcome reward of n completions, each played on to its end by the agent itself, with searches
   and under the same limits. Behind the last turn nothing can follow: P is the trajectory's own outcome reward there.
-- ``likelihood``: the mean log-probability of the gold answer's tokens behind the history and ``<answer>``. Behind a
-  turn that answers, the history is that turn's text up to its own ``<answer>``, so that its thoughts count. P stays as
-  it was behind a last turn that gives no answer, and where the context leaves no room for the gold answer.
+- ``likelihood``: the geometric mean of the probabilities of the gold answer's tokens behind the history and
+  ``<answer>``. (Their mean logarithm itself would punish a wrong answer without bound, and teach never to answer.)
+  Behind a turn that answers, the history is that turn's text up to its own ``<answer>``, so that its thoughts count. P
+  stays as it was behind a last turn that gives no answer, and where the context leaves no room for the gold answer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from math import exp
 from statistics import fmean
 from typing import Any
 
@@ -65,7 +67,7 @@ def with_likelihood(group: Sequence[Rollout], probe: CreditProbe) -> Agent[Seque
     fitting = [prompt for own in prompts for prompt in own if prompt is not None and len(prompt) <= room]
     asked = list(dict.fromkeys(fitting))
     scores: list[tuple[float, ...]] = yield Together(tuple(probe.score(prompt, gold) for prompt in asked))
-    values = {prompt: fmean(score) for prompt, score in zip(asked, scores, strict=True)}
+    values = {prompt: exp(fmean(score)) for prompt, score in zip(asked, scores, strict=True)}
     return [_with_progress(rollout, _known(own, values)) for rollout, own in zip(group, prompts, strict=True)]
 
 
@@ -85,7 +87,8 @@ def _complete(
     def speak(dialogue: Dialogue, turn: int) -> Agent[Reply | None]:
         try:
             parts = (rollout.id, end, number, turn)
-            completion = yield from probe.sample(tuple(dialogue.token_ids), params, *parts)
+            thread = f"{rollout.id}/{end}/{number}"
+            completion = yield from probe.sample(tuple(dialogue.token_ids), params, *parts, thread=thread)
         except PromptTooLong:
             return None
         return Reply(dialogue.hear(completion), completion.finish == "length")
@@ -115,12 +118,13 @@ def _known(prompts: Sequence[Tokens | None], values: Mapping[Tokens, float]) -> 
 
 
 def _with_progress(rollout: Rollout, certainties: Sequence[float]) -> Rollout:
-    """Return the rollout with what its turns changed.
+    """Return the rollout with what its turns changed; its ``progress`` is the mean of theirs.
 
     Args:
         certainties: P before each of the agent's turns, and behind the last one.
     """
     changes = iter(pairwise(certainties))
+    mean = (certainties[-1] - certainties[0]) / max(1, len(certainties) - 1)
 
     def changed(turn: Turn) -> Turn:
         if turn.speaker != "agent":
@@ -129,7 +133,8 @@ def _with_progress(rollout: Rollout, certainties: Sequence[float]) -> Rollout:
         return turn.model_copy(update={"rewards": {**turn.rewards, "certainty": after, "progress": after - before}})
 
     main = rollout.main.model_copy(update={"turns": tuple(map(changed, rollout.main.turns))})
-    return rollout.model_copy(update={"main": main, "rewards": {**rollout.rewards, "certainty": certainties[0]}})
+    rewards = {**rollout.rewards, "certainty": certainties[0], "progress": mean}
+    return rollout.model_copy(update={"main": main, "rewards": rewards})
 
 
 def _encode(tokenizer: Any, text: str) -> Tokens:

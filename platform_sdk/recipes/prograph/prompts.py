@@ -57,8 +57,15 @@ def opening(question: str) -> str:
 
 
 def knowledge(evidence: Sequence[Evidence]) -> str:
-    """Return the message that shows what a query found; a passage comes with its title."""
-    lines = [f"{item.title} : {item.text}" if item.kind == "passage" else item.text for item in evidence]
+    """Return the message that shows what a query found.
+
+    A passage comes with its title, and a fact with that of its passage where it does not name it: "It was directed by
+    Ida Roth" says nothing by itself.
+    """
+    lines = [
+        f"{item.title} : {item.text}" if item.kind == "passage" or item.title not in item.text else item.text
+        for item in evidence
+    ]
     return "\n".join(("<knowledge>", *(lines or ["( nothing found )"]), "</knowledge>"))
 
 

@@ -25,8 +25,8 @@ class CreditSpec(Settings):
     structure_weight: float = Field(ge=0, le=1_000_000, description="λ2: weight of the structure reward")
     estimator: Literal["sampling", "likelihood"] | None = Field(
         None,
-        description="how step progress is estimated: by completions from each history, or by the log-probability of "
-        "the gold answer; required if progress_weight is above 0",
+        description="how step progress is estimated: by completions from each history, or by the probability of the "
+        "gold answer; required if progress_weight is above 0",
     )
     completions: int | None = Field(
         None, ge=1, le=1024, description="n: completions from each history; required by the estimator sampling"

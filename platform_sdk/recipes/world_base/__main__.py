@@ -6,6 +6,9 @@ minutes), so that a chain of two hops succeeds often enough to learn from. C is 
 
 ``… arena-reading D --start C`` teaches ARENA's form by an agent without fault (12 minutes), ``… arena E --start D`` its
 mistakes (3 minutes). E is ``hopforge:world-base-arena``.
+
+``… prograph-reading D --start C`` and ``… prograph E --start D`` do the same for ProGraph-R1's turns (8 and 3 minutes).
+E is ``hopforge:world-base-prograph``.
 """
 
 from __future__ import annotations
@@ -16,7 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from platform_sdk.data.language import POOL
-from platform_sdk.recipes.world_base.arena_documents import ERRS, FAULTLESS, ArenaDocuments
+from platform_sdk.recipes.world_base import arena_documents, prograph_documents
+from platform_sdk.recipes.world_base.arena_documents import ArenaDocuments
 from platform_sdk.recipes.world_base.documents import (
     ERRS_LESS,
     ERRS_OFTEN,
@@ -25,17 +29,21 @@ from platform_sdk.recipes.world_base.documents import (
     Documents,
     render,
 )
-from platform_sdk.recipes.world_base.tokenizer import ASSISTANT, END, build_tokenizer
+from platform_sdk.recipes.world_base.prograph_documents import PrographDocuments
+from platform_sdk.recipes.world_base.tokenizer import ASSISTANT, END, EXTENSIONS, Agent, build_tokenizer
 from platform_sdk.training.pretrain import PretrainDocument, PretrainSpec, add_words, load_model, new_model, pretrain
 
 
 @dataclass(frozen=True)
 class Stage:
-    """One training run: its schedule and its documents; an ARENA stage learns nothing of a dialogue but the replies."""
+    """One training run: its schedule and its documents.
+
+    A stage for a ``successor`` of the base model learns nothing of a dialogue but the replies.
+    """
 
     spec: PretrainSpec
     documents: Iterable[Document]
-    arena: bool = False
+    successor: Agent | None = None
 
 
 STAGES = {
@@ -50,13 +58,23 @@ STAGES = {
     ),
     "arena-reading": Stage(
         PretrainSpec(steps=1300, warmup_steps=50, decay_share=0.4),
-        ArenaDocuments(seed=4, mistakes=FAULTLESS, brief=0.3, pointing=0.4),
-        True,
+        ArenaDocuments(seed=4, mistakes=arena_documents.FAULTLESS, brief=0.3, pointing=0.4),
+        "arena",
     ),
     "arena": Stage(
         PretrainSpec(steps=300, warmup_steps=20, decay_share=1.0, muon_rate=0.003, adam_rate=3e-4),
-        ArenaDocuments(seed=5, mistakes=ERRS),
-        True,
+        ArenaDocuments(seed=5, mistakes=arena_documents.ERRS),
+        "arena",
+    ),
+    "prograph-reading": Stage(
+        PretrainSpec(steps=1100, warmup_steps=30, decay_share=0.4),
+        PrographDocuments(seed=6, mistakes=prograph_documents.FAULTLESS),
+        "prograph",
+    ),
+    "prograph": Stage(
+        PretrainSpec(steps=240, warmup_steps=20, decay_share=1.0, muon_rate=0.003, adam_rate=3e-4),
+        PrographDocuments(seed=7, mistakes=prograph_documents.ERRS),
+        "prograph",
     ),
 }
 
@@ -70,7 +88,7 @@ def main() -> None:
     if (arguments.stage == "first") != (arguments.start is None):
         parser.error("--start FOLDER is for the stages after the first, which need it")
     stage = STAGES[arguments.stage]
-    tokenizer = build_tokenizer(stage.spec.context, arena=stage.arena)
+    tokenizer = build_tokenizer(stage.spec.context, stage.successor)
     names = set(tokenizer.convert_tokens_to_ids(list(POOL)))
     reply, end = tokenizer.convert_tokens_to_ids([ASSISTANT, END])
 
@@ -86,7 +104,7 @@ def main() -> None:
                 # A name that the document has not shown yet cannot be foreseen: learning it is noise.
                 learnable.append(token not in names or token in met)
                 met.add(token)
-            if stage.arena and not isinstance(document, str):
+            if stage.successor is not None and not isinstance(document, str):
                 learnable = [a and b for a, b in zip(learnable, in_replies(ids, reply, end), strict=True)]
             yield PretrainDocument(ids, learnable)
 
@@ -96,11 +114,9 @@ def main() -> None:
         model = new_model(stage.spec, len(tokenizer), tokenizer.pad_token_id, tokenizer.eos_token_id)
     else:
         model = load_model(arguments.start, stage.spec.seed)
-        if len(tokenizer) > model.config.vocab_size:
-            # Lists such as [1,3] are written in digits, which mean what the indices [1] and [3] mean.
-            digits, indices = ([text % i for i in range(10)] for text in ("%d", "[%d]"))
-            ids = tokenizer.convert_tokens_to_ids
-            synonyms = dict(zip(ids(digits), ids(indices), strict=True))
+        if stage.successor is not None and len(tokenizer) > model.config.vocab_size:
+            number = tokenizer.convert_tokens_to_ids
+            synonyms = {number(word): number(like) for word, like in EXTENSIONS[stage.successor].synonyms.items()}
             add_words(model, len(tokenizer), synonyms, stage.spec.seed)
     log = arguments.output / f"training-log-{arguments.stage}.jsonl"
     pretrain(model, documents(), stage.spec, tokenizer.pad_token_id, log, arguments.output)

@@ -9,13 +9,16 @@ from __future__ import annotations
 import itertools
 import re
 import string
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
 from platform_sdk.data.language import POOL
 from platform_sdk.recipes.mygo.prompts import Message, role_prompt
-from platform_sdk.recipes.world_base.arena_documents import ERRS, ArenaDocuments
-from platform_sdk.recipes.world_base.documents import Documents, render
+from platform_sdk.recipes.world_base import arena_documents, prograph_documents
+from platform_sdk.recipes.world_base.arena_documents import ArenaDocuments
+from platform_sdk.recipes.world_base.documents import Document, Documents, render
+from platform_sdk.recipes.world_base.prograph_documents import PrographDocuments
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -25,19 +28,54 @@ CHAT_TEMPLATE = (
     "{% for message in messages %}{{ '<|' + message['role'] + '|>' + message['content'] + '<|end|>' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
 )
-TAGS = [f"<{slash}{t}>" for t in ("think", "search", "answer", "action", "select", "sentence") for slash in ("", "/")]
-ARENA_TAGS = [f"<{slash}{t}>" for t in ("relevance", "analysis") for slash in ("", "/")]
+
+
+def tags(*names: str) -> list[str]:
+    return [f"<{slash}{name}>" for name in names for slash in ("", "/")]
+
+
+TAGS = tags("think", "search", "answer", "action", "select", "sentence")
 INDICES = [f"[{i}]" for i in range(-1, 16)]
 SAMPLE = 4000  # documents whose words make the vocabulary
+Agent = Literal["arena", "prograph"]
+
+
+@dataclass(frozen=True)
+class Extension:
+    """What the tokenizer of a successor of the base model knows besides.
+
+    Attributes:
+        documents: have all of its words.
+        synonyms: words that begin with the meaning of another one (see ``add_words``).
+    """
+
+    tags: list[str]
+    documents: Iterable[Document]
+    synonyms: Mapping[str, str]
+
+
+EXTENSIONS: dict[Agent, Extension] = {
+    # Lists such as [1,3] are written in digits, which mean what the indices [1] and [3] mean.
+    "arena": Extension(
+        tags("relevance", "analysis"),
+        ArenaDocuments(seed=0, mistakes=arena_documents.ERRS),
+        {str(i): f"[{i}]" for i in range(10)},
+    ),
+    "prograph": Extension(
+        tags("query", "knowledge"),
+        PrographDocuments(seed=0, mistakes=prograph_documents.ERRS),
+        {"<query>": "<search>", "</query>": "</search>"},
+    ),
+}
 
 
 def plain_template(messages: list[Message]) -> str:
     return "".join(f"<|{m['role']}|>{m['content']}{END}" for m in messages)
 
 
-def words_of(texts: Iterable[str], tags: Iterable[str]) -> set[str]:
+def words_of(texts: Iterable[str], known_tags: Iterable[str]) -> set[str]:
     """The words and punctuation marks of texts, apart from tags and indices."""
-    apart = re.compile("|".join(map(re.escape, [*tags, *INDICES])))
+    apart = re.compile("|".join(map(re.escape, [*known_tags, *INDICES])))
     return {word for text in texts for word in re.findall(r"\w+|[^\w\s]", apart.sub(" ", text))}
 
 
@@ -51,28 +89,24 @@ def vocabulary() -> list[str]:
     return [*spelled, *POOL, *sorted(words - set(POOL) - set(letters))]
 
 
-def arena_words(known: Iterable[str]) -> list[str]:
-    """The words of ARENA's documents that are not among the known ones."""
-    documents = itertools.islice(ArenaDocuments(seed=0, mistakes=ERRS), SAMPLE)
-    return sorted(words_of((render(d, plain_template) for d in documents), TAGS + ARENA_TAGS) - set(known))
-
-
-def build_tokenizer(max_length: int, *, arena: bool = False) -> PreTrainedTokenizerFast:
-    """The tokenizer of the base model; that of its successor for ARENA knows some more words, behind all others."""
+def build_tokenizer(max_length: int, successor: Agent | None = None) -> PreTrainedTokenizerFast:
+    """The tokenizer of the base model; that of a successor of it knows some more words, behind all others."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
     special = [PAD, UNKNOWN, SYSTEM, USER, ASSISTANT, END]
-    tokens, tags = [*special, *TAGS, *INDICES, *vocabulary()], TAGS
-    if arena:
-        tags = TAGS + ARENA_TAGS
-        tokens += [*ARENA_TAGS, *arena_words(tokens)]
+    tokens, known_tags = [*special, *TAGS, *INDICES, *vocabulary()], TAGS
+    if successor is not None:
+        extension = EXTENSIONS[successor]
+        known_tags = TAGS + extension.tags
+        texts = (render(d, plain_template) for d in itertools.islice(extension.documents, SAMPLE))
+        tokens += [*extension.tags, *sorted(words_of(texts, known_tags) - set(tokens))]
     vocab = {token: i for i, token in enumerate(tokens)}
     tokenizer = Tokenizer(models.WordPiece(vocab, unk_token=UNKNOWN))
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece(cleanup=False)
     tokenizer.add_special_tokens([AddedToken(token, normalized=False) for token in special])
-    tokenizer.add_tokens([AddedToken(token, normalized=False) for token in tags + INDICES])
+    tokenizer.add_tokens([AddedToken(token, normalized=False) for token in known_tags + INDICES])
     fast = PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         pad_token=PAD,

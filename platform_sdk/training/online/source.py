@@ -147,6 +147,7 @@ class OnlineSource:
 
     def _sampled(self, update: int, groups: Sequence[Group], sampling_seconds: float, sync_seconds: float) -> Sampled:
         first = [rollout for group in groups for rollout in group.first]
+        learned = [rollout for group in groups for rollout in group.learned]
         everything = [rollout for group in groups for rollout in group.sampled]
         examples = [
             example
@@ -167,7 +168,10 @@ class OnlineSource:
             batches=tuple(pack(fitted.examples, micro, step) for micro in share),
             weights=first[0].weights,
             reward=self._spec.reward,
-            rewards={name: _mean(first, name) for name in sorted(first[0].rewards)},
+            rewards={
+                name: _mean(first if name in first[0].rewards else learned, name)
+                for name in sorted({*first[0].rewards, *learned[0].rewards})
+            },
             zero_variance=sum(not self._credit.informative(group.learned) for group in groups) / len(groups),
             rollouts=len(everything),
             trajectories=len(fitted.examples),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from itertools import pairwise
-from math import log, sqrt
+from math import exp, log, sqrt
 from pathlib import Path
 from typing import Any, Literal
 
@@ -159,8 +159,7 @@ def test_progress_by_sampling_by_hand(tmp_path: Path) -> None:
     start, asked, failed = (group[i].main.turns[j].end for i, j in ((0, 0), (0, 2), (2, 2)))
 
     def says(request: Request, taken: int) -> str:
-        *_, end, number, turn = request.dialogue.split("/")
-        assert int(turn) == taken
+        *_, end, number = request.dialogue.split("/")  # all turns of a completion are one dialogue to the engine
         # At the start: right without a search (-0.5), and right behind one (1). Behind the query: right (1), wrong (0).
         # Behind the malformed turn: right without a search (-0.5), twice malformed (-1).
         return {
@@ -179,6 +178,7 @@ def test_progress_by_sampling_by_hand(tmp_path: Path) -> None:
     turns = [[turn.rewards["progress"] for turn in agent_turns(rollout.main)] for rollout in found.rollouts]
     assert turns == [[0.25, 0.5], [0.25, -0.5], [-1.0, 0.25]]
     assert [rollout.rewards["certainty"] for rollout in found.rollouts] == [0.25] * 3
+    assert [rollout.rewards["progress"] for rollout in found.rollouts] == [0.375, -0.125, -0.375]
     # R at index 0: 1 + 0.5, 0 + 0.5, -0.5 - 2; at index 1: 1 + 1, 0 - 1, -0.5 + 0.5.
     expected = plain_reading([1.0, 0.0, -0.5], [[0.5, 1.0], [0.5, -1.0], [-2.0, 0.5]], "step")
     advantages = own.advantages(found.rollouts)
@@ -200,10 +200,11 @@ def test_progress_by_likelihood_by_hand(tmp_path: Path) -> None:
     assert engine.scored[2][0].endswith("<|assistant|><think>t</think><answer>")
     # The engine says -n / 100 and -n / 50 behind n tokens: -0.015 n in the mean.
     first, second = found.rollouts
-    begins = [turn.start for turn in agent_turns(second.main)]
-    steps = [-0.015 * (after - before) for before, after in pairwise(begins)]
-    thought = len("<think>t</think>")
-    assert [turn.rewards["progress"] for turn in agent_turns(first.main)] == pytest.approx([steps[0], -0.015 * thought])
+    prefix = len("<answer>")
+    begins = [exp(-0.015 * (turn.start + prefix)) for turn in agent_turns(second.main)]
+    steps = [after - before for before, after in pairwise(begins)]
+    last = begins[1] * exp(-0.015 * len("<think>t</think>")) - begins[1]
+    assert [turn.rewards["progress"] for turn in agent_turns(first.main)] == pytest.approx([steps[0], last])
     # Behind the last turn, which gives no answer, nothing has changed.
     assert [turn.rewards["progress"] for turn in agent_turns(second.main)] == pytest.approx([*steps, 0.0])
     # Where the context has no room for the gold answer, nothing has changed either.

@@ -11,7 +11,7 @@ from platform_sdk.recipes.world_base.arena_documents import ERRS, FAULTLESS, Are
 from platform_sdk.recipes.world_base.tokenizer import build_tokenizer
 from platform_sdk.sampling.models import load_tokenizer
 
-TOKENIZER = build_tokenizer(1024, arena=True)
+TOKENIZER = build_tokenizer(1024, "arena")
 
 
 def dialogues(mistakes: Mistakes, count: int) -> list[tuple[str, str, str]]:

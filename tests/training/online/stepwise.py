@@ -66,4 +66,5 @@ def recorded(rollout: Rollout, found: Sequence[Completion]) -> Rollout:
     progress = sum(token in LUCKY for one in found for token in one.token_ids) / (len(found) * (WORDS - HALF))
     turn = rollout.main.turns[-1].model_copy(update={"rewards": {"progress": progress}})
     main = rollout.main.model_copy(update={"turns": (turn,)})
-    return rollout.model_copy(update={"main": main, "others": probes})
+    rewards = rollout.rewards | {"progress": progress}
+    return rollout.model_copy(update={"main": main, "others": probes, "rewards": rewards})

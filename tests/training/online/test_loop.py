@@ -122,12 +122,15 @@ def test_a_credit_prepares_groups_once_and_what_it_samples_is_recorded_but_not_l
     with caplog.at_level(logging.INFO):
         result, updates = run(model, tmp_path, credit=StepProgress())
     assert result.weights != alone[0].weights
-    assert updates[0].rewards == alone[1][0].rewards, "the rollouts are those of any credit"
+    plain = {name: value for name, value in updates[0].rewards.items() if name != "progress"}
+    assert plain == alone[1][0].rewards, "the rollouts are those of any credit"
     for update in updates:
         groups = list(read_jsonl(tmp_path / f"online/rollouts/prepared/{update.update:04d}.jsonl", Prepared))
         sampled = {one.id: one for one in rollouts(tmp_path, update.update)}
         prepared = [one for group in groups for one in group.rollouts]
         assert {one.id for one in prepared} == set(sampled)
+        for name, attempts in (("reward", sampled.values()), ("progress", prepared)):
+            assert update.rewards[name] == pytest.approx(statistics.fmean(one.rewards[name] for one in attempts))
         assert all(one.main.token_ids == sampled[one.id].main.token_ids for one in prepared)
         probes = {(one.question.id, history(one)): one.others for one in prepared}
         assert update.preparation is not None
