@@ -12,10 +12,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import Field, TypeAdapter
 
 from platform_sdk.config.online import OnlineSpec
 from platform_sdk.config.sampling import EngineSpec
+from platform_sdk.config.struct import Struct
 from platform_sdk.errors import UserError
 from platform_sdk.evaluation.run import Evaluated
 from platform_sdk.files import read_model
@@ -38,10 +39,8 @@ MODULE = "platform_sdk.recipes"
 T = TypeVar("T")
 
 
-class MethodStep(BaseModel, ABC, Generic[T]):
+class MethodStep(Struct, ABC, Generic[T]):
     """Arguments of every step of a method that samples; ``T`` is its outcome."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     kind: str
     method: str

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from platform_sdk.agents.speaker import Decoding, Policy
 from platform_sdk.config.code import import_definition
@@ -21,6 +21,7 @@ from platform_sdk.config.online import OnlineSpec
 from platform_sdk.config.retrieval import RetrievalSpec
 from platform_sdk.config.sampling import PLACING, EvaluationSpec, SamplingSpec
 from platform_sdk.config.source import suggestion
+from platform_sdk.config.struct import Struct
 from platform_sdk.errors import UserError
 from platform_sdk.record_files import read_jsonl
 from platform_sdk.records import Evidence, Question, Rollout
@@ -82,10 +83,8 @@ class Resources:
     search: SearchFunction
 
 
-class NoCarry(BaseModel):
+class NoCarry(Struct):
     """Carry of a step that hands nothing to its next round."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,8 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
-
 from platform_sdk.agents.speaker import Policy
+from platform_sdk.config.struct import Struct
 from platform_sdk.recipes.method import NoCarry, Sampled, Sampling, SamplingStep, Selected, open_search
 from platform_sdk.recipes.mygo.agent import MujicaLanguage, medium_of, mujica
 from platform_sdk.recipes.mygo.selection import next_attempts, raised_threshold, select
@@ -21,10 +20,8 @@ from platform_sdk.sampling.rollout import Agent, Together
 from platform_sdk.sampling.sampler import RolloutAgent, RolloutSampler, open_sampler
 
 
-class Threshold(BaseModel):
+class Threshold(Struct):
     """K of the last iteration; None before the first one, which begins with the recipe's."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     threshold: float | None = None
 
