@@ -65,13 +65,7 @@ class Speaker:
             thread: names the dialogue to the engine, which may keep what it read of it: by default ``place``; empty
                 for the rollout's own name.
         """
-        params = SamplingParams(
-            temperature=self.decoding.temperature,
-            top_p=self.decoding.top_p,
-            top_k=self.decoding.top_k,
-            max_tokens=self.max_tokens,
-            seed=seed_of(self.seed, place),
-        )
+        params = SamplingParams(**vars(self.decoding), max_tokens=self.max_tokens, seed=seed_of(self.seed, place))
         name = self.name if thread == "" else f"{self.name}/{place if thread is None else thread}"
         try:
             completion: Completion = yield Generate(tuple(dialogue.token_ids), params, name, role)

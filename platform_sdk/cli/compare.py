@@ -45,7 +45,7 @@ def compare(
 
     comparison = compare_runs(find_run_dir(first, folder), find_run_dir(second, folder), metric=metric, shown=score)
     if output is not None:
-        from platform_sdk.evaluation.report.comparison import build_comparison
+        from platform_sdk.evaluation.comparison import build_comparison
         from platform_sdk.files import write_text
 
         write_text(output, build_comparison(comparison))
@@ -62,7 +62,7 @@ def _print_tables(comparison: Comparison) -> None:
     from rich.table import Table
 
     from platform_sdk.cli.terminal import Terminal
-    from platform_sdk.evaluation.report.comparison import score_rows, sentence, spent_rows
+    from platform_sdk.evaluation.comparison import score_rows, sentence, spent_rows
 
     console = Terminal(highlight=False)
     names = escape(comparison.first.name), escape(comparison.second.name)

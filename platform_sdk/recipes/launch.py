@@ -40,8 +40,12 @@ T = TypeVar("T")
 
 
 class MethodStep(Struct, ABC, Generic[T]):
-    """Arguments of every step of a method that samples; ``T`` is its outcome."""
+    """Arguments of every step of a method that samples; ``T`` is its outcome.
 
+    A step that ``trains`` needs memory of a GPU beside what samples.
+    """
+
+    trains: ClassVar[bool] = False
     kind: str
     method: str
     run_dir: Path
@@ -68,11 +72,7 @@ class MethodStep(Struct, ABC, Generic[T]):
 
     @property
     def context(self) -> RunContext[Any]:
-        """The run's context, checked.
-
-        Raises:
-            UserError: see ``Method.context``.
-        """
+        """The run's context, checked (see ``Method.context``)."""
         return self.loaded.context(
             self.run_dir, self.environment, self.agent, self.sampling, self.retrieval, self.corpus_digest, self.seed
         )
@@ -81,11 +81,6 @@ class MethodStep(Struct, ABC, Generic[T]):
     def asks_model(self) -> bool:
         """False for a step that runs where it is called, since it asks the model for nothing."""
         return True
-
-    @property
-    def trains(self) -> bool:
-        """True for a step that needs memory of a GPU beside what samples."""
-        return False
 
     @abstractmethod
     def run(self) -> T:
@@ -187,13 +182,10 @@ class EvaluateStep(_SharedStep[Evaluated]):
 class OnlineStep(MethodStep["OnlineResult"]):
     """Training on what the policy itself samples."""
 
+    trains: ClassVar[bool] = True
     kind: Literal["online"] = "online"
     online: OnlineSpec
     evaluation: dict[str, Any]
-
-    @property
-    def trains(self) -> bool:
-        return True
 
     def run(self) -> OnlineResult:
         evaluation = self.loaded.evaluation_settings.model_validate(self.evaluation)

@@ -230,9 +230,11 @@ class Method(ABC, Generic[A, E, Res]):
         )
 
     @contextmanager
-    @abstractmethod
     def resources(self, run: RunContext[A]) -> Iterator[Res]:
-        """Open what the agents ask, once per process."""
+        """Open what the agents ask, once per process: by default the search of the run's environment."""
+        with open_search(run) as search:
+            opened: Any = Resources(search)  # a method with resources of its own opens them itself
+            yield opened
 
     @abstractmethod
     def agent(

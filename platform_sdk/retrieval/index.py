@@ -16,8 +16,8 @@ from platform_sdk.retrieval.encoders import NoEncoder
 from platform_sdk.retrieval.load import load_encoder
 from platform_sdk.retrieval.method import Index, Material, RetrievalMethod, load_method
 from platform_sdk.retrieval.milvus import CALL_SECONDS, Vectors, Watch, open_vectors
-from platform_sdk.retrieval.service.remote import RemoteRetriever
-from platform_sdk.retrieval.service.wire import CollectionFacts
+from platform_sdk.retrieval.remote import RemoteRetriever
+from platform_sdk.retrieval.wire import CollectionFacts
 
 METHODS = {
     "2wiki-text": "passages",

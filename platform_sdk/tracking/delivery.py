@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 LOCK_FILE = "lock"
+RUN = "run"
 PARAM_LENGTH = 6000
 TAG_LENGTH = 5000
 DATASET_DIGEST_LENGTH = 36
@@ -119,7 +120,7 @@ class Delivery:
         except UserError as error:
             logger.warning("%s; everything is delivered again", error)
             return DeliveryState()
-        paths = {"run": run_file(self.run_dir)} | {f"steps/{path.stem}": path for path in self._step_files()}
+        paths = self._journals()
         for key, offset in list(state.offsets.items()):
             path = paths.get(key)
             if path is None or not path.is_file() or not _ends_line(path, offset):
@@ -130,10 +131,10 @@ class Delivery:
     def advance(self) -> None:
         """Deliver what is new in the run's journal, then in those of its steps."""
         with _store_errors(self._uri):
-            self._advance_file(run_file(self.run_dir), "run", self._parent)
-            for path in sorted(self._step_files(), key=self._waiting_since):
-                step = path.name.removesuffix(".jsonl")
-                self._advance_file(path, f"steps/{step}", partial(self._step, step))
+            journals = self._journals()
+            self._advance_file(journals.pop(RUN), RUN, self._parent)
+            for key, path in sorted(journals.items(), key=self._waiting_since):
+                self._advance_file(path, key, partial(self._step, key.removeprefix("steps/")))
             # The run's end may be heard before everything it and its last step wrote was delivered; it counts then.
             if self.asked_to_end and self._all_delivered():
                 self._end(self._run_id, self._last_state_event(), adopted=self.state.adopted)
@@ -154,19 +155,20 @@ class Delivery:
                 self.client.set_terminated(self.state.run_id, status="KILLED")
 
     def _all_delivered(self) -> bool:
-        journals = {"run": run_file(self.run_dir)}
-        journals |= {f"steps/{path.name.removesuffix('.jsonl')}": path for path in self._step_files()}
-        return all(path.stat().st_size == self.state.offsets.get(key, 0) for key, path in journals.items())
+        return all(path.stat().st_size == self.state.offsets.get(key, 0) for key, path in self._journals().items())
 
-    def _step_files(self) -> list[Path]:
-        return sorted((self.run_dir / FOLDER / STEPS_FOLDER).glob("*.jsonl"))
+    def _journals(self) -> dict[str, Path]:
+        """Return the run's journal, then those of its steps, by their keys in ``DeliveryState.offsets``."""
+        steps = sorted((self.run_dir / FOLDER / STEPS_FOLDER).glob("*.jsonl"))
+        return {RUN: run_file(self.run_dir)} | {f"steps/{path.name.removesuffix('.jsonl')}": path for path in steps}
 
-    def _waiting_since(self, path: Path) -> int:
+    def _waiting_since(self, journal: tuple[str, Path]) -> int:
         """Return the time of the first undelivered event of a step; 0 if there is none.
 
         Steps are delivered in the order they ran in: of two that set the run's tag or register a model the last counts.
         """
-        events, _ = read(path, self.state.offsets.get(f"steps/{path.name.removesuffix('.jsonl')}", 0))
+        key, path = journal
+        events, _ = read(path, self.state.offsets.get(key, 0))
         return int(events[0]["time"]) if events else 0
 
     def _advance_file(self, path: Path, key: str, handle: Callable[[list[Event]], None]) -> None:

@@ -7,7 +7,6 @@ have no log-probabilities: they are for maximum likelihood alone.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -25,6 +24,7 @@ from platform_sdk.records import Question, Rollout, given_evidence
 from platform_sdk.sampling.models import load_tokenizer, weights_digest
 from platform_sdk.sampling.rollout import Agent
 from platform_sdk.sampling.sampler import open_sampler
+from platform_sdk.training.online.questions import shuffled
 
 
 class Demonstrations(SamplingStep[AgentSpec, DemonstrationSpec, NoCarry]):
@@ -40,9 +40,7 @@ class Demonstrations(SamplingStep[AgentSpec, DemonstrationSpec, NoCarry]):
         run = round.run
         if run.agent.form == "think":
             raise UserError("agent.form: there are no demonstrations of the form think; use direct or three_part")
-        questions = questions_of(run, "train")
-        random.Random(f"{round.phase} {run.seed}").shuffle(questions)
-        questions = questions[: round.settings.questions]
+        questions = shuffled(questions_of(run, "train"), f"{round.phase} {run.seed}")[: round.settings.questions]
         explained, found, seconds = (_explained if self.asks_model(run) else _answers)(round, questions)
         figures = {"demonstrations": len(found), "left_out": len(questions) - len(found)}
         return Sampled(explained, [question.id for question in questions], NoCarry(), found, figures, seconds)

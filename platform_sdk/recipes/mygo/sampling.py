@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ from platform_sdk.recipes.mygo.settings import AgentSpec, SelectionSpec, WarmupS
 from platform_sdk.records import Question, Rollout
 from platform_sdk.sampling.rollout import Agent, Together
 from platform_sdk.sampling.sampler import RolloutAgent, RolloutSampler, open_sampler
+from platform_sdk.training.online.questions import shuffled, taken_up
 
 
 class Threshold(Struct):
@@ -62,7 +62,7 @@ class Warmup(SamplingStep[AgentSpec, WarmupSpec, NoCarry]):
 
     def sample(self, round: Sampling[AgentSpec, WarmupSpec, NoCarry]) -> Sampled[NoCarry]:
         run = round.run
-        questions = shuffled(run.questions("train"), run.seed, "warmup")
+        questions = shuffled(run.questions("train"), f"warmup {run.seed}")
         with _opened(round, demonstrate=True) as phase:
             sample_warmup(phase, questions, round.settings)
             rollouts, tokenizer = phase.ordered(questions), phase.engine.tokenizer
@@ -110,29 +110,9 @@ def acceptance(rollouts: Sequence[Rollout], reward: str, threshold: float) -> di
     }
 
 
-def shuffled(questions: Sequence[Question], seed: int, purpose: str) -> list[Question]:
-    """The order in which a run takes up its questions; ``purpose`` tells independent orders apart."""
-    order = list(questions)
-    random.Random(f"{purpose} {seed}").shuffle(order)
-    return order
-
-
 def batch_of(questions: Sequence[Question], iteration: int, size: int, seed: int) -> list[Question]:
-    """The questions of an iteration (from 1): the next ``size`` of the order, beginning again at its end.
-
-    Each pass through the questions has an order of its own.
-    """
-    size = min(size, len(questions))
-    first = (iteration - 1) * size
-    orders: dict[int, list[Question]] = {}
-    batch = []
-    for place in range(first, first + size):
-        turn, index = divmod(place, len(questions))
-        if turn not in orders:
-            orders[turn] = shuffled(questions, seed, f"iterations {turn}")
-        batch.append(orders[turn][index])
-    # A batch that spans two passes could meet a question twice; it is tried once and the batch is smaller.
-    return list(dict.fromkeys(batch))
+    """Return the questions of an iteration, from 1."""
+    return taken_up(questions, iteration, size, lambda turn: f"iterations {turn} {seed}")
 
 
 def sample_iteration(

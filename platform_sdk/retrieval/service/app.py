@@ -30,7 +30,7 @@ from platform_sdk.retrieval.service.refusals import (
     unauthorised,
 )
 from platform_sdk.retrieval.service.tokens import Tokens, Unreadable
-from platform_sdk.retrieval.service.wire import (
+from platform_sdk.retrieval.wire import (
     DIGEST_HEADER,
     MAX_BYTES,
     Fault,

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from platform_sdk.retrieval.service.wire import Fault, Refusal
+from platform_sdk.retrieval.wire import Fault, Refusal
 
 RETRY_SECONDS = 2
 MAX_ERRORS = 20  # that are told of one body

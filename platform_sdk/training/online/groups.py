@@ -20,6 +20,7 @@ from platform_sdk.record_files import read_log
 from platform_sdk.records import Question, Rollout
 from platform_sdk.sampling.engine import SamplingEngine
 from platform_sdk.sampling.sampler import RolloutSampler
+from platform_sdk.tracking.outcomes import rename_stale
 from platform_sdk.training.credit import CreditProbe
 from platform_sdk.training.online.preparation import Prepared, prepare_groups, read_prepared
 from platform_sdk.training.online.task import OnlineTask
@@ -165,14 +166,11 @@ class GroupSampler:
         others = {rollout.weights for rollout in read_log(path, Rollout)} - {version}
         if not others:
             return
-        number = 1
-        while (aside := path.with_name(f"{path.name}.stale{number}")).exists():
-            number += 1
-        path.rename(aside)
+        aside = rename_stale(path)
         path.with_suffix(".seconds.json").unlink(missing_ok=True)
         logger.warning(
             "%s: sampled with other weights (%s, now %s) before the run was stopped; set aside as %s and sampled again",
-            path, ", ".join(sorted(name[:12] for name in others)), version[:12], aside.name,
+            path, ", ".join(sorted(name[:12] for name in others)), version[:12], aside,
         )  # fmt: skip
 
 
