@@ -176,6 +176,9 @@ class Trajectory(Record):
         return tuple(item for turn in self.turns for item in turn.evidence)
 
 
+Outcome = Literal["answered", "iteration_limit", "context_limit"]
+
+
 class Rollout(Record):
     """One attempt at a question: the main trajectory, whose answer is the attempt's, and the others that it called.
 
@@ -191,7 +194,7 @@ class Rollout(Record):
     seed: int
     main: Trajectory
     others: tuple[Trajectory, ...] = ()
-    outcome: Literal["answered", "iteration_limit", "context_limit"]
+    outcome: Outcome
     rewards: dict[str, float] = Field(default_factory=dict)
     weights: str
     corpus: str

@@ -17,7 +17,6 @@ RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="A run directory
 
 
 def register(app: typer.Typer) -> None:
-    """Attach the command."""
     app.command("compare")(compare)
 
 

@@ -33,7 +33,6 @@ WIDE = 120  # columns of a terminal that has room for a form's fields side by si
 
 
 def register(app: typer.Typer) -> None:
-    """Attach the commands."""
     app.command("submit")(submit)
     app.command("upload")(upload)
 

@@ -18,7 +18,6 @@ SetOption = Annotated[
 
 
 def register(app: typer.Typer) -> None:
-    """Attach the commands."""
     app.command("run")(run)
     app.command("compile")(compile_)
     app.command("validate")(validate)

@@ -10,7 +10,6 @@ import typer
 
 
 def register(app: typer.Typer) -> None:
-    """Attach the command to ``app``."""
     app.command("score")(score)
 
 

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 
 def register(app: typer.Typer) -> None:
-    """Attach the commands."""
     services = typer.Typer(help="Serve what runs need.", no_args_is_help=True)
     services.command("retriever")(retriever)
     app.add_typer(services, name="serve")

@@ -184,11 +184,7 @@ class Method(ABC, Generic[A, E, Res]):
         corpus_digest: str,
         seed: int,
     ) -> RunContext[A]:
-        """Return the run's context from a recipe's plain structs, validated and checked.
-
-        Raises:
-            UserError: see ``check``.
-        """
+        """Return the run's context from a recipe's plain structs, validated and checked (see ``check``)."""
         run = RunContext(
             run_dir,
             environment,

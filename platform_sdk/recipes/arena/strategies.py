@@ -9,15 +9,13 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import permutations
-from typing import Literal
 
 from platform_sdk.agents.speaker import Speaker
 from platform_sdk.recipes.arena import prompts
 from platform_sdk.recipes.arena.settings import AgentSpec
-from platform_sdk.records import Evidence, Passage, Question, Trajectory, given_evidence
+from platform_sdk.records import Evidence, Outcome, Passage, Question, Trajectory, given_evidence
 from platform_sdk.sampling.rollout import Agent, Together
 
-Outcome = Literal["answered", "iteration_limit", "context_limit"]
 _CANDIDATE = re.compile(r"\d+\s*[.)]\s*(\S.*)")
 
 
