@@ -71,7 +71,7 @@ class Question(Record):
 
     @property
     def gold_positions(self) -> tuple[int, ...]:
-        """Where in the context the gold passages stand, from 0; a gold passage that the context lacks has no place."""
+        """Zero-based positions of gold passages in ``context``; absent ones are omitted."""
         if self.gold_context:
             return tuple(i for i, passage in enumerate(self.context) if passage.id in self.gold_context)
         return tuple(i for i, passage in enumerate(self.context) if passage.title in self.gold_passages)

@@ -92,7 +92,9 @@ def submit(
 
 
 def upload(
-    pipelines: Annotated[list[str] | None, typer.Argument(metavar="[PIPELINE…]", help="As mygo; else all.")] = None,
+    pipelines: Annotated[
+        list[str] | None, typer.Argument(metavar="[PIPELINE…]", help="Pipeline names, e.g. mygo (default: all).")
+    ] = None,
     namespace: NamespaceOption = None,
     shared: Annotated[bool, typer.Option("--shared", help="For everybody, where the server has many users.")] = False,
     cluster: ClusterOption = None,

@@ -10,7 +10,9 @@ import typer
 
 from platform_sdk.cli.terminal import say
 
-RecipeArgument = Annotated[Path, typer.Argument(metavar="RECIPE", help="A recipe, as pipelines/mygo/world.yaml.")]
+RecipeArgument = Annotated[
+    Path, typer.Argument(metavar="RECIPE", help="Path to a recipe, e.g. pipelines/mygo/world.yaml.")
+]
 SetOption = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="NAME=VALUE", help="Override a value, as selection.attempts=4. May be repeated."),

@@ -151,9 +151,8 @@ class RetrievalSpec(Struct):
     @model_validator(mode="before")
     @classmethod
     def _encoder_is_of_somebody(cls, value: Any) -> Any:
-        # Who gives nothing but an address wants what is served there; the default encoder is nobody's wish, and
-        # holding the service to it would refuse every better one. Who says anything of the encoder means by it what
-        # it means without a service: the same must be found either way.
+        # If only `url` is set, use the service's encoder: holding the service to the default would refuse every better
+        # one. If any encoder field is set, it means what it means without a service: both must find the same.
         if isinstance(value, dict):
             given = {field: value[field] for field in DEFAULTS if value.get(field) is not None}
             if given or value.get("url") is None:

@@ -141,8 +141,7 @@ def connect(run_dir: Path, spec: RetrievalSpec, environment: str) -> RemoteRetri
     same one from the run's index step to its end.
 
     Raises:
-        UserError: it searches something else or by another encoder, lets this team not in, has no such collection, or
-            stayed away.
+        UserError: another corpus or encoder, not authorised, unknown collection, or no response before the deadline.
     """
     assert spec.url is not None
     method = method_of(environment, spec)

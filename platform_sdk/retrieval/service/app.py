@@ -97,7 +97,7 @@ def _owner(tokens: Tokens, token: str) -> str:
     """The team of a token.
 
     Raises:
-        Refused: it is no team's, or the tokens cannot be read.
+        Refused: it is unknown, or the tokens cannot be read.
     """
     try:
         found = tokens.team(token)

@@ -19,7 +19,7 @@ MAX_ERRORS = 20  # that are told of one body
 
 MEANINGS = {
     400: "The team has several collections and the request names none, or its framing is ambiguous.",
-    401: "No token, or one that is no team's.",
+    401: "Missing or unknown token.",
     404: "The team has no such collection.",
     408: "The body did not come in time.",
     409: "Another corpus is searched than the one that was named.",

@@ -29,11 +29,10 @@ from platform_sdk.tracking.outcomes import digest_of, write_json
 from platform_sdk.tracking.updates import read_updates
 from platform_sdk.training.arguments import context_length, device_for, set_steps, threads, training_arguments
 from platform_sdk.training.objectives import GroupRelative
-from platform_sdk.training.online.groups import GroupSampler
+from platform_sdk.training.online.groups import GroupSampler, OnlineTask
 from platform_sdk.training.online.recorder import Recorder
 from platform_sdk.training.online.source import OnlineSource, OnUpdate
 from platform_sdk.training.online.sync import sync_for
-from platform_sdk.training.online.task import OnlineTask
 from platform_sdk.training.output import Made, completed, pass_through, read_back, write_model
 from platform_sdk.training.policy import PACKED, attention_for, load_policy
 from platform_sdk.training.reference import reference_for
