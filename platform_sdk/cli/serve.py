@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from platform_sdk.cli.run import SetOption
 from platform_sdk.config.errors import UserError
 
 if TYPE_CHECKING:
@@ -27,9 +28,7 @@ def retriever(
     config: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Serve the collections of this file (YAML) instead.")
     ] = None,
-    overrides: Annotated[
-        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Override a value of the recipe.")
-    ] = None,
+    overrides: SetOption = None,
     workdir: Annotated[
         Path | None, typer.Option(help="Where the recipe's data and index are kept, and made if need be.")
     ] = None,

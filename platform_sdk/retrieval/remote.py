@@ -146,7 +146,8 @@ class RemoteRetriever(Retriever):
             if answer.status_code == 200:
                 return answer
             if answer.status_code not in TRANSIENT:
-                raise self._refused(answer)
+                remedy = f"; put the team's token into {self._token_env}" if answer.status_code == 401 else ""
+                raise UserError(f"{self._url}: HTTP {answer.status_code}: {_reason(answer)}{remedy}")
             patience.wait(_reason(answer), _retry_after(answer))
 
     def _read(self, form: TypeAdapter[T], answer: httpx.Response) -> T:
@@ -157,10 +158,6 @@ class RemoteRetriever(Retriever):
                 f"{answer.url}: this is no answer of a retriever service ({answer.text[:80]!r}…); "
                 "check retrieval.url, and that the service has this version"
             ) from error
-
-    def _refused(self, answer: httpx.Response) -> UserError:
-        remedy = f"; put the team's token into {self._token_env}" if answer.status_code == 401 else ""
-        return UserError(f"{self._url}: HTTP {answer.status_code}: {_reason(answer)}{remedy}")
 
 
 @functools.cache

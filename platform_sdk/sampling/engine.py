@@ -209,6 +209,12 @@ def check_request(request: Request, max_model_len: int, in_flight: Container[str
         raise ValueError(f"request {request.id} is in flight already")
 
 
+def vllm_sampling(request: Request, max_model_len: int) -> dict[str, Any]:
+    """Return how to sample a request, by the names that vLLM and its server have for it."""
+    params, room = request.params, max_model_len - len(request.token_ids)
+    return vars(params) | {"max_tokens": min(params.max_tokens, room), "stop": list(params.stop)}
+
+
 def check_pairs(prompts: Sequence[Sequence[int]], continuations: Sequence[Sequence[int]], max_model_len: int) -> None:
     """Raise the errors of ``SamplingEngine.score`` that need no model."""
     if len(prompts) != len(continuations):

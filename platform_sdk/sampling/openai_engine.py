@@ -35,6 +35,7 @@ from platform_sdk.sampling.engine import (
     WeightsMismatch,
     check_pairs,
     check_request,
+    vllm_sampling,
 )
 from platform_sdk.sampling.models import load_tokenizer, save_untied, weights_digest
 
@@ -169,18 +170,8 @@ class OpenAIEngine(SamplingEngine):
         self.weight_version = weights_digest(path)
 
     def _complete(self, request: Request) -> Completion:
-        params = request.params
-        choice, token_ids, logprobs = self._choice(
-            {
-                "prompt": list(request.token_ids),
-                "max_tokens": min(params.max_tokens, self.max_model_len - len(request.token_ids)),
-                "temperature": params.temperature,
-                "top_p": params.top_p,
-                "top_k": params.top_k,
-                "stop": list(params.stop),
-                "seed": params.seed,
-            }
-        )
+        sampling = vllm_sampling(request, self.max_model_len)
+        choice, token_ids, logprobs = self._choice({"prompt": list(request.token_ids), **sampling})
         finish: Literal["stop", "length"] = "length" if choice.finish_reason == "length" else "stop"
         return Completion(request.id, tuple(token_ids), tuple(logprobs), finish)
 

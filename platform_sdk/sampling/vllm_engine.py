@@ -22,6 +22,7 @@ from platform_sdk.sampling.engine import (
     SamplingEngine,
     check_pairs,
     check_request,
+    vllm_sampling,
 )
 from platform_sdk.sampling.models import load_tokenizer, save_untied, weights_digest
 
@@ -79,20 +80,11 @@ class VllmEngine(SamplingEngine):
 
     def submit(self, request: Request) -> None:
         check_request(request, self.max_model_len, self._in_flight)
-        params = request.params
+        sampling = vllm_sampling(request, self.max_model_len)
         self._engine.llm_engine.add_request(
             request.id,
             {"prompt_token_ids": list(request.token_ids)},
-            self._vllm.SamplingParams(
-                max_tokens=min(params.max_tokens, self.max_model_len - len(request.token_ids)),
-                temperature=params.temperature,
-                top_p=params.top_p,
-                top_k=params.top_k,
-                stop=list(params.stop),
-                seed=params.seed,
-                logprobs=0,
-                skip_special_tokens=False,
-            ),
+            self._vllm.SamplingParams(**sampling, logprobs=0, skip_special_tokens=False),
         )
         self._in_flight.add(request.id)
 
