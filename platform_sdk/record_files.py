@@ -167,6 +167,10 @@ def digests_file(path: Path) -> Path:
     return path.with_name(f".{path.name}.sha256")
 
 
+def _known_digests(path: Path) -> set[str]:
+    return {line.decode(errors="replace") for line in files.whole_lines(digests_file(path))[0]}
+
+
 def line_digest(record: Record) -> str:
     return hashlib.sha256(record.model_dump_json().encode()).hexdigest()
 
@@ -179,8 +183,7 @@ def remove_log(path: Path) -> None:
 
 def write_log(path: Path, kind: type[R], records: Sequence[R]) -> None:
     """Write records to ``path`` as an ``AppendLog`` leaves them; the digests first, so that a kill loses no record."""
-    known = {line.decode(errors="replace") for line in files.whole_lines(digests_file(path))[0]}
-    lines = sorted(known | {line_digest(record) for record in records})
+    lines = sorted(_known_digests(path) | {line_digest(record) for record in records})
     files.write_text(digests_file(path), "".join(f"{line}\n" for line in lines))
     write_jsonl(path, kind, records)
 
@@ -194,7 +197,7 @@ def check_log(path: Path) -> None:
     found = digests_file(path)
     if not found.exists():
         return
-    known = {line.decode(errors="replace") for line in files.whole_lines(found)[0]}
+    known = _known_digests(path)
     for number, line in enumerate(path.read_bytes().split(b"\n")[1:-1], start=2):
         if hashlib.sha256(line).hexdigest() not in known:
             raise RecordError(f"{path}:{number}: was altered after it was written, or {found.name} was; {files.REMEDY}")
@@ -208,8 +211,7 @@ def read_log(path: Path, kind: type[R]) -> list[R]:
     Raises:
         RecordError: there is no file of digests, and a line is not a valid record.
     """
-    found = digests_file(path)
-    known = {line.decode(errors="replace") for line in files.whole_lines(found)[0]} if found.exists() else None
+    known = _known_digests(path) if digests_file(path).exists() else None
     lines, _ = files.whole_lines(path)
     if not lines:
         return []

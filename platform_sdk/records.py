@@ -85,7 +85,7 @@ class Question(Record):
 
     @property
     def gold_positions(self) -> tuple[int, ...]:
-        """Where in the context the gold passages stand, from 0; a gold passage that the context lacks has no place."""
+        """Zero-based positions of gold passages in ``context``; absent ones are omitted."""
         if self.gold_context:
             return tuple(i for i, passage in enumerate(self.context) if passage.id in self.gold_context)
         return tuple(i for i, passage in enumerate(self.context) if passage.title in self.gold_passages)
@@ -190,6 +190,9 @@ class Trajectory(Record):
         return tuple(item for turn in self.turns for item in turn.evidence)
 
 
+Outcome = Literal["answered", "iteration_limit", "context_limit"]
+
+
 class Rollout(Record):
     """One attempt at a question: the main trajectory, whose answer is the attempt's, and the others that it called.
 
@@ -205,7 +208,7 @@ class Rollout(Record):
     seed: int
     main: Trajectory
     others: tuple[Trajectory, ...] = ()
-    outcome: Literal["answered", "iteration_limit", "context_limit"]
+    outcome: Outcome
     rewards: dict[str, float] = Field(default_factory=dict)
     weights: str
     corpus: str

@@ -90,6 +90,22 @@ def test_no_module_imports_itself_through_others() -> None:
     assert not found, f"import circle: {' imports '.join(found)}; move what they share into a module below them"
 
 
+def test_no_package_imports_itself_through_others() -> None:
+    packages = sorted((name for name, path in MODULES.items() if path.name == "__init__.py"), key=len, reverse=True)
+
+    def package_of(module: str) -> str:
+        """Return the innermost package inside a room that holds the module, or else the module itself."""
+        inner = (name for name in packages if name.count(".") > 1 and f"{module}.".startswith(f"{name}."))
+        return next(inner, module)
+
+    imports: dict[str, set[str]] = {}
+    for name, path in MODULES.items():
+        known = {package_of(other) for _, other in imported(path) if other in MODULES}
+        imports.setdefault(package_of(name), set()).update(known - {package_of(name)})
+    found = circle(imports)
+    assert not found, f"packages import each other: {' imports '.join(found)}; move what they share below them"
+
+
 def test_a_circle_is_named_in_the_order_of_its_imports() -> None:
     assert circle({"a": {"b"}, "b": {"c"}, "c": set()}) == []
     names = circle({"top": {"a"}, "a": {"b"}, "b": {"c"}, "c": {"a"}})

@@ -26,7 +26,6 @@ def corpus(
     """
     from dataclasses import asdict
     from pathlib import Path
-    from typing import NamedTuple
 
     from platform_sdk.config.dataset import DatasetSpec
     from platform_sdk.data.dataset import prepare
@@ -52,7 +51,4 @@ def corpus(
             )
         step.seal(run / "corpus")
         describe(data, run / "corpus", **asdict(made))
-    outputs = NamedTuple(
-        "Outputs", [("corpus_digest", str), ("train_digest", str), ("eval_digest", str), ("triples_digest", str)]
-    )
-    return outputs(made.passages, made.train, made.eval, made.triples)
+    return made.passages, made.train, made.eval, made.triples

@@ -51,7 +51,6 @@ def evaluate(
         metrics: The mean of each metric.
     """
     from pathlib import Path
-    from typing import NamedTuple
 
     from platform_sdk.kubeflow.component import describe, log_numbers, received
     from platform_sdk.kubeflow.training_job.here import job_runner
@@ -83,4 +82,4 @@ def evaluate(
         step.log_rollouts(evaluated.path.with_name("rollouts.jsonl"))
         describe(scores, evaluated.path, digest=evaluated.digest, parents=[model_digest, searched_digest, eval_digest])
         log_numbers(metrics, evaluated.metrics)
-    return NamedTuple("Outputs", [("scores_digest", str)])(evaluated.digest)
+    return (evaluated.digest,)

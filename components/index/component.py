@@ -31,7 +31,6 @@ def index(
     import hashlib
     from dataclasses import asdict
     from pathlib import Path
-    from typing import NamedTuple
 
     from platform_sdk.config.retrieval import RetrievalSpec
     from platform_sdk.kubeflow.component import describe, received
@@ -53,5 +52,4 @@ def index(
             parents=[*filter(None, (corpus_digest, triples_digest, graph_digest))],
             **asdict(built),
         )
-    outputs = NamedTuple("Outputs", [("searched_digest", str), ("index_digest", str)])
-    return outputs(built.corpus_digest, digest)
+    return built.corpus_digest, digest

@@ -47,7 +47,6 @@ def online(
         metrics: Rewards, tokens and seconds.
     """
     from pathlib import Path
-    from typing import NamedTuple
 
     from platform_sdk.kubeflow.component import describe, log_numbers, received
     from platform_sdk.kubeflow.training_job.here import job_runner
@@ -88,5 +87,4 @@ def online(
             model, Path(result.model), digest=result.weights, parents=[model_digest, searched_digest, train_digest]
         )
         log_numbers(metrics, result.model_dump())
-    outputs = NamedTuple("Outputs", [("model_path", str), ("model_digest", str)])
-    return outputs(str(Path(result.model).resolve()), result.weights)
+    return str(Path(result.model).resolve()), result.weights

@@ -25,7 +25,6 @@ def policy(
         phase: The folder in the run directory; another one for a pipeline's second model, e.g. a teacher.
     """
     from pathlib import Path
-    from typing import NamedTuple
 
     from platform_sdk.kubeflow.component import describe
     from platform_sdk.sampling.models import resolve
@@ -41,4 +40,4 @@ def policy(
         step.record_digests(**{weights: digest})
         step.seal(*model_files(path))
         describe(model, path, name=name, worker_name=worker_name, digest=digest)
-    return NamedTuple("Outputs", [("model_path", str), ("model_digest", str)])(str(path), digest)
+    return str(path), digest

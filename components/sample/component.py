@@ -54,7 +54,6 @@ def sample(
         rollouts: Where the rollouts are, and their digest.
     """
     from pathlib import Path
-    from typing import NamedTuple
 
     from platform_sdk.kubeflow.component import describe, received
     from platform_sdk.kubeflow.training_job.here import job_runner
@@ -95,4 +94,4 @@ def sample(
             carry=sampled.carry,
             parents=[model_digest, searched_digest, train_digest],
         )
-    return NamedTuple("Outputs", [("rollouts_digest", str), ("carry", dict)])(sampled.digest, sampled.carry)
+    return sampled.digest, sampled.carry

@@ -47,7 +47,6 @@ def score(
         card: How much was selected, in a few lines.
     """
     from pathlib import Path
-    from typing import NamedTuple
 
     from platform_sdk.evaluation.report import build_selection
     from platform_sdk.files import check_handed_on, read_object
@@ -73,4 +72,4 @@ def score(
         describe(selected, scored.path, digest=scored.digest, parents=[rollouts_digest])
         log_numbers(figures, scored.figures)
         Path(card.path).write_text(build_selection(scored.figures), encoding="utf-8")
-    return NamedTuple("Outputs", [("selected_digest", str)])(scored.digest)
+    return (scored.digest,)

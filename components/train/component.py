@@ -39,7 +39,6 @@ def train(
     """
     from contextlib import ExitStack
     from pathlib import Path
-    from typing import NamedTuple
 
     from platform_sdk.config.training import TrainSpec
     from platform_sdk.kubeflow.component import describe, log_numbers, received
@@ -72,5 +71,4 @@ def train(
             step.log_model(Path(result.model), digest=result.weights, tags=parents)
         describe(model, Path(result.model), digest=result.weights, parents=[model_digest, selected_digest])
         log_numbers(metrics, result.model_dump())
-    outputs = NamedTuple("Outputs", [("model_path", str), ("model_digest", str)])
-    return outputs(str(Path(result.model).resolve()), result.weights)
+    return str(Path(result.model).resolve()), result.weights

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol
+from typing import Protocol
 
-from platform_sdk.agents.speaker import Decoding, Policy, Speaker
-from platform_sdk.records import Evidence, Question, Rollout, Trajectory
+from platform_sdk.agents.speaker import PolicyAgent, Speaker
+from platform_sdk.records import Evidence, Outcome, Question, Rollout, Trajectory
 from platform_sdk.sampling.dialogue import Dialogue
 from platform_sdk.sampling.rollout import Agent, Search, SearchRequest, Together
-from platform_sdk.sampling.seeds import seed_of
 
 CUT_OFF = "the turn is longer than allowed"
 
@@ -112,34 +111,22 @@ class Report:
 
 
 @dataclass(frozen=True)
-class PlannerWorker:
-    """The agent with everything that one rollout depends on besides the question and the attempt.
+class PlannerWorker(PolicyAgent):
+    """The planner with its workers, or one agent that plans and reads."""
 
-    ``corpus`` is the digest of what is searched; ``seed_name`` names what is sampled for: the seeds follow from it.
-    """
-
-    policy: Policy
-    decoding: Decoding
     language: Language
     limits: Limits
     score: Callable[[Rollout], Mapping[str, float]]
-    corpus: str
-    seed: int
-    seed_name: str
-
-    @property
-    def weights(self) -> str:
-        return self.policy.weights
 
     def rollout(self, question: Question, attempt: int) -> Agent[Rollout]:
         """One attempt at a question; returns the scored rollout."""
-        speaker = self._speaker(question, attempt)
+        speaker = self.speaker(question, attempt, self.limits.planner_tokens)
         candidates = list(question.topic_entities) if self.limits.graph else []
         role = "planner" if self.limits.split else "agent"
         planner = self.language.planner(speaker, question, candidates, role)
         workers: list[Trajectory] = []
         answer: str | None = None
-        outcome: Literal["answered", "iteration_limit", "context_limit"] = "iteration_limit"
+        outcome: Outcome = "iteration_limit"
         for iteration in range(self.limits.iterations):
             reply = yield from speaker.reply(planner, iteration, role=role, thread="")
             if reply is None:
@@ -174,22 +161,9 @@ class PlannerWorker:
             new = [name for name in dict.fromkeys(found) if name not in candidates]
             planner.tell(self.language.observation(seen, new, len(candidates)), evidence)
             candidates += new
-        rollout = Rollout(
-            question=question,
-            attempt=attempt,
-            seed=speaker.seed,
-            main=planner.trajectory(role, role, answer=answer),
-            others=tuple(workers),
-            outcome=outcome,
-            weights=self.weights,
-            corpus=self.corpus,
-        )
+        main = planner.trajectory(role, role, answer=answer)
+        rollout = self.recorded(question, attempt, speaker.seed, main, workers, outcome)
         return rollout.model_copy(update={"rewards": dict(self.score(rollout))})
-
-    def _speaker(self, question: Question, attempt: int) -> Speaker:
-        seed = seed_of(self.seed, self.seed_name, question.id, attempt)
-        name = f"{question.id}#{attempt}"
-        return Speaker(self.policy.tokenizer, self.decoding, name, seed, self.limits.planner_tokens)
 
     def _worker(self, speaker: Speaker, id: str, sub_question: str, request: SearchRequest) -> Agent[Report]:
         """A mini-RAG: retrieve, choose by index, answer in one sentence."""

@@ -1,4 +1,4 @@
-"""A policy that speaks: opens dialogues, samples replies with seeds of their own."""
+"""A policy that speaks: opens dialogues, samples replies with seeds of their own, and leaves rollouts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from platform_sdk.records import Evidence
+from platform_sdk.records import Evidence, Outcome, Question, Rollout, Trajectory
 from platform_sdk.sampling.dialogue import Dialogue
 from platform_sdk.sampling.engine import Completion, PromptTooLong, SamplingParams
 from platform_sdk.sampling.rollout import Agent, Generate
@@ -65,16 +65,44 @@ class Speaker:
             thread: names the dialogue to the engine, which may keep what it read of it: by default ``place``; empty
                 for the rollout's own name.
         """
-        params = SamplingParams(
-            temperature=self.decoding.temperature,
-            top_p=self.decoding.top_p,
-            top_k=self.decoding.top_k,
-            max_tokens=self.max_tokens,
-            seed=seed_of(self.seed, place),
-        )
+        params = SamplingParams(**vars(self.decoding), max_tokens=self.max_tokens, seed=seed_of(self.seed, place))
         name = self.name if thread == "" else f"{self.name}/{place if thread is None else thread}"
         try:
             completion: Completion = yield Generate(tuple(dialogue.token_ids), params, name, role)
         except PromptTooLong:
             return None
         return Reply(dialogue.hear(completion), completion.finish == "length")
+
+
+@dataclass(frozen=True)
+class PolicyAgent:
+    """An agent with everything that one rollout depends on besides the question and the attempt.
+
+    ``corpus`` is the digest of what is searched or given; ``seed_name`` names what is sampled for: the seeds follow
+    from it.
+    """
+
+    policy: Policy
+    decoding: Decoding
+    corpus: str
+    seed: int
+    seed_name: str
+
+    @property
+    def weights(self) -> str:
+        return self.policy.weights
+
+    def speaker(self, question: Question, attempt: int, max_tokens: int) -> Speaker:
+        """Return the policy's part in one attempt."""
+        seed = seed_of(self.seed, self.seed_name, question.id, attempt)
+        return Speaker(self.policy.tokenizer, self.decoding, f"{question.id}#{attempt}", seed, max_tokens)
+
+    def recorded(
+        self, question: Question, attempt: int, seed: int, main: Trajectory, others: Sequence[Trajectory],
+        outcome: Outcome,
+    ) -> Rollout:  # fmt: skip
+        """Return what was said, as a rollout without rewards."""
+        return Rollout(
+            question=question, attempt=attempt, seed=seed, main=main, others=tuple(others), outcome=outcome,
+            weights=self.weights, corpus=self.corpus,
+        )  # fmt: skip

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 
 def register(app: typer.Typer) -> None:
-    """Attach the command."""
     app.command("compare")(compare)
 
 
@@ -54,7 +53,7 @@ def compare(
     comparison: BaseModel
     if len(found) == 2:
         from platform_sdk.evaluation.compare import compare as compare_runs
-        from platform_sdk.evaluation.report.comparison import build_comparison
+        from platform_sdk.evaluation.comparison import build_comparison
 
         pair = comparison = compare_runs(*found, metric=metric, shown=score)
         build, show = partial(build_comparison, pair), partial(_print_tables, pair)
@@ -106,7 +105,7 @@ def _print_tables(comparison: Comparison) -> None:
     from rich.table import Table
 
     from platform_sdk.cli.terminal import Terminal
-    from platform_sdk.evaluation.report.comparison import headline, score_rows, sentence, spent_rows
+    from platform_sdk.evaluation.comparison import headline, score_rows, sentence, spent_rows
 
     console = Terminal(highlight=False)
     names = escape(comparison.first.name), escape(comparison.second.name)

@@ -11,7 +11,6 @@ from platform_sdk.cli.terminal import say
 
 
 def register(app: typer.Typer) -> None:
-    """Attach the command."""
     app.command("convert")(convert)
 
 

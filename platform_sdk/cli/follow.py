@@ -36,7 +36,6 @@ STATUSES = {"SUCCEEDED": 0, "FAILED": 1, "CANCELED": 3}
 
 
 def register(app: typer.Typer) -> None:
-    """Attach the commands."""
     app.command("watch")(watch)
     app.command("logs")(logs)
     app.command("cancel")(cancel)

@@ -14,7 +14,6 @@ from platform_sdk.config.errors import UserError
 
 
 def register(app: typer.Typer) -> None:
-    """Attach the command."""
     app.command("gc")(gc)
 
 

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 
 def register(app: typer.Typer) -> None:
-    """Attach the command to ``app``."""
     app.command("metrics")(metrics)
 
 

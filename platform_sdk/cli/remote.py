@@ -33,7 +33,6 @@ WIDE = 120  # columns of a terminal that has room for a form's fields side by si
 
 
 def register(app: typer.Typer) -> None:
-    """Attach the commands."""
     app.command("submit")(submit)
     app.command("upload")(upload)
 
@@ -93,7 +92,9 @@ def submit(
 
 
 def upload(
-    pipelines: Annotated[list[str] | None, typer.Argument(metavar="[PIPELINE…]", help="As mygo; else all.")] = None,
+    pipelines: Annotated[
+        list[str] | None, typer.Argument(metavar="[PIPELINE…]", help="Pipeline names, e.g. mygo (default: all).")
+    ] = None,
     namespace: NamespaceOption = None,
     shared: Annotated[bool, typer.Option("--shared", help="For everybody, where the server has many users.")] = False,
     cluster: ClusterOption = None,

@@ -15,7 +15,9 @@ from platform_sdk.cli.terminal import say
 if TYPE_CHECKING:
     from platform_sdk.config.recipe import Recipe
 
-RecipeArgument = Annotated[Path, typer.Argument(metavar="RECIPE", help="A recipe, as pipelines/mygo/world.yaml.")]
+RecipeArgument = Annotated[
+    Path, typer.Argument(metavar="RECIPE", help="Path to a recipe, e.g. pipelines/mygo/world.yaml.")
+]
 SetOption = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="NAME=VALUE", help="Override a value, as selection.attempts=4. May be repeated."),
@@ -23,7 +25,6 @@ SetOption = Annotated[
 
 
 def register(app: typer.Typer) -> None:
-    """Attach the commands."""
     app.command("run")(run)
     app.command("compile")(compile_)
     app.command("validate")(validate)

@@ -16,7 +16,6 @@ RUNS = Path("runs")
 
 
 def register(app: typer.Typer) -> None:
-    """Attach the commands."""
     app.command("runs")(runs)
     app.command("report")(report)
 

@@ -8,9 +8,10 @@ from typing import Annotated
 
 import typer
 
+from platform_sdk.cli.run import SetOption
+
 
 def register(app: typer.Typer) -> None:
-    """Attach the command to ``app``."""
     app.command("score")(score)
 
 
@@ -22,10 +23,7 @@ def score(
         Path, typer.Option(help="The official questions file, with passages: HotpotQA, 2WikiMultihopQA or MuSiQue.")
     ],
     responses: Annotated[Path, typer.Option(help='JSONL of {"id": …, "response": …}.')],
-    overrides: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="Override a value of the recipe. May be repeated."),
-    ] = None,
+    overrides: SetOption = None,
 ) -> None:
     """Print the rewards of responses as JSONL, in their order.
 

@@ -37,7 +37,6 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object.
 
 
 def register(app: typer.Typer) -> None:
-    """Attach the commands."""
     app.command("search")(search)
     app.command("recall")(recall)
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from platform_sdk.cli.application import Application
+from platform_sdk.cli.run import SetOption
 from platform_sdk.config.errors import UserError
 
 if TYPE_CHECKING:
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 
 
 def register(app: typer.Typer) -> None:
-    """Attach the commands."""
     services = Application(help="Serve what runs need.", no_args_is_help=True)
     services.command("retriever")(retriever)
     app.add_typer(services, name="serve")
@@ -30,9 +30,7 @@ def retriever(
     config: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Serve the collections of this file (YAML) instead.")
     ] = None,
-    overrides: Annotated[
-        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Override a value of the recipe.")
-    ] = None,
+    overrides: SetOption = None,
     workdir: Annotated[
         Path | None, typer.Option(help="Where the recipe's data and index are kept, and made if need be.")
     ] = None,

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
+from platform_sdk.config.struct import Struct
 from platform_sdk.credentials import has_credentials
 
 # A name of a Kubernetes object (RFC 1123 subdomain), and a quantity as 500m, 4, 16Gi.
@@ -24,11 +25,7 @@ SecretEntry = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][-a-z0-9.]*/[-
 SubPath = Annotated[str, StringConstraints(pattern=r"^[\w-][\w.-]*(/[\w-][\w.-]*)*$")]
 
 
-class ClusterModel(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-
-class Resources(ClusterModel):
+class Resources(Struct):
     """What a pod gets; requests and limits are the same, so that it is not evicted for using what it asked for."""
 
     cpu: Quantity = "8"
@@ -38,7 +35,7 @@ class Resources(ClusterModel):
     shared_memory: Quantity = Field("16Gi", description="/dev/shm, through which NCCL and data loaders speak.")
 
 
-class SamplerResources(ClusterModel):
+class SamplerResources(Struct):
     """What the vLLM server beside a trainer gets, in every pod, besides what the trainer has."""
 
     cpu: Quantity = "8"
@@ -46,14 +43,14 @@ class SamplerResources(ClusterModel):
     gpus: int = Field(1, ge=0, description="GPUs of the server; the trainer's processes have those of job.resources.")
 
 
-class SamplerSpec(ClusterModel):
+class SamplerSpec(Struct):
     """Where vLLM is: as a server in the trainer's pods, or in the processes of jobs that only sample."""
 
     image: str = Field(min_length=1, description="With vLLM and hopforge, by digest where results must be repeatable.")
     resources: SamplerResources = SamplerResources()
 
 
-class JobSpec(ClusterModel):
+class JobSpec(Struct):
     """How a step's job with GPUs is made."""
 
     backend: Literal["pytorchjob", "trainjob"] | None = Field(
@@ -93,7 +90,7 @@ class JobSpec(ClusterModel):
         return self
 
 
-class Workspace(ClusterModel):
+class Workspace(Struct):
     """The volume that every step and job of a run sees at the same path."""
 
     claim: Name = Field(description="A PersistentVolumeClaim that many nodes may write (ReadWriteMany).")
@@ -104,7 +101,7 @@ class Workspace(ClusterModel):
     )
 
 
-class LauncherResources(ClusterModel):
+class LauncherResources(Struct):
     """What the pod of a step gets."""
 
     cpu: Quantity = "2"
@@ -117,7 +114,7 @@ def _without_password(value: str) -> str:
     return value
 
 
-class ClusterSpec(ClusterModel):
+class ClusterSpec(Struct):
     """One cluster, as one team uses it."""
 
     workspace: Workspace

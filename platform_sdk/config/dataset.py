@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
+from platform_sdk.config.struct import Struct
 from platform_sdk.config.world import WorldSpec
 
 Format = Literal["hotpotqa", "2wikimultihopqa", "musique", "nq", "qald10"]
@@ -18,7 +19,7 @@ def _listed(value: Any) -> Any:
 Paths = Annotated[tuple[str, ...], BeforeValidator(_listed)]
 
 
-class DatasetSpec(BaseModel):
+class DatasetSpec(Struct):
     """Questions to train and evaluate on, and what Search looks in.
 
     Paths are relative to the recipe's ``data_dir``, absolute, or ``hf://OWNER/NAME/FILE`` for a file of a dataset on
@@ -29,8 +30,6 @@ class DatasetSpec(BaseModel):
     and numbers of questions. One that names only ``eval`` is held out of the training, and one that names only
     ``train`` is not evaluated on.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     format: Literal[Format, "world", "mixed"] = Field(
         description="the official format of the question files, a generated world, or several datasets (mixture)"

@@ -1,4 +1,4 @@
-"""A pipeline's form: the few values that a run on a cluster may be started with, in the Kubeflow UI for one.
+"""A pipeline's form: the parameters shown in the Kubeflow UI, the few that a run on a cluster sets.
 
 ``form`` in ``pipeline.yaml`` lists them: parameters, and fields of structs as ``online.kl``, whose type, choices,
 bounds and text their pydantic model says. All else is fixed when the pipeline is compiled.

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import Field, field_validator
 
+from platform_sdk.config.struct import Struct
 from platform_sdk.credentials import refuse_credentials
 
 
-class JudgeSpec(BaseModel):
+class JudgeSpec(Struct):
     """A chat model behind an OpenAI-compatible endpoint, asked whether an answer is right.
 
     The key is never a setting: it is read from the environment variable ``api_key_env``.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     url: str = Field(
         pattern=r"^https?://\S+$",

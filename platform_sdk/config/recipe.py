@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from platform_sdk.config.bounded_yaml import MAX_DEPTH
 from platform_sdk.config.document import problems_of
@@ -29,15 +29,14 @@ from platform_sdk.config.source import (
     parse_value,
     suggestion,
 )
+from platform_sdk.config.struct import Struct
 from platform_sdk.config.task import UNKNOWN, Task
 from platform_sdk.credentials import has_credentials
 from platform_sdk.display import excerpt, shortened
 
 
-class RecipeDocument(BaseModel):
+class RecipeDocument(Struct):
     """A whole recipe file."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     pipeline: str = Field(description="the name of a pipeline, or the path of one from the recipe's folder")
     name: str = Field(pattern=STEP_ID)

@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic import BaseModel, Field, ValidationInfo, field_validator, model_validator
 
 from platform_sdk.config.code import find_definition, import_definition
 from platform_sdk.config.source import suggestion
+from platform_sdk.config.struct import Struct
 from platform_sdk.credentials import refuse_credentials
 
 # What a recipe that says nothing of its encoder is given: a small one, for a machine without a GPU.
@@ -45,13 +46,11 @@ _SERVER: dict[str, tuple[set[str], set[str]]] = {
 INDEX_TYPES: dict[Literal["lite", "server"], dict[str, tuple[set[str], set[str]]]] = {"lite": _LITE, "server": _SERVER}
 
 
-class IndexSpec(BaseModel):
+class IndexSpec(Struct):
     """The index over the vectors. ``params`` are those of building, ``search`` those of searching.
 
     ``FLAT`` compares a query with every vector: exact, and quick up to some hundred thousand vectors.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     type: str = Field("FLAT", description="Index type: FLAT is exact; HNSW and IVF_FLAT for millions of vectors.")
     params: dict[str, int | float | str | bool] = Field({}, description="Build parameters, such as M or nlist.")
@@ -79,13 +78,11 @@ def method_module(name: str) -> str:
     return name if "." in name else f"{SHIPPED_METHODS}.{name}"
 
 
-class RetrievalSpec(BaseModel):
+class RetrievalSpec(Struct):
     """How passages and triples are made into vectors, kept and searched.
 
     ``encoder`` and the prefixes are None together, and only beside ``url``: then they are the service's.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     method: str | None = Field(
         None,
@@ -154,9 +151,8 @@ class RetrievalSpec(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _encoder_is_of_somebody(cls, value: Any) -> Any:
-        # Who gives nothing but an address wants what is served there; the default encoder is nobody's wish, and
-        # holding the service to it would refuse every better one. Who says anything of the encoder means by it what
-        # it means without a service: the same must be found either way.
+        # If only `url` is set, use the service's encoder: holding the service to the default would refuse every better
+        # one. If any encoder field is set, it means what it means without a service: both must find the same.
         if isinstance(value, dict):
             given = {field: value[field] for field in DEFAULTS if value.get(field) is not None}
             if given or value.get("url") is None:

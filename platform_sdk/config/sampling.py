@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
+from platform_sdk.config.struct import Struct
 from platform_sdk.credentials import refuse_credentials
 
 SAMPLER_URL = "HOPFORGE_SAMPLER_URL"
@@ -14,10 +15,8 @@ PLACING = frozenset({"processes", "gpus", "url"})
 """The settings that say where is sampled, and not what."""
 
 
-class EngineSpec(BaseModel):
+class EngineSpec(Struct):
     """Which engine samples, and how it is sized."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     engine: Literal["transformers", "vllm", "openai"] = Field(
         "transformers",
@@ -83,10 +82,8 @@ class EngineSpec(BaseModel):
         return self
 
 
-class SamplingSpec(BaseModel):
+class SamplingSpec(Struct):
     """How rollouts are sampled: the engine and the policy's distribution."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     engine: EngineSpec = EngineSpec()
     temperature: float = Field(1.0, ge=0, le=100, description="of the policy; 1: the trained distribution itself")
@@ -94,10 +91,8 @@ class SamplingSpec(BaseModel):
     top_k: int = Field(0, ge=0, le=1_000_000, description="0: all tokens")
 
 
-class EvaluationSpec(BaseModel):
+class EvaluationSpec(Struct):
     """An evaluation run: one attempt at every evaluation question."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     temperature: float = Field(0.0, ge=0, le=100, description="of the evaluated policy; 0: the most probable token")
     top_p: float = Field(1.0, gt=0, le=1)

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import Field, field_validator
 
 from platform_sdk.config.retrieval import RetrievalSpec
+from platform_sdk.config.struct import Struct
 
 
-class CollectionSpec(BaseModel):
+class CollectionSpec(Struct):
     """One collection: the prepared data it is made of, how an agent searches it, and who may."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$", description="What a request calls it.")
     run_dir: Path = Field(description="The directory that holds corpus/, as a run's does.")
@@ -30,10 +29,8 @@ class CollectionSpec(BaseModel):
         return value
 
 
-class ServiceSpec(BaseModel):
+class ServiceSpec(Struct):
     """The service: its collections and its limits."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     collections: tuple[CollectionSpec, ...] = Field(min_length=1)
     # Of each collection, so that the flood of one team is refused to nobody else.

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
+
+from platform_sdk.config.struct import Struct
 
 
-class LoraSpec(BaseModel):
+class LoraSpec(Struct):
     """Low-rank adapters instead of all parameters (peft)."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     rank: int = Field(default=16, ge=1, le=65_536)
     alpha: float = Field(default=32.0, gt=0, le=1e6, description="the adapter's output is scaled by alpha / rank")
@@ -20,14 +20,12 @@ class LoraSpec(BaseModel):
     )
 
 
-class OptimiserSpec(BaseModel):
+class OptimiserSpec(Struct):
     """What every way of training says: the optimiser, the memory and the device.
 
     Full-parameter training keeps the weights in float32 whatever the precision of the arithmetic: a
     step of 5e-7 is lost in bfloat16's 8 bits.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     learning_rate: float = Field(default=5e-7, gt=0, le=10, description="where the cosine starts")
     minimum_learning_rate: float = Field(default=1e-8, ge=0, le=10, description="where the cosine ends")

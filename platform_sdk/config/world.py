@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
+
+from platform_sdk.config.struct import Struct
 
 
-class WorldSpec(BaseModel):
+class WorldSpec(Struct):
     """The settings of a generated world; equal settings give an equal world.
 
     ``split`` keeps worlds of two uses apart: a name that may be, say, a film in one split is never a
     film in the other, so that no (subject, relation) pair of a ``base`` world (the language the
     shipped base model learned) can occur in an ``evaluation`` world, whatever the seeds.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     seed: int = 7
     entities: int = Field(

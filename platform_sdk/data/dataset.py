@@ -148,22 +148,14 @@ def _mixed(parts: list[Dataset]) -> Dataset:
 
 
 def read_corpus(workdir: Path) -> Corpus:
-    """Return the passages that were prepared.
-
-    Raises:
-        UserError: the file is not the one that was prepared.
-    """
+    """Return the passages, compared with the digest of those that were prepared."""
     corpus = Corpus.load(workdir / PASSAGES)
     _check_digest(workdir, "passages", corpus.digest)
     return corpus
 
 
 def read_triples(workdir: Path) -> TripleStore:
-    """Return the triples that were prepared.
-
-    Raises:
-        UserError: the file is not the one that was prepared.
-    """
+    """Return the triples, compared with the digest of those that were prepared."""
     triples = TripleStore.load(workdir / TRIPLES)
     _check_digest(workdir, "triples", triples.digest)
     return triples

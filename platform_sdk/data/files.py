@@ -40,11 +40,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def read_mapped(path: Path) -> memoryview:
-    """Return the content of ``path`` mapped into memory: gold files are large, and a copy of one costs time.
-
-    Raises:
-        RecordError: as :func:`read_bytes`.
-    """
+    """Return the content of ``path`` mapped into memory: gold files are large, and a copy of one costs time."""
     try:
         with path.open("rb") as stream:
             if not os.fstat(stream.fileno()).st_size:  # empty, or a pipe: nothing to map
@@ -68,11 +64,7 @@ def read_json(path: Path, shape: type[T]) -> T:
 
 
 def read_json_lines(path: Path, shape: type[T]) -> list[T]:
-    """Return the JSON objects of ``path``, one a line (blank lines are passed over), checked against ``shape``.
-
-    Raises:
-        RecordError: as :func:`read_json`, naming the line.
-    """
+    """Return the JSON objects of ``path``, one a line (blank lines are passed over), checked as in ``read_json``."""
     data = read_mapped(path)
     try:
         return msgspec.json.Decoder(shape).decode_lines(data)

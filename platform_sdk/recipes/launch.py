@@ -12,10 +12,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import Field, TypeAdapter
 
 from platform_sdk.config.online import OnlineSpec
 from platform_sdk.config.sampling import EngineSpec
+from platform_sdk.config.struct import Struct
 from platform_sdk.errors import UserError
 from platform_sdk.evaluation.run import Evaluated
 from platform_sdk.files import read_model
@@ -38,11 +39,13 @@ MODULE = "platform_sdk.recipes"
 T = TypeVar("T")
 
 
-class MethodStep(BaseModel, ABC, Generic[T]):
-    """Arguments of every step of a method that samples; ``T`` is its outcome."""
+class MethodStep(Struct, ABC, Generic[T]):
+    """Arguments of every step of a method that samples; ``T`` is its outcome.
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    A step that ``trains`` needs memory of a GPU beside what samples.
+    """
 
+    trains: ClassVar[bool] = False
     kind: str
     method: str
     run_dir: Path
@@ -69,11 +72,7 @@ class MethodStep(BaseModel, ABC, Generic[T]):
 
     @property
     def context(self) -> RunContext[Any]:
-        """The run's context, checked.
-
-        Raises:
-            UserError: see ``Method.context``.
-        """
+        """The run's context, checked (see ``Method.context``)."""
         return self.loaded.context(
             self.run_dir, self.environment, self.agent, self.sampling, self.retrieval, self.corpus_digest, self.seed
         )
@@ -82,11 +81,6 @@ class MethodStep(BaseModel, ABC, Generic[T]):
     def asks_model(self) -> bool:
         """False for a step that runs where it is called, since it asks the model for nothing."""
         return True
-
-    @property
-    def trains(self) -> bool:
-        """True for a step that needs memory of a GPU beside what samples."""
-        return False
 
     @abstractmethod
     def run(self) -> T:
@@ -188,13 +182,10 @@ class EvaluateStep(_SharedStep[Evaluated]):
 class OnlineStep(MethodStep["OnlineResult"]):
     """Training on what the policy itself samples."""
 
+    trains: ClassVar[bool] = True
     kind: Literal["online"] = "online"
     online: OnlineSpec
     evaluation: dict[str, Any]
-
-    @property
-    def trains(self) -> bool:
-        return True
 
     def run(self) -> OnlineResult:
         evaluation = self.loaded.evaluation_settings.model_validate(self.evaluation)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from platform_sdk.agents.speaker import Decoding, Policy
 from platform_sdk.config.code import import_definition
@@ -21,6 +21,7 @@ from platform_sdk.config.online import OnlineSpec
 from platform_sdk.config.retrieval import RetrievalSpec
 from platform_sdk.config.sampling import PLACING, EvaluationSpec, SamplingSpec
 from platform_sdk.config.source import suggestion
+from platform_sdk.config.struct import Struct
 from platform_sdk.errors import UserError
 from platform_sdk.record_files import read_jsonl
 from platform_sdk.records import Evidence, Question, Rollout
@@ -82,10 +83,8 @@ class Resources:
     search: SearchFunction
 
 
-class NoCarry(BaseModel):
+class NoCarry(Struct):
     """Carry of a step that hands nothing to its next round."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 @dataclass(frozen=True)
@@ -185,11 +184,7 @@ class Method(ABC, Generic[A, E, Res]):
         corpus_digest: str,
         seed: int,
     ) -> RunContext[A]:
-        """Return the run's context from a recipe's plain structs, validated and checked.
-
-        Raises:
-            UserError: see ``check``.
-        """
+        """Return the run's context from a recipe's plain structs, validated and checked (see ``check``)."""
         run = RunContext(
             run_dir,
             environment,
@@ -231,9 +226,11 @@ class Method(ABC, Generic[A, E, Res]):
         )
 
     @contextmanager
-    @abstractmethod
     def resources(self, run: RunContext[A]) -> Iterator[Res]:
-        """Open what the agents ask, once per process."""
+        """Open what the agents ask, once per process: by default the search of the run's environment."""
+        with open_search(run) as search:
+            opened: Any = Resources(search)  # a method with resources of its own opens them itself
+            yield opened
 
     @abstractmethod
     def agent(

@@ -187,8 +187,8 @@ def online(
     Raises:
         UserError: the policy is a pair of models; or see ``train_online``.
     """
+    from platform_sdk.training.online.groups import OnlineTask
     from platform_sdk.training.online.loop import train_online
-    from platform_sdk.training.online.task import OnlineTask
 
     if models_of(model):
         raise UserError("online training trains one model, which plays all roles; leave worker_model out")

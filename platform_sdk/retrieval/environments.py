@@ -11,12 +11,7 @@ from platform_sdk.retrieval.search import IndexRetriever, Retriever
 
 
 def build_retriever(environment: str, run_dir: Path, spec: RetrievalSpec) -> Retriever:
-    """The retriever of ``environment``: the service that the recipe names, or else one of the run's own.
-
-    Raises:
-        UserError: see ``open_retriever`` and ``connect``.
-        RetrieverFault: Milvus, the embeddings endpoint or the service failed.
-    """
+    """The retriever of ``environment``: the service that the recipe names, or else one of the run's own."""
     if spec.url is None:
         return open_retriever(environment, run_dir, spec)
     return connect(run_dir, spec, environment)

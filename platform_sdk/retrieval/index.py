@@ -16,8 +16,8 @@ from platform_sdk.retrieval.encoders import NoEncoder
 from platform_sdk.retrieval.load import load_encoder
 from platform_sdk.retrieval.method import Index, Material, RetrievalMethod, load_method
 from platform_sdk.retrieval.milvus import CALL_SECONDS, Vectors, Watch, open_vectors
-from platform_sdk.retrieval.service.remote import RemoteRetriever
-from platform_sdk.retrieval.service.wire import CollectionFacts
+from platform_sdk.retrieval.remote import RemoteRetriever
+from platform_sdk.retrieval.wire import CollectionFacts
 
 METHODS = {
     "2wiki-text": "passages",
@@ -113,15 +113,11 @@ def build_index(run_dir: Path, spec: RetrievalSpec, environment: str, *, show_pr
     """Index what ``environment`` searches; goes on where a killed build stopped, and is quick when done.
 
     Where the recipe names a retriever service, that is asked what it has, nothing is built, and the run keeps to it.
-
-    Raises:
-        UserError: see ``method_of``, ``open_index`` and ``connect``.
-        RetrieverFault: Milvus or the embeddings endpoint failed.
     """
     if spec.url is not None:
         with connect(run_dir, spec, environment) as remote:
             facts = remote.facts
-        _write_served(run_dir, facts)
+        write_text(_served_file(run_dir), facts.model_dump_json(indent=1) + "\n")
         name = f"{facts.name}_{facts.corpus_digest[:16]}_{facts.encoder.identity[:16]}"
         return IndexResult(name, facts.method, facts.rows, 0, facts.corpus_digest, facts.encoder.digest)
     method = method_of(environment, spec)
@@ -141,8 +137,7 @@ def connect(run_dir: Path, spec: RetrievalSpec, environment: str) -> RemoteRetri
     same one from the run's index step to its end.
 
     Raises:
-        UserError: it searches something else or by another encoder, lets this team not in, has no such collection, or
-            stayed away.
+        UserError: another corpus or encoder, not authorised, unknown collection, or no response before the deadline.
     """
     assert spec.url is not None
     method = method_of(environment, spec)
@@ -202,8 +197,3 @@ def _check_encoder(run_dir: Path, spec: RetrievalSpec, facts: CollectionFacts) -
 
 def _served_file(run_dir: Path) -> Path:
     return run_dir / "index" / "service.json"
-
-
-def _write_served(run_dir: Path, facts: CollectionFacts) -> None:
-    path = _served_file(run_dir)
-    write_text(path, facts.model_dump_json(indent=1) + "\n")

@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from platform_sdk.config.code import import_definition
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.retrieval import SHIPPED_METHODS, method_module
+from platform_sdk.config.struct import Struct
 from platform_sdk.records import Evidence
 from platform_sdk.retrieval.encoders import Encoder
 from platform_sdk.retrieval.milvus import Vectors
@@ -27,10 +28,8 @@ M = TypeVar("M", bound="Material")
 S = TypeVar("S", bound=BaseModel)
 
 
-class NoSettings(BaseModel):
+class NoSettings(Struct):
     """The settings of a method that has none."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 @dataclass(frozen=True)

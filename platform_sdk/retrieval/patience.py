@@ -1,4 +1,4 @@
-"""Waiting for something that is away, less and less often, for so long and no longer."""
+"""Retry with backoff until a deadline."""
 
 from __future__ import annotations
 

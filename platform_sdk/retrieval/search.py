@@ -33,12 +33,14 @@ class Retriever(Protocol):
         """Let go of files and connections; leaving it as a context manager does the same."""
         ...
 
-    def __enter__(self) -> Self: ...
+    def __enter__(self) -> Self:
+        return self
 
-    def __exit__(self, *_: object) -> None: ...
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
-class IndexRetriever:
+class IndexRetriever(Retriever):
     """A method over its index. Use it as a context manager, so that the Milvus Lite file is let go."""
 
     def __init__(self, method: RetrievalMethod[Any, Any], index: Index[Any, Any]) -> None:
@@ -85,9 +87,3 @@ class IndexRetriever:
 
     def close(self) -> None:
         self.index.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

@@ -7,11 +7,12 @@ seed, and not from the requests that happen to be sampled beside it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 
@@ -99,21 +100,20 @@ class Completion:
     finish: Literal["stop", "length"]
 
 
-class SamplingEngine(Protocol):
-    """A language model that samples for many dialogues at once."""
+class SamplingEngine(ABC):
+    """A language model that samples for many dialogues at once.
 
-    @property
-    def tokenizer(self) -> Any:
-        """The ``transformers`` tokenizer of the model."""
+    Attributes:
+        tokenizer: the ``transformers`` tokenizer of the model.
+        weight_version: digest of the weights that are sampled from (``models.weights_digest``).
+        max_model_len: maximum number of tokens of prompt and completion together.
+    """
 
-    @property
-    def weight_version(self) -> str:
-        """The digest of the weights that are sampled from (``models.weights_digest``)."""
+    tokenizer: Any
+    weight_version: str
+    max_model_len: int
 
-    @property
-    def max_model_len(self) -> int:
-        """The most tokens of prompt and completion together."""
-
+    @abstractmethod
     def submit(self, request: Request) -> None:
         """Take on a request.
 
@@ -122,15 +122,18 @@ class SamplingEngine(Protocol):
             ValueError: the prompt is empty, or the id is in flight already.
         """
 
+    @abstractmethod
     def step(self) -> list[Completion]:
         """Advance the requests in flight; return those that are finished (maybe none)."""
 
+    @abstractmethod
     def cancel(self, request_id: str) -> None:
         """Forget a request in flight; unknown ids are ignored."""
 
-    def release(self, dialogue: str) -> None:
-        """A hint: the dialogue is over, so what is cached for its continuation may go first."""
+    def release(self, dialogue: str) -> None:  # noqa: B027
+        """A hint: the dialogue is over, so what is cached for its continuation may go first. Ignored by default."""
 
+    @abstractmethod
     def score(
         self, prompts: Sequence[Sequence[int]], continuations: Sequence[Sequence[int]], role: str = ""
     ) -> list[tuple[float, ...]]:
@@ -151,6 +154,7 @@ class SamplingEngine(Protocol):
                 flight and the engine cannot score beside them.
         """
 
+    @abstractmethod
     def load_weights(self, path: Path | str, probe: Probe | None = None) -> None:
         """Sample from the weights at ``path`` from now on, and prove it.
 
@@ -162,6 +166,7 @@ class SamplingEngine(Protocol):
             RuntimeError: requests are in flight.
         """
 
+    @abstractmethod
     def close(self) -> None:
         """Give back memory, processes and connections."""
 
@@ -169,6 +174,7 @@ class SamplingEngine(Protocol):
         self, prompts: Sequence[Sequence[int]], params: SamplingParams | Sequence[SamplingParams]
     ) -> list[Completion]:
         """Sample a completion for every prompt (see ``generate``)."""
+        return generate(self, prompts, params)
 
 
 def generate(
@@ -188,6 +194,25 @@ def generate(
 
 
 _NUMBERS = count()
+
+
+def check_request(request: Request, max_model_len: int, in_flight: Container[str]) -> None:
+    """Raise the errors of ``SamplingEngine.submit``."""
+    if not len(request.token_ids):
+        raise ValueError(f"request {request.id}: the prompt is empty")
+    if len(request.token_ids) >= max_model_len:
+        raise PromptTooLong(
+            f"request {request.id}: a prompt of {len(request.token_ids)} tokens leaves no room for a new one "
+            f"(max_model_len is {max_model_len})"
+        )
+    if request.id in in_flight:
+        raise ValueError(f"request {request.id} is in flight already")
+
+
+def vllm_sampling(request: Request, max_model_len: int) -> dict[str, Any]:
+    """Return how to sample a request, by the names that vLLM and its server have for it."""
+    params, room = request.params, max_model_len - len(request.token_ids)
+    return vars(params) | {"max_tokens": min(params.max_tokens, room), "stop": list(params.stop)}
 
 
 def check_pairs(prompts: Sequence[Sequence[int]], continuations: Sequence[Sequence[int]], max_model_len: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.sampling import SAMPLER_URL, EngineSpec
@@ -33,34 +34,18 @@ def load_engine(spec: EngineSpec, model: str | Path) -> SamplingEngine:
     refuse_pair(spec, model)
     if models_of(model):
         return PairEngine(model, partial(load_engine, spec))
+    sizes: dict[str, Any] = spec.model_dump(include={"live", "dtype", "device", "max_model_len"})
     if spec.engine == "transformers":
         from platform_sdk.sampling.transformers_engine import TransformersEngine
 
-        return TransformersEngine(
-            model, live=spec.live, dtype=spec.dtype, device=spec.device, max_model_len=spec.max_model_len
-        )
+        return TransformersEngine(model, **sizes)
     if spec.engine == "vllm":
         from platform_sdk.sampling.vllm_engine import VllmEngine
 
-        return VllmEngine(
-            model,
-            live=spec.live,
-            dtype=spec.dtype,
-            device=spec.device,
-            max_model_len=spec.max_model_len,
-            extra=spec.extra,
-        )
+        return VllmEngine(model, **sizes, extra=spec.extra)
     from platform_sdk.sampling.openai_engine import OpenAIEngine
 
-    return OpenAIEngine(
-        _url(spec),
-        model,
-        live=spec.live,
-        dtype=spec.dtype,
-        device=spec.device,
-        max_model_len=spec.max_model_len,
-        patience=OWN_SERVER_SECONDS if spec.brings_server else 0.0,
-    )
+    return OpenAIEngine(_url(spec), model, **sizes, patience=OWN_SERVER_SECONDS if spec.brings_server else 0.0)
 
 
 def refuse_pair(spec: EngineSpec, model: str | Path) -> None:

@@ -30,12 +30,12 @@ from platform_sdk.sampling import probe as probing
 from platform_sdk.sampling.engine import (
     Completion,
     Probe,
-    PromptTooLong,
     Request,
-    SamplingParams,
+    SamplingEngine,
     WeightsMismatch,
     check_pairs,
-    generate,
+    check_request,
+    vllm_sampling,
 )
 from platform_sdk.sampling.models import load_tokenizer, save_untied, weights_digest
 
@@ -76,8 +76,8 @@ class _Completions(msgspec.Struct):
     choices: Annotated[list[_Choice], msgspec.Meta(min_length=1)]
 
 
-class OpenAIEngine:
-    """See ``platform_sdk.sampling.engine.SamplingEngine``.
+class OpenAIEngine(SamplingEngine):
+    """See ``SamplingEngine``.
 
     Args:
         url: of the server, without ``/v1``. An API key is taken from ``OPENAI_API_KEY`` if it is set.
@@ -125,15 +125,7 @@ class OpenAIEngine:
             self.load_weights(model, reference)
 
     def submit(self, request: Request) -> None:
-        if not len(request.token_ids):
-            raise ValueError(f"request {request.id}: the prompt is empty")
-        if len(request.token_ids) >= self.max_model_len:
-            raise PromptTooLong(
-                f"request {request.id}: a prompt of {len(request.token_ids)} tokens leaves no room for a new one "
-                f"(max_model_len is {self.max_model_len})"
-            )
-        if request.id in self._futures:
-            raise ValueError(f"request {request.id} is in flight already")
+        check_request(request, self.max_model_len, self._futures)
         self._futures[request.id] = self._pool.submit(self._complete, request)
 
     def step(self) -> list[Completion]:
@@ -148,14 +140,6 @@ class OpenAIEngine:
         future = self._futures.pop(request_id, None)
         if future is not None:
             future.cancel()  # one that is being answered already runs to its end unheard
-
-    def release(self, dialogue: str) -> None:
-        """The server decides by itself what it keeps."""
-
-    def generate(
-        self, prompts: Sequence[Sequence[int]], params: SamplingParams | Sequence[SamplingParams]
-    ) -> list[Completion]:
-        return generate(self, prompts, params)
 
     def score(
         self, prompts: Sequence[Sequence[int]], continuations: Sequence[Sequence[int]], role: str = ""
@@ -186,18 +170,8 @@ class OpenAIEngine:
         self.weight_version = weights_digest(path)
 
     def _complete(self, request: Request) -> Completion:
-        params = request.params
-        choice, token_ids, logprobs = self._choice(
-            {
-                "prompt": list(request.token_ids),
-                "max_tokens": min(params.max_tokens, self.max_model_len - len(request.token_ids)),
-                "temperature": params.temperature,
-                "top_p": params.top_p,
-                "top_k": params.top_k,
-                "stop": list(params.stop),
-                "seed": params.seed,
-            }
-        )
+        sampling = vllm_sampling(request, self.max_model_len)
+        choice, token_ids, logprobs = self._choice({"prompt": list(request.token_ids), **sampling})
         finish: Literal["stop", "length"] = "length" if choice.finish_reason == "length" else "stop"
         return Completion(request.id, tuple(token_ids), tuple(logprobs), finish)
 

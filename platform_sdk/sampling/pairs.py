@@ -10,11 +10,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from platform_sdk.config.errors import UserError
 from platform_sdk.files import check_handed_on
-from platform_sdk.sampling.engine import Completion, Probe, Request, SamplingEngine, SamplingParams
+from platform_sdk.sampling.engine import Completion, Probe, Request, SamplingEngine
 from platform_sdk.sampling.models import load_tokenizer, resolve, weights_digest
 from platform_sdk.tracking.outcomes import digest_of
 
@@ -76,8 +75,8 @@ def make_pair(folder: Path, planner: str | Path, worker: str | Path) -> Path:
     return folder
 
 
-class PairEngine:
-    """The engines of a pair as one (see ``engine.SamplingEngine``): a request goes to that of its ``role``.
+class PairEngine(SamplingEngine):
+    """The engines of a pair as one: a request goes to that of its ``role``.
 
     Args:
         load: starts the engine of a model.
@@ -85,15 +84,9 @@ class PairEngine:
 
     def __init__(self, policy: str | Path, load: Callable[[Path], SamplingEngine]) -> None:
         self._engines: dict[str, SamplingEngine] = {role: load(path) for role, path in models_of(policy).items()}
+        self.tokenizer = self._engines["planner"].tokenizer
+        self.max_model_len = min(engine.max_model_len for engine in self._engines.values())
         self._name_weights()
-
-    @property
-    def tokenizer(self) -> Any:
-        return self._engines["planner"].tokenizer
-
-    @property
-    def max_model_len(self) -> int:
-        return min(engine.max_model_len for engine in self._engines.values())
 
     def submit(self, request: Request) -> None:
         self._engine(f"request {request.id}", request.role).submit(request)
@@ -108,12 +101,6 @@ class PairEngine:
     def release(self, dialogue: str) -> None:
         for engine in self._engines.values():
             engine.release(dialogue)
-
-    def generate(
-        self, prompts: Sequence[Sequence[int]], params: SamplingParams | Sequence[SamplingParams]
-    ) -> list[Completion]:
-        """By the planner's model: prompts alone have no role."""
-        return self._engines["planner"].generate(prompts, params)
 
     def score(
         self, prompts: Sequence[Sequence[int]], continuations: Sequence[Sequence[int]], role: str = ""

@@ -16,9 +16,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
-
 from platform_sdk.config.sampling import EngineSpec
+from platform_sdk.config.struct import Struct
 from platform_sdk.files import read_model
 from platform_sdk.sampling.models import load_tokenizer, save_untied
 from platform_sdk.sampling.vllm_engine import COMPILE_NOTHING, vllm_arguments
@@ -28,10 +27,8 @@ HEALTH = "/health"
 SHARED_MEMORY = 0.4
 
 
-class Served(BaseModel):
+class Served(Struct):
     """What to serve: a model by its name (see ``models``), as ``engine`` says; the content of FILE."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     model: str
     engine: EngineSpec

@@ -30,12 +30,11 @@ from platform_sdk.sampling import invariance, kv_attention, probe, scoring
 from platform_sdk.sampling.engine import (
     Completion,
     Probe,
-    PromptTooLong,
     Request,
-    SamplingParams,
+    SamplingEngine,
     WeightsMismatch,
     check_pairs,
-    generate,
+    check_request,
     sampling_generator,
 )
 from platform_sdk.sampling.kv_attention import Chunk
@@ -63,8 +62,8 @@ class _Live:
     logprobs: list[float] = field(default_factory=list)
 
 
-class TransformersEngine:
-    """See ``platform_sdk.sampling.engine.SamplingEngine``.
+class TransformersEngine(SamplingEngine):
+    """See ``SamplingEngine``.
 
     Args:
         model: a model's name (see ``models``).
@@ -100,15 +99,7 @@ class TransformersEngine:
         self._check()
 
     def submit(self, request: Request) -> None:
-        if not len(request.token_ids):
-            raise ValueError(f"request {request.id}: the prompt is empty")
-        if len(request.token_ids) >= self.max_model_len:
-            raise PromptTooLong(
-                f"request {request.id}: a prompt of {len(request.token_ids)} tokens leaves no room for a new one "
-                f"(max_model_len is {self.max_model_len})"
-            )
-        if request.id in self._live or any(waiting.id == request.id for waiting in self._queue):
-            raise ValueError(f"request {request.id} is in flight already")
+        check_request(request, self.max_model_len, {*self._live, *(waiting.id for waiting in self._queue)})
         self._queue.append(request)
 
     def cancel(self, request_id: str) -> None:
@@ -117,11 +108,6 @@ class TransformersEngine:
 
     def release(self, dialogue: str) -> None:
         self._slots.release(dialogue)
-
-    def generate(
-        self, prompts: Sequence[Sequence[int]], params: SamplingParams | Sequence[SamplingParams]
-    ) -> list[Completion]:
-        return generate(self, prompts, params)
 
     @torch.inference_mode()
     def score(

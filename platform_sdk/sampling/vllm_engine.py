@@ -18,11 +18,11 @@ from platform_sdk.sampling import probe as probing
 from platform_sdk.sampling.engine import (
     Completion,
     Probe,
-    PromptTooLong,
     Request,
-    SamplingParams,
+    SamplingEngine,
     check_pairs,
-    generate,
+    check_request,
+    vllm_sampling,
 )
 from platform_sdk.sampling.models import load_tokenizer, save_untied, weights_digest
 
@@ -38,8 +38,8 @@ COMPILE_NOTHING = {"TORCHDYNAMO_DISABLE": "1"}
 """For vLLM's processes on a CPU, eager or not: the log-probabilities alone would want a C++ compiler."""
 
 
-class VllmEngine:
-    """See ``platform_sdk.sampling.engine.SamplingEngine``.
+class VllmEngine(SamplingEngine):
+    """See ``SamplingEngine``.
 
     Args:
         model: a model's name (see ``models``). Tied embeddings are untied in a temporary copy, since
@@ -79,29 +79,12 @@ class VllmEngine:
         self._check(model, reference)
 
     def submit(self, request: Request) -> None:
-        if not len(request.token_ids):
-            raise ValueError(f"request {request.id}: the prompt is empty")
-        if len(request.token_ids) >= self.max_model_len:
-            raise PromptTooLong(
-                f"request {request.id}: a prompt of {len(request.token_ids)} tokens leaves no room for a new one "
-                f"(max_model_len is {self.max_model_len})"
-            )
-        if request.id in self._in_flight:
-            raise ValueError(f"request {request.id} is in flight already")
-        params = request.params
+        check_request(request, self.max_model_len, self._in_flight)
+        sampling = vllm_sampling(request, self.max_model_len)
         self._engine.llm_engine.add_request(
             request.id,
             {"prompt_token_ids": list(request.token_ids)},
-            self._vllm.SamplingParams(
-                max_tokens=min(params.max_tokens, self.max_model_len - len(request.token_ids)),
-                temperature=params.temperature,
-                top_p=params.top_p,
-                top_k=params.top_k,
-                stop=list(params.stop),
-                seed=params.seed,
-                logprobs=0,
-                skip_special_tokens=False,
-            ),
+            self._vllm.SamplingParams(**sampling, logprobs=0, skip_special_tokens=False),
         )
         self._in_flight.add(request.id)
 
@@ -121,14 +104,6 @@ class VllmEngine:
         if request_id in self._in_flight:
             self._in_flight.remove(request_id)
             self._engine.llm_engine.abort_request([request_id])
-
-    def release(self, dialogue: str) -> None:
-        """vLLM decides by itself what it keeps."""
-
-    def generate(
-        self, prompts: Sequence[Sequence[int]], params: SamplingParams | Sequence[SamplingParams]
-    ) -> list[Completion]:
-        return generate(self, prompts, params)
 
     def score(
         self, prompts: Sequence[Sequence[int]], continuations: Sequence[Sequence[int]], role: str = ""

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from platform_sdk.config.errors import UserError
 from platform_sdk.files import read_model, write_text
-from platform_sdk.tracking.journal import FOLDER, STATE_EVENTS, Event, journals, read, run_file
+from platform_sdk.tracking.journal import FOLDER, RUN, STATE_EVENTS, Event, journals, read, run_file
 from platform_sdk.tracking.models import deliver_model
 from platform_sdk.tracking.store import STATE_FILE, DeliveryState, artifact_location, made_by_one, store_uri, stored_in
 from platform_sdk.tracking.traces import deliver_rollouts
@@ -130,10 +130,10 @@ class Delivery:
     def advance(self) -> None:
         """Deliver what is new in the run's journal, then in those of its steps."""
         with _store_errors(self._uri):
-            self._advance_file(run_file(self.run_dir), "run", self._parent)
-            for path in sorted(self._step_files(), key=self._waiting_since):
-                step = path.name.removesuffix(".jsonl")
-                self._advance_file(path, f"steps/{step}", partial(self._step, step))
+            steps = journals(self.run_dir)
+            self._advance_file(steps.pop(RUN), RUN, self._parent)
+            for key, path in sorted(steps.items(), key=self._waiting_since):
+                self._advance_file(path, key, partial(self._step, key.removeprefix("steps/")))
             # The run's end may be heard before everything it and its last step wrote was delivered; it counts then.
             if self.asked_to_end and self._all_delivered():
                 self._end(self._run_id, self._last_state_event(), adopted=self.state.adopted)
@@ -156,19 +156,16 @@ class Delivery:
                 self.client.set_terminated(self.state.run_id, status="KILLED")
 
     def _all_delivered(self) -> bool:
-        return all(
-            path.stat().st_size == self.state.offsets.get(key, 0) for key, path in journals(self.run_dir).items()
-        )
+        offsets = self.state.offsets
+        return all(path.stat().st_size == offsets.get(key, 0) for key, path in journals(self.run_dir).items())
 
-    def _step_files(self) -> list[Path]:
-        return [path for key, path in journals(self.run_dir).items() if key != "run"]
-
-    def _waiting_since(self, path: Path) -> int:
+    def _waiting_since(self, journal: tuple[str, Path]) -> int:
         """Return the time of the first undelivered event of a step; 0 if there is none.
 
         Steps are delivered in the order they ran in: of two that set the run's tag or register a model the last counts.
         """
-        events, _ = read(path, self.state.offsets.get(f"steps/{path.name.removesuffix('.jsonl')}", 0))
+        key, path = journal
+        events, _ = read(path, self.state.offsets.get(key, 0))
         return int(events[0]["time"]) if events else 0
 
     def _advance_file(self, path: Path, key: str, handle: Callable[[list[Event]], None]) -> None:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from platform_sdk.files import parse_object, whole_lines
+from platform_sdk.files import identity, parse_object, whole_lines
 from platform_sdk.tracking.runs import StepRun
 
 POLL_SECONDS = 2.0
@@ -43,12 +43,8 @@ def following(step: StepRun, path: Path, *, axis: str, phase: str) -> Iterator[N
     step.log_curve(_rows(path), axis=axis, phase=phase)
 
 
-def _identity(path: Path) -> tuple[int, int, int] | None:
-    try:
-        status = path.stat()
-    except FileNotFoundError:
-        return None
-    return status.st_ino, status.st_mtime_ns, status.st_size
+def _identity(path: Path) -> tuple[int, ...] | None:
+    return identity(path) if path.exists() else None
 
 
 def _rows(path: Path) -> list[dict[str, Any]]:

@@ -19,6 +19,7 @@ from platform_sdk.files import REMEDY, append_line, drop_torn_line, parse_object
 
 FOLDER = "tracking"
 RUN_FILE = "run.jsonl"
+RUN = "run"
 STEPS_FOLDER = "steps"
 STEP_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 Event = dict[str, Any]
@@ -80,9 +81,9 @@ def step_file(run_dir: Path, step: str) -> Path:
 
 
 def journals(run_dir: Path) -> dict[str, Path]:
-    """Return the journals there are, by the names that deliveries have for them: ``run``, ``steps/STEP``."""
+    """Return the run's journal and those of its steps, by the names that deliveries have for them."""
     steps = sorted((run_dir / FOLDER / STEPS_FOLDER).glob("*.jsonl"))
-    return {"run": run_file(run_dir)} | {f"steps/{path.name.removesuffix('.jsonl')}": path for path in steps}
+    return {RUN: run_file(run_dir)} | {f"steps/{path.name.removesuffix('.jsonl')}": path for path in steps}
 
 
 def _body(event: Event) -> str:

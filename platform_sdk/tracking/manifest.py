@@ -15,9 +15,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from platform_sdk.config.errors import UserError
+from platform_sdk.config.struct import Struct
 from platform_sdk.files import REMEDY, whole_lines
 
 FILE_NAME = "manifest.jsonl"
@@ -28,13 +29,12 @@ class ManifestError(UserError, ValueError):
     """A manifest that does not hold; the message names the file, the entry and what is wrong with it."""
 
 
-class Entry(BaseModel):
+class Entry(Struct):
     """One event. ``hash`` is the SHA-256 of the canonical JSON of all other fields; ``time`` is UTC, ISO 8601.
 
     ``files`` are the SHA-256 digests of the files that the step left (see ``seals``).
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
     sequence: int
     time: str
     event: str

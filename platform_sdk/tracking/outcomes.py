@@ -50,11 +50,16 @@ def set_aside(folder: Path, inputs: str) -> None:
     begun = folder / BEGUN
     if not begun.exists() or read_object(begun).get("inputs") == inputs:
         return
+    logger.warning("%s: was begun with other inputs; set aside as %s", folder, rename_stale(folder))
+
+
+def rename_stale(path: Path) -> str:
+    """Rename a file or folder to ``NAME.stale1``, or the next number that is free; return the new name."""
     number = 1
-    while (aside := folder.with_name(f"{folder.name}.stale{number}")).exists():
+    while (aside := path.with_name(f"{path.name}.stale{number}")).exists():
         number += 1
-    folder.rename(aside)
-    logger.warning("%s: was begun with other inputs; set aside as %s", folder, aside.name)
+    path.rename(aside)
+    return aside.name
 
 
 def finished(path: Path, inputs: str) -> dict[str, Any] | None:

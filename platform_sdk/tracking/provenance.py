@@ -8,15 +8,13 @@ import subprocess
 from importlib import metadata
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict
-
 import platform_sdk
+from platform_sdk.config.struct import Struct
 
 
-class Provenance(BaseModel):
+class Provenance(Struct):
     """``commit`` is None where the code does not stand in a git checkout (or git is not installed)."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
     commit: str | None
     dirty: bool | None
     python: str

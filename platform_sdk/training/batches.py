@@ -165,7 +165,7 @@ def _units(
 
 
 def _by_prompt(examples: Sequence[Example], chosen: Sequence[int]) -> dict[tuple[int, ...], list[int]]:
-    """What stands before the last token that the agent had before it first spoke, and who begins with it."""
+    """Group examples by shared prompt: every token before the first sampled one, except the last."""
     groups: dict[tuple[int, ...], list[int]] = {}
     for index in chosen:
         spoken = examples[index].agent_mask.index(1)

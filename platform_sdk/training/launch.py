@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pydantic import BaseModel, ConfigDict
-
 from platform_sdk.config.errors import UserError
+from platform_sdk.config.struct import Struct
 from platform_sdk.config.training import OptimiserSpec, TrainSpec
 from platform_sdk.files import read_model
 from platform_sdk.processes.environment import visible_gpus
@@ -21,13 +20,11 @@ if TYPE_CHECKING:
 SPEC_FILE = "train-step.json"
 
 
-class TrainStep(BaseModel):
+class TrainStep(Struct):
     """Arguments of ``steps.train_step``, the input of ``python -m platform_sdk.training --spec FILE``.
 
     With a ``role``, only the dialogues of that role are trained on (see ``pairs``).
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     run_dir: Path
     phase: str

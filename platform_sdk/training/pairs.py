@@ -12,6 +12,11 @@ from platform_sdk.tracking.outcomes import digest_of, write_json
 from platform_sdk.training.checkpoints import publish, staging
 from platform_sdk.training.run import TrainResult
 
+SUMMED = (
+    "examples", "steps", "tokens_trained", "tokens_total", "truncated", "tokens_cut", "dropped_too_long",
+    "dropped_empty", "training_seconds",
+)  # fmt: skip
+
 
 class PairResult(TrainResult):
     """Result of training both models of a pair: sums, with each model's own figures under its role.
@@ -41,16 +46,8 @@ def join_pair(parent: str, folder: Path, results: Mapping[str, TrainResult]) -> 
         weights=policy_digest(pair),
         parents={"model": policy_digest(parent), "rollouts": done[0].parents["rollouts"]},
         skipped=done[0].skipped if all(one.skipped for one in done) else None,
-        examples=sum(one.examples for one in done),
-        steps=sum(one.steps for one in done),
-        tokens_trained=sum(one.tokens_trained for one in done),
-        tokens_total=sum(one.tokens_total for one in done),
-        truncated=sum(one.truncated for one in done),
-        tokens_cut=sum(one.tokens_cut for one in done),
-        dropped_too_long=sum(one.dropped_too_long for one in done),
-        dropped_empty=sum(one.dropped_empty for one in done),
-        training_seconds=sum(one.training_seconds for one in done),
         roles=dict(results),
+        **{name: sum(getattr(one, name) for one in done) for name in SUMMED},
     )
     write_json(folder / "train.json", result.model_dump(mode="json"))
     return result

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from pathlib import Path
+from typing import Any
+
+from transformers import TrainerCallback
 
 from platform_sdk.config.training import TrainSpec
 from platform_sdk.files import write_text
@@ -12,9 +16,10 @@ from platform_sdk.record_files import digest_records, read_jsonl
 from platform_sdk.records import Rollout
 from platform_sdk.training.examples import examples_of
 from platform_sdk.training.run import TrainResult, train
-from platform_sdk.training.steplog import StepLog
 
 STEPS = "steps.jsonl"
+# Of no step, or not the same when a step is repeated.
+_LEFT_OUT = frozenset({"step", "epoch", "seconds"})
 
 logger = logging.getLogger(__name__)
 
@@ -25,9 +30,9 @@ def train_step(
     """Train ``model`` on the trajectories of the ``selected`` rollouts, planner's and workers' alike.
 
     Writes ``<run_dir>/<phase>/model`` (a Hugging Face directory with tokenizer, or an adapter) and
-    ``<phase>/train.json`` (the result), and while it trains ``<phase>/steps.jsonl`` (``steplog``). A finished
+    ``<phase>/train.json`` (the result), and while it trains ``<phase>/steps.jsonl`` (``StepLog``). A finished
     step is not repeated, a killed one continues from ``<phase>/checkpoints`` and ends with the same weights.
-    Without a selected rollout the model is passed through unchanged, and the result's ``skipped`` says so.
+    Without a selected rollout the input model is kept, and the result's ``skipped`` says so.
 
     Args:
         selected: JSONL file of the accepted Rollout records.
@@ -53,7 +58,7 @@ def train_step(
 
 def _tell(phase: str, result: TrainResult) -> None:
     if result.skipped:
-        logger.warning("%s: NOTHING WAS TRAINED (%s); the model is passed through unchanged", phase, result.skipped)
+        logger.warning("%s: no training examples (%s); keeping the input model", phase, result.skipped)
     else:
         logger.info(
             "%s: %d examples, %d agent tokens of %d, loss %.4f to %.4f in %.1f s",
@@ -65,3 +70,29 @@ def _tell(phase: str, result: TrainResult) -> None:
             "%s: %d examples truncated (%d tokens cut), %d dropped as too long, %d dropped without an agent's token",
             phase, result.truncated, result.tokens_cut, result.dropped_too_long, result.dropped_empty,
         )  # fmt: skip
+
+
+class StepLog(TrainerCallback):  # type: ignore[misc]
+    """Appends a JSON line for each optimiser step: ``step``, ``loss``, ``learning_rate``, ``grad_norm``, statistics.
+
+    A training that resumes from a checkpoint begins the file with the steps that the checkpoint knows.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if state.is_world_process_zero:
+            lines = [_line(entry["step"], entry) for entry in state.log_history if "loss" in entry]
+            write_text(self._path, "".join(lines))
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **_: Any) -> None:
+        if not state.is_world_process_zero or not logs or "loss" not in logs:
+            return
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(_line(state.global_step, logs))
+
+
+def _line(step: int, logs: dict[str, float]) -> str:
+    figures = {name: value for name, value in logs.items() if name not in _LEFT_OUT}
+    return json.dumps({"step": step, **figures}) + "\n"

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from platform_sdk.cli import app
 from platform_sdk.config.errors import UserError
 from platform_sdk.evaluation.compare import compare
-from platform_sdk.evaluation.report.comparison import build_comparison, headline, sentence, spent_rows
+from platform_sdk.evaluation.comparison import build_comparison, headline, sentence, spent_rows
 from platform_sdk.record_files import write_jsonl
 from platform_sdk.records import Question
 from tests.evaluation.online_runs import make_online_run, question, write_evaluation, write_scores

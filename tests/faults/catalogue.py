@@ -143,22 +143,22 @@ FAULTS = (
     ),
     # What is sampled
     Fault(
-        "Mujica ignores the run's seed", "agents/planner_worker.py",
+        "Mujica ignores the run's seed", "agents/speaker.py",
         "seed_of(self.seed, self.seed_name, question.id, attempt)",
         "seed_of(0, self.seed_name, question.id, attempt)", MYGO,
     ),
     Fault(
-        "Mujica's attempt not in the seed", "agents/planner_worker.py",
+        "Mujica's attempt not in the seed", "agents/speaker.py",
         "seed_of(self.seed, self.seed_name, question.id, attempt)",
         "seed_of(self.seed, self.seed_name, question.id)", MYGO,
     ),
     Fault(
-        "ARENA's attempt not in the seed", "recipes/arena/agent.py",
+        "ARENA's attempt not in the seed", "agents/speaker.py",
         "seed_of(self.seed, self.seed_name, question.id, attempt)",
         "seed_of(self.seed, self.seed_name, question.id)", ARENA,
     ),
     Fault(
-        "ARENA ignores the run's seed", "recipes/arena/agent.py",
+        "ARENA ignores the run's seed", "agents/speaker.py",
         "seed_of(self.seed, self.seed_name, question.id, attempt)",
         "seed_of(0, self.seed_name, question.id, attempt)", ARENA,
     ),

@@ -30,7 +30,7 @@ from platform_sdk.retrieval.environments import build_retriever, open_retriever
 from platform_sdk.retrieval.index import METHODS, build_index
 from platform_sdk.retrieval.method import load_method
 from platform_sdk.retrieval.recall import measure_recall
-from platform_sdk.retrieval.service.remote import RemoteRetriever
+from platform_sdk.retrieval.remote import RemoteRetriever
 from platform_sdk.sampling.rollout import Agent, Search, SearchRequest, run
 from tests.retrieval.processes import Embeddings, served
 

@@ -13,7 +13,7 @@ from platform_sdk.cli.progress import print_outcome
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.judge import JudgeSpec
 from platform_sdk.evaluation.judge import Judge
-from platform_sdk.retrieval.service.remote import RemoteRetriever
+from platform_sdk.retrieval.remote import RemoteRetriever
 from platform_sdk.tracking import finish_run, start_run, step_run
 from platform_sdk.tracking.listing import list_runs
 

@@ -46,9 +46,6 @@ def containers(jobs: Jobs, run: Run, step: str | None) -> tuple[list[Container],
 
     Returns:
         They, and what keeps some of them from being seen.
-
-    Raises:
-        UserError, Unreachable: as of ``Jobs``.
     """
     found: list[Container] = []
     notes: list[str] = []

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from platform_sdk.agents.speaker import Decoding, Policy, Speaker
+from platform_sdk.agents.speaker import Decoding, Policy, PolicyAgent, Speaker
 from platform_sdk.errors import UserError
 from platform_sdk.recipes.arena import prompts
 from platform_sdk.recipes.arena.grammar import parse, well_formed
@@ -20,7 +20,6 @@ from platform_sdk.recipes.method import Part, RunContext
 from platform_sdk.records import Passage, Question, Rollout, given_evidence
 from platform_sdk.sampling.dialogue import Dialogue
 from platform_sdk.sampling.rollout import Agent, Consult
-from platform_sdk.sampling.seeds import seed_of
 
 if TYPE_CHECKING:
     from platform_sdk.evaluation.judge import Judge, Verdict
@@ -29,30 +28,17 @@ DISORDER = "the sections do not stand in their order with nothing else around th
 
 
 @dataclass(frozen=True)
-class Generator:
-    """The agent with everything that one rollout depends on besides the question and the attempt.
+class Generator(PolicyAgent):
+    """The generator; ``judge`` is asked about every answer where accuracy is a judge's."""
 
-    ``corpus`` is the digest of the passages; ``seed_name`` names what is sampled for: the seeds follow from it.
-    ``judge`` is asked about every answer where accuracy is a judge's.
-    """
-
-    policy: Policy
     spec: AgentSpec
     environment: str
-    decoding: Decoding
     max_tokens: int
-    corpus: str
-    seed: int
-    seed_name: str
     judge: Judge | None = None
-
-    @property
-    def weights(self) -> str:
-        return self.policy.weights
 
     def rollout(self, question: Question, attempt: int) -> Agent[Rollout]:
         """One attempt at a question; returns the scored rollout."""
-        speaker = self.speaker(question, attempt)
+        speaker = self.speaker(question, attempt, self.max_tokens)
         match self.spec.strategy:
             case "single":
                 spoken = yield from self._respond(speaker, question)
@@ -60,16 +46,11 @@ class Generator:
                 spoken = yield from sure(speaker, question, self._passages(question), self.spec)
             case "self_ask":
                 spoken = yield from self_ask(speaker, question, self._passages(question), self.spec)
-        rollout = self.recorded(question, attempt, speaker.seed, spoken)
+        rollout = self.recorded(question, attempt, speaker.seed, spoken.trajectory, spoken.others, spoken.outcome)
         verdict: Verdict | None = None
         if self.judge is not None:
             verdict = yield Consult(self.judge.verdicts, (question.text, question.answers, rollout.main.answer))
         return rollout.model_copy(update={"rewards": rewards(rollout, self.spec, verdict)})
-
-    def speaker(self, question: Question, attempt: int) -> Speaker:
-        """The policy's part in one attempt."""
-        seed = seed_of(self.seed, self.seed_name, question.id, attempt)
-        return Speaker(self.policy.tokenizer, self.decoding, f"{question.id}#{attempt}", seed, self.max_tokens)
 
     def prompted(self, question: Question) -> Dialogue:
         """The dialogue in which a single response is asked for."""
@@ -91,19 +72,6 @@ class Generator:
         selected = tuple(n - 1 for n in sorted(response.relevance or ()) if 1 <= n <= len(passages))
         trajectory = dialogue.trajectory("agent", "agent", selected=selected, answer=response.answer)
         return Spoken(trajectory, outcome="iteration_limit" if response.answer is None else "answered")
-
-    def recorded(self, question: Question, attempt: int, seed: int, spoken: Spoken) -> Rollout:
-        """What was said, as a rollout without rewards."""
-        return Rollout(
-            question=question,
-            attempt=attempt,
-            seed=seed,
-            main=spoken.trajectory,
-            others=spoken.others,
-            outcome=spoken.outcome,
-            weights=self.weights,
-            corpus=self.corpus,
-        )
 
     def _respond(self, speaker: Speaker, question: Question) -> Agent[Spoken]:
         dialogue = self.prompted(question)
@@ -127,7 +95,7 @@ def generator(
     decoding = run.decoding if evaluation is None else Decoding(evaluation.temperature, evaluation.top_p)
     max_tokens = run.agent.max_tokens if evaluation is None else evaluation.max_tokens
     return Generator(
-        policy, run.agent, run.environment, decoding, max_tokens, run.corpus_digest, run.seed, seed_name, judge
+        policy, decoding, run.corpus_digest, run.seed, seed_name, run.agent, run.environment, max_tokens, judge
     )
 
 

@@ -7,9 +7,7 @@ have no log-probabilities: they are for maximum likelihood alone.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 from platform_sdk.agents.speaker import Policy
@@ -19,12 +17,12 @@ from platform_sdk.recipes.arena.agent import Generator, generator, questions_of
 from platform_sdk.recipes.arena.grammar import write
 from platform_sdk.recipes.arena.rewards import gold_numbers, rewards
 from platform_sdk.recipes.arena.settings import AgentSpec, DemonstrationSpec
-from platform_sdk.recipes.arena.strategies import Outcome, Spoken
 from platform_sdk.recipes.method import NoCarry, RunContext, Sampled, Sampling, SamplingStep, Selected, no_search
-from platform_sdk.records import Question, Rollout, given_evidence
+from platform_sdk.records import Outcome, Question, Rollout, given_evidence
 from platform_sdk.sampling.models import load_tokenizer, weights_digest
 from platform_sdk.sampling.rollout import Agent
 from platform_sdk.sampling.sampler import open_sampler
+from platform_sdk.training.online.questions import shuffled
 
 
 class Demonstrations(SamplingStep[AgentSpec, DemonstrationSpec, NoCarry]):
@@ -40,9 +38,7 @@ class Demonstrations(SamplingStep[AgentSpec, DemonstrationSpec, NoCarry]):
         run = round.run
         if run.agent.form == "think":
             raise UserError("agent.form: there are no demonstrations of the form think; use direct or three_part")
-        questions = questions_of(run, "train")
-        random.Random(f"{round.phase} {run.seed}").shuffle(questions)
-        questions = questions[: round.settings.questions]
+        questions = shuffled(questions_of(run, "train"), f"{round.phase} {run.seed}")[: round.settings.questions]
         explained, found, seconds = (_explained if self.asks_model(run) else _answers)(round, questions)
         figures = {"demonstrations": len(found), "left_out": len(questions) - len(found)}
         return Sampled(explained, [question.id for question in questions], NoCarry(), found, figures, seconds)
@@ -53,35 +49,23 @@ class Demonstrations(SamplingStep[AgentSpec, DemonstrationSpec, NoCarry]):
         return Selected(candidates)
 
 
-@dataclass(frozen=True)
-class Explainer:
-    """The model that writes the reasoning; ``planner.answer`` of its rollouts is the explanation."""
-
-    generator: Generator
-
-    @property
-    def weights(self) -> str:
-        return self.generator.weights
-
-    @property
-    def corpus(self) -> str:
-        return self.generator.corpus
+class Explainer(Generator):
+    """The model that writes the reasoning; the answer of its rollouts is the explanation."""
 
     def rollout(self, question: Question, attempt: int) -> Agent[Rollout]:
         """One explanation; one that was cut off at the limit of tokens is none."""
-        own = self.generator
-        speaker = own.speaker(question, attempt)
+        speaker = self.speaker(question, attempt, self.max_tokens)
         gold = sorted(gold_numbers(question))
         dialogue = speaker.dialogue(
-            prompts.EXPLAIN[own.spec.prompts],
-            prompts.explain_opening(question, gold, own.spec.prompts),
+            prompts.EXPLAIN[self.spec.prompts],
+            prompts.explain_opening(question, gold, self.spec.prompts),
             evidence=given_evidence(question.context),
         )
         reply = yield from speaker.reply(dialogue, "explanation")
         explanation = None if reply is None or reply.cut else reply.text.strip()
         trajectory = dialogue.trajectory("agent", "agent", answer=explanation or None)
         outcome: Outcome = "context_limit" if reply is None else "answered" if explanation else "iteration_limit"
-        return own.recorded(question, attempt, speaker.seed, Spoken(trajectory, outcome=outcome))
+        return self.recorded(question, attempt, speaker.seed, trajectory, (), outcome)
 
 
 Written = tuple[Sequence[Rollout], Sequence[Rollout], float]
@@ -101,12 +85,12 @@ def _explained(round: Sampling[AgentSpec, DemonstrationSpec, NoCarry], questions
 
     def make_agent(tokenizer: Any, weights: str) -> Explainer:
         agent = generator(run, Policy(tokenizer, weights), round.phase)
-        return Explainer(replace(agent, max_tokens=round.settings.reasoning_tokens))
+        return Explainer(**{**vars(agent), "max_tokens": round.settings.reasoning_tokens})
 
     path = round.folder / "rollouts.jsonl"
     with open_sampler(path, run.sampling.engine, round.model, no_search, make_agent) as work:
         work.once(explicable, 0, round.phase)
-        agent = make_agent(work.engine.tokenizer, work.engine.weight_version).generator
+        agent = make_agent(work.engine.tokenizer, work.engine.weight_version)
         explained = work.ordered(explicable)
         found = [reasoned_demonstration(agent, rollout) for rollout in explained]
     return explained, [rollout for rollout in found if rollout is not None], work.seconds
@@ -133,5 +117,6 @@ def reasoned_demonstration(generator: Generator, explained: Rollout) -> Rollout 
 def _demonstration(generator: Generator, question: Question, text: str) -> Rollout:
     dialogue = generator.prompted(question)
     dialogue.recite(text)
-    rollout = generator.recorded(question, 0, generator.seed, generator.read(dialogue, question, text))
+    spoken = generator.read(dialogue, question, text)
+    rollout = generator.recorded(question, 0, generator.seed, spoken.trajectory, (), spoken.outcome)
     return rollout.model_copy(update={"rewards": rewards(rollout, generator.spec)})

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from platform_sdk.config.judge import JudgeSpec
 from platform_sdk.config.sampling import EvaluationSpec, SamplingSpec
+from platform_sdk.config.struct import Struct
 from platform_sdk.recipes.arena.plugins import check_reward
 
 
-class Settings(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-
-class Weights(Settings):
+class Weights(Struct):
     """What each component counts in the sum (ARENA, section 3.3: 1 each, so a reward lies in 0 to 13)."""
 
     format: float = Field(1.0, ge=0, le=1_000_000)
@@ -24,7 +21,7 @@ class Weights(Settings):
     bonus: float = Field(1.0, ge=0, le=1_000_000)
 
 
-class ExtraReward(Settings):
+class ExtraReward(Struct):
     """A reward of one's own: a function from a rollout to a number, added to the sum with a weight."""
 
     function: str = Field(
@@ -39,7 +36,7 @@ class ExtraReward(Settings):
         return function
 
 
-class RewardSpec(Settings):
+class RewardSpec(Struct):
     """The reward (ARENA, section 3.3)."""
 
     format: Literal["strict", "compat"] = Field(
@@ -65,7 +62,7 @@ NAMED = frozenset({"format", "accuracy", "relevance", "bonus", "reward", "em", "
 """The rewards that every rollout has."""
 
 
-class AgentSpec(Settings):
+class AgentSpec(Struct):
     """The generator and what its responses are worth."""
 
     form: Literal["three_part", "think", "direct"] = Field(
@@ -106,7 +103,7 @@ class EvaluationSettings(EvaluationSpec):
     judge: JudgeSpec | None = Field(None, description="also ask this model whether the answer is right")
 
 
-class DemonstrationSpec(Settings):
+class DemonstrationSpec(Struct):
     """What a supervised baseline learns from (ARENA, appendix D); the agent's form says which baseline it is."""
 
     questions: int | None = Field(

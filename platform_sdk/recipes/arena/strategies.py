@@ -6,18 +6,16 @@ Both end with the answer alone. The policy's other dialogues stand beside the fi
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import permutations
-from typing import Literal
 
 from platform_sdk.agents.speaker import Speaker
 from platform_sdk.recipes.arena import prompts
 from platform_sdk.recipes.arena.settings import AgentSpec
-from platform_sdk.records import Evidence, Passage, Question, Trajectory, given_evidence
+from platform_sdk.records import Evidence, Outcome, Passage, Question, Trajectory, given_evidence
 from platform_sdk.sampling.rollout import Agent, Together
 
-Outcome = Literal["answered", "iteration_limit", "context_limit"]
 _CANDIDATE = re.compile(r"\d+\s*[.)]\s*(\S.*)")
 
 
@@ -56,41 +54,23 @@ def sure(speaker: Speaker, question: Question, passages: tuple[Passage, ...], sp
         return Spoken(
             dialogue.trajectory("agent", "agent"), outcome="context_limit" if named is None else "iteration_limit"
         )
-    summaries: list[_Aside] = yield Together(
-        tuple(
-            _aside(
-                speaker,
-                f"summary-{n}",
-                prompts.SURE_SUMMARY,
-                prompts.sure_summary_opening(text, passages, c),
-                given,
-            )
-            for n, c in enumerate(candidates)
-        )
+    summaries: list[_Aside] = yield _asides(
+        speaker,
+        prompts.SURE_SUMMARY,
+        {f"summary-{n}": prompts.sure_summary_opening(text, passages, c) for n, c in enumerate(candidates)},
+        given,
     )
     said = [summary.text or "" for summary in summaries]
-    checks: list[_Aside] = yield Together(
-        tuple(
-            _aside(
-                speaker,
-                f"valid-{n}",
-                prompts.SURE_VALID,
-                prompts.sure_valid_opening(text, candidate, said[n]),
-            )
-            for n, candidate in enumerate(candidates)
-        )
+    checks: list[_Aside] = yield _asides(
+        speaker,
+        prompts.SURE_VALID,
+        {f"valid-{n}": prompts.sure_valid_opening(text, c, said[n]) for n, c in enumerate(candidates)},
     )
     pairs = list(permutations(range(len(candidates)), 2))
-    duels: list[_Aside] = yield Together(
-        tuple(
-            _aside(
-                speaker,
-                f"better-{i}-{j}",
-                prompts.SURE_BETTER,
-                prompts.sure_better_opening(text, said[i], said[j]),
-            )
-            for i, j in pairs
-        )
+    duels: list[_Aside] = yield _asides(
+        speaker,
+        prompts.SURE_BETTER,
+        {f"better-{i}-{j}": prompts.sure_better_opening(text, said[i], said[j]) for i, j in pairs},
     )
     scores = [float(_verdict(check.text, r"yes|no") == "yes") for check in checks]
     for (i, j), duel in zip(pairs, duels, strict=True):
@@ -143,6 +123,13 @@ def self_ask(speaker: Speaker, question: Question, passages: tuple[Passage, ...]
     return Spoken(
         dialogue.trajectory("agent", "agent", answer=answer), tuple(aside.trajectory for aside in asides), outcome
     )
+
+
+def _asides(
+    speaker: Speaker, instruction: str, openings: Mapping[str, str], evidence: tuple[Evidence, ...] = ()
+) -> Together:
+    """Ask for a reply to each opening, in dialogues of these ids side by side."""
+    return Together(tuple(_aside(speaker, id, instruction, text, evidence) for id, text in openings.items()))
 
 
 def _aside(speaker: Speaker, place: str, system: str, opening: str, evidence: Sequence[Evidence] = ()) -> Agent[_Aside]:

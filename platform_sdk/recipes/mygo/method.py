@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from platform_sdk.agents.planner_worker import PlannerWorker
 from platform_sdk.agents.speaker import Decoding, Policy
 from platform_sdk.errors import UserError
-from platform_sdk.recipes.method import Method, Resources, RunContext, open_search
+from platform_sdk.recipes.method import Method, Resources, RunContext
 from platform_sdk.recipes.mygo.agent import medium_of, mujica
-from platform_sdk.recipes.mygo.measures import measures
-from platform_sdk.recipes.mygo.rewards import rewards
+from platform_sdk.recipes.mygo.rewards import measures, rewards
 from platform_sdk.recipes.mygo.sampling import Iteration, Warmup
 from platform_sdk.recipes.mygo.settings import AgentSpec, EvaluationSettings
 from platform_sdk.records import Rollout
@@ -36,11 +34,6 @@ class MyGO(Method[AgentSpec, EvaluationSettings, Resources]):
     def check_policy(self, run: RunContext[AgentSpec], model: str) -> None:
         if models_of(model) and not run.agent.split:
             raise UserError("agent.split is false, and one agent has no use for a worker_model; leave one of them out")
-
-    @contextmanager
-    def resources(self, run: RunContext[AgentSpec]) -> Iterator[Resources]:
-        with open_search(run) as search:
-            yield Resources(search)
 
     def agent(
         self,

@@ -109,21 +109,18 @@ _WORKER_EXAMPLE_KG = (
 )
 # Without the split one agent reads the raw materials itself, so that its example shows them.
 _AGENT_EXAMPLE_TEXT = (
-    "Question : Who is the mother of the director of Amberfall ?",
-    "<think>I do not know the director yet .</think><search>Who directed Amberfall ?</search>",
+    *_PLANNER_EXAMPLE_TEXT[:2],
     "Obs: [0] Amberfall : Amberfall is a film . It was directed by Ida Roth .",
-    "<think>Next I need the mother of Ida Roth .</think><search>Who is the mother of Ida Roth ?</search>",
+    _PLANNER_EXAMPLE_TEXT[3],
     "Obs: [0] Ida Roth : Ida Roth is a person . Lena Roth gave birth to Ida Roth .",
-    "<think>I know enough .</think><answer>Lena Roth</answer>",
+    _PLANNER_EXAMPLE_TEXT[5],
 )
 _AGENT_EXAMPLE_KG = (
-    "Question : Who is the mother of the director of Amberfall ?\nCandidates : [0] Amberfall",
-    '<think>I do not know the director yet .</think><action>Search([0], "Who directed Amberfall ?")</action>',
+    *_PLANNER_EXAMPLE_KG[:2],
     "Obs: [0] Amberfall, director, Ida Roth\nCandidates : [1] Ida Roth",
-    "<think>Next I need the mother of Ida Roth .</think>"
-    '<action>Search([1], "Who is the mother of Ida Roth ?")</action>',
+    _PLANNER_EXAMPLE_KG[3],
     "Obs: [0] Ida Roth, mother, Lena Roth\nCandidates : [2] Lena Roth",
-    "<think>I know enough .</think><answer>Lena Roth</answer>",
+    _PLANNER_EXAMPLE_KG[5],
 )
 
 _PLANNER_STANDARD = """\

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
-
 from platform_sdk.agents.speaker import Policy
+from platform_sdk.config.struct import Struct
 from platform_sdk.recipes.method import NoCarry, Sampled, Sampling, SamplingStep, Selected, open_search
 from platform_sdk.recipes.mygo.agent import MujicaLanguage, medium_of, mujica
 from platform_sdk.recipes.mygo.selection import next_attempts, raised_threshold, select
@@ -19,12 +17,11 @@ from platform_sdk.recipes.mygo.settings import AgentSpec, SelectionSpec, WarmupS
 from platform_sdk.records import Question, Rollout
 from platform_sdk.sampling.rollout import Agent, Together
 from platform_sdk.sampling.sampler import RolloutAgent, RolloutSampler, open_sampler
+from platform_sdk.training.online.questions import shuffled, taken_up
 
 
-class Threshold(BaseModel):
+class Threshold(Struct):
     """K of the last iteration; None before the first one, which begins with the recipe's."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     threshold: float | None = None
 
@@ -65,7 +62,7 @@ class Warmup(SamplingStep[AgentSpec, WarmupSpec, NoCarry]):
 
     def sample(self, round: Sampling[AgentSpec, WarmupSpec, NoCarry]) -> Sampled[NoCarry]:
         run = round.run
-        questions = shuffled(run.questions("train"), run.seed, "warmup")
+        questions = shuffled(run.questions("train"), f"warmup {run.seed}")
         with _opened(round, demonstrate=True) as phase:
             sample_warmup(phase, questions, round.settings)
             rollouts, tokenizer = phase.ordered(questions), phase.engine.tokenizer
@@ -113,29 +110,9 @@ def acceptance(rollouts: Sequence[Rollout], reward: str, threshold: float) -> di
     }
 
 
-def shuffled(questions: Sequence[Question], seed: int, purpose: str) -> list[Question]:
-    """The order in which a run takes up its questions; ``purpose`` tells independent orders apart."""
-    order = list(questions)
-    random.Random(f"{purpose} {seed}").shuffle(order)
-    return order
-
-
 def batch_of(questions: Sequence[Question], iteration: int, size: int, seed: int) -> list[Question]:
-    """The questions of an iteration (from 1): the next ``size`` of the order, beginning again at its end.
-
-    Each pass through the questions has an order of its own.
-    """
-    size = min(size, len(questions))
-    first = (iteration - 1) * size
-    orders: dict[int, list[Question]] = {}
-    batch = []
-    for place in range(first, first + size):
-        turn, index = divmod(place, len(questions))
-        if turn not in orders:
-            orders[turn] = shuffled(questions, seed, f"iterations {turn}")
-        batch.append(orders[turn][index])
-    # A batch that spans two passes could meet a question twice; it is tried once and the batch is smaller.
-    return list(dict.fromkeys(batch))
+    """Return the questions of an iteration, from 1."""
+    return taken_up(questions, iteration, size, lambda turn: f"iterations {turn} {seed}")
 
 
 def sample_iteration(

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from platform_sdk.config.sampling import EvaluationSpec
+from platform_sdk.config.struct import Struct
 from platform_sdk.config.training import TrainSpec
 
 
-class Settings(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-
-class AgentSpec(Settings):
+class AgentSpec(Struct):
     """Mujica (Mujica-MyGO, section 3.2)."""
 
     split: bool = Field(True, description="planner and workers; false: one agent reads raw passages (ablation)")
@@ -34,7 +31,7 @@ class AgentSpec(Settings):
         return 1 if self.plan == "chain" else self.sub_questions
 
 
-class SelectionSpec(Settings):
+class SelectionSpec(Struct):
     """Multi-attempt sampling and the threshold (Mujica-MyGO, section 3.3 and appendix D.3)."""
 
     questions: int = Field(1000, ge=1, le=10_000_000, description="questions per iteration")
@@ -56,7 +53,7 @@ class SelectionSpec(Settings):
         return self
 
 
-class WarmupSpec(Settings):
+class WarmupSpec(Struct):
     """The warm-up before iteration 1 (Mujica-MyGO, sections 4.2 and D.3)."""
 
     trajectories: int = Field(

@@ -30,7 +30,7 @@ from platform_sdk.retrieval.service.refusals import (
     unauthorised,
 )
 from platform_sdk.retrieval.service.tokens import Tokens, Unreadable
-from platform_sdk.retrieval.service.wire import (
+from platform_sdk.retrieval.wire import (
     DIGEST_HEADER,
     MAX_BYTES,
     Fault,
@@ -97,7 +97,7 @@ def _owner(tokens: Tokens, token: str) -> str:
     """The team of a token.
 
     Raises:
-        Refused: it is no team's, or the tokens cannot be read.
+        Refused: it is unknown, or the tokens cannot be read.
     """
     try:
         found = tokens.team(token)

@@ -20,7 +20,7 @@ from platform_sdk.retrieval.search import IndexRetriever
 from platform_sdk.retrieval.service.batching import Batcher, Full, Stopping
 from platform_sdk.retrieval.service.metrics import Metrics, timed
 from platform_sdk.retrieval.service.refusals import Refused, later
-from platform_sdk.retrieval.service.wire import CollectionFacts, EncoderFacts, Listed, Status
+from platform_sdk.retrieval.wire import CollectionFacts, EncoderFacts, Listed, Status
 from platform_sdk.sampling.rollout import RetrieverFault, SearchRequest
 
 log = logging.getLogger(__name__)

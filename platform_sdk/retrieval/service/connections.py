@@ -11,7 +11,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 HEAD_SECONDS = 10.0  # from the connection, or a further request's first byte, to the end of its headers
 REST_SECONDS = 10.0  # for the rest of a body that was answered before its end
 KEEP_ALIVE_SECONDS = 15  # between two requests
-MOST_HEAD_BYTES = 32_768
+MAX_HEAD_BYTES = 32_768
 
 
 class BoundedProtocol(H11Protocol):

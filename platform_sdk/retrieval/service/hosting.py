@@ -15,7 +15,7 @@ from platform_sdk.retrieval.connection import lite_path
 from platform_sdk.retrieval.service.collection import Collection, Hosted
 from platform_sdk.retrieval.service.metrics import Metrics
 from platform_sdk.retrieval.service.refusals import Refused
-from platform_sdk.retrieval.service.wire import Listed, Status
+from platform_sdk.retrieval.wire import Listed, Status
 
 log = logging.getLogger(__name__)
 

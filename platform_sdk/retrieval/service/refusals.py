@@ -12,14 +12,14 @@ from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from platform_sdk.retrieval.service.wire import Fault, Refusal
+from platform_sdk.retrieval.wire import Fault, Refusal
 
 RETRY_SECONDS = 2
 MAX_ERRORS = 20  # that are told of one body
 
 MEANINGS = {
     400: "The team has several collections and the request names none, or its framing is ambiguous.",
-    401: "No token, or one that is no team's.",
+    401: "Missing or unknown token.",
     404: "The team has no such collection.",
     408: "The body did not come in time.",
     409: "Another corpus is searched than the one that was named.",

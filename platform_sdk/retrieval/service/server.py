@@ -12,7 +12,7 @@ from types import FrameType
 import uvicorn
 from fastapi import FastAPI
 
-from platform_sdk.retrieval.service.connections import KEEP_ALIVE_SECONDS, MOST_HEAD_BYTES, BoundedProtocol
+from platform_sdk.retrieval.service.connections import KEEP_ALIVE_SECONDS, MAX_HEAD_BYTES, BoundedProtocol
 from platform_sdk.retrieval.service.hosting import Host
 from platform_sdk.retrieval.service.tls import Certificate, Renewal
 
@@ -32,7 +32,7 @@ class Server(uvicorn.Server):
             uvicorn.Config(
                 app, host=bind, port=port, timeout_graceful_shutdown=GRACE_SECONDS, log_level=log_level,
                 access_log=False, http=BoundedProtocol, ws="none", timeout_keep_alive=KEEP_ALIVE_SECONDS,
-                h11_max_incomplete_event_size=MOST_HEAD_BYTES, limit_concurrency=connections + 1,
+                h11_max_incomplete_event_size=MAX_HEAD_BYTES, limit_concurrency=connections + 1,
                 ssl_certfile=certificate.certificate if certificate else None,
                 ssl_keyfile=certificate.key if certificate else None,
             )

@@ -43,11 +43,7 @@ class Certificate:
             ) from error
 
     def check(self) -> None:
-        """Load it once, to see that it can be.
-
-        Raises:
-            UserError: see ``load_into``.
-        """
+        """Load it once, to see that it can be (see ``load_into``)."""
         self.load_into(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
 
     @property

@@ -7,10 +7,11 @@ same rollouts in the same order.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from accelerate import PartialState
 
@@ -19,13 +20,34 @@ from platform_sdk.config.online import OnlineSpec
 from platform_sdk.record_files import read_log
 from platform_sdk.records import Question, Rollout
 from platform_sdk.sampling.engine import SamplingEngine
-from platform_sdk.sampling.sampler import RolloutSampler
-from platform_sdk.training.credit import CreditProbe
+from platform_sdk.sampling.rollout import SearchFunction
+from platform_sdk.sampling.sampler import RolloutAgent, RolloutSampler
+from platform_sdk.tracking.outcomes import rename_stale
+from platform_sdk.training.credit import Credit, CreditProbe
 from platform_sdk.training.online.preparation import Prepared, prepare_groups, read_prepared
-from platform_sdk.training.online.task import OnlineTask
 
 logger = logging.getLogger(__name__)
 Attempts = dict[int, Rollout]
+
+
+@dataclass(frozen=True)
+class OnlineTask:
+    """A method's side of the online loop.
+
+    Attributes:
+        questions: to be learned from, in any order.
+        search: the retriever's ``search``.
+        make_agent: the agent of an update, from the tokenizer, the digest of the weights that its rollouts are
+            sampled with, and a name that is the update's own: what the agent draws must depend on it.
+        live: rollouts at a time, in each process.
+        credit: what the tokens of a group's rollouts are worth, and which groups are sampled again.
+    """
+
+    questions: Sequence[Question]
+    search: SearchFunction
+    make_agent: Callable[[Any, str, str], RolloutAgent]
+    live: int
+    credit: Credit
 
 
 @dataclass(frozen=True)
@@ -165,14 +187,11 @@ class GroupSampler:
         others = {rollout.weights for rollout in read_log(path, Rollout)} - {version}
         if not others:
             return
-        number = 1
-        while (aside := path.with_name(f"{path.name}.stale{number}")).exists():
-            number += 1
-        path.rename(aside)
+        aside = rename_stale(path)
         path.with_suffix(".seconds.json").unlink(missing_ok=True)
         logger.warning(
             "%s: sampled with other weights (%s, now %s) before the run was stopped; set aside as %s and sampled again",
-            path, ", ".join(sorted(name[:12] for name in others)), version[:12], aside.name,
+            path, ", ".join(sorted(name[:12] for name in others)), version[:12], aside,
         )  # fmt: skip
 
 

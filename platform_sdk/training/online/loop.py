@@ -29,17 +29,18 @@ from platform_sdk.tracking.outcomes import digest_of, write_json
 from platform_sdk.tracking.updates import read_updates
 from platform_sdk.training.arguments import context_length, device_for, set_steps, threads, training_arguments
 from platform_sdk.training.objectives import GroupRelative
-from platform_sdk.training.online.groups import GroupSampler
+from platform_sdk.training.online.groups import GroupSampler, OnlineTask
 from platform_sdk.training.online.recorder import Recorder
 from platform_sdk.training.online.source import OnlineSource, OnUpdate
 from platform_sdk.training.online.sync import sync_for
-from platform_sdk.training.online.task import OnlineTask
 from platform_sdk.training.output import Made, completed, pass_through, read_back, write_model
 from platform_sdk.training.policy import PACKED, attention_for, load_policy
 from platform_sdk.training.reference import reference_for
 from platform_sdk.training.trainer import PolicyTrainer
 
 logger = logging.getLogger(__name__)
+COUNTS = ("rollouts", "tokens_sampled", "tokens_trained", "truncated", "dropped")
+SECONDS = ("sampling_seconds", "training_seconds", "sync_seconds")
 
 
 class OnlineResult(Made):
@@ -162,17 +163,11 @@ def _result(output: Path, inputs: str, weights: str, parent: str, folder: Path) 
         weights=weights,
         parents={"model": parent},
         updates=len(updates),
-        rollouts=sum(update.rollouts for update in updates),
-        tokens_sampled=sum(update.tokens_sampled for update in updates),
-        tokens_trained=sum(update.tokens_trained for update in updates),
-        truncated=sum(update.truncated for update in updates),
-        dropped=sum(update.dropped for update in updates),
         zero_variance=sum(update.zero_variance for update in updates) / len(updates),
         reward_first=updates[0].mean_reward,
         reward_last=updates[-1].mean_reward,
-        sampling_seconds=round(sum(update.sampling_seconds for update in updates), 3),
-        training_seconds=round(sum(update.training_seconds for update in updates), 3),
-        sync_seconds=round(sum(update.sync_seconds for update in updates), 3),
+        **{name: sum(getattr(update, name) for update in updates) for name in COUNTS},
+        **{name: round(sum(getattr(update, name) for update in updates), 3) for name in SECONDS},
     )
 
 

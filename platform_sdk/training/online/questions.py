@@ -1,27 +1,35 @@
-"""Which questions an update takes up."""
+"""Order in which training takes up the questions."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from platform_sdk.records import Question
 
 
-def questions_of(questions: Sequence[Question], update: int, size: int, seed: int) -> list[Question]:
-    """The questions of an update (from 1): the next ``size`` of an endless row of passes through all of them.
+def shuffled(questions: Sequence[Question], name: str) -> list[Question]:
+    """Return the questions in the random order of this name."""
+    order = list(questions)
+    random.Random(name).shuffle(order)
+    return order
 
-    Every pass has an order of its own, drawn from the seed: the place in the row follows from the update alone. Where
-    an update reaches into the next pass, a question that it meets again is left out.
+
+def taken_up(questions: Sequence[Question], number: int, size: int, order: Callable[[int], str]) -> list[Question]:
+    """Return the questions of an update or iteration (from 1): the next ``size`` of endless passes through all of them.
+
+    The place follows from the number alone. Where a round reaches into the next pass, a question that it meets again
+    is left out.
+
+    Args:
+        order: the name of the order of a pass (from 0).
     """
     size = min(size, len(questions))
-    first = (update - 1) * size
-    orders: dict[int, list[int]] = {}
+    orders: dict[int, list[Question]] = {}
     chosen = []
-    for place in range(first, first + size):
+    for place in range((number - 1) * size, number * size):
         turn, index = divmod(place, len(questions))
         if turn not in orders:
-            orders[turn] = list(range(len(questions)))
-            random.Random(f"online pass {turn} of seed {seed}").shuffle(orders[turn])
+            orders[turn] = shuffled(questions, order(turn))
         chosen.append(orders[turn][index])
-    return [questions[index] for index in dict.fromkeys(chosen)]
+    return list({question.id: question for question in chosen}.values())

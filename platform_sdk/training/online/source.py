@@ -28,7 +28,7 @@ from platform_sdk.training.batches import Batch, pack, shared_step
 from platform_sdk.training.credit import Credit
 from platform_sdk.training.examples import examples_of, fit
 from platform_sdk.training.online.groups import Group, GroupSampler
-from platform_sdk.training.online.questions import questions_of
+from platform_sdk.training.online.questions import taken_up
 from platform_sdk.training.online.sync import WeightSync
 
 OnUpdate = Callable[[int, SamplingEngine], None]
@@ -143,7 +143,8 @@ class OnlineSource:
         self._ahead[update] = done
 
     def _taken_up(self, update: int) -> list[Question]:
-        return questions_of(self._questions, update, self._spec.questions, self._seed)
+        size, seed = self._spec.questions, self._seed
+        return taken_up(self._questions, update, size, lambda turn: f"online pass {turn} of seed {seed}")
 
     def _sampled(self, update: int, groups: Sequence[Group], sampling_seconds: float, sync_seconds: float) -> Sampled:
         first = [rollout for group in groups for rollout in group.first]

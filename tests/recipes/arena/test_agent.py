@@ -201,7 +201,9 @@ def test_demonstrations_say_what_is_gold() -> None:
     assert direct.rewards["em"] == 1
 
     own = generator()
-    explained = Script(TOKENIZER, lambda place, prompt: " See [2] and [5]. ").run(Explainer(own).rollout(QUESTION, 0))
+    explained = Script(TOKENIZER, lambda place, prompt: " See [2] and [5]. ").run(
+        Explainer(**vars(own)).rollout(QUESTION, 0)
+    )
     told = explained.main.turns[0].text
     assert told.splitlines()[-2:] == ["Passages to use : [2], [5]", "Answer : Ann Lee"]
     reasoned = reasoned_demonstration(own, explained)
@@ -215,5 +217,5 @@ def test_demonstrations_say_what_is_gold() -> None:
 @pytest.mark.parametrize("said", ["It goes on…cut", "  ", "so <answer>Bo</answer>", None])
 def test_an_explanation_that_is_none_teaches_nothing(said: str | None) -> None:
     own = generator()
-    explained = Script(TOKENIZER, lambda place, prompt: said).run(Explainer(own).rollout(QUESTION, 0))
+    explained = Script(TOKENIZER, lambda place, prompt: said).run(Explainer(**vars(own)).rollout(QUESTION, 0))
     assert reasoned_demonstration(own, explained) is None

@@ -21,7 +21,7 @@ from platform_sdk.config.sampling import SamplingSpec
 from platform_sdk.recipes.method import RunContext
 from platform_sdk.recipes.mygo.agent import MujicaLanguage, mujica
 from platform_sdk.recipes.mygo.grammar import Medium
-from platform_sdk.recipes.mygo.measures import measures
+from platform_sdk.recipes.mygo.rewards import measures
 from platform_sdk.recipes.mygo.settings import AgentSpec
 from platform_sdk.records import Rollout
 from platform_sdk.sampling.engine import Request

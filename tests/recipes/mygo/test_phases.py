@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from platform_sdk.config.sampling import EngineSpec
+from platform_sdk.recipes import method as room
 from platform_sdk.recipes import steps
 from platform_sdk.recipes.method import NoCarry, RunContext
-from platform_sdk.recipes.mygo import method as room
 from platform_sdk.recipes.mygo import sampling
 from platform_sdk.recipes.mygo.method import METHOD
 from platform_sdk.recipes.mygo.sampling import Threshold, sample_iteration

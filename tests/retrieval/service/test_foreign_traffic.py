@@ -14,7 +14,7 @@ from platform_sdk.config.service import CollectionSpec, ServiceSpec
 from platform_sdk.record_files import read_jsonl
 from platform_sdk.records import Passage, Question
 from platform_sdk.retrieval.environments import open_retriever
-from platform_sdk.retrieval.service.remote import RemoteRetriever
+from platform_sdk.retrieval.remote import RemoteRetriever
 from platform_sdk.sampling.rollout import SearchRequest
 from tests.retrieval.processes import prepare_world, served
 

@@ -16,9 +16,9 @@ from platform_sdk.config.errors import UserError
 from platform_sdk.config.retrieval import RetrievalSpec
 from platform_sdk.config.service import CollectionSpec, ServiceSpec
 from platform_sdk.retrieval.environments import open_retriever
+from platform_sdk.retrieval.remote import RemoteRetriever
 from platform_sdk.retrieval.service.hosting import Host
 from platform_sdk.retrieval.service.metrics import Metrics
-from platform_sdk.retrieval.service.remote import RemoteRetriever
 from platform_sdk.retrieval.service.tokens import Tokens
 from platform_sdk.sampling.rollout import SearchRequest
 from tests.retrieval.processes import STARTED_WITHIN, Embeddings, prepare_world, served, until

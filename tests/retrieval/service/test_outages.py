@@ -19,7 +19,7 @@ from platform_sdk.config.service import CollectionSpec, ServiceSpec
 from platform_sdk.record_files import read_jsonl
 from platform_sdk.records import Evidence, Question
 from platform_sdk.retrieval.environments import build_retriever
-from platform_sdk.retrieval.service.remote import RemoteRetriever
+from platform_sdk.retrieval.remote import RemoteRetriever
 from platform_sdk.sampling.engine import SamplingParams
 from platform_sdk.sampling.rollout import Agent, Generate, RetrieverFault, Search, SearchRequest, run
 from platform_sdk.sampling.seeds import seed_of

@@ -15,7 +15,7 @@ from platform_sdk.record_files import read_jsonl
 from platform_sdk.records import Question
 from platform_sdk.retrieval.environments import build_retriever, open_retriever
 from platform_sdk.retrieval.index import build_index
-from platform_sdk.retrieval.service.remote import RemoteRetriever
+from platform_sdk.retrieval.remote import RemoteRetriever
 from platform_sdk.sampling.rollout import SearchRequest
 from tests.retrieval.processes import Embeddings, free_port, prepare_world, served
 

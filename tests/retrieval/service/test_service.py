@@ -23,8 +23,8 @@ from platform_sdk.records import Question, Triple
 from platform_sdk.retrieval.environments import build_retriever, open_retriever
 from platform_sdk.retrieval.index import build_index
 from platform_sdk.retrieval.milvus import Vectors
+from platform_sdk.retrieval.remote import RemoteRetriever
 from platform_sdk.retrieval.service.metrics import Metrics
-from platform_sdk.retrieval.service.remote import RemoteRetriever
 from platform_sdk.retrieval.service.tokens import Tokens, Unreadable
 from platform_sdk.sampling.rollout import RetrieverFault, SearchRequest
 from tests.retrieval.processes import STARTED_WITHIN, Embeddings, prepare_world, served, until

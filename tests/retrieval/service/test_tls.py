@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from platform_sdk.cli import app as cli
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.service import CollectionSpec, ServiceSpec
-from platform_sdk.retrieval.service.remote import AUTHORITY, RemoteRetriever
+from platform_sdk.retrieval.remote import AUTHORITY, RemoteRetriever
 from platform_sdk.retrieval.service.tls import Certificate
 from platform_sdk.sampling.rollout import SearchRequest
 from tests.retrieval.processes import Embeddings, prepare_world, served, until

@@ -15,7 +15,7 @@ from platform_sdk.sampling.engine import SamplingParams
 from platform_sdk.sampling.rollout import Agent, Generate, SearchRequest
 from platform_sdk.sampling.seeds import seed_of
 from platform_sdk.training.credit import Credit, GroupAdvantage
-from platform_sdk.training.online.task import OnlineTask
+from platform_sdk.training.online.groups import OnlineTask
 
 LUCKY = frozenset(range(3, 20))
 WORDS = 4

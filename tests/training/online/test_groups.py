@@ -15,8 +15,7 @@ from platform_sdk.config.online import OnlineSpec
 from platform_sdk.records import Question, Rollout, Trajectory
 from platform_sdk.sampling.rollout import Agent
 from platform_sdk.training.credit import Credit, CreditProbe, GroupAdvantage
-from platform_sdk.training.online.groups import GroupSampler
-from platform_sdk.training.online.task import OnlineTask
+from platform_sdk.training.online.groups import GroupSampler, OnlineTask
 from tests.training.online.lucky import nothing, question
 
 NOTHING_SAID = Trajectory(role="agent", id="agent", token_ids=(5, 6), agent_mask=(0, 1), logprobs=(0.0, -1.0), turns=())

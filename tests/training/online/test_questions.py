@@ -1,13 +1,13 @@
 from __future__ import annotations
 
-from platform_sdk.training.online.questions import questions_of
+from platform_sdk.training.online.questions import taken_up
 from tests.training.online.lucky import question
 
 QUESTIONS = [question(number) for number in range(7)]
 
 
 def taken(update: int, size: int = 3, seed: int = 0) -> list[str]:
-    return [one.id for one in questions_of(QUESTIONS, update, size, seed)]
+    return [one.id for one in taken_up(QUESTIONS, update, size, lambda turn: f"pass {turn} {seed}")]
 
 
 def test_every_pass_takes_every_question_once_in_an_order_of_its_own() -> None:

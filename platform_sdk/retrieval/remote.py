@@ -11,7 +11,7 @@ import logging
 import os
 import ssl
 from collections.abc import Iterator, Sequence
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 import httpx
 from pydantic import TypeAdapter, ValidationError
@@ -19,7 +19,8 @@ from pydantic import TypeAdapter, ValidationError
 from platform_sdk.config.errors import UserError
 from platform_sdk.records import Evidence
 from platform_sdk.retrieval.patience import LONGEST_PAUSE, Patience
-from platform_sdk.retrieval.service.wire import (
+from platform_sdk.retrieval.search import Retriever
+from platform_sdk.retrieval.wire import (
     DIGEST_HEADER,
     MAX_BYTES,
     MAX_CHARACTERS,
@@ -44,8 +45,8 @@ ESCAPED = 6  # bytes of JSON that a character may take: \\u0000
 T = TypeVar("T")
 
 
-class RemoteRetriever:
-    """See ``retrieval.search.Retriever``.
+class RemoteRetriever(Retriever):
+    """A collection of a retriever service.
 
     Args:
         url: of the service, as http://retriever:8080 or https://retriever:8080. Certificates are always checked.
@@ -91,12 +92,6 @@ class RemoteRetriever:
 
     def close(self) -> None:
         self._client.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _search(self, requests: Sequence[SearchRequest], k: int) -> list[list[Evidence]]:
         queries = tuple(Query(query=request.query, scope=dict(request.scope)) for request in requests)
@@ -151,7 +146,8 @@ class RemoteRetriever:
             if answer.status_code == 200:
                 return answer
             if answer.status_code not in TRANSIENT:
-                raise self._refused(answer)
+                remedy = f"; put the team's token into {self._token_env}" if answer.status_code == 401 else ""
+                raise UserError(f"{self._url}: HTTP {answer.status_code}: {_reason(answer)}{remedy}")
             patience.wait(_reason(answer), _retry_after(answer))
 
     def _read(self, form: TypeAdapter[T], answer: httpx.Response) -> T:
@@ -162,10 +158,6 @@ class RemoteRetriever:
                 f"{answer.url}: this is no answer of a retriever service ({answer.text[:80]!r}…); "
                 "check retrieval.url, and that the service has this version"
             ) from error
-
-    def _refused(self, answer: httpx.Response) -> UserError:
-        remedy = f"; put the team's token into {self._token_env}" if answer.status_code == 401 else ""
-        return UserError(f"{self._url}: HTTP {answer.status_code}: {_reason(answer)}{remedy}")
 
 
 @functools.cache
