@@ -1,5 +1,8 @@
 """Merging of extracted facts into one graph, out of core: DuckDB sorts, joins and spills to the disk.
 
+DuckDB rather than Polars' streaming engine: the same joins took 1.5 times the CPU time there, and Polars has no memory
+limit to set (``benchmarks/graph_engines.py``).
+
 Entities are one where their normalised names are equal. The names that rules find are linked to titles of the corpus
 here and not while extracting, so that a graph does not depend on the order in which passages were added:
 
