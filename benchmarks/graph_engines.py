@@ -28,7 +28,7 @@ import pyarrow.parquet as pq
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.graph import facts_of
-from platform_sdk.graph.merge import MACROS
+from platform_sdk.graph.statements import MACROS
 
 THREADS = 2
 TABLES = ("hyperedges", "entities", "incidence")
