@@ -128,12 +128,27 @@ class Vectors:
             raise RetrieverFault(f"collection {self.name}: {len(wanted) - len(found)} rows are missing")
         return np.array([found[row] for row in rows], dtype=np.float32)
 
+    def warm(self) -> None:
+        """Fetch what the first search would wait for.
+
+        Raises:
+            RetrieverFault: Milvus failed.
+        """
+        self.fetch([0])
+        if self._is_in_memory:
+            self.cache.fetch_all()
+
+    @property
+    def _is_in_memory(self) -> bool:
+        """True if the vectors are compared here: Milvus Lite would compare all of them too."""
+        return self.path is not None and self.spec.index.type == "FLAT"
+
     def close(self) -> None:
         """Close the connection; a Milvus Lite file is then free for another process."""
         close(self.client, self.path)
 
     def _candidates(self, queries: np.ndarray, limit: int) -> Iterator[tuple[Sequence[int], np.ndarray]]:
-        if self.path is not None and self.spec.index.type == "FLAT":
+        if self._is_in_memory:
             for rows in self.cache.nearest(queries, limit):
                 yield rows.tolist(), self.cache.vectors(rows)
             return
