@@ -35,8 +35,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-CHUNK = 2048  # rows encoded and written at once: an encoder fills its batches with texts of one length
-CHUNK_CHARACTERS = 1 << 18  # of the texts of a chunk: long ones take their time
+CHUNK = 512  # rows encoded and written at once
 QUERIES = 256  # per search call: with their candidates some 8 MB, under gRPC's limit
 FETCH = 4096  # rows per fetch
 SPARE = 16  # candidates beyond k, so that exact scores decide who is in
@@ -129,12 +128,27 @@ class Vectors:
             raise RetrieverFault(f"collection {self.name}: {len(wanted) - len(found)} rows are missing")
         return np.array([found[row] for row in rows], dtype=np.float32)
 
+    def warm(self) -> None:
+        """Fetch what the first search would wait for.
+
+        Raises:
+            RetrieverFault: Milvus failed.
+        """
+        self.fetch([0])
+        if self._is_in_memory:
+            self.cache.fetch_all()
+
+    @property
+    def _is_in_memory(self) -> bool:
+        """True if the vectors are compared here: Milvus Lite would compare all of them too."""
+        return self.path is not None and self.spec.index.type == "FLAT"
+
     def close(self) -> None:
         """Close the connection; a Milvus Lite file is then free for another process."""
         close(self.client, self.path)
 
     def _candidates(self, queries: np.ndarray, limit: int) -> Iterator[tuple[Sequence[int], np.ndarray]]:
-        if self.path is not None and self.spec.index.type == "FLAT":
+        if self._is_in_memory:
             for rows in self.cache.nearest(queries, limit):
                 yield rows.tolist(), self.cache.vectors(rows)
             return
@@ -293,16 +307,13 @@ def _fill(
     too_long = 0
     # tqdm, since it also tells a log file and the line under a running step how far it is.
     with tqdm(total=len(texts), initial=present, desc="index", unit="text", disable=not show_progress) as progress:
-        start = present
-        while start < len(texts):
+        for start in range(present, len(texts), CHUNK):
             watch(start, len(texts))
             part = texts[start : start + CHUNK]
-            part = part[: max(1, int(np.searchsorted(np.cumsum([len(text) for text in part]), CHUNK_CHARACTERS)))]
             too_long += encoder.too_long(part)  # of a chunk: of a whole corpus it takes too long to be told to end
             vectors = encoder.encode(part, kind="passage")
             client.upsert(name, [{"row": start + at, "vector": vector} for at, vector in enumerate(vectors)])
             progress.update(len(part))
-            start += len(part)
     if too_long:
         log.warning(
             "%d of %d texts are longer than %s reads; their ends are not searched",

@@ -81,9 +81,9 @@ class IndexRetriever(Retriever):
         Raises:
             RetrieverFault: one of them failed.
         """
-        query = self.index.encoder.encode(["Who wrote it?"], kind="query")
+        self.index.encoder.encode(["Who wrote it?"], kind="query")
         for vectors in self.index.vectors.values():
-            vectors.nearest(query, 1)
+            vectors.warm()
 
     def close(self) -> None:
         self.index.close()

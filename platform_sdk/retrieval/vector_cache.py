@@ -32,12 +32,23 @@ class VectorCache:
         found: np.ndarray = self._matrix[places]
         return found
 
+    def fetch_all(self) -> None:
+        """Fetch all rows, and bring the matrix into their order."""
+        if self._ordered:
+            return
+        for start in range(0, len(self._places), _BLOCK):
+            self._locate(np.arange(start, min(start + _BLOCK, len(self._places))))
+        if not np.array_equal(self._places, np.arange(self._known)):
+            self._matrix = self._matrix[self._places]
+            self._places = np.arange(self._known, dtype=np.int32)
+        self._ordered = True
+
     def nearest(self, queries: np.ndarray, limit: int) -> list[np.ndarray]:
         """Return ``limit`` rows for each query, those of highest cosine but for the last bits; all rows are fetched.
 
         A matrix product is the fastest way to compare all rows, and its last bits depend on the other queries.
         """
-        self._fetch_all()
+        self.fetch_all()
         rows, scores = [np.empty(0, dtype=np.int64)] * len(queries), [np.empty(0, dtype=np.float32)] * len(queries)
         for start in range(0, self._known, _BLOCK):
             products = queries.astype(np.float32) @ self._matrix[start : min(start + _BLOCK, self._known)].T
@@ -60,17 +71,6 @@ class VectorCache:
             # Not a matrix product: this sums each row by itself.
             scores[part] = np.einsum("ij,j->i", self._matrix[places[part]], query.astype(np.float32))
         return np.round(scores, DIGITS)
-
-    def _fetch_all(self) -> None:
-        """Fetch all rows, and bring the matrix into their order."""
-        if self._ordered:
-            return
-        for start in range(0, len(self._places), _BLOCK):
-            self._locate(np.arange(start, min(start + _BLOCK, len(self._places))))
-        if not np.array_equal(self._places, np.arange(self._known)):
-            self._matrix = self._matrix[self._places]
-            self._places = np.arange(self._known, dtype=np.int32)
-        self._ordered = True
 
     def _locate(self, rows: npt.ArrayLike) -> np.ndarray:
         wanted = np.asarray(rows, dtype=np.int64)
