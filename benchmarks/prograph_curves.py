@@ -119,7 +119,7 @@ def table(workdir: Path) -> str:
     for variant in VARIANTS:
         if paths := sorted(workdir.glob(f"{variant}-[0-9].json")):
             found[variant] = [json.loads(path.read_text()) for path in paths]
-    lines = ["| variant | seeds | decoding | EM before | EM after | Δ to outcome | F1 | turns | evidence recall | CPU s |",
+    lines = ["| variant | seeds | decoding | EM before | EM after | Δ to outcome | F1 | turns | recall | CPU s |",
              "|---|---|---|---|---|---|---|---|---|---|"]  # fmt: skip
     for variant, runs in found.items():
         for how in ("sampled", "greedy"):
