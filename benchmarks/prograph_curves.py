@@ -7,7 +7,7 @@ Runs one after another in one process, all variants with one seed, then with the
 again, so the command may be killed and repeated. Corpus, graph and indexes are made once for all of them. Every run is
 evaluated on all evaluation questions as it samples (the recipe's temperature, the run's seed) and greedily. ``--table``
 prints what is finished: means over the seeds with 95 % bootstrap intervals over the questions, and paired differences
-to the whole method.
+to ``outcome``, from which every other variant but the whole method differs in one part.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def table(workdir: Path) -> str:
     for variant in VARIANTS:
         if paths := sorted(workdir.glob(f"{variant}-[0-9].json")):
             found[variant] = [json.loads(path.read_text()) for path in paths]
-    lines = ["| variant | seeds | decoding | EM before | EM after | Δ to full | F1 | turns | evidence recall | CPU s |",
+    lines = ["| variant | seeds | decoding | EM before | EM after | Δ to outcome | F1 | turns | recall | CPU s |",
              "|---|---|---|---|---|---|---|---|---|---|"]  # fmt: skip
     for variant, runs in found.items():
         for how in ("sampled", "greedy"):
@@ -127,10 +127,10 @@ def table(workdir: Path) -> str:
             def mean(when: str, metric: str, runs: list[dict[str, Any]] = runs, how: str = how) -> Any:
                 return np.mean([each[when][how][metric] for each in runs], axis=0)
 
-            whole = found.get("full", [])
+            plain = found.get("outcome", [])
             difference = "–"
-            if variant != "full" and len(whole) == len(runs):
-                pair = paired_bootstrap(list(mean("after", "em")), list(mean("after", "em", whole)), seed=0)
+            if variant != "outcome" and len(plain) == len(runs):
+                pair = paired_bootstrap(list(mean("after", "em")), list(mean("after", "em", plain)), seed=0)
                 difference = f"{100 * pair.difference:+.1f} [{100 * pair.low:+.1f}, {100 * pair.high:+.1f}]"
             cells = [
                 variant, len(runs), how, interval(mean("before", "em")), interval(mean("after", "em")), difference,

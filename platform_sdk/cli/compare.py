@@ -58,7 +58,7 @@ def compare(
         pair = comparison = compare_runs(*found, metric=metric, shown=score)
         build, show = partial(build_comparison, pair), partial(_print_tables, pair)
     else:
-        from platform_sdk.evaluation.report.seeds import build_seed_comparison
+        from platform_sdk.evaluation.seed_comparison import build_seed_comparison
         from platform_sdk.evaluation.seeds import compare_seeds
 
         if score is not None:
@@ -82,7 +82,7 @@ def _print_groups(comparison: SeedComparison) -> None:
     from rich.table import Table
 
     from platform_sdk.cli.terminal import Terminal
-    from platform_sdk.evaluation.report.seeds import headlines, score_rows
+    from platform_sdk.evaluation.seed_comparison import headlines, score_rows
 
     console = Terminal(highlight=False)
     table = Table(box=None, header_style="bold", pad_edge=False)

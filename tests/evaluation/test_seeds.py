@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from platform_sdk.cli import app
 from platform_sdk.config.errors import UserError
 from platform_sdk.evaluation.intervals import interval_over_seeds, paired_bootstrap, paired_over_seeds
-from platform_sdk.evaluation.report.seeds import build_seed_comparison, headlines
+from platform_sdk.evaluation.seed_comparison import build_seed_comparison, headlines
 from platform_sdk.evaluation.seeds import compare_seeds
 from platform_sdk.record_files import write_jsonl
 from platform_sdk.records import Question

@@ -13,6 +13,7 @@ from platform_sdk.cli.progress import print_outcome
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.judge import JudgeSpec
 from platform_sdk.evaluation.judge import Judge
+from platform_sdk.kubeflow.runs import Outcome
 from platform_sdk.retrieval.remote import RemoteRetriever
 from platform_sdk.tracking import finish_run, start_run, step_run
 from platform_sdk.tracking.listing import list_runs
@@ -61,7 +62,7 @@ def test_password_of_the_mlflow_server_is_stored_nowhere(
         finish_run(run_dir, "FAILED")
     with pytest.raises(UserError, match="MLflow store") as listing:
         list_runs(url)
-    print_outcome([], {}, run_dir, info.tracking_uri)
+    print_outcome(Outcome(str(run_dir), [], {}, None, info.tracking_uri))
     shown = "".join(capfd.readouterr()) + str(caught.value) + str(listing.value)
     assert "http://***@127.0.0.1" in shown
     stored = {path: path.read_bytes() for path in run_dir.rglob("*") if path.is_file()}
