@@ -110,13 +110,15 @@ class AbductiveTeacher:
         return written.model_copy(update={"tokens": talk.tokens, "calls": talk.calls})
 
     def _written(self, path: Example, facts: Facts, talk: Talk) -> Agent[Example]:
-        medium, most = facts.medium, self.agent.sub_questions
+        medium, max_questions = facts.medium, self.agent.sub_questions
         opening = told.planner_opening(path.question, path.candidates, path.answers[0], facts.gold_texts(), medium)
-        planner = talk.open(told.planner_system(medium, most), opening, told.planner_examples(medium, most))
+        planner = talk.open(
+            told.planner_system(medium, max_questions), opening, told.planner_examples(medium, max_questions)
+        )
         for turn in range(self.agent.iteration_limit):
             text = yield from talk.reply(planner, f"turn {turn + 1}")
             known = path.known_candidates()[-1]
-            action = parse_planner(text, medium, candidates=len(known), max_questions=most)
+            action = parse_planner(text, medium, candidates=len(known), max_questions=max_questions)
             if isinstance(action, Malformed):
                 reason = "action" if tags_of(text) in (ASKING, ANSWERING) else "tags"
                 raise Rejection(reason, f"turn {turn + 1}: {action.reason}: {text}")

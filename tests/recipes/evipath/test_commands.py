@@ -81,3 +81,16 @@ def test_synthesize_with_another_methods_recipe_is_refused(tmp_path: Path) -> No
     recipe = ROOT / "pipelines/mygo/world.yaml"
     with pytest.raises(UserError, match="synthesises nothing"):
         hopforge("synthesize", "--recipe", recipe, "--workdir", tmp_path, *SMALL)
+
+
+def test_rules_refuse_hotpotqa_and_say_what_it_needs(tmp_path: Path) -> None:
+    record = {"_id": "h", "question": "Who?", "answer": "x", "supporting_facts": [["T", 0]], "context": [["T", ["x."]]]}
+    (tmp_path / "hotpot.json").write_text(json.dumps([record]))
+    dataset = json.dumps({"format": "hotpotqa", "train": str(tmp_path / "hotpot.json")})
+    recipe = ROOT / "pipelines/evipath/hotpot-llama3.1-8b.yaml"
+    options = ["--set", f"dataset={dataset}", "--set", "dataset.eval=[]", "--set", "dataset.corpus=[]"]
+    with pytest.raises(UserError, match="hotpotqa has neither .* needs an LLM"):
+        hopforge(
+            "synthesize", "--recipe", recipe, "--workdir", tmp_path / "run", *options, "--set", "teacher=rules",
+            "--set", "teacher_model=hopforge:world-base",
+        )  # fmt: skip
