@@ -119,7 +119,7 @@ def table(workdir: Path) -> str:
     for variant in VARIANTS:
         if paths := sorted(workdir.glob(f"{variant}-[0-9].json")):
             found[variant] = [json.loads(path.read_text()) for path in paths]
-    lines = ["| variant | seeds | decoding | EM before | EM after | Δ to outcome | F1 | turns | recall | CPU s |",
+    lines = ["| variant | decoding | EM before | EM after | each seed | Δ to outcome | F1 | turns | recall | CPU s |",
              "|---|---|---|---|---|---|---|---|---|---|"]  # fmt: skip
     for variant, runs in found.items():
         for how in ("sampled", "greedy"):
@@ -133,7 +133,8 @@ def table(workdir: Path) -> str:
                 pair = paired_bootstrap(list(mean("after", "em")), list(mean("after", "em", plain)), seed=0)
                 difference = f"{100 * pair.difference:+.1f} [{100 * pair.low:+.1f}, {100 * pair.high:+.1f}]"
             cells = [
-                variant, len(runs), how, interval(mean("before", "em")), interval(mean("after", "em")), difference,
+                variant, how, interval(mean("before", "em")), interval(mean("after", "em")),
+                " ".join(f"{100 * np.mean(each['after'][how]['em']):.1f}" for each in runs), difference,
                 f"{100 * mean('after', 'f1').mean():.1f}", f"{mean('after', 'turns').mean():.2f}",
                 f"{mean('after', 'evidence_recall').mean():.2f}",
                 f"{np.mean([each['seconds']['cpu'] for each in runs]):.0f}",
