@@ -45,17 +45,18 @@ def main():
     unsupported = unsupported_python(Path("pyproject.toml").read_text(encoding="utf-8"), sys.version_info[:2])
     if unsupported:
         return unsupported
-    if not folder.is_dir():
-        subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
     python = folder / "bin/python"
+    if not python.exists():
+        subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
     options, variables = for_uv(pip_settings(python), os.environ)
     own = folder / "bin/uv"
     uv = shutil.which("uv") or str(own)
     if uv == str(own) and not own.exists():
-        subprocess.run([str(python), "-m", "pip", "install", "-qq", UV], check=True)
+        subprocess.run([str(python), "-m", "pip", "install", "-qq", UV])
     built = [option for package in BUILT for option in ("--no-binary", package)]
     command = [uv, "pip", "install", "--python", str(python), *POLICY, *built, *options, *wanted]
-    if subprocess.run(command, env={**CERTIFICATES, **os.environ, **variables}).returncode == 0:
+    environment = {**CERTIFICATES, **os.environ, **variables}
+    if Path(uv).exists() and subprocess.run(command, env=environment).returncode == 0:
         return 0
     # A mirror or a proxy may be reached by pip alone; what is wrong with a requirement, pip says again.
     print("uv could not install this, see above; pip tries it now, which takes longer", file=sys.stderr)

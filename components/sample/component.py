@@ -85,7 +85,9 @@ def sample(
             policy=model_digest, searched=searched_digest, index=index_digest, rollouts=sampled.digest
         )
         folder = run / phase
-        record.seal(sampled.path, folder / "sample.json", *folder.glob("candidates.jsonl"))
+        others = ("candidates.jsonl", "examples.jsonl", "rejected.jsonl", "agent.json", "synthesis.html")
+        left = [folder / name for name in others if (folder / name).exists()]
+        record.seal(sampled.path, folder / "sample.json", *left)
         record.log_rollouts(sampled.path)
         describe(
             rollouts,

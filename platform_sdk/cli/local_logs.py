@@ -36,7 +36,9 @@ def print_logs(run_dir: Path, step: str | None, lines: int, follow: bool, print_
 
 def _print_new(path: Path, offset: int | None, lines: int, named: bool, print_line: Callable[[str], None]) -> int:
     """Print the whole lines behind ``offset``, or the last ones there are; return the offset after them."""
-    content = path.read_bytes()[offset or 0 :]
+    with path.open("rb") as stream:
+        stream.seek(offset or 0)
+        content = stream.read()
     whole = content[: content.rfind(b"\n") + 1]
     found = whole.decode(errors="replace").splitlines()
     for line in found if offset is not None else found[-lines:]:

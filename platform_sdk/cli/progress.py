@@ -17,6 +17,7 @@ from rich.text import Text
 
 from platform_sdk.cli.step_output import StepOutput
 from platform_sdk.cli.terminal import Terminal
+from platform_sdk.evaluation.metrics import COUNTS
 
 if TYPE_CHECKING:
     from platform_sdk.kubeflow.runs import Outcome
@@ -128,17 +129,18 @@ def print_outcome(outcome: Outcome) -> None:
         for name in ("n", *measured):
             table.add_column(name.replace("_", "\n"), justify="right", no_wrap=True)
         for score in outcome.scores:
-            found = (score["metrics"].get(name) for name in measured)
-            table.add_row(score["phase"], str(score["n"]), *("–" if one is None else _score(one) for one in found))
+            found = ((name, score["metrics"].get(name)) for name in measured)
+            cells = ("–" if one is None else _score(one, name in COUNTS) for name, one in found)
+            table.add_row(score["phase"], str(score["n"]), *cells)
         console.print(table)
     if outcome.report is not None:
         console.print(f"report:  {escape(outcome.report)}")
     console.print(f"MLflow:  mlflow ui --backend-store-uri {escape(shlex.quote(outcome.tracking_uri))}")
 
 
-def _score(metric: dict[str, float]) -> str:
+def _score(metric: dict[str, float], count: bool) -> str:
     """Write a share in percent, and the mean of a count, e.g. of turns, as it is."""
-    scale, digits = (1, 2) if metric["high"] > 1 else (100, 1)
+    scale, digits = (1, 2) if count or metric["high"] > 1 else (100, 1)
     value, low, high = (f"{scale * metric[part]:.{digits}f}" for part in ("value", "low", "high"))
     return f"{value}\n[dim]{low}–{high}[/dim]"
 

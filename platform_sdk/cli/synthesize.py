@@ -34,11 +34,17 @@ def synthesize(
     """
     from platform_sdk.config.recipe import load_recipe
     from platform_sdk.files import read_object
+    from platform_sdk.recipes.evipath.records import Example
+    from platform_sdk.recipes.evipath.synthesis import DRAFTS, EXAMPLES, write_outcome
     from platform_sdk.recipes.launch import launch
+    from platform_sdk.record_files import check_digest, read_log
 
     loaded = load_recipe(recipe, overrides or ())
     step = _step(loaded, prepared_run(loaded, workdir))
     carry = launch(step).carry
+    if not (step.folder / EXAMPLES).is_file():  # lost after the step had ended; the drafts have everything
+        write_outcome(step.folder, list(read_log(step.folder / DRAFTS, Example)))
+    check_digest(step.folder / EXAMPLES, Example, carry["examples"])
     figures = read_object(step.folder / "sample.json")["figures"]
     content = {**figures, "digest": carry["examples"], "folder": str(step.folder)}
     if as_json:

@@ -67,7 +67,7 @@ def prepare(spec: DatasetSpec, data_dir: Path | None, workdir: Path) -> Prepared
     """
     folder = workdir / "corpus"
     marker = folder / "digests.json"
-    source = _input_digest(spec, data_dir)
+    source = input_digest(spec, data_dir)
     if marker.is_file():
         found = read_object(marker)
         if found.get("input") == source:
@@ -260,11 +260,11 @@ def _united(part: str, files: list[list[Question]]) -> list[Question]:
     return questions
 
 
-def _input_digest(spec: DatasetSpec, data_dir: Path | None) -> str:
+def input_digest(spec: DatasetSpec, data_dir: Path | None) -> str:
     """Digest the specification and the content of the files that it names."""
     sha = hashlib.sha256(f"{Question.SCHEMA} {spec.model_dump_json()}".encode())
     for part in spec.mixture:
-        sha.update(_input_digest(part, data_dir).encode())
+        sha.update(input_digest(part, data_dir).encode())
     labels = (spec.labels,) if spec.labels else ()
     for path in (*spec.train, *spec.eval, *spec.corpus, *spec.triples, *labels):
         with locate(path, data_dir).open("rb") as stream:

@@ -11,12 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import stdtr, stdtrit
 
-_STUDENT = (  # 97.5 % quantiles of 1 to 30 degrees of freedom; beyond, the normal distribution's
-    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120,
-    2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
-)  # fmt: skip
-_NORMAL = 1.96
 _DRAWS_AT_ONCE = 4_000_000  # question draws held in memory at a time: 32 MB
 
 
@@ -73,8 +69,8 @@ def interval_over_seeds(values: Sequence[float]) -> tuple[float, float]:
     """Return Student's 95 % interval of the mean of the scores of two or more seeds."""
     if len(values) < 2:
         raise ValueError("an interval over seeds needs at least two")
-    quantile = _STUDENT[len(values) - 2] if len(values) - 2 < len(_STUDENT) else _NORMAL
-    mean, reach = float(np.mean(values)), quantile * float(np.std(values, ddof=1)) / len(values) ** 0.5
+    mean, error = float(np.mean(values)), float(np.std(values, ddof=1)) / len(values) ** 0.5
+    reach = float(stdtrit(len(values) - 1, 0.975)) * error
     return mean - reach, mean + reach
 
 
@@ -88,8 +84,10 @@ def paired_over_seeds(
 ) -> PairedDifference:
     """Compare two groups of runs on the same questions; ``a[s][i]`` is the score of question ``i`` with seed ``s``.
 
-    Each resample draws questions, the same of both groups, and seeds of either group, so that the interval holds both
-    kinds of chance. Of one seed each it is a paired bootstrap over the questions.
+    Of one seed each it is a paired bootstrap over the questions. Otherwise the variance of the difference is that of its
+    mean over questions plus that of each group's mean over seeds, with the degrees of freedom of Welch and
+    Satterthwaite: two or three seeds are too few for a bootstrap. The variance of a single seed is not known, and not
+    counted.
 
     Raises:
         ValueError: as :func:`paired_bootstrap`.
@@ -97,22 +95,18 @@ def paired_over_seeds(
     first, second = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
     if first.shape[1:] != second.shape[1:]:
         raise ValueError(f"a paired comparison needs the same questions, not {first.shape[1]} and {second.shape[1]}")
-    generator = np.random.default_rng(seed)
-    drawn = [generator.integers(len(group), size=(resamples, len(group))) for group in (first, second)]
-    weights = [np.stack([(draws == s).mean(axis=1) for s in range(draws.shape[1])], axis=1) for draws in drawn]
-    means: list[NDArray[np.float64]] = []
-    start = 0
-    for counts in _row_counts(first.shape[1], seed, resamples):
-        part = slice(start, start + len(counts))
-        sides = [np.einsum("rs,rs->r", w[part], counts @ g.T) for w, g in zip(weights, (first, second), strict=True)]
-        means.append((sides[0] - sides[1]) / first.shape[1])
-        start += len(counts)
-    found = np.concatenate(means)[:, None]
-    low, high = _span(found, level)
-    tail = min(np.mean(found <= 0), np.mean(found >= 0))
-    return PairedDifference(
-        float(first.mean() - second.mean()), float(low[0]), float(high[0]), min(1.0, 2 * float(tail))
-    )
+    if len(first) == len(second) == 1:
+        return paired_bootstrap(first[0], second[0], seed=seed, resamples=resamples, level=level)
+    changes = first.mean(axis=0) - second.mean(axis=0)
+    samples = [changes, *(group.mean(axis=1) for group in (first, second))]
+    parts = [(float(each.var(ddof=1)) / len(each), len(each) - 1) for each in samples if len(each) > 1]
+    difference, variance = float(changes.mean()), sum(part for part, _ in parts)
+    if variance == 0:
+        return PairedDifference(difference, difference, difference, float(difference == 0))
+    freedom = variance**2 / sum(part**2 / degrees for part, degrees in parts)
+    reach = float(stdtrit(freedom, (1 + level) / 2)) * variance**0.5
+    p_value = 2 * float(stdtr(freedom, -abs(difference) / variance**0.5))
+    return PairedDifference(difference, difference - reach, difference + reach, p_value)
 
 
 def _resampled_means(matrix: NDArray[np.float64], seed: int, resamples: int) -> NDArray[np.float64]:

@@ -74,6 +74,15 @@ def compare_seeds(runs: Sequence[Path], *, metric: str = HEADLINE[0]) -> SeedCom
     for place, content in enumerate(contents):
         members.setdefault(json.dumps(_setup(content), sort_keys=True), []).append(place)
     groups = list(members.values())
+    for places in groups:
+        seeds = [_seed(contents[place]) for place in places]
+        if repeated := [
+            content
+            for content, seed in zip(map(contents.__getitem__, places), seeds, strict=True)
+            if seeds.count(seed) > 1
+        ]:
+            runs_named = ", ".join(str(content.run_dir) for content in repeated)
+            raise UserError(f"compare: {runs_named} are of one recipe and one seed; name one run of each seed")
     metrics = _shared_metrics(lasts)
     if metric not in metrics:
         raise UserError(f"all runs must have measured {metric}; they have in common: {', '.join(metrics)}")
@@ -85,7 +94,7 @@ def compare_seeds(runs: Sequence[Path], *, metric: str = HEADLINE[0]) -> SeedCom
             Group(
                 name=name,
                 runs=tuple(str(contents[place].run_dir) for place in places),
-                seeds=tuple(str(contents[place].recipe.get("parameters", {}).get("seed", "")) for place in places),
+                seeds=tuple(_seed(contents[place]) for place in places),
                 spreads={each: _spread([_column(lasts[place], each) for place in places]) for each in metrics},
             )
             for name, places in zip(names, groups, strict=True)
@@ -98,6 +107,10 @@ def compare_seeds(runs: Sequence[Path], *, metric: str = HEADLINE[0]) -> SeedCom
         counts=tuple(sorted(frozenset().union(*(content.counts for content in contents)))),
         recipes=_changes([_setup(contents[places[0]]) for places in groups]),
     )
+
+
+def _seed(content: Content) -> str:
+    return str(content.recipe.get("parameters", {}).get("seed", ""))
 
 
 def _setup(content: Content) -> dict[str, Any]:

@@ -2,8 +2,8 @@
 
 ``RUN/graph/extractions`` has logs of each shard: a chunk that is in one is not extracted again. A finished shard also
 has an outcome, with the digest of the build's inputs. Passages that are added later are kept in ``RUN/graph/added``,
-and only their chunks are extracted; the graph is the one that a build of all passages together gives. Passages are
-never all in memory, nor are extractions.
+and only their chunks are extracted; the graph is the one that a build of all passages together gives. Texts and
+facts are never all in memory.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from platform_sdk.graph.chunks import Chunk, chunks
 from platform_sdk.graph.facts import Extraction
 from platform_sdk.graph.graph import MANIFEST, SCHEMA, Graph, write_graph
 from platform_sdk.processes.launch import ProcessRunner, StepProcesses
-from platform_sdk.record_files import AppendLog, read_jsonl
+from platform_sdk.record_files import AppendLog, check_log, read_jsonl
 from platform_sdk.records import Passage, Triple
 from platform_sdk.tracking.outcomes import begin, digest_of, write_json
 
@@ -77,10 +77,14 @@ def _build(folder: Path, run_dir: Path, spec: GraphSpec, runner: ProcessRunner |
         if (built.get("inputs"), built.get("schema_version")) == (inputs, SCHEMA):
             return Built(Graph.open(folder), 0)
     begin(folder, digest_of(settings, sources.digests[:2]))
-    extracted = _extract(ExtractStep(run_dir=run_dir, spec=spec, inputs=inputs), runner)
+    step = ExtractStep(run_dir=run_dir, spec=spec, inputs=inputs)
+    extracted = _extract(step, runner)
+    logs = [log for shard in range(spec.shards) for log in step.logs(shard)]
+    for log in logs:
+        check_log(log)
     graph = write_graph(
         folder,
-        sorted((folder / EXTRACTIONS).glob(f"*-of-{spec.shards}.*.jsonl")),
+        logs,
         titles=((passage.title, passage.id) for passage in sources.passages()),
         extractor=spec.extractor,
         version=VERSIONS[spec.extractor],
@@ -140,10 +144,23 @@ class ExtractStep(BaseModel):
         """The file that says that a shard is finished, and of which inputs."""
         return self.folder / f"{shard}-of-{self.spec.shards}.json"
 
+    def logs(self, shard: int) -> list[Path]:
+        """The logs of a shard, in the order they were written."""
+        return sorted(self.folder.glob(f"{shard}-of-{self.spec.shards}.*.jsonl"))
+
+    def sizes(self, shard: int) -> dict[str, int]:
+        """The sizes of a shard's logs in bytes, by their names."""
+        return {path.name: path.stat().st_size for path in self.logs(shard)}
+
+    def is_open(self, shard: int) -> bool:
+        """Return whether a shard is unfinished, or lacks something of the logs that it was finished with."""
+        path = self.outcome(shard)
+        done = read_object(path) if path.exists() else {}
+        return (done.get("inputs"), done.get("logs")) != (self.inputs, self.sizes(shard))
+
     def open_shards(self) -> list[int]:
         """Return the shards that are not finished."""
-        outcomes = [(shard, self.outcome(shard)) for shard in range(self.spec.shards)]
-        return [s for s, path in outcomes if not path.exists() or read_object(path).get("inputs") != self.inputs]
+        return [shard for shard in range(self.spec.shards) if self.is_open(shard)]
 
 
 def _extract(step: ExtractStep, runner: ProcessRunner | None) -> int:
@@ -152,7 +169,8 @@ def _extract(step: ExtractStep, runner: ProcessRunner | None) -> int:
     if runner is None:
         return sum(extract_shard(step, shard) for shard in todo)
     if todo:
-        spec_file = graph_folder(step.run_dir) / "extract-step.json"
+        # A job is known by its specification: one of other inputs, finished yesterday, must not be taken for this one.
+        spec_file = graph_folder(step.run_dir) / f"extract-{step.inputs[:16]}.json"
         write_json(spec_file, step.model_dump(mode="json"))
         spec = step.spec
         own_gpus = spec.extractor == "llm" and spec.engine.engine != "openai"
@@ -174,11 +192,11 @@ def _extract(step: ExtractStep, runner: ProcessRunner | None) -> int:
 
 def extract_shard(step: ExtractStep, shard: int) -> int:
     """Extract the chunks of one shard that are in none of its logs; return how many."""
-    if shard not in step.open_shards():
+    if not step.is_open(shard):
         return 0
     name = f"{shard}-of-{step.spec.shards}"
     done: set[str] = set()
-    logs = sorted(step.folder.glob(f"{name}.*.jsonl"))
+    logs = step.logs(shard)
     for path in logs:
         with AppendLog(path, Extraction) as log:  # which drops what a kill cut short
             done.update(record.chunk for record in log.records)
@@ -192,7 +210,7 @@ def extract_shard(step: ExtractStep, shard: int) -> int:
                 log.append(extraction)
             if len(log.records) < LOGGED:
                 break
-    write_json(step.outcome(shard), {"inputs": step.inputs, "extracted": len(done) - before})
+    write_json(step.outcome(shard), {"inputs": step.inputs, "logs": step.sizes(shard), "extracted": len(done) - before})
     return len(done) - before
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Generic, Self, TypeVar, overload
 
+import duckdb
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -169,10 +170,18 @@ def write_graph(
         version: The extractor's version.
         inputs: Digest of everything that the graph is built from.
         memory_gb: Maximum memory of the merge, in GB.
+
+    Raises:
+        UserError: the merge needs more memory than that.
     """
     folder.mkdir(parents=True, exist_ok=True)
     (folder / MANIFEST).unlink(missing_ok=True)
-    merged = merge(folder, extractions, titles, memory_gb)
+    try:
+        merged = merge(folder, extractions, titles, memory_gb)
+    except duckdb.OutOfMemoryException as error:
+        raise UserError(
+            f"{folder}: the merge needs more than {memory_gb:g} GB; raise graph.memory_gb and repeat the command"
+        ) from error
     names = sorted(path.name for path in folder.iterdir() if path.suffix in (".parquet", ".npy"))
     manifest = Manifest(
         **asdict(merged),

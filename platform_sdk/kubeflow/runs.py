@@ -7,9 +7,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from platform_sdk.config.dataset import DatasetSpec
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.recipe import Recipe
 from platform_sdk.config.task import RUN_DIR
+from platform_sdk.data.dataset import input_digest
 from platform_sdk.files import read_object
 from platform_sdk.kubeflow.claim import FILE as CLAIM
 from platform_sdk.kubeflow.claim import claim
@@ -31,8 +33,20 @@ def finished_at(recipe: Recipe, run_dir: Path) -> datetime | None:
         return None
     with locked(run_dir):
         claim(run_dir, recipe.resolved())
+        if not _has_the_data(recipe, run_dir):
+            return None
         since = complete_since(run_dir, [task.id for task in recipe.plan])
     return None if since is None else datetime.fromtimestamp(since / 1000, UTC)
+
+
+def _has_the_data(recipe: Recipe, run_dir: Path) -> bool:
+    """Return whether the recipe's data files are those that were prepared; a recipe may have none."""
+    prepared = run_dir / "corpus" / "digests.json"
+    if "dataset" not in recipe.parameters or not prepared.is_file():
+        return True
+    folder = recipe.parameters.get("data_dir")
+    now = input_digest(DatasetSpec.model_validate(recipe.parameters["dataset"]), Path(folder) if folder else None)
+    return bool(read_object(prepared).get("input") == now)
 
 
 def execute(recipe: Recipe, run_dir: Path, listener: Listener) -> RunInfo:

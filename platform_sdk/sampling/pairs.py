@@ -13,7 +13,7 @@ from pathlib import Path
 
 from platform_sdk.config.errors import UserError
 from platform_sdk.files import check_handed_on
-from platform_sdk.sampling.engine import Completion, Probe, Request, SamplingEngine
+from platform_sdk.sampling.engine import Completion, Probe, Request, SamplingEngine, SamplingParams
 from platform_sdk.sampling.models import load_tokenizer, resolve, weights_digest
 from platform_sdk.tracking.outcomes import digest_of
 
@@ -101,6 +101,12 @@ class PairEngine(SamplingEngine):
     def release(self, dialogue: str) -> None:
         for engine in self._engines.values():
             engine.release(dialogue)
+
+    def generate(
+        self, prompts: Sequence[Sequence[int]], params: SamplingParams | Sequence[SamplingParams]
+    ) -> list[Completion]:
+        """By the planner's model: prompts alone have no role."""
+        return self._engines["planner"].generate(prompts, params)
 
     def score(
         self, prompts: Sequence[Sequence[int]], continuations: Sequence[Sequence[int]], role: str = ""

@@ -85,7 +85,7 @@ class RolloutSampler:
             self._note(rollout)
         self._made: list[Rollout] = []
         self._clock = self.path.with_suffix(".seconds.json")
-        self.seconds = _seconds_of(self._clock)
+        self.seconds = seconds_of(self._clock)
         return self
 
     def __exit__(
@@ -206,7 +206,7 @@ def open_sampler(
         engine.close()
 
 
-def _seconds_of(clock: Path) -> float:
+def seconds_of(clock: Path) -> float:
     """The sampling time so far. It is a figure, not a result: a damaged file costs no rollout."""
     if not clock.exists():
         return 0.0

@@ -1,4 +1,4 @@
-"""Whether anything is left to do for a run: a finished one that is started again is not worked through once more."""
+"""Detection of finished runs, so that repeating their command does nothing."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ def complete_since(run_dir: Path, steps: Iterable[str]) -> int | None:
     if None in ends or not _delivered(run_dir, found):
         return None
     seals.check(run_dir)
-    if not all((run_dir / name).exists() for entry in manifest.read(run_dir) for name in entry.files):
+    sealed = {entry.event: entry.files for entry in manifest.read(run_dir)}  # the last of each step
+    own = [name for files in sealed.values() for name in files if not Path(name).is_absolute()]
+    if not all((run_dir / name).exists() for name in own):
         return None  # an index, which is made again
     return ends[0] if _artifacts_are_there(run_dir) else None
 
@@ -58,5 +60,9 @@ def _delivered(run_dir: Path, found: dict[str, Path]) -> bool:
 
 def _artifacts_are_there(run_dir: Path) -> bool:
     """Return whether the files that belong to no step, as the report, are what they were at the run's end."""
-    artifacts = {event["path"]: event["digest"] for event in read(run_file(run_dir))[0] if event["event"] == "artifact"}
-    return all(Path(path).is_file() and sha256(Path(path)) == digest for path, digest in artifacts.items())
+    # A journal says an equal thing once, so the last one said need not be the last one that was.
+    known: dict[str, set[str]] = {}
+    for event in read(run_file(run_dir))[0]:
+        if event["event"] == "artifact":
+            known.setdefault(event["path"], set()).add(event["digest"])
+    return all(Path(path).is_file() and sha256(Path(path)) in digests for path, digests in known.items())

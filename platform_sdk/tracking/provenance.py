@@ -44,9 +44,9 @@ def _hardware() -> str:
     try:
         found = subprocess.run(
             ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"],
-            capture_output=True, text=True, timeout=30, check=False,
+            capture_output=True, text=True, timeout=10, check=False,
         )  # fmt: skip
-    except FileNotFoundError:
+    except (OSError, subprocess.TimeoutExpired):  # there is none, or its driver hangs
         return ", ".join(parts)
     gpus = found.stdout.strip().splitlines() if found.returncode == 0 else []
     return ", ".join([*parts, *(f"{gpus.count(gpu)} × {gpu}" for gpu in dict.fromkeys(gpus))])
@@ -57,6 +57,6 @@ def _git(checkout: Path, *arguments: str) -> str | None:
         done = subprocess.run(
             ["git", "-C", str(checkout), *arguments], capture_output=True, text=True, timeout=30, check=False
         )
-    except FileNotFoundError:
+    except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout.strip() if done.returncode == 0 else None

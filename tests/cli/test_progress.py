@@ -30,7 +30,7 @@ def test_each_evaluation_is_a_row_and_a_metric_may_be_missing(
     found = [
         evaluation("eval-start", em=0.25, f1=0.25, evidence_recall=0.5, well_formed=0.9, turns=3.0),
         evaluation("eval-u0010", em=0.4),
-        evaluation("eval-final", em=0.525, f1=0.53, evidence_recall=0.6, well_formed=0.95),
+        evaluation("eval-final", em=0.525, f1=0.53, evidence_recall=0.6, well_formed=0.95, turns=1.0),
     ]
     print_outcome(Outcome(str(tmp_path), found, {}, None, "sqlite:///x.db"))
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
@@ -38,9 +38,9 @@ def test_each_evaluation_is_a_row_and_a_metric_may_be_missing(
     assert values == {
         "eval-start": ["200", "25.0", "25.0", "50.0", "90.0", "3.00"],
         "eval-u0010": ["200", "40.0", "–", "–", "–", "–"],
-        "eval-final": ["200", "52.5", "53.0", "60.0", "95.0", "–"],
+        "eval-final": ["200", "52.5", "53.0", "60.0", "95.0", "1.00"],
     }
-    assert ["47.5–57.5", "48.0–58.0", "55.0–65.0", "90.0–100.0"] in lines
+    assert ["47.5–57.5", "48.0–58.0", "55.0–65.0", "90.0–100.0", "0.95–1.05"] in lines
 
 
 # What KFP, tqdm and libraries write; tqdm's carriage returns have become line ends.

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from platform_sdk.evaluation.report import build_report
 from tests.e2e.runs import TINY_MYGO, command, content, environment, rollouts, run_here
 
 pytestmark = pytest.mark.e2e(minutes=1)
@@ -55,6 +56,9 @@ def test_a_finished_run_is_not_run_again_and_what_is_lost_of_it_is_made_again(un
     assert "finished already, on 20" in printed
     assert "eval-final" in printed
     assert (undisturbed / "tracking/run.jsonl").read_bytes() == journal
+    page = (undisturbed / "report.html").read_bytes()
+    (undisturbed / "report.html").write_text(build_report(undisturbed), encoding="utf-8")  # as hopforge report does
+    assert (undisturbed / "report.html").read_bytes() == page
     (undisturbed / "report.html").write_text("lost")  # belongs to no step, so it is made again
     run_here(RECIPE, undisturbed, SMALL)
     assert (undisturbed / "report.html").stat().st_size > 10_000

@@ -41,16 +41,19 @@ def runs(tmp_path: Path) -> list[Path]:
 
 def test_interval_over_seeds_is_students() -> None:
     # Mean 0.3, deviation 0.1: 4.303 · 0.1 / √3 to either side.
-    assert interval_over_seeds([0.2, 0.3, 0.4]) == pytest.approx((0.3 - 0.24843, 0.3 + 0.24843), abs=1e-5)
+    assert interval_over_seeds([0.2, 0.3, 0.4]) == pytest.approx((0.3 - 0.248414, 0.3 + 0.248414), abs=1e-5)
     with pytest.raises(ValueError, match="at least two"):
         interval_over_seeds([0.5])
 
 
-def test_paired_difference_draws_questions_and_seeds() -> None:
-    # Questions agree, seeds do not: of two seeds the mean is 0, 1/2 or 1, with probability 1/4, 1/2 and 1/4.
-    found = paired_over_seeds([[1, 1, 1], [0, 0, 0]], [[0, 0, 0]])
-    assert (found.difference, found.low, found.high) == (0.5, 0, 1)
-    assert found.p_value == pytest.approx(0.5, abs=0.03)
+def test_paired_difference_is_students_over_questions_and_seeds() -> None:
+    # Questions differ alike; the seeds' means are 1 and 1/2, and 0 and 1/2: each group's variance is 1/8, of its mean
+    # 1/16. So t has (2/16)² / (2 · (1/16)²) = 2 degrees of freedom, 97.5 % quantile 4.302653, deviation √(1/8).
+    found = paired_over_seeds([[1, 1], [0, 1]], [[0, 0], [0, 1]])
+    assert found.difference == 0.5
+    assert (found.low, found.high) == pytest.approx((0.5 - 1.521218, 0.5 + 1.521218), abs=1e-5)
+    # P(|t| > √2) of 2 degrees of freedom is 1 - √2/√(2 + 2).
+    assert found.p_value == pytest.approx(1 - 0.5**0.5, abs=1e-6)
     one, other = [1.0, 0.0, 0.5, 1.0], [0.0, 0.0, 1.0, 0.5]
     assert paired_over_seeds([one], [other]) == pytest.approx(paired_bootstrap(one, other))
     with pytest.raises(ValueError, match="same questions"):
@@ -62,7 +65,7 @@ def test_runs_that_differ_in_the_seed_alone_are_one_group(runs: list[Path]) -> N
     assert [(group.name, group.seeds) for group in found.groups] == [(NAME, ("0", "1")), ("base", ("0", "1", "2"))]
     spread = found.groups[1].spreads["em"]
     assert spread.values == (0.2, 0.3, 0.4)
-    assert (spread.mean, spread.low, spread.high) == pytest.approx((0.3, 0.3 - 0.24843, 0.3 + 0.24843), abs=1e-5)
+    assert (spread.mean, spread.low, spread.high) == pytest.approx((0.3, 0.3 - 0.248414, 0.3 + 0.248414), abs=1e-5)
     [change] = [change for change in found.differences if change.metric == "em"]
     assert change.difference == pytest.approx(-0.5)
     assert change.high < 0
@@ -96,6 +99,8 @@ def test_command_compares_several_runs(runs: list[Path], tmp_path: Path) -> None
     plain = json.loads(invoke(app, ["compare", *map(str, runs), "--json"]).output)
     assert plain["groups"][0]["spreads"]["em"]["mean"] == pytest.approx(0.3)
     assert isinstance(invoke(app, ["compare", str(runs[0])]).exception, UserError)
+    twice = invoke(app, ["compare", *map(str, (*runs, runs[0]))]).exception
+    assert "are of one recipe and one seed; name one run of each seed" in str(twice)
     assert isinstance(invoke(app, ["compare", *map(str, runs), "--score", "50"]).exception, UserError)
 
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from platform_sdk.recipes.mygo.rewards import measures, rewards
+from platform_sdk.agents.planner_rewards import measures, rewards
 from platform_sdk.records import Rollout, Trajectory
 from platform_sdk.training.credit import GroupAdvantage
 from platform_sdk.training.examples import Example, examples_of

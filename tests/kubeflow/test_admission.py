@@ -19,7 +19,7 @@ import cel
 
 from platform_sdk.config.cluster import ClusterSpec
 from platform_sdk.config.document import read_as
-from platform_sdk.kubeflow.training_job import pytorchjob, trainjob
+from platform_sdk.kubeflow.training_job import indexedjob, pytorchjob, trainjob
 from platform_sdk.kubeflow.training_job.description import Description, Sidecar
 from tests.kubeflow.rendered import MANIFESTS, Item, built, pods
 
@@ -31,6 +31,7 @@ JOB = Description(
     spec=CLUSTER.job, workspace=CLUSTER.workspace,
 )  # fmt: skip
 SERVED = replace(JOB, sidecar=Sidecar(CLUSTER.job.sampler, "/workspace/runs/hotpot/served.json"))
+EXTRACTION = indexedjob.render(replace(JOB, indexed=True))
 RESTRICTED = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 STEP = {
     "kind": "Pod",
@@ -90,8 +91,8 @@ def refusals(item: Item, annotation: str | None = None, user: str = "anybody", v
 
 @pytest.mark.parametrize(
     "item",
-    [STEP, pytorchjob.render(JOB), pytorchjob.render(SERVED), trainjob.render(JOB)],
-    ids=["step", "pytorchjob", "with a server", "trainjob"],
+    [STEP, EXTRACTION, pytorchjob.render(JOB), pytorchjob.render(SERVED), trainjob.render(JOB)],
+    ids=["step", "extraction", "pytorchjob", "with a server", "trainjob"],
 )
 def test_what_runs_are_made_of_is_let_in(item: Item) -> None:
     assert refusals(item) == []
@@ -102,6 +103,19 @@ def test_what_the_manifests_put_beside_runs_is_let_in() -> None:
     assert len(own) == 2
     for template in (*own, *built("loader")):
         assert refusals({"kind": "Pod", "spec": template["spec"]}) == []
+
+
+def test_the_policy_looks_at_every_kind_that_a_launcher_may_create() -> None:
+    [role] = [i for i in built("base/team") if i["kind"] == "Role" and i["metadata"]["name"] == "launcher"]
+    created = {kind for rule in role["rules"] if "create" in rule["verbs"] for kind in rule["resources"]}
+    looked_at = {
+        kind
+        for rule in policy()["matchConstraints"]["resourceRules"]
+        if "CREATE" in rule["operations"]
+        for kind in rule["resources"]
+    }
+    assert {"jobs", "pytorchjobs", "trainjobs"} <= created
+    assert created - looked_at <= {"events"}
 
 
 Change = Callable[[Item], None]
@@ -146,11 +160,20 @@ BAD: list[tuple[str, Change, str]] = [
 
 
 @pytest.mark.parametrize(("change", "said"), [one[1:] for one in BAD], ids=[one[0] for one in BAD])
-@pytest.mark.parametrize("kind", ["Pod", "PyTorchJob", "TrainJob"])
+@pytest.mark.parametrize("kind", ["Pod", "Job", "PyTorchJob", "TrainJob"])
 def test_what_runs_must_not_have_is_refused(kind: str, change: Change, said: str) -> None:
-    item = copy.deepcopy({"Pod": STEP, "PyTorchJob": pytorchjob.render(JOB), "TrainJob": trainjob.render(JOB)}[kind])
+    item = copy.deepcopy(
+        {
+            "Pod": STEP,
+            "Job": EXTRACTION,
+            "PyTorchJob": pytorchjob.render(JOB),
+            "TrainJob": trainjob.render(JOB),
+        }[kind]
+    )
     if kind == "Pod":
         pod = item["spec"]
+    elif kind == "Job":
+        pod = item["spec"]["template"]["spec"]
     elif kind == "PyTorchJob":
         [role] = item["spec"]["pytorchReplicaSpecs"].values()
         pod = role["template"]["spec"]
@@ -209,4 +232,4 @@ def test_it_is_bound_to_the_namespaces_of_runs_and_denies(variant: str) -> None:
     assert policy(variant)["failurePolicy"] == "Fail"
     # Every kind of job that a step may make, and pods whoever makes them.
     matched = {r for rule in policy(variant)["matchConstraints"]["resourceRules"] for r in rule["resources"]}
-    assert matched == {"pods", "pods/ephemeralcontainers", pytorchjob.PLURAL, trainjob.PLURAL}
+    assert matched == {"pods", "pods/ephemeralcontainers", indexedjob.PLURAL, pytorchjob.PLURAL, trainjob.PLURAL}

@@ -8,6 +8,8 @@ from typing import Literal
 from platform_sdk.evaluation.metrics import hotpotqa, musique, nq, qald10, twowiki
 from platform_sdk.evaluation.metrics.scores import Scores
 
+COUNTS = frozenset({"turns", "searches", "tokens"})
+"""Measures that are counts, however small the numbers of a run happen to be; all others are shares."""
 Dataset = Literal["hotpotqa", "2wikimultihopqa", "musique", "nq", "qald10"]
 
 

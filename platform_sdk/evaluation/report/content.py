@@ -9,6 +9,7 @@ from typing import Any
 
 from platform_sdk.config.errors import UserError
 from platform_sdk.evaluation.intervals import paired_bootstrap
+from platform_sdk.evaluation.metrics import COUNTS
 from platform_sdk.evaluation.report.samples import SELECTED_FILE, Sample, draw, share, size, sources
 from platform_sdk.files import read_object
 from platform_sdk.tracking import manifest, seals, updates
@@ -18,7 +19,6 @@ from platform_sdk.tracking.updates import Update, read_updates
 
 START, FINAL = "eval-start", "eval-final"
 HEADLINE = ("em", "f1")  # what a run shows first that names no metrics of its own
-COUNTS = frozenset({"turns", "searches", "tokens"})  # counts, however small the numbers of a run happen to be
 FIRST_PHASES = ("eval-base", "warmup", START, "eval-warmup")
 
 
@@ -187,7 +187,9 @@ def _chain(run_dir: Path) -> tuple[list[manifest.Entry], str | None]:
     """
     try:
         seals.check(run_dir, external=False)
-        return manifest.read(run_dir), None
+        # The page is a step itself: made again later, it must be the same page.
+        ends = ("step report", "run ended")
+        return [entry for entry in manifest.read(run_dir) if not entry.event.startswith(ends)], None
     except manifest.ManifestError as error:
         return [], str(error)
 

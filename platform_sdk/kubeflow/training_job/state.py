@@ -38,7 +38,7 @@ class Observation:
 def observe(
     job: Mapping[str, Any], workload: Mapping[str, Any] | None, pods: Sequence[Mapping[str, Any]]
 ) -> Observation:
-    """The state of a PyTorchJob or a TrainJob.
+    """The state of a job of any kind.
 
     Args:
         workload: Kueue's object for the job, where there is one.

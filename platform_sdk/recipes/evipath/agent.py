@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from platform_sdk.agents.planner_rewards import rewards
 from platform_sdk.agents.planner_worker import Answer, Ask, Limits, Malformed, PlannerWorker, Reading
 from platform_sdk.agents.speaker import Decoding, Policy, Speaker
 from platform_sdk.recipes.evipath import prompts
 from platform_sdk.recipes.evipath.grammar import NOTHING_FOUND, parse_executor, parse_planner
 from platform_sdk.recipes.evipath.prompts import Role
 from platform_sdk.recipes.evipath.records import Medium
-from platform_sdk.recipes.evipath.rewards import rewards
 from platform_sdk.recipes.evipath.settings import AgentSpec
 from platform_sdk.recipes.method import RunContext
 from platform_sdk.records import Evidence, Question

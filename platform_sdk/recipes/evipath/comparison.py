@@ -18,7 +18,10 @@ _COUNTRIES = (
     "filipino philippines philippine", "thai thailand", "portuguese portugal", "argentine argentina argentinian",
     "israeli israel", "new_zealand new_zealander new_zealanders", "south_korean south_korea korean",
     "icelandic iceland", "croatian croatia", "mexican mexico", "brazilian brazil", "russian russia", "indian india",
+    "iranian iran", "iraqi iraq", "nigerian nigeria", "nigerien niger",
 )  # fmt: skip
+_NAMED = {line.split()[0] for line in _COUNTRIES}
+"""What the rule of a common beginning must not join: Iran and Iraq, Niger and Nigeria."""
 _KEY = {name.replace("_", " "): line.split()[0] for line in _COUNTRIES for name in line.split()}
 
 
@@ -37,8 +40,8 @@ def date_of(text: str) -> tuple[int, ...] | None:
 def same(one: str, other: str) -> bool:
     """Return True for names of the same place or people, e.g. Canada and Canadian."""
     a, b = (_key(text) for text in (one, other))
-    if a == b:
-        return True
+    if a == b or {a, b} & _NAMED:
+        return a == b
     shared = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
     return min(len(a), len(b)) >= 4 and shared >= min(len(a), len(b)) - 1
 

@@ -13,7 +13,7 @@ from platform_sdk.recipes.evipath.prompts import Style
 from platform_sdk.recipes.evipath.records import Example
 from platform_sdk.recipes.evipath.settings import AgentSpec
 from platform_sdk.recipes.evipath.synthesis import AGENT, EXAMPLES
-from platform_sdk.record_files import read_jsonl
+from platform_sdk.record_files import check_digest, read_jsonl
 
 Format = Literal["messages", "sharegpt"]
 _SHAREGPT = {"system": "system", "user": "human", "assistant": "gpt"}
@@ -26,11 +26,14 @@ def write_chats(source: Path, output: Path, format: Format, style: Style | None 
         style: of the instructions; None takes that of the run's agent.
 
     Raises:
-        UserError: there are no examples.
+        UserError: there are no examples, or they were altered.
     """
     found = [folder / EXAMPLES for folder in (source, source / "synthesis") if (folder / EXAMPLES).is_file()]
     if not found:
         raise UserError(f"{source}: holds no {EXAMPLES}; run hopforge synthesize first, or name its --workdir")
+    outcome = found[0].with_name("sample.json")
+    if outcome.exists():
+        check_digest(found[0], Example, read_object(outcome)["carry"]["examples"])
     agent = _agent(found[0].parent)
     count = 0
     with writing(output) as stream:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from hashlib import sha256
 
+from platform_sdk.agents.planner_rewards import rewards
 from platform_sdk.files import write_text
 from platform_sdk.recipes.evipath.dialogues import chats, rollouts
 from platform_sdk.recipes.evipath.records import Example
-from platform_sdk.recipes.evipath.rewards import rewards
 from platform_sdk.recipes.evipath.settings import AgentSpec, LearningSpec
 from platform_sdk.recipes.evipath.statistics import page
 from platform_sdk.recipes.evipath.synthesis import EXAMPLES, REJECTED, Synthesised

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import ClassVar
 
+from platform_sdk.agents.planner_rewards import measures, rewards
 from platform_sdk.agents.planner_worker import PlannerWorker
 from platform_sdk.agents.speaker import Decoding, Policy
 from platform_sdk.config.sampling import EvaluationSpec
 from platform_sdk.recipes.evipath.agent import evipath, medium_of
 from platform_sdk.recipes.evipath.learning import Dialogues
-from platform_sdk.recipes.evipath.rewards import measures, rewards
 from platform_sdk.recipes.evipath.rules import RuleSynthesis
 from platform_sdk.recipes.evipath.settings import AgentSpec
 from platform_sdk.recipes.evipath.teacher import ModelSynthesis

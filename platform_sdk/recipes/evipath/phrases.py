@@ -14,7 +14,7 @@ from typing import Literal
 
 from platform_sdk.data.language import RELATIONS
 
-VERSION = 1
+VERSION = 2
 Tongue = Literal["world", "english"]
 
 

@@ -6,6 +6,7 @@ import random
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from platform_sdk.data.dataset import read_corpus, read_triples
@@ -52,6 +53,14 @@ class Proxy:
     distractors: int
     seed: int
 
+    @cached_property
+    def by_title(self) -> Mapping[str, Sequence[Passage]]:
+        """The corpus's passages by their titles."""
+        found: defaultdict[str, list[Passage]] = defaultdict(list)
+        for passage in self.passages:
+            found[passage.title].append(passage)
+        return dict(found)
+
     def facts(self, question: Question) -> Facts:
         """Return a question's facts; no gold evidence is in them where the dataset names none."""
         rng = random.Random(f"facts {self.seed} {question.id}")
@@ -64,8 +73,8 @@ class Proxy:
             return Facts(tuple(map(triple_evidence, triples)), gold, self.medium)
         if question.context:
             return Facts(given_evidence(question.context), question.gold_positions, self.medium)
-        wanted = set(question.gold_passages)
-        named = [passage for passage in self.passages if passage.title in wanted]
+        wanted = dict.fromkeys(question.gold_passages)
+        named = [passage for title in wanted for passage in self.by_title.get(title, ())]
         others = rng.sample(self.passages, min(len(self.passages), self.distractors))
         chosen = list(dict.fromkeys([*named, *others]))
         rng.shuffle(chosen)

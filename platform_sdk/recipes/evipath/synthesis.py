@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict
 from tqdm import tqdm
 
 from platform_sdk.errors import UserError
-from platform_sdk.files import read_object, write_text
+from platform_sdk.files import write_text
 from platform_sdk.processes.shares import EndOfShare, Share, own_share
 from platform_sdk.recipes.evipath.checks import Limits, in_question, judged
 from platform_sdk.recipes.evipath.evidence import Similarity
@@ -33,6 +33,7 @@ from platform_sdk.record_files import AppendLog, digest_records, read_log, remov
 from platform_sdk.records import Question, Rollout
 from platform_sdk.sampling.rollout import Agent, SearchFunction
 from platform_sdk.sampling.rollout import run as run_agents
+from platform_sdk.sampling.sampler import seconds_of
 from platform_sdk.tracking.outcomes import write_json
 
 DRAFTS, EXAMPLES, REJECTED = "drafts.jsonl", "examples.jsonl", "rejected.jsonl"
@@ -195,7 +196,7 @@ class _Clock:
 
     def __init__(self, path: Path) -> None:
         self._path, self._begun = path, time.monotonic()
-        self._before = float(read_object(path)["seconds"]) if path.exists() else 0.0
+        self._before = seconds_of(path)
         self._written = self._begun
 
     @property

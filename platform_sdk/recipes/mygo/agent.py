@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from platform_sdk.agents.planner_rewards import rewards
 from platform_sdk.agents.planner_worker import Answer, Ask, Limits, Malformed, PlannerWorker, Reading
 from platform_sdk.agents.speaker import Decoding, Policy, Speaker
 from platform_sdk.recipes.method import RunContext
 from platform_sdk.recipes.mygo import prompts
 from platform_sdk.recipes.mygo.grammar import Medium, parse_planner, parse_worker
-from platform_sdk.recipes.mygo.rewards import rewards
 from platform_sdk.recipes.mygo.settings import AgentSpec
 from platform_sdk.records import Evidence, Question, Rollout, Trajectory
 from platform_sdk.sampling.dialogue import Dialogue, with_instruction

@@ -52,7 +52,8 @@ def load_graph(run_dir: Path) -> tuple[Graph, dict[str, str]]:
     """
     folder = run_dir / "graph"
     if not (folder / MANIFEST).exists():
-        raise UserError(f"{folder}: there is no graph; build it with hopforge graph build --workdir {run_dir}")
+        build = f"hopforge graph build --recipe RECIPE --workdir {run_dir}"
+        raise UserError(f"{folder}: holds no graph; build it first: {build}")
     corpus = run_dir / "corpus" / "passages.jsonl"
     titles = {passage.id: passage.title for passage in read_corpus(run_dir).passages} if corpus.exists() else {}
     return Graph.open(folder), titles

@@ -11,8 +11,9 @@ from typer.testing import CliRunner
 
 from platform_sdk.cli import app
 from platform_sdk.errors import UserError
+from platform_sdk.recipes.evipath.export import write_chats
 from platform_sdk.recipes.evipath.records import Example
-from platform_sdk.record_files import digest_records, read_jsonl
+from platform_sdk.record_files import RecordError, digest_records, read_jsonl
 from platform_sdk.retrieval import load
 from tests.recipes.evipath.paths import LetterEncoder
 
@@ -31,7 +32,7 @@ def synthesised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, 
     monkeypatch.setattr(load, "load_encoder", lambda **_: LetterEncoder())
     recipe = ROOT / "pipelines/evipath/world.yaml"
     output = hopforge("synthesize", "--recipe", recipe, "--workdir", tmp_path, *SMALL, "--json")
-    return tmp_path, json.loads(output.splitlines()[-1])
+    return tmp_path, json.loads(output)
 
 
 def test_synthesize_prints_one_object(synthesised: tuple[Path, dict[str, Any]]) -> None:
@@ -40,6 +41,24 @@ def test_synthesize_prints_one_object(synthesised: tuple[Path, dict[str, Any]]) 
     assert (figures["questions"], figures["kept"], figures["rejected"]) == (12, 12, {})
     assert figures["digest"] == digest_records(kept)
     assert len(kept) == 12
+
+
+def test_lost_examples_are_written_again_and_altered_ones_are_not_exported(
+    synthesised: tuple[Path, dict[str, Any]],
+) -> None:
+    folder, figures = synthesised
+    examples = folder / "synthesis/examples.jsonl"
+    whole = examples.read_bytes()
+    examples.unlink()
+    (folder / "synthesis/drafts.seconds.json").write_text("")  # a figure, which a power cut may take
+    recipe = ROOT / "pipelines/evipath/world.yaml"
+    again = json.loads(hopforge("synthesize", "--recipe", recipe, "--workdir", folder, *SMALL, "--json"))
+    assert again["digest"] == figures["digest"]
+    assert examples.read_bytes() == whole
+    examples.write_bytes(whole.replace(b'thoughts":"', b'thoughts":"So, ', 1))
+    with pytest.raises(RecordError, match="was changed after it was written"):
+        write_chats(folder, folder / "chats.jsonl", "messages")
+    assert not (folder / "chats.jsonl").exists()
 
 
 def test_export_writes_planner_and_executor_chats(synthesised: tuple[Path, dict[str, Any]]) -> None:

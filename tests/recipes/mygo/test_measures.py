@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from platform_sdk.recipes.mygo.rewards import measures
+from platform_sdk.agents.planner_rewards import measures
 from platform_sdk.records import Rollout
 from tests.tracking.rollouts import rollout
 

@@ -1,4 +1,4 @@
-"""Mujica's named rewards, functions from a rollout to numbers in 0..1, and what an evaluation reports beside them.
+"""Named rewards of a planner's rollouts, numbers in 0..1, and what an evaluation reports beside them.
 
 MyGO selects by the F1 of the planner's answer (r(τ), Mujica-MyGO, section 3.3); the warm-up by its exact match.
 An answer that was never given scores 0.
@@ -6,8 +6,9 @@ An answer that was never given scores 0.
 
 from __future__ import annotations
 
+from typing import Literal
+
 from platform_sdk.evaluation.answers import exact_match, f1_score
-from platform_sdk.recipes.mygo.grammar import Medium
 from platform_sdk.records import Rollout
 
 
@@ -22,7 +23,7 @@ def rewards(rollout: Rollout) -> dict[str, float]:
     }
 
 
-def measures(medium: Medium, rollout: Rollout) -> dict[str, float]:
+def measures(medium: Literal["text", "kg"], rollout: Rollout) -> dict[str, float]:
     """Return what an evaluation reports of a rollout: the answer's scores, and how it came about."""
     question = rollout.question
     best = f1_score(rollout.main.answer, question.answers, question.dataset)  # type: ignore[arg-type]
