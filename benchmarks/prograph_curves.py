@@ -73,8 +73,12 @@ def main() -> None:
 def run(workdir: Path, world: int, variant: str, seed: int, overrides: list[str]) -> dict[str, Any]:
     """Train and evaluate one variant with one seed; return its figures, also those of the untrained policy."""
     out = workdir / f"{variant}-{seed}.json"
+    asked = {"world": world, "overrides": overrides}
     if out.exists():
-        return dict(json.loads(out.read_text()))
+        found = dict(json.loads(out.read_text()))
+        if found.get("asked") != asked:
+            raise SystemExit(f"{out}: is of {found.get('asked')}, not of {asked}; name another folder")
+        return found
     recipe = load_recipe(RECIPE, [f"dataset.world.seed={world}", *overrides, *VARIANTS[variant]])
     settings = recipe.parameters
     corpus = prepare(DatasetSpec.model_validate(settings["dataset"]), None, workdir)
@@ -102,7 +106,12 @@ def run(workdir: Path, world: int, variant: str, seed: int, overrides: list[str]
     phase, online = f"{variant}-{seed}", OnlineSpec.model_validate(settings["online"])
     trained = steps.online(method, context(seed, settings["agent"]), phase, settings["model"], online, sampled)
     seconds = {"wall": time.monotonic() - began, "cpu": time.process_time() - clock}
-    made = {"before": before, "after": evaluated(f"end-{variant}", trained.model, f"end-{phase}"), "seconds": seconds}
+    made = {
+        "before": before,
+        "after": evaluated(f"end-{variant}", trained.model, f"end-{phase}"),
+        "seconds": seconds,
+        "asked": asked,
+    }
     out.write_text(json.dumps(made))
     return made
 
@@ -117,7 +126,7 @@ def table(workdir: Path) -> str:
     """Return a row for each variant and way to decode, in Markdown."""
     found: dict[str, list[dict[str, Any]]] = {}
     for variant in VARIANTS:
-        if paths := sorted(workdir.glob(f"{variant}-[0-9].json")):
+        if paths := sorted(workdir.glob(f"{variant}-[0-9]*.json")):
             found[variant] = [json.loads(path.read_text()) for path in paths]
     lines = ["| variant | decoding | EM before | EM after | each seed | Δ to outcome | F1 | turns | recall | CPU s |",
              "|---|---|---|---|---|---|---|---|---|---|"]  # fmt: skip

@@ -62,7 +62,7 @@ def run(
             with Progress(loaded.name, run_dir, len(loaded.plan), out) as progress:
                 execute(loaded, run_dir, progress)
         except KeyboardInterrupt as error:
-            say("stopped; the same command goes on from here", err=True)
+            say("stopped; repeat the command to resume", err=True)
             raise typer.Exit(130) from error
     elif out is not None:
         typer.echo(f"{run_dir}: finished already, on {since:%Y-%m-%d at %H:%M} UTC; nothing is left to do", file=out)

@@ -84,8 +84,8 @@ def paired_over_seeds(
 ) -> PairedDifference:
     """Compare two groups of runs on the same questions; ``a[s][i]`` is the score of question ``i`` with seed ``s``.
 
-    Of one seed each it is a paired bootstrap over the questions. Otherwise the variance of the difference is that of its
-    mean over questions plus that of each group's mean over seeds, with the degrees of freedom of Welch and
+    Of one seed each it is a paired bootstrap over the questions. Otherwise the variance of the difference is that of
+    its mean over questions plus that of each group's mean over seeds, with the degrees of freedom of Welch and
     Satterthwaite: two or three seeds are too few for a bootstrap. The variance of a single seed is not known, and not
     counted.
 

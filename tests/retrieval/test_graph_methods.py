@@ -271,7 +271,5 @@ def test_service_finds_what_the_process_finds_for_every_method(run_dir: Path, mo
 
 def test_graph_methods_without_a_graph_say_how_to_build_it(tmp_path: Path) -> None:
     for method in METHODS[1:]:
-        with pytest.raises(
-            UserError, match="holds no graph; build it first: hopforge graph build --recipe RECIPE --workdir"
-        ):
+        with pytest.raises(UserError, match="holds no graph; build it first: hopforge graph build --recipe"):
             open_retriever("anything", tmp_path, RetrievalSpec(method=method))
