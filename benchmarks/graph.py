@@ -22,6 +22,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -215,7 +216,8 @@ def measure(paths: list[Path], size: int, memory_gb: float, output: Path) -> Fig
             break
         whole = max(whole, sum(info.rss for info in tree))
         anonymous = max(anonymous, sum(info.rss - info.shared for info in tree))
-        spilled = max(spilled, _bytes(output.glob(".merge/**/*")))
+        with suppress(FileNotFoundError):  # the folder is removed at the merge's end
+            spilled = max(spilled, _bytes(output.glob(".merge/**/*")))
         time.sleep(0.1)
     child.join()
     if child.exitcode:
