@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from platform_sdk.records import Trajectory
+from platform_sdk.sampling.models import load_tokenizer
 from tests.e2e.runs import TINY_MYGO, content, rollouts, run_here
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
@@ -65,3 +67,34 @@ def test_as_a_chain_one_sub_question_is_asked_at_a_time(tmp_path: Path) -> None:
     turns = [[int(worker.id.split(".")[0]) for worker in r.others] for r in sampled]
     assert all(a < b for order in turns for a, b in itertools.pairwise(order))
     assert max(map(len, turns)) > 1, "no question was answered step by step"
+
+
+def instruction(planner: Trajectory) -> tuple[int, ...]:
+    """Return the tokens in front of the question, which the shipped base model writes as a word of its own."""
+    question = load_tokenizer("hopforge:world-base").convert_tokens_to_ids("Question")
+    return planner.token_ids[: planner.token_ids.index(question)]
+
+
+def test_mygo_goes_on_from_the_model_that_evipath_made(tmp_path: Path) -> None:
+    tiny = {
+        **{name: value for name, value in TINY_MYGO.items() if not name.startswith(("warmup.", "training."))},
+        "dataset.world.train_questions": 12,
+        "training.epochs": 1,
+        # Whatever is sampled is accepted: this shows what is handed on, not what is learned.
+        "selection.initial_threshold": 0.0,
+        "selection.threshold": "fixed",
+    }
+    run = run_here("../evipath-mygo/world.yaml", tmp_path / "run", tiny)
+    finetuned, trained = (content(run, phase, "train") for phase in ("finetuning", "iteration-01"))
+    assert trained["parents"]["model"] == finetuned["weights"] != trained["weights"]
+    sampled = rollouts(run, "iteration-01")
+    assert (
+        {r.weights for r in sampled} == {r.weights for r in rollouts(run, "eval-finetuned")} == {finetuned["weights"]}
+    )
+    assert {r.weights for r in rollouts(run, "eval-final")} == {trained["weights"]}
+    # The planner is told the same in the paths and in the iterations: one agent throughout.
+    learned = [rollouts(run, phase, "selected") for phase in ("finetuning", "iteration-01")]
+    instructions = [{instruction(r.main) for r in part} for part in learned]
+    assert instructions[0] == instructions[1]
+    assert len(instructions[0]) == 1
+    assert content(run, "iteration-01", "figures")["threshold"] == 0.0

@@ -28,6 +28,7 @@ RECIPES = {
     "mygo": "mygo/world.yaml",
     "mygo-grpo": "mygo/world-grpo.yaml",
     "evipath": "evipath/world.yaml",
+    "evipath-mygo": "evipath-mygo/world.yaml",
     "prograph": "prograph/world.yaml",
 }
 Item = dict[str, Any]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from platform_sdk.errors import UserError
-from platform_sdk.recipes.mygo.selection import Acceptance
+from platform_sdk.recipes.selection import Acceptance
 from platform_sdk.records import Question, Rollout, Trajectory
 from platform_sdk.sampling.rollout import Agent, Together
 from platform_sdk.training.credit import CreditProbe, GroupAdvantage, TrajectoryKey, group_advantages, varied

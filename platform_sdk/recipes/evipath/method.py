@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from platform_sdk.agents.planner_rewards import measures, rewards
@@ -15,7 +14,8 @@ from platform_sdk.recipes.evipath.learning import Dialogues
 from platform_sdk.recipes.evipath.rules import RuleSynthesis
 from platform_sdk.recipes.evipath.settings import AgentSpec
 from platform_sdk.recipes.evipath.teacher import ModelSynthesis
-from platform_sdk.recipes.method import Method, Resources, RunContext, open_search
+from platform_sdk.recipes.method import Method, Resources, RunContext
+from platform_sdk.recipes.selection import Iteration
 from platform_sdk.records import Rollout
 
 
@@ -26,13 +26,13 @@ class EviPath(Method[AgentSpec, EvaluationSpec, Resources]):
     agent_settings = AgentSpec
     evaluation_settings = EvaluationSpec
     roles = ("planner", "worker")
-    steps: ClassVar = {"rules": RuleSynthesis(), "llm": ModelSynthesis(), "dialogues": Dialogues()}
+    steps: ClassVar = {
+        "rules": RuleSynthesis(),
+        "llm": ModelSynthesis(),
+        "dialogues": Dialogues(),
+        "iteration": Iteration(evipath),
+    }
     shown_metrics = ("em", "f1", "evidence_recall", "well_formed")
-
-    @contextmanager
-    def resources(self, run: RunContext[AgentSpec]) -> Iterator[Resources]:
-        with open_search(run) as search:
-            yield Resources(search)
 
     def agent(
         self,

@@ -11,8 +11,9 @@ from platform_sdk.agents.speaker import Decoding, Policy
 from platform_sdk.errors import UserError
 from platform_sdk.recipes.method import Method, Resources, RunContext
 from platform_sdk.recipes.mygo.agent import medium_of, mujica
-from platform_sdk.recipes.mygo.sampling import Iteration, Warmup
+from platform_sdk.recipes.mygo.sampling import Warmup
 from platform_sdk.recipes.mygo.settings import AgentSpec, EvaluationSettings
+from platform_sdk.recipes.selection import Iteration
 from platform_sdk.records import Rollout
 from platform_sdk.sampling.pairs import models_of
 
@@ -28,7 +29,7 @@ class MyGO(Method[AgentSpec, EvaluationSettings, Resources]):
     agent_settings = AgentSpec
     evaluation_settings = EvaluationSettings
     roles = ("planner", "worker")
-    steps: ClassVar = {"warmup": Warmup(), "iteration": Iteration()}
+    steps: ClassVar = {"warmup": Warmup(), "iteration": Iteration(mujica)}
     shown_metrics = ("em", "f1", "evidence_recall", "well_formed")
 
     def check_policy(self, run: RunContext[AgentSpec], model: str) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from platform_sdk.config.sampling import EvaluationSpec
 from platform_sdk.config.struct import Struct
@@ -29,28 +29,6 @@ class AgentSpec(Struct):
     def max_questions(self) -> int:
         """How many sub-questions one turn may ask at most."""
         return 1 if self.plan == "chain" else self.sub_questions
-
-
-class SelectionSpec(Struct):
-    """Multi-attempt sampling and the threshold (Mujica-MyGO, section 3.3 and appendix D.3)."""
-
-    questions: int = Field(1000, ge=1, le=10_000_000, description="questions per iteration")
-    accepted: int = Field(3, ge=1, le=65_536, description="m: accepted trajectories after which a question is done")
-    attempts: int = Field(16, ge=1, le=65_536, description="most attempts at one question")
-    reward: Literal["f1", "em"] = "f1"
-    initial_threshold: float = Field(ge=0, le=1, description="K before the first iteration; required")
-    threshold_cap: float = Field(1.0, gt=0, le=1, description="K never exceeds this, so a perfect answer is accepted")
-    threshold: Literal["rising", "fixed"] = Field(
-        "rising", description="K follows the mean reward, or stays (the offline variant)"
-    )
-
-    @model_validator(mode="after")
-    def _starts_within_the_cap(self) -> Self:
-        if self.initial_threshold > self.threshold_cap:
-            raise ValueError(
-                f"initial_threshold {self.initial_threshold} is above threshold_cap {self.threshold_cap}: K never falls"
-            )
-        return self
 
 
 class WarmupSpec(Struct):

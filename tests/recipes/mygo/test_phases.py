@@ -11,12 +11,11 @@ import pytest
 
 from platform_sdk.config.sampling import EngineSpec
 from platform_sdk.recipes import method as room
-from platform_sdk.recipes import steps
+from platform_sdk.recipes import selection, steps
 from platform_sdk.recipes.method import NoCarry, RunContext
-from platform_sdk.recipes.mygo import sampling
 from platform_sdk.recipes.mygo.method import METHOD
-from platform_sdk.recipes.mygo.sampling import Threshold, sample_iteration
-from platform_sdk.recipes.mygo.settings import AgentSpec, EvaluationSettings, SelectionSpec, WarmupSpec
+from platform_sdk.recipes.mygo.settings import AgentSpec, EvaluationSettings, WarmupSpec
+from platform_sdk.recipes.selection import SelectionSpec, Threshold, sample_iteration
 from platform_sdk.record_files import read_jsonl, write_jsonl
 from platform_sdk.records import Question, Rollout, Trajectory
 from platform_sdk.sampling.engine import Request
@@ -53,9 +52,9 @@ def context(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[RunContext
     def searching(run: RunContext[AgentSpec]) -> Iterator[SearchFunction]:
         yield search("text")
 
-    for module in (steps, sampling):
+    for module in (steps, selection):
         monkeypatch.setattr(module, "open_sampler", opened)
-    for module in (room, sampling):
+    for module in (room, selection):
         monkeypatch.setattr(module, "open_search", searching)
     monkeypatch.setattr(steps, "policy_digest", lambda model: "w")
     for part, question in (("train", QUESTION), ("eval", QUESTION.model_copy(update={"id": "e"}))):

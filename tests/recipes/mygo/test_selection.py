@@ -6,9 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from platform_sdk.recipes.mygo.sampling import batch_of
-from platform_sdk.recipes.mygo.selection import next_attempts, raised_threshold, select
-from platform_sdk.recipes.mygo.settings import SelectionSpec
+from platform_sdk.recipes.selection import SelectionSpec, batch_of, next_attempts, raised_threshold, select
 from platform_sdk.records import Question, Rollout, Trajectory
 
 EMPTY = Trajectory(id="planner", role="planner", token_ids=(), agent_mask=(), logprobs=(), turns=())
