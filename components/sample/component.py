@@ -85,7 +85,7 @@ def sample(
             policy=model_digest, searched=searched_digest, index=index_digest, rollouts=sampled.digest
         )
         folder = run / phase
-        others = ("candidates.jsonl", "examples.jsonl", "rejected.jsonl", "agent.json", "synthesis.html")
+        others = ("candidates.jsonl", "examples.jsonl", "rejected.jsonl", "agent.json", "statistics.json")
         left = [folder / name for name in others if (folder / name).exists()]
         record.seal(sampled.path, folder / "sample.json", *left)
         record.log_rollouts(sampled.path)

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from platform_sdk.cli import app
 from platform_sdk.config.errors import UserError
 from platform_sdk.evaluation.report import build_report, build_selection, build_summary
+from platform_sdk.evaluation.statistics import Dialogue, Message, Statistics, Table
 from platform_sdk.pages import embedded_json
 from platform_sdk.record_files import write_jsonl
 from platform_sdk.records import Rollout
@@ -242,6 +243,19 @@ def test_the_card_of_a_selection_shows_the_figures_that_there_are() -> None:
     )
     demonstrations = build_selection({"phase": "supervised", "demonstrations": 3, "left_out": 1})
     assert demonstrations.endswith("| --- | ---: |\n| demonstrations | 3 |\n| left out | 1 |\n")
+
+
+def test_statistics_that_a_phase_left_are_shown_and_can_end_nothing(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    table = Table(title="Reasons", head=("check", "paths"), rows=(("leak", 3), (None, 1)))
+    said = Dialogue(title="planner, q", messages=(Message(role="assistant", content="<think>x</think>"),))
+    summary = "1 of 4 <b>kept</b>"
+    Statistics(title="Paths", summary=summary, tables=(table,), dialogues=(said,)).write(run / "iteration-01")
+    page = build_report(run)
+    assert "1 of 4 &lt;b&gt;kept&lt;/b&gt;" in page
+    assert '<th scope="row">leak</th><td class="n">3</td>' in page
+    assert '<th scope="row">–</th><td class="n">1</td>' in page
+    assert '<pre class="assistant">&lt;think&gt;x&lt;/think&gt;</pre>' in page
 
 
 def test_a_broken_manifest_is_shown(tmp_path: Path) -> None:

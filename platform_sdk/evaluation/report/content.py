@@ -11,6 +11,7 @@ from platform_sdk.config.errors import UserError
 from platform_sdk.evaluation.intervals import paired_bootstrap
 from platform_sdk.evaluation.metrics import COUNTS
 from platform_sdk.evaluation.report.samples import SELECTED_FILE, Sample, draw, share, size, sources
+from platform_sdk.evaluation.statistics import Statistics, read_statistics
 from platform_sdk.files import read_object
 from platform_sdk.tracking import manifest, seals, updates
 from platform_sdk.tracking.journal import FOLDER
@@ -36,12 +37,16 @@ class Difference:
 
 @dataclass
 class Phase:
-    """One phase of the run: its folder's name, figures, scores, updates (of an online phase), and some rollouts."""
+    """One phase of the run: its folder's name, figures, scores, updates (of an online phase), and some rollouts.
+
+    ``statistics`` are of the data that the phase learns from, where a step of the method left some.
+    """
 
     name: str
     figures: dict[str, Any] = field(default_factory=dict)
     scores: dict[str, Any] | None = None
     updates: list[Update] = field(default_factory=list)
+    statistics: Statistics | None = None
     samples: list[Sample] = field(default_factory=list)
 
 
@@ -162,6 +167,7 @@ def _phase(folder: Path) -> Phase:
         figures={**_object(folder / "train.json"), **_object(folder / "figures.json")},
         scores=_object(folder / "scores.json") if (folder / "scores.json").is_file() else None,
         updates=read_updates(folder),
+        statistics=read_statistics(folder),
     )
 
 

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from hashlib import sha256
 
 from platform_sdk.agents.planner_rewards import rewards
-from platform_sdk.files import write_text
 from platform_sdk.recipes.evipath.dialogues import chats, rollouts
 from platform_sdk.recipes.evipath.records import Example
 from platform_sdk.recipes.evipath.settings import AgentSpec, LearningSpec
-from platform_sdk.recipes.evipath.statistics import page
+from platform_sdk.recipes.evipath.statistics import statistics
 from platform_sdk.recipes.evipath.synthesis import EXAMPLES, REJECTED, Synthesised
 from platform_sdk.recipes.method import RunContext, Sampled, Sampling, SamplingStep, Selected
 from platform_sdk.record_files import check_digest, read_jsonl, write_log
@@ -50,7 +49,7 @@ class Dialogues(SamplingStep[AgentSpec, LearningSpec, Synthesised]):
         write_log(round.folder / "rollouts.jsonl", Rollout, learned)
         synthesised = [*read_jsonl(path, Example), *read_jsonl(path.with_name(REJECTED), Example)]
         shown = (c for e in examples[:SHOWN] for c in chats(e, agent.prompts, agent.sub_questions, spec.roles))
-        write_text(round.folder / "synthesis.html", page(synthesised, learned, shown))
+        statistics(synthesised, learned, shown).write(round.folder)
         figures = {"paths": len(examples)}
         return Sampled(learned, [example.id for example in examples], round.carry, figures=figures)
 

@@ -33,4 +33,4 @@ def test_killed_run_resumes_to_the_same_end(tmp_path: Path) -> None:
     kept = list(read_jsonl(run / "synthesis/examples.jsonl", Example))
     learned = list(read_jsonl(run / "finetuning/selected.jsonl", Rollout))
     assert {rollout.question.id for rollout in learned} == {example.id for example in kept}
-    assert "Synthesised reasoning paths" in (run / "finetuning/synthesis.html").read_text()
+    assert "Synthesised reasoning paths" in (run / "report.html").read_text()

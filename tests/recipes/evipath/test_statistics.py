@@ -1,10 +1,17 @@
-"""The statistics of a small set, computed by hand, and the page that shows them."""
+"""The statistics of a small set, computed by hand."""
 
 from __future__ import annotations
 
 from platform_sdk.recipes.evipath.dialogues import chats
-from platform_sdk.recipes.evipath.statistics import acceptance, page, parallelism, reasons, similarities
-from tests.recipes.evipath.paths import FIRST, PATH, SECOND
+from platform_sdk.recipes.evipath.statistics import (
+    acceptance,
+    parallelism,
+    reasons,
+    similarities,
+    statistics,
+    thresholds,
+)
+from tests.recipes.evipath.paths import FIRST, PATH, SECOND, with_sub_question
 
 REJECTED = PATH.model_copy(update={"id": "r", "hops": 2, "rejected": "leak", "detail": "<b>turn 1</b>"})
 WIDE = PATH.model_copy(update={"id": "w", "steps": (PATH.steps[0].model_copy(update={"asked": (FIRST, SECOND)}),)})
@@ -29,9 +36,18 @@ def test_best_similarities_by_tenths() -> None:
     assert sum(count for count, _ in found.values()) == 2
 
 
-def test_page_escapes_what_it_shows() -> None:
-    html = page(SET, [], chats(PATH, "standard", 2, ("planner", "executor")))
-    assert "2 of 3 questions" in html
-    assert "&lt;b&gt;turn 1&lt;/b&gt;" in html
-    assert "&lt;think&gt;" in html
-    assert "<b>turn 1" not in html
+def test_other_thresholds() -> None:
+    # FIRST selected gold 0 of (0.8, 0.3), SECOND gold 1 of (0.4, 0.9).
+    found = {row[0]: row[1:] for row in thresholds([PATH])}
+    assert found[0.5] == (2, "0.0 %", "100.0 %")
+    assert found[0.8] == (2, "50.0 %", "100.0 %")  # 0.8 is not above 0.8, but the best
+    changed = with_sub_question(PATH, 0, similarities=(0.7, 0.75))
+    # Above 0.6 are both, of which one was selected; above 0.7 is the wrong one.
+    assert [row[3] for row in thresholds([changed])] == ["50.0 %"] * 5
+
+
+def test_statistics_of_a_set() -> None:
+    found = statistics(SET, [], chats(PATH, "standard", 2, ("planner", "executor")))
+    assert found.summary.startswith("2 of 3 questions")
+    assert {dialogue.title for dialogue in found.dialogues} == {"planner, q", "executor, q/0.0", "executor, q/1.0"}
+    assert all(len(row) == len(table.head) for table in found.tables for row in table.rows)
