@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from platform_sdk.config.sampling import EngineSpec
+from platform_sdk.config.struct import Struct
 
 
-class GraphSpec(BaseModel):
+class GraphSpec(Struct):
     """How a graph is built from a corpus."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     extractor: Literal["rules", "triples", "llm"] = Field(
         "rules", description="rules: sentences, without a model; triples: the dataset's triples; llm: a language model."

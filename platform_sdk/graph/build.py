@@ -16,9 +16,8 @@ from dataclasses import dataclass
 from itertools import count, islice
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict
-
 from platform_sdk.config.graph import GraphSpec
+from platform_sdk.config.struct import Struct
 from platform_sdk.data.corpus import Corpus, TripleStore
 from platform_sdk.data.dataset import PASSAGES, TRIPLES, check_prepared
 from platform_sdk.display import shortened
@@ -128,10 +127,9 @@ def _locked(folder: Path) -> Iterator[Path]:
         yield folder
 
 
-class ExtractStep(BaseModel):
+class ExtractStep(Struct):
     """The extraction of one build: input of ``python -m platform_sdk.graph --spec FILE``, which extracts one shard."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
     run_dir: Path
     spec: GraphSpec
     inputs: str

@@ -188,7 +188,7 @@ FAULTS = (
         "self.length[:] = 0", "pass", "sampling/test_new_weights.py",
     ),
     Fault(
-        "eval questions trained on", "recipes/mygo/sampling.py",
+        "eval questions trained on", "recipes/selection.py",
         'batch_of(run.questions("train")', 'batch_of(run.questions("eval")', MYGO,
     ),
     Fault(
@@ -201,19 +201,19 @@ FAULTS = (
     ),
     # What is selected and rewarded
     Fault(
-        "threshold exclusive for attempts", "recipes/mygo/selection.py",
+        "threshold exclusive for attempts", "recipes/selection.py",
         "rewards[attempt] >= threshold", "rewards[attempt] > threshold", MYGO,
     ),
     Fault(
-        "threshold exclusive for selection", "recipes/mygo/selection.py",
+        "threshold exclusive for selection", "recipes/selection.py",
         "reward_of(rollout, self.reward) >= self.threshold", "reward_of(rollout, self.reward) > self.threshold", MYGO,
     ),
     Fault(
-        "K is the maximum, not the midpoint", "recipes/mygo/selection.py",
+        "K is the maximum, not the midpoint", "recipes/selection.py",
         "(mean_reward + PERFECT) / 2", "max(mean_reward, PERFECT)", MYGO,
     ),
     Fault(
-        "first pass's mean ignored", "recipes/mygo/sampling.py",
+        "first pass's mean ignored", "recipes/selection.py",
         "threshold = raised_threshold(threshold, mean_reward, spec)",
         "threshold = raised_threshold(threshold, 0.0, spec)", MYGO,
     ),

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from platform_sdk.config.struct import Struct
 from platform_sdk.recipes.evipath.prompts import Role
 
 
-class Settings(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-
-class AgentSpec(Settings):
+class AgentSpec(Struct):
     """The agent that learns: a planner and executors."""
 
     iteration_limit: int = Field(8, ge=2, le=1000, description="planner turns, malformed ones included")
@@ -24,7 +21,7 @@ class AgentSpec(Settings):
     prompts: Literal["standard", "compact"] = Field("standard", description="compact: for very small models")
 
 
-class SynthesisSpec(Settings):
+class SynthesisSpec(Struct):
     """How reasoning paths are synthesised."""
 
     mode: Literal["abductive", "answer-only", "deductive"] = Field(
@@ -46,7 +43,7 @@ class SynthesisSpec(Settings):
     max_tokens: int = Field(512, ge=1, le=1_000_000, description="maximum tokens of one turn of an LLM teacher")
 
 
-class LearningSpec(Settings):
+class LearningSpec(Struct):
     """What is learned of the kept paths."""
 
     roles: tuple[Role, ...] = Field(("planner", "executor"), min_length=1, description="planner, executor, or both")

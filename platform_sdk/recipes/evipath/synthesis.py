@@ -18,9 +18,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
 from tqdm import tqdm
 
+from platform_sdk.config.struct import Struct
 from platform_sdk.errors import UserError
 from platform_sdk.files import write_text
 from platform_sdk.processes.shares import EndOfShare, Share, own_share
@@ -43,10 +43,8 @@ Write = Callable[[Question], Agent[Example]]
 Round = Sampling[AgentSpec, SynthesisSpec, "Synthesised"]
 
 
-class Synthesised(BaseModel):
+class Synthesised(Struct):
     """What a synthesis hands on: the folder's name, and the digest of the kept examples."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     phase: str = ""
     examples: str = ""

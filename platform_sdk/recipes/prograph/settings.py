@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
+
+from platform_sdk.config.struct import Struct
 
 
-class Settings(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-
-class CreditSpec(Settings):
+class CreditSpec(Struct):
     """Step-wise GRPO: R_t = outcome + λ1 · step progress + λ2 · structure (ProGraph-R1, section 3.3).
 
     The paper gives neither λ1, λ2 and n nor the baseline, so none of them has a default.
@@ -41,7 +39,7 @@ class CreditSpec(Settings):
         return self
 
 
-class AgentSpec(Settings):
+class AgentSpec(Struct):
     """The agent, and how its steps are credited."""
 
     max_turns: int = Field(10, ge=1, le=1000, description="maximum number of turns, malformed ones included")

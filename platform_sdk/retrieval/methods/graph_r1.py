@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from platform_sdk.config.struct import Struct
 from platform_sdk.records import Evidence
 from platform_sdk.retrieval.method import Index, RetrievalMethod
 from platform_sdk.retrieval.methods.hyperedge import HyperedgeMaterial, best, load_graph
@@ -20,10 +21,9 @@ from platform_sdk.retrieval.milvus import Hit
 from platform_sdk.sampling.rollout import SearchRequest
 
 
-class GraphR1Settings(BaseModel):
+class GraphR1Settings(Struct):
     """How many entities and hyperedges are looked up by similarity."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
     entities: int = Field(5, ge=1)
     hyperedges: int = Field(5, ge=1)
 

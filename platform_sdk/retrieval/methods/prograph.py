@@ -21,8 +21,9 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from platform_sdk.config.struct import Struct
 from platform_sdk.graph.graph import Incidence
 from platform_sdk.graph.linking import EntityLinker
 from platform_sdk.records import Evidence
@@ -35,13 +36,12 @@ FIRST_REACH = 1024
 """Hyperedges that are reached first beyond E_q; each further step reaches twice as many."""
 
 
-class PrographSettings(BaseModel):
+class PrographSettings(Struct):
     """How entities are linked and similarities normalised.
 
     The paper does not say how it normalises. With ``sum`` negative similarities count 0.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
     normalisation: Literal["softmax", "sum"] = "softmax"
     link_similarity: float | None = Field(
         0.6,
