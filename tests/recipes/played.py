@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from platform_sdk.agents.planner_messages import Medium
 from platform_sdk.agents.speaker import Policy
 from platform_sdk.config.retrieval import RetrievalSpec
 from platform_sdk.config.sampling import SamplingSpec
@@ -14,7 +15,6 @@ from platform_sdk.recipes.arena.agent import generator
 from platform_sdk.recipes.arena.settings import AgentSpec as ArenaSpec
 from platform_sdk.recipes.method import RunContext
 from platform_sdk.recipes.mygo.agent import mujica
-from platform_sdk.recipes.mygo.grammar import Medium
 from platform_sdk.recipes.mygo.settings import AgentSpec as MygoSpec
 from platform_sdk.records import Evidence, Rollout
 from platform_sdk.sampling.engine import Request

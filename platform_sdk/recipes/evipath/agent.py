@@ -5,22 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from platform_sdk.agents import planner_messages as messages
+from platform_sdk.agents.planner_messages import Medium, medium_of
 from platform_sdk.agents.planner_rewards import rewards
 from platform_sdk.agents.planner_worker import Answer, Ask, Limits, Malformed, PlannerWorker, Reading
 from platform_sdk.agents.speaker import Decoding, Policy, Speaker
 from platform_sdk.recipes.evipath import prompts
 from platform_sdk.recipes.evipath.grammar import NOTHING_FOUND, parse_executor, parse_planner
 from platform_sdk.recipes.evipath.prompts import Role
-from platform_sdk.recipes.evipath.records import Medium
 from platform_sdk.recipes.evipath.settings import AgentSpec
 from platform_sdk.recipes.method import RunContext
 from platform_sdk.records import Evidence, Question
 from platform_sdk.sampling.dialogue import Dialogue
-
-
-def medium_of(environment: str) -> Medium:
-    """Return what an environment's agent searches: texts, or a knowledge graph."""
-    return "kg" if environment.endswith("-kg") else "text"
 
 
 @dataclass(frozen=True)
@@ -34,11 +30,11 @@ class EviPathLanguage:
     too_long = NOTHING_FOUND
 
     def planner(self, speaker: Speaker, question: Question, candidates: Sequence[str], role: str) -> Dialogue:
-        opening = prompts.planner_opening(question.text, candidates, self.medium)
+        opening = messages.planner_opening(question.text, candidates, self.medium)
         return speaker.dialogue(self._instruction("planner"), opening)
 
     def worker(self, speaker: Speaker, sub_question: str, evidence: Sequence[Evidence]) -> Dialogue:
-        opening = prompts.executor_opening(sub_question, evidence, self.medium)
+        opening = messages.worker_opening(sub_question, evidence, self.medium)
         return speaker.dialogue(self._instruction("executor"), opening, evidence=evidence)
 
     def read_planner(self, text: str, candidates: int) -> Ask | Answer | Malformed:
@@ -48,13 +44,13 @@ class EviPathLanguage:
         return parse_executor(text, materials=materials)
 
     def materials(self, evidence: Sequence[Evidence]) -> str:
-        return prompts.materials(evidence, self.medium)
+        return messages.materials(evidence, self.medium)
 
     def observation(self, seen: Sequence[str], new_candidates: Sequence[str], first: int) -> str:
-        return prompts.observation(seen, new_candidates, first)
+        return messages.observation(seen, new_candidates, first)
 
     def error(self, reason: str) -> str:
-        return prompts.error_observation(reason)
+        return messages.error_observation(reason)
 
     def _instruction(self, role: Role) -> str:
         return prompts.instruction(self.spec.prompts, role, self.medium, max_questions=self.spec.sub_questions)

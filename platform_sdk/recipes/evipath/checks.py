@@ -9,9 +9,9 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
+from platform_sdk.agents import planner_messages as messages
 from platform_sdk.agents.planner_worker import Answer, Ask, Malformed
 from platform_sdk.evaluation.answers import exact_match, normalize_squad
-from platform_sdk.recipes.evipath import prompts
 from platform_sdk.recipes.evipath.dialogues import executor_turn, planner_chat, planner_turns
 from platform_sdk.recipes.evipath.grammar import (
     ANSWERING,
@@ -126,7 +126,7 @@ def pronoun(example: Example, limits: Limits) -> str | None:
 def prompt(example: Example, limits: Limits) -> str | None:
     """The planner's training prompt holds the question only, and its answer only if the question does."""
     chat = planner_chat(example, limits.style, limits.max_questions)
-    if chat.turns[0] != prompts.planner_opening(example.question, example.candidates, example.medium):
+    if chat.turns[0] != messages.planner_opening(example.question, example.candidates, example.medium):
         return f"the planner is shown more than the question: {chat.turns[0]}"
     if _telling(example.answers) and not in_question(example):
         said = next((word for word in example.answers if _says(chat.system + " " + chat.turns[0], word)), None)

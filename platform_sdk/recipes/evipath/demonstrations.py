@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from platform_sdk.recipes.evipath.records import Example, Medium, Step, SubQuestion
+from platform_sdk.agents.planner_messages import Medium
+from platform_sdk.recipes.evipath.records import Example, Step, SubQuestion
 from platform_sdk.records import Evidence
 
 _TEXTS = (

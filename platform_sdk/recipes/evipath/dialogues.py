@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise, zip_longest
 from typing import Any, Literal, TypedDict
 
+from platform_sdk.agents import planner_messages as messages
 from platform_sdk.recipes.evipath import prompts
 from platform_sdk.recipes.evipath.grammar import write_answer, write_ask, write_reading
 from platform_sdk.recipes.evipath.prompts import Role, Style
@@ -56,7 +57,7 @@ def observations(example: Example) -> list[str]:
     """Return what the planner is told after each of its steps."""
     known = example.known_candidates()
     return [
-        prompts.observation(
+        messages.observation(
             [asked.answer for asked in step.asked], after[len(before) :] if example.medium == "kg" else (), len(before)
         )
         for step, (before, after) in zip(example.steps, pairwise(known), strict=True)
@@ -70,7 +71,7 @@ def executor_turn(asked: SubQuestion) -> str:
 
 def planner_chat(example: Example, style: Style, max_questions: int) -> Chat:
     """Return the planner's dialogue; its prompt holds the question only."""
-    opening = prompts.planner_opening(example.question, example.candidates, example.medium)
+    opening = messages.planner_opening(example.question, example.candidates, example.medium)
     said, told = planner_turns(example, style), observations(example)
     turns = [text for pair in zip_longest(said, told) for text in pair if text is not None]
     system = prompts.instruction(style, "planner", example.medium, max_questions=max_questions)
@@ -82,7 +83,7 @@ def executor_chats(example: Example, style: Style) -> Iterator[Chat]:
     system = prompts.instruction(style, "executor", example.medium, max_questions=1)
     for place, step in enumerate(example.steps):
         for number, asked in enumerate(step.asked):
-            opening = prompts.executor_opening(asked.question, example.evidence(asked), example.medium)
+            opening = messages.worker_opening(asked.question, example.evidence(asked), example.medium)
             yield Chat(f"{example.id}/{place}.{number}", "executor", system, (opening, executor_turn(asked)))
 
 

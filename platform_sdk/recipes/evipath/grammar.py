@@ -10,9 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from platform_sdk.agents.planner_messages import Medium
 from platform_sdk.agents.planner_worker import Answer, Ask, Malformed, Reading, SubQuestion
 from platform_sdk.agents.sections import sections
-from platform_sdk.recipes.evipath.records import Medium
 
 NOTHING_FOUND = "No relevant information found."
 

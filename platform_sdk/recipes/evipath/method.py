@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
+from platform_sdk.agents.planner_messages import medium_of
 from platform_sdk.agents.planner_rewards import measures, rewards
 from platform_sdk.agents.planner_worker import PlannerWorker
 from platform_sdk.agents.speaker import Decoding, Policy
 from platform_sdk.config.sampling import EvaluationSpec
-from platform_sdk.recipes.evipath.agent import evipath, medium_of
+from platform_sdk.recipes.evipath.agent import evipath
 from platform_sdk.recipes.evipath.learning import Dialogues
 from platform_sdk.recipes.evipath.rules import RuleSynthesis
 from platform_sdk.recipes.evipath.settings import AgentSpec

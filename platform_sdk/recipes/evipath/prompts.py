@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
+from platform_sdk.agents.planner_messages import Medium
 from platform_sdk.recipes.evipath.grammar import NOTHING_FOUND
-from platform_sdk.recipes.evipath.records import Medium
-from platform_sdk.records import Evidence
 
 Style = Literal["standard", "compact"]
 Role = Literal["planner", "executor"]
@@ -49,44 +48,6 @@ def instruction(style: Style, role: Role, medium: Medium, *, max_questions: int)
     if style == "compact":
         return _COMPACT[role, medium]
     return _EXECUTOR if role == "executor" else _PLANNER.format(act=_ACT[medium], max_questions=max_questions)
-
-
-def planner_opening(question: str, candidates: Sequence[str], medium: Medium) -> str:
-    """Write the planner's first message: the question and nothing else, but where to start in a knowledge graph."""
-    opening = f"Question : {question}"
-    return f"{opening}\nCandidates : {number(candidates)}" if medium == "kg" else opening
-
-
-def executor_opening(question: str, evidence: Sequence[Evidence], medium: Medium) -> str:
-    """Write the executor's one message."""
-    return f"Question : {question}\n{materials(evidence, medium)}"
-
-
-def materials(evidence: Sequence[Evidence], medium: Medium) -> str:
-    """Write numbered evidence."""
-    if not evidence:
-        return "( no evidence )"
-    return "\n".join(f"[{i}] {piece(item, medium)}" for i, item in enumerate(evidence))
-
-
-def piece(item: Evidence, medium: Medium) -> str:
-    """Write a piece of evidence."""
-    return item.text if medium == "kg" else f"{item.title} : {item.text}"
-
-
-def observation(sentences: Sequence[str], new_candidates: Sequence[str] = (), first: int = 0) -> str:
-    """Write the executors' sentences; entities found on the way become candidates numbered from ``first``."""
-    text = "Obs: " + "\n".join(sentences)
-    return f"{text}\nCandidates : {number(new_candidates, first)}" if new_candidates else text
-
-
-def error_observation(reason: str) -> str:
-    """Write that a turn was malformed."""
-    return f"Obs: Error : {reason} ."
-
-
-def number(names: Sequence[str], first: int = 0) -> str:
-    return " ".join(f"[{i}] {name}" for i, name in enumerate(names, start=first))
 
 
 def first_thoughts(plan: Sequence[str], thoughts: str, style: Style) -> str:

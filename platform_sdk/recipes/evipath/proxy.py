@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from platform_sdk.agents.planner_messages import Medium, piece
 from platform_sdk.data.dataset import read_corpus, read_triples
-from platform_sdk.recipes.evipath.prompts import piece
-from platform_sdk.recipes.evipath.records import Medium
 from platform_sdk.records import Evidence, Passage, Question, Triple, given_evidence
 
 

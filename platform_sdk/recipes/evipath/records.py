@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from platform_sdk.agents.planner_messages import Medium
 from platform_sdk.records import Evidence, Record
-
-Medium = Literal["text", "kg"]
 
 
 class SubQuestion(BaseModel):

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
+from platform_sdk.agents.planner_messages import medium_of
 from platform_sdk.errors import UserError
 from platform_sdk.recipes.evipath import evidence, phrases
-from platform_sdk.recipes.evipath.agent import medium_of
 from platform_sdk.recipes.evipath.evidence import Comparison
 from platform_sdk.recipes.evipath.hops import Need, Refusal, Solution, solve, tongue_of
 from platform_sdk.recipes.evipath.phrases import THOUGHTS, Tongue, drawn, joined

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from platform_sdk.agents import planner_messages as messages
+from platform_sdk.agents.planner_messages import Medium, medium_of
 from platform_sdk.agents.planner_worker import Answer, Malformed, PlannerWorker
 from platform_sdk.agents.speaker import Policy, Speaker
-from platform_sdk.recipes.evipath import prompts
-from platform_sdk.recipes.evipath.agent import EviPathLanguage, evipath, medium_of
+from platform_sdk.recipes.evipath.agent import EviPathLanguage, evipath
 from platform_sdk.recipes.evipath.demonstrations import demonstrations
 from platform_sdk.recipes.evipath.dialogues import executor_chats, planner_chat
 from platform_sdk.recipes.evipath.grammar import parse_planner, parse_turn
 from platform_sdk.recipes.evipath.planning import without_plan
-from platform_sdk.recipes.evipath.records import Example, Medium, Step, SubQuestion
+from platform_sdk.recipes.evipath.records import Example, Step, SubQuestion
 from platform_sdk.recipes.evipath.settings import AgentSpec, SynthesisSpec
 from platform_sdk.recipes.method import RunContext
 from platform_sdk.records import Evidence, Question, Rollout, Trajectory
@@ -37,14 +38,14 @@ class DemonstratedLanguage(EviPathLanguage):
         for example in demonstrations(self.medium):
             opening, *rest = planner_chat(example, "standard", self.spec.sub_questions).turns
             examples += [_hinted(opening, example.answer if self.tell_answer else None), *rest]
-        opening = prompts.planner_opening(question.text, candidates, self.medium)
+        opening = messages.planner_opening(question.text, candidates, self.medium)
         opening = _hinted(opening, question.answers[0] if self.tell_answer else None)
         return speaker.dialogue(self._instruction("planner"), opening, examples)
 
     def worker(self, speaker: Speaker, sub_question: str, evidence: Sequence[Evidence]) -> Dialogue:
         shown = [text for example in demonstrations(self.medium) for chat in executor_chats(example, "standard")
                  for text in chat.turns]  # fmt: skip
-        opening = prompts.executor_opening(sub_question, evidence, self.medium)
+        opening = messages.worker_opening(sub_question, evidence, self.medium)
         return speaker.dialogue(self._instruction("executor"), opening, shown[-4:], evidence)
 
 

@@ -12,12 +12,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from platform_sdk.agents import planner_messages as messages
+from platform_sdk.agents.planner_messages import medium_of
 from platform_sdk.agents.planner_worker import Answer, Ask, Malformed
 from platform_sdk.agents.sections import section
 from platform_sdk.agents.speaker import Decoding, Policy, Speaker
-from platform_sdk.recipes.evipath import evidence, prompts
+from platform_sdk.recipes.evipath import evidence
 from platform_sdk.recipes.evipath import teacher_prompts as told
-from platform_sdk.recipes.evipath.agent import medium_of
 from platform_sdk.recipes.evipath.evidence import Comparison
 from platform_sdk.recipes.evipath.grammar import ANSWERING, ASKING, parse_planner, parse_turn, tags_of
 from platform_sdk.recipes.evipath.planning import without_plan
@@ -130,7 +131,7 @@ class AbductiveTeacher:
                 return path.model_copy(update={"thoughts": thoughts, "answer": action.text})
             path = yield from self._stepped(path, action, thoughts, facts, talk, turn)
             after = path.known_candidates()[-1][len(known) :] if medium == "kg" else ()
-            planner.tell(prompts.observation([sub.answer for sub in path.steps[-1].asked], after, len(known)))
+            planner.tell(messages.observation([sub.answer for sub in path.steps[-1].asked], after, len(known)))
         raise Rejection("iteration-limit", f"no answer within {self.agent.iteration_limit} turns")
 
     def _stepped(
@@ -167,7 +168,7 @@ class AbductiveTeacher:
             rng = random.Random(f"shown {self.seed} {talk.speaker.name} {place}")
             shown = facts.shown(places, candidate, self.spec.shown, rng)
             selected = tuple(shown.index(place) for place in places)
-            pieces = prompts.materials([facts.pool[place] for place in shown], facts.medium)
+            pieces = messages.materials([facts.pool[place] for place in shown], facts.medium)
             thinker = talk.open(
                 told.THINKER,
                 told.thinker_opening(question, pieces, sentence, selected),

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from platform_sdk.agents import planner_messages as messages
+from platform_sdk.agents.planner_messages import Medium
 from platform_sdk.recipes.evipath import prompts
 from platform_sdk.recipes.evipath.demonstrations import demonstrations
 from platform_sdk.recipes.evipath.dialogues import planner_chat
-from platform_sdk.recipes.evipath.records import Example, Medium, SubQuestion
+from platform_sdk.recipes.evipath.records import Example, SubQuestion
 from platform_sdk.tracking.outcomes import digest_of
 
 _PLANNER = """\
@@ -34,7 +36,7 @@ def planner_system(medium: Medium, max_questions: int) -> str:
 def planner_opening(question: str, candidates: Sequence[str], answer: str, gold: Sequence[str], medium: Medium) -> str:
     """Write the planner's first message."""
     evidence = "\n".join(gold)
-    return f"{prompts.planner_opening(question, candidates, medium)}\nAnswer : {answer}\nEvidence :\n{evidence}"
+    return f"{messages.planner_opening(question, candidates, medium)}\nAnswer : {answer}\nEvidence :\n{evidence}"
 
 
 def planner_examples(medium: Medium, max_questions: int) -> tuple[str, ...]:
@@ -42,7 +44,7 @@ def planner_examples(medium: Medium, max_questions: int) -> tuple[str, ...]:
     turns: list[str] = []
     for example in demonstrations(medium):
         _, *rest = planner_chat(example, "standard", max_questions).turns
-        gold = [prompts.piece(example.pool[place], medium) for place in example.gold]
+        gold = [messages.piece(example.pool[place], medium) for place in example.gold]
         opening = planner_opening(example.question, example.candidates, example.answer, gold, medium)
         turns += [opening, *rest]
     return tuple(turns)
@@ -63,7 +65,7 @@ def answerer_examples(medium: Medium) -> tuple[str, ...]:
     """Return worked sub-answers."""
     turns: list[str] = []
     for example, asked in _worked(medium):
-        gold = [prompts.piece(example.pool[place], medium) for place in example.gold]
+        gold = [messages.piece(example.pool[place], medium) for place in example.gold]
         turns += [answerer_opening(asked.question, gold), asked.answer]
     return tuple(turns)
 
@@ -72,7 +74,7 @@ def thinker_examples(medium: Medium) -> tuple[str, ...]:
     """Return worked explanations."""
     turns: list[str] = []
     for example, asked in _worked(medium):
-        evidence = prompts.materials(example.evidence(asked), medium)
+        evidence = messages.materials(example.evidence(asked), medium)
         turns += [
             thinker_opening(asked.question, evidence, asked.answer, asked.selected),
             f"<think>{asked.thoughts}</think>",

@@ -6,20 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from platform_sdk.agents import planner_messages as messages
+from platform_sdk.agents.planner_messages import Medium, medium_of
 from platform_sdk.agents.planner_rewards import rewards
 from platform_sdk.agents.planner_worker import Answer, Ask, Limits, Malformed, PlannerWorker, Reading
 from platform_sdk.agents.speaker import Decoding, Policy, Speaker
 from platform_sdk.recipes.method import RunContext
 from platform_sdk.recipes.mygo import prompts
-from platform_sdk.recipes.mygo.grammar import Medium, parse_planner, parse_worker
+from platform_sdk.recipes.mygo.grammar import parse_planner, parse_worker
 from platform_sdk.recipes.mygo.settings import AgentSpec
 from platform_sdk.records import Evidence, Question, Rollout, Trajectory
 from platform_sdk.sampling.dialogue import Dialogue, with_instruction
-
-
-def medium_of(environment: str) -> Medium:
-    """Return what an environment's agent searches: texts, or a knowledge graph."""
-    return "kg" if environment.endswith("-kg") else "text"
 
 
 @dataclass(frozen=True)
@@ -34,10 +31,10 @@ class MujicaLanguage:
     too_long = "Error : the materials are too long to read ."
 
     def planner(self, speaker: Speaker, question: Question, candidates: Sequence[str], role: str) -> Dialogue:
-        return self._open(speaker, role, prompts.planner_opening(question.text, candidates, self.medium))
+        return self._open(speaker, role, messages.planner_opening(question.text, candidates, self.medium))
 
     def worker(self, speaker: Speaker, sub_question: str, evidence: Sequence[Evidence]) -> Dialogue:
-        return self._open(speaker, "worker", prompts.worker_opening(sub_question, evidence, self.medium), evidence)
+        return self._open(speaker, "worker", messages.worker_opening(sub_question, evidence, self.medium), evidence)
 
     def _open(self, speaker: Speaker, role: str, opening: str, evidence: Sequence[Evidence] = ()) -> Dialogue:
         prompt = self._prompt(role)
@@ -51,13 +48,13 @@ class MujicaLanguage:
         return parse_worker(text, self.medium, materials=materials)
 
     def materials(self, evidence: Sequence[Evidence]) -> str:
-        return prompts.materials(evidence, self.medium)
+        return messages.materials(evidence, self.medium)
 
     def observation(self, seen: Sequence[str], new_candidates: Sequence[str], first: int) -> str:
-        return prompts.observation(seen, new_candidates, first)
+        return messages.observation(seen, new_candidates, first)
 
     def error(self, reason: str) -> str:
-        return prompts.error_observation(reason)
+        return messages.error_observation(reason)
 
     def undemonstrated(self, tokenizer: Any, rollout: Rollout) -> Rollout:
         """Return the rollout as if it had been sampled without worked examples: what the warm-up learns from.

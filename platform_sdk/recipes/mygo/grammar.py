@@ -9,12 +9,10 @@ since word-level tokenizers put it everywhere.
 from __future__ import annotations
 
 import re
-from typing import Literal
 
+from platform_sdk.agents.planner_messages import Medium
 from platform_sdk.agents.planner_worker import Answer, Ask, Malformed, Reading, SubQuestion
 from platform_sdk.agents.sections import sections
-
-Medium = Literal["text", "kg"]
 
 NOTHING_FOUND = "Nothing relevant was found."
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
+from platform_sdk.agents.planner_messages import medium_of
 from platform_sdk.agents.planner_rewards import measures, rewards
 from platform_sdk.agents.planner_worker import PlannerWorker
 from platform_sdk.agents.speaker import Decoding, Policy
 from platform_sdk.errors import UserError
 from platform_sdk.recipes.method import Method, Resources, RunContext
-from platform_sdk.recipes.mygo.agent import medium_of, mujica
+from platform_sdk.recipes.mygo.agent import mujica
 from platform_sdk.recipes.mygo.sampling import Warmup
 from platform_sdk.recipes.mygo.settings import AgentSpec, EvaluationSettings
 from platform_sdk.recipes.selection import Iteration

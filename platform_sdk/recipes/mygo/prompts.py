@@ -7,13 +7,12 @@ warm-up trajectories and left out afterwards (Mujica-MyGO, section 4.2).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from platform_sdk.agents.planner_messages import Medium
 from platform_sdk.recipes.mygo import examples
-from platform_sdk.recipes.mygo.grammar import NOTHING_FOUND, Medium
-from platform_sdk.records import Evidence
+from platform_sdk.recipes.mygo.grammar import NOTHING_FOUND
 
 Style = Literal["standard", "compact"]
 Message = dict[str, str]
@@ -42,40 +41,6 @@ class RolePrompt:
         speakers = ("User", "You")
         transcript = "\n".join(f"{speakers[i % 2]} : {text}" for i, text in enumerate(self.example))
         return f"{self.instruction}\nExample :\n{transcript}"
-
-
-def planner_opening(question: str, candidates: Sequence[str], medium: Medium) -> str:
-    """The planner's first message."""
-    if medium == "text":
-        return f"Question : {question}"
-    return f"Question : {question}\nCandidates : {number(candidates)}"
-
-
-def observation(sentences: Sequence[str], new_candidates: Sequence[str] = (), first: int = 0) -> str:
-    """The workers' sentences; entities found on the way become candidates numbered from ``first``."""
-    text = "Obs: " + "\n".join(sentences)
-    return f"{text}\nCandidates : {number(new_candidates, first)}" if new_candidates else text
-
-
-def error_observation(reason: str) -> str:
-    return f"Obs: Error : {reason} ."
-
-
-def worker_opening(question: str, evidence: Sequence[Evidence], medium: Medium) -> str:
-    """The worker's one message: the sub-question and the numbered materials."""
-    return f"Question : {question}\n{materials(evidence, medium)}"
-
-
-def materials(evidence: Sequence[Evidence], medium: Medium) -> str:
-    if not evidence:
-        return "( no materials )"
-    if medium == "kg":
-        return "\n".join(f"[{i}] {item.text}" for i, item in enumerate(evidence))
-    return "\n".join(f"[{i}] {item.title} : {item.text}" for i, item in enumerate(evidence))
-
-
-def number(names: Sequence[str], first: int = 0) -> str:
-    return " ".join(f"[{i}] {name}" for i, name in enumerate(names, start=first))
 
 
 _PLANNER_EXAMPLE_TEXT = (

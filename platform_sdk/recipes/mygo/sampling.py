@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
+from platform_sdk.agents.planner_messages import medium_of
 from platform_sdk.recipes.method import NoCarry, Sampled, Sampling, SamplingStep, Selected
-from platform_sdk.recipes.mygo.agent import MujicaLanguage, medium_of, mujica
+from platform_sdk.recipes.mygo.agent import MujicaLanguage, mujica
 from platform_sdk.recipes.mygo.settings import AgentSpec, WarmupSpec
 from platform_sdk.recipes.selection import acceptance, open_phase, select
 from platform_sdk.records import Question, Rollout

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from platform_sdk.agents.planner_messages import Medium
 from platform_sdk.config.world import WorldSpec
 from platform_sdk.data.official import load_questions
 from platform_sdk.data.world import generate
@@ -18,7 +19,7 @@ from platform_sdk.recipes.evipath.comparison import compared
 from platform_sdk.recipes.evipath.dialogues import chats
 from platform_sdk.recipes.evipath.evidence import Similarity
 from platform_sdk.recipes.evipath.proxy import Proxy, grouped
-from platform_sdk.recipes.evipath.records import Example, Medium
+from platform_sdk.recipes.evipath.records import Example
 from platform_sdk.recipes.evipath.rules import Rules, check_dataset
 from platform_sdk.recipes.evipath.settings import SynthesisSpec
 from platform_sdk.records import Hop, Passage, Question, Triple

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Literal
 
-from platform_sdk.recipes.mygo.grammar import Medium
+from platform_sdk.agents.planner_messages import Medium
 from platform_sdk.recipes.world_base.tokenizer import build_tokenizer
 from platform_sdk.records import Evidence, Question
 from platform_sdk.sampling.engine import Completion, PromptTooLong, Request

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from platform_sdk.agents.planner_messages import Medium
 from platform_sdk.agents.planner_rewards import measures
 from platform_sdk.agents.planner_worker import PlannerWorker
 from platform_sdk.agents.speaker import Decoding, Policy
@@ -21,7 +22,6 @@ from platform_sdk.config.retrieval import RetrievalSpec
 from platform_sdk.config.sampling import SamplingSpec
 from platform_sdk.recipes.method import RunContext
 from platform_sdk.recipes.mygo.agent import MujicaLanguage, mujica
-from platform_sdk.recipes.mygo.grammar import Medium
 from platform_sdk.recipes.mygo.settings import AgentSpec
 from platform_sdk.records import Rollout
 from platform_sdk.sampling.engine import Request
