@@ -51,6 +51,7 @@ def test_a_group_without_variance_is_sampled_again(tmp_path: Path) -> None:
     assert update.mean_reward == pytest.approx(sum(sum(rewards[:2]) for rewards in attempts.values()) / 8)
 
 
+@pytest.mark.slow  # test_arena.py runs the same steps online, tests/training/online shows what they learn
 def test_a_run(tmp_path: Path) -> None:
     run = run_here("world-grpo.yaml", tmp_path / "run", TINY)
     warmed, trained = content(run, "warmup", "train")["weights"], content(run, "online", "train")["weights"]

@@ -12,7 +12,8 @@ from platform_sdk.sampling.models import load_model
 from platform_sdk.sampling.pairs import models_of, policy_digest
 from tests.e2e.runs import TINY_MYGO, content, rollouts, run_here
 
-pytestmark = pytest.mark.e2e(minutes=1)
+# tests/training/test_pairs.py shows the same of the training, tests/sampling/test_pairs.py of the sampling
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 TINY = {**TINY_MYGO, "worker_model": "hopforge:world-base"}
 
 
