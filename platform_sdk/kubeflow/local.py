@@ -55,6 +55,10 @@ class Listener(Protocol):
     def failed(self, task: str, seconds: float) -> None: ...
 
 
+class Silent(Listener):
+    """Ignores how a run goes on."""
+
+
 class StepFailed(UserError):
     """A step of the run ended with an error; the message holds it, and where the whole log is."""
 
