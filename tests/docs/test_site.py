@@ -46,6 +46,12 @@ def test_front_page_leads_to_every_page(site: Path) -> None:
         assert page.name == "index.md" or f'href="{link}"' in sidebar, link
 
 
+def test_readme_links_to_files_that_exist() -> None:
+    links = re.findall(r"\]\(([^)#]+)", (HOME / "README.md").read_text(encoding="utf-8"))
+    assert len(links) > 20
+    assert [link for link in links if "://" not in link and not (HOME / link).exists()] == []
+
+
 def defined(path: Path) -> set[str]:
     """Return the names of a module's functions, classes and methods, the latter behind their class."""
     found = set()
