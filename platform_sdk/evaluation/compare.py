@@ -188,7 +188,7 @@ def last_scores(content: Content) -> dict[str, dict[str, float]]:
     """
     points = course_of(content).points
     if not points:
-        raise UserError(f"{content.run_dir}: has no evaluation yet; let the run come to one first")
+        raise UserError(f"{content.run_dir}: has no evaluation yet; resume the run until it has one")
     values: dict[str, dict[str, float]] = points[-1].scores["per_question"]
     return values
 

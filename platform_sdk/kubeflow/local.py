@@ -233,7 +233,7 @@ def locked(run_dir: Path) -> Iterator[TextIO]:
             except BlockingIOError as error:
                 if time.monotonic() > deadline:
                     raise UserError(
-                        f"{run_dir}: another run is at work there; wait for it, or choose --workdir"
+                        f"{run_dir}: another run is using this directory; wait for it, or choose another --workdir"
                     ) from error
                 time.sleep(0.2)  # a step of a killed run may need a moment to end
         yield lock
