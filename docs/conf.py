@@ -35,6 +35,7 @@ templates_path = ["templates"]
 html_theme = "furo"
 html_title = "hopforge"
 html_additional_pages = {"index": "redirect.html"}
+html_show_copyright = False
 html_copy_source = False
 html_show_sourcelink = False
 html_static_path = ["static"]
