@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import ast
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typer.main import get_command
 
+from platform_sdk.cli import app
 from platform_sdk.config.pipeline import load_pipeline
+from platform_sdk.config.recipe import load_recipe
 
 HOME = Path(__file__).parents[2]
 DOCS = HOME / "docs"
@@ -50,6 +55,30 @@ def test_readme_links_to_files_that_exist() -> None:
     links = re.findall(r"\]\(([^)#]+)", (HOME / "README.md").read_text(encoding="utf-8"))
     assert len(links) > 20
     assert [link for link in links if "://" not in link and not (HOME / link).exists()] == []
+
+
+def test_commands_in_the_documents_exist_with_their_options() -> None:
+    top = get_command(app)
+    pages = [HOME / "README.md", *DOCS.glob("*.md"), *HOME.glob("pipelines/**/README.md"), *HOME.glob("*/README.md")]
+    blocks = [block for page in pages for block in re.findall(r"```sh\n(.*?)```", page.read_text(), re.DOTALL)]
+    lines = [
+        line for block in blocks for line in block.replace("\\\n", " ").splitlines() if line.startswith("hopforge ")
+    ]
+    assert len(lines) > 25
+    for line in lines:
+        words = shlex.split(line, comments=True)[1:]
+        command: Any = top
+        while hasattr(command, "commands") and words and not words[0].startswith("-"):
+            assert words[0] in command.commands, line
+            command = command.commands[words.pop(0)]
+        known = {name for parameter in command.params for name in parameter.opts} | {"--help"}
+        assert {word.partition("=")[0] for word in words if re.match("--?[a-z]", word)} <= known, line
+
+
+def test_recipe_of_the_quick_start_is_valid(tmp_path: Path) -> None:
+    (block,) = re.findall(r"```yaml\n(.*?)```", (DOCS / "quick-start.md").read_text(encoding="utf-8"), re.DOTALL)
+    (tmp_path / "my-run.yaml").write_text(block)
+    assert load_recipe(tmp_path / "my-run.yaml").name == "my-run"
 
 
 def defined(path: Path) -> set[str]:
