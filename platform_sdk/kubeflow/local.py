@@ -55,8 +55,18 @@ class Listener(Protocol):
     def failed(self, task: str, seconds: float) -> None: ...
 
 
-class Silent(Listener):
+class Silent:
     """Ignores how a run goes on."""
+
+    def started(self, task: str) -> None: ...
+
+    def said(self, task: str, line: str) -> None: ...
+
+    def stopping(self, task: str) -> None: ...
+
+    def finished(self, task: str, seconds: float) -> None: ...
+
+    def failed(self, task: str, seconds: float) -> None: ...
 
 
 class StepFailed(UserError):
