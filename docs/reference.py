@@ -203,12 +203,16 @@ def _runnable(command: Any, context: Context) -> Iterator[tuple[Any, Context]]:
 
 
 def _command(command: Any, context: Context) -> list[str]:
-    usage = re.sub(r"[{}]", "", " ".join([context.command_path, *command.collect_usage_pieces(context)]))
+    usage = " ".join([context.command_path, *command.collect_usage_pieces(context)])
+    usage = re.sub(r"[{}]", "", usage).replace("]...", "]").replace("…...", "…").replace("[[", "[").replace("]]", "]")
     lines = [f"### `{context.command_path}`", "", _plain(command.help), "", "```text", usage, "```", ""]
     for parameter in command.get_params(context):
         record = parameter.get_help_record(context)
         if record is not None and "--help" not in parameter.opts:
-            lines += [f"`{record[0]}`", f": {_plain(record[1]) or '–'}", ""]
+            name = re.sub(r" <[^>]*>$", "", record[0]) if parameter.param_type_name == "argument" else record[0]
+            default = parameter.default
+            shown = "" if default in (None, False, ()) or parameter.multiple else f" Default: `{default}`."
+            lines += [f"`{name}`", f": {_plain(record[1])}{shown}", ""]
     return lines
 
 

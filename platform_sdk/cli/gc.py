@@ -25,7 +25,7 @@ def gc(
         float,
         typer.Option(
             min=2,
-            help="Time without a launcher's heartbeat; a launcher waits 30 minutes for the API.",
+            help="Minutes without a launcher's heartbeat; a launcher waits 30 for the API.",
         ),
     ] = 45,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what would be deleted.")] = False,

@@ -39,7 +39,7 @@ def retriever(
         typer.Option(metavar="DIR", help="Directory with a file per team, its bearer token, e.g. a mounted Secret."),
     ] = None,
     host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535)] = 8080,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port to listen on.")] = 8080,
     tls_cert: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Serve HTTPS: the certificate with its chain (PEM).")
     ] = None,
