@@ -20,6 +20,7 @@ include_patterns = [
     "pipelines/README.md",
     "pipelines/*/README.md",
     "components/*/README.md",
+    "studies/*.md",
     "manifests/README.md",
     "images/README.md",
     "CONTRIBUTING.md",

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from os.path import relpath
 from pathlib import Path
 from typing import Any
 
@@ -54,17 +55,14 @@ def _with_sidebar(app: Sphinx, document: str, source: list[str]) -> None:
     """Append a table of contents for each section of the front page: the pages that it links to, or names by glob."""
     if document != app.config.root_doc:
         return
+    folder = (app.srcdir / document).parent
     for section in source[0].split("\n## ")[1:]:
-        named = [path.name for glob in re.findall(r"<!-- pages: (\S+) -->", section) for path in _pages(app, glob)]
+        globs = re.findall(r"<!-- pages: (\S+) -->", section)
+        named = [relpath(path, folder) for glob in globs for path in sorted(folder.glob(glob))]
         links = re.findall(r"\[([^\]]+)\]\((\S+?)\)", section)
         pages = [*named, *(f"{text.replace('`', '')} <{page}>" for text, page in links)]
-        source[0] += "\n".join(
-            ["\n```{toctree}", ":hidden:", f":caption: {section.splitlines()[0]}", "", *pages, "```\n"]
-        )
-
-
-def _pages(app: Sphinx, glob: str) -> list[Path]:
-    return sorted(Path(app.srcdir, app.config.root_doc).parent.glob(glob))
+        caption = section.splitlines()[0]
+        source[0] += "\n".join(["\n```{toctree}", ":hidden:", f":caption: {caption}", "", *pages, "```\n"])
 
 
 def recipes(path: Path) -> str:
