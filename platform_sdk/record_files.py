@@ -158,7 +158,7 @@ def check_digest(path: Path, kind: type[R], digest: str) -> None:
     if found != digest:
         raise RecordError(
             f"{path}: was changed after it was written (its digest is {found[:12]}…, not {digest[:12]}…); "
-            "restore it, or begin anew with another --workdir"
+            "restore it, or start again with another --workdir"
         )
 
 

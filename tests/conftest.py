@@ -29,7 +29,8 @@ FLAGS = [
 # longest prefix of a file's path decides.
 ORDER = (
     (
-        "test_imports", "test_records", "config", "data", "evaluation/metrics", "evaluation/test_answers", "recipes",
+        "test_imports", "test_docstrings", "test_records", "config", "data", "evaluation/metrics",
+        "evaluation/test_answers", "recipes",
         "sampling/test_dialogue", "sampling/test_rollout", "tracking/test_journal", "tracking/test_manifest",
         "tracking/test_outcomes", "tracking/test_updates", "training/test_advantages", "training/test_batches",
         "training/test_examples", "training/test_group_relative", "training/test_objectives", "faults",

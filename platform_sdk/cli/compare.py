@@ -28,10 +28,10 @@ def compare(
         list[str],
         typer.Argument(metavar="RUN RUN…", help="Run directories, their names in --folder, or ids of runs in MLflow."),
     ],
-    metric: Annotated[str, typer.Option(help="Leads the comparison; its curves say where a score is reached.")] = "em",
+    metric: Annotated[str, typer.Option(help="Metric that leads the comparison.")] = "em",
     score: Annotated[
         float | None,
-        typer.Option(help="That score, as the tables show it (percent); the highest that both reach if not given."),
+        typer.Option(help="Score to reach, in percent (default: the highest that both runs reach)."),
     ] = None,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Also write one HTML page, with curves.")

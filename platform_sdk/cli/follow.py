@@ -23,13 +23,15 @@ RunArgument = Annotated[
 ]
 HostOption = Annotated[
     str | None,
-    typer.Option(metavar="URL", help="The Kubeflow Pipelines server; else KF_PIPELINES_ENDPOINT, else this cluster's."),
+    typer.Option(
+        metavar="URL", help="Address of Kubeflow Pipelines (default: KF_PIPELINES_ENDPOINT, else this cluster's)."
+    ),
 ]
 NamespaceOption = Annotated[
     str | None,
     typer.Option(
         "--namespace", "-n",
-        help="The team's namespace, where the server has many users; else its pods' (kubeflow by default).",
+        help="Namespace of the team (multi-user server) or of the server's pods (default: kubeflow).",
     ),
 ]  # fmt: skip
 STATUSES = {"SUCCEEDED": 0, "FAILED": 1, "CANCELED": 3}
@@ -85,12 +87,16 @@ def watch(
 
 def logs(
     run: RunArgument,
-    step: Annotated[str | None, typer.Argument(metavar="[STEP]", help="One step, as train-01; else all.")] = None,
+    step: Annotated[str | None, typer.Argument(metavar="[STEP]", help="A step, e.g. train-01 (default: all).")] = None,
     follow: Annotated[
         bool,
-        typer.Option("--follow", "-f", help="Go on until the run or the step ends; wait for what has not started."),
+        typer.Option(
+            "--follow",
+            "-f",
+            help="Follow the logs to their end; wait for steps that have not started.",
+        ),
     ] = False,
-    lines: Annotated[int, typer.Option(min=1, help="How many of the last lines there are of every container.")] = 1000,
+    lines: Annotated[int, typer.Option(min=1, help="Maximum number of last lines of each container.")] = 1000,
     namespace: NamespaceOption = None,
     host: HostOption = None,
 ) -> None:
@@ -176,7 +182,7 @@ def cancel(
     host: HostOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """End a run and delete its jobs. What has ended already is no error.
+    """End a run and delete its jobs. A run that has ended already is no error.
 
     Authentication is that of hopforge submit; jobs are deleted with KUBECONFIG.
     """

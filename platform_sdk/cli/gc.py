@@ -19,15 +19,16 @@ def register(app: typer.Typer) -> None:
 
 def gc(
     namespace: Annotated[
-        str | None, typer.Option("--namespace", "-n", help="Else that of the pod this runs in.")
+        str | None, typer.Option("--namespace", "-n", help="Namespace of the jobs (default: that of this pod).")
     ] = None,
     silent_minutes: Annotated[
         float,
         typer.Option(
-            min=2, help="How long a job may be without a heartbeat of its launcher, which waits 30 for an API server."
+            min=2,
+            help="Minutes without a launcher's heartbeat; a launcher waits 30 for the API.",
         ),
     ] = 45,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be deleted, and delete nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what would be deleted.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON list.")] = False,
 ) -> None:
     """Delete the unfinished training jobs of runs that are gone: terminated, or killed.

@@ -19,7 +19,7 @@ from platform_sdk.errors import UserError
 if TYPE_CHECKING:
     from platform_sdk.config.graph import GraphSpec
     from platform_sdk.config.recipe import Recipe
-    from platform_sdk.graph.build import Built
+    from platform_sdk.graph.build import BuildResult
     from platform_sdk.graph.graph import Graph
 
 graph = Application(help="Build, measure, show, extend and export a knowledge hypergraph.", no_args_is_help=True)
@@ -137,7 +137,7 @@ def _opened(recipe: Recipe, workdir: Path | None) -> Graph:
     return Graph.open(folder)
 
 
-def _print_built(built: Built, begun: float, as_json: bool) -> None:
+def _print_built(built: BuildResult, begun: float, as_json: bool) -> None:
     manifest = built.graph.manifest
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     figures: dict[str, Any] = {

@@ -21,7 +21,7 @@ def register(app: typer.Typer) -> None:
 def metrics(
     dataset: Annotated[
         Literal["hotpotqa", "2wikimultihopqa", "musique", "nq", "qald10"],
-        typer.Argument(help="Whose formats and definitions to follow."),
+        typer.Argument(help="Dataset whose formats and definitions apply."),
     ],
     gold: Annotated[Path, typer.Option(help="The official questions file.")],
     predictions: Annotated[Path, typer.Option(help="The predictions, in the official format.")],

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from platform_sdk.config.recipe import Recipe
 
 NamespaceOption = Annotated[
-    str | None, typer.Option("--namespace", "-n", help="The team's namespace, where the server has many users.")
+    str | None, typer.Option("--namespace", "-n", help="Namespace of the team, on a multi-user server.")
 ]
 ClusterOption = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="What the cluster looks like; by default cluster.yaml in this folder.",
+    typer.Option(metavar="FILE", help="File that describes the cluster (default: cluster.yaml in this folder).",
                  envvar="HOPFORGE_CLUSTER_FILE"),
 ]  # fmt: skip
 WIDE = 120  # columns of a terminal that has room for a form's fields side by side
@@ -45,7 +45,7 @@ def submit(
     host: HostOption = None,
     overrides: SetOption = None,
     experiment: Annotated[
-        str | None, typer.Option(help="Which experiment the run belongs to; by default one named like the pipeline.")
+        str | None, typer.Option(help="Experiment of the run (default: one named like the pipeline).")
     ] = None,
     wait: Annotated[bool, typer.Option("--wait", help="Follow the run to its end, as hopforge watch does.")] = False,
     dry_run: Annotated[
@@ -96,7 +96,7 @@ def upload(
         list[str] | None, typer.Argument(metavar="[PIPELINE…]", help="Pipeline names, e.g. mygo (default: all).")
     ] = None,
     namespace: NamespaceOption = None,
-    shared: Annotated[bool, typer.Option("--shared", help="For everybody, where the server has many users.")] = False,
+    shared: Annotated[bool, typer.Option("--shared", help="Share with all namespaces of a multi-user server.")] = False,
     cluster: ClusterOption = None,
     queue: Annotated[
         str | None, typer.Option(help="The Kueue LocalQueue of their jobs, instead of the file's.")

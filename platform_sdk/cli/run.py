@@ -20,7 +20,7 @@ RecipeArgument = Annotated[
 ]
 SetOption = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="NAME=VALUE", help="Override a value, as selection.attempts=4. May be repeated."),
+    typer.Option("--set", metavar="NAME=VALUE", help="Override a value, e.g. selection.attempts=4. May be repeated."),
 ]
 
 
@@ -89,9 +89,7 @@ def compile_(
     overrides: SetOption = None,
     cluster: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE", help="The cluster it is to run on, as pipelines/cluster.yaml; else any directory."
-        ),
+        typer.Option(metavar="FILE", help="Description of the cluster, e.g. pipelines/cluster.yaml (default: none)."),
     ] = None,
 ) -> None:
     """Write a recipe as a Kubeflow pipeline (IR YAML), with the recipe's values as the parameters' defaults."""

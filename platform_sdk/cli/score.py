@@ -17,7 +17,8 @@ def register(app: typer.Typer) -> None:
 
 def score(
     recipe: Annotated[
-        Path, typer.Option(metavar="RECIPE", help="Whose rewards, as pipelines/arena/hotpotqa-smollm2.yaml.")
+        Path,
+        typer.Option(metavar="RECIPE", help="Recipe of the rewards, e.g. pipelines/arena/world.yaml."),
     ],
     gold: Annotated[
         Path, typer.Option(help="The official questions file, with passages: HotpotQA, 2WikiMultihopQA or MuSiQue.")

@@ -21,17 +21,15 @@ if TYPE_CHECKING:
     from platform_sdk.retrieval.search import Retriever
 
 RecipeOption = Annotated[
-    Path, typer.Option("--recipe", metavar="RECIPE", help="A recipe, as pipelines/mygo/world.yaml.")
+    Path, typer.Option("--recipe", metavar="RECIPE", help="Path to a recipe, e.g. pipelines/mygo/world.yaml.")
 ]
 SetOption = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="NAME=VALUE", help="Override a value, as data_dir=DIR. May be repeated."),
+    typer.Option("--set", metavar="NAME=VALUE", help="Override a value, e.g. data_dir=DIR. May be repeated."),
 ]
 WorkdirOption = Annotated[
     Path | None,
-    typer.Option(
-        help="Where data and index are kept, and made if need be; runs/NAME of the recipe if it is not given."
-    ),
+    typer.Option(help="Directory of data and index, made if missing (default: runs/NAME of the recipe)."),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
@@ -42,14 +40,14 @@ def register(app: typer.Typer) -> None:
 
 
 def search(
-    question: Annotated[str, typer.Argument(help="What to look for.")],
+    question: Annotated[str, typer.Argument(help="Text to search by.")],
     recipe: RecipeOption,
-    k: Annotated[int | None, typer.Option("-k", min=1, help="How many; the recipe's agent.top_k if not given.")] = None,
+    k: Annotated[int | None, typer.Option("-k", min=1, help="Number of results (default: agent.top_k).")] = None,
     scope: Annotated[
         list[str] | None,
         typer.Option(
             metavar="KEY=VALUE",
-            help="What else the retrieval method must know: in a knowledge graph head, the entity whose triples are "
+            help="Further input of the retrieval method: in a knowledge graph head, the entity whose triples are "
             "searched; in hotpot-kimi question_id, the question whose own passages are. May be repeated.",
         ),
     ] = None,
@@ -93,7 +91,7 @@ def search(
 
 def recall(
     recipe: RecipeOption,
-    k: Annotated[str, typer.Option("-k", metavar="K,K,…", help="Among how many.")] = "2,5,10",
+    k: Annotated[str, typer.Option("-k", metavar="K,K,…", help="Numbers of results to measure at.")] = "2,5,10",
     methods: Annotated[
         str | None,
         typer.Option(
@@ -167,7 +165,8 @@ def _print_recall(compared: list[dict[str, Any]]) -> None:
     first, *others = compared
     title = f"{first['recipe']} ({first['environment']}): {first['n']} questions, percent"
     table = Table("method", "k", title=title)
-    for head in ("recall@k", "95 % interval", *((f"less {first['method']}", "95 % interval") if others else ())):
+    difference = (f"difference from {first['method']}", "95 % interval") if others else ()
+    for head in ("recall@k", "95 % interval", *difference):
         table.add_column(head, justify="right")
     for facts in compared:
         for at, value in facts["recall"].items():
@@ -196,13 +195,13 @@ def _numbers(text: str) -> list[int]:
     try:
         return sorted({int(part) for part in text.split(",")})
     except ValueError as error:
-        raise UserError(f"-k takes whole numbers separated by commas, as 2,5,10, not {text}") from error
+        raise UserError(f"-k takes whole numbers separated by commas, e.g. 2,5,10, not {text}") from error
 
 
 def _scope(given: list[str]) -> dict[str, str]:
     pairs = [text.partition("=") for text in given]
     if wrong := [key for key, equals, _ in pairs if not (key and equals)]:
-        raise UserError(f"--scope takes KEY=VALUE, as head=Oslo, not {wrong[0]}")
+        raise UserError(f"--scope takes KEY=VALUE, e.g. head=Oslo, not {wrong[0]}")
     return {key: value for key, _, value in pairs}
 
 

@@ -32,14 +32,14 @@ def retriever(
     ] = None,
     overrides: SetOption = None,
     workdir: Annotated[
-        Path | None, typer.Option(help="Where the recipe's data and index are kept, and made if need be.")
+        Path | None, typer.Option(help="Directory of the recipe's data and index, made if missing.")
     ] = None,
     tokens: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="One file per team with its bearer token, as Kubernetes mounts a Secret."),
+        typer.Option(metavar="DIR", help="Directory with a file per team, its bearer token, e.g. a mounted Secret."),
     ] = None,
     host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535)] = 8080,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port to listen on.")] = 8080,
     tls_cert: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Serve HTTPS: the certificate with its chain (PEM).")
     ] = None,
@@ -54,7 +54,9 @@ def retriever(
     drain: Annotated[
         float,
         typer.Option(
-            min=0, metavar="SECONDS", help="How long after SIGTERM, when /readyz says no, searches are still taken."
+            min=0,
+            metavar="SECONDS",
+            help="Time after SIGTERM in which searches are still accepted.",
         ),
     ] = 0.0,
 ) -> None:
@@ -66,7 +68,7 @@ def retriever(
         raise UserError("say what to serve: either --recipe RECIPE or --config FILE")
     if tokens is None and not _loopback(host):
         raise UserError(
-            f"listening on {host} without --tokens would let everybody search: give --tokens DIR, or --host 127.0.0.1"
+            f"listening on {host} without --tokens would let anyone search: give --tokens DIR, or --host 127.0.0.1"
         )
     if (tls_cert is None) != (tls_key is None):
         raise UserError("--tls-cert and --tls-key belong together: give both")

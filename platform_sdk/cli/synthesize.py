@@ -92,7 +92,7 @@ def export(
     ] = "messages",
     style: Annotated[
         Literal["standard", "compact"] | None,
-        typer.Option(help="Of the instructions; by default the run's agent.prompts, standard without a run."),
+        typer.Option(help="Style of the instructions (default: the run's agent.prompts, else standard)."),
     ] = None,
 ) -> None:
     """Write the kept reasoning paths as chats for supervised fine-tuning, one of a planner or executor in each line."""

@@ -113,7 +113,7 @@ def _scalar_type(schema: Mapping[str, Any]) -> ScalarType:
     found = schema.get("type")
     if found in ("string", "integer", "number", "boolean"):
         return found  # type: ignore[no-any-return]
-    what = "may be null" if "anyOf" in schema else "is no single value"
+    what = "may be null" if "anyOf" in schema else "is not a single value"
     raise _BadField(f"{what}, and the form holds texts, numbers, choices and switches; name a field of one of these")
 
 

@@ -158,7 +158,7 @@ class Wiring:
             if value is UNKNOWN:
                 break
             if not isinstance(value, Mapping) or part not in value:
-                known = suggestion(part, value) if isinstance(value, Mapping) else "that is no struct"
+                known = suggestion(part, value) if isinstance(value, Mapping) else "that is not a struct"
                 self.problem(
                     path, f"parameter {'.'.join((name, *fields[:depth]))} has no field {excerpt(part)}; {known}"
                 )

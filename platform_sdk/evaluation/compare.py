@@ -53,7 +53,7 @@ class Score(Result):
     high: float | None = None
 
 
-class Taken(Result):
+class Evaluation(Result):
     """An evaluation: after ``step`` iterations or updates, what had been spent until then, and its scores."""
 
     phase: str
@@ -72,13 +72,13 @@ class Side(Result):
     step: str
     cost: Cost
     preparation: Cost
-    evaluations: tuple[Taken, ...]
+    evaluations: tuple[Evaluation, ...]
 
     @property
-    def last(self) -> Taken:
+    def last(self) -> Evaluation:
         return self.evaluations[-1]
 
-    def reached(self, metric: str, score: float) -> Taken | None:
+    def reached(self, metric: str, score: float) -> Evaluation | None:
         """Return the first evaluation that shows the score."""
         having = (taken for taken in self.evaluations if metric in taken.scores)
         return next((taken for taken in having if taken.scores[metric].value >= score - _ROUNDING), None)
@@ -108,8 +108,8 @@ class Reached(Result):
 
     metric: str
     score: float
-    first: Taken | None
-    second: Taken | None
+    first: Evaluation | None
+    second: Evaluation | None
     time: float | None
     trajectories: float | None
 
@@ -188,7 +188,7 @@ def last_scores(content: Content) -> dict[str, dict[str, float]]:
     """
     points = course_of(content).points
     if not points:
-        raise UserError(f"{content.run_dir}: has no evaluation yet; let the run come to one first")
+        raise UserError(f"{content.run_dir}: has no evaluation yet; resume the run until it has one")
     values: dict[str, dict[str, float]] = points[-1].scores["per_question"]
     return values
 
@@ -248,16 +248,16 @@ def _side(content: Content, name: str) -> Side:
         step=course.step,
         cost=_cost(course.spent),
         preparation=_cost(course.prepared),
-        evaluations=tuple(_taken(point) for point in course.points),
+        evaluations=tuple(_evaluation(point) for point in course.points),
     )
 
 
-def _taken(point: Point) -> Taken:
+def _evaluation(point: Point) -> Evaluation:
     scores = {
         name: Score(value=score["value"], low=score.get("low"), high=score.get("high"))
         for name, score in point.scores["metrics"].items()
     }
-    return Taken(phase=point.phase, step=point.step, cost=_cost(point.spent), scores=scores)
+    return Evaluation(phase=point.phase, step=point.step, cost=_cost(point.spent), scores=scores)
 
 
 def _cost(spent: Spent) -> Cost:

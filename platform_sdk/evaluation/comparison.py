@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from platform_sdk.config.differences import ABSENT
-from platform_sdk.evaluation.compare import Comparison, Cost, Side, Taken
+from platform_sdk.evaluation.compare import Comparison, Cost, Evaluation, Side
 from platform_sdk.evaluation.report.content import HEADLINE, amount
 from platform_sdk.evaluation.report.curves import Curve, name_of
 from platform_sdk.evaluation.report.facts import duration
@@ -197,7 +197,7 @@ def _taken(comparison: Comparison, metrics: Sequence[str]) -> list[dict[str, Any
     ]
 
 
-def _place(side: Side, taken: Taken | None) -> str:
+def _place(side: Side, taken: Evaluation | None) -> str:
     if taken is None:
         return f"{side.name} never"
     return f"{side.name} after {_spent(taken.cost)} ({taken.phase})"

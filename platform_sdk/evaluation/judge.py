@@ -188,18 +188,20 @@ class Judge:
             # The answer may quote the key, so it is struck out, and the original error is not carried along.
             said = str(error).replace(self._key, "***") if self._key else str(error)
             raise UserError(
-                f"{place}: {type(error).__name__}: {said[:500]}. No score was given; the same command goes on with the "
+                f"{place}: {type(error).__name__}: {said[:500]}. No score was given; the same command resumes with the "
                 f"verdicts so far. Check the address, the model's name and the key in {self.spec.api_key_env}"
             ) from None
         except (ValueError, RecursionError) as error:  # what the client raises at a body that is not JSON
-            raise UserError(f"{place}: the answer is not JSON: it is no chat completions endpoint") from error
+            raise UserError(f"{place}: the answer is not JSON: it is not a chat completions endpoint") from error
         choices = getattr(answer, "choices", None)
         if not isinstance(choices, list) or not choices:
-            raise UserError(f"{place}: the answer holds no choices: it is no chat completions endpoint")
+            raise UserError(f"{place}: the answer holds no choices: it is not a chat completions endpoint")
         message = getattr(choices[0], "message", None)
         content = getattr(message, "content", None)
         if message is None or not isinstance(content, str | None):
-            raise UserError(f"{place}: the answer's first choice holds no message: it is no chat completions endpoint")
+            raise UserError(
+                f"{place}: the answer's first choice holds no message: it is not a chat completions endpoint"
+            )
         return (content or "").encode(errors="replace").decode()  # a lone surrogate could not be remembered
 
     def _count(self, **more: int) -> None:

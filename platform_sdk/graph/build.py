@@ -34,13 +34,13 @@ from platform_sdk.tracking.outcomes import begin, digest_of, write_json
 
 VERSIONS = {"rules": rules.VERSION, "triples": triples.VERSION, "llm": llm.VERSION}
 EXTRACTIONS = "extractions"
-LOGGED = 1000
+CHUNKS_PER_LOG = 1000
 """Chunks of a log, which is read whole when a killed extraction is resumed."""
 Extractor = Callable[[Sequence[Chunk]], Iterable[Extraction]]
 
 
 @dataclass(frozen=True)
-class Built:
+class BuildResult:
     """A built graph, and how many chunks this build extracted."""
 
     graph: Graph
@@ -51,7 +51,7 @@ def graph_folder(run_dir: Path) -> Path:
     return run_dir / "graph"
 
 
-def build(run_dir: Path, spec: GraphSpec, runner: ProcessRunner | None = None) -> Built:
+def build(run_dir: Path, spec: GraphSpec, runner: ProcessRunner | None = None) -> BuildResult:
     """Build the graph of a run's corpus and of what was added to it; resume a build that was killed.
 
     Args:
@@ -67,14 +67,14 @@ def build(run_dir: Path, spec: GraphSpec, runner: ProcessRunner | None = None) -
         return _build(folder, run_dir, spec, runner)
 
 
-def _build(folder: Path, run_dir: Path, spec: GraphSpec, runner: ProcessRunner | None = None) -> Built:
+def _build(folder: Path, run_dir: Path, spec: GraphSpec, runner: ProcessRunner | None = None) -> BuildResult:
     sources = _Sources(run_dir)
     settings = _settings(spec)
     inputs = digest_of(settings, sources.digests)
     if (folder / MANIFEST).exists():
         built = read_object(folder / MANIFEST)
         if (built.get("inputs"), built.get("schema_version")) == (inputs, SCHEMA):
-            return Built(Graph.open(folder), 0)
+            return BuildResult(Graph.open(folder), 0)
     begin(folder, digest_of(settings, sources.digests[:2]))
     step = ExtractStep(run_dir=run_dir, spec=spec, inputs=inputs)
     extracted = _extract(step, runner)
@@ -90,10 +90,10 @@ def _build(folder: Path, run_dir: Path, spec: GraphSpec, runner: ProcessRunner |
         inputs=inputs,
         memory_gb=spec.memory_gb,
     )
-    return Built(graph, extracted)
+    return BuildResult(graph, extracted)
 
 
-def add(run_dir: Path, spec: GraphSpec, path: Path) -> Built:
+def add(run_dir: Path, spec: GraphSpec, path: Path) -> BuildResult:
     """Add a file of passages (or, to a graph of triples, of triples) to a run's graph.
 
     Raises:
@@ -203,10 +203,10 @@ def extract_shard(step: ExtractStep, shard: int) -> int:
     stream = _extractions(_Sources(step.run_dir), step.spec, shard, lambda chunk: chunk not in done)
     for number in count(int(logs[-1].name.split(".")[1]) + 1 if logs else 0):
         with AppendLog(step.folder / f"{name}.{number:06}.jsonl", Extraction) as log:
-            for extraction in islice(stream, LOGGED):
+            for extraction in islice(stream, CHUNKS_PER_LOG):
                 done.add(extraction.chunk)
                 log.append(extraction)
-            if len(log.records) < LOGGED:
+            if len(log.records) < CHUNKS_PER_LOG:
                 break
     write_json(step.outcome(shard), {"inputs": step.inputs, "logs": step.sizes(shard), "extracted": len(done) - before})
     return len(done) - before

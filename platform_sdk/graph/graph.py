@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 class Manifest(BaseModel):
-    """Counts, digests and origin of a graph's files, as ``merge.Merged`` says.
+    """Counts, digests and origin of a graph's files, as ``merge.MergeResult`` says.
 
     ``digest`` is of the content: independent of compression and order.
     """

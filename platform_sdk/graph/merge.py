@@ -40,7 +40,7 @@ MALFORMED = "malformed.jsonl"
 
 
 @dataclass(frozen=True)
-class Merged:
+class MergeResult:
     """Counts of a merged graph, and the digest of its content.
 
     ``unsourced`` hyperedges have no passage: triples whose head is no title. ``unused`` passages have no hyperedge.
@@ -57,7 +57,9 @@ class Merged:
     unsourced: int
 
 
-def merge(folder: Path, extractions: Sequence[Path], titles: Iterable[tuple[str, str]], memory_gb: float) -> Merged:
+def merge(
+    folder: Path, extractions: Sequence[Path], titles: Iterable[tuple[str, str]], memory_gb: float
+) -> MergeResult:
     """Merge files of extractions; write the tables as Parquet and the incidence as arrays into ``folder``.
 
     Args:
@@ -104,7 +106,7 @@ def merge(folder: Path, extractions: Sequence[Path], titles: Iterable[tuple[str,
         unsourced = _number(db, "SELECT count(*) FROM hyperedges WHERE passage = ''")
         logger.info("digest")
         digest = _digest(db, arrays[:2])
-        return Merged(digest, entities, hyperedges, mentions, chunks, malformed, passages, unused, unsourced)
+        return MergeResult(digest, entities, hyperedges, mentions, chunks, malformed, passages, unused, unsourced)
 
 
 @contextmanager

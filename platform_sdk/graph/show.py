@@ -11,7 +11,7 @@ from platform_sdk.graph.graph import Graph
 from platform_sdk.pages import embedded_json, render
 
 TEMPLATE = Path(__file__).with_name("neighbourhood.html.j2")
-HELD = 2000
+MAX_EDGES = 2000
 
 
 def find_entity(graph: Graph, wanted: str) -> int:
@@ -60,9 +60,9 @@ def neighbourhood(graph: Graph, entity: int) -> dict[str, Any]:
 def write_page(found: dict[str, Any], path: Path) -> None:
     """Write a neighbourhood as an HTML page with a drawing and a search field.
 
-    The page of a hub holds ``HELD`` hyperedges, those of the fewest entities: they say most about each of them.
+    The page of a hub holds ``MAX_EDGES`` hyperedges, those of the fewest entities: they say most about each of them.
     """
-    edges = sorted(found["hyperedges"], key=lambda edge: len(edge["entities"]))[:HELD]
+    edges = sorted(found["hyperedges"], key=lambda edge: len(edge["entities"]))[:MAX_EDGES]
     page = render(
         TEMPLATE,
         ("hypergraph.js", "neighbourhood.js"),

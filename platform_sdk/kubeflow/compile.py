@@ -144,7 +144,7 @@ def load_component(interface: Interface) -> BaseComponent:
         raise UserError(f"{path}: cannot be loaded: {type(error).__name__}: {error}") from error
     component = getattr(module, interface.function)
     if not isinstance(component, BaseComponent):
-        raise UserError(f"{path}: {interface.function} is no KFP component; decorate it with @dsl.component")
+        raise UserError(f"{path}: {interface.function} is not a KFP component; decorate it with @dsl.component")
     return component
 
 

@@ -55,6 +55,20 @@ class Listener(Protocol):
     def failed(self, task: str, seconds: float) -> None: ...
 
 
+class Silent:
+    """Ignores how a run goes on."""
+
+    def started(self, task: str) -> None: ...
+
+    def said(self, task: str, line: str) -> None: ...
+
+    def stopping(self, task: str) -> None: ...
+
+    def finished(self, task: str, seconds: float) -> None: ...
+
+    def failed(self, task: str, seconds: float) -> None: ...
+
+
 class StepFailed(UserError):
     """A step of the run ended with an error; the message holds it, and where the whole log is."""
 
@@ -229,7 +243,7 @@ def locked(run_dir: Path) -> Iterator[TextIO]:
             except BlockingIOError as error:
                 if time.monotonic() > deadline:
                     raise UserError(
-                        f"{run_dir}: another run is at work there; wait for it, or choose --workdir"
+                        f"{run_dir}: another run is using this directory; wait for it, or choose another --workdir"
                     ) from error
                 time.sleep(0.2)  # a step of a killed run may need a moment to end
         yield lock

@@ -16,7 +16,7 @@ from platform_sdk.files import read_object
 from platform_sdk.kubeflow.claim import FILE as CLAIM
 from platform_sdk.kubeflow.claim import claim
 from platform_sdk.kubeflow.compile import compile_recipe
-from platform_sdk.kubeflow.local import Listener, locked, run_local, terminable
+from platform_sdk.kubeflow.local import Listener, Silent, locked, run_local, terminable
 from platform_sdk.tracking import RunInfo, finish_run, start_run
 from platform_sdk.tracking.completion import complete_since
 from platform_sdk.tracking.store import stored_in
@@ -49,7 +49,7 @@ def _has_the_data(recipe: Recipe, run_dir: Path) -> bool:
     return bool(read_object(prepared).get("input") == now)
 
 
-def execute(recipe: Recipe, run_dir: Path, listener: Listener) -> RunInfo:
+def execute(recipe: Recipe, run_dir: Path, listener: Listener | None = None) -> RunInfo:
     """Run a recipe to its end, or go on with a run of it that was stopped; tracked in MLflow.
 
     Raises:
@@ -63,7 +63,7 @@ def execute(recipe: Recipe, run_dir: Path, listener: Listener) -> RunInfo:
         info = start_run(run_dir, recipe.resolved(), description=recipe.description)
         order = [task.id for task in recipe.plan]
         try:
-            run_local(pipeline, {RUN_DIR: str(run_dir.resolve())}, order, run_dir, lock, listener)
+            run_local(pipeline, {RUN_DIR: str(run_dir.resolve())}, order, run_dir, lock, listener or Silent())
         except BaseException as error:
             try:
                 finish_run(run_dir, "KILLED" if isinstance(error, KeyboardInterrupt) else "FAILED")

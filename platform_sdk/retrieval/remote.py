@@ -64,7 +64,7 @@ class RemoteRetriever(Retriever):
     ) -> None:  # fmt: skip
         token = os.environ.get(token_env, "").strip()
         if not token.isascii() or not token.isprintable():
-            raise UserError(f"the token in {token_env} has characters that no HTTP header may hold; set it anew")
+            raise UserError(f"the token in {token_env} has characters that an HTTP header must not hold; set it again")
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._url, self._token_env, self._patience = url.rstrip("/"), token_env, patience
         logging.getLogger("httpx").setLevel(logging.WARNING)  # it reports every request
@@ -155,7 +155,7 @@ class RemoteRetriever(Retriever):
             return form.validate_json(answer.content, extra="ignore")  # a newer service may tell more
         except ValidationError as error:
             raise UserError(
-                f"{answer.url}: this is no answer of a retriever service ({answer.text[:80]!r}…); "
+                f"{answer.url}: this is not an answer of a retriever service ({answer.text[:80]!r}…); "
                 "check retrieval.url, and that the service has this version"
             ) from error
 

@@ -187,7 +187,7 @@ def _stored_tensors(path: Path) -> Iterator[tuple[str, torch.Tensor]]:
             with safe_open(file, framework="pt") as stored:
                 place.update(dict.fromkeys(stored.keys(), file))
         except SafetensorError as error:
-            raise UserError(f"{file}: is no whole safetensors file ({error}): it was cut short; {REMEDY}") from error
+            raise UserError(f"{file}: is not a whole safetensors file ({error}): it was cut short; {REMEDY}") from error
     for name in sorted(place):
         with safe_open(place[name], framework="pt") as stored:
             yield name, stored.get_tensor(name)

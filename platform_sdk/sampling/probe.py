@@ -86,6 +86,6 @@ def check_moved(before: Probe, after: Probe, completions: Sequence[Completion], 
     place = sum(a * b for a, b in zip(moved, way, strict=True)) / length**2
     if place < 0.5:
         raise WeightsMismatch(
-            f"{what}: the engine took the new weights without a word and goes on with the old ones: its "
+            f"{what}: the engine accepted the new weights but still samples from the old ones: its "
             f"log-probabilities on the probe prompts have gone {place:.0%} of the update's way"
         )

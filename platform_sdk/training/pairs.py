@@ -12,7 +12,7 @@ from platform_sdk.tracking.outcomes import digest_of, write_json
 from platform_sdk.training.checkpoints import publish, staging
 from platform_sdk.training.run import TrainResult
 
-SUMMED = (
+SUMS = (
     "examples", "steps", "tokens_trained", "tokens_total", "truncated", "tokens_cut", "dropped_too_long",
     "dropped_empty", "training_seconds",
 )  # fmt: skip
@@ -47,7 +47,7 @@ def join_pair(parent: str, folder: Path, results: Mapping[str, TrainResult]) -> 
         parents={"model": policy_digest(parent), "rollouts": done[0].parents["rollouts"]},
         skipped=done[0].skipped if all(one.skipped for one in done) else None,
         roles=dict(results),
-        **{name: sum(getattr(one, name) for one in done) for name in SUMMED},
+        **{name: sum(getattr(one, name) for one in done) for name in SUMS},
     )
     write_json(folder / "train.json", result.model_dump(mode="json"))
     return result

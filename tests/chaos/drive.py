@@ -29,7 +29,7 @@ LONGEST = 400.0
 GONE = 20.0
 """Seconds within which everything of a killed run must be gone."""
 STOPPED = 1.5
-REFUSED = "another run is at work there"
+REFUSED = "another run is using this directory"
 
 LOST_IN_FORK = re.compile(
     r"Exception ignored in: <function _\w+Lock at .*>\n"

@@ -140,7 +140,7 @@ def test_jobs_are_not_left_behind_unseen(shell: Shell) -> None:
     assert run["state"] == "PENDING"
     run["state"] = "CANCELED"
     _, err = shell("watch", run["run_id"], status=3)
-    assert "jobs are not shown: no cluster to speak to" in err
+    assert "jobs are not shown: no cluster found" in err
 
 
 def test_logs_are_waited_for_from_the_submission_on(shell: Shell) -> None:

@@ -94,7 +94,7 @@ def test_recall_and_search_in_a_hypergraph_by_every_method(tmp_path: Path) -> No
     assert compared[2] == found
     assert compared[1]["differences"]["5"]["difference"] == -compared[0]["recall"]["5"] < 0
     table = call("recall", "world-text.yaml", tmp_path, *given)
-    assert "less chunk" in table
+    assert "difference from" in table
     assert f"{-100 * compared[0]['recall']['5']:+.1f}" in table
 
     given = [*WORLD, "--json", "--set", "retrieval.method=prograph"]

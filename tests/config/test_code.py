@@ -54,7 +54,7 @@ def test_checking_a_recipe_imports_nothing_it_names(package: Path, module: str) 
         ("sys:exit", "is refused"),
         ("ownrewards.sums:absent", "defines no function, class or value absent"),
         ("ownrewards.sums:Path", "defines no function, class or value Path"),
-        ("ownrewards.sums:Model", "is no function"),
+        ("ownrewards.sums:Model", "is not a function"),
         ("ownrewards.sums:needs_two", "cannot be called with a rollout alone"),
         ("ownrewards.sums:needs_keyword", "cannot be called with a rollout alone"),
         ("ownrewards.none:reward", "no source of ownrewards.none on the Python path"),

@@ -33,7 +33,7 @@ def test_a_field_of_a_struct_is_as_its_model_says(tmp_path: Path) -> None:
     ("form", "says"),
     [
         ("sead", "sead is no parameter; did you mean seed?"),
-        ("spec", "spec is no single value"),
+        ("spec", "spec is not a single value"),
         ("spec.max_length", "spec.max_length may be null"),
         ("spec.batchsize", "did you mean batch_size?"),
         ("seed.x", "seed is of type integer and has no fields"),

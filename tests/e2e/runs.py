@@ -7,6 +7,7 @@ import os
 import sys
 import traceback
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, TextIO
 from unittest import mock
@@ -61,9 +62,14 @@ def run_here(recipe: str, workdir: Path, overrides: Overrides) -> Path:
     A small run spends most of its time on starting Python and importing torch for each step.
     """
     loaded = load_recipe(RECIPES / recipe, options(overrides))
-    with mock.patch.object(local._Session, "_execute", _execute):
-        execute(loaded, workdir, _Silent())
+    with steps_here():
+        execute(loaded, workdir)
     return workdir
+
+
+def steps_here() -> AbstractContextManager[object]:
+    """Let steps run in this process, where a run would start one for each."""
+    return mock.patch.object(local._Session, "_execute", _execute)
 
 
 def rollouts(workdir: Path, phase: str, name: str = "rollouts") -> list[Rollout]:
@@ -73,20 +79,6 @@ def rollouts(workdir: Path, phase: str, name: str = "rollouts") -> list[Rollout]
 def content(workdir: Path, phase: str, name: str) -> dict[str, Any]:
     found: dict[str, Any] = json.loads((workdir / phase / f"{name}.json").read_text(encoding="utf-8"))
     return found
-
-
-class _Silent:
-    """Hears how a run goes on, and says nothing."""
-
-    def started(self, task: str) -> None: ...
-
-    def said(self, task: str, line: str) -> None: ...
-
-    def stopping(self, task: str) -> None: ...
-
-    def finished(self, task: str, seconds: float) -> None: ...
-
-    def failed(self, task: str, seconds: float) -> None: ...
 
 
 def _execute(

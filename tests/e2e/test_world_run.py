@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import runpy
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,18 @@ from typing import Any
 import pytest
 
 from platform_sdk.evaluation.report import build_report
-from tests.e2e.runs import TINY_MYGO, command, content, environment, rollouts, run_here
+from tests.e2e.runs import (
+    RECIPES,
+    ROOT,
+    TINY_MYGO,
+    command,
+    content,
+    environment,
+    options,
+    rollouts,
+    run_here,
+    steps_here,
+)  # fmt: skip
 
 pytestmark = pytest.mark.e2e(minutes=1)
 RECIPE = "world-text.yaml"
@@ -40,6 +52,18 @@ def test_a_run_leaves_what_it_promises(undisturbed: Path) -> None:
         assert all((len(r.main.token_ids[: r.main.turns[0].end]) > 90) == count for r in texts), name
     for rollout in rollouts(undisturbed, "iteration-01", "selected"):
         assert rollout.rewards["f1"] >= figures["threshold"]
+
+
+def test_example_prints_scores_and_a_dialogue(undisturbed: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    example = runpy.run_path(str(ROOT / "examples/train_and_ask.py"))
+    with steps_here():
+        example["main"](str(RECIPES / RECIPE), str(undisturbed), *options(SMALL))
+    printed = capsys.readouterr().out
+    assert f"eval-final: {SMALL['dataset.world.eval_questions']} questions, {{'em': " in printed
+    first = rollouts(undisturbed, "eval-final")[0]
+    assert f"{first.question.text}\nanswered {first.main.answer!r}" in printed
+    assert "[planner, agent] <think>" in printed
+    assert all(f"found {item.id}: {item.text}" in printed for item in first.others[0].evidence)
 
 
 def test_a_finished_run_is_not_run_again_and_what_is_lost_of_it_is_made_again(undisturbed: Path) -> None:

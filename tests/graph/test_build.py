@@ -228,7 +228,7 @@ def test_killed_extraction_keeps_the_chunks_that_it_has(
 
 def test_logs_hold_a_bounded_number_of_chunks(prepare_run: PrepareRun, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = build(prepare_run("whole"), SMALL)
-    monkeypatch.setattr("platform_sdk.graph.build.LOGGED", 2)
+    monkeypatch.setattr("platform_sdk.graph.build.CHUNKS_PER_LOG", 2)
     built = build(prepare_run("run"), SMALL)
     logs = sorted((prepare_run("run") / "graph/extractions").glob("*.jsonl"))
     sizes = [len(log.read_bytes().splitlines()) - 1 for log in logs]

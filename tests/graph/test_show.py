@@ -9,7 +9,7 @@ import pytest
 
 from platform_sdk.graph.facts import Fact, Mention
 from platform_sdk.graph.graph import graph_of
-from platform_sdk.graph.show import HELD, find_entity, neighbourhood, write_page
+from platform_sdk.graph.show import MAX_EDGES, find_entity, neighbourhood, write_page
 from platform_sdk.records import Source
 
 HOSTILE = "</script><img src=x onerror='window.hurt=1'>\" 'שלום' \u202ereversed"
@@ -61,10 +61,12 @@ def test_neighbourhood_is_drawn_listed_and_searched_with_any_names(opened: Any) 
 
 
 def test_a_hub_is_bounded_and_the_page_says_so(opened: Any) -> None:
-    page = opened(HELD + 7)
-    assert f"holds the {HELD:,} hyperedges of the fewest entities out of {HELD + 7:,}" in page.inner_text(".title")
+    page = opened(MAX_EDGES + 7)
+    assert f"holds the {MAX_EDGES:,} hyperedges of the fewest entities out of {MAX_EDGES + 7:,}" in page.inner_text(
+        ".title"
+    )
     assert page.locator(".hypergraph .edge").count() == 24
-    assert f"The first 24 of {HELD} hyperedges are drawn." in page.inner_text("#drawn")
+    assert f"The first 24 of {MAX_EDGES} hyperedges are drawn." in page.inner_text("#drawn")
     assert page.locator("#rows tr").count() == 100
     page.click("#more")
     assert page.locator("#rows tr").count() == 200

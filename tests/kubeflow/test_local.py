@@ -129,7 +129,7 @@ def test_two_runs_do_not_share_a_directory(tmp_path: Path, monkeypatch: pytest.M
     process = begin(recipe, run_dir, "mode=slow")
     try:
         wait_for((run_dir / "pid").exists)
-        with pytest.raises(UserError, match="another run is at work there"):
+        with pytest.raises(UserError, match="another run is using this directory"):
             run(recipe, run_dir)
     finally:
         process.kill()

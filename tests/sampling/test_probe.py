@@ -28,7 +28,7 @@ def test_an_engine_moves_along_with_the_reference() -> None:
         check_moved(before, after, answers(*right), dtype="float32", what="w")
     # (0.0001 * 0.0003 + 0.0001 * 0.0004) / 0.0005^2 = 28 % of the way
     for wrong, way in (((-1.0, -2.0), "0%"), ((-1.0001, -1.9999), "28%"), ((-0.9997, -2.0004), "-100%")):
-        with pytest.raises(WeightsMismatch, match=rf"goes on with the old ones.* {way} of"):
+        with pytest.raises(WeightsMismatch, match=rf"still samples from the old ones.* {way} of"):
             check_moved(before, after, answers(*wrong), dtype="float32", what="w")
 
 

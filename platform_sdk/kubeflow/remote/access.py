@@ -41,7 +41,7 @@ class TokenFile:
         try:
             text = self.path.read_text()
         except (OSError, UnicodeDecodeError) as error:
-            why = getattr(error, "strerror", None) or "it is no text"
+            why = getattr(error, "strerror", None) or "it is not text"
             raise UserError(f"{self.name}: {self.path} holds the token and cannot be read: {why}") from None
         if not text.strip():
             raise UserError(f"{self.name}: {self.path} is empty, and should hold a token")
@@ -72,7 +72,7 @@ def access(host: str | None) -> Access:
     """
     given, name = (host, "--host") if host else (os.environ.get(HOST), HOST)
     if not given and not IN_POD.exists():
-        raise UserError(f"no Kubeflow Pipelines to speak to: give --host URL, or set {HOST}")
+        raise UserError(f"no address of Kubeflow Pipelines: give --host URL, or set {HOST}")
     address = _address(given, name) if given else IN_CLUSTER
     pages = os.environ.get(UI_HOST)
     token = _secret(TOKEN)
@@ -97,7 +97,7 @@ def _address(text: str, name: str) -> str:
     except ValueError:
         good = False
     if not good or not SENDABLE.fullmatch(url) or " " in url:
-        raise UserError(f"{name} {text!r} is no address; give it as https://kubeflow.example/pipeline")
+        raise UserError(f"{name} {text!r} is not an address; give it as https://kubeflow.example/pipeline")
     return url
 
 
@@ -112,7 +112,7 @@ def _sendable(value: str, name: str) -> str:
     if not SENDABLE.fullmatch(value):
         raise UserError(
             f"{name} holds characters that no HTTP header may (ends of lines in its midst, or others that are not "
-            "printable ASCII); set it anew"
+            "printable ASCII); set it again"
         )
     return value
 

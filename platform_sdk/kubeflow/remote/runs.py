@@ -100,7 +100,7 @@ def _sought(server: Server, text: str, namespace: str | None) -> str:
         matching = [one for one in listed(server, method, "runs", **options) if one.run_id.startswith(text)]
     elif not matching:
         raise UserError(
-            f"there is no run {text!r}{where}; say its whole name, its id, or at least the first {LEAST_OF_ID} "
+            f"there is no run {text!r}{where}; give its whole name, its id, or at least the first {LEAST_OF_ID} "
             "characters of the id"
         )
     if not matching:

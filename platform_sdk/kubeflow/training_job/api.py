@@ -212,7 +212,7 @@ def connect() -> Any:
     try:
         return TrainingClient()
     except ConfigException as error:
-        raise UserError(f"no cluster to speak to: {error}; set KUBECONFIG, or run inside a pod") from error
+        raise UserError(f"no cluster found: {error}; set KUBECONFIG, or run inside a pod") from error
 
 
 def _absent(error: BaseException | None) -> bool:

@@ -130,7 +130,7 @@ def namespace() -> str:
     try:
         return NAMESPACE_FILE.read_text().strip()
     except OSError as error:
-        raise UserError(f"{NAMESPACE_FILE}: {error.strerror}; name a namespace, this is no pod") from error
+        raise UserError(f"{NAMESPACE_FILE}: {error.strerror}; name a namespace, since this is not a pod") from error
 
 
 def owner_of_this_pod(api: ClusterApi) -> Owner | None:

@@ -124,7 +124,7 @@ class _Follower:
             if observe(found, None, ()).state is not State.FAILED:
                 self._tell(f"{self._job.name}: adopted")
                 return
-            self._tell(f"{self._job.name}: an earlier attempt had failed; made anew")
+            self._tell(f"{self._job.name}: an earlier attempt had failed; created again")
             self._reached(lambda: self._api.delete(self._job.name))
 
     def _check_queue(self) -> None:

@@ -20,7 +20,7 @@ def check_reward(name: str) -> None:
     """
     found = find_definition(name)
     if not isinstance(found, ast.FunctionDef):
-        raise ValueError(f"{name} is no function; a reward is a function from a rollout to a number")
+        raise ValueError(f"{name} is not a function; a reward is a function from a rollout to a number")
     if not accepts_one_argument(found):
         raise ValueError(f"{name} cannot be called with a rollout alone; give its other parameters defaults")
 

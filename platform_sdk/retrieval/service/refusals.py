@@ -28,7 +28,7 @@ MEANINGS = {
     422: "The request is not of the form that is described here.",
     429: "Too many queries wait.",
     500: "A fault of the service.",
-    503: "Not ready, about to end, or what the service rests on is away.",
+    503: "Not ready, shutting down, or a dependency is unavailable.",
     504: "No answer within the deadline.",
 }
 WITH_RETRY = {429, 503}

@@ -101,7 +101,7 @@ def test_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KF_PIPELINES_UI_ENDPOINT", "ui.example")
     assert access("kubeflow.example").pages == "https://ui.example"
     for bad in ("ftp://x", "https://", "/pipeline", "a b", "x:port", "https://x:99999999"):
-        with pytest.raises(UserError, match="--host .* is no address; give it as https://"):
+        with pytest.raises(UserError, match="--host .* is not an address; give it as https://"):
             access(bad)
 
 

@@ -124,7 +124,7 @@ def test_a_new_attempt_replaces_a_failed_job(cluster: Cluster) -> None:
         cluster.clock.at(cluster.clock.now() - 1_800_000_000 + seconds, action)
     cluster.run()
     assert cluster.server.job()["metadata"]["uid"] != first
-    assert "an earlier attempt had failed; made anew" in states(cluster)
+    assert "an earlier attempt had failed; created again" in states(cluster)
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])

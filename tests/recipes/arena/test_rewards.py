@@ -129,7 +129,7 @@ def test_a_recipe_brings_its_own_reward() -> None:
     [
         ({"extra": {"x": {"function": "no.such.module:f"}}}, "no.such.module:f cannot be found"),
         ({"extra": {"x": {"function": f"{__name__}:absent"}}}, "cannot be found"),
-        ({"extra": {"x": {"function": f"{__name__}:WHOLE"}}}, "WHOLE is no function"),
+        ({"extra": {"x": {"function": f"{__name__}:WHOLE"}}}, "WHOLE is not a function"),
         ({"extra": {"x": {"function": f"{__name__}:spec"}}}, "cannot be called with a rollout alone"),
         ({"extra": {"bonus": {"function": f"{__name__}:chatty"}}}, "choose another"),
         ({"accuracy": "judge"}, "must be given for accuracy judge"),

@@ -177,7 +177,7 @@ def test_patience_ends_with_one_clear_error(place: Place) -> None:
             with pytest.raises(UserError, match="waited 0.1 s for it .retrieval.patience_seconds") as error:
                 rollouts(place, impatient, 3, place.milvus.end)
             assert who in str(error.value)
-            assert "the run goes on where it stopped" in str(error.value)
+            assert "the run resumes where it stopped" in str(error.value)
     finally:
         place.milvus.start()
 

@@ -257,7 +257,7 @@ def test_an_address_that_is_no_retriever_service_is_told_at_once() -> None:
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Page) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        with pytest.raises(UserError, match=r"no answer of a retriever service.*check retrieval.url"):
+        with pytest.raises(UserError, match=r"not an answer of a retriever service.*check retrieval.url"):
             RemoteRetriever(f"http://127.0.0.1:{server.server_address[1]}")
         server.shutdown()
 
@@ -274,7 +274,7 @@ def test_without_a_token_a_team_is_told_what_to_do(
         monkeypatch.setenv("HOPFORGE_RETRIEVER_TOKEN", "red-secret\n")  # as a file has it
         RemoteRetriever(url).close()
         monkeypatch.setenv("HOPFORGE_RETRIEVER_TOKEN", "red\nsecret")
-        with pytest.raises(UserError, match="no HTTP header may hold"):
+        with pytest.raises(UserError, match="an HTTP header must not hold"):
             RemoteRetriever(url)
 
 

@@ -100,7 +100,9 @@ class Deaf(TransformersEngine):
         pass
 
 
-@pytest.mark.parametrize(("scale", "message"), [(0.05, "does not sample from these"), (1e-6, "goes on with the old")])
+@pytest.mark.parametrize(
+    ("scale", "message"), [(0.05, "does not sample from these"), (1e-6, "still samples from the old")]
+)
 def test_a_reload_that_changes_nothing_is_caught_however_small_the_update(
     model: Path, tmp_path: Path, scale: float, message: str
 ) -> None:

@@ -1,0 +1,61 @@
+"""Docstrings begin with a verb phrase or a noun phrase, so that their first words say what something is or does."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+HOME = Path(__file__).parents[1]
+FOLDERS = ("platform_sdk", "components", "tests", "benchmarks", "manifests", "images", "docs", "examples")
+CLAUSES = {
+    "How", "If", "That", "What", "Whatever", "When", "Where", "Wherever", "Whether", "Which", "While", "Who", "Whoever",
+    "Whom", "Whose", "Why",
+}  # fmt: skip
+FRAGMENTS = {
+    "Also", "As", "At", "By", "Else", "For", "From", "In", "It", "Its", "Not", "Of", "There", "These", "This", "Those",
+    "To", "Under", "Until", "With", "Within", "Without",
+}  # fmt: skip
+
+
+def docstrings(tree: ast.AST) -> Iterator[ast.Constant]:
+    """Yield the docstrings of a module, its classes and functions, and the strings behind their assignments."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            for before, statement in pairwise([None, *node.body]):
+                documents = before is None or isinstance(before, ast.Assign | ast.AnnAssign)
+                text = statement.value if isinstance(statement, ast.Expr) and documents else None
+                if isinstance(text, ast.Constant) and isinstance(text.value, str):
+                    yield text
+
+
+def faults(path: Path) -> list[str]:
+    """Return the docstrings of a file that begin with a clause or a fragment, each with its line and a remedy."""
+    found = []
+    for docstring in docstrings(ast.parse(path.read_text(encoding="utf-8"))):
+        first = docstring.value.split()[:1]
+        word = first[0].strip(",:") if first else ""
+        if word in CLAUSES | FRAGMENTS:
+            found.append(f'{path}:{docstring.lineno}: begins with "{word}"; begin with a verb ("Return …") or a noun')
+    return found
+
+
+def test_docstrings_begin_with_a_verb_or_a_noun() -> None:
+    files = [*HOME.glob("*.py"), *(path for folder in FOLDERS for path in sorted((HOME / folder).rglob("*.py")))]
+    found = [fault for path in files for fault in faults(path)]
+    assert not found, "\n".join(found)
+
+
+def test_clauses_are_found_wherever_a_docstring_can_stand(tmp_path: Path) -> None:
+    path = tmp_path / "module.py"
+    path.write_text(
+        '"""What a module holds."""\nclass A:\n    """Whether it holds."""\n    b = 1\n    """Of b."""\n'
+        '    def c(self):\n        """How to."""\n    async def d(self):\n        """Return it."""\n        "Who"\n'
+    )
+    assert [fault.split(":")[1:3] for fault in faults(path)] == [
+        ["1", ' begins with "What"; begin with a verb ("Return …") or a noun'],
+        ["3", ' begins with "Whether"; begin with a verb ("Return …") or a noun'],
+        ["5", ' begins with "Of"; begin with a verb ("Return …") or a noun'],
+        ["7", ' begins with "How"; begin with a verb ("Return …") or a noun'],
+    ]
