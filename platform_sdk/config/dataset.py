@@ -13,10 +13,10 @@ Format = Literal["hotpotqa", "2wikimultihopqa", "musique", "nq", "qald10"]
 
 
 def _listed(value: Any) -> Any:
-    return (value,) if isinstance(value, str) else value
+    return (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else value
 
 
-Paths = Annotated[tuple[str, ...], BeforeValidator(_listed)]
+Paths = Annotated[tuple[str, ...], BeforeValidator(_listed, json_schema_input_type=str | tuple[str, ...])]
 
 
 class DatasetSpec(Struct):
@@ -41,12 +41,12 @@ class DatasetSpec(Struct):
     triples: Paths = Field(default=(), description="triples: TSV with a header line")
     labels: str | None = Field(default=None, description="qald10: topic_entities.json, the names of the entities")
     train_questions: int | None = Field(
-        default=None, ge=0, le=10_000_000, description="how many to draw; all when not given"
+        default=None, ge=0, le=10_000_000, description="questions drawn to train on; null: all"
     )
     eval_questions: int | None = Field(
-        default=None, ge=0, le=10_000_000, description="how many to draw; all when not given"
+        default=None, ge=0, le=10_000_000, description="questions drawn to evaluate on; null: all"
     )
-    seed: int = Field(default=0, description="of the draw of questions")
+    seed: int = Field(default=0, description="another number draws other questions")
     skip_invalid: bool = Field(
         default=False, description="leave out malformed records, and list them, instead of failing"
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -39,9 +40,9 @@ class RecipeDocument(Struct):
     """A whole recipe file."""
 
     pipeline: str = Field(description="the name of a pipeline, or the path of one from the recipe's folder")
-    name: str = Field(pattern=STEP_ID)
-    description: str = ""
-    parameters: dict[str, Any] = Field(default_factory=dict)
+    name: str = Field(pattern=STEP_ID, description="the run's name, and that of its directory: runs/NAME")
+    description: str = Field(default="", description="what the run is for; the report shows it")
+    parameters: dict[str, Any] = Field(default_factory=dict, description="values of the pipeline's parameters")
 
 
 @dataclass(frozen=True)
@@ -95,12 +96,23 @@ def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
     except UserError as error:
         raise ConfigError([source.problem(("pipeline",), str(error))]) from error
     pipeline = load_pipeline(pipeline_path)
-    resolver = _Resolver(pipeline, source, overrides)
-    values = resolver.values()
+    values, wrong = resolve_values(pipeline, source, overrides)
     plan, problems = make_plan(pipeline, values)
-    if resolver.problems or problems:
-        raise ConfigError([*resolver.problems, *problems])
+    if wrong or problems:
+        raise ConfigError([*wrong, *problems])
     return Recipe(path, document.name, document.description, pipeline, values, plan)
+
+
+def resolve_values(
+    pipeline: Pipeline, source: Source, overrides: Sequence[str] = ()
+) -> tuple[dict[str, Any], list[Problem]]:
+    """Return the value of every parameter (``UNKNOWN`` where it is wrong), and everything that is wrong with them.
+
+    Accepted is what the JSON Schema accepts (``schema.recipe_schema``): YAML's own types, so neither ``"3"`` nor
+    ``true`` is a number; a whole float, e.g. ``1e3``, is an integer. Rules across fields come on top.
+    """
+    resolver = _Resolver(pipeline, source, overrides)
+    return resolver.values(), resolver.problems
 
 
 class _Resolver:
@@ -110,7 +122,7 @@ class _Resolver:
         self.pipeline = pipeline
         self.source = source
         self.problems: list[Problem] = []
-        self.given: dict[str, Any] = dict(source.data.get("parameters") or {})
+        self.given: dict[str, Any] = _whole_numbers(source.data.get("parameters") or {})
         self.overridden: dict[FieldPath, str] = {}
         for override in overrides:
             self._override(override)
@@ -143,7 +155,7 @@ class _Resolver:
             self.problems.append(Problem(place, path[0], message))
             return
         try:
-            value = parse_value(text)
+            value = _whole_numbers(parse_value(text))
         except ValueError as error:
             self.problems.append(Problem(place, name, str(error)))
             return
@@ -189,7 +201,8 @@ class _Resolver:
             self.problem((name,), f"must be a mapping of its fields, but is {excerpt(given)}")
             return UNKNOWN
         try:
-            checked = model.model_validate(_laid_over(given, parameter.default or {}))
+            # As JSON, since pydantic is strict about that without asking for tuples where YAML has lists.
+            checked = model.model_validate_json(json.dumps(_laid_over(given, parameter.default or {})), strict=True)
         except ValidationError as error:
             for item in error.errors()[:MAX_PROBLEMS]:
                 path = (name, *_known_location(item["loc"], given, item["type"]))
@@ -202,6 +215,15 @@ class _Resolver:
             if has_credentials(value):  # where the model allows any value, e.g. an engine's further arguments
                 self.problem((name, field), "must not hold user:password@, since recipes are stored; leave it out")
         return content
+
+
+def _whole_numbers(value: Any) -> Any:
+    """Return plain data with whole floats as integers, which YAML and JSON do not tell apart."""
+    if isinstance(value, dict):
+        return {key: _whole_numbers(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_whole_numbers(inner) for inner in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _laid_over(upper: Any, lower: Any) -> Any:

@@ -137,7 +137,7 @@ class RetrievalSpec(Struct):
     metric: Literal["COSINE", "IP", "L2"] = Field(
         "COSINE", description="What Milvus compares by. Vectors have length 1, so all three rank alike."
     )
-    index: IndexSpec = IndexSpec()
+    index: IndexSpec = Field(IndexSpec(), description="The index over the vectors.")
 
     @property
     def backend(self) -> Literal["lite", "server"]:

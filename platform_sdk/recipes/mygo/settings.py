@@ -18,11 +18,13 @@ class AgentSpec(Struct):
     plan: Literal["dag", "chain"] = Field(
         "dag", description="several sub-questions at a time, or one at a time (ablation)"
     )
-    iteration_limit: int = Field(8, ge=1, le=1000, description="planner turns, malformed ones included")
-    sub_questions: int = Field(5, ge=1, le=1000, description="most sub-questions of one turn")
+    iteration_limit: int = Field(
+        8, ge=1, le=1000, description="maximum turns of the planner per question, malformed ones included"
+    )
+    sub_questions: int = Field(5, ge=1, le=1000, description="maximum sub-questions of one turn")
     top_k: int = Field(5, ge=1, le=10_000, description="passages or triples that a worker reads")
-    planner_tokens: int = Field(256, ge=1, le=1_000_000, description="most tokens of one planner turn")
-    worker_tokens: int = Field(256, ge=1, le=1_000_000, description="most tokens of a worker's turn")
+    planner_tokens: int = Field(256, ge=1, le=1_000_000, description="maximum tokens of one planner turn")
+    worker_tokens: int = Field(256, ge=1, le=1_000_000, description="maximum tokens of a worker's turn")
     prompts: Literal["standard", "compact"] = Field("standard", description="compact: for very small models")
 
     @property
@@ -34,14 +36,22 @@ class AgentSpec(Struct):
 class SelectionSpec(Struct):
     """Multi-attempt sampling and the threshold (Mujica-MyGO, section 3.3 and appendix D.3)."""
 
-    questions: int = Field(1000, ge=1, le=10_000_000, description="questions per iteration")
-    accepted: int = Field(3, ge=1, le=65_536, description="m: accepted trajectories after which a question is done")
-    attempts: int = Field(16, ge=1, le=65_536, description="most attempts at one question")
-    reward: Literal["f1", "em"] = "f1"
-    initial_threshold: float = Field(ge=0, le=1, description="K before the first iteration; required")
-    threshold_cap: float = Field(1.0, gt=0, le=1, description="K never exceeds this, so a perfect answer is accepted")
+    questions: int = Field(1000, ge=1, le=10_000_000, description="training questions that an iteration asks")
+    accepted: int = Field(
+        3, ge=1, le=65_536, description="accepted attempts after which a question is asked no more (the paper's m)"
+    )
+    attempts: int = Field(16, ge=1, le=65_536, description="maximum attempts at one question per iteration")
+    reward: Literal["f1", "em"] = Field(
+        "f1", description="what an attempt is worth: overlap of words with the answer, or exact match"
+    )
+    initial_threshold: float = Field(
+        ge=0, le=1, description="reward above which an attempt is accepted in the first iteration (the paper's K)"
+    )
+    threshold_cap: float = Field(
+        1.0, gt=0, le=1, description="the threshold never exceeds this, so that a perfect answer is accepted"
+    )
     threshold: Literal["rising", "fixed"] = Field(
-        "rising", description="K follows the mean reward, or stays (the offline variant)"
+        "rising", description="rising: the threshold follows the mean reward; fixed: it stays (the offline variant)"
     )
 
     @model_validator(mode="after")
@@ -57,10 +67,16 @@ class WarmupSpec(Struct):
     """The warm-up before iteration 1 (Mujica-MyGO, sections 4.2 and D.3)."""
 
     trajectories: int = Field(
-        300, ge=1, le=10_000_000, description="few-shot trajectories with EM = 1; 1,000 in the paper's version 2"
+        300,
+        ge=1,
+        le=10_000_000,
+        description="attempts with an exactly right answer, sampled with a worked example, to begin with; "
+        "1,000 in the paper's version 2",
     )
-    attempts: int = Field(16, ge=1, le=65_536, description="most attempts at one question")
-    training: TrainSpec = TrainSpec(learning_rate=1e-5, minimum_learning_rate=1e-6)
+    attempts: int = Field(16, ge=1, le=65_536, description="maximum attempts at one question")
+    training: TrainSpec = Field(
+        TrainSpec(learning_rate=1e-5, minimum_learning_rate=1e-6), description="the training on those attempts"
+    )
 
 
 class EvaluationSettings(EvaluationSpec):
