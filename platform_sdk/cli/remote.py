@@ -64,12 +64,15 @@ def submit(
     """
     place = _cluster(cluster, queue)
 
+    from platform_sdk.config.recipe import load_recipe
+    from platform_sdk.config.source import ConfigError
     from platform_sdk.kubeflow.training_job.kueue import check_queueing
+    from platform_sdk.recipes.requirements import errors
 
-    if dry_run:
-        from platform_sdk.config.recipe import load_recipe
-
-        tasks = len(load_recipe(recipe, overrides or ()).plan)
+    loaded = load_recipe(recipe, overrides or ())
+    tasks = len(loaded.plan)
+    if problems := errors(loaded, place):
+        raise ConfigError(problems)
     if note := check_queueing(place.job):
         say(note, err=True)
     if dry_run:
