@@ -29,7 +29,11 @@ WORLD, WIKI = HOME / "pipelines/mygo/world.yaml", HOME / "pipelines/mygo/2wiki-k
         (WORLD, ["training.device=cuda"], "training.device: is cuda, and this machine has no NVIDIA GPU"),
         (WORLD, ["sampling.engine.engine=vllm"], "sampling.engine.engine: vLLM is not installed; run: pip install"),
         (WORLD, ["sampling.engine.processes=2"], "sampling.engine.processes: is more than one, but only one process"),
-        (WIKI, ['data_dir=""'], "9: dataset: its paths are relative to data_dir, which is not set; give --set data_dir"),
+        (
+            WIKI,
+            ['data_dir=""'],
+            "9: dataset: its paths are relative to data_dir, which is not set; give --set data_dir",
+        ),
         (WIKI, ["data_dir=/gone"], "13: dataset.triples: there is no file /gone/2wikimultihopqa/kg_triples.tsv"),
     ],
 )
