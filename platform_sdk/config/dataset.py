@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from platform_sdk.config.struct import Struct
 from platform_sdk.config.world import WorldSpec
 
-Format = Literal["hotpotqa", "2wikimultihopqa", "musique", "nq", "qald10"]
+Format = Literal["jsonl", "hotpotqa", "2wikimultihopqa", "musique", "nq", "qald10"]
 
 
 def _listed(value: Any) -> Any:
@@ -32,11 +32,12 @@ class DatasetSpec(Struct):
     """
 
     format: Literal[Format, "world", "mixed"] = Field(
-        description="the official format of the question files, a generated world, or several datasets (mixture)"
+        description="the question files' official format, jsonl for your own (docs/own-data.md), a generated world, "
+        "or mixed: several datasets (mixture)"
     )
     mixture: tuple[DatasetSpec, ...] = Field(default=(), description="format mixed: the datasets that it consists of")
-    train: Paths = Field(default=(), description="official question files to train on")
-    eval: Paths = Field(default=(), description="official question files to evaluate on")
+    train: Paths = Field(default=(), description="question files to train on, e.g. hotpotqa/hotpot_train.json")
+    eval: Paths = Field(default=(), description="question files to evaluate on")
     corpus: Paths = Field(default=(), description="passages: JSONL of id, title, text")
     triples: Paths = Field(default=(), description="triples: TSV with a header line")
     labels: str | None = Field(default=None, description="qald10: topic_entities.json, the names of the entities")

@@ -13,6 +13,7 @@ from typing import Any, get_args
 from pydantic import BaseModel, Field, ValidationError
 
 from platform_sdk.config.bounded_yaml import MAX_DEPTH
+from platform_sdk.config.code import add_source_folder
 from platform_sdk.config.document import problems_of
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.form import with_value
@@ -73,6 +74,8 @@ class Recipe:
 def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
     """Read a recipe, lay ``--set`` values over it, fill in the defaults, and check all of it.
 
+    Python modules beside the recipe are found as if they were on the Python path, also by the steps of its run.
+
     A value comes from ``--set``, else the recipe, else the pipeline's default (a struct's keys one by one), else
     the default of the struct's model.
 
@@ -87,6 +90,7 @@ def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
     if not path.exists() and (home() / path).is_file():
         path = home() / path
     source = load_source(path)
+    add_source_folder(path.parent)
     try:
         document = RecipeDocument.model_validate(source.data)
     except ValidationError as error:

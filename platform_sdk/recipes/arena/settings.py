@@ -6,10 +6,10 @@ from typing import Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from platform_sdk.agents.own_reward import check_reward
 from platform_sdk.config.judge import JudgeSpec
 from platform_sdk.config.sampling import EvaluationSpec, SamplingSpec
 from platform_sdk.config.struct import Struct
-from platform_sdk.recipes.arena.plugins import check_reward
 
 
 class Weights(Struct):

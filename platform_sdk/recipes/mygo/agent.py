@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+from platform_sdk.agents.own_reward import load_reward
 from platform_sdk.agents.planner_rewards import rewards
 from platform_sdk.agents.planner_worker import Answer, Ask, Limits, Malformed, PlannerWorker, Reading
 from platform_sdk.agents.speaker import Decoding, Policy, Speaker
@@ -20,6 +22,14 @@ from platform_sdk.sampling.dialogue import Dialogue, with_instruction
 def medium_of(environment: str) -> Medium:
     """Return what an environment's agent searches: texts, or a knowledge graph."""
     return "kg" if environment.endswith("-kg") else "text"
+
+
+def scored(spec: AgentSpec, rollout: Rollout) -> dict[str, float]:
+    """Return a rollout's named rewards, ``own`` among them where the recipe names one."""
+    found = rewards(rollout)
+    if spec.reward is None:
+        return found
+    return found | {"own": float(load_reward(spec.reward)(rollout.model_copy(update={"rewards": found})))}
 
 
 @dataclass(frozen=True)
@@ -93,7 +103,7 @@ def mujica(
             split=spec.split,
             graph=medium == "kg",
         ),
-        score=rewards,
+        score=partial(scored, spec),
         corpus=run.corpus_digest,
         seed=run.seed,
         seed_name=seed_name,

@@ -10,6 +10,7 @@ from typing import Any
 
 from platform_sdk.agents.speaker import Policy
 from platform_sdk.config.struct import Struct
+from platform_sdk.errors import UserError
 from platform_sdk.recipes.method import NoCarry, Sampled, Sampling, SamplingStep, Selected, open_search
 from platform_sdk.recipes.mygo.agent import MujicaLanguage, medium_of, mujica
 from platform_sdk.recipes.mygo.selection import next_attempts, raised_threshold, select
@@ -34,6 +35,8 @@ class Iteration(SamplingStep[AgentSpec, SelectionSpec, Threshold]):
 
     def sample(self, round: Sampling[AgentSpec, SelectionSpec, Threshold]) -> Sampled[Threshold]:
         run, spec = round.run, round.settings
+        if spec.reward == "own" and run.agent.reward is None:
+            raise UserError("selection.reward is own, and there is none: name it in agent.reward, as module:function")
         before = spec.initial_threshold if round.carry.threshold is None else round.carry.threshold
         questions = batch_of(run.questions("train"), round.iteration, spec.questions, run.seed)
         with _opened(round, demonstrate=False) as phase:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
+from platform_sdk.agents.own_reward import check_reward
 from platform_sdk.config.sampling import EvaluationSpec
 from platform_sdk.config.struct import Struct
 from platform_sdk.config.training import TrainSpec
@@ -25,7 +26,20 @@ class AgentSpec(Struct):
     top_k: int = Field(5, ge=1, le=10_000, description="passages or triples that a worker reads")
     planner_tokens: int = Field(256, ge=1, le=1_000_000, description="maximum tokens of one planner turn")
     worker_tokens: int = Field(256, ge=1, le=1_000_000, description="maximum tokens of a worker's turn")
+    reward: str | None = Field(
+        None,
+        pattern=r"^[\w.]+:\w+$",
+        description="a reward of your own, module:function, from a platform_sdk.records.Rollout to a number; "
+        "selection.reward: own selects by it",
+    )
     prompts: Literal["standard", "compact"] = Field("standard", description="compact: for very small models")
+
+    @field_validator("reward")
+    @classmethod
+    def _can_be_called(cls, reward: str | None) -> str | None:
+        if reward is not None:
+            check_reward(reward)
+        return reward
 
     @property
     def max_questions(self) -> int:
@@ -41,8 +55,8 @@ class SelectionSpec(Struct):
         3, ge=1, le=65_536, description="accepted attempts after which a question is asked no more (the paper's m)"
     )
     attempts: int = Field(16, ge=1, le=65_536, description="maximum attempts at one question per iteration")
-    reward: Literal["f1", "em"] = Field(
-        "f1", description="what an attempt is worth: overlap of words with the answer, or exact match"
+    reward: Literal["f1", "em", "own"] = Field(
+        "f1", description="what an attempt is worth: overlap of words with the answer, exact match, or agent.reward"
     )
     initial_threshold: float = Field(
         ge=0, le=1, description="reward above which an attempt is accepted in the first iteration (the paper's K)"
