@@ -82,7 +82,7 @@ def import_definition(name: str) -> Any:
 def add_source_folder(folder: Path) -> None:
     """Let modules in ``folder`` be found by this process and those it starts, after all that are found already."""
     place = str(folder.resolve())
-    if not any(folder.glob("*.py")) or place in sys.path:
+    if place in sys.path or not (any(folder.glob("*.py")) or any(folder.glob("*/*.py"))):
         return
     sys.path.append(place)
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), place]))

@@ -259,7 +259,12 @@ def _remedy(model: type[BaseModel], type_: str, message: str, location: tuple[in
         near = difflib.get_close_matches(shortened(name), known, n=1)
         return f"there is no such field; {f'did you mean {near[0]}? ' if near else ''}known are {', '.join(known)}"
     message = message.removeprefix("Value error, ").removeprefix("Input ")
-    return message if isinstance(value, (dict, list)) else f"{message}, but is {excerpt(value)}"
+    if isinstance(value, (dict, list)) or (isinstance(value, str) and value in message):
+        return message
+    told = f"{message}, but is {excerpt(value)}"
+    if type_ in ("int_type", "float_type") and isinstance(value, str):
+        return f"{told}; write a number, without quotes"
+    return f"{told}; write true or false" if type_ == "bool_type" else told
 
 
 def _fields(model: type[BaseModel], location: tuple[int | str, ...]) -> list[str]:

@@ -26,7 +26,7 @@ from platform_sdk.recipes.finished import FinishedRun
 from platform_sdk.recipes.method import AnyMethod, RunContext
 from platform_sdk.record_files import read_jsonl
 from platform_sdk.records import Passage, Question, Rollout, Triple
-from platform_sdk.retrieval.index import method_of
+from platform_sdk.retrieval.index import load_material, method_of
 from platform_sdk.sampling.load import load_engine
 from platform_sdk.sampling.rollout import run as play
 
@@ -116,8 +116,9 @@ def _device_here(device: str) -> str:
 
 def _require_index(method: AnyMethod, run: RunContext[Any]) -> None:
     folder = run.run_dir / "index"
-    own = run.retrieval.url is None and run.retrieval.uri is None
-    if method.searches and own and not folder.exists():
+    if not method.searches or run.retrieval.url is not None or run.retrieval.uri is not None or folder.exists():
+        return
+    if load_material(method_of(run.environment, run.retrieval), run.run_dir, run.retrieval)[0].texts():
         raise UserError(f"{folder}: the run's index is gone; repeat the run's hopforge run, which builds it again")
 
 

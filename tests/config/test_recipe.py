@@ -194,5 +194,5 @@ def test_shipped_recipes_are_valid(path: Path) -> None:
 def test_shipped_recipes_are_found_from_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert load_recipe(Path("pipelines/mygo/world.yaml")).name == "mygo-world"
-    with pytest.raises(ConfigError, match=r"^pipelines/mygo/other\.yaml: no such file$"):
+    with pytest.raises(ConfigError, match=r"^pipelines/mygo/other\.yaml: no such file; check the path$"):
         load_recipe(Path("pipelines/mygo/other.yaml"))
