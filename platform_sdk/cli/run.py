@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -103,8 +104,8 @@ def compile_(
     from platform_sdk.config.document import read_as
     from platform_sdk.config.recipe import load_recipe
 
-    loaded = load_recipe(recipe, overrides or ())
     place = None if cluster is None else read_as(ClusterSpec, cluster)
+    loaded = load_recipe(recipe, overrides or (), os.environ if place is None else place.environment)
 
     from platform_sdk.kubeflow.compile import compile_recipe, write_ir
 
@@ -136,7 +137,7 @@ def validate(
     resolved = []
     for path in recipes:
         try:
-            loaded = load_recipe(path, overrides or ())
+            loaded = load_recipe(path, overrides or (), os.environ if place is None else place.environment)
         except ConfigError as error:
             problems += error.problems
             continue

@@ -13,7 +13,9 @@ Format = Literal["jsonl", "hotpotqa", "2wikimultihopqa", "musique", "nq", "qald1
 
 
 def _listed(value: Any) -> Any:
-    return (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else value
+    if isinstance(value, str):  # also of a form in the Kubeflow UI, where a list is one line
+        return tuple(path.strip() for path in value.split(",") if path.strip())
+    return tuple(value) if isinstance(value, list) else value
 
 
 Paths = Annotated[tuple[str, ...], BeforeValidator(_listed, json_schema_input_type=str | tuple[str, ...])]
@@ -22,9 +24,9 @@ Paths = Annotated[tuple[str, ...], BeforeValidator(_listed, json_schema_input_ty
 class DatasetSpec(Struct):
     """Questions to train and evaluate on, and what Search looks in.
 
-    Paths are relative to the recipe's ``data_dir``, absolute, or ``hf://OWNER/NAME/FILE`` for a file of a dataset on
-    the Hugging Face hub. Without ``corpus`` the passages are those of the questions' own contexts; without
-    ``triples`` the triples are the questions' gold ones.
+    Several paths are a list, or one text with commas. They are relative to the recipe's ``data_dir``, absolute, or
+    ``hf://OWNER/NAME/FILE`` for a file of a dataset on the Hugging Face hub. Without ``corpus`` the passages are
+    those of the questions' own contexts; without ``triples`` the triples are the questions' gold ones.
 
     A ``mixed`` dataset is others put together: each entry of ``mixture`` is a dataset of its own, with its own format
     and numbers of questions. One that names only ``eval`` is held out of the training, and one that names only

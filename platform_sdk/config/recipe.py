@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
@@ -71,7 +71,7 @@ class Recipe:
         return model.model_validate(self.parameters[name])
 
 
-def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
+def load_recipe(path: Path, overrides: Sequence[str] = (), variables: Mapping[str, str] = os.environ) -> Recipe:
     """Read a recipe, lay ``--set`` values over it, fill in the defaults, and check all of it.
 
     Python modules beside the recipe are found as if they were on the Python path, also by the steps of its run.
@@ -83,6 +83,7 @@ def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
         path: The recipe's file. A relative path that does not exist here, e.g. ``pipelines/mygo/world.yaml``, may be
             a shipped recipe's.
         overrides: ``PATH=VALUE`` with PATH a parameter or a field in it (``selection.attempts``), VALUE read as YAML.
+        variables: The environment that parameters may take their default from, e.g. a cluster's.
 
     Raises:
         ConfigError: with every problem of recipe, overrides and wiring, each with file, line, field and remedy.
@@ -100,7 +101,7 @@ def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
     except UserError as error:
         raise ConfigError([source.problem(("pipeline",), str(error))]) from error
     pipeline = load_pipeline(pipeline_path)
-    values, wrong = resolve_values(pipeline, source, overrides)
+    values, wrong = resolve_values(pipeline, source, overrides, variables)
     plan, problems = make_plan(pipeline, values)
     if wrong or problems:
         raise ConfigError([*wrong, *problems])
@@ -108,23 +109,26 @@ def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
 
 
 def resolve_values(
-    pipeline: Pipeline, source: Source, overrides: Sequence[str] = ()
+    pipeline: Pipeline, source: Source, overrides: Sequence[str] = (), variables: Mapping[str, str] = os.environ
 ) -> tuple[dict[str, Any], list[Problem]]:
     """Return the value of every parameter (``UNKNOWN`` where it is wrong), and everything that is wrong with them.
 
     Accepted is what the JSON Schema accepts (``schema.recipe_schema``): YAML's own types, so neither ``"3"`` nor
     ``true`` is a number; a whole float, e.g. ``1e3``, is an integer. Rules across fields come on top.
     """
-    resolver = _Resolver(pipeline, source, overrides)
+    resolver = _Resolver(pipeline, source, overrides, variables)
     return resolver.values(), resolver.problems
 
 
 class _Resolver:
     """Works out the value of every parameter, and notes where that fails."""
 
-    def __init__(self, pipeline: Pipeline, source: Source, overrides: Sequence[str]) -> None:
+    def __init__(
+        self, pipeline: Pipeline, source: Source, overrides: Sequence[str], variables: Mapping[str, str]
+    ) -> None:
         self.pipeline = pipeline
         self.source = source
+        self.variables = variables
         self.problems: list[Problem] = []
         self.given: dict[str, Any] = _whole_numbers(source.data.get("parameters") or {})
         self.overridden: dict[FieldPath, str] = {}
@@ -180,8 +184,8 @@ class _Resolver:
             return self._struct(name, parameter)
         if name in self.given:
             value = self.given[name]
-        elif parameter.environment and os.environ.get(parameter.environment):
-            value = os.environ[parameter.environment]
+        elif parameter.environment and self.variables.get(parameter.environment):
+            value = self.variables[parameter.environment]
         elif not parameter.required:
             value = parameter.default
         else:

@@ -132,7 +132,7 @@ MISTAKES = [
     Mistake("one run to compare", ("compare", "half"), "compare", "needs at least two runs", unfinished),
     Mistake("a wrong option", ("run", WORLD, "--wokdir", "x"), "--wokdir", "--workdir"),
     Mistake("a missing argument", ("run",), "RECIPE", "--help"),
-    Mistake("a negative number of evidence", ("search", "who", "--recipe", WORLD, "-k", "-1"), "-k", "greater than or equal"),
+    Mistake("a negative k", ("search", "who", "--recipe", WORLD, "-k", "-1"), "-k", "greater than or equal"),
     Mistake("a cluster file that is no such", ("validate", WORLD, "--cluster", "own.yaml"), "own.yaml", "is required",
             lambda folder: (folder / "own.yaml").write_text("workspace: {claim: w}\n")),
     Mistake("a pipeline name that does not exist", ("schema", "arana"), "arana", "did you mean arena?"),
