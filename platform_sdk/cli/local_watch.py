@@ -30,12 +30,14 @@ class Watcher(Protocol):
 
 
 def steps_of(run_dir: Path) -> list[str]:
-    """Return the names of a run's steps in their order.
+    """Return the names of a run's steps in their order; wait for a run that is just starting.
 
     Raises:
         UserError: the run has not started, or an older hopforge made it.
     """
     path = run_dir / STEPS
+    while not path.is_file() and is_locked(run_dir):
+        time.sleep(PAUSE)
     if not path.is_file():
         raise UserError(f"{path}: there is no such file: the run has not started yet; start it with hopforge run")
     return [str(step) for step in read_object(path)["steps"]]
