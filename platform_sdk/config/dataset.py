@@ -38,10 +38,14 @@ class DatasetSpec(Struct):
         "or mixed: several datasets (mixture)"
     )
     mixture: tuple[DatasetSpec, ...] = Field(default=(), description="format mixed: the datasets that it consists of")
-    train: Paths = Field(default=(), description="question files to train on, e.g. hotpotqa/hotpot_train.json")
+    train: Paths = Field(
+        default=(),
+        description="question files to train on, e.g. hotpotqa/hotpot_train.json",
+        examples=["hotpotqa/hotpot_train.json", "hf://OWNER/NAME/FILE"],
+    )
     eval: Paths = Field(default=(), description="question files to evaluate on")
-    corpus: Paths = Field(default=(), description="passages: JSONL of id, title, text")
-    triples: Paths = Field(default=(), description="triples: TSV with a header line")
+    corpus: Paths = Field(default=(), description="passages: JSONL of id, title, text", examples=["corpus.jsonl"])
+    triples: Paths = Field(default=(), description="triples: TSV with a header line", examples=["triples.tsv"])
     labels: str | None = Field(default=None, description="qald10: topic_entities.json, the names of the entities")
     train_questions: int | None = Field(
         default=None, ge=0, le=10_000_000, description="questions drawn to train on; null: all"

@@ -19,6 +19,7 @@ from pydantic import ValidationError
 
 from platform_sdk.config.pipeline import Document, Pipeline, find_pipeline, load_pipeline
 from platform_sdk.config.recipe import RecipeDocument, resolve_values
+from platform_sdk.config.schema import pipeline_schema
 from platform_sdk.config.source import Source, load_source
 from tests.config.schemas import PIPELINES, generated
 
@@ -109,8 +110,9 @@ def fields(node: Any, place: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_field_is_described(name: str) -> None:
-    silent = [place for place, field in fields(pipeline_of(name)[1].schema) if len(field.get("description", "")) < 10]
-    assert not silent, silent
+    for schema in (pipeline_of(name)[1].schema, pipeline_schema()):
+        silent = [place for place, field in fields(schema) if len(field.get("description", "")) < 10]
+        assert not silent, silent
 
 
 # Mutations: values that are near what a field may be, and others that are not.
