@@ -37,6 +37,8 @@ LITE = (
     "only one process at a time can search an index of Milvus Lite: give retrieval.url (hopforge serve retriever) or "
     "retrieval.uri of a Milvus server"
 )
+GPU_DEVICES = ("nvidia*", "nvhost*", "dxg", "kfd")
+"""What a GPU is called in /dev: of NVIDIA, of its embedded boards, under WSL, of AMD. Asking torch takes seconds."""
 NO_DATA_DIR = (
     "its paths are relative to data_dir, which is not set; give --set data_dir=DIR or the variable HOPFORGE_DATA"
 )
@@ -185,12 +187,12 @@ def _packages(recipe: Recipe) -> Iterator[Found]:
 
 
 def _gpus(recipe: Recipe) -> Iterator[Found]:
-    if any(Path("/dev").glob("nvidia[0-9]*")):
+    if any(path for pattern in GPU_DEVICES for path in Path("/dev").glob(pattern)):
         return
     for path, settings in _settings(recipe):
         device = getattr(settings, "device", "")
         if isinstance(device, str) and device.startswith("cuda"):
-            yield (*path, "device"), f"is {device}, and this machine has no NVIDIA GPU; take cpu or auto"
+            yield (*path, "device"), f"is {device}, and this machine has no GPU; take cpu or auto"
 
 
 def _searchers(recipe: Recipe) -> Iterator[Found]:

@@ -26,7 +26,7 @@ WORLD, WIKI = HOME / "pipelines/mygo/world.yaml", HOME / "pipelines/mygo/2wiki-k
         (WORLD, ["retrieval.encoder=/gone"], "retrieval.encoder: there is no directory /gone"),
         (WORLD, ["retrieval.encoder=package:x"], "retrieval.encoder: no encoder is read from package x; known are gt-"),
         (WORLD, ["training.deepspeed=zero2"], "training.deepspeed: DeepSpeed is not installed; run: pip install"),
-        (WORLD, ["training.device=cuda"], "training.device: is cuda, and this machine has no NVIDIA GPU"),
+        (WORLD, ["training.device=cuda"], "training.device: is cuda, and this machine has no GPU"),
         (WORLD, ["sampling.engine.engine=vllm"], "sampling.engine.engine: vLLM is not installed; run: pip install"),
         (WORLD, ["sampling.engine.processes=2"], "sampling.engine.processes: is more than one, but only one process"),
         (
