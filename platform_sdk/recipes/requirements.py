@@ -28,6 +28,7 @@ from platform_sdk.config.task import Constant, FromParameter
 from platform_sdk.config.training import OptimiserSpec
 from platform_sdk.data.dataset import HUB
 from platform_sdk.retrieval.load import PACKAGES
+from platform_sdk.sampling.local_server import PYTHON as VLLM_PYTHON
 from platform_sdk.sampling.models import ASSETS, GGUF_PACKAGES
 
 Found = tuple[FieldPath, str]
@@ -178,8 +179,10 @@ def _directory_or_hub(path: FieldPath, name: str, what: str) -> Iterator[Found]:
 
 def _packages(recipe: Recipe) -> Iterator[Found]:
     for path, settings in _settings(recipe):
-        engine = isinstance(settings, EngineSpec) and (settings.engine == "vllm" or settings.brings_server)
-        if engine and importlib.util.find_spec("vllm") is None:
+        vllm = isinstance(settings, EngineSpec) and (
+            settings.engine == "vllm" or (settings.brings_server and not os.environ.get(VLLM_PYTHON))
+        )
+        if vllm and importlib.util.find_spec("vllm") is None:
             yield (*path, "engine"), "vLLM is not installed; run: pip install hopforge[sample]"
         zero = isinstance(settings, OptimiserSpec) and settings.deepspeed is not None
         if zero and importlib.util.find_spec("deepspeed") is None:
