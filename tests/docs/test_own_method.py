@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from platform_sdk.cli import app
+from platform_sdk.sampling.models import weights_digest
 from tests.docs.pages import blocks
 from tests.e2e.runs import rollouts, run_here
 
@@ -44,3 +45,8 @@ def test_the_page_s_method_is_validated_run_and_asked(tmp_path: Path, monkeypatc
     answer = json.loads(done.stdout)
     assert len(answer["evidence"]) == 2
     assert [turn["speaker"] for turn in answer["turns"]] == ["environment", "agent", "environment", "agent"]
+
+    written = CliRunner().invoke(app, ["export", ask[1], "-o", "model"])
+    assert written.exit_code == 0, written.exception
+    assert weights_digest(tmp_path / "model") == answers[0].weights
+    assert "| | eval-start | eval-final |" in (tmp_path / "model/README.md").read_text().splitlines()
