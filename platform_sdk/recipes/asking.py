@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import log
@@ -21,10 +22,11 @@ from platform_sdk.data.corpus import Corpus
 from platform_sdk.data.dataset import PASSAGES, TRIPLES
 from platform_sdk.data.files import read_json_lines
 from platform_sdk.errors import UserError
+from platform_sdk.files import whole_lines
 from platform_sdk.processes.environment import visible_gpus
 from platform_sdk.recipes.finished import FinishedRun
 from platform_sdk.recipes.method import AnyMethod, RunContext
-from platform_sdk.record_files import read_jsonl
+from platform_sdk.record_files import parse_line, read_jsonl
 from platform_sdk.records import Passage, Question, Rollout, Triple
 from platform_sdk.retrieval.index import load_material, method_of
 from platform_sdk.sampling.load import load_engine
@@ -126,18 +128,21 @@ def _question(
     method: AnyMethod, run: RunContext[Any], text: str, entities: Sequence[str], passages: Path | None, notes: list[str]
 ) -> tuple[Question, bool]:
     """Return the question with what the agent needs, and whether it is one of the run's."""
-    asked = [q for part in ("eval", "train") for q in _questions(run.run_dir, part)]
-    own = next((question for question in asked if question.text.strip() == text.strip()), None)
+    own = next(_same_questions(run.run_dir, text), None)
     if own is not None and not entities and passages is None:
         return own, True
-    example = asked[0] if asked else None
+    example = next(_questions(run.run_dir, "eval"), None)
     question = Question(id="asked", text=text, answers=(UNKNOWN,), dataset=example.dataset if example else "hotpotqa")
+    if passages is not None and method.searches:
+        raise UserError(f"--passages is for agents that are given what they read, but {method.name}'s searches")
     if not method.searches:
         given = read_passages(passages) if passages else _nearest(run.run_dir, text, example, notes)
         return question.model_copy(update={"context": given}), False
     needed = method_of(run.environment, run.retrieval).scope
     if "question_id" in needed:
         raise UserError(f"environment {run.environment} searches a question's own passages: ask one of the run's")
+    if entities and "head" not in needed:
+        raise UserError(f"--entity is for knowledge graphs, but environment {run.environment} is none; leave it out")
     if "head" in needed:
         start = tuple(entities) or _named(run.run_dir, text)
         if not start:
@@ -147,9 +152,22 @@ def _question(
     return question, False
 
 
-def _questions(run_dir: Path, part: str) -> list[Question]:
+def _questions(run_dir: Path, part: str) -> Iterator[Question]:
     path = run_dir / "corpus" / f"questions.{part}.jsonl"
-    return list(read_jsonl(path, Question)) if path.is_file() else []
+    return read_jsonl(path, Question) if path.is_file() else iter(())
+
+
+def _same_questions(run_dir: Path, text: str) -> Iterator[Question]:
+    """Yield the run's questions of this text; only lines that hold it are parsed, since files are large."""
+    wanted = json.dumps(text.strip(), ensure_ascii=False)[1:-1].encode()
+    for path in (run_dir / "corpus" / f"questions.{part}.jsonl" for part in ("eval", "train")):
+        for number, line in enumerate(whole_lines(path)[0], start=1):
+            if (
+                number > 1
+                and wanted in line
+                and (found := parse_line(path, number, line, Question)).text.strip() == text.strip()
+            ):
+                yield found
 
 
 def _named(run_dir: Path, text: str) -> tuple[str, ...]:

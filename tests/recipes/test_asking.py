@@ -88,6 +88,30 @@ def test_what_a_run_lacks_is_told(damage: object, message: str, kg_run: Path, tm
         raise done.exception
 
 
+@pytest.mark.parametrize(
+    ("name", "option", "message"),
+    [("mygo-text", "--entity", "is for knowledge graphs, but environment world-text is none"),
+     ("mygo-text", "--passages", "is for agents that are given what they read, but mygo's searches")],
+)  # fmt: skip
+def test_what_an_agent_has_no_use_for_is_refused(name: str, option: str, message: str, tmp_path: Path) -> None:
+    run_dir = finished_run(tmp_path, name)
+    done = CliRunner().invoke(app, ["ask", str(run_dir), "Who wrote it ?", option, "x"])
+    assert f"{option} {message}" in str(done.exception)
+
+
+def test_passages_are_read_from_a_file(tmp_path: Path) -> None:
+    run_dir = finished_run(tmp_path, "arena")
+    file = tmp_path / "passages.jsonl"
+    file.write_text('{"title": "Dawn", "text": "Dawn is a film ."}\n{"title": "Ann", "text": "Ann is a person ."}\n')
+    assert [item["title"] for item in asked(run_dir, "What is Dawn ?", "--passages", file)["evidence"]] == [
+        "Dawn",
+        "Ann",
+    ]
+    file.write_text('{"title": "Dawn"}\n')
+    done = CliRunner().invoke(app, ["ask", str(run_dir), "What is Dawn ?", "--passages", str(file)])
+    assert f"{file}: line 1: Object missing required field `text`" in str(done.exception)
+
+
 def test_a_graph_is_entered_at_an_entity(kg_run: Path) -> None:
     done = CliRunner().invoke(app, ["ask", str(kg_run), "Who wrote it ?"])
     assert "names no entity of the run's graph; say where to start with --entity NAME" in str(done.exception)
