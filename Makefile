@@ -9,7 +9,7 @@ PIP_FLAGS ?=
 # By uv, in a third of pip's time and with pip's settings; install.py says how, and checks Python's version first.
 INSTALL := $(PYTHON) install.py $(VENV) $(PIP_FLAGS)
 
-.PHONY: demo docs test test-all test-slow smollm2 golden install install-dev lint style clean
+.PHONY: demo docs test test-all test-slow smollm2 golden schemas install install-dev lint style clean
 
 demo: install  ## run the embedded default and show what it learned
 	$(BIN)/hopforge run pipelines/mygo/world.yaml
@@ -54,6 +54,9 @@ docs: install-dev  ## the documentation's site, into docs/_build; warnings are e
 
 golden: install-dev  ## write anew what compiled pipelines look like; the difference is for the review
 	$(BIN)/python -m tests.kubeflow.golden
+
+schemas: install-dev  ## write the JSON Schemas beside the pipelines anew, after a change of settings
+	$(BIN)/python -m tests.config.schemas
 
 install: $(VENV)/.installed
 install-dev: $(VENV)/.installed-dev

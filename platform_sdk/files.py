@@ -22,7 +22,19 @@ from platform_sdk.errors import UserError
 
 REMEDY = "restore it from a copy, or start the run again in another --workdir"
 _STORAGE_ERRNOS = frozenset(
-    {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EIO}
+    {
+        errno.ENOSPC,
+        errno.EDQUOT,
+        errno.EFBIG,
+        errno.EROFS,
+        errno.EACCES,
+        errno.EPERM,
+        errno.ENOTDIR,
+        errno.EISDIR,
+        errno.EEXIST,
+        errno.ENAMETOOLONG,
+        errno.EIO,
+    }
 )
 _STORAGE_TEXTS = ("No space left on device", "File too large", "Read-only file system", "Disk quota exceeded")
 # What torch and SQLite say of a full disk, without the system's own words.
@@ -210,9 +222,11 @@ def storage_error(error: BaseException) -> UserError | None:
         text = str(seen)
         known = isinstance(seen, OSError) and seen.errno in _STORAGE_ERRNOS
         if known or any(words in text for words in (*_STORAGE_TEXTS, *_WRITER_TEXTS)):
-            where = f"{seen.filename}: " if isinstance(seen, OSError) and seen.filename else ""
+            # Of a copy or a renaming the second name is the one that was to be written.
+            name = (seen.filename2 or seen.filename) if isinstance(seen, OSError) else None
+            where = f"{name}: " if name else ""
             reason = (seen.strerror if isinstance(seen, OSError) else None) or text.strip().splitlines()[0][:300]
-            remedy = "free space or choose a writable --workdir, then repeat the command"
+            remedy = "free space or name a place that can be written, then repeat the command"
             return UserError(f"{where or 'a file '}cannot be written: {reason}; {remedy}")
         seen = seen.__cause__ or seen.__context__
     return None

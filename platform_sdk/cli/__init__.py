@@ -10,8 +10,10 @@ from typing import Annotated
 import typer
 
 from platform_sdk.cli import (
+    ask,
     compare,
     convert,
+    export,
     follow,
     gc,
     graph,
@@ -32,7 +34,7 @@ from platform_sdk.files import storage_error
 
 app = Application(name="hopforge", no_args_is_help=True, pretty_exceptions_enable=False)
 for title, modules in {
-    "Recipes and runs": (run, runs, compare),
+    "Recipes and runs": (run, runs, ask, compare, export),
     "Clusters": (remote, follow, gc),
     "Data and retrieval": (search, graph, synthesize, serve),
     "Scores and records": (metrics, score, convert),

@@ -1,10 +1,12 @@
-"""``hopforge watch``, ``logs`` and ``cancel``: a run on a cluster."""
+"""``hopforge watch``, ``logs`` and ``cancel``: a run on a cluster, the first two also of this machine."""
 
 from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING, Annotated
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
@@ -51,10 +53,20 @@ def watch(
 ) -> None:
     """Follow a run to its end: the state of its steps, and of their jobs with the reason why they wait.
 
+    RUN may also be a run directory of this machine, or its name in runs/; it is shown as hopforge run shows it.
+
     The exit status says how it ended: 0 succeeded, 1 failed, 3 cancelled. Ctrl-C ends the watching, not the run.
 
     Authentication is that of hopforge submit; jobs are seen with KUBECONFIG.
     """
+    from platform_sdk.tracking.listing import find_local_run
+
+    if (run_dir := find_local_run(run, RUNS)) is not None:
+        try:
+            _watch_here(run_dir, as_json)
+        except KeyboardInterrupt as error:
+            say("no longer watched; the run goes on", err=True)
+            raise typer.Exit(130) from error
     from rich.live import Live
 
     from platform_sdk.cli.terminal import Terminal
@@ -83,6 +95,42 @@ def watch(
         if last.error:
             say(last.error, err=True)
     raise typer.Exit(STATUSES.get(last.state, 1))
+
+
+def _watch_here(run_dir: Path, as_json: bool) -> NoReturn:
+    """Follow a run on this machine, and exit as it ended."""
+    from platform_sdk.cli.local_watch import began_at, steps_of, watch_local
+    from platform_sdk.cli.progress import Progress, print_outcome
+    from platform_sdk.kubeflow.runs import outcome
+
+    if as_json:
+        state = watch_local(run_dir, _LocalTeller())
+        say(json.dumps({"run": str(run_dir), "state": state}))
+    else:
+        ago = max(time.time() - began_at(run_dir), 0.0)
+        with Progress(run_dir.name, run_dir, len(steps_of(run_dir)), sys.stdout, ago) as progress:
+            state = watch_local(run_dir, progress)
+        if state == "FINISHED":
+            print_outcome(outcome(run_dir))
+        else:
+            say(f"the run {'failed' if state == 'FAILED' else 'was stopped'}; see hopforge logs {run_dir}", err=True)
+    raise typer.Exit({"FINISHED": 0, "FAILED": 1, "KILLED": 3}[state])
+
+
+class _LocalTeller:
+    """Prints a line for each change of a step on this machine."""
+
+    def started(self, task: str, ago: float = 0.0) -> None:
+        say(json.dumps({"step": task, "state": "RUNNING"}))
+
+    def said(self, task: str, line: str) -> None:
+        pass
+
+    def finished(self, task: str, seconds: float) -> None:
+        say(json.dumps({"step": task, "state": "SUCCEEDED", "seconds": round(seconds, 1)}))
+
+    def failed(self, task: str, seconds: float) -> None:
+        say(json.dumps({"step": task, "state": "FAILED", "seconds": round(seconds, 1)}))
 
 
 def logs(

@@ -33,16 +33,17 @@ class Progress:
 
     Args:
         out: Where it is told; None: nowhere.
+        ago: How many seconds ago the run began.
     """
 
-    def __init__(self, name: str, run_dir: Path, tasks: int, out: TextIO | None) -> None:
+    def __init__(self, name: str, run_dir: Path, tasks: int, out: TextIO | None, ago: float = 0.0) -> None:
         # kfp.local talks on standard output while it runs; ``out`` is the stream from before that is taken away.
         self.console = Terminal(file=out, highlight=False, quiet=out is None)
         self._tasks = tasks
         self._ended = 0
         self._task = ""
         self._output = StepOutput()
-        self._began = self._step_began = time.monotonic()
+        self._began = self._step_began = time.monotonic() - ago
         self._stopping = False
         self._live = Live(
             get_renderable=self._line, console=self.console, transient=True, auto_refresh=True, refresh_per_second=4
@@ -64,11 +65,11 @@ class Progress:
     ) -> None:
         self._over.set()
         self._live.stop()
-        if kind is None:
+        if kind is None and self._ended == self._tasks:
             self.console.print(f"finished in {_time(time.monotonic() - self._began)}")
 
-    def started(self, task: str) -> None:
-        self._task, self._output, self._step_began = task, StepOutput(), time.monotonic()
+    def started(self, task: str, ago: float = 0.0) -> None:
+        self._task, self._output, self._step_began = task, StepOutput(), time.monotonic() - ago
         if not self.console.is_terminal:
             self.console.print(f"  {self._place()}  {task} begins")
 

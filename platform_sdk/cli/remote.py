@@ -64,12 +64,15 @@ def submit(
     """
     place = _cluster(cluster, queue)
 
+    from platform_sdk.config.recipe import load_recipe
+    from platform_sdk.config.source import ConfigError
     from platform_sdk.kubeflow.training_job.kueue import check_queueing
+    from platform_sdk.recipes.requirements import errors
 
-    if dry_run:
-        from platform_sdk.config.recipe import load_recipe
-
-        tasks = len(load_recipe(recipe, overrides or ()).plan)
+    loaded = load_recipe(recipe, overrides or (), place.environment)
+    tasks = len(loaded.plan)
+    if problems := errors(loaded, place):
+        raise ConfigError(problems)
     if note := check_queueing(place.job):
         say(note, err=True)
     if dry_run:
@@ -102,6 +105,7 @@ def upload(
         str | None, typer.Option(help="The Kueue LocalQueue of their jobs, instead of the file's.")
     ] = None,
     host: HostOption = None,
+    overrides: SetOption = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only print the forms as the UI would show them; asks no server.")
     ] = False,
@@ -109,17 +113,21 @@ def upload(
 ) -> None:
     """Put pipelines into the Kubeflow UI: a version for every recipe, whose values the form begins with.
 
+    --set changes a value of every recipe, also one that shapes the pipeline and so cannot be in the form, e.g.
+    hopforge upload mygo --set iterations=10. Nothing is taken from this machine's environment: HOPFORGE_DATA is the
+    cluster file's.
+
     What is there already is left as it is. Authentication is that of hopforge submit.
     """
     from platform_sdk.kubeflow.remote.catalogue import recipes_of
 
-    found = recipes_of(pipelines or ())
     if dry_run:
-        _print_forms(found, as_json)
+        _print_forms(recipes_of(pipelines or (), overrides=overrides or ()), as_json)
         return
     if shared and namespace:
         raise UserError("--shared is for everybody, --namespace for one team: leave one of them out")
     place = _cluster(cluster, queue)
+    found = recipes_of(pipelines or (), overrides=overrides or (), variables=place.environment)
 
     from platform_sdk.kubeflow.remote.catalogue import upload as upload_all
     from platform_sdk.kubeflow.remote.connection import Server

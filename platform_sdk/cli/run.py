@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from platform_sdk.cli.terminal import say
+from platform_sdk.config.source import ConfigError, Problem
 
 if TYPE_CHECKING:
     from platform_sdk.config.recipe import Recipe
@@ -54,10 +56,13 @@ def run(
 
     from platform_sdk.cli.progress import Progress, print_outcome
     from platform_sdk.kubeflow.runs import execute, finished_at, outcome
+    from platform_sdk.recipes.requirements import errors, missing_here
 
     out = None if quiet else sys.stderr if as_json else sys.stdout
     since = finished_at(loaded, run_dir)
     if since is None:
+        if problems := [*errors(loaded), *missing_here(loaded)]:
+            raise ConfigError(problems)
         try:
             with Progress(loaded.name, run_dir, len(loaded.plan), out) as progress:
                 execute(loaded, run_dir, progress)
@@ -97,8 +102,8 @@ def compile_(
     from platform_sdk.config.document import read_as
     from platform_sdk.config.recipe import load_recipe
 
-    loaded = load_recipe(recipe, overrides or ())
     place = None if cluster is None else read_as(ClusterSpec, cluster)
+    loaded = load_recipe(recipe, overrides or (), os.environ if place is None else place.environment)
 
     from platform_sdk.kubeflow.compile import compile_recipe, write_ir
 
@@ -109,23 +114,39 @@ def compile_(
 def validate(
     recipes: Annotated[list[Path], typer.Argument(metavar="RECIPE…", help="Recipes to check.")],
     overrides: SetOption = None,
+    cluster: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Check for this cluster, e.g. pipelines/cluster.yaml.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the resolved recipes as JSON.")] = False,
 ) -> None:
-    """Check recipes and their pipelines' wiring, and say everything that is wrong."""
-    from platform_sdk.config.recipe import load_recipe
-    from platform_sdk.config.source import ConfigError, Problem
+    """Check recipes and their pipelines' wiring, and say everything that is wrong.
 
+    What this machine lacks to run them (data, models, packages, GPUs) is no error but a note on standard error, since a
+    cluster may have it; hopforge run refuses to start without. With --cluster it is left out, and what the cluster's
+    jobs cannot do is an error.
+    """
+    from platform_sdk.config.cluster import ClusterSpec
+    from platform_sdk.config.document import read_as
+    from platform_sdk.config.recipe import load_recipe
+    from platform_sdk.recipes.requirements import errors, missing_here
+
+    place = None if cluster is None else read_as(ClusterSpec, cluster)
     problems: list[Problem] = []
     resolved = []
     for path in recipes:
         try:
-            loaded = load_recipe(path, overrides or ())
+            loaded = load_recipe(path, overrides or (), os.environ if place is None else place.environment)
         except ConfigError as error:
             problems += error.problems
+            continue
+        if wrong := errors(loaded, place):
+            problems += wrong
             continue
         resolved.append(loaded.resolved())
         if not as_json:
             say(f"{path}: ok ({loaded.pipeline.name}, {len(loaded.plan)} tasks)")
+        for note in [] if place else missing_here(loaded):
+            say(f"note: on this machine: {note}", err=True)
     if problems:
         raise ConfigError(problems)
     if as_json:

@@ -1,10 +1,10 @@
-"""``hopforge synthesize`` and ``hopforge export``: reasoning paths, and the chats that are learned of them."""
+"""``hopforge synthesize``: reasoning paths."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -20,9 +20,8 @@ PHASE = "synthesis"
 
 
 def register(app: typer.Typer) -> None:
-    """Attach the commands."""
+    """Attach the command."""
     app.command("synthesize")(synthesize)
-    app.command("export")(export)
 
 
 def synthesize(
@@ -82,20 +81,3 @@ def _step(recipe: Recipe, run_dir: Path) -> SampleStep:
         carry={},
         **structs,
     )
-
-
-def export(
-    run: Annotated[Path, typer.Argument(metavar="RUN_OR_DIR", help="A run, or a folder with examples.jsonl.")],
-    output: Annotated[Path, typer.Option("-o", "--output", help="The JSONL file to write.")],
-    format: Annotated[
-        Literal["messages", "sharegpt"], typer.Option(help="messages: TRL, LLaMA-Factory; sharegpt: LLaMA-Factory.")
-    ] = "messages",
-    style: Annotated[
-        Literal["standard", "compact"] | None,
-        typer.Option(help="Style of the instructions (default: the run's agent.prompts, else standard)."),
-    ] = None,
-) -> None:
-    """Write the kept reasoning paths as chats for supervised fine-tuning, one of a planner or executor in each line."""
-    from platform_sdk.recipes.evipath.export import write_chats
-
-    say(f"{write_chats(run, output, format, style)} chats: {output}")

@@ -92,6 +92,7 @@ def _compose(text: str) -> Node | None:
         if isinstance(error, MaxDepthExceededError):
             raise YamlError(mark.line + 1 if mark else 1, _TOO_DEEP) from error
         problem = " ".join((error.problem or error.context or "cannot be parsed").split())
+        problem += "; indent with spaces" if r"'\t'" in problem else ""
         raise YamlError(mark.line + 1 if mark else 1, f"is not valid YAML: {shortened(problem, 300)}") from error
     except YAMLError as error:
         raise YamlError(1, f"is not valid YAML: {shortened(' '.join(str(error).split()), 300)}") from error

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import os
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -76,6 +77,15 @@ def import_definition(name: str) -> Any:
         raise UserError(
             f"{name}: importing {module} failed: {type(error).__name__}: {error}; mend the module"
         ) from error
+
+
+def add_source_folder(folder: Path) -> None:
+    """Let modules in ``folder`` be found by this process and those it starts, after all that are found already."""
+    place = str(folder.resolve())
+    if place in sys.path or not (any(folder.glob("*.py")) or any(folder.glob("*/*.py"))):
+        return
+    sys.path.append(place)
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), place]))
 
 
 def _source(module: str) -> Path | None:

@@ -9,22 +9,24 @@ from pydantic import BeforeValidator, Field, model_validator
 from platform_sdk.config.struct import Struct
 from platform_sdk.config.world import WorldSpec
 
-Format = Literal["hotpotqa", "2wikimultihopqa", "musique", "nq", "qald10"]
+Format = Literal["jsonl", "hotpotqa", "2wikimultihopqa", "musique", "nq", "qald10"]
 
 
 def _listed(value: Any) -> Any:
-    return (value,) if isinstance(value, str) else value
+    if isinstance(value, str):  # also of a form in the Kubeflow UI, where a list is one line
+        return tuple(path.strip() for path in value.split(",") if path.strip())
+    return tuple(value) if isinstance(value, list) else value
 
 
-Paths = Annotated[tuple[str, ...], BeforeValidator(_listed)]
+Paths = Annotated[tuple[str, ...], BeforeValidator(_listed, json_schema_input_type=str | tuple[str, ...])]
 
 
 class DatasetSpec(Struct):
     """Questions to train and evaluate on, and what Search looks in.
 
-    Paths are relative to the recipe's ``data_dir``, absolute, or ``hf://OWNER/NAME/FILE`` for a file of a dataset on
-    the Hugging Face hub. Without ``corpus`` the passages are those of the questions' own contexts; without
-    ``triples`` the triples are the questions' gold ones.
+    Several paths are a list, or one text with commas. They are relative to the recipe's ``data_dir``, absolute, or
+    ``hf://OWNER/NAME/FILE`` for a file of a dataset on the Hugging Face hub. Without ``corpus`` the passages are
+    those of the questions' own contexts; without ``triples`` the triples are the questions' gold ones.
 
     A ``mixed`` dataset is others put together: each entry of ``mixture`` is a dataset of its own, with its own format
     and numbers of questions. One that names only ``eval`` is held out of the training, and one that names only
@@ -32,21 +34,26 @@ class DatasetSpec(Struct):
     """
 
     format: Literal[Format, "world", "mixed"] = Field(
-        description="the official format of the question files, a generated world, or several datasets (mixture)"
+        description="the question files' official format, jsonl for your own (docs/own-data.md), a generated world, "
+        "or mixed: several datasets (mixture)"
     )
     mixture: tuple[DatasetSpec, ...] = Field(default=(), description="format mixed: the datasets that it consists of")
-    train: Paths = Field(default=(), description="official question files to train on")
-    eval: Paths = Field(default=(), description="official question files to evaluate on")
-    corpus: Paths = Field(default=(), description="passages: JSONL of id, title, text")
-    triples: Paths = Field(default=(), description="triples: TSV with a header line")
+    train: Paths = Field(
+        default=(),
+        description="question files to train on, e.g. hotpotqa/hotpot_train.json",
+        examples=["hotpotqa/hotpot_train.json", "hf://OWNER/NAME/FILE"],
+    )
+    eval: Paths = Field(default=(), description="question files to evaluate on")
+    corpus: Paths = Field(default=(), description="passages: JSONL of id, title, text", examples=["corpus.jsonl"])
+    triples: Paths = Field(default=(), description="triples: TSV with a header line", examples=["triples.tsv"])
     labels: str | None = Field(default=None, description="qald10: topic_entities.json, the names of the entities")
     train_questions: int | None = Field(
-        default=None, ge=0, le=10_000_000, description="how many to draw; all when not given"
+        default=None, ge=0, le=10_000_000, description="questions drawn to train on; null: all"
     )
     eval_questions: int | None = Field(
-        default=None, ge=0, le=10_000_000, description="how many to draw; all when not given"
+        default=None, ge=0, le=10_000_000, description="questions drawn to evaluate on; null: all"
     )
-    seed: int = Field(default=0, description="of the draw of questions")
+    seed: int = Field(default=0, description="another number draws other questions")
     skip_invalid: bool = Field(
         default=False, description="leave out malformed records, and list them, instead of failing"
     )

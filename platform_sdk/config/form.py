@@ -18,6 +18,8 @@ from platform_sdk.config.source import Problem, Source, suggestion
 from platform_sdk.display import excerpt
 
 MAX_FIELDS = 10
+TEXTS = [{"type": "string"}, {"items": {"type": "string"}, "type": "array"}]
+"""The schema of one text or several, which a form holds in one line, divided by commas."""
 TAKEN = ("run_dir", "recipe")  # inputs that the step which reads the form has besides
 
 ScalarType = Literal["string", "integer", "number", "boolean"]
@@ -46,6 +48,8 @@ class FormField:
         value: Any = parameters
         for part in self.path:
             value = value[part]
+        if isinstance(value, list):
+            return ", ".join(value)
         return float(value) if self.type == "number" else value
 
 
@@ -100,17 +104,23 @@ def _schema_at(parameter: Parameter, fields: Sequence[str]) -> dict[str, Any]:
     assert model is not None, "load_pipeline has checked that a struct has a schema"
     node: dict[str, Any] = model.model_json_schema()
     definitions = node.get("$defs", {})
+
+    def resolved(found: dict[str, Any]) -> dict[str, Any]:
+        return {**definitions.get(found.get("$ref", "").rpartition("/")[2], {}), **found}
+
+    node = resolved(node)  # a model that holds itself, as a mixture of datasets, is a reference as a whole
     for part in fields:
         known = node.get("properties", {})
         if part not in known:
             raise _BadField(f"is no field: there is no {excerpt(part)}; {suggestion(part, known)}")
-        found = known[part]
-        node = {**definitions.get(found.get("$ref", "").rpartition("/")[2], {}), **found}
+        node = resolved(known[part])
     return node
 
 
 def _scalar_type(schema: Mapping[str, Any]) -> ScalarType:
     found = schema.get("type")
+    if schema.get("anyOf") == TEXTS:
+        return "string"
     if found in ("string", "integer", "number", "boolean"):
         return found  # type: ignore[no-any-return]
     what = "may be null" if "anyOf" in schema else "is not a single value"

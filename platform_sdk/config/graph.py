@@ -17,7 +17,7 @@ class GraphSpec(Struct):
         "rules", description="rules: sentences, without a model; triples: the dataset's triples; llm: a language model."
     )
     model: str | None = Field(None, min_length=1, description="llm: the model, as a path, hub name or package:NAME.")
-    engine: EngineSpec = EngineSpec()
+    engine: EngineSpec = Field(EngineSpec(), description="llm: what samples, and where.")
     chunk_tokens: int = Field(
         1200,
         ge=16,

@@ -30,7 +30,7 @@ class JudgeSpec(Struct):
         5, ge=0, le=100, description="Further tries, ever later, after a time-out, a lost connection, HTTP 429 or 5xx."
     )
     max_tokens: int | None = Field(
-        1024, ge=1, le=1_000_000, description="Most tokens of a verdict, reasoning included; null does not send it."
+        1024, ge=1, le=1_000_000, description="Maximum tokens of a verdict, reasoning included; null does not send it."
     )
     unparsable: float = Field(
         0.05, ge=0, le=1, description="The run stops when more than this share of the verdicts cannot be read."

@@ -16,13 +16,19 @@ class OnlineSpec(OptimiserSpec):
     makes ``iterations`` optimiser steps on them. The paper's own run is 98 updates: 25,000 questions once.
     """
 
-    learning_rate: float = Field(default=3e-6, gt=0, le=10, description="where the cosine starts")
-    minimum_learning_rate: float = Field(default=0.0, ge=0, le=10, description="where the cosine ends")
-    warmup_ratio: float = Field(default=0.1, ge=0, lt=1, description="share of the steps with a rising rate")
+    learning_rate: float = Field(
+        default=3e-6, gt=0, le=10, description="learning rate at the start; it falls along a cosine"
+    )
+    minimum_learning_rate: float = Field(default=0.0, ge=0, le=10, description="learning rate at the end")
+    warmup_ratio: float = Field(
+        default=0.1, ge=0, lt=1, description="share of the steps, at the start, in which the learning rate rises from 0"
+    )
     updates: int = Field(
         ge=0, le=1_000_000, description="how often the policy samples and learns; 0: it stays as it is"
     )
-    questions: int = Field(default=256, ge=1, le=1_000_000, description="per update, over all processes")
+    questions: int = Field(
+        default=256, ge=1, le=1_000_000, description="questions per update, of all processes together"
+    )
     group: int = Field(default=7, ge=2, le=65_536, description="rollouts per question, whose rewards are compared")
     iterations: int = Field(default=1, ge=1, le=1000, description="optimiser steps on the rollouts of one update")
     clip: float = Field(
@@ -36,7 +42,7 @@ class OnlineSpec(OptimiserSpec):
         default="token",
         description="mean over the step's agent tokens, or mean over trajectories of the mean over their agent tokens",
     )
-    reward: str = Field(default="reward", min_length=1, description="which of a rollout's named rewards is learned")
+    reward: str = Field(default="reward", min_length=1, description="name of the reward that is maximised")
     resamples: int = Field(
         default=0, ge=0, le=1000, description="how often a group whose rewards are all equal is sampled again"
     )

@@ -32,14 +32,16 @@ class Parameter(Declaration):
     over ``default``, key by key.
     """
 
-    type: Literal["string", "integer", "number", "boolean", "struct"]
-    description: str = Field(min_length=1)
-    default: Any = None
-    choices: tuple[str | int | float, ...] = ()
-    minimum: float | None = None
-    maximum: float | None = None
-    group: str = ""
-    schema_: str | None = Field(default=None, alias="schema", pattern=r"^[\w.]+:\w+$")
+    type: Literal["string", "integer", "number", "boolean", "struct"] = Field(description="a struct has a schema")
+    description: str = Field(min_length=1, description="what it means; editors and the Kubeflow UI show it")
+    default: Any = Field(default=None, description="the value where a recipe gives none; without it a recipe must")
+    choices: tuple[str | int | float, ...] = Field(default=(), description="the values that are allowed; none: all")
+    minimum: float | None = Field(default=None, description="the smallest number that is allowed")
+    maximum: float | None = Field(default=None, description="the largest number that is allowed")
+    group: str = Field(default="", description="the heading that it stands under in the Kubeflow UI")
+    schema_: str | None = Field(
+        default=None, alias="schema", pattern=r"^[\w.]+:\w+$", description="a struct's pydantic model, module:Class"
+    )
     environment: str | None = Field(default=None, description="the variable that gives the default where it is set")
 
     @property

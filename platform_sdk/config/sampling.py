@@ -24,8 +24,10 @@ class EngineSpec(Struct):
         "without one, one that the step brings.",
     )
     live: int = Field(64, ge=1, le=65_536, description="Requests that are sampled side by side, in each process.")
-    dtype: Literal["float32", "bfloat16", "float16"] = Field("float32", description="Of weights and caches.")
-    device: str = Field("cpu", description="cpu or cuda.")
+    dtype: Literal["float32", "bfloat16", "float16"] = Field(
+        "float32", description="Number format of weights and caches while sampling."
+    )
+    device: str = Field("cpu", description="Where is sampled: cpu or cuda.")
     threads: int | None = Field(
         1,
         ge=1,
@@ -33,15 +35,16 @@ class EngineSpec(Struct):
         description="CPU threads of torch; null leaves its own choice. Only one thread repeats bit for bit.",
     )
     max_model_len: int | None = Field(
-        None, ge=32, le=100_000_000, description="The most tokens of a dialogue; null takes the model's own limit."
+        None, ge=32, le=100_000_000, description="Maximum tokens of a dialogue; null takes the model's own limit."
     )
     processes: int | None = Field(
         None, ge=1, le=1024,
-        description="Of a step that only samples, on this machine; null: one per visible GPU, 1 on a CPU "
+        description="Sampling processes of a step on this machine; null: one per visible GPU, 1 on a CPU "
         "and for `openai`. On a cluster the job has one per GPU."
     )  # fmt: skip
     url: str | None = Field(
-        None, description="Of a standing server, for `openai`: http://host:port (without /v1); null: the step's own."
+        None,
+        description="Address of a standing server, for `openai`: http://host:port (without /v1); null: the step's own.",
     )
     gpus: int | None = Field(
         None, ge=1, le=1024,
@@ -85,14 +88,25 @@ class EngineSpec(Struct):
 class SamplingSpec(Struct):
     """How rollouts are sampled: the engine and the policy's distribution."""
 
-    engine: EngineSpec = EngineSpec()
-    temperature: float = Field(1.0, ge=0, le=100, description="of the policy; 1: the trained distribution itself")
-    top_p: float = Field(1.0, gt=0, le=1)
-    top_k: int = Field(0, ge=0, le=1_000_000, description="0: all tokens")
+    engine: EngineSpec = Field(EngineSpec(), description="what samples, and where")
+    temperature: float = Field(
+        1.0,
+        ge=0,
+        le=100,
+        description="randomness of what is sampled; 1: the model's own probabilities, 0: the most probable token",
+    )
+    top_p: float = Field(
+        1.0, gt=0, le=1, description="sample from the most probable tokens that together have this share; 1: all"
+    )
+    top_k: int = Field(0, ge=0, le=1_000_000, description="sample from this many of the most probable tokens; 0: all")
 
 
 class EvaluationSpec(Struct):
     """An evaluation run: one attempt at every evaluation question."""
 
-    temperature: float = Field(0.0, ge=0, le=100, description="of the evaluated policy; 0: the most probable token")
-    top_p: float = Field(1.0, gt=0, le=1)
+    temperature: float = Field(
+        0.0, ge=0, le=100, description="randomness of the answers; 0: always the most probable token"
+    )
+    top_p: float = Field(
+        1.0, gt=0, le=1, description="sample from the most probable tokens that together have this share; 1: all"
+    )

@@ -21,14 +21,21 @@ def recipe_schema(pipeline: Pipeline) -> dict[str, Any]:
     declared = pipeline.document.parameters
     definitions: dict[str, Any] = {}
     properties = {name: _property(parameter, definitions) for name, parameter in declared.items()}
+    # A variable may give what a recipe leaves out, and a default may leave out what its model asks for.
+    required = [
+        name
+        for name, parameter in declared.items()
+        if (parameter.required and parameter.environment is None) or (not parameter.required and _left(parameter))
+    ]
     schema = RecipeDocument.model_json_schema()
     schema["properties"]["parameters"] = {
         "type": "object",
         "properties": properties,
-        "required": [name for name, parameter in declared.items() if parameter.required],
+        "required": required,
         "additionalProperties": False,
+        "description": "Values of the pipeline's parameters; those left out have their defaults.",
     }
-    schema["required"] = ["pipeline", "name", "parameters"]
+    schema["required"] = ["pipeline", "name", *(["parameters"] if required else [])]
     return {"$schema": DIALECT, **schema, "title": f"Recipe of {pipeline.name}", "$defs": definitions}
 
 
@@ -38,10 +45,8 @@ def _property(parameter: Parameter, definitions: dict[str, Any]) -> dict[str, An
     if model is not None:
         schema = model.model_json_schema(ref_template="#/$defs/{model}")
         definitions |= schema.pop("$defs", {})
-        if parameter.default:
-            # The pipeline's default may give what the model asks for.
-            left = [name for name in schema.pop("required", []) if name not in parameter.default]
-            schema |= {"required": left} if left else {}
+        if parameter.default:  # it may give what the model asks for
+            schema["required"] = _left(parameter)
         return {**schema, "description": description}
     property: dict[str, Any] = {"type": parameter.type, "description": description}
     if parameter.choices:
@@ -49,3 +54,11 @@ def _property(parameter: Parameter, definitions: dict[str, Any]) -> dict[str, An
     bounds = {"minimum": parameter.minimum, "maximum": parameter.maximum}
     property |= {name: bound for name, bound in bounds.items() if bound is not None}
     return property if parameter.required else {**property, "default": parameter.default}
+
+
+def _left(parameter: Parameter) -> list[str]:
+    """Return the fields of a struct that its model asks for and the parameter's default does not give."""
+    model = parameter.model()
+    given = parameter.default or {}
+    fields = {} if model is None else model.model_fields
+    return [name for name, field in fields.items() if field.is_required() and name not in given]

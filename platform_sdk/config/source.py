@@ -80,8 +80,12 @@ def load_source(path: Path) -> Source:
         with path.open("rb") as stream:
             data = stream.read(MAX_BYTES + 1)
         text = data.decode("utf-8-sig", errors="strict" if len(data) <= MAX_BYTES else "ignore")
-    except (FileNotFoundError, IsADirectoryError) as error:
-        raise ConfigError([Problem(name, "", "no such file")]) from error
+    except FileNotFoundError as error:
+        raise ConfigError([Problem(name, "", "no such file; check the path")]) from error
+    except IsADirectoryError as error:
+        inside = sorted(one.name for one in path.glob("*.yaml") if one.name != "pipeline.yaml")
+        example = f", e.g. {inside[0]}" if inside else ""
+        raise ConfigError([Problem(name, "", f"is a directory; name a recipe in it{example}")]) from error
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
         raise ConfigError([Problem(f"{name}:{line}", "", "is not UTF-8 text")]) from error

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
 from platform_sdk.config.struct import Struct
 
+Share = Annotated[float, Field(ge=0, lt=1)]
+
 
 class LoraSpec(Struct):
     """Low-rank adapters instead of all parameters (peft)."""
 
-    rank: int = Field(default=16, ge=1, le=65_536)
+    rank: int = Field(
+        default=16, ge=1, le=65_536, description="width of an adapter: more can learn more and needs more memory"
+    )
     alpha: float = Field(default=32.0, gt=0, le=1e6, description="the adapter's output is scaled by alpha / rank")
-    dropout: float = Field(default=0.0, ge=0, lt=1)
+    dropout: float = Field(
+        default=0.0, ge=0, lt=1, description="share of an adapter's inputs that each training step leaves out"
+    )
     targets: tuple[str, ...] | Literal["all-linear"] = Field(
         default="all-linear", description="names of the modules that get an adapter"
     )
@@ -27,28 +33,42 @@ class OptimiserSpec(Struct):
     step of 5e-7 is lost in bfloat16's 8 bits.
     """
 
-    learning_rate: float = Field(default=5e-7, gt=0, le=10, description="where the cosine starts")
-    minimum_learning_rate: float = Field(default=1e-8, ge=0, le=10, description="where the cosine ends")
-    warmup_ratio: float = Field(default=0.0, ge=0, lt=1, description="share of the steps with a rising rate")
+    learning_rate: float = Field(
+        default=5e-7, gt=0, le=10, description="learning rate at the start; it falls along a cosine"
+    )
+    minimum_learning_rate: float = Field(default=1e-8, ge=0, le=10, description="learning rate at the end")
+    warmup_ratio: float = Field(
+        default=0.0, ge=0, lt=1, description="share of the steps, at the start, in which the learning rate rises from 0"
+    )
     micro_batch_tokens: int = Field(
         default=4096,
         ge=1,
         le=100_000_000,
-        description="tokens a device works on at once; more examples are accumulated",
+        description="tokens that a device works on at once; lower it if memory runs out, the result stays the same",
     )
     max_length: int | None = Field(
-        default=None, ge=2, le=100_000_000, description="tokens per example; null: the model's context"
+        default=None, ge=2, le=100_000_000, description="maximum tokens of an example; null: the model's context"
     )
     too_long: Literal["truncate", "drop", "error"] = Field(
         default="truncate", description="what happens to longer examples; counted and reported"
     )
-    weight_decay: float = Field(default=0.0, ge=0, le=1000)
-    betas: tuple[float, float] = (0.9, 0.999)
-    epsilon: float = Field(default=1e-8, gt=0, le=1)
-    max_grad_norm: float = Field(default=1.0, ge=0, le=1e6, description="0: no clipping")
-    lora: LoraSpec | None = None
-    gradient_checkpointing: bool = False
-    device: Literal["auto", "cpu", "cuda"] = "auto"
+    weight_decay: float = Field(default=0.0, ge=0, le=1000, description="of AdamW, how strongly weights are drawn to 0")
+    betas: tuple[Share, Share] = Field(
+        default=(0.9, 0.999), description="of AdamW: how slowly the means of gradient and squared gradient forget"
+    )
+    epsilon: float = Field(default=1e-8, gt=0, le=1, description="of AdamW, keeps its division from 0")
+    max_grad_norm: float = Field(
+        default=1.0, ge=0, le=1e6, description="a longer gradient is cut to this length; 0: none is"
+    )
+    lora: LoraSpec | None = Field(
+        default=None, description="train low-rank adapters instead of all weights; null: all weights"
+    )
+    gradient_checkpointing: bool = Field(
+        default=False, description="compute activations twice instead of keeping them: less memory, a third more time"
+    )
+    device: Literal["auto", "cpu", "cuda"] = Field(
+        default="auto", description="auto: a GPU if there is one, else the CPU"
+    )
     precision: Literal["auto", "float32", "bfloat16"] = Field(
         default="auto", description="of the arithmetic; auto: bfloat16 on a GPU, float32 on a CPU"
     )
@@ -58,8 +78,10 @@ class OptimiserSpec(Struct):
     deepspeed: Literal["zero2", "zero3"] | None = Field(
         default=None, description="optimiser states and gradients (zero3: weights too) divided among the processes"
     )
-    processes: int | None = Field(default=None, ge=1, le=1024, description="null: one per visible GPU, 1 on a CPU")
-    threads: int = Field(default=1, ge=1, le=1024, description="of torch, on a CPU")
+    processes: int | None = Field(
+        default=None, ge=1, le=1024, description="training processes; null: one per visible GPU, 1 on a CPU"
+    )
+    threads: int = Field(default=1, ge=1, le=1024, description="CPU threads of each process")
     checkpoint_steps: int = Field(default=50, ge=1, le=1_000_000_000, description="optimiser steps between checkpoints")
 
     @model_validator(mode="after")
@@ -74,9 +96,9 @@ class OptimiserSpec(Struct):
 class TrainSpec(OptimiserSpec):
     """The settings of one training run on given examples. The defaults are MyGO's iterations on one device."""
 
-    epochs: int = Field(default=1, ge=1, le=100_000, description="how often every example is learned from")
+    epochs: int = Field(default=1, ge=1, le=100_000, description="how often training goes through all examples")
     batch_size: int = Field(
-        default=32, ge=1, le=1_000_000, description="examples per optimiser step, over all processes"
+        default=32, ge=1, le=1_000_000, description="examples per optimiser step, of all processes together"
     )
     normalization: Literal["token", "sequence"] = Field(
         default="token",

@@ -17,20 +17,25 @@ class WorldSpec(Struct):
     shipped base model learned) can occur in an ``evaluation`` world, whatever the seeds.
     """
 
-    seed: int = 7
+    seed: int = Field(default=7, description="another number gives another world of the same kind")
     entities: int = Field(
         default=240, ge=12, le=100_000, description="people, films, books, companies, cities and countries"
     )
-    train_questions: int = Field(default=600, ge=0, le=100_000)
-    eval_questions: int = Field(default=200, ge=0, le=100_000)
+    train_questions: int = Field(default=600, ge=0, le=100_000, description="questions to train on")
+    eval_questions: int = Field(default=200, ge=0, le=100_000, description="questions to evaluate on")
     hops: tuple[Annotated[int, Field(ge=1, le=8)], ...] = Field(
-        default=(1, 2, 3, 4), min_length=1, max_length=100, description="chain lengths, equally frequent"
+        default=(1, 2, 3, 4),
+        min_length=1,
+        max_length=100,
+        description="numbers of facts that a question joins, equally frequent",
     )
     comparisons: float = Field(default=0.1, ge=0, le=1, description="share of yes/no questions about two entities")
     context: int = Field(
         default=0, ge=0, le=1000, description="passages given with each question, gold ones among others"
     )
-    split: Literal["evaluation", "base"] = "evaluation"
+    split: Literal["evaluation", "base"] = Field(
+        default="evaluation", description="base: the kind that the shipped base model has learned, with other names"
+    )
 
     @model_validator(mode="after")
     def _context_holds_the_gold_passages(self) -> Self:

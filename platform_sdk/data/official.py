@@ -1,4 +1,4 @@
-"""Loaders of the official question files: official records in, :class:`Question` out.
+"""Loaders of question files, official ones and one's own: records in, :class:`Question` out.
 
 Each format is a struct that says which fields a record must have, and a function that makes a question of it.
 What is odd in the official files but harmless is kept as found: a supporting fact that names a sentence beyond its
@@ -20,6 +20,7 @@ from pydantic import ValidationError
 
 from platform_sdk.config.dataset import Format
 from platform_sdk.data.files import check, is_list, lines_of, parse_loose, read_bytes
+from platform_sdk.data.plain import BadField, PlainRecord, plain_question
 from platform_sdk.data.qald import EntityNames, QaldQuestion, accepted_answers, english, read_entity_names
 from platform_sdk.display import shortened
 from platform_sdk.record_files import RecordError, check_text
@@ -102,7 +103,7 @@ class NqRecord(msgspec.Struct):
 
 
 def load_questions(path: Path, format: Format, *, skip_invalid: bool = False, labels: Path | None = None) -> Loaded:
-    """Load an official question file.
+    """Load a question file.
 
     Args:
         path: the file as the dataset's authors distribute it.
@@ -121,7 +122,9 @@ def load_questions(path: Path, format: Format, *, skip_invalid: bool = False, la
     for where, parse in _records(path, format):
         try:
             question = _question(path, where, parse(), format, names)
-            if format == "nq" and question.id in seen:  # the same question may be asked twice, with other answers
+            if (
+                format in ("nq", "jsonl") and question.id in seen and not _named(parse())
+            ):  # the same question may be asked twice, with other answers
                 question = question.model_copy(update={"id": f"{question.id}-{len(seen)}"})
             if question.id in seen:
                 raise RecordError(f"{path}: {where}id: {shortened(question.id)} is another record's too")
@@ -139,9 +142,9 @@ def load_questions(path: Path, format: Format, *, skip_invalid: bool = False, la
 def _records(path: Path, format: Format) -> Iterator[tuple[str, Callable[[], Any]]]:
     """Yield where each record stands (``"record 3: "``) and a function that gives it as plain values."""
     data = read_bytes(path)
-    if format in ("musique", "nq") and not is_list(data):
+    if format in ("musique", "nq", "jsonl") and not is_list(data):
         for number, line in lines_of(data):
-            where = f"record {number}: "
+            where = f"{'line' if format == 'jsonl' else 'record'} {number}: "
             yield where, partial(parse_loose, path, line, where)
         return
     document = parse_loose(path, data, "")
@@ -151,6 +154,11 @@ def _records(path: Path, format: Format) -> Iterator[tuple[str, Callable[[], Any
         raise RecordError(f"{path}: not a {format} file: {_EXPECTED.get(format, 'a JSON list of records')} is expected")
     for number, record in enumerate(document, start=1):
         yield f"record {number}: ", partial(_given, record)
+
+
+def _named(record: Any) -> bool:
+    """Return True if a record names its question itself, so that another of that name is a mistake."""
+    return isinstance(record, dict) and record.get("id") is not None
 
 
 def _given(record: Any) -> Any:
@@ -169,6 +177,8 @@ def _question(path: Path, where: str, record: Any, format: Format, names: dict[s
                 return _twowiki(check(path, where, record, TwoWikiRecord))
             case "musique":
                 return _musique(check(path, where, record, MusiqueRecord))
+            case "jsonl":
+                return plain_question(check(path, where, record, PlainRecord))
             case "nq":
                 return _nq(check(path, where, record, NqRecord))
             case "qald10":
@@ -177,7 +187,7 @@ def _question(path: Path, where: str, record: Any, format: Format, names: dict[s
         first = error.errors()[0]
         field = ".".join(str(part) for part in first["loc"])
         raise RecordError(f"{path}: {where}{field}: {first['msg']}") from error
-    except _Missing as error:
+    except (_Missing, BadField) as error:
         raise RecordError(f"{path}: {where}{error}") from error
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,7 +13,7 @@ from platform_sdk.config.errors import UserError
 from platform_sdk.config.recipe import Recipe
 from platform_sdk.config.task import RUN_DIR
 from platform_sdk.data.dataset import input_digest
-from platform_sdk.files import read_object
+from platform_sdk.files import read_object, write_text
 from platform_sdk.kubeflow.claim import FILE as CLAIM
 from platform_sdk.kubeflow.claim import claim
 from platform_sdk.kubeflow.compile import compile_recipe
@@ -20,6 +21,9 @@ from platform_sdk.kubeflow.local import Listener, Silent, locked, run_local, ter
 from platform_sdk.tracking import RunInfo, finish_run, start_run
 from platform_sdk.tracking.completion import complete_since
 from platform_sdk.tracking.store import stored_in
+
+STEPS = "logs/steps.json"
+"""The names of a run's steps in their order, for whoever watches it."""
 
 
 def finished_at(recipe: Recipe, run_dir: Path) -> datetime | None:
@@ -62,6 +66,7 @@ def execute(recipe: Recipe, run_dir: Path, listener: Listener | None = None) -> 
         pipeline = compile_recipe(recipe)
         info = start_run(run_dir, recipe.resolved(), description=recipe.description)
         order = [task.id for task in recipe.plan]
+        write_text(run_dir / STEPS, json.dumps({"steps": order}) + "\n")
         try:
             run_local(pipeline, {RUN_DIR: str(run_dir.resolve())}, order, run_dir, lock, listener or Silent())
         except BaseException as error:

@@ -63,6 +63,10 @@ class MethodStep(Struct, ABC, Generic[T]):
         return self.run_dir / self.phase
 
     @property
+    def spec_file(self) -> Path:
+        return self.folder / f"{self.kind}-step.json"
+
+    @property
     def engine(self) -> EngineSpec:
         return EngineSpec.model_validate(self.sampling.get("engine", {}))
 
@@ -215,12 +219,13 @@ def launch(step: MethodStep[T], runner: ProcessRunner | None = None) -> T:
     """Run a step by ``runner``, or in as many processes as its settings and this machine ask for; return its outcome.
 
     Where the engine is a vLLM server without a url, one is brought: on this machine a child of this process, by the
-    runner one beside the processes of each machine. Before other processes are started, the step is written to
-    ``<run_dir>/<phase>/<kind>-step.json``.
+    runner one beside the processes of each machine. First the step is written to
+    ``<run_dir>/<phase>/<kind>-step.json``, for other processes and for whoever asks what a run did (``finished``).
 
     Raises:
         UserError: a setting does not fit the questions, the model or the machine, or a process or the server failed.
     """
+    write_json(step.spec_file, step.model_dump(mode="json"))
     if step.done or not step.asks_model:
         return step.run()
     refuse_pair(step.engine, step.model)
@@ -238,12 +243,10 @@ def launch(step: MethodStep[T], runner: ProcessRunner | None = None) -> T:
 
 
 def _step_processes(step: MethodStep[Any]) -> StepProcesses:
-    spec_file = step.folder / f"{step.kind}-step.json"
-    write_json(spec_file, step.model_dump(mode="json"))
     engine = step.engine
     return StepProcesses(
         MODULE,
-        spec_file,
+        step.spec_file,
         step.kind,
         trains=step.trains,
         single_process_reason=step.loaded.single_process_reason(step.context),

@@ -16,6 +16,7 @@ from pydantic import Field, model_validator
 
 from platform_sdk.agents.speaker import Decoding, Policy
 from platform_sdk.config.struct import Struct
+from platform_sdk.errors import UserError
 from platform_sdk.recipes.method import A, RunContext, Sampled, Sampling, SamplingStep, Selected, open_search
 from platform_sdk.records import Question, Rollout
 from platform_sdk.sampling.rollout import Agent, Together
@@ -30,14 +31,22 @@ PERFECT = 1.0
 class SelectionSpec(Struct):
     """Multi-attempt sampling and the threshold (Mujica-MyGO, section 3.3 and appendix D.3)."""
 
-    questions: int = Field(1000, ge=1, le=10_000_000, description="questions per iteration")
-    accepted: int = Field(3, ge=1, le=65_536, description="m: accepted trajectories after which a question is done")
-    attempts: int = Field(16, ge=1, le=65_536, description="most attempts at one question")
-    reward: Literal["f1", "em"] = "f1"
-    initial_threshold: float = Field(ge=0, le=1, description="K before the first iteration; required")
-    threshold_cap: float = Field(1.0, gt=0, le=1, description="K never exceeds this, so a perfect answer is accepted")
+    questions: int = Field(1000, ge=1, le=10_000_000, description="training questions that an iteration asks")
+    accepted: int = Field(
+        3, ge=1, le=65_536, description="accepted attempts after which a question is asked no more (the paper's m)"
+    )
+    attempts: int = Field(16, ge=1, le=65_536, description="maximum attempts at one question per iteration")
+    reward: Literal["f1", "em", "own"] = Field(
+        "f1", description="what an attempt is worth: overlap of words with the answer, exact match, or agent.reward"
+    )
+    initial_threshold: float = Field(
+        ge=0, le=1, description="reward above which an attempt is accepted in the first iteration (the paper's K)"
+    )
+    threshold_cap: float = Field(
+        1.0, gt=0, le=1, description="the threshold never exceeds this, so that a perfect answer is accepted"
+    )
     threshold: Literal["rising", "fixed"] = Field(
-        "rising", description="K follows the mean reward, or stays (the offline variant)"
+        "rising", description="rising: the threshold follows the mean reward; fixed: it stays (the offline variant)"
     )
 
     @model_validator(mode="after")
@@ -70,6 +79,8 @@ class Iteration(SamplingStep[A, SelectionSpec, Threshold]):
 
     def sample(self, round: Sampling[A, SelectionSpec, Threshold]) -> Sampled[Threshold]:
         run, spec = round.run, round.settings
+        if spec.reward == "own" and getattr(run.agent, "reward", None) is None:  # not every agent has this setting
+            raise UserError("selection.reward is own, and there is none: name it in agent.reward, as module:function")
         before = spec.initial_threshold if round.carry.threshold is None else round.carry.threshold
         questions = batch_of(run.questions("train"), round.iteration, spec.questions, run.seed)
         with open_phase(round, self._agent) as phase:

@@ -20,6 +20,8 @@ from platform_sdk.retrieval.remote import RemoteRetriever
 from platform_sdk.retrieval.wire import CollectionFacts
 
 METHODS = {
+    "own-text": "passages",
+    "own-kg": "triples",
     "2wiki-text": "passages",
     "hotpot": "passages",
     "musique": "passages",
@@ -95,7 +97,10 @@ def open_index(
     material, settings = load_material(method, run_dir, spec)
     texts = material.texts()
     if empty := [name for name, rows in texts.items() if not rows]:
-        raise UserError(f"{run_dir}: retrieval method {method.name} searches {empty[0]}, and there are none")
+        raise UserError(
+            f"{run_dir}: retrieval method {method.name} searches {empty[0]}, and there are none; "
+            "give dataset.corpus or dataset.triples, or questions with passages"
+        )
     encoder = load_encoder(**spec.encoder_settings()) if texts else NoEncoder()
     vectors: dict[str, Vectors] = {}
     with ExitStack() as opened:

@@ -160,6 +160,11 @@ def save_untied(name: str | Path, target: Path) -> Path:
     return target
 
 
+def save_merged(name: str | Path, target: Path) -> None:
+    """Write the weights of a LoRA adapter, merged into its base, to ``target`` in the base's number format."""
+    load_model(name, dtype=_stored_dtype(name)).save_pretrained(target)
+
+
 def _stored_dtype(name: str | Path) -> str:
     path = resolve(name)
     adapter = _adapter(path)

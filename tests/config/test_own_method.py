@@ -49,7 +49,8 @@ parameters:
 
 @pytest.fixture
 def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    (tmp_path / "ownmethod").mkdir()
+    (tmp_path / "ownmethod/agents").mkdir(parents=True)
+    (tmp_path / "ownmethod/agents/asking.py").write_text("METHOD = None  # only looked up\n")
     (tmp_path / "ownmethod/settings.py").write_text(SETTINGS)
     folder = tmp_path / "deep/inside/own"
     folder.mkdir(parents=True)

@@ -7,7 +7,6 @@ itself), and numbers and structs where they are the recipe's, which then stand a
 from __future__ import annotations
 
 import io
-import os
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +36,7 @@ Item = dict[str, Any]
 def text_of(recipe: Path) -> str:
     """The normalised pipeline of a recipe for the cluster that the repository shows."""
     cluster = read_as(ClusterSpec, HOME / "pipelines/cluster.yaml")
-    compiled = compile_recipe(load_recipe(recipe), cluster)
+    compiled = compile_recipe(load_recipe(recipe, variables=cluster.environment), cluster)
     spec = json_format.MessageToDict(compiled.pipeline_spec)
     platform = json_format.MessageToDict(compiled.platform_spec)
     placed = platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]
@@ -119,7 +118,6 @@ def _alike(items: Item) -> list[Item]:
 
 
 if __name__ == "__main__":
-    os.environ.pop("HOPFORGE_DATA", None)  # the default of data_dir, where it is set
     for name, recipe in RECIPES.items():
         (FOLDER / f"{name}.yaml").write_text(text_of(HOME / "pipelines" / recipe), encoding="utf-8")
         print(FOLDER / f"{name}.yaml")

@@ -58,7 +58,7 @@ def use(run_dir: str, phase: str, iteration: int, level: float, digest: str, old
 PIPELINE = """\
 name: toy
 description: A toy
-method: toy
+method: mygo
 parameters:
   iterations: {type: integer, description: How many, default: 2, minimum: 0}
   overlap: {type: boolean, description: Lag, default: false}

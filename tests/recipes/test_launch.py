@@ -104,7 +104,8 @@ def test_a_step_calls_its_methods_step(
     assert launch(given) == RESULT
     assert calls == [expected_call(given)]
     assert started == []
-    assert not list(tmp_path.glob("*/*-step.json"))
+    [written] = tmp_path.glob("*/*-step.json")
+    assert kind.model_validate_json(written.read_text()) == given  # for whoever asks what the run did
 
 
 def test_a_first_round_is_given_an_empty_carry(tmp_path: Path, calls: list[Call]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,11 +26,19 @@ class Uploaded:
     new: bool
 
 
-def recipes_of(pipelines: Iterable[str] = (), folder: Path | None = None) -> dict[str, list[Recipe]]:
+def recipes_of(
+    pipelines: Iterable[str] = (),
+    folder: Path | None = None,
+    *,
+    overrides: Sequence[str] = (),
+    variables: Mapping[str, str] | None = None,
+) -> dict[str, list[Recipe]]:
     """The recipes in ``folder`` (by default the shipped ones) by their pipeline's name.
 
     Args:
         pipelines: Which; all if there are none.
+        overrides: Values for every recipe; see ``load_recipe``.
+        variables: The cluster's environment; nothing is taken from this machine's.
 
     Raises:
         UserError: there is no such pipeline, or a recipe has problems.
@@ -43,7 +51,7 @@ def recipes_of(pipelines: Iterable[str] = (), folder: Path | None = None) -> dic
             raise UserError(f"there is no pipeline {name!r}; {suggestion(name, found)}")
     for path in sorted(folder.glob("*/*.yaml")):
         if path.name != "pipeline.yaml" and load_source(path).data.get("pipeline") in wanted:
-            recipe = load_recipe(path)
+            recipe = load_recipe(path, overrides, variables or {})
             found[recipe.pipeline.name].append(recipe)
     return {name: found[name] for name in wanted}
 

@@ -58,9 +58,9 @@ def submit(
     Raises:
         UserError: the recipe has problems; the server cannot be reached or refuses.
     """
-    recipe = load_recipe(path, overrides)
+    recipe = load_recipe(path, overrides, cluster.environment)
     namespace = server.namespace(namespace)
-    compiled = compile_for(_without_form(path, overrides, recipe), cluster)
+    compiled = compile_for(_without_form(path, overrides, recipe, cluster), cluster)
     name = experiment or recipe.pipeline.name
     experiment_id = _experiment(server, name, namespace)
     version = put(server, compiled, namespace)
@@ -83,12 +83,12 @@ def submit(
     )
 
 
-def _without_form(path: Path, overrides: Sequence[str], recipe: Recipe) -> Recipe:
+def _without_form(path: Path, overrides: Sequence[str], recipe: Recipe, cluster: ClusterSpec) -> Recipe:
     """The recipe whose values become the version's defaults: as its file says, where that is a whole recipe."""
     filled = {".".join(field.path) for field in recipe.pipeline.form}
     rest = [override for override in overrides if override.partition("=")[0] not in filled]
     try:
-        return load_recipe(path, rest)
+        return load_recipe(path, rest, cluster.environment)
     except ConfigError:
         return recipe  # it needs what was set of its form, so that is what the version says too
 

@@ -25,7 +25,8 @@ POD_NAME = "KFP_POD_NAME"
 """The environment variable in which Kubeflow Pipelines says what the pod of a step is called."""
 NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 PASSED_ON = (
-    "MLFLOW_TRACKING_URI", "HOPFORGE_CACHE", "HF_HOME", "HF_ENDPOINT", "HF_HUB_OFFLINE", "HOPFORGE_RETRIEVER_CA", TASK,
+    "MLFLOW_TRACKING_URI", "HOPFORGE_CACHE", "HF_HOME", "HF_ENDPOINT", "HF_HUB_OFFLINE", "HOPFORGE_RETRIEVER_CA",
+    "PYTHONPATH", TASK,
 )  # fmt: skip
 
 

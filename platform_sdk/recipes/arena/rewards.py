@@ -21,10 +21,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from platform_sdk.agents.own_reward import load_reward
 from platform_sdk.evaluation.answers import exact_match, f1_score, spaced_exact_match, spaced_f1
 from platform_sdk.evaluation.judge import NO_VERDICT
 from platform_sdk.recipes.arena.grammar import parse, well_formed
-from platform_sdk.recipes.arena.plugins import load_reward
 from platform_sdk.recipes.arena.settings import AgentSpec
 from platform_sdk.records import Question, Rollout
 

@@ -6,19 +6,19 @@ from typing import Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from platform_sdk.agents.own_reward import check_reward
 from platform_sdk.config.judge import JudgeSpec
 from platform_sdk.config.sampling import EvaluationSpec, SamplingSpec
 from platform_sdk.config.struct import Struct
-from platform_sdk.recipes.arena.plugins import check_reward
 
 
 class Weights(Struct):
     """What each component counts in the sum (ARENA, section 3.3: 1 each, so a reward lies in 0 to 13)."""
 
-    format: float = Field(1.0, ge=0, le=1_000_000)
-    accuracy: float = Field(1.0, ge=0, le=1_000_000)
-    relevance: float = Field(1.0, ge=0, le=1_000_000)
-    bonus: float = Field(1.0, ge=0, le=1_000_000)
+    format: float = Field(1.0, ge=0, le=1_000_000, description="of a response in the required form (0 or 1)")
+    accuracy: float = Field(1.0, ge=0, le=1_000_000, description="of a right answer (0 to 1)")
+    relevance: float = Field(1.0, ge=0, le=1_000_000, description="of naming the gold passages (0 to 1)")
+    bonus: float = Field(1.0, ge=0, le=1_000_000, description="of all three at once (0 or 10)")
 
 
 class ExtraReward(Struct):
@@ -27,7 +27,7 @@ class ExtraReward(Struct):
     function: str = Field(
         pattern=r"^[\w.]+:\w+$", description="module:function, takes a platform_sdk.records.Rollout and returns a float"
     )
-    weight: float = 1.0
+    weight: float = Field(1.0, description="what it counts in the sum; negative: it is a penalty")
 
     @field_validator("function")
     @classmethod
@@ -42,9 +42,11 @@ class RewardSpec(Struct):
     format: Literal["strict", "compat"] = Field(
         "strict", description="compat: text may follow on a new line behind </answer>, as in the published code"
     )
-    accuracy: Literal["em", "f1", "judge"] = "em"
+    accuracy: Literal["em", "f1", "judge"] = Field(
+        "em", description="how an answer is compared with the gold ones: exactly, by shared words, or by a judge model"
+    )
     judge: JudgeSpec | None = Field(None, description="who judges, for accuracy judge")
-    weights: Weights = Weights()
+    weights: Weights = Field(Weights(), description="what each part counts in the sum")
     extra: dict[str, ExtraReward] = Field(
         default_factory=dict, description="further rewards by name, each of one function"
     )
@@ -74,10 +76,10 @@ class AgentSpec(Struct):
     )
     prompts: Literal["standard", "compact"] = Field("standard", description="compact: for very small models")
     demonstrate: bool = Field(False, description="show a worked example before the question, for small models")
-    max_tokens: int = Field(256, ge=1, le=1_000_000, description="most tokens of a response while training")
+    max_tokens: int = Field(256, ge=1, le=1_000_000, description="maximum tokens of a response while training")
     candidates: int = Field(2, ge=2, le=100, description="sure: answers that are weighed against each other")
-    follow_ups: int = Field(4, ge=1, le=1000, description="self_ask: most questions that the model asks itself")
-    rewards: RewardSpec = RewardSpec()
+    follow_ups: int = Field(4, ge=1, le=1000, description="self_ask: maximum questions that the model asks itself")
+    rewards: RewardSpec = Field(RewardSpec(), description="what a response is worth")
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -92,14 +94,17 @@ class SamplingSettings(SamplingSpec):
     """How rollouts are sampled: the engine and the policy's distribution."""
 
     temperature: float = Field(
-        0.9, ge=0, le=100, description="of the policy, the paper's; 1: the trained distribution itself"
+        0.9,
+        ge=0,
+        le=100,
+        description="randomness of what is sampled; 1: the model's own probabilities, 0: the most probable token",
     )
 
 
 class EvaluationSettings(EvaluationSpec):
     """An evaluation run: one response to every evaluation question."""
 
-    max_tokens: int = Field(1024, ge=1, le=1_000_000, description="most tokens of a response")
+    max_tokens: int = Field(1024, ge=1, le=1_000_000, description="maximum tokens of a response")
     judge: JudgeSpec | None = Field(None, description="also ask this model whether the answer is right")
 
 
@@ -109,4 +114,4 @@ class DemonstrationSpec(Struct):
     questions: int | None = Field(
         None, ge=1, le=10_000_000, description="how many of the training questions; null: all"
     )
-    reasoning_tokens: int = Field(512, ge=1, le=1_000_000, description="three_part: most tokens of an explanation")
+    reasoning_tokens: int = Field(512, ge=1, le=1_000_000, description="three_part: maximum tokens of an explanation")

@@ -13,7 +13,9 @@ from platform_sdk.recipes.evipath.prompts import Role
 class AgentSpec(Struct):
     """The agent that learns: a planner and executors."""
 
-    iteration_limit: int = Field(8, ge=2, le=1000, description="planner turns, malformed ones included")
+    iteration_limit: int = Field(
+        8, ge=2, le=1000, description="maximum turns of the planner per question, malformed ones included"
+    )
     sub_questions: int = Field(5, ge=1, le=1000, description="maximum sub-questions of one turn")
     top_k: int = Field(5, ge=1, le=10_000, description="passages or triples that an executor reads")
     planner_tokens: int = Field(256, ge=1, le=1_000_000, description="maximum tokens of one planner turn")
@@ -29,7 +31,12 @@ class SynthesisSpec(Struct):
         description="what an LLM teacher is told: answer and gold evidence; the answer alone; neither. "
         "Without the evidence it searches as the agent does.",
     )
-    tau: float = Field(0.9, ge=-1, le=1, description="similarity to the sub-answer above which evidence counts")
+    tau: float = Field(
+        0.9,
+        ge=-1,
+        le=1,
+        description="similarity of evidence to the sub-answer above which it counts, as a cosine (1: equal)",
+    )
     shown: int | None = Field(
         None,
         ge=1,

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from platform_sdk.agents import planner_messages as messages
+from platform_sdk.agents.own_reward import load_reward
 from platform_sdk.agents.planner_messages import Medium, medium_of
 from platform_sdk.agents.planner_rewards import rewards
 from platform_sdk.agents.planner_worker import Answer, Ask, Limits, Malformed, PlannerWorker, Reading
@@ -17,6 +19,14 @@ from platform_sdk.recipes.mygo.grammar import parse_planner, parse_worker
 from platform_sdk.recipes.mygo.settings import AgentSpec
 from platform_sdk.records import Evidence, Question, Rollout, Trajectory
 from platform_sdk.sampling.dialogue import Dialogue, with_instruction
+
+
+def scored(spec: AgentSpec, rollout: Rollout) -> dict[str, float]:
+    """Return a rollout's named rewards, ``own`` among them where the recipe names one."""
+    found = rewards(rollout)
+    if spec.reward is None:
+        return found
+    return found | {"own": float(load_reward(spec.reward)(rollout.model_copy(update={"rewards": found})))}
 
 
 @dataclass(frozen=True)
@@ -90,7 +100,7 @@ def mujica(
             split=spec.split,
             graph=medium == "kg",
         ),
-        score=rewards,
+        score=partial(scored, spec),
         corpus=run.corpus_digest,
         seed=run.seed,
         seed_name=seed_name,

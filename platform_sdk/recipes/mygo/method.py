@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from platform_sdk.agents.planner_messages import medium_of
-from platform_sdk.agents.planner_rewards import measures, rewards
+from platform_sdk.agents.planner_rewards import measures
 from platform_sdk.agents.planner_worker import PlannerWorker
 from platform_sdk.agents.speaker import Decoding, Policy
 from platform_sdk.errors import UserError
 from platform_sdk.recipes.method import Method, Resources, RunContext
-from platform_sdk.recipes.mygo.agent import mujica
+from platform_sdk.recipes.mygo.agent import mujica, scored
 from platform_sdk.recipes.mygo.sampling import Warmup
 from platform_sdk.recipes.mygo.settings import AgentSpec, EvaluationSettings
 from platform_sdk.recipes.selection import Iteration
@@ -51,7 +51,7 @@ class MyGO(Method[AgentSpec, EvaluationSettings, Resources]):
         return mujica(run, policy, decoding, seed_name, demonstrate=evaluation.demonstrate)
 
     def rewards(self, run: RunContext[AgentSpec], rollout: Rollout) -> Mapping[str, float]:
-        return rewards(rollout)
+        return scored(run.agent, rollout)
 
     def measure(
         self, run: RunContext[AgentSpec], rollouts: Sequence[Rollout], evaluation: EvaluationSettings

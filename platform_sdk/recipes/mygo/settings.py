@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
+from platform_sdk.agents.own_reward import check_reward
 from platform_sdk.config.sampling import EvaluationSpec
 from platform_sdk.config.struct import Struct
 from platform_sdk.config.training import TrainSpec
@@ -18,12 +19,27 @@ class AgentSpec(Struct):
     plan: Literal["dag", "chain"] = Field(
         "dag", description="several sub-questions at a time, or one at a time (ablation)"
     )
-    iteration_limit: int = Field(8, ge=1, le=1000, description="planner turns, malformed ones included")
-    sub_questions: int = Field(5, ge=1, le=1000, description="most sub-questions of one turn")
+    iteration_limit: int = Field(
+        8, ge=1, le=1000, description="maximum turns of the planner per question, malformed ones included"
+    )
+    sub_questions: int = Field(5, ge=1, le=1000, description="maximum sub-questions of one turn")
     top_k: int = Field(5, ge=1, le=10_000, description="passages or triples that a worker reads")
-    planner_tokens: int = Field(256, ge=1, le=1_000_000, description="most tokens of one planner turn")
-    worker_tokens: int = Field(256, ge=1, le=1_000_000, description="most tokens of a worker's turn")
+    planner_tokens: int = Field(256, ge=1, le=1_000_000, description="maximum tokens of one planner turn")
+    worker_tokens: int = Field(256, ge=1, le=1_000_000, description="maximum tokens of a worker's turn")
+    reward: str | None = Field(
+        None,
+        pattern=r"^[\w.]+:\w+$",
+        description="a reward of your own, module:function, from a platform_sdk.records.Rollout to a number; "
+        "selection.reward: own selects by it",
+    )
     prompts: Literal["standard", "compact"] = Field("standard", description="compact: for very small models")
+
+    @field_validator("reward")
+    @classmethod
+    def _can_be_called(cls, reward: str | None) -> str | None:
+        if reward is not None:
+            check_reward(reward)
+        return reward
 
     @property
     def max_questions(self) -> int:
@@ -35,10 +51,16 @@ class WarmupSpec(Struct):
     """The warm-up before iteration 1 (Mujica-MyGO, sections 4.2 and D.3)."""
 
     trajectories: int = Field(
-        300, ge=1, le=10_000_000, description="few-shot trajectories with EM = 1; 1,000 in the paper's version 2"
+        300,
+        ge=1,
+        le=10_000_000,
+        description="attempts with an exactly right answer, sampled with a worked example, to begin with; "
+        "1,000 in the paper's version 2",
     )
-    attempts: int = Field(16, ge=1, le=65_536, description="most attempts at one question")
-    training: TrainSpec = TrainSpec(learning_rate=1e-5, minimum_learning_rate=1e-6)
+    attempts: int = Field(16, ge=1, le=65_536, description="maximum attempts at one question")
+    training: TrainSpec = Field(
+        TrainSpec(learning_rate=1e-5, minimum_learning_rate=1e-6), description="the training on those attempts"
+    )
 
 
 class EvaluationSettings(EvaluationSpec):

@@ -93,7 +93,7 @@ def test_export_as_sharegpt_says_the_same(synthesised: tuple[Path, dict[str, Any
 
 def test_export_of_a_folder_without_examples_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="run hopforge synthesize first"):
-        hopforge("export", tmp_path, "-o", tmp_path / "chats.jsonl")
+        hopforge("export", tmp_path, "--format", "messages", "-o", tmp_path / "chats.jsonl")
 
 
 def test_synthesize_with_another_methods_recipe_is_refused(tmp_path: Path) -> None:

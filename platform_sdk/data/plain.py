@@ -1,0 +1,67 @@
+"""One's own questions: JSONL of ``question`` and ``answers``, and optionally ``id``, ``passages`` and ``gold``."""
+
+from __future__ import annotations
+
+import hashlib
+
+import msgspec
+
+from platform_sdk.records import Passage, Question
+
+
+class BadField(ValueError):
+    """A field is of its type, but not what a question needs; the message begins with its name."""
+
+
+class PlainPassage(msgspec.Struct, forbid_unknown_fields=True):
+    """A passage that is given with a question."""
+
+    text: str
+    title: str = ""
+
+
+class PlainRecord(msgspec.Struct, forbid_unknown_fields=True):
+    """A line of the file. ``gold`` are titles of passages, or places in ``passages`` from 0."""
+
+    question: str
+    answers: list[str]
+    id: str | None = None
+    passages: list[PlainPassage] = msgspec.field(default_factory=list)
+    gold: list[str | int] = msgspec.field(default_factory=list)
+
+
+def plain_question(record: PlainRecord) -> Question:
+    """Return the question of a line; one without an id is named by a digest of its text.
+
+    Raises:
+        BadField: a field does not hold what a question needs; the message begins with the field.
+    """
+    if not record.question.strip():
+        raise BadField("question: is empty")
+    if not record.answers or not all(answer.strip() for answer in record.answers):
+        raise BadField("answers: needs one answer or more, none of them empty")
+    id_ = record.id or f"q-{hashlib.sha256(record.question.encode(errors='surrogatepass')).hexdigest()[:12]}"
+    context = tuple(Passage(id=f"{id_}/{n}", title=one.title, text=one.text) for n, one in enumerate(record.passages))
+    gold = [_gold(entry, context) for entry in record.gold]
+    return Question(
+        id=id_,
+        text=record.question,
+        answers=tuple(dict.fromkeys(record.answers)),
+        dataset="jsonl",
+        hops=len(gold) or None,
+        gold_passages=tuple(dict.fromkeys(title for title, _ in gold if title)),
+        gold_context=tuple(place for _, place in gold if place),
+        context=context,
+    )
+
+
+def _gold(entry: str | int, context: tuple[Passage, ...]) -> tuple[str, str]:
+    """Return the title and the id of a gold passage; the id is empty for a title that the context lacks."""
+    if isinstance(entry, int):
+        if not 0 <= entry < len(context):
+            raise BadField(f"gold: {entry} is no place in passages, which has {len(context)} (from 0)")
+        return context[entry].title, context[entry].id
+    found = [passage.id for passage in context if passage.title == entry]
+    if context and not found:
+        raise BadField(f"gold: no passage has the title {entry!r}")
+    return entry, found[0] if found else ""

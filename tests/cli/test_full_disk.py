@@ -1,0 +1,55 @@
+"""A disk that is full, and places that nobody can write to: one clear error that names the file."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from platform_sdk.tracking import manifest
+from tests.cli.mistakes import WORLD, Mistake, make, plain
+from tests.recipes.finished_run import finished_run
+
+
+@pytest.fixture
+def full(tmp_path: Path) -> Iterator[Path]:
+    """A file system with room for one page."""
+    place = tmp_path / "full"
+    place.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4k", "tmpfs", place], capture_output=True)
+    if mounted.returncode:
+        pytest.skip("only root may mount")
+    yield place
+    subprocess.run(["umount", place], check=True)
+
+
+def told(folder: Path, *command: object) -> str:
+    found = make(Mistake("", tuple(map(str, command)), "", ""), folder)
+    message = plain(found.message)
+    assert found.status == 2, message
+    assert "Traceback" not in message
+    assert message.count("error: ") == 1
+    return message
+
+
+def test_a_full_disk_is_told_with_the_file_that_was_to_be_written(full: Path, tmp_path: Path) -> None:
+    run_dir = finished_run(tmp_path, "arena")
+    manifest.append(run_dir, "run ended: FINISHED", {})
+    exported = told(tmp_path, "export", run_dir, "-o", full / "model")
+    assert "full/model/" in exported
+    assert "cannot be written: No space left on device; free space or name a place" in exported
+    compiled = told(tmp_path, "compile", WORLD, "-o", full / "pipeline.yaml")
+    assert "cannot be written: No space left on device" in compiled
+    begun = told(tmp_path, "run", WORLD, "--workdir", full / "run", "--quiet")
+    assert "No space left on device" in begun
+
+
+def test_a_place_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "folder.yaml").mkdir()
+    assert "file/in: cannot be written: Not a directory" in told(
+        tmp_path, "compile", WORLD, "-o", "file/in/pipeline.yaml"
+    )
+    assert "folder.yaml: cannot be written: Is a directory" in told(tmp_path, "compile", WORLD, "-o", "folder.yaml")

