@@ -73,8 +73,9 @@ def training_arguments(spec: OptimiserSpec, folder: Path, seed: int, device: str
         adam_epsilon=spec.epsilon,
         max_grad_norm=spec.max_grad_norm,
         bf16=bfloat16_for(spec, device),
-        activation_checkpointing=spec.gradient_checkpointing,
-        activation_checkpointing_kwargs={"use_reentrant": False} if spec.gradient_checkpointing else None,
+        # By the names that the oldest admitted transformers has; newer ones have others too.
+        gradient_checkpointing=spec.gradient_checkpointing,
+        gradient_checkpointing_kwargs={"use_reentrant": False} if spec.gradient_checkpointing else None,
         use_cpu=device == "cpu",
         ddp_backend="gloo" if device == "cpu" and under_torchrun() else None,
         ddp_find_unused_parameters=False,

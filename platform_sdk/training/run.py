@@ -21,11 +21,12 @@ from platform_sdk.config.training import TrainSpec
 from platform_sdk.processes.environment import is_main_process
 from platform_sdk.sampling.models import weights_digest
 from platform_sdk.training.arguments import context_length, device_for, set_steps, threads, training_arguments
+from platform_sdk.training.attention import SHARING
 from platform_sdk.training.batches import Step, plan
 from platform_sdk.training.examples import Example, Fitted, digest_examples, fit
 from platform_sdk.training.objectives import MaximumLikelihood, Objective
 from platform_sdk.training.output import Made, completed, pass_through, read_back, write_model
-from platform_sdk.training.policy import PACKED, attention_for, load_policy
+from platform_sdk.training.policy import attention_for, load_policy
 from platform_sdk.training.trainer import PlannedSteps, PolicyTrainer, Progress
 
 
@@ -142,7 +143,7 @@ def _fit(
         epochs=spec.epochs,
         seed=seed,
         processes=args.world_size,
-        share_prompts=attention == PACKED,
+        share_prompts=attention in SHARING,
     )
     set_steps(args, spec, len(steps))
     set_seed(seed)  # a new adapter's weights are drawn

@@ -28,13 +28,14 @@ from platform_sdk.sampling.models import weights_digest
 from platform_sdk.tracking.outcomes import digest_of, write_json
 from platform_sdk.tracking.updates import read_updates
 from platform_sdk.training.arguments import context_length, device_for, set_steps, threads, training_arguments
+from platform_sdk.training.attention import SHARING
 from platform_sdk.training.objectives import GroupRelative
 from platform_sdk.training.online.groups import GroupSampler, OnlineTask
 from platform_sdk.training.online.recorder import Recorder
 from platform_sdk.training.online.source import OnlineSource, OnUpdate
 from platform_sdk.training.online.sync import sync_for
 from platform_sdk.training.output import Made, completed, pass_through, read_back, write_model
-from platform_sdk.training.policy import PACKED, attention_for, load_policy
+from platform_sdk.training.policy import attention_for, load_policy
 from platform_sdk.training.reference import reference_for
 from platform_sdk.training.trainer import PolicyTrainer
 
@@ -137,7 +138,7 @@ def _train(
         sync = sync_for(engine_spec, engine, policy, folder / "weights")
         source = OnlineSource(
             spec, task.questions, task.credit, sampler, sync, pool=pool, length=context_length(spec, model),
-            share_prompts=attention == PACKED, seed=seed, on_update=on_update,
+            share_prompts=attention in SHARING, seed=seed, on_update=on_update,
         )  # fmt: skip
         objective = GroupRelative(spec.clip, spec.beta, spec.kl, spec.normalization)
         trainer = PolicyTrainer(

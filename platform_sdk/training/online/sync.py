@@ -21,6 +21,7 @@ from platform_sdk.sampling import probe as probing
 from platform_sdk.sampling.engine import Probe, SamplingEngine
 from platform_sdk.sampling.models import OUTPUT, tensors_digest
 from platform_sdk.sampling.transformers_engine import TransformersEngine
+from platform_sdk.training.attention import Segments
 from platform_sdk.training.checkpoints import publish, staging
 
 
@@ -153,6 +154,7 @@ def probe_of_policy(policy: Any) -> Probe:
                 input_ids=tokens,
                 position_ids=torch.arange(len(prompt), device=model.device)[None],
                 use_cache=False,
+                segments=Segments((len(prompt),), (-1,)),
                 cu_seq_lens_q=ends,
                 cu_seq_lens_k=ends,
                 max_length_q=len(prompt),
