@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
@@ -13,6 +14,11 @@ SAMPLER_URL = "HOPFORGE_SAMPLER_URL"
 """The environment variable by which processes are told of the vLLM server that their step or job brings."""
 PLACING = frozenset({"processes", "gpus", "url"})
 """The settings that say where is sampled, and not what."""
+
+
+def gpus_of(arguments: Mapping[str, Any]) -> int:
+    """Return how many GPUs vLLM takes with these arguments."""
+    return int(arguments.get("tensor_parallel_size", 1)) * int(arguments.get("pipeline_parallel_size", 1))
 
 
 class EngineSpec(Struct):
@@ -60,7 +66,7 @@ class EngineSpec(Struct):
     @property
     def gpus_each(self) -> int:
         """How many GPUs an engine in a process takes."""
-        return int(self.extra.get("tensor_parallel_size", 1)) * int(self.extra.get("pipeline_parallel_size", 1))
+        return gpus_of(self.extra)
 
     @field_validator("url")
     @classmethod

@@ -82,6 +82,8 @@ def load_model(
         resolve(adapter["base_model_name_or_path"]) if adapter else path,
         dtype=getattr(torch, dtype),
         attn_implementation=attention,
+        # Straight to a GPU: eight processes that each held the model on the host first would need its memory eightfold.
+        **({} if device == "cpu" else {"device_map": device}),
     )
     if adapter:
         from peft import PeftModel

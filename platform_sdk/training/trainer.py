@@ -21,6 +21,7 @@ from torch.utils.data import DataLoader, SequentialSampler
 from tqdm import tqdm
 from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArguments
 
+from platform_sdk.processes.shares import wait_for_all
 from platform_sdk.training.batches import Batch, Step, pack
 from platform_sdk.training.checkpoints import discard_after, discard_older, latest, publish, seal, staging
 from platform_sdk.training.examples import Example
@@ -66,10 +67,10 @@ class PolicyTrainer(Trainer):  # type: ignore[misc]
         """Train to the end, from the latest whole checkpoint if there is one."""
         folder = Path(str(self.args.output_dir))
         checkpoint = latest(folder)
-        self.accelerator.wait_for_everyone()
+        wait_for_all()
         if self.args.should_save:
             discard_after(folder, checkpoint)
-        self.accelerator.wait_for_everyone()
+        wait_for_all()
         self.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
 
     def get_train_dataloader(self) -> DataLoader[Any]:
@@ -127,19 +128,19 @@ class PolicyTrainer(Trainer):  # type: ignore[misc]
         written = folder / f".{name}.writing"
         if self.args.should_save:
             staging(folder / name)
-        self.accelerator.wait_for_everyone()
+        wait_for_all()
         self.args.output_dir = str(written)
         try:
             super()._save_checkpoint(model, trial)
         finally:
             self.args.output_dir = str(folder)
-        self.accelerator.wait_for_everyone()
+        wait_for_all()
         if self.args.should_save:
             seal(written / name)
             publish(written / name, folder / name)
             shutil.rmtree(written)
             discard_older(folder)
-        self.accelerator.wait_for_everyone()
+        wait_for_all()
 
     def _save(self, output_dir: str | None = None, state_dict: dict[str, torch.Tensor] | None = None) -> None:
         """Save without ``training_args.bin``, a pickle that nothing here reads."""

@@ -17,6 +17,7 @@ from accelerate import PartialState
 
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.online import OnlineSpec
+from platform_sdk.processes.shares import wait_for_all
 from platform_sdk.record_files import read_log
 from platform_sdk.records import Question, Rollout
 from platform_sdk.sampling.engine import SamplingEngine
@@ -136,7 +137,7 @@ class GroupSampler:
 
     def gather(self, update: int, questions: Sequence[Question]) -> list[Group]:
         """The groups of an update, of all processes, in the questions' order; called when all have sampled."""
-        self._state.wait_for_everyone()
+        wait_for_all()
         done: dict[str, Attempts] = {}
         paths = [self._paths(update, process) for process in range(self._state.num_processes)]
         for path, _ in paths:

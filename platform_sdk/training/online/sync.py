@@ -17,6 +17,7 @@ from accelerate import PartialState
 from safetensors.torch import save_file
 
 from platform_sdk.config.sampling import EngineSpec
+from platform_sdk.processes.shares import wait_for_all
 from platform_sdk.sampling import probe as probing
 from platform_sdk.sampling.engine import Probe, SamplingEngine
 from platform_sdk.sampling.models import OUTPUT, tensors_digest
@@ -96,11 +97,11 @@ class SavedWeights(WeightSync):
             _plain(self._policy).config.save_pretrained(written)
             self.engine.tokenizer.save_pretrained(written)
             publish(written, self._folder)
-        state.wait_for_everyone()
+        wait_for_all()
         first = {"none": True, "node": state.is_local_main_process, "all": state.is_main_process}
         if first[self._shared]:
             self.engine.load_weights(self._folder, probe)
-        state.wait_for_everyone()
+        wait_for_all()
         if state.is_main_process:
             shutil.rmtree(self._folder)
 
