@@ -32,35 +32,63 @@ def attention_for(spec: OptimiserSpec, device: str) -> str:
     return VARLEN if on_kernel else PACKED
 
 
-def load_policy(name: str | Path, spec: OptimiserSpec, *, attention: str) -> Any:
-    """The model to train, in float32 on the CPU: whole, or frozen with a trainable adapter on it.
+def load_policy(name: str | Path, spec: OptimiserSpec, *, attention: str, device: str = "cpu") -> Any:
+    """The model to train: whole, or frozen with a trainable adapter on it.
 
-    A model that is a LoRA adapter itself is trained on as such where ``spec.lora`` is set, and merged into
-    its base otherwise. It goes on under the recipe's dropout; what its weights mean must be the recipe's.
+    It is in float32, but for weights that bfloat16 arithmetic would round for every product anyway: those under an
+    adapter (``halve_frozen``), and all under DeepSpeed, which keeps float32 masters (see ``masters``).
+
+    A model that is a LoRA adapter itself is trained on as such where ``spec.lora`` is set, and merged into its base
+    otherwise. It goes on under the recipe's dropout; what its weights mean must be the recipe's.
 
     Raises:
         UserError: there is no such model, or its adapter has another rank, alpha or targets than the recipe's.
     """
+    bfloat16 = bfloat16_for(spec, device.partition(":")[0])
+    half = bfloat16 and spec.deepspeed is not None
+    # ZeRO-3 divides the weights among the processes as they are loaded, and takes no device for them.
+    place = {
+        "attention": attention,
+        "device": "cpu" if spec.deepspeed == "zero3" else device,
+        "dtype": "bfloat16" if half else "float32",
+    }
     if spec.lora is None:
-        return load_model(name, attention=attention)
+        return load_model(name, **place)
     from peft import LoraConfig, get_peft_model, get_peft_model_state_dict, set_peft_model_state_dict
 
     path = resolve(name)
     file = path / "adapter_config.json"
     settings = LoraConfig(**_lora_settings(spec.lora))
     if not file.exists():
-        return get_peft_model(load_model(name, attention=attention), settings)
+        return _with_halves(get_peft_model(load_model(name, **place), settings), bfloat16)
     adapter = json.loads(file.read_text())
     for key, field, value in (("r", "rank", spec.lora.rank), ("lora_alpha", "alpha", spec.lora.alpha)):
         if adapter[key] != value:
             raise UserError(f"model {name}: an adapter of {field} {adapter[key]}, but lora.{field} is {value}")
-    policy = get_peft_model(load_model(adapter["base_model_name_or_path"], attention=attention), settings)
+    policy = get_peft_model(load_model(adapter["base_model_name_or_path"], **place), settings)
     weights = load_file(path / "adapter_model.safetensors")
     # Compared by what was adapted, not by the names in the file: peft writes all-linear down as the names it found.
     if weights.keys() != get_peft_model_state_dict(policy).keys():
         raise UserError(f"model {name}: its adapter is on other modules than lora.targets {spec.lora.targets} names")
     set_peft_model_state_dict(policy, weights)
+    return _with_halves(policy, bfloat16)
+
+
+def _with_halves(policy: Any, bfloat16: bool) -> Any:
+    if bfloat16:
+        halve_frozen(policy)
     return policy
+
+
+def halve_frozen(model: Any) -> None:
+    """Keep frozen linear weights in bfloat16: autocast rounds them to it for every product, so no result changes.
+
+    Norms and embeddings stay in float32, and with the embedding an output matrix that is the same tensor.
+    """
+    tied = model.get_output_embeddings() if model.config.tie_word_embeddings else None
+    for module in model.modules():
+        if isinstance(module, torch.nn.Linear) and module is not tied and not module.weight.requires_grad:
+            module.bfloat16()
 
 
 def _lora_settings(lora: LoraSpec) -> dict[str, Any]:
@@ -91,7 +119,7 @@ def agent_logprobs(model: torch.nn.Module, batch: Batch) -> torch.Tensor:
             input_ids=batch.input_ids,
             position_ids=batch.position_ids,
             use_cache=False,
-            logits_to_keep=batch.predicts,
+            logits_to_keep=batch.predicts[0].nonzero()[:, 0],  # places: older transformers take no mask
             segments=batch.segments,
             cu_seq_lens_q=batch.boundaries,  # these are flash attention's own names for segments
             cu_seq_lens_k=batch.boundaries,

@@ -24,6 +24,7 @@ from platform_sdk.training.arguments import context_length, device_for, set_step
 from platform_sdk.training.attention import SHARING
 from platform_sdk.training.batches import Step, plan
 from platform_sdk.training.examples import Example, Fitted, digest_examples, fit
+from platform_sdk.training.masters import masters_of
 from platform_sdk.training.objectives import MaximumLikelihood, Objective
 from platform_sdk.training.output import Made, completed, pass_through, read_back, write_model
 from platform_sdk.training.policy import attention_for, load_policy
@@ -147,13 +148,13 @@ def _fit(
     )
     set_steps(args, spec, len(steps))
     set_seed(seed)  # a new adapter's weights are drawn
-    policy = load_policy(model, spec, attention=attention)
+    policy = load_policy(model, spec, attention=attention, device=str(args.device))
     trainer = PolicyTrainer(
         policy,
         args,
         source=PlannedSteps(steps, fitted.examples, args.process_index),
         objective=objective,
-        callbacks=[Progress(), *callbacks],
+        callbacks=[Progress(), *masters_of(spec, model), *callbacks],
     )
     trainer.resume()
     return trainer, steps

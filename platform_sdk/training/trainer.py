@@ -25,6 +25,7 @@ from platform_sdk.processes.shares import wait_for_all
 from platform_sdk.training.batches import Batch, Step, pack
 from platform_sdk.training.checkpoints import discard_after, discard_older, latest, publish, seal, staging
 from platform_sdk.training.examples import Example
+from platform_sdk.training.masters import master_weights
 from platform_sdk.training.objectives import Objective
 from platform_sdk.training.policy import agent_logprobs
 from platform_sdk.training.reference import Reference
@@ -141,6 +142,13 @@ class PolicyTrainer(Trainer):  # type: ignore[misc]
             shutil.rmtree(written)
             discard_older(folder)
         wait_for_all()
+
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
+        """Save the model; under DeepSpeed, but for adapters and checkpoints, by its float32 masters."""
+        if _internal_call or not self.is_deepspeed_enabled or hasattr(self.model, "peft_config"):
+            super().save_model(output_dir, _internal_call)
+            return
+        self._save(output_dir, master_weights(self.model, keep=self.args.should_save))
 
     def _save(self, output_dir: str | None = None, state_dict: dict[str, torch.Tensor] | None = None) -> None:
         """Save without ``training_args.bin``, a pickle that nothing here reads."""

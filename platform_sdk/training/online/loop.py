@@ -29,6 +29,7 @@ from platform_sdk.tracking.outcomes import digest_of, write_json
 from platform_sdk.tracking.updates import read_updates
 from platform_sdk.training.arguments import context_length, device_for, set_steps, threads, training_arguments
 from platform_sdk.training.attention import SHARING
+from platform_sdk.training.masters import masters_of
 from platform_sdk.training.objectives import GroupRelative
 from platform_sdk.training.online.groups import GroupSampler, OnlineTask
 from platform_sdk.training.online.recorder import Recorder
@@ -130,8 +131,8 @@ def _train(
     args.save_steps = spec.checkpoint_steps * spec.iterations
     set_seed(seed)  # a new adapter's weights are drawn
     attention = attention_for(spec, device)
-    policy = load_policy(model, spec, attention=attention)
-    reference = reference_for(model, policy, spec, device) if spec.beta else None
+    policy = load_policy(model, spec, attention=attention, device=str(args.device))
+    reference = reference_for(model, policy, spec, str(args.device)) if spec.beta else None
     # On a fault the engine is closed first, so that what it is asked for beside the training ends at once.
     with _beside(engine_spec) as pool, _engine(engine_spec, model) as engine:
         sampler = GroupSampler(spec, task, engine, folder / "rollouts", folder.name, seed)
@@ -143,7 +144,7 @@ def _train(
         objective = GroupRelative(spec.clip, spec.beta, spec.kl, spec.normalization)
         trainer = PolicyTrainer(
             policy, args, source=source, objective=objective, reference=reference,
-            callbacks=[Recorder(source, folder, spec.iterations)],
+            callbacks=[Recorder(source, folder, spec.iterations), *masters_of(spec, model)],
         )  # fmt: skip
         trainer.resume()
         if on_update is not None and spec.evaluate_every and spec.updates % spec.evaluate_every == 0:

@@ -137,7 +137,7 @@ def plain_weights(policy: Any) -> dict[str, torch.Tensor]:
                     layer: Any = module
                     weight = state[f"{name}.weight"]
                     for adapter in layer.active_adapters:
-                        weight = weight + layer.get_delta_weight(adapter).to(weight.dtype)
+                        weight = weight.float() + layer.get_delta_weight(adapter).float()  # the base may be bfloat16
                     state[f"{name}.weight"] = weight
     return dict(sorted(state.items()))
 
