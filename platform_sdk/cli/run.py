@@ -111,12 +111,19 @@ def compile_(
 def validate(
     recipes: Annotated[list[Path], typer.Argument(metavar="RECIPE…", help="Recipes to check.")],
     overrides: SetOption = None,
+    cluster: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Also check that they fit a cluster (pipelines/cluster.yaml).")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the resolved recipes as JSON.")] = False,
 ) -> None:
     """Check recipes and their pipelines' wiring, and say everything that is wrong."""
+    from platform_sdk.config.cluster import ClusterSpec
+    from platform_sdk.config.document import read_as
     from platform_sdk.config.recipe import load_recipe
     from platform_sdk.config.source import ConfigError, Problem
+    from platform_sdk.recipes.fit import misfits
 
+    place = None if cluster is None else read_as(ClusterSpec, cluster)
     problems: list[Problem] = []
     resolved = []
     for path in recipes:
@@ -124,6 +131,9 @@ def validate(
             loaded = load_recipe(path, overrides or ())
         except ConfigError as error:
             problems += error.problems
+            continue
+        if wrong := misfits(loaded, place):
+            problems += wrong
             continue
         resolved.append(loaded.resolved())
         if not as_json:

@@ -68,6 +68,17 @@ class EngineSpec(Struct):
         """How many GPUs an engine in a process takes."""
         return gpus_of(self.extra)
 
+    @property
+    def beside_training_fault(self) -> str | None:
+        """Why this engine cannot sample in the processes that train, or None."""
+        if self.engine != "vllm" or self.device == "cpu" or "gpu_memory_utilization" in self.extra:
+            return None
+        return (
+            "vllm takes nearly all memory of the GPU that the policy is trained on; set engine to openai without a url "
+            "(the step brings a server, with GPUs of its own where there are several), or set "
+            "extra.gpu_memory_utilization to the share that the training leaves"
+        )
+
     @field_validator("url")
     @classmethod
     def _url_holds_no_key(cls, value: str | None) -> str | None:

@@ -155,7 +155,7 @@ class RolloutSampler:
         own = self.share.of(starts)
         with tqdm(total=len(own), desc=description, unit=unit, disable=not self.share.first) as bar:
             for _ in run(own, self.engine, self.search, live=self.live):
-                bar.set_postfix(self._recent_reward(), refresh=False)
+                bar.set_postfix(self._recent_reward() | {"tokens/s": self._speed()}, refresh=False)
                 bar.update()
         for rollout in self.share.gather(self._made):
             self._note(rollout)
@@ -177,6 +177,11 @@ class RolloutSampler:
         newest = self._made[-RECENT:]
         name = next((name for rollout in newest for name in rollout.rewards), None)
         return {} if name is None else {name: fmean(rollout.rewards[name] for rollout in newest)}
+
+    def _speed(self) -> int:
+        """The tokens that this process's policy has sampled per second, of the attempts that are finished."""
+        tokens = sum(sum(trajectory.agent_mask) for rollout in self._made for trajectory in rollout.recorded)
+        return round(tokens / max(time.monotonic() - self._began, 1e-3))
 
     def _tick(self) -> None:
         if not self.share.first:

@@ -60,3 +60,16 @@ def attended_pairs(lengths: Iterable[int], key_lengths: Iterable[int]) -> int:
 def peak_of(card: str) -> float | None:
     """Return a card's peak in bfloat16, or None for a card that is not known."""
     return next((peak for name, peak in PEAKS.items() if all(word in card for word in name.split())), None)
+
+
+def utilisation(operations: Operations, seconds: float, peak: float) -> dict[str, float]:
+    """Return the shares of ``peak`` operations per second that a step makes: the body's (MFU), and the others' apart.
+
+    What is computed a second time under gradient checkpointing does not count.
+    """
+    of_peak = seconds * peak
+    return {
+        "mfu": operations.body / of_peak,
+        "mfu_head": operations.head / of_peak,
+        "mfu_attention": operations.attention / of_peak,
+    }

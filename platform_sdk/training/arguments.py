@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 from transformers import AutoConfig, TrainingArguments
@@ -15,6 +16,8 @@ from platform_sdk.config.errors import UserError
 from platform_sdk.config.training import OptimiserSpec
 from platform_sdk.processes.environment import under_torchrun
 from platform_sdk.sampling.models import resolve
+from platform_sdk.sizing.memory import training_fault, training_memory
+from platform_sdk.sizing.shape import shape_of
 
 
 def device_for(spec: OptimiserSpec) -> str:
@@ -47,6 +50,28 @@ def context_length(spec: OptimiserSpec, model: str | Path) -> int:
     if spec.max_length is not None and spec.max_length > context:
         raise UserError(f"max_length {spec.max_length} exceeds the context of model {model}: {context} tokens")
     return spec.max_length or context
+
+
+def check_memory(spec: OptimiserSpec, model: str | Path, args: TrainingArguments, *, reference: bool = False) -> None:
+    """Refuse a training that plainly exceeds the memory of this process's GPU.
+
+    Raises:
+        UserError: with the bytes, by what they are for, and what to do.
+    """
+    if args.device.type != "cuda":
+        return
+    path = resolve(model)
+    adapter = path / "adapter_config.json"
+    base = resolve(json.loads(adapter.read_text())["base_model_name_or_path"]) if adapter.exists() else path
+    try:
+        parameters = shape_of(AutoConfig.from_pretrained(base).to_dict()).parameters
+    except KeyError:  # a model of another family: its size is not known
+        return
+    sizes: dict[str, Any] = {"zero": spec.deepspeed, "processes": args.world_size, "lora": spec.lora is not None}
+    needed = training_memory(parameters, bfloat16=bfloat16_for(spec, "cuda"), reference=reference, **sizes)
+    memory = torch.cuda.mem_get_info(args.device)[1]
+    if fault := training_fault(str(model), needed, memory, **sizes):
+        raise UserError(fault)
 
 
 def training_arguments(spec: OptimiserSpec, folder: Path, seed: int, device: str) -> TrainingArguments:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -29,6 +29,7 @@ from platform_sdk.training.masters import master_weights
 from platform_sdk.training.objectives import Objective
 from platform_sdk.training.policy import agent_logprobs
 from platform_sdk.training.reference import Reference
+from platform_sdk.training.speed import StepSpeed
 
 
 class NotFinite(RuntimeError):
@@ -63,6 +64,7 @@ class PolicyTrainer(Trainer):  # type: ignore[misc]
         self._begun = 0.0
         super().__init__(model, args, train_dataset=source, callbacks=list(callbacks))
         self.remove_callback(PrinterCallback)
+        self._speed = StepSpeed(model, self.accelerator)
 
     def resume(self) -> None:
         """Train to the end, from the latest whole checkpoint if there is one."""
@@ -88,6 +90,7 @@ class PolicyTrainer(Trainer):  # type: ignore[misc]
         micro-batches and processes is the step's loss whatever the division.
         """
         self._begun = time.perf_counter()
+        self._speed.begin()
         model.train()
         micro_batches: Sequence[Batch] = inputs["micro_batches"]
         total = torch.zeros((), device=self.args.device)
@@ -97,6 +100,7 @@ class PolicyTrainer(Trainer):  # type: ignore[misc]
             self.accelerator.gradient_state._set_sync_gradients(last)
             local = contextlib.nullcontext() if last or self.is_deepspeed_enabled else self.accelerator.no_sync(model)
             batch = batch.to(self.args.device)
+            self._speed.add(batch)
             if self._reference is not None:
                 batch = replace(batch, reference_logprobs=self._reference.logprobs(batch))
             with local:
@@ -116,11 +120,12 @@ class PolicyTrainer(Trainer):  # type: ignore[misc]
         return total
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Add the objective's statistics, summed over processes, and the seconds since the step was begun."""
+        """Add the step's seconds and speed, and the objective's statistics, summed over processes."""
         if "loss" in logs:
             for name, value in self._statistics.items():
                 logs[name] = self.accelerator.reduce(value, reduction="sum").item()
             logs["seconds"] = time.perf_counter() - self._begun
+            logs |= self._speed.figures(logs["seconds"])
         super().log(logs, start_time)
 
     def _save_checkpoint(self, model: torch.nn.Module, trial: Any) -> None:
@@ -174,8 +179,14 @@ def _micro_batches(items: list[Sequence[Batch]]) -> dict[str, Sequence[Batch]]:
     return {"micro_batches": items[0]}
 
 
+def speed_line(logs: Mapping[str, float]) -> str:
+    """Return a step's speed for a line of progress."""
+    share = f", MFU {logs['mfu']:.0%}" if "mfu" in logs else ""
+    return f"{logs['tokens_per_second']:,.0f} tokens/s{share}"
+
+
 class Progress(TrainerCallback):  # type: ignore[misc]
-    """A progress bar with the loss."""
+    """A progress bar with loss and speed."""
 
     def __init__(self) -> None:
         self._bar: tqdm[Any] | None = None
@@ -186,7 +197,7 @@ class Progress(TrainerCallback):  # type: ignore[misc]
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **_: Any) -> None:
         if self._bar is not None and logs and "loss" in logs:
-            self._bar.set_postfix(loss=f"{logs['loss']:.4f}", refresh=False)
+            self._bar.set_postfix_str(f"loss {logs['loss']:.4f}, {speed_line(logs)}", refresh=False)
             self._bar.update(state.global_step - self._bar.n)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:

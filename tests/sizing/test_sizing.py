@@ -14,7 +14,7 @@ from platform_sdk.sizing.memory import (
     training_memory,
 )
 from platform_sdk.sizing.shape import ModelShape, parameters_in_name, shape_of
-from platform_sdk.sizing.speed import attended_pairs, peak_of, training_operations
+from platform_sdk.sizing.speed import Operations, attended_pairs, peak_of, training_operations, utilisation
 
 QWEN_7B = shape_of(
     {
@@ -117,3 +117,8 @@ def test_operations_by_hand() -> None:
 )  # fmt: skip
 def test_the_peak_of_a_card(card: str, peak: float | None) -> None:
     assert peak_of(card) == peak
+
+
+def test_shares_of_a_peak_by_hand() -> None:
+    found = utilisation(Operations(body=400, head=100, attention=50), seconds=2, peak=1000)
+    assert found == {"mfu": 0.2, "mfu_head": 0.05, "mfu_attention": 0.025}

@@ -27,7 +27,14 @@ from platform_sdk.sampling.load import load_engine
 from platform_sdk.sampling.models import weights_digest
 from platform_sdk.tracking.outcomes import digest_of, write_json
 from platform_sdk.tracking.updates import read_updates
-from platform_sdk.training.arguments import context_length, device_for, set_steps, threads, training_arguments
+from platform_sdk.training.arguments import (
+    check_memory,
+    context_length,
+    device_for,
+    set_steps,
+    threads,
+    training_arguments,
+)
 from platform_sdk.training.attention import SHARING
 from platform_sdk.training.masters import masters_of
 from platform_sdk.training.objectives import GroupRelative
@@ -129,6 +136,7 @@ def _train(
     set_steps(args, spec, spec.updates * spec.iterations)
     # Between the iterations of an update the weights that sampled it are gone: checkpoints come after whole updates.
     args.save_steps = spec.checkpoint_steps * spec.iterations
+    check_memory(spec, model, args, reference=spec.beta > 0)
     set_seed(seed)  # a new adapter's weights are drawn
     attention = attention_for(spec, device)
     policy = load_policy(model, spec, attention=attention, device=str(args.device))
