@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -98,9 +99,7 @@ def training_arguments(spec: OptimiserSpec, folder: Path, seed: int, device: str
         adam_epsilon=spec.epsilon,
         max_grad_norm=spec.max_grad_norm,
         bf16=bfloat16_for(spec, device),
-        # By the names that the oldest admitted transformers has; newer ones have others too.
-        gradient_checkpointing=spec.gradient_checkpointing,
-        gradient_checkpointing_kwargs={"use_reentrant": False} if spec.gradient_checkpointing else None,
+        **(checkpointing_arguments() if spec.gradient_checkpointing else {}),
         use_cpu=device == "cpu",
         ddp_backend="gloo" if device == "cpu" and under_torchrun() else None,
         ddp_find_unused_parameters=False,
@@ -121,6 +120,13 @@ def training_arguments(spec: OptimiserSpec, folder: Path, seed: int, device: str
             "or show it one with CUDA_VISIBLE_DEVICES"
         )
     return args
+
+
+def checkpointing_arguments() -> dict[str, Any]:
+    """Return the arguments that turn gradient checkpointing on, by the name that the installed transformers has."""
+    known = {field.name for field in fields(TrainingArguments)}
+    name = "activation_checkpointing" if "activation_checkpointing" in known else "gradient_checkpointing"
+    return {name: True, f"{name}_kwargs": {"use_reentrant": False}}
 
 
 def deepspeed_file(spec: OptimiserSpec, device: str) -> str | None:
