@@ -20,7 +20,7 @@ from platform_sdk.config.sampling import EngineSpec
 from platform_sdk.records import Evidence
 from platform_sdk.sampling.engine import SamplingEngine, SamplingParams
 from platform_sdk.sampling.load import load_engine
-from platform_sdk.sampling.rollout import Agent, Generate, Search, SearchRequest, run
+from platform_sdk.sampling.rollout import Agent, Generate, Search, SearchRequest, ThreadedSearches, run
 
 TURNS, LATENCIES = 3, (0.2, 0.3, 0.6, 1.5)
 
@@ -43,7 +43,9 @@ def measure(case: Setup) -> list[dict[str, Any]]:
     for latency in (0.0,) if case.dry else LATENCIES:
         began = time.perf_counter()
         agents = [partial(_agent, number, start, evidence, answer) for number, start in enumerate(prompts)]
-        tokens = sum(run(agents, engine, partial(_search, latency), live=2 * live))
+        tokens = sum(
+            run(agents, engine, partial(_search, latency), live=2 * live, searches=ThreadedSearches(min(live, 64)))
+        )
         ours = tokens / (time.perf_counter() - began)
         rows.append(
             {

@@ -12,7 +12,7 @@ from platform_sdk.credentials import refuse_credentials
 
 SAMPLER_URL = "HOPFORGE_SAMPLER_URL"
 """The environment variable by which processes are told of the vLLM server that their step or job brings."""
-PLACING = frozenset({"processes", "gpus", "url"})
+PLACING = frozenset({"processes", "gpus", "url", "searching"})
 """The settings that say where is sampled, and not what."""
 
 
@@ -30,6 +30,11 @@ class EngineSpec(Struct):
         "without one, one that the step brings.",
     )
     live: int = Field(64, ge=1, le=65_536, description="Requests that are sampled side by side, in each process.")
+    searching: int = Field(
+        0, ge=0, le=65_536, description="Rollouts in flight beyond `live`, so that those that search leave no place of "
+        "the engine empty: searches then run in threads meanwhile. 0: searches wait until as many rollouts search as "
+        "sample, and are asked together; only this repeats bit for bit. For retrieval.url."
+    )  # fmt: skip
     dtype: Literal["float32", "bfloat16", "float16"] = Field("float32", description="Of weights and caches.")
     device: str = Field("cpu", description="cpu or cuda.")
     threads: int | None = Field(

@@ -40,6 +40,10 @@ def misfits(recipe: Recipe, cluster: ClusterSpec | None = None) -> list[Problem]
             found.append(((*path, "extra", "tensor_parallel_size"), fault))
         if online and (fault := engine.beside_training_fault):
             found.append(((*path, "engine"), fault))
+        if engine.searching and any(spec.url is None for _, spec in _of_type(structs, RetrievalSpec)):
+            found.append(
+                ((*path, "searching"), "searches in threads need a service: set retrieval.url, or searching 0")
+            )
         if cluster is not None:
             found += _on_cluster(recipe, cluster, engine, path, structs, online)
     if cluster is not None and cluster.job.resources.gpu_memory is not None:

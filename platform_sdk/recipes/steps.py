@@ -213,6 +213,7 @@ def online(
             make_agent=make_agent,
             live=live,
             credit=method.credit(run, spec),
+            searching=run.sampling.engine.searching,
         )
         return train_online(
             spec,

@@ -28,9 +28,10 @@ from platform_sdk.processes.shares import SINGLE_PROCESS, EndOfShare, Share, own
 from platform_sdk.record_files import AppendLog, read_log, remove_log, write_log
 from platform_sdk.records import Question, Rollout
 from platform_sdk.sampling.engine import SamplingEngine
-from platform_sdk.sampling.rollout import Agent, SearchFunction, run
+from platform_sdk.sampling.rollout import Agent, SearchFunction, ThreadedSearches, run
 
 RECENT = 100
+MAX_THREADS = 64
 logger = logging.getLogger(__name__)
 
 
@@ -65,6 +66,7 @@ class RolloutSampler:
     search: SearchFunction
     live: int
     share: Share = SINGLE_PROCESS
+    searching: int = 0
     done: dict[str, dict[int, Rollout]] = field(default_factory=dict)
     seconds: float = 0.0
     """Wall time spent sampling, over all attempts at this phase; starting the engine is not in it. Of a process that
@@ -154,7 +156,8 @@ class RolloutSampler:
         self._began, self._before = time.monotonic(), self.seconds
         own = self.share.of(starts)
         with tqdm(total=len(own), desc=description, unit=unit, disable=not self.share.first) as bar:
-            for _ in run(own, self.engine, self.search, live=self.live):
+            beside = ThreadedSearches(min(self.searching, MAX_THREADS)) if self.searching else None
+            for _ in run(own, self.engine, self.search, live=self.live + self.searching, searches=beside):
                 bar.set_postfix(self._recent_reward() | {"tokens/s": self._speed()}, refresh=False)
                 bar.update()
         for rollout in self.share.gather(self._made):
@@ -205,7 +208,7 @@ def open_sampler(
     engine = load_engine(spec, model)
     try:
         agent = make_agent(engine.tokenizer, engine.weight_version)
-        with RolloutSampler(path, agent, engine, search, spec.live, own_share()) as sampler:
+        with RolloutSampler(path, agent, engine, search, spec.live, own_share(), spec.searching) as sampler:
             yield sampler
     finally:
         engine.close()

@@ -90,12 +90,19 @@ class VllmEngine(SamplingEngine):
         self._check(model, reference)
 
     def submit(self, request: Request) -> None:
+        from vllm.sampling_params import RequestOutputKind
+
         check_request(request, self.max_model_len, self._in_flight)
         sampling = vllm_sampling(request, self.max_model_len)
         self._engine.llm_engine.add_request(
             request.id,
             {"prompt_token_ids": list(request.token_ids)},
-            self._vllm.SamplingParams(**sampling, logprobs=0, skip_special_tokens=False),
+            self._vllm.SamplingParams(
+                **sampling,
+                logprobs=0,
+                skip_special_tokens=False,
+                output_kind=RequestOutputKind.FINAL_ONLY,  # else one output for each token
+            ),
         )
         self._in_flight.add(request.id)
 

@@ -86,6 +86,9 @@ class PolicyTrainer(Trainer):  # type: ignore[misc]
     ) -> torch.Tensor:
         """Accumulate the gradient of a whole step; return the step's loss.
 
+        A statistic beside the objective's: ``logprob_difference``, the mean distance of the policy's log-probabilities
+        from the sampling engine's, which in the first step on rollouts is the engine's own error.
+
         Gradients are averaged over processes, so each loss is multiplied by their number: the sum over
         micro-batches and processes is the step's loss whatever the division.
         """
@@ -108,6 +111,9 @@ class PolicyTrainer(Trainer):  # type: ignore[misc]
                 loss, named = self._objective(logprobs, batch)
                 loss = loss * self.args.world_size
                 self.accelerator.backward(loss, **({"scale_wrt_gas": False} if self.is_deepspeed_enabled else {}))
+            if batch.old_logprobs is not None:
+                off = (logprobs.detach() - batch.old_logprobs).abs().sum() / batch.step_tokens
+                named = {**named, "logprob_difference": off}
             total += loss.detach()
             for name, value in named.items():
                 statistics[name] = statistics.get(name, 0) + value.detach()

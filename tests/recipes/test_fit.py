@@ -74,3 +74,9 @@ def test_a_model_that_plainly_exceeds_the_memory_is_refused(qwen: str, given: bo
 
 def test_quantities_in_bytes() -> None:
     assert [bytes_of(text) for text in ("80Gi", "1.5G", "4096")] == [80 * 2**30, 1.5e9, 4096]
+
+
+def test_searches_in_threads_need_a_service() -> None:
+    assert told(MYGO, "sampling.engine.searching=64") == []
+    [problem] = told(MYGO, LITE, "sampling.engine.searching=64")
+    assert problem.endswith("searches in threads need a service: set retrieval.url, or searching 0")
