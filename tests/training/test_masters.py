@@ -57,6 +57,12 @@ def test_updates_below_bfloat16s_spacing_add_up_over_iterations(
     assert load_model(model, dtype="bfloat16").dtype == torch.bfloat16, "what samples in bfloat16 takes a rounded copy"
 
 
+@pytest.mark.parametrize(("deepspeed", "dtype"), [(None, torch.float32), ("zero2", torch.bfloat16)])
+def test_only_deepspeed_begins_with_rounded_weights(tiny_model: Path, deepspeed: str, dtype: torch.dtype) -> None:
+    spec = TrainSpec(deepspeed=deepspeed, precision="bfloat16")  # type: ignore[arg-type]
+    assert {p.dtype for p in load_policy(tiny_model, spec, attention="packed").parameters()} == {dtype}
+
+
 def test_a_bfloat16_base_under_an_adapter_gives_the_float32_bases_results(
     tiny_model: Path, dialogues: list[Example]
 ) -> None:
