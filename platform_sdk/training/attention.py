@@ -71,7 +71,7 @@ def packed_attention(
     repeats = query.shape[1] // key.shape[1]
     if repeats > 1:
         key, value = key.repeat_interleave(repeats, dim=1), value.repeat_interleave(repeats, dim=1)
-    queries, keys, values = (torch.split(whole, segments.lengths, dim=2) for whole in (query, key, value))
+    queries, keys, values = (torch.split(whole, list(segments.lengths), dim=2) for whole in (query, key, value))
     parts = []
     for q, k, v, parent in zip(queries, keys, values, segments.continues, strict=True):
         mask: Any = None

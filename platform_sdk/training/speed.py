@@ -29,7 +29,7 @@ class StepSpeed:
         self.begin()
 
     def _on_gpu(self) -> bool:
-        return self._accelerator.device.type == "cuda"
+        return bool(self._accelerator.device.type == "cuda")
 
     def begin(self) -> None:
         self._tokens = self._learned = self._pairs = 0
