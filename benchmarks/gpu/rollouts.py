@@ -20,7 +20,8 @@ from platform_sdk.config.sampling import EngineSpec
 from platform_sdk.records import Evidence
 from platform_sdk.sampling.engine import SamplingEngine, SamplingParams
 from platform_sdk.sampling.load import load_engine
-from platform_sdk.sampling.rollout import Agent, Generate, Search, SearchRequest, ThreadedSearches, run
+from platform_sdk.sampling.rollout import Agent, Generate, Search, SearchRequest, run
+from platform_sdk.sampling.searches import ThreadedSearches
 
 TURNS, LATENCIES = 3, (0.2, 0.3, 0.6, 1.5)
 

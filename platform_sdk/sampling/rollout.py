@@ -14,17 +14,16 @@ are asked together.
 
 from __future__ import annotations
 
-import concurrent.futures
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from platform_sdk.credentials import without_credentials
 from platform_sdk.records import Evidence
 from platform_sdk.sampling.engine import PromptTooLong, Request, SamplingEngine, SamplingParams
+from platform_sdk.sampling.searches import Searches
 
 T = TypeVar("T")
 
@@ -115,37 +114,6 @@ Found = list[tuple[_Task, Any]]
 """Tasks with what was found for them, or the fault of the retriever that their rollout met."""
 
 
-class Searches(Protocol):
-    """Does searches beside the sampling."""
-
-    def begin(self, work: Callable[[], Found]) -> None: ...
-
-    def finished(self, wait: bool) -> list[Found]:
-        """Return what has ended since this was last asked; with ``wait`` at least one, if one was begun."""
-
-    def close(self) -> None: ...
-
-
-class ThreadedSearches:
-    """Searches in threads, as a retriever service answers many at a time."""
-
-    def __init__(self, threads: int) -> None:
-        self._pool = ThreadPoolExecutor(threads, "search")
-        self._running: set[Future[Found]] = set()
-
-    def begin(self, work: Callable[[], Found]) -> None:
-        self._running.add(self._pool.submit(work))
-
-    def finished(self, wait: bool) -> list[Found]:
-        done, self._running = concurrent.futures.wait(
-            self._running, None if wait else 0, concurrent.futures.FIRST_COMPLETED
-        )
-        return [future.result() for future in done]
-
-    def close(self) -> None:
-        self._pool.shutdown(wait=False, cancel_futures=True)
-
-
 def run(
     agents: Iterable[Callable[[], Agent[T]]],
     engine: SamplingEngine,
@@ -153,7 +121,7 @@ def run(
     *,
     live: int,
     retries: int = 3,
-    searches: Searches | None = None,
+    searches: Searches[Found] | None = None,
 ) -> Iterator[T]:
     """Run agents and yield their results as they finish.
 
@@ -182,7 +150,7 @@ class _Loop(Generic[T]):
         search: SearchFunction,
         live: int,
         retries: int,
-        searches: Searches | None,
+        searches: Searches[Found] | None,
     ) -> None:
         self.source, self.engine, self.search, self.searches = source, engine, search, searches
         self.live, self.retries = live, retries
@@ -301,7 +269,7 @@ class _Loop(Generic[T]):
         waiting, self.searching = self.searching, []
         self._take(self._look_up(waiting))
 
-    def _search_beside(self, searches: Searches) -> None:
+    def _search_beside(self, searches: Searches[Found]) -> None:
         """Begin the waiting searches, and take what has ended; wait for it where nothing else is to be done."""
         if self.searching:
             waiting, self.searching = self.searching, []

@@ -28,7 +28,8 @@ from platform_sdk.processes.shares import SINGLE_PROCESS, EndOfShare, Share, own
 from platform_sdk.record_files import AppendLog, read_log, remove_log, write_log
 from platform_sdk.records import Question, Rollout
 from platform_sdk.sampling.engine import SamplingEngine
-from platform_sdk.sampling.rollout import Agent, SearchFunction, ThreadedSearches, run
+from platform_sdk.sampling.rollout import Agent, Found, SearchFunction, run
+from platform_sdk.sampling.searches import ThreadedSearches
 
 RECENT = 100
 MAX_THREADS = 64
@@ -156,7 +157,9 @@ class RolloutSampler:
         self._began, self._before = time.monotonic(), self.seconds
         own = self.share.of(starts)
         with tqdm(total=len(own), desc=description, unit=unit, disable=not self.share.first) as bar:
-            beside = ThreadedSearches(min(self.searching, MAX_THREADS)) if self.searching else None
+            beside: ThreadedSearches[Found] | None = None
+            if self.searching:
+                beside = ThreadedSearches(min(self.searching, MAX_THREADS))
             for _ in run(own, self.engine, self.search, live=self.live + self.searching, searches=beside):
                 bar.set_postfix(self._recent_reward() | {"tokens/s": self._speed()}, refresh=False)
                 bar.update()

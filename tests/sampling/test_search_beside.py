@@ -18,9 +18,9 @@ from platform_sdk.sampling.rollout import (
     RetrieverFault,
     Search,
     SearchRequest,
-    ThreadedSearches,
     run,
 )
+from platform_sdk.sampling.searches import ThreadedSearches
 
 SLOTS, SEARCH = 2, 1.0
 
