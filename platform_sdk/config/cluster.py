@@ -25,6 +25,23 @@ SecretEntry = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][-a-z0-9.]*/[-
 SubPath = Annotated[str, StringConstraints(pattern=r"^[\w-][\w.-]*(/[\w-][\w.-]*)*$")]
 
 
+def _without_password(value: str) -> str:
+    if has_credentials(value):
+        raise ValueError("must not hold user:password@, since pipelines are stored: give the secret by secrets")
+    return value
+
+
+_UNITS = {"m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15} | {
+    f"{name}i": 1024.0 ** (power + 1) for power, name in enumerate("KMGTP")
+}
+
+
+def bytes_of(quantity: str) -> float:
+    """Return a quantity of memory in bytes."""
+    number = quantity.rstrip("mkMGTPKi")
+    return float(number) * _UNITS.get(quantity[len(number) :], 1.0)
+
+
 class Resources(Struct):
     """What a pod gets; requests and limits are the same, so that it is not evicted for using what it asked for."""
 
@@ -32,6 +49,12 @@ class Resources(Struct):
     memory: Quantity = "64Gi"
     gpus: int = Field(1, ge=0, description="GPUs of a pod; one process runs on each, and with 0 one in all.")
     gpu_resource: str = Field("nvidia.com/gpu", description="What the cluster calls a GPU.")
+    gpu_memory: Quantity | None = Field(
+        None, description="Memory of a GPU, e.g. 80Gi: `validate --cluster` then refuses what plainly exceeds it."
+    )
+    others: dict[str, Annotated[int, Field(ge=1)]] = Field(
+        default_factory=dict, description="Further resources of a trainer's pod, e.g. rdma/hca_shared_devices_a: 1."
+    )
     shared_memory: Quantity = Field("16Gi", description="/dev/shm, through which NCCL and data loaders speak.")
 
 
@@ -71,6 +94,9 @@ class JobSpec(Struct):
     priority: LabelName | None = Field(None, description="The Kueue WorkloadPriorityClass.")
     node_selector: dict[str, str] = Field(default_factory=dict)
     tolerations: tuple[dict[str, Any], ...] = ()
+    environment: dict[str, Annotated[str, AfterValidator(_without_password)]] = Field(
+        default_factory=dict, description="Of the job's processes, e.g. NCCL_SOCKET_IFNAME: eth0 or NCCL_IB_HCA: mlx5."
+    )
     secrets: dict[str, SecretEntry] = Field(
         default_factory=dict, description="Environment variables out of Secrets, as HF_TOKEN: hugging-face/token."
     )
@@ -106,12 +132,6 @@ class LauncherResources(Struct):
 
     cpu: Quantity = "2"
     memory: Quantity = "8Gi"
-
-
-def _without_password(value: str) -> str:
-    if has_credentials(value):
-        raise ValueError("must not hold user:password@, since pipelines are stored: give the secret by secrets")
-    return value
 
 
 class ClusterSpec(Struct):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
@@ -11,8 +12,13 @@ from platform_sdk.credentials import refuse_credentials
 
 SAMPLER_URL = "HOPFORGE_SAMPLER_URL"
 """The environment variable by which processes are told of the vLLM server that their step or job brings."""
-PLACING = frozenset({"processes", "gpus", "url"})
+PLACING = frozenset({"processes", "gpus", "url", "searching"})
 """The settings that say where is sampled, and not what."""
+
+
+def gpus_of(arguments: Mapping[str, Any]) -> int:
+    """Return how many GPUs vLLM takes with these arguments."""
+    return int(arguments.get("tensor_parallel_size", 1)) * int(arguments.get("pipeline_parallel_size", 1))
 
 
 class EngineSpec(Struct):
@@ -24,6 +30,11 @@ class EngineSpec(Struct):
         "without one, one that the step brings.",
     )
     live: int = Field(64, ge=1, le=65_536, description="Requests that are sampled side by side, in each process.")
+    searching: int = Field(
+        0, ge=0, le=65_536, description="Rollouts in flight beyond `live`, so that those that search leave no place of "
+        "the engine empty: searches then run in threads meanwhile. 0: searches wait until as many rollouts search as "
+        "sample, and are asked together; only this repeats bit for bit. For retrieval.url."
+    )  # fmt: skip
     dtype: Literal["float32", "bfloat16", "float16"] = Field(
         "float32", description="Number format of weights and caches while sampling."
     )
@@ -63,7 +74,18 @@ class EngineSpec(Struct):
     @property
     def gpus_each(self) -> int:
         """How many GPUs an engine in a process takes."""
-        return int(self.extra.get("tensor_parallel_size", 1)) * int(self.extra.get("pipeline_parallel_size", 1))
+        return gpus_of(self.extra)
+
+    @property
+    def beside_training_fault(self) -> str | None:
+        """Why this engine cannot sample in the processes that train, or None."""
+        if self.engine != "vllm" or self.device == "cpu" or "gpu_memory_utilization" in self.extra:
+            return None
+        return (
+            "vllm takes nearly all memory of the GPU that the policy is trained on; set engine to openai without a url "
+            "(the step brings a server, with GPUs of its own where there are several), or set "
+            "extra.gpu_memory_utilization to the share that the training leaves"
+        )
 
     @field_validator("url")
     @classmethod

@@ -72,9 +72,10 @@ class OptimiserSpec(Struct):
     precision: Literal["auto", "float32", "bfloat16"] = Field(
         default="auto", description="of the arithmetic; auto: bfloat16 on a GPU, float32 on a CPU"
     )
-    attention: Literal["auto", "packed", "sdpa", "eager", "flash_attention_2"] = Field(
-        default="auto", description="auto: flash_attention_2 where it is installed with a GPU, else packed"
-    )
+    attention: Literal["auto", "packed", "varlen", "sdpa", "eager", "flash_attention_2"] = Field(
+        default="auto", description="auto: varlen (torch's kernel) in bfloat16 on a GPU, else packed; "
+        "these two work a shared prompt through once"
+    )  # fmt: skip
     deepspeed: Literal["zero2", "zero3"] | None = Field(
         default=None, description="optimiser states and gradients (zero3: weights too) divided among the processes"
     )

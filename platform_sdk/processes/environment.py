@@ -43,12 +43,16 @@ def visible_gpus() -> list[str]:
 
 def restrict_to_own_gpus(each: int) -> None:
     """Show this process, one of several on a machine, ``each`` GPUs of its own; call it before torch looks for any."""
-    if process_count() == 1:
-        return
+    if process_count() > 1:
+        os.environ[GPUS] = ",".join(own_gpus(each))
+
+
+def own_gpus(each: int) -> list[str]:
+    """Return the ``each`` GPUs of this process, one of several on a machine; they may be all that it is shown."""
     first = int(os.environ["LOCAL_RANK"]) * each
     named = os.environ.get(GPUS)
-    own = named.split(",")[first : first + each] if named else map(str, range(first, first + each))
-    os.environ[GPUS] = ",".join(own)
+    seen = named.split(",") if named else [*map(str, range(first + each))]
+    return seen if named and len(seen) == each else seen[first : first + each]
 
 
 @contextmanager

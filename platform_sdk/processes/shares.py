@@ -7,11 +7,12 @@ all results, and only the first process scores them: the others end with the pha
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TypeVar
+from functools import lru_cache
+from typing import Any, TypeVar
 
 from platform_sdk.processes.environment import process_count
 
@@ -45,7 +46,7 @@ class Share:
         import torch.distributed
 
         parts: list[list[T]] = [[] for _ in range(self.count)]
-        torch.distributed.all_gather_object(parts, items)
+        torch.distributed.all_gather_object(parts, items, group=_patient_group())
         return [item for part in parts for item in part]
 
     def wait(self) -> None:
@@ -54,6 +55,26 @@ class Share:
 
 
 SINGLE_PROCESS = Share()
+
+
+def wait_for_all() -> None:
+    """Wait until every process calls this, for as long as the others work: NCCL would give up after 30 minutes."""
+    own_share().wait()
+
+
+def from_first(work: Callable[[], T]) -> T:
+    """Do ``work`` in the first process alone; return its result in every process. Every process calls this."""
+    share = own_share()
+    [result] = share.gather([work()] if share.first else [])
+    return result
+
+
+@lru_cache(maxsize=1)
+def _patient_group() -> Any:
+    """Return the group of all processes for waits and objects: on the CPU, whatever the training itself speaks by."""
+    import torch.distributed
+
+    return torch.distributed.new_group(backend="gloo", timeout=MAX_WAIT)
 
 
 @contextmanager
@@ -68,6 +89,7 @@ def process_group() -> Iterator[None]:
     try:
         yield
     finally:
+        _patient_group.cache_clear()
         torch.distributed.destroy_process_group()
 
 

@@ -229,6 +229,8 @@ def launch(step: MethodStep[T], runner: ProcessRunner | None = None) -> T:
     if step.done or not step.asks_model:
         return step.run()
     refuse_pair(step.engine, step.model)
+    if step.trains and (fault := step.engine.beside_training_fault):
+        raise UserError(f"sampling.engine.engine: {fault}")
     if runner is not None:
         runner(_step_processes(step))
         return step.outcome()
@@ -249,7 +251,7 @@ def _step_processes(step: MethodStep[Any]) -> StepProcesses:
         step.spec_file,
         step.kind,
         trains=step.trains,
-        single_process_reason=step.loaded.single_process_reason(step.context),
+        single_process_reason=step.loaded.single_process_reason(step.context.retrieval),
         vllm=engine.engine == "vllm",
         gpus_each=engine.gpus_each if engine.engine == "vllm" else 1,
         server_spec=_served(step) if engine.brings_server else None,

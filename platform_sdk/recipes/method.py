@@ -215,9 +215,9 @@ class Method(ABC, Generic[A, E, Res]):
         """
         return run.questions(part)
 
-    def single_process_reason(self, run: RunContext[A]) -> str | None:
+    def single_process_reason(self, retrieval: RetrievalSpec) -> str | None:
         """Return why only one process can do the run's sampling, or None."""
-        if not self.searches or run.retrieval.url is not None or run.retrieval.backend == "server":
+        if not self.searches or retrieval.url is not None or retrieval.backend == "server":
             return None
         return (
             "only one at a time can search an index of Milvus Lite: give retrieval.url (hopforge serve retriever) or "

@@ -27,6 +27,7 @@ from platform_sdk.config.source import FieldPath, Problem, dotted, load_source, 
 from platform_sdk.config.task import Constant, FromParameter
 from platform_sdk.config.training import OptimiserSpec
 from platform_sdk.data.dataset import HUB
+from platform_sdk.recipes.fit import misfits
 from platform_sdk.retrieval.load import PACKAGES
 from platform_sdk.sampling.local_server import PYTHON as VLLM_PYTHON
 from platform_sdk.sampling.models import ASSETS, GGUF_PACKAGES
@@ -47,7 +48,8 @@ NO_DATA_DIR = (
 
 def errors(recipe: Recipe, cluster: ClusterSpec | None = None) -> list[Problem]:
     """Return what is wrong with a recipe wherever it runs, or on ``cluster``."""
-    return _placed(recipe, [*_method(recipe), *(_beyond_cluster(recipe, cluster) if cluster else ())])
+    found = _placed(recipe, [*_method(recipe), *(_without_image(recipe, cluster) if cluster else ())])
+    return found or misfits(recipe, cluster)
 
 
 def missing_here(recipe: Recipe) -> list[Problem]:
@@ -212,19 +214,8 @@ def _searches_lite(recipe: Recipe) -> bool:
     return any(settings.url is None and settings.backend == "lite" for settings in found)
 
 
-def _beyond_cluster(recipe: Recipe, cluster: ClusterSpec) -> Iterator[Found]:
-    """Yield what the jobs of a cluster cannot do; see ``kubeflow.training_job.here.describe``."""
-    job, pod = cluster.job, cluster.job.resources.gpus
-    online = any(isinstance(settings, OnlineSpec) for _, settings in _settings(recipe))
+def _without_image(recipe: Recipe, cluster: ClusterSpec) -> Iterator[Found]:
     for path, settings in _settings(recipe):
-        if not isinstance(settings, EngineSpec):
-            continue
-        vllm = settings.engine == "vllm" or settings.brings_server
-        if vllm and job.sampler is None:
+        vllm = isinstance(settings, EngineSpec) and (settings.engine == "vllm" or settings.brings_server)
+        if vllm and cluster.job.sampler is None:
             yield (*path, "engine"), "samples with vLLM, but the cluster's file gives job.sampler no image; add one"
-        if settings.engine == "vllm" and settings.gpus_each > max(pod, 1):
-            yield (*path, "extra"), f"an engine takes {settings.gpus_each} GPUs, a pod has job.resources.gpus: {pod}"
-        gpus = 0 if settings.brings_server and not online else pod
-        processes = job.nodes * max(gpus // settings.gpus_each, 1)
-        if processes > 1 and path[0] != "graph" and _searches_lite(recipe):
-            yield ("retrieval",), f"a job has {processes} processes (job.nodes, job.resources.gpus), but {LITE}"

@@ -151,6 +151,7 @@ def select(
         "well_formed": well_formed / len(rollouts) if rollouts else None,
         "tokens_sampled": sampled["tokens_sampled"],
         "sampling_seconds": sampled["sampling_seconds"],
+        "sampled_per_second": round(sampled["tokens_sampled"] / max(sampled["sampling_seconds"], 0.01), 1),
         **sampled["figures"],
         **selected.figures,
     }
@@ -212,6 +213,7 @@ def online(
             make_agent=make_agent,
             live=live,
             credit=method.credit(run, spec),
+            searching=run.sampling.engine.searching,
         )
         return train_online(
             spec,

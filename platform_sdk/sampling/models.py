@@ -82,6 +82,8 @@ def load_model(
         resolve(adapter["base_model_name_or_path"]) if adapter else path,
         dtype=getattr(torch, dtype),
         attn_implementation=attention,
+        # Straight to a GPU: eight processes that each held the model on the host first would need its memory eightfold.
+        **({} if device == "cpu" else {"device_map": device}),
     )
     if adapter:
         from peft import PeftModel
@@ -124,7 +126,7 @@ def weights_digest(model: PreTrainedModel | str | Path) -> str:
 def _stored_digest(path: Path, base: str, identities: tuple[tuple[str, tuple[int, ...]], ...]) -> str:
     """The digest of the weights in a directory, read once while its files keep their ``identities``."""
     tied = not base and bool(read_object(path / "config.json").get("tie_word_embeddings", False))
-    tensors = ((name, tensor) for name, tensor in _stored_tensors(path) if not (tied and name == OUTPUT))
+    tensors = ((name, tensor) for name, tensor in stored_tensors(path) if not (tied and name == OUTPUT))
     return tensors_digest(tensors, base)
 
 
@@ -180,7 +182,8 @@ def _bytes(tensor: torch.Tensor) -> bytes:
     return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
 
 
-def _stored_tensors(path: Path) -> Iterator[tuple[str, torch.Tensor]]:
+def stored_tensors(path: Path) -> Iterator[tuple[str, torch.Tensor]]:
+    """Read the tensors of a directory's safetensors files one at a time, ordered by name."""
     from safetensors import SafetensorError, safe_open
 
     files = sorted(path.glob("*.safetensors"))

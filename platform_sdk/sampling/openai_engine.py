@@ -26,6 +26,7 @@ import msgspec
 
 from platform_sdk.config.errors import UserError
 from platform_sdk.display import shortened
+from platform_sdk.processes.shares import from_first
 from platform_sdk.sampling import probe as probing
 from platform_sdk.sampling.engine import (
     Completion,
@@ -38,6 +39,7 @@ from platform_sdk.sampling.engine import (
     vllm_sampling,
 )
 from platform_sdk.sampling.models import load_tokenizer, save_untied, weights_digest
+from platform_sdk.sampling.vllm_engine import until_reset
 
 T = TypeVar("T")
 RETRIES = 4
@@ -74,6 +76,12 @@ class _Completions(msgspec.Struct):
     """The answer of ``/v1/completions``, as far as it is read."""
 
     choices: Annotated[list[_Choice], msgspec.Meta(min_length=1)]
+
+
+class _Reset(msgspec.Struct):
+    """The answer of ``/reset_prefix_cache``, which has status 200 even if the cache was not reset."""
+
+    success: bool
 
 
 class OpenAIEngine(SamplingEngine):
@@ -118,7 +126,7 @@ class OpenAIEngine(SamplingEngine):
         if not limit:
             raise UserError(f"{url}: the server does not tell its context length; set max_model_len")
         self.max_model_len = min(limit, max_model_len or limit)
-        reference = probing.probe_of_path(model, dtype=dtype, device=device)
+        reference = from_first(lambda: probing.probe_of_path(model, dtype=dtype, device=device))
         try:
             self._check(model, reference)
         except WeightsMismatch:
@@ -157,7 +165,7 @@ class OpenAIEngine(SamplingEngine):
             untied = save_untied(path, Path(directory))
             body = {"method": "reload_weights", "kwargs": {"weights_path": str(untied)}}
             self._call("POST", "/collective_rpc", body)
-        self._call("POST", "/reset_prefix_cache")
+        until_reset(self._reset_prefix_cache, self._url)
         self._check(path, reference)
 
     def close(self) -> None:
@@ -168,6 +176,9 @@ class OpenAIEngine(SamplingEngine):
         completions = self.generate(reference.prompts, probing.GREEDY)
         probing.check(reference, completions, dtype=self._dtype, what=f"{self._url} with {path}")
         self.weight_version = weights_digest(path)
+
+    def _reset_prefix_cache(self) -> bool:
+        return self._read(self._call("POST", "/reset_prefix_cache"), _Reset).success
 
     def _complete(self, request: Request) -> Completion:
         sampling = vllm_sampling(request, self.max_model_len)

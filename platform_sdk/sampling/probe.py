@@ -8,6 +8,7 @@ model. (The greatest log-probability is compared, not the token: a near tie prov
 
 from __future__ import annotations
 
+import gc
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -44,10 +45,19 @@ def probe_of(model: PreTrainedModel) -> Probe:
 
 
 def probe_of_path(path: Path | str, *, dtype: str, device: str) -> Probe:
-    """The reference from the weights at ``path``, loaded for this purpose and dropped afterwards."""
+    """The reference from the weights at ``path``, loaded for this purpose and dropped afterwards.
+
+    A GPU gets its memory back: what torch's allocator kept would be missing where vLLM looks for free memory.
+    """
+    import torch
+
     from platform_sdk.sampling.models import load_model
 
-    return probe_of(load_model(path, dtype=dtype, device=device))
+    found = probe_of(load_model(path, dtype=dtype, device=device))
+    if device != "cpu":
+        gc.collect()  # a model has references in circles
+        torch.cuda.empty_cache()
+    return found
 
 
 def check(probe: Probe, completions: Sequence[Completion], *, dtype: str, what: str) -> None:

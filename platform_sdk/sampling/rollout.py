@@ -17,11 +17,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from platform_sdk.credentials import without_credentials
 from platform_sdk.records import Evidence
 from platform_sdk.sampling.engine import PromptTooLong, Request, SamplingEngine, SamplingParams
+from platform_sdk.sampling.searches import Searches
 
 T = TypeVar("T")
 
@@ -108,6 +110,10 @@ class _Task:
     open_children: int = 0
 
 
+Found = list[tuple[_Task, Any]]
+"""Tasks with what was found for them, or the fault of the retriever that their rollout met."""
+
+
 def run(
     agents: Iterable[Callable[[], Agent[T]]],
     engine: SamplingEngine,
@@ -115,6 +121,7 @@ def run(
     *,
     live: int,
     retries: int = 3,
+    searches: Searches[Found] | None = None,
 ) -> Iterator[T]:
     """Run agents and yield their results as they finish.
 
@@ -124,13 +131,15 @@ def run(
         search: ``retriever.search``; called with the requests of all agents that wait.
         live: maximum number of top-level agents at once; a finished one's place is filled at once.
         retries: how often a rollout is started again after a ``RetrieverFault``.
+        searches: does searches while others are sampled, as they arise; None: the loop does them itself, those of many
+            rollouts together, so that which are asked together repeats from run to run.
 
     Raises:
         RetrieverFault: a rollout met a retriever fault in each of its ``1 + retries`` attempts.
     """
     if live < 1:
         raise ValueError(f"live must be 1 or more, not {live}")
-    return _Loop(iter(agents), engine, search, live, retries).run()
+    return _Loop(iter(agents), engine, search, live, retries, searches).run()
 
 
 class _Loop(Generic[T]):
@@ -141,13 +150,15 @@ class _Loop(Generic[T]):
         search: SearchFunction,
         live: int,
         retries: int,
+        searches: Searches[Found] | None,
     ) -> None:
-        self.source, self.engine, self.search = source, engine, search
+        self.source, self.engine, self.search, self.searches = source, engine, search, searches
         self.live, self.retries = live, retries
         self.open: dict[int, _Rollout[T]] = {}
         self.ready: deque[tuple[_Task, Any]] = deque()
         self.generating: dict[str, _Task] = {}
         self.searching: list[tuple[_Task, Search]] = []
+        self.away = 0  # searches that were begun beside the sampling
         self.consulting: list[tuple[_Task, Consult]] = []
         self.done: deque[T] = deque()
         self.requests = 0
@@ -170,15 +181,21 @@ class _Loop(Generic[T]):
                     continue
                 if not self.open:
                     return
+                if self.searches is not None and (self.searching or self.away):
+                    self._search_beside(self.searches)
+                    if self.ready:
+                        continue
                 # A search or a consultation costs much the same for one item as for many: wait until as many
                 # agents need one as generate.
                 waiting = len(self.searching) + len(self.consulting)
                 if waiting and waiting >= len(self.generating):
                     self._search()
                     self._consult()
-                else:
+                elif self.generating:
                     self._generate()
         finally:
+            if self.searches is not None:
+                self.searches.close()
             for rollout in list(self.open.values()):
                 self._discard(rollout)
 
@@ -248,19 +265,42 @@ class _Loop(Generic[T]):
                 self.ready.append((task, completion))
 
     def _search(self) -> None:
-        """Answer all waiting searches: together, and if that fails, rollout by rollout."""
+        """Answer all waiting searches."""
         waiting, self.searching = self.searching, []
+        self._take(self._look_up(waiting))
+
+    def _search_beside(self, searches: Searches[Found]) -> None:
+        """Begin the waiting searches, and take what has ended; wait for it where nothing else is to be done."""
+        if self.searching:
+            waiting, self.searching = self.searching, []
+            self.away += 1
+            searches.begin(partial(self._look_up, waiting))
+        for found in searches.finished(wait=not self.generating and not self.consulting):
+            self.away -= 1
+            self._take(found)
+
+    def _take(self, found: Found) -> None:
+        for task, answer in found:
+            if not isinstance(answer, RetrieverFault):
+                self.ready.append((task, answer))
+            elif not task.cancelled:
+                self._again(task.rollout, answer)
+
+    def _look_up(self, waiting: list[tuple[_Task, Search]]) -> Found:
+        """Search for all together, and if that fails, rollout by rollout. Changes nothing of the loop."""
         try:
-            self._answer(waiting)
+            return self._answer(waiting)
         except RetrieverFault:
             groups: dict[int, list[tuple[_Task, Search]]] = {}
             for task, need in waiting:
                 groups.setdefault(id(task.rollout), []).append((task, need))
+            found: Found = []
             for group in groups.values():
                 try:
-                    self._answer(group)
+                    found += self._answer(group)
                 except RetrieverFault as fault:
-                    self._again(group[0][0].rollout, fault)
+                    found.append((group[0][0], fault))
+            return found
 
     def _consult(self) -> None:
         """Ask each expert about all that waits for it; what it raises ends the run."""
@@ -270,8 +310,8 @@ class _Loop(Generic[T]):
             said = expert([item for _, item in part])
             self.ready.extend((task, answer) for (task, _), answer in zip(part, said, strict=True))
 
-    def _answer(self, waiting: list[tuple[_Task, Search]]) -> None:
-        answers: list[tuple[_Task, list[list[Evidence]]]] = []
+    def _answer(self, waiting: list[tuple[_Task, Search]]) -> Found:
+        answers: Found = []
         for k in sorted({need.k for _, need in waiting}):
             part = [(task, need) for task, need in waiting if need.k == k]
             requests = [request for _, need in part for request in need.requests]
@@ -280,7 +320,7 @@ class _Loop(Generic[T]):
                 raise RetrieverFault(f"the retriever gave {len(found)} results for {len(requests)} queries")
             results = iter(found)
             answers += [(task, [next(results) for _ in need.requests]) for task, need in part]
-        self.ready.extend(answers)
+        return answers
 
     def _again(self, rollout: _Rollout[T], fault: RetrieverFault) -> None:
         """Start a rollout anew: whatever it has done so far is worth nothing without its search."""

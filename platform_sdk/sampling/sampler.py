@@ -28,9 +28,11 @@ from platform_sdk.processes.shares import SINGLE_PROCESS, EndOfShare, Share, own
 from platform_sdk.record_files import AppendLog, read_log, remove_log, write_log
 from platform_sdk.records import Question, Rollout
 from platform_sdk.sampling.engine import SamplingEngine
-from platform_sdk.sampling.rollout import Agent, SearchFunction, run
+from platform_sdk.sampling.rollout import Agent, Found, SearchFunction, run
+from platform_sdk.sampling.searches import ThreadedSearches
 
 RECENT = 100
+MAX_THREADS = 64
 logger = logging.getLogger(__name__)
 
 
@@ -65,6 +67,7 @@ class RolloutSampler:
     search: SearchFunction
     live: int
     share: Share = SINGLE_PROCESS
+    searching: int = 0
     done: dict[str, dict[int, Rollout]] = field(default_factory=dict)
     seconds: float = 0.0
     """Wall time spent sampling, over all attempts at this phase; starting the engine is not in it. Of a process that
@@ -154,8 +157,11 @@ class RolloutSampler:
         self._began, self._before = time.monotonic(), self.seconds
         own = self.share.of(starts)
         with tqdm(total=len(own), desc=description, unit=unit, disable=not self.share.first) as bar:
-            for _ in run(own, self.engine, self.search, live=self.live):
-                bar.set_postfix(self._recent_reward(), refresh=False)
+            beside: ThreadedSearches[Found] | None = None
+            if self.searching:
+                beside = ThreadedSearches(min(self.searching, MAX_THREADS))
+            for _ in run(own, self.engine, self.search, live=self.live + self.searching, searches=beside):
+                bar.set_postfix(self._recent_reward() | {"tokens/s": self._speed()}, refresh=False)
                 bar.update()
         for rollout in self.share.gather(self._made):
             self._note(rollout)
@@ -177,6 +183,11 @@ class RolloutSampler:
         newest = self._made[-RECENT:]
         name = next((name for rollout in newest for name in rollout.rewards), None)
         return {} if name is None else {name: fmean(rollout.rewards[name] for rollout in newest)}
+
+    def _speed(self) -> int:
+        """The tokens that this process's policy has sampled per second, of the attempts that are finished."""
+        tokens = sum(sum(trajectory.agent_mask) for rollout in self._made for trajectory in rollout.recorded)
+        return round(tokens / max(time.monotonic() - self._began, 1e-3))
 
     def _tick(self) -> None:
         if not self.share.first:
@@ -200,7 +211,7 @@ def open_sampler(
     engine = load_engine(spec, model)
     try:
         agent = make_agent(engine.tokenizer, engine.weight_version)
-        with RolloutSampler(path, agent, engine, search, spec.live, own_share()) as sampler:
+        with RolloutSampler(path, agent, engine, search, spec.live, own_share(), spec.searching) as sampler:
             yield sampler
     finally:
         engine.close()

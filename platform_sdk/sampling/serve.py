@@ -18,9 +18,12 @@ from typing import Any
 
 from platform_sdk.config.sampling import EngineSpec
 from platform_sdk.config.struct import Struct
-from platform_sdk.files import read_model
+from platform_sdk.errors import UserError
+from platform_sdk.files import read_model, read_object
 from platform_sdk.sampling.models import load_tokenizer, save_untied
-from platform_sdk.sampling.vllm_engine import COMPILE_NOTHING, vllm_arguments
+from platform_sdk.sampling.vllm_engine import vllm_arguments, vllm_variables
+from platform_sdk.sizing.memory import parallelism, tensor_parallel_fault
+from platform_sdk.sizing.shape import shape_of
 
 HOST = "127.0.0.1"
 HEALTH = "/health"
@@ -36,23 +39,37 @@ class Served(Struct):
     """Whether the step itself works on the same GPU: then vLLM takes ``SHARED_MEMORY`` of it rather than nearly all."""
 
 
-def command(served: Served, folder: Path, port: int, *, gpus: int) -> list[str]:
+def command(served: Served, folder: Path, port: int, *, gpus: int, gpu_bytes: float) -> list[str]:
     """The server's command; the weights are written to ``folder`` with an output matrix of their own (see there).
 
     Args:
-        gpus: that it sees. One engine takes them all, unless ``engine.extra`` says otherwise.
+        gpus: that it sees, divided among engines (see ``parallelism``) unless ``engine.extra`` says otherwise.
+        gpu_bytes: memory of each.
+
+    Raises:
+        UserError: the attention heads cannot be divided as ``engine.extra`` says.
     """
     save_untied(served.model, folder)
     load_tokenizer(served.model).save_pretrained(folder)
+    extra = served.engine.extra
+    shape = shape_of(read_object(folder / "config.json"))
+    heads = shape.heads, shape.key_value_heads
+    if fault := tensor_parallel_fault(int(extra.get("tensor_parallel_size", 1)), *heads):
+        raise UserError(f"sampling.engine.extra.tensor_parallel_size: {fault}")
+    divided = {}
+    if gpus > 1 and not extra.keys() & {"tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size"}:
+        bytes_each = 4 if served.engine.dtype == "float32" else 2
+        engines, size = parallelism(gpus, bytes_each * shape.parameters, gpu_bytes, *heads)
+        divided = {"data_parallel_size": engines, "tensor_parallel_size": size}
     arguments = vllm_arguments(
         live=served.engine.live,
         dtype=served.engine.dtype,
         max_model_len=served.engine.max_model_len,
         on_cpu=not gpus,
         extra={
-            **({"tensor_parallel_size": gpus} if gpus > 1 else {}),
+            **divided,
             **({"gpu_memory_utilization": SHARED_MEMORY} if served.shares_gpu else {}),
-            **served.engine.extra,
+            **extra,
         },
     )
     where = {"model": str(folder), "host": HOST, "port": port}
@@ -70,8 +87,9 @@ def main() -> None:
     # Kept as long as the server lives: whoever starts it gives it a place for temporary files.
     folder = Path(tempfile.mkdtemp(prefix="hopforge-served-"))
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    words = command(served, folder, given.port, gpus=gpus)
-    own = {"VLLM_SERVER_DEV_MODE": "1", **({} if gpus else COMPILE_NOTHING)}
+    memory = torch.cuda.get_device_properties(0).total_memory if gpus else 0
+    words = command(served, folder, given.port, gpus=gpus, gpu_bytes=memory)
+    own = {"VLLM_SERVER_DEV_MODE": "1", **vllm_variables(on_cpu=not gpus)}
     os.execve(words[0], words, {**os.environ, **own})
 
 

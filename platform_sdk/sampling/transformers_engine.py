@@ -42,6 +42,8 @@ from platform_sdk.sampling.kv_slots import make_slots
 from platform_sdk.sampling.models import OUTPUT, load_model, load_tokenizer, weights_digest
 from platform_sdk.sampling.stopping import Stopping, end_tokens
 from platform_sdk.sampling.token_sampling import sample
+from platform_sdk.sizing.memory import slots_within
+from platform_sdk.sizing.shape import shape_of
 
 log = logging.getLogger(__name__)
 
@@ -88,7 +90,7 @@ class TransformersEngine(SamplingEngine):
         config = self._model.config
         self.max_model_len = min(max_model_len or config.max_position_embeddings, config.max_position_embeddings)
         self._groups: int = config.num_attention_heads // config.num_key_value_heads
-        self._slots = make_slots(self._model, 2 * live, live, self.max_model_len)
+        self._slots = make_slots(self._model, self._slots_for(live), live, self.max_model_len)
         self._stopping = Stopping(
             self.tokenizer, config.vocab_size, end_tokens(self.tokenizer, self._model.generation_config)
         )
@@ -243,6 +245,13 @@ class TransformersEngine(SamplingEngine):
         output = self._model(input_ids=tokens, position_ids=places, use_cache=False, logits_to_keep=wanted, plan=plan)
         logits: torch.Tensor = output.logits[0]
         return logits
+
+    def _slots_for(self, live: int) -> int:
+        """Return how many slots there are: on a GPU, where all their memory is taken at once, what fits."""
+        if self._device == "cpu":
+            return 2 * live
+        cache = shape_of(self._model.config.to_dict()).cache_bytes(self.max_model_len, self._model.dtype.itemsize)
+        return slots_within(live, cache, torch.cuda.mem_get_info()[0])
 
     def _decode_rows(self) -> int:
         if self._device != "cpu":

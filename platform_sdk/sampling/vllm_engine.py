@@ -8,18 +8,22 @@ include those that spell its stop string.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 from platform_sdk.config.errors import UserError
-from platform_sdk.processes.environment import TORCHRUN, variables
+from platform_sdk.config.sampling import gpus_of
+from platform_sdk.processes.environment import GPUS, TORCHRUN, own_gpus, process_count, variables
+from platform_sdk.processes.shares import from_first
 from platform_sdk.sampling import probe as probing
 from platform_sdk.sampling.engine import (
     Completion,
     Probe,
     Request,
     SamplingEngine,
+    WeightsMismatch,
     check_pairs,
     check_request,
     vllm_sampling,
@@ -36,6 +40,10 @@ ON_CPU = {
 }
 COMPILE_NOTHING = {"TORCHDYNAMO_DISABLE": "1"}
 """For vLLM's processes on a CPU, eager or not: the log-probabilities alone would want a C++ compiler."""
+OWN_SAMPLER = {"VLLM_USE_FLASHINFER_SAMPLER": "0"}
+"""For vLLM's processes on a GPU: FlashInfer's sampler, which vLLM warms up and no seeded request uses, compiles with
+nvcc, and images have none (vllm-project/vllm#49497)."""
+RESETS = 5
 
 
 class VllmEngine(SamplingEngine):
@@ -64,27 +72,37 @@ class VllmEngine(SamplingEngine):
             raise UserError("the engine vllm needs the package vllm; pip install vllm") from error
         self.tokenizer = load_tokenizer(model)
         self._vllm, self._dtype, self._device = vllm, dtype, device
-        reference = probing.probe_of_path(model, dtype=dtype, device=device)
+        reference = from_first(lambda: probing.probe_of_path(model, dtype=dtype, device=device))
         self._directory = tempfile.TemporaryDirectory(prefix="hopforge-weights-")
         untied = save_untied(model, Path(self._directory.name))
         self.tokenizer.save_pretrained(untied)
         arguments = vllm_arguments(
             live=live, dtype=dtype, max_model_len=max_model_len, on_cpu=device == "cpu", extra=extra or {}
         )
+        own = vllm_variables(on_cpu=device == "cpu")
+        if device != "cpu" and process_count() > 1:
+            own = own | {GPUS: ",".join(own_gpus(gpus_of(arguments)))}
         # With the variables of torchrun vLLM's processes would wait for ever at the rendezvous of its agent.
-        with variables(COMPILE_NOTHING if device == "cpu" else {}, without=TORCHRUN):
+        with variables(own, without=TORCHRUN):
             self._engine = vllm.LLM(model=str(untied), **arguments)
         self.max_model_len = int(self._engine.llm_engine.model_config.max_model_len)
         self._in_flight: set[str] = set()
         self._check(model, reference)
 
     def submit(self, request: Request) -> None:
+        from vllm.sampling_params import RequestOutputKind
+
         check_request(request, self.max_model_len, self._in_flight)
         sampling = vllm_sampling(request, self.max_model_len)
         self._engine.llm_engine.add_request(
             request.id,
             {"prompt_token_ids": list(request.token_ids)},
-            self._vllm.SamplingParams(**sampling, logprobs=0, skip_special_tokens=False),
+            self._vllm.SamplingParams(
+                **sampling,
+                logprobs=0,
+                skip_special_tokens=False,
+                output_kind=RequestOutputKind.FINAL_ONLY,  # else one output for each token
+            ),
         )
         self._in_flight.add(request.id)
 
@@ -138,7 +156,7 @@ class VllmEngine(SamplingEngine):
         with tempfile.TemporaryDirectory(prefix="hopforge-weights-") as directory:
             untied = save_untied(path, Path(directory))
             self._engine.collective_rpc("reload_weights", kwargs={"weights_path": str(untied)})
-        self._engine.reset_prefix_cache()
+        until_reset(self._engine.reset_prefix_cache, "vllm")
         self._check(path, reference)
 
     def close(self) -> None:
@@ -149,6 +167,28 @@ class VllmEngine(SamplingEngine):
         completions = self.generate(reference.prompts, probing.GREEDY)
         probing.check(reference, completions, dtype=self._dtype, what=f"vllm with {path}")
         self.weight_version = weights_digest(path)
+
+
+def until_reset(reset: Callable[[], bool], where: str) -> None:
+    """Have vLLM forget keys and values of the old weights; it refuses while something still holds blocks of them.
+
+    Raises:
+        WeightsMismatch: it refuses again and again.
+    """
+    for attempt in range(RESETS):
+        if attempt:
+            time.sleep(0.25 * 2 ** (attempt - 1))
+        if reset():
+            return
+    raise WeightsMismatch(
+        f"{where}: vLLM did not reset its prefix cache in {RESETS} attempts, so it would go on with keys and values of "
+        "the old weights; look into its log for requests that never ended, and start the step again"
+    )
+
+
+def vllm_variables(*, on_cpu: bool) -> dict[str, str]:
+    """Return the environment variables of vLLM's processes."""
+    return COMPILE_NOTHING if on_cpu else OWN_SAMPLER
 
 
 def vllm_arguments(

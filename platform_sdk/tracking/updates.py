@@ -14,6 +14,7 @@ from platform_sdk.files import REMEDY, append_line, whole_lines, write_text
 FILE = "updates.jsonl"
 TIMES: dict[str, Any] = {
     "sampling_seconds": True, "training_seconds": True, "sync_seconds": True, "preparation": {"seconds"},
+    "sampled_per_second": True, "speed": True,
 }  # fmt: skip
 """Not in the digest, so that runs with equal results have equal ones."""
 
@@ -36,8 +37,9 @@ class Update(BaseModel):
     their rewards are all equal). ``rollouts`` and ``tokens_sampled`` count all that was sampled, ``trajectories`` the
     dialogues that were learned from, ``tokens_trained`` their agents' tokens, in every iteration anew; ``truncated``
     and ``dropped`` are trajectories beyond the length. ``weights`` are those that sampled the rollouts. ``statistics``
-    are the objective's others. ``preparation`` is apart from what the rollouts themselves cost, and left out where a
-    credit prepares nothing.
+    are the objective's others. ``sampled_per_second`` are sampled tokens; ``speed`` is that of training (see
+    ``training.speed``). ``preparation`` is apart from what the rollouts themselves cost, and left out where a credit
+    prepares nothing.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -62,6 +64,8 @@ class Update(BaseModel):
     training_seconds: float
     sync_seconds: float
     weights: str
+    sampled_per_second: float | None = None
+    speed: dict[str, float] = {}
     preparation: Preparation | None = Field(default=None, exclude_if=lambda cost: cost is None)
 
     def digest(self) -> str:

@@ -6,7 +6,9 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import torch
 from transformers import AutoConfig, TrainingArguments
@@ -15,6 +17,8 @@ from platform_sdk.config.errors import UserError
 from platform_sdk.config.training import OptimiserSpec
 from platform_sdk.processes.environment import under_torchrun
 from platform_sdk.sampling.models import resolve
+from platform_sdk.sizing.memory import training_fault, training_memory
+from platform_sdk.sizing.shape import shape_of
 
 
 def device_for(spec: OptimiserSpec) -> str:
@@ -49,6 +53,28 @@ def context_length(spec: OptimiserSpec, model: str | Path) -> int:
     return spec.max_length or context
 
 
+def check_memory(spec: OptimiserSpec, model: str | Path, args: TrainingArguments, *, reference: bool = False) -> None:
+    """Refuse a training that plainly exceeds the memory of this process's GPU.
+
+    Raises:
+        UserError: with the bytes, by what they are for, and what to do.
+    """
+    if args.device.type != "cuda":
+        return
+    path = resolve(model)
+    adapter = path / "adapter_config.json"
+    base = resolve(json.loads(adapter.read_text())["base_model_name_or_path"]) if adapter.exists() else path
+    try:
+        parameters = shape_of(AutoConfig.from_pretrained(base).to_dict()).parameters
+    except KeyError:  # a model of another family: its size is not known
+        return
+    sizes: dict[str, Any] = {"zero": spec.deepspeed, "processes": args.world_size, "lora": spec.lora is not None}
+    needed = training_memory(parameters, bfloat16=bfloat16_for(spec, "cuda"), reference=reference, **sizes)
+    memory = torch.cuda.mem_get_info(args.device)[1]
+    if fault := training_fault(str(model), needed, memory, **sizes):
+        raise UserError(fault)
+
+
 def training_arguments(spec: OptimiserSpec, folder: Path, seed: int, device: str) -> TrainingArguments:
     """All but the number of steps, which may depend on the number of processes that these arguments tell.
 
@@ -73,8 +99,7 @@ def training_arguments(spec: OptimiserSpec, folder: Path, seed: int, device: str
         adam_epsilon=spec.epsilon,
         max_grad_norm=spec.max_grad_norm,
         bf16=bfloat16_for(spec, device),
-        activation_checkpointing=spec.gradient_checkpointing,
-        activation_checkpointing_kwargs={"use_reentrant": False} if spec.gradient_checkpointing else None,
+        **(checkpointing_arguments() if spec.gradient_checkpointing else {}),
         use_cpu=device == "cpu",
         ddp_backend="gloo" if device == "cpu" and under_torchrun() else None,
         ddp_find_unused_parameters=False,
@@ -95,6 +120,13 @@ def training_arguments(spec: OptimiserSpec, folder: Path, seed: int, device: str
             "or show it one with CUDA_VISIBLE_DEVICES"
         )
     return args
+
+
+def checkpointing_arguments() -> dict[str, Any]:
+    """Return the arguments that turn gradient checkpointing on, by the name that the installed transformers has."""
+    known = {field.name for field in fields(TrainingArguments)}
+    name = "activation_checkpointing" if "activation_checkpointing" in known else "gradient_checkpointing"
+    return {name: True, f"{name}_kwargs": {"use_reentrant": False}}
 
 
 def deepspeed_file(spec: OptimiserSpec, device: str) -> str | None:

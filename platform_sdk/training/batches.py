@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from platform_sdk.training.attention import Segments
 from platform_sdk.training.examples import Example
 
 
@@ -61,8 +62,7 @@ class Batch:
         position_ids: (1, T) int64, from 0 in each example.
         boundaries: (s + 1,) int32, where segments start, and T: a segment is an example, a prompt that several
             examples share, or what of an example stands behind such a prompt.
-        continues: for each segment the one that it continues, -1 where it starts anew.
-        longest: tokens of the longest segment.
+        segments: the same on the host, and which segment each continues.
         predicts: (1, T) bool, true where the *next* token is the agent's.
         targets: (A,) int64, the agent's tokens in their order.
         example: (A,) int64, which of the n examples an agent's token belongs to.
@@ -77,8 +77,7 @@ class Batch:
     input_ids: torch.Tensor
     position_ids: torch.Tensor
     boundaries: torch.Tensor
-    continues: tuple[int, ...]
-    longest: int
+    segments: Segments
     predicts: torch.Tensor
     targets: torch.Tensor
     example: torch.Tensor
@@ -250,8 +249,7 @@ def pack(examples: Sequence[Example], micro: MicroBatch, step: Step) -> Batch:
         input_ids=torch.from_numpy(tokens)[None],
         position_ids=torch.from_numpy(positions)[None],
         boundaries=torch.from_numpy(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)),
-        continues=tuple(segment.continues for segment in segments),
-        longest=int(lengths.max()),
+        segments=Segments(tuple(lengths.tolist()), tuple(segment.continues for segment in segments)),
         predicts=torch.from_numpy(predicts)[None],
         targets=torch.from_numpy(tokens[mask]),
         example=torch.from_numpy(numbers[mask]),

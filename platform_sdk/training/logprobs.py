@@ -18,6 +18,7 @@ import torch
 from platform_sdk.config.errors import UserError
 
 LOGITS_AT_ONCE = 2**23  # 32 MiB of float32; of the sizes tried on a CPU and a small model, none was faster
+LOGITS_AT_ONCE_ON_GPU = 2**28  # 1 GiB: products of this size keep a card busy
 
 
 @contextmanager
@@ -117,7 +118,7 @@ class _TokenLogprobs(torch.autograd.Function):
         ctx.precision = precision
         normaliser = hidden.new_full((len(targets),), -torch.inf, dtype=torch.float32)
         chosen = torch.zeros_like(normaliser)
-        parts = _parts(len(targets), len(weight))
+        parts = _parts(targets, weight)
         for part in parts:
             logits = _logits(hidden, weight, bias, part, precision)
             normaliser = torch.logaddexp(normaliser, torch.logsumexp(logits, dim=1))
@@ -137,7 +138,7 @@ class _TokenLogprobs(torch.autograd.Function):
         grad_hidden: torch.Tensor | None = None
         grad_weight = torch.empty_like(weight) if of_weight else None
         grad_bias = torch.empty_like(bias) if of_bias else None
-        for part in _parts(len(targets), len(weight)):
+        for part in _parts(targets, weight):
             logits = only if only is not None else _logits(hidden, weight, bias, part, ctx.precision)
             grad = logits.sub_(normaliser[:, None]).exp_().mul_(-upstream[:, None])
             rows = ((targets >= part.start) & (targets < part.stop)).nonzero()[:, 0]
@@ -154,8 +155,10 @@ class _TokenLogprobs(torch.autograd.Function):
         return None if grad_hidden is None else grad_hidden.to(hidden.dtype), grad_weight, grad_bias, None, None
 
 
-def _parts(tokens: int, vocabulary: int) -> list[slice]:
-    width = max(1, LOGITS_AT_ONCE // max(1, tokens))
+def _parts(targets: torch.Tensor, weight: torch.Tensor) -> list[slice]:
+    vocabulary = len(weight)
+    at_once = LOGITS_AT_ONCE_ON_GPU if weight.is_cuda else LOGITS_AT_ONCE
+    width = max(1, at_once // max(1, len(targets)))
     return [slice(start, min(start + width, vocabulary)) for start in range(0, vocabulary, width)]
 
 

@@ -12,6 +12,7 @@ from transformers import Trainer
 
 from platform_sdk.config.errors import UserError
 from platform_sdk.files import read_model
+from platform_sdk.processes.shares import wait_for_all
 from platform_sdk.sampling.models import load_tokenizer, resolve
 from platform_sdk.training.checkpoints import publish, staging
 
@@ -60,14 +61,14 @@ def write_model(trainer: Trainer, parent: str | Path, output: Path, describe: Ca
     written = output.with_name(f".{output.name}.writing")
     if trainer.args.should_save:
         staging(output)
-    trainer.accelerator.wait_for_everyone()
+    wait_for_all()
     trainer.save_model(str(written))
-    trainer.accelerator.wait_for_everyone()
+    wait_for_all()
     if trainer.args.should_save:
         load_tokenizer(parent).save_pretrained(written)
         (written / RESULT).write_text(describe(written).model_dump_json(indent=1))
         publish(written, output)
-    trainer.accelerator.wait_for_everyone()
+    wait_for_all()
 
 
 def pass_through(model: str | Path, output: Path, result: Made) -> None:

@@ -17,7 +17,7 @@ from platform_sdk.config.training import OptimiserSpec
 from platform_sdk.sampling.models import load_model, resolve
 from platform_sdk.training.arguments import bfloat16_for
 from platform_sdk.training.batches import Batch
-from platform_sdk.training.policy import agent_logprobs, attention_for
+from platform_sdk.training.policy import agent_logprobs, attention_for, halve_frozen
 
 
 class Reference(Protocol):
@@ -39,7 +39,7 @@ def reference_for(name: str | Path, policy: Any, spec: OptimiserSpec, device: st
     Args:
         device: a torch device by name.
     """
-    bfloat16 = bfloat16_for(spec, device)
+    bfloat16 = bfloat16_for(spec, device.partition(":")[0])
     if spec.lora is None:
         return _FrozenCopy(name, spec, device, bfloat16)
     started_as_adapter = (resolve(name) / "adapter_config.json").exists()
@@ -50,16 +50,14 @@ class _FrozenCopy:
     """The weights once more. For bfloat16 arithmetic most are kept in it: half the memory, the same results."""
 
     def __init__(self, name: str | Path, spec: OptimiserSpec, device: str, bfloat16: bool) -> None:
-        model: Any = load_model(name, attention=attention_for(spec, device))
-        if bfloat16 and spec.deepspeed is not None:
-            model.bfloat16()  # as DeepSpeed makes the policy: whole, and without autocast
-        elif bfloat16:
-            # Autocast rounds these for every product; norms and embeddings stay in float32 there, as in the policy.
-            for module in model.modules():
-                if isinstance(module, torch.nn.Linear) and module is not model.get_output_embeddings():
-                    module.bfloat16()
-        self._model = model.to(device).requires_grad_(False).eval()
-        self._autocast = bfloat16 and spec.deepspeed is None
+        whole = bfloat16 and spec.deepspeed is not None  # as DeepSpeed makes the policy, and without autocast
+        kind = device.partition(":")[0]
+        dtype = "bfloat16" if whole else "float32"
+        model = load_model(name, dtype=dtype, device=device, attention=attention_for(spec, kind))
+        self._model = model.requires_grad_(False)
+        self._autocast = bfloat16 and not whole
+        if self._autocast:
+            halve_frozen(model)
 
     def logprobs(self, batch: Batch) -> torch.Tensor:
         return _logprobs(self._model, batch, self._autocast)

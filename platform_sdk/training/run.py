@@ -20,17 +20,27 @@ from transformers import TrainerCallback, set_seed
 from platform_sdk.config.training import TrainSpec
 from platform_sdk.processes.environment import is_main_process
 from platform_sdk.sampling.models import weights_digest
-from platform_sdk.training.arguments import context_length, device_for, set_steps, threads, training_arguments
+from platform_sdk.training.arguments import (
+    check_memory,
+    context_length,
+    device_for,
+    set_steps,
+    threads,
+    training_arguments,
+)
+from platform_sdk.training.attention import SHARING
 from platform_sdk.training.batches import Step, plan
 from platform_sdk.training.examples import Example, Fitted, digest_examples, fit
+from platform_sdk.training.masters import masters_of
 from platform_sdk.training.objectives import MaximumLikelihood, Objective
 from platform_sdk.training.output import Made, completed, pass_through, read_back, write_model
-from platform_sdk.training.policy import PACKED, attention_for, load_policy
+from platform_sdk.training.policy import attention_for, load_policy
+from platform_sdk.training.speed import FIGURES
 from platform_sdk.training.trainer import PlannedSteps, PolicyTrainer, Progress
 
 
 class StepFigures(BaseModel):
-    """What was logged of one optimiser step."""
+    """What was logged of one optimiser step; ``speed`` as ``training.speed.FIGURES`` names it."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -39,6 +49,7 @@ class StepFigures(BaseModel):
     learning_rate: float
     grad_norm: float | None = None
     seconds: float
+    speed: dict[str, float] = {}
     statistics: dict[str, float]
 
 
@@ -142,17 +153,18 @@ def _fit(
         epochs=spec.epochs,
         seed=seed,
         processes=args.world_size,
-        share_prompts=attention == PACKED,
+        share_prompts=attention in SHARING,
     )
     set_steps(args, spec, len(steps))
+    check_memory(spec, model, args)
     set_seed(seed)  # a new adapter's weights are drawn
-    policy = load_policy(model, spec, attention=attention)
+    policy = load_policy(model, spec, attention=attention, device=str(args.device))
     trainer = PolicyTrainer(
         policy,
         args,
         source=PlannedSteps(steps, fitted.examples, args.process_index),
         objective=objective,
-        callbacks=[Progress(), *callbacks],
+        callbacks=[Progress(), *masters_of(spec, model), *callbacks],
     )
     trainer.resume()
     return trainer, steps
@@ -183,8 +195,10 @@ def step_figures(trainer: PolicyTrainer) -> tuple[StepFigures, ...]:
 
 def _step_figures(entry: dict[str, float]) -> StepFigures:
     named = {"step", "loss", "learning_rate", "grad_norm", "seconds"}
-    statistics = {name: value for name, value in entry.items() if name not in named | {"epoch"}}
-    return StepFigures.model_validate({k: v for k, v in entry.items() if k in named} | {"statistics": statistics})
+    speed = {name: entry[name] for name in FIGURES if name in entry}
+    statistics = {name: value for name, value in entry.items() if name not in named | {"epoch", *FIGURES}}
+    own = {name: value for name, value in entry.items() if name in named}
+    return StepFigures.model_validate(own | {"speed": speed, "statistics": statistics})
 
 
 def _digest(spec: TrainSpec, examples: Sequence[Example], parent: str, seed: int, objective: Objective) -> str:

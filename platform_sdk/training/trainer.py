@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -21,12 +21,15 @@ from torch.utils.data import DataLoader, SequentialSampler
 from tqdm import tqdm
 from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArguments
 
+from platform_sdk.processes.shares import wait_for_all
 from platform_sdk.training.batches import Batch, Step, pack
 from platform_sdk.training.checkpoints import discard_after, discard_older, latest, publish, seal, staging
 from platform_sdk.training.examples import Example
+from platform_sdk.training.masters import master_weights
 from platform_sdk.training.objectives import Objective
 from platform_sdk.training.policy import agent_logprobs
 from platform_sdk.training.reference import Reference
+from platform_sdk.training.speed import StepSpeed
 
 
 class NotFinite(RuntimeError):
@@ -61,15 +64,16 @@ class PolicyTrainer(Trainer):  # type: ignore[misc]
         self._begun = 0.0
         super().__init__(model, args, train_dataset=source, callbacks=list(callbacks))
         self.remove_callback(PrinterCallback)
+        self._speed = StepSpeed(model, self.accelerator)
 
     def resume(self) -> None:
         """Train to the end, from the latest whole checkpoint if there is one."""
         folder = Path(str(self.args.output_dir))
         checkpoint = latest(folder)
-        self.accelerator.wait_for_everyone()
+        wait_for_all()
         if self.args.should_save:
             discard_after(folder, checkpoint)
-        self.accelerator.wait_for_everyone()
+        wait_for_all()
         self.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
 
     def get_train_dataloader(self) -> DataLoader[Any]:
@@ -82,10 +86,14 @@ class PolicyTrainer(Trainer):  # type: ignore[misc]
     ) -> torch.Tensor:
         """Accumulate the gradient of a whole step; return the step's loss.
 
+        A statistic beside the objective's: ``logprob_difference``, the mean distance of the policy's log-probabilities
+        from the sampling engine's, which in the first step on rollouts is the engine's own error.
+
         Gradients are averaged over processes, so each loss is multiplied by their number: the sum over
         micro-batches and processes is the step's loss whatever the division.
         """
         self._begun = time.perf_counter()
+        self._speed.begin()
         model.train()
         micro_batches: Sequence[Batch] = inputs["micro_batches"]
         total = torch.zeros((), device=self.args.device)
@@ -95,6 +103,7 @@ class PolicyTrainer(Trainer):  # type: ignore[misc]
             self.accelerator.gradient_state._set_sync_gradients(last)
             local = contextlib.nullcontext() if last or self.is_deepspeed_enabled else self.accelerator.no_sync(model)
             batch = batch.to(self.args.device)
+            self._speed.add(batch)
             if self._reference is not None:
                 batch = replace(batch, reference_logprobs=self._reference.logprobs(batch))
             with local:
@@ -102,6 +111,9 @@ class PolicyTrainer(Trainer):  # type: ignore[misc]
                 loss, named = self._objective(logprobs, batch)
                 loss = loss * self.args.world_size
                 self.accelerator.backward(loss, **({"scale_wrt_gas": False} if self.is_deepspeed_enabled else {}))
+            if batch.old_logprobs is not None:
+                off = (logprobs.detach() - batch.old_logprobs).abs().sum() / batch.step_tokens
+                named = {**named, "logprob_difference": off}
             total += loss.detach()
             for name, value in named.items():
                 statistics[name] = statistics.get(name, 0) + value.detach()
@@ -114,11 +126,12 @@ class PolicyTrainer(Trainer):  # type: ignore[misc]
         return total
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Add the objective's statistics, summed over processes, and the seconds since the step was begun."""
+        """Add the step's seconds and speed, and the objective's statistics, summed over processes."""
         if "loss" in logs:
             for name, value in self._statistics.items():
                 logs[name] = self.accelerator.reduce(value, reduction="sum").item()
             logs["seconds"] = time.perf_counter() - self._begun
+            logs |= self._speed.figures(logs["seconds"])
         super().log(logs, start_time)
 
     def _save_checkpoint(self, model: torch.nn.Module, trial: Any) -> None:
@@ -127,19 +140,26 @@ class PolicyTrainer(Trainer):  # type: ignore[misc]
         written = folder / f".{name}.writing"
         if self.args.should_save:
             staging(folder / name)
-        self.accelerator.wait_for_everyone()
+        wait_for_all()
         self.args.output_dir = str(written)
         try:
             super()._save_checkpoint(model, trial)
         finally:
             self.args.output_dir = str(folder)
-        self.accelerator.wait_for_everyone()
+        wait_for_all()
         if self.args.should_save:
             seal(written / name)
             publish(written / name, folder / name)
             shutil.rmtree(written)
             discard_older(folder)
-        self.accelerator.wait_for_everyone()
+        wait_for_all()
+
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
+        """Save the model; under DeepSpeed, but for adapters and checkpoints, by its float32 masters."""
+        if _internal_call or not self.is_deepspeed_enabled or hasattr(self.model, "peft_config"):
+            super().save_model(output_dir, _internal_call)
+            return
+        self._save(output_dir, master_weights(self.model, keep=self.args.should_save))
 
     def _save(self, output_dir: str | None = None, state_dict: dict[str, torch.Tensor] | None = None) -> None:
         """Save without ``training_args.bin``, a pickle that nothing here reads."""
@@ -165,8 +185,14 @@ def _micro_batches(items: list[Sequence[Batch]]) -> dict[str, Sequence[Batch]]:
     return {"micro_batches": items[0]}
 
 
+def speed_line(logs: Mapping[str, float]) -> str:
+    """Return a step's speed for a line of progress."""
+    share = f", MFU {logs['mfu']:.0%}" if "mfu" in logs else ""
+    return f"{logs['tokens_per_second']:,.0f} tokens/s{share}"
+
+
 class Progress(TrainerCallback):  # type: ignore[misc]
-    """A progress bar with the loss."""
+    """A progress bar with loss and speed."""
 
     def __init__(self) -> None:
         self._bar: tqdm[Any] | None = None
@@ -177,7 +203,7 @@ class Progress(TrainerCallback):  # type: ignore[misc]
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **_: Any) -> None:
         if self._bar is not None and logs and "loss" in logs:
-            self._bar.set_postfix(loss=f"{logs['loss']:.4f}", refresh=False)
+            self._bar.set_postfix_str(f"loss {logs['loss']:.4f}, {speed_line(logs)}", refresh=False)
             self._bar.update(state.global_step - self._bar.n)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:

@@ -73,9 +73,14 @@ def records(path: Path, run_dir: Path) -> dict[str, Any]:
     return found
 
 
+def is_of_time(key: str) -> bool:
+    """Return whether a figure differs whenever it is taken."""
+    return key.endswith(("seconds", "per_second")) or key == "speed" or key.startswith("mfu")
+
+
 def timeless(value: Any, run_dir: Path) -> Any:
     if isinstance(value, dict):
-        return {key: timeless(inner, run_dir) for key, inner in value.items() if not key.endswith("seconds")}
+        return {key: timeless(inner, run_dir) for key, inner in value.items() if not is_of_time(key)}
     if isinstance(value, list):
         return [timeless(inner, run_dir) for inner in value]
     return value.replace(str(run_dir.resolve()), "RUN") if isinstance(value, str) else value
@@ -116,7 +121,7 @@ def mlflow(folder: Path) -> dict[str, Any]:
         points = Counter(
             f"{names.get(run)}: {key} at {step} = {value!r}"
             for run, key, step, value in store.execute("select run_uuid, key, step, value from metrics")
-            if not key.endswith("seconds")
+            if not is_of_time(key)
         )
         digests = {
             f"{names.get(run)}: {key}": value

@@ -154,7 +154,7 @@ def test_the_header_says_what_was_run_when_and_at_what_cost(tmp_path: Path) -> N
     assert facts == {
         "run": "run", "model": "hopforge:world-base", "data": "musique, 10 evaluation questions", "seed": "7",
         "duration": "0.0 s", "hardware": "2 CPUs", "cost": "8.3 min of sampling and training",
-        "tokens": "1,200 sampled, 0 trained on", "iterations": "1",
+        "tokens": "1,200 sampled (2 a second), 0 trained on", "iterations": "1",
         "commit": "cccccccccc, with changes that were not committed",
     }  # fmt: skip
     assert '<p class="lead">Why.</p>' in page

@@ -9,4 +9,4 @@
 
 .PHONY: test-vllm
 test-vllm: install-dev .venv-vllm/.installed  ## the engines against the real vLLM on a CPU
-	HOPFORGE_VLLM_PYTHON=.venv-vllm/bin/python $(BIN)/python -m pytest -v tests/integration/test_vllm.py
+	HOPFORGE_VLLM_PYTHON=.venv-vllm/bin/python $(BIN)/python -m pytest -v tests/integration/test_vllm.py tests/sampling/test_vllm_arguments.py

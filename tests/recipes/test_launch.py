@@ -169,7 +169,7 @@ def test_a_cluster_is_told_what_the_processes_need(
     asked: list[StepProcesses] = []
     launch(given, lambda one: (asked.append(one), given.run())[0])
     folder = tmp_path / "phase-1"
-    reason = None if retrieval else METHOD.single_process_reason(given.context)
+    reason = None if retrieval else METHOD.single_process_reason(given.context.retrieval)
     assert (reason is None) == bool(retrieval)
     plain = {"trains": False, "single_process_reason": reason} | expected
     if "server_spec" in plain:
@@ -240,6 +240,15 @@ def test_a_steps_own_server_gets_the_last_gpus_and_shares_only_the_only_one() ->
     for gpus in ([], ["0", "1"]):
         with pytest.raises(UserError, match="one at least is the step's own"):
             split(gpus, 2)
+
+
+def test_vllm_in_the_processes_that_train_is_refused_unless_it_leaves_memory(tmp_path: Path, calls: list[Call]) -> None:
+    engine: dict[str, Any] = {"engine": "vllm", "device": "cuda"}
+    with pytest.raises(UserError, match=r"sampling\.engine\.engine: vllm takes nearly all memory of the GPU"):
+        launch(step_of(OnlineStep, tmp_path, engine))
+    assert not calls
+    launch(step_of(OnlineStep, tmp_path, engine | {"extra": {"gpu_memory_utilization": 0.3}}))
+    assert len(calls) == 1
 
 
 def test_a_step_with_unknown_or_wrong_fields_is_refused(tmp_path: Path) -> None:

@@ -67,9 +67,9 @@ def test_a_method_that_does_not_exist_is_an_error(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ([], "retrieval: a job has 7 processes (job.nodes, job.resources.gpus), but only one process at a time"),
+        ([], "retrieval: the cluster's jobs have 7 processes, but only one at a time"),
         (["sampling.engine.engine=vllm", "sampling.engine.extra={tensor_parallel_size: 8}"],
-         "sampling.engine.extra: an engine takes 8 GPUs, a pod has job.resources.gpus: 7"),
+         "sampling.engine.extra: an engine takes 8 GPUs, but a pod has 7 (job.resources.gpus)"),
     ],
 )  # fmt: skip
 def test_what_a_cluster_cannot_do_is_an_error(changes: list[str], message: str) -> None:

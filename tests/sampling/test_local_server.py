@@ -8,14 +8,17 @@ import subprocess
 import sys
 import urllib.request
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.sampling import SAMPLER_URL, EngineSpec
+from platform_sdk.sampling import serve
 from platform_sdk.sampling.local_server import PYTHON, local_server, vllm_python
 from platform_sdk.sampling.models import weights_digest
 from platform_sdk.sampling.serve import Served, command
+from platform_sdk.sizing.memory import GIB
 from tests.process_watch import alive, wait_for
 from tests.sampling.tiny_models import save_model
 
@@ -118,16 +121,18 @@ def test_a_machine_without_vllm_is_told_what_to_do(monkeypatch: pytest.MonkeyPat
 def test_what_is_served_is_the_model_untied_and_only_to_this_machine(tmp_path: Path) -> None:
     model = save_model(tmp_path / "model", tied=True)
     engine = EngineSpec(engine="openai", live=7, dtype="bfloat16", max_model_len=128, extra={"enable_lora": False})
-    words = command(Served(model=str(model), engine=engine), tmp_path / "served", 8123, gpus=2)
+    words = command(Served(model=str(model), engine=engine), tmp_path / "served", 8123, gpus=2, gpu_bytes=GIB)
     assert words[:3] == [sys.executable, "-m", "vllm.entrypoints.openai.api_server"]
     assert words[3:] == [
         "--dtype", "bfloat16", "--max-model-len", "128", "--max-num-seqs", "7", "--generation-config", "vllm",
-        "--tensor-parallel-size", "2", "--no-enable-lora", "--model", str(tmp_path / "served"), "--host", "127.0.0.1",
-        "--port", "8123",
+        "--data-parallel-size", "2", "--tensor-parallel-size", "1", "--no-enable-lora",
+        "--model", str(tmp_path / "served"), "--host", "127.0.0.1", "--port", "8123",
     ]  # fmt: skip
     assert '"tie_word_embeddings": false' in (tmp_path / "served/config.json").read_text()
     assert weights_digest(tmp_path / "served") != weights_digest(model)  # the output matrix is there besides
-    on_cpu = command(Served(model=str(model), engine=EngineSpec(engine="openai")), tmp_path / "cpu", 8123, gpus=0)
+    on_cpu = command(
+        Served(model=str(model), engine=EngineSpec(engine="openai")), tmp_path / "cpu", 8123, gpus=0, gpu_bytes=0
+    )
     assert "--enforce-eager" in on_cpu
     assert "--no-enable-chunked-prefill" in on_cpu
     assert on_cpu[on_cpu.index("--gpu-memory-utilization") + 1] == "0.25"
@@ -137,5 +142,33 @@ def test_a_server_leaves_memory_to_a_step_on_the_same_gpu_unless_told_otherwise(
     model = str(save_model(tmp_path / "model"))
     for extra, share in ({}, "0.4"), ({"gpu_memory_utilization": 0.7}, "0.7"):
         engine = EngineSpec(engine="openai", extra=extra)
-        words = command(Served(model=model, engine=engine, shares_gpu=True), tmp_path / share, 8123, gpus=1)
+        words = command(
+            Served(model=model, engine=engine, shares_gpu=True), tmp_path / share, 8123, gpus=1, gpu_bytes=GIB
+        )
         assert words[words.index("--gpu-memory-utilization") + 1] == share
+
+
+def test_heads_that_do_not_divide_are_refused_before_the_server_starts(tmp_path: Path) -> None:
+    engine = EngineSpec(engine="openai", extra={"tensor_parallel_size": 3})
+    model = save_model(tmp_path / "model")
+    with pytest.raises(UserError, match=r"extra\.tensor_parallel_size: 4 attention heads .* among 3 GPUs"):
+        command(Served(model=str(model), engine=engine), tmp_path / "served", 1, gpus=3, gpu_bytes=GIB)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "variable"), [(0, ("TORCHDYNAMO_DISABLE", "1")), (2, ("VLLM_USE_FLASHINFER_SAMPLER", "0"))]
+)
+def test_the_servers_process_needs_no_compiler(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gpus: int, variable: tuple[str, str]
+) -> None:
+    spec = tmp_path / "spec.json"
+    engine = EngineSpec(engine="openai")
+    spec.write_text(Served(model=str(save_model(tmp_path / "model")), engine=engine).model_dump_json())
+    became: dict[str, str] = {}
+    monkeypatch.setattr(sys, "argv", ["serve", "--spec", str(spec), "--port", "1"])
+    monkeypatch.setattr(os, "execve", lambda _program, _words, environment: became.update(environment))
+    monkeypatch.setattr("torch.cuda.is_available", lambda: gpus > 0)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: gpus)
+    monkeypatch.setattr("torch.cuda.get_device_properties", lambda _: SimpleNamespace(total_memory=GIB))
+    serve.main()
+    assert became.items() >= {variable, ("VLLM_SERVER_DEV_MODE", "1")}

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import importlib.util
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -63,6 +64,21 @@ def test_every_process_of_several_writes_what_its_engine_reads(
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.distributed, "get_rank", lambda group=None: 1)
     assert weights_digest(save_untied(tiny, tmp_path / "untied")) == weights_digest(tiny)
+
+
+def test_a_model_for_a_device_is_never_whole_on_the_host(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many processes on a machine would each hold it there; ``meta`` stands in for a GPU."""
+    load, loaded_to = AutoModelForCausalLM.from_pretrained, []
+
+    def spied(*arguments: Any, **named: Any) -> Any:
+        model = load(*arguments, **named)
+        loaded_to.append({parameter.device.type for parameter in model.parameters()})
+        return model
+
+    monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", spied)
+    load_model(tiny, device="meta")
+    load_model(tiny)
+    assert loaded_to == [{"meta"}, {"cpu"}]
 
 
 def test_a_wrong_name_is_told(tmp_path: Path) -> None:

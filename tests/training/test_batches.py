@@ -23,7 +23,7 @@ def test_a_packed_batch_by_hand() -> None:
     assert batch.position_ids.tolist() == [[0, 1, 2, 0, 1, 2, 3]]
     assert batch.boundaries.tolist() == [0, 3, 7]
     assert batch.boundaries.dtype == torch.int32
-    assert batch.longest == 4
+    assert batch.segments.lengths == (3, 4)
     assert batch.predicts.tolist() == [[True, False, False, False, True, True, False]]
     assert batch.targets.tolist() == [4, 7, 8]
     assert batch.example.tolist() == [0, 1, 1]

@@ -47,7 +47,7 @@ def test_a_packed_batch_by_hand() -> None:
     assert batch.input_ids.tolist() == [[5, 6, 7, 4, 7, 8, 9]]
     assert batch.position_ids.tolist() == [[0, 1, 2, 3, 2, 3, 4]]
     assert batch.boundaries.tolist() == [0, 2, 4, 7]
-    assert batch.continues == (-1, 0, 0)
+    assert batch.segments.continues == (-1, 0, 0)
     assert batch.predicts.tolist() == [[False, False, True, False, True, True, False]]
     assert batch.targets.tolist() == [4, 8, 9]
     assert batch.example.tolist() == [0, 1, 1]
@@ -87,8 +87,8 @@ def test_a_plan_shares_where_it_is_told_to() -> None:
         plan(GROUPS, batch_size=8, micro_batch_tokens=1000, epochs=1, seed=0, share_prompts=share)[0]
         for share in (False, True)
     )
-    assert pack(GROUPS, alone.shares[0][0], alone).continues == (-1,) * 8
-    assert max(pack(GROUPS, shared.shares[0][0], shared).continues) >= 0
+    assert pack(GROUPS, alone.shares[0][0], alone).segments.continues == (-1,) * 8
+    assert max(pack(GROUPS, shared.shares[0][0], shared).segments.continues) >= 0
     assert replace(alone, shares=(), share_prompts=True) == replace(shared, shares=())
 
 

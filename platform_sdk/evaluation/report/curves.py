@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -138,7 +138,25 @@ def _supervised(content: Content) -> list[Curve]:
         ]
         longer = [(name, points) for name, points in lines if len(points) > 1]
         found += _chart(f"Loss of {phase.name}", coloured(longer), "step", unit=False)
+        found += _speeds(phase.name, trained)
     return found
+
+
+def _speeds(name: str, trained: Mapping[str, Mapping[str, Any]]) -> list[Curve]:
+    """Return charts of a training's speed: tokens per second, and on a GPU that is known the share of its peak."""
+
+    def lines(figure: str) -> list[Line]:
+        found = [
+            (role, [(float(step["step"]), step["speed"][figure]) for step in figures.get("curve") or []
+                    if figure in step.get("speed", {})])
+            for role, figures in trained.items()
+        ]  # fmt: skip
+        return coloured([("training" if role == "loss" else role, points) for role, points in found if len(points) > 1])
+
+    return [
+        *_chart(f"Tokens per second of {name}", lines("tokens_per_second"), "step", unit=False),
+        *_chart(f"Share of the GPU's peak in {name} (MFU)", lines("mfu"), "step", unit=True),
+    ]
 
 
 def _updates(content: Content) -> list[Curve]:
@@ -196,4 +214,13 @@ def _online(updates: Sequence[Update]) -> list[tuple[str, list[tuple[str, Points
             ],
             False,
         ),
+        (
+            "Tokens per second",
+            [
+                ("sampled", points(lambda update: update.sampled_per_second)),
+                ("read in training", points(lambda update: update.speed.get("tokens_per_second"))),
+            ],
+            False,
+        ),
+        ("Share of the GPU's peak (MFU)", [("training", points(lambda update: update.speed.get("mfu")))], True),
     ]

@@ -60,11 +60,12 @@ def _cost(content: Content) -> list[Fact]:
     spent = course_of(content).spent
     if not spent.seconds and not spent.tokens_sampled:
         return []
+    per_second = f" ({spent.tokens_sampled / spent.sampling_seconds:,.0f} a second)" if spent.sampling_seconds else ""
     trained = f"{spent.tokens_trained:,} trained on"
     title = "Without evaluations and the start of engines; what two processes do at a time counts twice."
     return [
         Fact("cost", f"{duration(spent.seconds)} of sampling and training", title),
-        Fact("tokens", f"{spent.tokens_sampled:,} sampled, {trained}"),
+        Fact("tokens", f"{spent.tokens_sampled:,} sampled{per_second}, {trained}"),
     ]
 
 

@@ -151,7 +151,9 @@ class Description:
         pod: dict[str, Any] = {
             "containers": [
                 self._container(
-                    container, self.spec.image, self.command, self._amounts(own.cpu, own.memory, own.gpus),
+                    container, self.spec.image, self.command,
+                    self._amounts(own.cpu, own.memory, own.gpus)
+                    | {name: str(count) for name, count in own.others.items()},
                     ({} if self.indexed else OWN_STORE)
                     | ({SAMPLER_URL: f"http://{HOST}:{SAMPLER_PORT}"} if self.sidecar else {}),
                 )
@@ -241,7 +243,8 @@ class Description:
 
     def _variables(self, own: dict[str, str]) -> list[dict[str, Any]]:
         plain: list[dict[str, Any]] = [
-            {"name": name, "value": value} for name, value in (*self.environment, *own.items())
+            {"name": name, "value": value}
+            for name, value in (*self.environment, *self.spec.environment.items(), *own.items())
         ]
         for name, entry in self.spec.secrets.items():
             secret, _, key = entry.partition("/")

@@ -17,6 +17,7 @@ from accelerate import PartialState
 
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.online import OnlineSpec
+from platform_sdk.processes.shares import wait_for_all
 from platform_sdk.record_files import read_log
 from platform_sdk.records import Question, Rollout
 from platform_sdk.sampling.engine import SamplingEngine
@@ -39,7 +40,7 @@ class OnlineTask:
         search: the retriever's ``search``.
         make_agent: the agent of an update, from the tokenizer, the digest of the weights that its rollouts are
             sampled with, and a name that is the update's own: what the agent draws must depend on it.
-        live: rollouts at a time, in each process.
+        live: rollouts at a time, in each process; ``searching`` more are in flight while as many search.
         credit: what the tokens of a group's rollouts are worth, and which groups are sampled again.
     """
 
@@ -48,6 +49,7 @@ class OnlineTask:
     make_agent: Callable[[Any, str, str], RolloutAgent]
     live: int
     credit: Credit
+    searching: int = 0
 
 
 @dataclass(frozen=True)
@@ -100,7 +102,10 @@ class GroupSampler:
         self._set_aside_unless(path, version)
         agent = self._task.make_agent(self._engine.tokenizer, version, f"{self._phase}-{update:04d}")
         mine = self._share(questions)
-        with RolloutSampler(path, agent, self._engine, self._task.search, self._task.live) as phase:
+        with RolloutSampler(
+            path, agent, self._engine, self._task.search, self._task.live,
+            searching=self._task.searching,
+        ) as phase:  # fmt: skip
             for wave in range(1 + self._spec.resamples):
                 missing = [
                     partial(phase.attempt, question, number)
@@ -136,7 +141,7 @@ class GroupSampler:
 
     def gather(self, update: int, questions: Sequence[Question]) -> list[Group]:
         """The groups of an update, of all processes, in the questions' order; called when all have sampled."""
-        self._state.wait_for_everyone()
+        wait_for_all()
         done: dict[str, Attempts] = {}
         paths = [self._paths(update, process) for process in range(self._state.num_processes)]
         for path, _ in paths:

@@ -27,14 +27,23 @@ from platform_sdk.sampling.load import load_engine
 from platform_sdk.sampling.models import weights_digest
 from platform_sdk.tracking.outcomes import digest_of, write_json
 from platform_sdk.tracking.updates import read_updates
-from platform_sdk.training.arguments import context_length, device_for, set_steps, threads, training_arguments
+from platform_sdk.training.arguments import (
+    check_memory,
+    context_length,
+    device_for,
+    set_steps,
+    threads,
+    training_arguments,
+)
+from platform_sdk.training.attention import SHARING
+from platform_sdk.training.masters import masters_of
 from platform_sdk.training.objectives import GroupRelative
 from platform_sdk.training.online.groups import GroupSampler, OnlineTask
 from platform_sdk.training.online.recorder import Recorder
 from platform_sdk.training.online.source import OnlineSource, OnUpdate
 from platform_sdk.training.online.sync import sync_for
 from platform_sdk.training.output import Made, completed, pass_through, read_back, write_model
-from platform_sdk.training.policy import PACKED, attention_for, load_policy
+from platform_sdk.training.policy import attention_for, load_policy
 from platform_sdk.training.reference import reference_for
 from platform_sdk.training.trainer import PolicyTrainer
 
@@ -127,22 +136,23 @@ def _train(
     set_steps(args, spec, spec.updates * spec.iterations)
     # Between the iterations of an update the weights that sampled it are gone: checkpoints come after whole updates.
     args.save_steps = spec.checkpoint_steps * spec.iterations
+    check_memory(spec, model, args, reference=spec.beta > 0)
     set_seed(seed)  # a new adapter's weights are drawn
     attention = attention_for(spec, device)
-    policy = load_policy(model, spec, attention=attention)
-    reference = reference_for(model, policy, spec, device) if spec.beta else None
+    policy = load_policy(model, spec, attention=attention, device=str(args.device))
+    reference = reference_for(model, policy, spec, str(args.device)) if spec.beta else None
     # On a fault the engine is closed first, so that what it is asked for beside the training ends at once.
     with _beside(engine_spec) as pool, _engine(engine_spec, model) as engine:
         sampler = GroupSampler(spec, task, engine, folder / "rollouts", folder.name, seed)
         sync = sync_for(engine_spec, engine, policy, folder / "weights")
         source = OnlineSource(
             spec, task.questions, task.credit, sampler, sync, pool=pool, length=context_length(spec, model),
-            share_prompts=attention == PACKED, seed=seed, on_update=on_update,
+            share_prompts=attention in SHARING, seed=seed, on_update=on_update,
         )  # fmt: skip
         objective = GroupRelative(spec.clip, spec.beta, spec.kl, spec.normalization)
         trainer = PolicyTrainer(
             policy, args, source=source, objective=objective, reference=reference,
-            callbacks=[Recorder(source, folder, spec.iterations)],
+            callbacks=[Recorder(source, folder, spec.iterations), *masters_of(spec, model)],
         )  # fmt: skip
         trainer.resume()
         if on_update is not None and spec.evaluate_every and spec.updates % spec.evaluate_every == 0:

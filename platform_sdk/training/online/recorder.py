@@ -16,10 +16,12 @@ from platform_sdk.files import REMEDY
 from platform_sdk.record_files import check_log
 from platform_sdk.tracking.updates import FILE, Update, append_update, keep_updates, read_updates
 from platform_sdk.training.online.source import OnlineSource, Sampled
+from platform_sdk.training.speed import FIGURES
+from platform_sdk.training.trainer import speed_line
 
 logger = logging.getLogger(__name__)
 Logs = dict[str, float]
-NOT_STATISTICS = {*Update.model_fields, "seconds", "epoch", "step"}
+NOT_STATISTICS = {*Update.model_fields, *FIGURES, "seconds", "epoch", "step"}
 
 
 class Recorder(TrainerCallback):  # type: ignore[misc]
@@ -71,7 +73,8 @@ class Recorder(TrainerCallback):  # type: ignore[misc]
     def _record(self, update: Update) -> None:
         assert self._bar is not None
         append_update(self._folder, update)
-        self._bar.set_postfix(reward=f"{update.mean_reward:.3f}", loss=f"{update.loss:.4f}", refresh=False)
+        shown = f"reward {update.mean_reward:.3f}, loss {update.loss:.4f}, {speed_line(update.speed)}"
+        self._bar.set_postfix_str(shown, refresh=False)
         self._bar.update()
         with logging_redirect_tqdm():
             logger.info("%s", _told(update))
@@ -104,6 +107,8 @@ def _update(sampled: Sampled, logs: Sequence[Logs]) -> Update:
         sampling_seconds=round(sampled.sampling_seconds, 3),
         training_seconds=round(sum(entry["seconds"] for entry in logs), 3),
         sync_seconds=round(sampled.sync_seconds, 3),
+        sampled_per_second=sampled.tokens_sampled / sampled.sampling_seconds if sampled.sampling_seconds else None,
+        speed={name: mean(name) for name in FIGURES if name in logs[0]},
         weights=sampled.weights,
         preparation=sampled.preparation,
     )
@@ -120,5 +125,6 @@ def _told(update: Update) -> str:
         f"{update.zero_variance:.0%} of the groups teach nothing; "
         f"loss {update.loss:.4f}, {statistics}, rate {update.learning_rate:.2e}; "
         f"{update.tokens_sampled} tokens sampled in {update.sampling_seconds:.1f} s, {prepared}"
-        f"trained in {update.training_seconds:.1f} s, weights handed over in {update.sync_seconds:.1f} s"
+        f"trained in {update.training_seconds:.1f} s ({speed_line(update.speed)}), "
+        f"weights handed over in {update.sync_seconds:.1f} s"
     )

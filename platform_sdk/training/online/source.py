@@ -21,6 +21,7 @@ from accelerate import PartialState
 
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.online import OnlineSpec
+from platform_sdk.processes.shares import wait_for_all
 from platform_sdk.records import Question, Rollout
 from platform_sdk.sampling.engine import SamplingEngine
 from platform_sdk.tracking.updates import Preparation
@@ -112,7 +113,7 @@ class OnlineSource:
         if self._on_update is not None and update and every and update % every == 0:
             if self._state.is_main_process:
                 self._on_update(update, self._sync.engine)
-            self._state.wait_for_everyone()
+            wait_for_all()
         return version, seconds
 
     def _make(self, update: int) -> Sampled:

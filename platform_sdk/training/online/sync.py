@@ -17,10 +17,12 @@ from accelerate import PartialState
 from safetensors.torch import save_file
 
 from platform_sdk.config.sampling import EngineSpec
+from platform_sdk.processes.shares import wait_for_all
 from platform_sdk.sampling import probe as probing
 from platform_sdk.sampling.engine import Probe, SamplingEngine
 from platform_sdk.sampling.models import OUTPUT, tensors_digest
 from platform_sdk.sampling.transformers_engine import TransformersEngine
+from platform_sdk.training.attention import Segments
 from platform_sdk.training.checkpoints import publish, staging
 
 
@@ -95,11 +97,11 @@ class SavedWeights(WeightSync):
             _plain(self._policy).config.save_pretrained(written)
             self.engine.tokenizer.save_pretrained(written)
             publish(written, self._folder)
-        state.wait_for_everyone()
+        wait_for_all()
         first = {"none": True, "node": state.is_local_main_process, "all": state.is_main_process}
         if first[self._shared]:
             self.engine.load_weights(self._folder, probe)
-        state.wait_for_everyone()
+        wait_for_all()
         if state.is_main_process:
             shutil.rmtree(self._folder)
 
@@ -135,7 +137,7 @@ def plain_weights(policy: Any) -> dict[str, torch.Tensor]:
                     layer: Any = module
                     weight = state[f"{name}.weight"]
                     for adapter in layer.active_adapters:
-                        weight = weight + layer.get_delta_weight(adapter).to(weight.dtype)
+                        weight = weight.float() + layer.get_delta_weight(adapter).float()  # the base may be bfloat16
                     state[f"{name}.weight"] = weight
     return dict(sorted(state.items()))
 
@@ -153,6 +155,7 @@ def probe_of_policy(policy: Any) -> Probe:
                 input_ids=tokens,
                 position_ids=torch.arange(len(prompt), device=model.device)[None],
                 use_cache=False,
+                segments=Segments((len(prompt),), (-1,)),
                 cu_seq_lens_q=ends,
                 cu_seq_lens_k=ends,
                 max_length_q=len(prompt),

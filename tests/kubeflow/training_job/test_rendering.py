@@ -191,3 +191,16 @@ def test_a_job_that_cannot_be_is_refused() -> None:
     ):
         with pytest.raises(ValidationError, match=reason):
             JobSpec.model_validate(SPEC.model_dump() | values)
+
+
+def test_a_clusters_network_reaches_the_pod() -> None:
+    """NCCL's variables and the device of its network, as the cluster's file gives them."""
+    job = with_spec(
+        environment={"NCCL_SOCKET_IFNAME": "eth0"}, resources=Resources(gpus=8, others={"rdma/hca_shared_devices_a": 1})
+    )
+    [container] = job.pod("pytorch")["containers"]
+    assert {"name": "NCCL_SOCKET_IFNAME", "value": "eth0"} in container["env"]
+    assert container["resources"]["limits"] == {
+        "cpu": "8", "memory": "64Gi", "nvidia.com/gpu": "8", "rdma/hca_shared_devices_a": "1",
+    }  # fmt: skip
+    check(pytorchjob.render(job))

@@ -46,7 +46,7 @@ def test_several_processes_need_an_index_that_several_can_search(run: RunContext
         launch(step)
     assert not (run.run_dir / "eval-start/begun.json").exists()
     for retrieval in ({"url": "http://retriever:8080"}, {"uri": "http://milvus:19530"}):
-        assert METHOD.single_process_reason(step.model_copy(update={"retrieval": retrieval}).context) is None
+        assert METHOD.single_process_reason(step.model_copy(update={"retrieval": retrieval}).context.retrieval) is None
 
 
 def test_no_questions(run: RunContext[AgentSpec], tmp_path: Path) -> None:

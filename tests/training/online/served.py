@@ -36,7 +36,7 @@ class Served:
                     self.engine.load_weights(body["kwargs"]["weights_path"])
                 return {"results": [None]}
             assert route == "/reset_prefix_cache", route
-            return {}
+            return {"success": True}
 
     def _complete(self, body: dict[str, Any]) -> Any:
         names = ("temperature", "top_p", "top_k", "max_tokens", "seed")

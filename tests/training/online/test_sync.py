@@ -14,8 +14,9 @@ from platform_sdk.sampling.engine import Probe, SamplingParams, WeightsMismatch
 from platform_sdk.sampling.load import load_engine
 from platform_sdk.sampling.models import load_model, weights_digest
 from platform_sdk.sampling.transformers_engine import TransformersEngine
+from platform_sdk.training.attention import PACKED
 from platform_sdk.training.online.sync import SavedWeights, plain_weights, sync_for
-from platform_sdk.training.policy import PACKED, load_policy
+from platform_sdk.training.policy import load_policy
 from tests.sampling.tiny_models import save_model
 
 PROMPT = (5, 6, 7, 8, 9)

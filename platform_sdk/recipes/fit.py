@@ -1,0 +1,120 @@
+"""Whether a recipe fits the machines it is to run on: what cannot work there is said before anything starts.
+
+Only what is plain: the count of bytes is a lower bound, and of a model whose configuration is not on this machine only
+the size in its name is known.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel
+
+from platform_sdk.config.cluster import ClusterSpec, bytes_of
+from platform_sdk.config.online import OnlineSpec
+from platform_sdk.config.recipe import Recipe
+from platform_sdk.config.retrieval import RetrievalSpec
+from platform_sdk.config.sampling import EngineSpec
+from platform_sdk.config.source import FieldPath, Problem, load_source
+from platform_sdk.config.training import OptimiserSpec
+from platform_sdk.recipes.method import load_method
+from platform_sdk.sizing.memory import tensor_parallel_fault, training_fault, training_memory
+from platform_sdk.sizing.shape import ModelShape, parameters_in_name, shape_of
+
+M = TypeVar("M", bound=BaseModel)
+
+
+def misfits(recipe: Recipe, cluster: ClusterSpec | None = None) -> list[Problem]:
+    """Return what of a recipe cannot work: on any machine, and on the cluster if one is given."""
+    structs = {name: recipe.settings(name) for name, p in recipe.pipeline.document.parameters.items() if p.schema_}
+    model = str(recipe.parameters.get("model") or "")
+    shape = _shape(model)
+    online = any(spec.updates for _, spec in _of_type(structs, OnlineSpec))
+    found: list[tuple[FieldPath, str]] = []
+    for path, engine in _of_type(structs, EngineSpec):
+        parallel = int(engine.extra.get("tensor_parallel_size", 1))
+        if shape is not None and (fault := tensor_parallel_fault(parallel, shape.heads, shape.key_value_heads)):
+            found.append(((*path, "extra", "tensor_parallel_size"), fault))
+        if online and (fault := engine.beside_training_fault):
+            found.append(((*path, "engine"), fault))
+        if engine.searching and any(spec.url is None for _, spec in _of_type(structs, RetrievalSpec)):
+            found.append(
+                ((*path, "searching"), "searches in threads need a service: set retrieval.url, or searching 0")
+            )
+        if cluster is not None:
+            found += _on_cluster(recipe, cluster, engine, path, structs, online)
+    if cluster is not None and cluster.job.resources.gpu_memory is not None:
+        memory = bytes_of(cluster.job.resources.gpu_memory)
+        size = shape.parameters if shape else parameters_in_name(model)
+        for path, spec in _of_type(structs, OptimiserSpec):
+            if size and (fault := _memory_fault(model, size, spec, cluster, memory)):
+                found.append((path, fault))
+    source = load_source(recipe.path)
+    return [source.problem(("parameters", *path), message) for path, message in dict.fromkeys(found)]
+
+
+def _on_cluster(
+    recipe: Recipe, cluster: ClusterSpec, engine: EngineSpec, path: FieldPath, structs: dict[str, BaseModel],
+    online: bool,
+) -> Iterator[tuple[FieldPath, str]]:  # fmt: skip
+    gpus, nodes = cluster.job.resources.gpus, cluster.job.nodes
+    sampling = 0 if engine.brings_server else gpus  # processes that only ask a server of their job's have none
+    if sampling and engine.gpus_each > gpus:
+        yield (*path, "extra"), f"an engine takes {engine.gpus_each} GPUs, but a pod has {gpus} (job.resources.gpus)"
+        return
+    processes = nodes * max(sampling // engine.gpus_each or 1, gpus if online else 0)
+    for place, retrieval in _of_type(structs, RetrievalSpec):
+        reason = load_method(recipe.pipeline.document.method).single_process_reason(retrieval)
+        if processes > 1 and reason is not None:
+            yield place, f"the cluster's jobs have {processes} processes, but {reason}"
+
+
+def _memory_fault(
+    model: str, parameters: float, spec: OptimiserSpec, cluster: ClusterSpec, gpu_bytes: float
+) -> str | None:
+    if not cluster.job.resources.gpus or spec.device == "cpu":
+        return None
+    processes = cluster.job.nodes * cluster.job.resources.gpus
+    needed = training_memory(
+        parameters,
+        bfloat16=spec.precision != "float32",
+        zero=spec.deepspeed,
+        processes=processes,
+        lora=spec.lora is not None,
+        reference=isinstance(spec, OnlineSpec) and spec.beta > 0,
+    )
+    return training_fault(
+        model, needed, gpu_bytes, processes=processes, zero=spec.deepspeed, lora=spec.lora is not None
+    )
+
+
+def _of_type(value: Any, kind: type[M], path: FieldPath = ()) -> Iterator[tuple[FieldPath, M]]:
+    """Yield every model of a kind in the structs, and where it stands."""
+    if isinstance(value, kind):
+        yield path, value
+    named = dict(value) if isinstance(value, (BaseModel, dict)) else {}
+    for name, inner in named.items():
+        yield from _of_type(inner, kind, (*path, str(name)))
+
+
+def _shape(model: str) -> ModelShape | None:
+    """Return a model's shape from its configuration on this machine; None if it is not here, or of another family."""
+    path = Path(model).expanduser() / "config.json"
+    if not path.is_file():
+        from huggingface_hub import try_to_load_from_cache
+        from huggingface_hub.errors import HFValidationError
+
+        try:
+            cached = try_to_load_from_cache(model, "config.json")
+        except HFValidationError:  # a path, or a model of a package
+            return None
+        if not isinstance(cached, str):
+            return None
+        path = Path(cached)
+    try:
+        return shape_of(json.loads(path.read_text()))
+    except (KeyError, ValueError):
+        return None

@@ -1,0 +1,69 @@
+"""The shape of a decoder with gated feed-forward layers (Llama, Qwen, Mistral), and its parameters."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+_IN_NAME = re.compile(r"(?<![\d.])(\d+(?:\.\d+)?)([BM])\b", re.IGNORECASE)
+_UNITS = {"B": 1e9, "M": 1e6}
+
+
+@dataclass(frozen=True)
+class ModelShape:
+    """Sizes that decide a model's parameters and operations. Biases, less than a thousandth, are not counted."""
+
+    hidden: int
+    layers: int
+    heads: int
+    key_value_heads: int
+    head_size: int
+    feed_forward: int
+    vocabulary: int
+    tied: bool
+
+    @property
+    def body(self) -> int:
+        """Parameters of the layers: what every token is multiplied with, besides the output matrix."""
+        attention = self.hidden * self.head_size * 2 * (self.heads + self.key_value_heads)
+        return self.layers * (attention + 3 * self.hidden * self.feed_forward + 2 * self.hidden) + self.hidden
+
+    @property
+    def matrix(self) -> int:
+        """Parameters of the embedding, and of the output matrix."""
+        return self.vocabulary * self.hidden
+
+    @property
+    def parameters(self) -> int:
+        return self.body + self.matrix * (1 if self.tied else 2)
+
+    def cache_bytes(self, tokens: int, bytes_each: int) -> int:
+        """Return the bytes of ``tokens`` tokens' keys and values, of ``bytes_each`` bytes a number."""
+        return 2 * self.layers * self.key_value_heads * self.head_size * tokens * bytes_each
+
+
+def shape_of(config: Mapping[str, Any]) -> ModelShape:
+    """Return the shape that a ``config.json`` of transformers gives.
+
+    Raises:
+        KeyError: the configuration is not of such a model.
+    """
+    heads = config["num_attention_heads"]
+    return ModelShape(
+        hidden=config["hidden_size"],
+        layers=config["num_hidden_layers"],
+        heads=heads,
+        key_value_heads=config.get("num_key_value_heads") or heads,
+        head_size=config.get("head_dim") or config["hidden_size"] // heads,
+        feed_forward=config["intermediate_size"],
+        vocabulary=config["vocab_size"],
+        tied=bool(config.get("tie_word_embeddings", False)),
+    )
+
+
+def parameters_in_name(model: str) -> float | None:
+    """Return the number of parameters that a model's name gives (``Qwen2.5-7B-Instruct``: 7e9), or None."""
+    found = _IN_NAME.findall(model)
+    return float(found[-1][0]) * _UNITS[found[-1][1].upper()] if found else None
