@@ -14,7 +14,7 @@ import pytest
 HOME = Path(__file__).parents[1]
 PACKAGE = HOME / "platform_sdk"
 FLOORS = [  # from the top
-    "cli", "recipes", "agents", "retrieval", "kubeflow", "training", "evaluation", "graph", "sampling", "tracking",
+    "cli", "studies", "recipes", "agents", "retrieval", "kubeflow", "training", "evaluation", "graph", "sampling", "tracking",
     "data", "processes", "config", "record_conversion", "record_files", "records", "files", "errors", "display",
     "pages", "credentials",
 ]  # fmt: skip

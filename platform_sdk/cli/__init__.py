@@ -22,6 +22,7 @@ from platform_sdk.cli import (
     score,
     search,
     serve,
+    study,
     synthesize,
 )
 from platform_sdk.cli.application import Application
@@ -32,7 +33,7 @@ from platform_sdk.files import storage_error
 
 app = Application(name="hopforge", no_args_is_help=True, pretty_exceptions_enable=False)
 for title, modules in {
-    "Recipes and runs": (run, runs, compare),
+    "Recipes and runs": (run, runs, compare, study),
     "Clusters": (remote, follow, gc),
     "Data and retrieval": (search, graph, synthesize, serve),
     "Scores and records": (metrics, score, convert),

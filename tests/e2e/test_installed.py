@@ -20,6 +20,7 @@ PACKAGED = (
     "platform_sdk",
     "components",
     "pipelines",
+    "studies",
     "pyproject.toml",
     "setup.py",
     "MANIFEST.in",
