@@ -14,8 +14,8 @@ import pytest
 HOME = Path(__file__).parents[1]
 PACKAGE = HOME / "platform_sdk"
 FLOORS = [  # from the top
-    "cli", "studies", "recipes", "agents", "retrieval", "kubeflow", "training", "evaluation", "graph", "sampling", "tracking",
-    "data", "processes", "config", "record_conversion", "record_files", "records", "files", "errors", "display",
+    "cli", "studies", "recipes", "agents", "retrieval", "kubeflow", "training", "evaluation", "graph", "sampling",
+    "tracking", "data", "processes", "config", "record_conversion", "record_files", "records", "files", "errors", "display",
     "pages", "credentials",
 ]  # fmt: skip
 TORCH_ROOMS = {"processes", "sampling", "training"}

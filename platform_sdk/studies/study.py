@@ -1,4 +1,4 @@
-"""A study's file, and the cells that it unrolls to: a base recipe under every combination of settings, with every seed."""
+"""A study's file, and its cells: a base recipe under every combination of settings, with every seed."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ def test_a_failed_cell_does_not_lose_the_others(tmp_path: Path) -> None:
     assert process.returncode == 1
     assert "ZeroDivisionError: a bug" in said
     assert "1 of 2 cells failed: bug, seed 3" in said
-    bug, well = load_study(path, runs).cells
+    _, well = load_study(path, runs).cells
     assert (well.run_dir / "make.txt").read_text().count("\n") == 1
     # Another study finds the finished cell, and does not run it again.
     other = write_study(tmp_path, "other", axes={"kind": {"plain": {}}}, settings={"rate": 0.5}, seeds=[3])
