@@ -96,3 +96,11 @@ class EvaluationSpec(Struct):
 
     temperature: float = Field(0.0, ge=0, le=100, description="of the evaluated policy; 0: the most probable token")
     top_p: float = Field(1.0, gt=0, le=1)
+    greedy: bool = Field(
+        False, description="beside a temperature, also answer with the most probable tokens: em_greedy, f1_greedy"
+    )
+
+    @property
+    def both(self) -> bool:
+        """True if the questions are answered as sampled, and greedily."""
+        return self.greedy and self.temperature > 0

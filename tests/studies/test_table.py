@@ -52,8 +52,9 @@ def test_means_intervals_and_paired_differences(table: StudyTable) -> None:
     assert grpo.paired is None
     assert mygo.mean == pytest.approx(0.7)
     # Of the ten questions' differences four are 0, four 0.5 and two 1: mean 0.4, variance 1.4 / 9, of the mean
-    # 0.0155556 with 9 degrees of freedom. Each group's variance over seeds is 0.02, of its mean 0.01 with 1. Their sum 0.0355556
-    # has 0.0355556² / (0.0155556² / 9 + 2 · 0.01²) = 5.572 degrees of freedom, 97.5 % quantile 2.4932, root 0.188562.
+    # 0.0155556 with 9 degrees of freedom. Each group's variance over seeds is 0.02, of its mean 0.01 with 1. Their sum
+    # 0.0355556 has 0.0355556² / (0.0155556² / 9 + 2 · 0.01²) = 5.572 degrees of freedom, 97.5 % quantile 2.4932, root
+    # 0.188562.
     assert mygo.paired is not None
     assert mygo.paired.difference == pytest.approx(0.4)
     assert (mygo.paired.low, mygo.paired.high) == pytest.approx((0.4 - 0.470124, 0.4 + 0.470124), abs=1e-5)
