@@ -39,7 +39,11 @@ class DatasetSpec(Struct):
     eval: Paths = Field(default=(), description="official question files to evaluate on")
     corpus: Paths = Field(default=(), description="passages: JSONL of id, title, text")
     triples: Paths = Field(default=(), description="triples: TSV with a header line")
-    labels: str | None = Field(default=None, description="qald10: topic_entities.json, the names of the entities")
+    labels: str | None = Field(
+        default=None,
+        description="names of entities: of qald10 topic_entities.json; of 2wikimultihopqa id_aliases.json, whose "
+        "aliases are accepted answers too",
+    )
     train_questions: int | None = Field(
         default=None, ge=0, le=10_000_000, description="how many to draw; all when not given"
     )
@@ -72,6 +76,6 @@ class DatasetSpec(Struct):
             raise ValueError(f"world is for format world, not {self.format}")
         if not self.eval and not self.train:
             raise ValueError("name question files under train, eval or both")
-        if self.labels and self.format != "qald10":
-            raise ValueError("labels is for format qald10")
+        if self.labels and self.format not in ("qald10", "2wikimultihopqa"):
+            raise ValueError("labels is for formats qald10 and 2wikimultihopqa")
         return self

@@ -19,6 +19,7 @@ import msgspec
 from pydantic import ValidationError
 
 from platform_sdk.config.dataset import Format
+from platform_sdk.data.aliases import Aliases, read_aliases
 from platform_sdk.data.files import check, is_list, lines_of, parse_loose, read_bytes
 from platform_sdk.data.qald import EntityNames, QaldQuestion, accepted_answers, english, read_entity_names
 from platform_sdk.display import shortened
@@ -37,6 +38,14 @@ class Loaded:
     skipped: list[str]
 
 
+@dataclass(frozen=True)
+class Names:
+    """Further names of entities: QALD-10's by question, 2WikiMultihopQA's by entity."""
+
+    qald: dict[str, EntityNames]
+    aliases: Aliases
+
+
 class HotpotRecord(msgspec.Struct):
     """HotpotQA's record; the context may be left out."""
 
@@ -52,6 +61,7 @@ class TwoWikiRecord(HotpotRecord, kw_only=True):
     """2WikiMultihopQA's record; ``evidences_id`` is empty where the dataset gives no ids."""
 
     evidences: list[NameTriple]
+    answer_id: str | None = None
     evidences_id: list[NameTriple] = msgspec.field(default_factory=list)
 
 
@@ -108,13 +118,17 @@ def load_questions(path: Path, format: Format, *, skip_invalid: bool = False, la
         path: the file as the dataset's authors distribute it.
         format: which dataset it is of.
         skip_invalid: leave malformed records out and list them, instead of failing at the first.
-        labels: QALD-10's ``topic_entities.json``; without it an entity answer is its Wikidata id, and there are no
-            topic entities.
+        labels: further names of the entities. QALD-10's ``topic_entities.json``: without it an entity answer is its
+            Wikidata id, and there are no topic entities. 2WikiMultihopQA's ``id_aliases.json``: without it only the
+            answer itself is accepted.
 
     Raises:
         RecordError: the file cannot be read, or a record is malformed: names file, record number and field.
     """
-    names = read_entity_names(labels) if labels else {}
+    names = Names(
+        read_entity_names(labels) if labels and format == "qald10" else {},
+        read_aliases(labels) if labels and format == "2wikimultihopqa" else {},
+    )
     questions: list[Question] = []
     skipped: list[str] = []
     seen: set[str] = set()
@@ -160,19 +174,19 @@ def _given(record: Any) -> Any:
 _EXPECTED = {"qald10": "an object with a list of questions"}
 
 
-def _question(path: Path, where: str, record: Any, format: Format, names: dict[str, EntityNames]) -> Question:
+def _question(path: Path, where: str, record: Any, format: Format, names: Names) -> Question:
     try:
         match format:
             case "hotpotqa":
                 return _hotpot(check(path, where, record, HotpotRecord))
             case "2wikimultihopqa":
-                return _twowiki(check(path, where, record, TwoWikiRecord))
+                return _twowiki(check(path, where, record, TwoWikiRecord), names.aliases)
             case "musique":
                 return _musique(check(path, where, record, MusiqueRecord))
             case "nq":
                 return _nq(check(path, where, record, NqRecord))
             case "qald10":
-                return _qald(check(path, where, record, QaldQuestion), names)
+                return _qald(check(path, where, record, QaldQuestion), names.qald)
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(str(part) for part in first["loc"])
@@ -207,7 +221,7 @@ def _hotpot(record: HotpotRecord) -> Question:
     )
 
 
-def _twowiki(record: TwoWikiRecord) -> Question:
+def _twowiki(record: TwoWikiRecord, aliases: Aliases) -> Question:
     ids = record.evidences_id
     if ids and len(ids) != len(record.evidences):
         raise _Missing(f"evidences_id: {len(ids)} entries, but evidences has {len(record.evidences)}")
@@ -226,6 +240,7 @@ def _twowiki(record: TwoWikiRecord) -> Question:
     return _hotpot(record).model_copy(
         update={
             "dataset": "2wikimultihopqa",
+            "answers": tuple(dict.fromkeys([record.answer, *sorted(aliases.get(record.answer_id or "", ()))])),
             "gold_triples": tuple(triples),
             "topic_entities": tuple(entry_points),
             "context": _context(record.id, record.context, " "),

@@ -150,7 +150,7 @@ def test_a_generated_world_needs_no_files(tmp_path: Path) -> None:
         ({"format": "world", "train": "x"}, "format world is generated; remove train"),
         ({"format": "nq", "train": "x", "world": {}}, "world is for format world"),
         ({"format": "nq"}, "name question files"),
-        ({"format": "nq", "eval": "x", "labels": "y"}, "labels is for format qald10"),
+        ({"format": "nq", "eval": "x", "labels": "y"}, "labels is for formats qald10 and 2wikimultihopqa"),
         ({"format": "squad", "eval": "x"}, "format"),
     ],
 )
