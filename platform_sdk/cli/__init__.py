@@ -12,6 +12,7 @@ import typer
 from platform_sdk.cli import (
     compare,
     convert,
+    evaluate,
     follow,
     gc,
     graph,
@@ -33,7 +34,7 @@ from platform_sdk.files import storage_error
 
 app = Application(name="hopforge", no_args_is_help=True, pretty_exceptions_enable=False)
 for title, modules in {
-    "Recipes and runs": (run, runs, compare, study),
+    "Recipes and runs": (run, evaluate, runs, compare, study),
     "Clusters": (remote, follow, gc),
     "Data and retrieval": (search, graph, synthesize, serve),
     "Scores and records": (metrics, score, convert),

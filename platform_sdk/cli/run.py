@@ -52,7 +52,7 @@ def run(
     loaded = load_recipe(recipe, overrides or ())
     run_dir = workdir or Path("runs") / loaded.name
     if dry_run:
-        _show_plan(loaded, run_dir, as_json)
+        show_plan(loaded, run_dir, as_json)
         return
 
     result, since = run_recipe(loaded, run_dir, None if quiet else sys.stderr if as_json else sys.stdout)
@@ -89,7 +89,8 @@ def run_recipe(recipe: Recipe, run_dir: Path, out: TextIO | None) -> tuple[Outco
     return outcome(run_dir), since
 
 
-def _show_plan(recipe: Recipe, run_dir: Path, as_json: bool) -> None:
+def show_plan(recipe: Recipe, run_dir: Path, as_json: bool) -> None:
+    """Print the steps of a recipe, and where they would run."""
     steps = [{"step": task.id, "component": task.component} for task in recipe.plan]
     if as_json:
         _print_json({"run_dir": str(run_dir), "pipeline": recipe.pipeline.name, "steps": steps})
