@@ -24,7 +24,7 @@ class DatasetSpec(Struct):
 
     Paths are relative to the recipe's ``data_dir``, absolute, or ``hf://OWNER/NAME/FILE`` for a file of a dataset on
     the Hugging Face hub. Without ``corpus`` the passages are those of the questions' own contexts; without
-    ``triples`` the triples are the questions' gold ones.
+    ``triples`` there are none, and a knowledge graph cannot be searched.
 
     A ``mixed`` dataset is others put together: each entry of ``mixture`` is a dataset of its own, with its own format
     and numbers of questions. One that names only ``eval`` is held out of the training, and one that names only

@@ -232,10 +232,10 @@ def _twowiki(record: TwoWikiRecord, aliases: Aliases) -> Question:
             Triple(head=head, relation=relation, tail=tail, head_id=_entity(head_id), tail_id=_entity(tail_id))
         )
     tails: set[str] = set()
-    entry_points: dict[str, None] = {}
+    entry_points: dict[str, str] = {}
     for triple in triples:
         if triple.head not in tails:
-            entry_points[triple.head] = None
+            entry_points.setdefault(triple.head, triple.head_id)
         tails.add(triple.tail)
     return _hotpot(record).model_copy(
         update={
@@ -243,6 +243,7 @@ def _twowiki(record: TwoWikiRecord, aliases: Aliases) -> Question:
             "answers": tuple(dict.fromkeys([record.answer, *sorted(aliases.get(record.answer_id or "", ()))])),
             "gold_triples": tuple(triples),
             "topic_entities": tuple(entry_points),
+            "topic_ids": tuple(entry_points.values()) if any(entry_points.values()) else (),
             "context": _context(record.id, record.context, " "),
         }
     )
@@ -314,5 +315,6 @@ def _qald(record: QaldQuestion, names: dict[str, EntityNames]) -> Question:
         text=text,
         answers=tuple(dict.fromkeys(literal)),
         dataset="qald10",
-        topic_entities=tuple(dict.fromkeys(entities.topic_entity.values())) if entities else (),
+        topic_entities=tuple(entities.topic_entity.values()) if entities else (),
+        topic_ids=tuple(entities.topic_entity) if entities else (),
     )

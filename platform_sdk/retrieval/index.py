@@ -95,7 +95,10 @@ def open_index(
     material, settings = load_material(method, run_dir, spec)
     texts = material.texts()
     if empty := [name for name, rows in texts.items() if not rows]:
-        raise UserError(f"{run_dir}: retrieval method {method.name} searches {empty[0]}, and there are none")
+        raise UserError(
+            f"{run_dir}: retrieval method {method.name} searches {empty[0]}, and there are none; name a file of them "
+            "in the recipe, e.g. dataset.corpus or dataset.triples (hopforge convert makes them)"
+        )
     encoder = load_encoder(**spec.encoder_settings()) if texts else NoEncoder()
     vectors: dict[str, Vectors] = {}
     with ExitStack() as opened:
