@@ -24,7 +24,7 @@ def lines_in(path: Path) -> Iterator[bytes]:
         raise RecordError(f"{path}: cannot be read: {error}") from error
 
 
-def _opened(path: Path) -> IO[bytes]:
+def _opened(path: Path) -> IO[bytes] | gzip.GzipFile:
     match path.suffix:
         case ".gz":
             return gzip.open(path, "rb")

@@ -46,7 +46,7 @@ def _write(stem: Path, dataset: str, rollouts: Sequence[Rollout]) -> Path:
             return _object(stem, {question.id: [answer] for question, answer in answered})
         case _:
             answers = {question.id: answer for question, answer in answered}
-            evidence = {"evidence": {}} if dataset == "2wikimultihopqa" else {}
+            evidence: dict[str, Any] = {"evidence": {}} if dataset == "2wikimultihopqa" else {}
             return _object(stem, {"answer": answers, "sp": {}, **evidence})
 
 

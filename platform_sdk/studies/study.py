@@ -176,7 +176,8 @@ def _cell(
 ) -> Cell:
     levels = levels_of(document, place)
     recipe_path = Path(next((level.recipe for level in reversed(levels) if level.recipe), document.recipe))
-    settings = [item for part in (document, *levels) for item in part.settings.items()]
+    layers = [document.settings, *(level.settings for level in levels)]
+    settings = [item for layer in layers for item in layer.items()]
     given = [f"{name}={json.dumps(value)}" for name, value in settings]
     other = {axis: level for part in levels for axis, level in part.model_of.items()}
     needs = None
