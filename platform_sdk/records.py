@@ -61,8 +61,9 @@ class Question(Record):
 
     ``answers`` are the accepted answers (the first is the canonical one). ``gold_passages`` name the
     passages a correct answer rests on; ``supporting_facts`` are ``(title, sentence index)`` pairs;
-    ``topic_entities`` are the gold entry points of the knowledge-graph environments; ``context``
-    holds the question's own passages where the dataset gives them, gold ones among distractors.
+    ``topic_entities`` are the gold entry points of the knowledge-graph environments, ``topic_ids`` their Wikidata ids
+    in the same order (none where the dataset gives none); ``context`` holds the question's own passages where the
+    dataset gives them, gold ones among distractors.
     ``gold_passages`` are titles; ``gold_context`` are ids in the context, for datasets whose titles repeat there.
     ``decomposition`` are the dataset's own sub-questions.
     """
@@ -82,6 +83,7 @@ class Question(Record):
     # Left out where it is empty, so that the records of all other datasets keep their digests.
     gold_context: tuple[str, ...] = Field(default=(), exclude_if=lambda ids: not ids)
     decomposition: tuple[Hop, ...] = Field(default=(), exclude_if=lambda hops: not hops)
+    topic_ids: tuple[str, ...] = Field(default=(), exclude_if=lambda ids: not ids)
 
     @property
     def gold_positions(self) -> tuple[int, ...]:
@@ -109,9 +111,9 @@ class Evidence(Record):
 
     ``title`` is a passage's title, also that of the passage of a hyperedge; of a triple it is the tail, the entity that
     the triple leads to. ``parts`` are what the score is made of, by name, where several entities have such parts by
-    entity; ``entities`` are those that it joins: of a triple its head and its tail, of a hyperedge the ids, whose names
-    are ``entity_names``. ``query_entities`` are those of the query that the search started from: None where the method
-    links no entities, empty where the query has none.
+    entity; ``entities`` are those that it joins (of a triple its head and its tail), by their ids where there are any:
+    ``entity_names`` are their names then. ``query_entities`` are those of the query that the search started from: None
+    where the method links no entities, empty where the query has none.
     """
 
     KIND: ClassVar[str] = "evidence"

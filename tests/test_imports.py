@@ -14,9 +14,9 @@ import pytest
 HOME = Path(__file__).parents[1]
 PACKAGE = HOME / "platform_sdk"
 FLOORS = [  # from the top
-    "cli", "recipes", "agents", "retrieval", "kubeflow", "training", "evaluation", "graph", "sampling", "tracking",
-    "data", "processes", "config", "sizing", "record_conversion", "record_files", "records", "files", "errors",
-    "display", "pages", "credentials",
+    "cli", "studies", "recipes", "agents", "retrieval", "kubeflow", "training", "evaluation", "graph", "sampling",
+    "tracking", "data", "processes", "config", "sizing", "record_conversion", "record_files", "records", "files",
+    "errors", "display", "pages", "credentials",
 ]  # fmt: skip
 TORCH_ROOMS = {"processes", "sampling", "training"}
 RECIPES = sorted(path for path in HOME.glob("pipelines/*/*.yaml") if path.name != "pipeline.yaml")

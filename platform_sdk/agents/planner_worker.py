@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from platform_sdk.agents.speaker import PolicyAgent, Speaker
 from platform_sdk.records import Evidence, Outcome, Question, Rollout, Trajectory
@@ -101,13 +101,20 @@ class Limits:
     graph: bool = False
 
 
+class Entity(NamedTuple):
+    """An entity of a graph. ``key`` is its id, which keeps those of one name apart, or its name where it has none."""
+
+    key: str
+    name: str
+
+
 @dataclass(frozen=True)
 class Report:
     """A worker's trajectory, its sentence, and the entities that it found (in a graph)."""
 
     trajectory: Trajectory
     sentence: str
-    found: tuple[str, ...] = ()
+    found: tuple[Entity, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -121,9 +128,10 @@ class PlannerWorker(PolicyAgent):
     def rollout(self, question: Question, attempt: int) -> Agent[Rollout]:
         """One attempt at a question; returns the scored rollout."""
         speaker = self.speaker(question, attempt, self.limits.planner_tokens)
-        candidates = list(question.topic_entities) if self.limits.graph else []
+        candidates = topics(question) if self.limits.graph else []
+        names = [entity.name for entity in candidates]
         role = "planner" if self.limits.split else "agent"
-        planner = self.language.planner(speaker, question, candidates, role)
+        planner = self.language.planner(speaker, question, names, role)
         workers: list[Trajectory] = []
         answer: str | None = None
         outcome: Outcome = "iteration_limit"
@@ -151,15 +159,16 @@ class PlannerWorker(PolicyAgent):
                 )
                 workers += [report.trajectory for report in reports]
                 seen = [report.sentence for report in reports]
-                found = [name for report in reports for name in report.found]
+                found = [entity for report in reports for entity in report.found]
             else:
                 planner.note_asked(queries)
                 lists: list[list[Evidence]] = yield Search(tuple(requests), self.limits.top_k)
                 evidence = [item for items in lists for item in items]
                 seen = [self.language.materials(evidence)]
                 found = [leads_to(item) for item in evidence] if self.limits.graph else []
-            new = [name for name in dict.fromkeys(found) if name not in candidates]
-            planner.tell(self.language.observation(seen, new, len(candidates)), evidence)
+            known = {entity.key for entity in candidates}
+            new = [entity for entity in _distinct(found) if entity.key not in known]
+            planner.tell(self.language.observation(seen, [entity.name for entity in new], len(candidates)), evidence)
             candidates += new
         main = planner.trajectory(role, role, answer=answer)
         rollout = self.recorded(question, attempt, speaker.seed, main, workers, outcome)
@@ -182,11 +191,28 @@ class PlannerWorker(PolicyAgent):
         return Report(trajectory, reading.sentence, found)
 
 
-def leads_to(triple: Evidence) -> str:
-    """Return the entity that a triple leads to; graph evidence carries it as its title."""
-    return triple.title
+def _distinct(entities: Sequence[Entity]) -> list[Entity]:
+    """Return each entity once, in the order and by the name in which it was first found."""
+    first: dict[str, Entity] = {}
+    for entity in entities:
+        first.setdefault(entity.key, entity)
+    return list(first.values())
 
 
-def _request(sub: SubQuestion, candidates: Sequence[str], question: Question) -> SearchRequest:
-    head = {} if sub.candidate is None else {"head": candidates[sub.candidate]}
-    return SearchRequest(sub.text, {"question_id": question.id} | head)
+def topics(question: Question) -> list[Entity]:
+    """Return the entities that a question about a graph begins with."""
+    ids = question.topic_ids or [""] * len(question.topic_entities)
+    return [Entity(id or name, name) for id, name in zip(ids, question.topic_entities, strict=True)]
+
+
+def leads_to(triple: Evidence) -> Entity:
+    """Return the entity that a triple leads to; graph evidence carries its name as its title."""
+    return Entity(triple.entities[-1] if triple.entities else triple.title, triple.title)
+
+
+def _request(sub: SubQuestion, candidates: Sequence[Entity], question: Question) -> SearchRequest:
+    scope = {"question_id": question.id}
+    if sub.candidate is not None:
+        key, name = candidates[sub.candidate]
+        scope |= {"head": key} if key == name else {"head": key, "head_name": name}
+    return SearchRequest(sub.text, scope)

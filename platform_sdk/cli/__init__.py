@@ -13,6 +13,7 @@ from platform_sdk.cli import (
     ask,
     compare,
     convert,
+    evaluate,
     export,
     follow,
     gc,
@@ -24,6 +25,7 @@ from platform_sdk.cli import (
     score,
     search,
     serve,
+    study,
     synthesize,
 )
 from platform_sdk.cli.application import Application
@@ -34,7 +36,7 @@ from platform_sdk.files import storage_error
 
 app = Application(name="hopforge", no_args_is_help=True, pretty_exceptions_enable=False)
 for title, modules in {
-    "Recipes and runs": (run, runs, ask, compare, export),
+    "Recipes and runs": (run, evaluate, runs, ask, compare, study, export),
     "Clusters": (remote, follow, gc),
     "Data and retrieval": (search, graph, synthesize, serve),
     "Scores and records": (metrics, score, convert),

@@ -1,13 +1,24 @@
-"""``hopforge convert``: rollouts that an older hopforge wrote, in the records of this one."""
+"""``hopforge convert``: official releases, and rollouts of an older hopforge, in the forms that recipes read."""
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from platform_sdk.cli.terminal import say
+from platform_sdk.errors import UserError
+
+
+class Form(StrEnum):
+    """What a file is converted from."""
+
+    ROLLOUTS = "rollouts"
+    WIKIDATA = "wikidata"
+    HOTPOTQA = "hotpotqa"
+    TWOWIKI = "2wikimultihopqa"
 
 
 def register(app: typer.Typer) -> None:
@@ -15,13 +26,43 @@ def register(app: typer.Typer) -> None:
 
 
 def convert(
-    file: Annotated[Path, typer.Argument(help="A file of rollouts of schema 1, e.g. RUN/warmup/rollouts.jsonl.")],
+    files: Annotated[list[Path], typer.Argument(metavar="FILE…", help="What to convert; it stays as it is.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="The new file; it must not exist yet.")],
+    source: Annotated[Form, typer.Option("--from", help="What the files are.")] = Form.ROLLOUTS,
+    entities: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="wikidata: ids of the wanted entities, one a line; else all.")
+    ] = None,
 ) -> None:
-    """Convert rollouts of schema 1 to schema 2. The queries of a turn, which schema 1 did not record, stay empty.
+    """Convert a release's files to those that a recipe's dataset names.
 
-    The file itself is left as it is, since a run's manifest vouches for it.
+    rollouts: of schema 1, e.g. RUN/warmup/rollouts.jsonl, to schema 2; the queries of a turn, which schema 1 did not
+    record, stay empty.
+
+    wikidata: a JSON dump (also .gz, .bz2) to the TSV of dataset.triples.
+
+    hotpotqa: the Wikipedia abstracts (tar.bz2, or unpacked) to the JSONL of dataset.corpus.
+
+    2wikimultihopqa: question files, or para_with_hyperlink.jsonl, to the JSONL of dataset.corpus.
     """
-    from platform_sdk.record_conversion import convert_file
+    if output.exists():
+        raise UserError(f"{output}: exists already; name a new file")
+    if entities is not None and source is not Form.WIKIDATA:
+        raise UserError("--entities is for --from wikidata; leave it out")
+    if source in (Form.ROLLOUTS, Form.WIKIDATA) and len(files) > 1:
+        raise UserError(f"--from {source.value} takes one file, not {len(files)}")
+    match source:
+        case Form.ROLLOUTS:
+            from platform_sdk.record_conversion import convert_file
 
-    say(f"{convert_file(file, output)} rollouts: {output}")
+            made = f"{convert_file(files[0], output)} rollouts"
+        case Form.WIKIDATA:
+            from platform_sdk.data.wikidata import convert_wikidata
+            from platform_sdk.files import read_text
+
+            wanted = frozenset(read_text(entities).split()) if entities else frozenset()
+            made = f"{convert_wikidata(files[0], output, wanted)} triples"
+        case Form.HOTPOTQA | Form.TWOWIKI:
+            from platform_sdk.data.releases import convert_release
+
+            made = f"{convert_release(source.value, files, output)} passages"  # type: ignore[arg-type]
+    say(f"{made}: {output}")

@@ -62,7 +62,7 @@ def submit(
     With a queue, the cluster's Kueue must manage the kind of job that is created; its configuration is read with
     KUBECONFIG where that may be.
     """
-    place = _cluster(cluster, queue)
+    place = read_cluster(cluster, queue)
 
     from platform_sdk.config.recipe import load_recipe
     from platform_sdk.config.source import ConfigError
@@ -126,7 +126,7 @@ def upload(
         return
     if shared and namespace:
         raise UserError("--shared is for everybody, --namespace for one team: leave one of them out")
-    place = _cluster(cluster, queue)
+    place = read_cluster(cluster, queue)
     found = recipes_of(pipelines or (), overrides=overrides or (), variables=place.environment)
 
     from platform_sdk.kubeflow.remote.catalogue import upload as upload_all
@@ -147,7 +147,8 @@ def upload(
         typer.echo(json.dumps(done))
 
 
-def _cluster(path: Path | None, queue: str | None) -> ClusterSpec:
+def read_cluster(path: Path | None, queue: str | None) -> ClusterSpec:
+    """Read a cluster's file; ``queue`` takes the place of its own."""
     from pydantic import ValidationError
 
     from platform_sdk.config.cluster import ClusterSpec

@@ -7,7 +7,7 @@ import os
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
@@ -15,7 +15,10 @@ from platform_sdk.cli.terminal import say
 from platform_sdk.config.source import ConfigError, Problem
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from platform_sdk.config.recipe import Recipe
+    from platform_sdk.kubeflow.runs import Outcome
 
 RecipeArgument = Annotated[
     Path, typer.Argument(metavar="RECIPE", help="Path to a recipe, e.g. pipelines/mygo/world.yaml.")
@@ -51,34 +54,48 @@ def run(
     loaded = load_recipe(recipe, overrides or ())
     run_dir = workdir or Path("runs") / loaded.name
     if dry_run:
-        _show_plan(loaded, run_dir, as_json)
+        show_plan(loaded, run_dir, as_json)
         return
 
-    from platform_sdk.cli.progress import Progress, print_outcome
+    result, since = run_recipe(loaded, run_dir, None if quiet else sys.stderr if as_json else sys.stdout)
+    if as_json:
+        _print_json(asdict(result) | {"finished_before": since is not None})
+    elif not quiet:
+        from platform_sdk.cli.progress import print_outcome
+
+        print_outcome(result)
+
+
+def run_recipe(recipe: Recipe, run_dir: Path, out: TextIO | None) -> tuple[Outcome, datetime | None]:
+    """Run a recipe here, or resume its run, and tell ``out`` how it goes.
+
+    Returns:
+        What the run came to, and when it had finished, if it had before.
+
+    Raises:
+        Exit: it was stopped.
+    """
+    from platform_sdk.cli.progress import Progress
     from platform_sdk.kubeflow.runs import execute, finished_at, outcome
     from platform_sdk.recipes.requirements import errors, missing_here
 
-    out = None if quiet else sys.stderr if as_json else sys.stdout
-    since = finished_at(loaded, run_dir)
+    since = finished_at(recipe, run_dir)
     if since is None:
-        if problems := [*errors(loaded), *missing_here(loaded)]:
+        if problems := [*errors(recipe), *missing_here(recipe)]:
             raise ConfigError(problems)
         try:
-            with Progress(loaded.name, run_dir, len(loaded.plan), out) as progress:
-                execute(loaded, run_dir, progress)
+            with Progress(recipe.name, run_dir, len(recipe.plan), out) as progress:
+                execute(recipe, run_dir, progress)
         except KeyboardInterrupt as error:
             say("stopped; repeat the command to resume", err=True)
             raise typer.Exit(130) from error
     elif out is not None:
         typer.echo(f"{run_dir}: finished already, on {since:%Y-%m-%d at %H:%M} UTC; nothing is left to do", file=out)
-    result = outcome(run_dir)
-    if as_json:
-        _print_json(asdict(result) | {"finished_before": since is not None})
-    elif not quiet:
-        print_outcome(result)
+    return outcome(run_dir), since
 
 
-def _show_plan(recipe: Recipe, run_dir: Path, as_json: bool) -> None:
+def show_plan(recipe: Recipe, run_dir: Path, as_json: bool) -> None:
+    """Print the steps of a recipe, and where they would run."""
     steps = [{"step": task.id, "component": task.component} for task in recipe.plan]
     if as_json:
         _print_json({"run_dir": str(run_dir), "pipeline": recipe.pipeline.name, "steps": steps})

@@ -26,7 +26,7 @@ class DatasetSpec(Struct):
 
     Several paths are a list, or one text with commas. They are relative to the recipe's ``data_dir``, absolute, or
     ``hf://OWNER/NAME/FILE`` for a file of a dataset on the Hugging Face hub. Without ``corpus`` the passages are
-    those of the questions' own contexts; without ``triples`` the triples are the questions' gold ones.
+    those of the questions' own contexts; without ``triples`` there are none, and a knowledge graph cannot be searched.
 
     A ``mixed`` dataset is others put together: each entry of ``mixture`` is a dataset of its own, with its own format
     and numbers of questions. One that names only ``eval`` is held out of the training, and one that names only
@@ -46,7 +46,11 @@ class DatasetSpec(Struct):
     eval: Paths = Field(default=(), description="question files to evaluate on")
     corpus: Paths = Field(default=(), description="passages: JSONL of id, title, text", examples=["corpus.jsonl"])
     triples: Paths = Field(default=(), description="triples: TSV with a header line", examples=["triples.tsv"])
-    labels: str | None = Field(default=None, description="qald10: topic_entities.json, the names of the entities")
+    labels: str | None = Field(
+        default=None,
+        description="names of entities: of qald10 topic_entities.json; of 2wikimultihopqa id_aliases.json, whose "
+        "aliases are accepted answers too",
+    )
     train_questions: int | None = Field(
         default=None, ge=0, le=10_000_000, description="questions drawn to train on; null: all"
     )
@@ -79,6 +83,6 @@ class DatasetSpec(Struct):
             raise ValueError(f"world is for format world, not {self.format}")
         if not self.eval and not self.train:
             raise ValueError("name question files under train, eval or both")
-        if self.labels and self.format != "qald10":
-            raise ValueError("labels is for format qald10")
+        if self.labels and self.format not in ("qald10", "2wikimultihopqa"):
+            raise ValueError("labels is for formats qald10 and 2wikimultihopqa")
         return self

@@ -1,6 +1,7 @@
 """What a pipeline may say: the parameters a recipe can set, and the steps that are wired to them.
 
-``pipeline.yaml`` holds ``name``, ``description``, ``method``, ``parameters``, ``form``, ``inputs`` and ``steps``.
+``pipeline.yaml`` holds ``name``, ``description``, ``method``, ``parameters``, ``form``, ``evaluation_only``, ``inputs``
+and ``steps``.
 ``form`` lists the parameters that a run on a cluster sets (``form.py``). A step names a component and wires its inputs
 (``references.py``); ``inputs`` are given to every step whose component has them. ``repeat`` unrolls its steps some
 number of times, with values carried from one iteration to the next (``plan.py``). No arithmetic, no logic.
@@ -91,6 +92,9 @@ class Document(Declaration):
         default=(),
         max_length=MAX_FIELDS,
         description="parameters shown in the Kubeflow UI, or fields of them, e.g. online.kl",
+    )
+    evaluation_only: dict[str, Any] = Field(
+        default_factory=dict, description="settings, with the dotted names of --set, by which nothing is trained"
     )
     inputs: dict[str, Any] = Field(
         default_factory=dict, description="inputs of every step whose component has them; a step's own come first"

@@ -132,3 +132,11 @@ class EvaluationSpec(Struct):
     top_p: float = Field(
         1.0, gt=0, le=1, description="sample from the most probable tokens that together have this share; 1: all"
     )
+    greedy: bool = Field(
+        False, description="beside a temperature, also answer with the most probable tokens: em_greedy, f1_greedy"
+    )
+
+    @property
+    def both(self) -> bool:
+        """True if the questions are answered as sampled, and greedily."""
+        return self.greedy and self.temperature > 0

@@ -122,11 +122,8 @@ def load_dataset(spec: DatasetSpec, data_dir: Path | None) -> Dataset:
         if spec.corpus
         else corpus_from_questions([*train, *eval_])
     )
-    triples = TripleStore(
-        (triple for path in spec.triples for triple in TripleStore.load(locate(path, data_dir)).triples)
-        if spec.triples
-        else (triple for question in [*train, *eval_] for triple in question.gold_triples)
-    )
+    stores = [TripleStore.load(locate(path, data_dir)) for path in spec.triples]
+    triples = TripleStore(triple for store in stores for triple in store.triples)
     return Dataset(
         _drawn(train, spec.train_questions, f"train {spec.seed}"),
         _drawn(eval_, spec.eval_questions, f"eval {spec.seed}"),

@@ -19,6 +19,7 @@ import msgspec
 from pydantic import ValidationError
 
 from platform_sdk.config.dataset import Format
+from platform_sdk.data.aliases import Aliases, read_aliases
 from platform_sdk.data.files import check, is_list, lines_of, parse_loose, read_bytes
 from platform_sdk.data.plain import BadField, PlainRecord, plain_question
 from platform_sdk.data.qald import EntityNames, QaldQuestion, accepted_answers, english, read_entity_names
@@ -38,6 +39,14 @@ class Loaded:
     skipped: list[str]
 
 
+@dataclass(frozen=True)
+class Names:
+    """Further names of entities: QALD-10's by question, 2WikiMultihopQA's by entity."""
+
+    qald: dict[str, EntityNames]
+    aliases: Aliases
+
+
 class HotpotRecord(msgspec.Struct):
     """HotpotQA's record; the context may be left out."""
 
@@ -53,6 +62,7 @@ class TwoWikiRecord(HotpotRecord, kw_only=True):
     """2WikiMultihopQA's record; ``evidences_id`` is empty where the dataset gives no ids."""
 
     evidences: list[NameTriple]
+    answer_id: str | None = None
     evidences_id: list[NameTriple] = msgspec.field(default_factory=list)
 
 
@@ -109,13 +119,17 @@ def load_questions(path: Path, format: Format, *, skip_invalid: bool = False, la
         path: the file as the dataset's authors distribute it.
         format: which dataset it is of.
         skip_invalid: leave malformed records out and list them, instead of failing at the first.
-        labels: QALD-10's ``topic_entities.json``; without it an entity answer is its Wikidata id, and there are no
-            topic entities.
+        labels: further names of the entities. QALD-10's ``topic_entities.json``: without it an entity answer is its
+            Wikidata id, and there are no topic entities. 2WikiMultihopQA's ``id_aliases.json``: without it only the
+            answer itself is accepted.
 
     Raises:
         RecordError: the file cannot be read, or a record is malformed: names file, record number and field.
     """
-    names = read_entity_names(labels) if labels else {}
+    names = Names(
+        read_entity_names(labels) if labels and format == "qald10" else {},
+        read_aliases(labels) if labels and format == "2wikimultihopqa" else {},
+    )
     questions: list[Question] = []
     skipped: list[str] = []
     seen: set[str] = set()
@@ -168,13 +182,13 @@ def _given(record: Any) -> Any:
 _EXPECTED = {"qald10": "an object with a list of questions"}
 
 
-def _question(path: Path, where: str, record: Any, format: Format, names: dict[str, EntityNames]) -> Question:
+def _question(path: Path, where: str, record: Any, format: Format, names: Names) -> Question:
     try:
         match format:
             case "hotpotqa":
                 return _hotpot(check(path, where, record, HotpotRecord))
             case "2wikimultihopqa":
-                return _twowiki(check(path, where, record, TwoWikiRecord))
+                return _twowiki(check(path, where, record, TwoWikiRecord), names.aliases)
             case "musique":
                 return _musique(check(path, where, record, MusiqueRecord))
             case "jsonl":
@@ -182,7 +196,7 @@ def _question(path: Path, where: str, record: Any, format: Format, names: dict[s
             case "nq":
                 return _nq(check(path, where, record, NqRecord))
             case "qald10":
-                return _qald(check(path, where, record, QaldQuestion), names)
+                return _qald(check(path, where, record, QaldQuestion), names.qald)
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(str(part) for part in first["loc"])
@@ -217,7 +231,7 @@ def _hotpot(record: HotpotRecord) -> Question:
     )
 
 
-def _twowiki(record: TwoWikiRecord) -> Question:
+def _twowiki(record: TwoWikiRecord, aliases: Aliases) -> Question:
     ids = record.evidences_id
     if ids and len(ids) != len(record.evidences):
         raise _Missing(f"evidences_id: {len(ids)} entries, but evidences has {len(record.evidences)}")
@@ -228,16 +242,18 @@ def _twowiki(record: TwoWikiRecord) -> Question:
             Triple(head=head, relation=relation, tail=tail, head_id=_entity(head_id), tail_id=_entity(tail_id))
         )
     tails: set[str] = set()
-    entry_points: dict[str, None] = {}
+    entry_points: dict[str, str] = {}
     for triple in triples:
         if triple.head not in tails:
-            entry_points[triple.head] = None
+            entry_points.setdefault(triple.head, triple.head_id)
         tails.add(triple.tail)
     return _hotpot(record).model_copy(
         update={
             "dataset": "2wikimultihopqa",
+            "answers": tuple(dict.fromkeys([record.answer, *sorted(aliases.get(record.answer_id or "", ()))])),
             "gold_triples": tuple(triples),
             "topic_entities": tuple(entry_points),
+            "topic_ids": tuple(entry_points.values()) if any(entry_points.values()) else (),
             "context": _context(record.id, record.context, " "),
         }
     )
@@ -309,5 +325,6 @@ def _qald(record: QaldQuestion, names: dict[str, EntityNames]) -> Question:
         text=text,
         answers=tuple(dict.fromkeys(literal)),
         dataset="qald10",
-        topic_entities=tuple(dict.fromkeys(entities.topic_entity.values())) if entities else (),
+        topic_entities=tuple(entities.topic_entity.values()) if entities else (),
+        topic_ids=tuple(entities.topic_entity) if entities else (),
     )

@@ -188,7 +188,9 @@ def make_questions(
                 )
             continue
         seen.add(drawn[0])
-        questions.append(drawn[1].model_copy(update={"id": f"{spec.split}-{spec.seed}-{len(questions):05d}"}))
+        training = spec.split == "evaluation" and len(questions) < spec.train_questions
+        name = "training" if training else spec.split
+        questions.append(drawn[1].model_copy(update={"id": f"{name}-{spec.seed}-{len(questions):05d}"}))
     return questions
 
 

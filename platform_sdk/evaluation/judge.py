@@ -1,7 +1,7 @@
 """A language model as the judge of answers: yes where it says that the response means an accepted answer.
 
-Source: ARENA, section 4.1 and appendix C.3 (LLM-as-a-Judge), with a prompt of our own. As a metric and as a
-reward alike: :meth:`Judge.verdicts`.
+Source: ARENA, section 4.1 and appendix C.3 (LLM-as-a-Judge), with a prompt of our own or the paper's. As a metric and
+as a reward alike: :meth:`Judge.verdicts`.
 
 What the judge says is remembered by content, so that a question is never paid for twice and a run that goes on
 judges as before. What a fault leaves unsaid is never a verdict: it raises. A reply that holds no verdict is asked
@@ -59,8 +59,23 @@ class Counts:
     unparsable: int = 0
 
 
+PAPERS = (
+    "*************Consider a knowledge Q&A RAG task to test the capability of a testing model, the correct answer list "
+    "is:*************\n{answers}\n\n\n\n*************Here is the model's response:*************\n{response}\n\n\n\n"
+    "*************Please check if the model's answer is correct. As long as the model's answer hits any item (or "
+    'synonym) in the correct answer list, it can be considered correct. You only need to answer "yes" or '
+    '"no".*************'
+)
+"""ARENA's prompt (table 8), which knows no question and keeps nothing apart."""
+
+
+def papers_messages(question: str, answers: Sequence[str], response: str) -> list[Message]:
+    """Return ARENA's prompt."""
+    return [{"role": "user", "content": PAPERS.format(answers=list(answers), response=response)}]
+
+
 def messages(question: str, answers: Sequence[str], response: str) -> list[Message]:
-    """Return the prompt. The item stands in it as JSON, so that no response can end it and speak to the judge."""
+    """Return this project's prompt; the item is JSON in it, so that no response can end it and speak to the judge."""
     item = {"question": question, "accepted answers": list(answers), "response": response}
     return [
         {"role": "system", "content": INSTRUCTIONS},
@@ -101,10 +116,15 @@ class Judge:
         )
         self._lock = threading.Lock()
 
-    def verdicts(self, items: Sequence[tuple[str, Sequence[str], str | None]]) -> list[Verdict]:
+    def verdicts(
+        self, items: Sequence[tuple[str, Sequence[str], str | None]], *, papers: bool = False
+    ) -> list[Verdict]:
         """Judge ``(question, accepted answers, response)`` items, in the order given.
 
         A response that is ``None`` or blank is wrong without being asked about; equal items are asked about once.
+
+        Args:
+            papers: ask in ARENA's prompt instead of this project's.
 
         Raises:
             UserError: the endpoint failed or refused (verdicts so far are remembered), it is no chat endpoint,
@@ -117,7 +137,8 @@ class Judge:
         distinct = list(dict.fromkeys(item for item in asked if item is not None))
         pool = ThreadPoolExecutor(self.spec.concurrency, thread_name_prefix="judge")
         try:
-            found = dict(zip(distinct, pool.map(self._verdict, distinct), strict=True))
+            prompted = papers_messages if papers else messages
+            found = dict(zip(distinct, pool.map(lambda item: self._verdict(prompted(*item)), distinct), strict=True))
         finally:
             pool.shutdown(cancel_futures=True)
         verdicts: list[Verdict] = ["no" if item is None else found[item] for item in asked]
@@ -146,8 +167,7 @@ class Judge:
     ) -> None:
         self.close()
 
-    def _verdict(self, item: tuple[str, tuple[str, ...], str]) -> Verdict:
-        prompt = messages(*item)
+    def _verdict(self, prompt: list[Message]) -> Verdict:
         reply = self._reply(prompt)
         found = verdict(reply)
         if found == "unparsable":

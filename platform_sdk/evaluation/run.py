@@ -1,22 +1,28 @@
-"""An evaluation: every question answered once, and its scores with intervals."""
+"""An evaluation: every question answered once, or as sampled and greedily, and its scores with intervals."""
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from platform_sdk.config.errors import UserError
 from platform_sdk.evaluation.intervals import bootstrap_intervals
-from platform_sdk.files import REMEDY, sha256
+from platform_sdk.evaluation.predictions import write_predictions
+from platform_sdk.files import REMEDY, read_object, sha256
 from platform_sdk.record_files import digest_records, read_jsonl
 from platform_sdk.records import Question, Rollout
 from platform_sdk.sampling.sampler import RolloutSampler
 from platform_sdk.tracking.outcomes import begin, finished, write_json
 
 SCORES = "scores.json"
+PREDICTIONS = "predictions*"
+GREEDY = "_greedy"
+"""Ends the names of the scores of the most probable answers, beside those of the sampled ones: EM's and F1's."""
 
 
 @dataclass(frozen=True)
@@ -37,8 +43,11 @@ def evaluate(
     inputs: str,
     seed: int,
     shown: Sequence[str] = (),
+    greedy: bool = False,
 ) -> Evaluated:
     """Answer every question once, and write the scores with 95 % bootstrap intervals.
+
+    Answers are written in the datasets' official forms too (``predictions``).
 
     Args:
         open_sampler: opens the phase that the rollouts belong to; not called where the scores are there already.
@@ -48,6 +57,7 @@ def evaluate(
         inputs: digest of everything that decides the scores.
         seed: of the bootstrap.
         shown: the metrics that a report leads with.
+        greedy: attempt 1 at a question is its most probable answer; its scores stand beside those of attempt 0.
 
     Raises:
         UserError: the folder was begun or finished with other inputs, or its scores or rollouts were altered.
@@ -56,30 +66,57 @@ def evaluate(
     if scores is not None:
         _check(outcome, scores, seed)
         _check_rollouts(outcome, scores)
+    elif (twin := evaluated_before(outcome, inputs)) is not None:
+        for path in [twin.with_name("rollouts.jsonl"), *twin.parent.glob(PREDICTIONS)]:
+            outcome.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, outcome.with_name(path.name))
+        scores = read_object(twin) | {"phase": outcome.parent.name}
+        _check_rollouts(outcome, scores)
+        write_json(outcome, scores)
     else:
         begin(outcome.parent, inputs)
         with open_sampler() as phase:
-            phase.once(questions, 0, outcome.parent.name)
-            rollouts = [phase.done[question.id][0] for question in questions]
-        for question, rollout in zip(questions, rollouts, strict=True):
+            for attempt in range(1 + greedy):
+                phase.once(questions, attempt, f"{outcome.parent.name}{', greedy' if attempt else ''}")
+            answers = [[phase.done[question.id][attempt] for question in questions] for attempt in range(1 + greedy)]
+        rollouts = answers[0]
+        for question, rollout in zip([*questions] * len(answers), chain(*answers), strict=True):
             if rollout.question != question:
                 raise UserError(
                     f"{outcome.with_name('rollouts.jsonl')}: {rollout.id}: its question or gold answer is not the "
                     f"corpus's, so it was altered; {REMEDY}"
                 )
         per_question = {r.question.id: dict(values) for r, values in zip(rollouts, measures(rollouts), strict=True)}
+        if greedy:
+            for rollout, values in zip(answers[1], measures(answers[1]), strict=True):
+                also = {f"{name}{GREEDY}": value for name, value in values.items() if name.startswith(("em", "f1"))}
+                per_question[rollout.question.id] |= also
+            write_predictions(outcome.parent, answers[1], "-greedy")
+        write_predictions(outcome.parent, rollouts)
         scores = {
             "inputs": inputs,
             "phase": outcome.parent.name,
             "n": len(rollouts),
-            "rollouts_digest": digest_records(rollouts),
-            "shown": list(shown),
+            "attempts": len(answers),
+            "rollouts_digest": digest_records(list(chain(*answers))),
+            "shown": [name for metric in shown for name in _shown(metric, greedy)],
             "metrics": _means(per_question, seed),
             "per_question": per_question,
         }
         write_json(outcome, scores)
     values = {name: metric["value"] for name, metric in scores["metrics"].items()}
     return Evaluated(outcome, sha256(outcome), values)
+
+
+def evaluated_before(outcome: Path, inputs: str) -> Path | None:
+    """Return the finished scores of another evaluation of the run that had the same inputs: weights and settings."""
+    others = sorted(path for path in outcome.parent.parent.glob(f"eval-*/{SCORES}") if path != outcome)
+    return next((path for path in others if read_object(path).get("inputs") == inputs), None)
+
+
+def _shown(metric: str, greedy: bool) -> tuple[str, ...]:
+    """A metric that a report leads with, and the greedy EM behind the sampled one."""
+    return (metric, f"{metric}{GREEDY}") if greedy and metric == "em" else (metric,)
 
 
 def _check(outcome: Path, scores: Mapping[str, Any], seed: int) -> None:
@@ -102,9 +139,11 @@ def _check(outcome: Path, scores: Mapping[str, Any], seed: int) -> None:
 def _check_rollouts(outcome: Path, scores: Mapping[str, Any]) -> None:
     """Raise a UserError unless the rollouts beside finished scores are those that were scored."""
     path = outcome.with_name("rollouts.jsonl")
-    found = {rollout.question.id: rollout for rollout in read_jsonl(path, Rollout)}
-    answered = [found[id] for id in scores["per_question"] if id in found]
-    if len(found) != scores["n"] or digest_records(answered) != scores.get("rollouts_digest"):
+    attempts = scores.get("attempts", 1)
+    found = {(rollout.attempt, rollout.question.id): rollout for rollout in read_jsonl(path, Rollout)}
+    wanted = [(attempt, id) for attempt in range(attempts) for id in scores["per_question"]]
+    answered = [found[key] for key in wanted if key in found]
+    if len(found) != attempts * scores["n"] or digest_records(answered) != scores.get("rollouts_digest"):
         raise UserError(f"{path}: was altered after it was scored: its digest is not that of {outcome.name}; {REMEDY}")
 
 

@@ -178,6 +178,11 @@ class EvaluateStep(_SharedStep[Evaluated]):
     kind: Literal["evaluate"] = "evaluate"
     evaluation: dict[str, Any]
 
+    @property
+    def asks_model(self) -> bool:
+        evaluation = self.loaded.evaluation_settings.model_validate(self.evaluation)
+        return not steps.evaluated_before(self.loaded, self.context, self.phase, self.model, evaluation)
+
     def run(self) -> Evaluated:
         evaluation = self.loaded.evaluation_settings.model_validate(self.evaluation)
         return steps.evaluate(self.loaded, self.context, self.phase, self.model, evaluation)

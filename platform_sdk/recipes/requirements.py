@@ -131,7 +131,10 @@ def _models(recipe: Recipe) -> Iterator[Found]:
 
 
 def _model(path: FieldPath, name: str) -> Iterator[Found]:
-    if name.startswith("hopforge:"):
+    if name.startswith("run:"):
+        if not Path(name.removeprefix("run:")).expanduser().is_dir():
+            yield path, f"there is no run directory {name.removeprefix('run:')}; check the path"
+    elif name.startswith("hopforge:"):
         shipped = [folder.name for folder in ASSETS.iterdir() if (folder / "config.json").is_file()]
         asked = name.removeprefix("hopforge:")
         if asked not in shipped:

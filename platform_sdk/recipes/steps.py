@@ -23,6 +23,7 @@ from platform_sdk.errors import UserError
 from platform_sdk.evaluation import run as evaluation_run
 from platform_sdk.evaluation.run import Evaluated
 from platform_sdk.files import REMEDY, read_object
+from platform_sdk.recipes.decodings import evaluated_agent
 from platform_sdk.recipes.method import AnyMethod, RunContext, Sampling, SamplingStep
 from platform_sdk.record_files import check_digest, digest_records, read_jsonl, write_jsonl, write_log
 from platform_sdk.records import Rollout
@@ -168,13 +169,21 @@ def evaluate(method: AnyMethod, run: AnyRun, phase: str, model: str, evaluation:
         with method.resources(run) as resources:
 
             def make_agent(tokenizer: Any, weights: str) -> RolloutAgent:
-                return method.agent(run, Policy(tokenizer, weights), EVALUATION, resources, evaluation)
+                return evaluated_agent(method, run, Policy(tokenizer, weights), EVALUATION, resources, evaluation)
 
             path = run.run_dir / phase / ROLLOUTS
             with open_sampler(path, run.sampling.engine, model, resources.search, make_agent) as opened:
                 yield opened
 
     return _evaluate(method, run, phase, policy_digest(model), evaluation, open_evaluation)
+
+
+def evaluated_before(method: AnyMethod, run: AnyRun, phase: str, model: str, evaluation: EvaluationSpec) -> bool:
+    """Return whether the run has evaluated these weights in the same way already, in another phase."""
+    outcome = run.run_dir / phase / evaluation_run.SCORES
+    return (
+        evaluation_run.evaluated_before(outcome, _evaluation_inputs(run, policy_digest(model), evaluation)) is not None
+    )
 
 
 def online(
@@ -201,7 +210,8 @@ def online(
 
         def evaluate_between(update: int, engine: SamplingEngine) -> None:
             name, weights = f"eval-u{update:04d}", engine.weight_version
-            agent = method.agent(run, Policy(engine.tokenizer, weights), EVALUATION, resources, evaluation)
+            policy = Policy(engine.tokenizer, weights)
+            agent = evaluated_agent(method, run, policy, EVALUATION, resources, evaluation)
             opened = partial(RolloutSampler, run.run_dir / name / ROLLOUTS, agent, engine, resources.search, live)
             # On a GPU a resumed run need not come to the very weights that were evaluated before it was killed.
             set_aside(run.run_dir / name, _evaluation_inputs(run, weights, evaluation))
@@ -288,6 +298,7 @@ def _evaluate(
         inputs=_evaluation_inputs(run, weights, evaluation),
         seed=run.seed,
         shown=method.shown_metrics,
+        greedy=evaluation.both,
     )
 
 

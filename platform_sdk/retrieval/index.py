@@ -99,7 +99,7 @@ def open_index(
     if empty := [name for name, rows in texts.items() if not rows]:
         raise UserError(
             f"{run_dir}: retrieval method {method.name} searches {empty[0]}, and there are none; "
-            "give dataset.corpus or dataset.triples, or questions with passages"
+            "give dataset.corpus or dataset.triples (hopforge convert makes them), or questions with passages"
         )
     encoder = load_encoder(**spec.encoder_settings()) if texts else NoEncoder()
     vectors: dict[str, Vectors] = {}

@@ -99,7 +99,7 @@ def _gold(question: Question, scope: Sequence[str], triples: bool) -> list[tuple
     """Distinct gold triples by text, or gold passages by title, each with the search that should find it."""
     named = [("", title) for title in question.gold_passages]
     if triples:
-        named = [(triple.head, triple.text) for triple in question.gold_triples]
+        named = [(triple.head_id or triple.head, triple.text) for triple in question.gold_triples]
     found = []
     for head, name in dict.fromkeys(named):
         values = {"head": head, "question_id": question.id}

@@ -13,6 +13,8 @@ from typing import Any
 from platform_sdk.records import Evidence, Trajectory, Turn
 from platform_sdk.sampling.engine import Completion
 
+_THOUGHTS = "<think>"
+_OPENED = 8  # so many of a prompt's last tokens are looked at for it
 _SAID, _TOLD = "\u0001said\u0001", "\u0001told\u0001"
 
 
@@ -59,7 +61,10 @@ class Dialogue:
         return dialogue
 
     def hear(self, completion: Completion) -> str:
-        """Append what the policy sampled; return its text without the end token, whichever the engine stopped at."""
+        """Append what the policy sampled; return its text without the end token, whichever the engine stopped at.
+
+        Where the chat template has opened a reasoning model's thoughts, the text begins with that tag too.
+        """
         start = len(self.token_ids)
         self.token_ids += completion.token_ids
         self.mask += [1] * len(completion.token_ids)
@@ -69,6 +74,9 @@ class Dialogue:
         if completion.finish == "stop" and spoken and spoken[-1] in _special(self.tokenizer):
             spoken.pop()
         text = str(self.tokenizer.decode(spoken, skip_special_tokens=False))
+        prompt = str(self.tokenizer.decode(self.token_ids[max(0, start - _OPENED) : start], skip_special_tokens=False))
+        if prompt.rstrip().endswith(_THOUGHTS):
+            text = _THOUGHTS + text
         self.turns.append(Turn(speaker="agent", text=text, start=start, end=len(self.token_ids)))
         return text
 

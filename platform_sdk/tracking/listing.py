@@ -9,6 +9,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 
 from platform_sdk.config.errors import UserError
+from platform_sdk.tracking.journal import STATE_EVENTS, journals, read, run_file
 from platform_sdk.tracking.store import DATABASE, folder_uri
 
 START, FINAL = "eval-start", "eval-final"
@@ -88,6 +89,27 @@ def list_runs(uri: str, *, limit: int = 100) -> list[RunRow]:
             )
         )
     return rows
+
+
+def trained_model(run_dir: Path) -> Path | None:
+    """Return the model that a run trained last; None if it trained none.
+
+    Raises:
+        UserError: it is no run directory, the run has not finished, or its model is gone.
+    """
+    if not (run_dir / RECIPE).is_file():
+        raise UserError(f"{run_dir}: not a run directory (it holds no recipe.json)")
+    events = [event for path in journals(run_dir).values() for event in read(path)[0]]
+    ends = [event for event in read(run_file(run_dir))[0] if event["event"] in STATE_EVENTS]
+    if not ends or ends[-1].get("status") != "FINISHED":
+        raise UserError(f"{run_dir}: the run has not finished, so its model is not final; let it end first")
+    models = sorted((event for event in events if event["event"] == "model"), key=lambda event: int(event["time"]))
+    if not models:
+        return None
+    path = Path(models[-1]["path"])
+    if not path.is_dir():
+        raise UserError(f"{run_dir}: its model {path} is gone")
+    return path
 
 
 def find_local_run(reference: str, folder: Path) -> Path | None:

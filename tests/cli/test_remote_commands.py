@@ -218,7 +218,7 @@ def test_the_forms_as_the_ui_shows_them(shell: Shell) -> None:
                 assert set(field["defaults"].values()) <= set(field["choices"])
     kl = next(field for field in forms["arena"] if field["name"] == "online_kl")
     assert kl["choices"] == ["k1", "k2", "k3"]
-    assert kl["defaults"]["arena-naive-grpo-qwen2-5-7b"] == "k3"
+    assert kl["defaults"]["arena-mixed-qwen2-5-7b"] == "k2"
     out, _ = shell("upload", "arena", "--dry-run")
     assert "k1 | k2 | k3" in out
     assert shell.kfp.requests == []

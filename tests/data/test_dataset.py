@@ -51,7 +51,7 @@ def questions(workdir: Path, part: str) -> list[Question]:
 
 def test_prepared_files_and_digests_agree(data: Path, tmp_path: Path) -> None:
     prepared = prepare(spec(), data, tmp_path / "run")
-    assert prepared.counts == {"train": 20, "eval": 5, "passages": 26, "triples": 25, "skipped": 0}
+    assert prepared.counts == {"train": 20, "eval": 5, "passages": 26, "triples": 0, "skipped": 0}
     corpus = tmp_path / "run/corpus"
     assert Corpus.load(corpus / "passages.jsonl").digest == prepared.passages
     assert TripleStore.load(corpus / "triples.jsonl").digest == prepared.triples
@@ -150,7 +150,7 @@ def test_a_generated_world_needs_no_files(tmp_path: Path) -> None:
         ({"format": "world", "train": "x"}, "format world is generated; remove train"),
         ({"format": "nq", "train": "x", "world": {}}, "world is for format world"),
         ({"format": "nq"}, "name question files"),
-        ({"format": "nq", "eval": "x", "labels": "y"}, "labels is for format qald10"),
+        ({"format": "nq", "eval": "x", "labels": "y"}, "labels is for formats qald10 and 2wikimultihopqa"),
         ({"format": "squad", "eval": "x"}, "format"),
     ],
 )
@@ -175,7 +175,7 @@ def test_a_mixture_is_its_datasets_one_after_the_other(data: Path, tmp_path: Pat
     (data / "hotpot.json").write_text(json.dumps([hotpot(n) for n in range(100, 104)]))
     prepared = prepare(mixture(eval_questions=2), data, tmp_path / "run")
     # The corpus is that of all questions, drawn or not: A0 to A24, A100 to A103, and the one Common.
-    assert prepared.counts == {"train": 3, "eval": 7, "passages": 30, "triples": 25, "skipped": 0}
+    assert prepared.counts == {"train": 3, "eval": 7, "passages": 30, "triples": 0, "skipped": 0}
     assert {q.dataset for q in questions(tmp_path / "run", "train")} == {"2wikimultihopqa"}
     assert [q.dataset for q in questions(tmp_path / "run", "eval")] == ["2wikimultihopqa"] * 5 + ["hotpotqa"] * 2
     assert questions(tmp_path / "run", "train") == questions_alone(data, tmp_path)

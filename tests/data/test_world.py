@@ -111,8 +111,15 @@ def test_a_context_that_cannot_hold_its_gold_passages_is_refused(
 def test_worlds_are_those_of_earlier_versions(spec: WorldSpec, questions: str, passages: str) -> None:
     """Digests of worlds made before questions could have contexts: runs and the base model rest on them."""
     world = generate(spec)
-    assert digest_records(world.train + world.eval).startswith(questions)
+    # Training questions were called evaluation-… too; but for their ids they are what they were.
+    named = [q.model_copy(update={"id": q.id.replace("training", "evaluation")}) for q in world.train + world.eval]
+    assert digest_records(named).startswith(questions)
     assert digest_records(world.passages).startswith(passages)
+
+
+def test_questions_are_named_by_what_they_are_for() -> None:
+    world = generate(WorldSpec(seed=3, train_questions=2, eval_questions=1))
+    assert [q.id for q in world.train + world.eval] == ["training-3-00000", "training-3-00001", "evaluation-3-00002"]
 
 
 def test_a_world_too_small_for_its_questions_says_so() -> None:

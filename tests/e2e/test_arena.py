@@ -56,7 +56,7 @@ def test_a_run(undisturbed: Path) -> None:
 def test_off_policy_the_second_update_learns_from_rollouts_of_the_first_weights(
     undisturbed: Path, tmp_path: Path
 ) -> None:
-    run = run_here("../arena/world-off-policy.yaml", tmp_path / "run", SMALL)
+    run = run_here("../arena/world.yaml", tmp_path / "run", SMALL | {"online.off_policy": True})
     first, second = read_updates(run / "online")
     on_policy = read_updates(undisturbed / "online")
     assert first.weights == second.weights == on_policy[0].weights != on_policy[1].weights

@@ -20,6 +20,7 @@ PACKAGED = (
     "platform_sdk",
     "components",
     "pipelines",
+    "studies",
     "pyproject.toml",
     "setup.py",
     "MANIFEST.in",
@@ -90,7 +91,7 @@ def test_a_shipped_recipe_runs_with_a_shipped_model(home: Path) -> None:
         "agent": {"form": "direct", "prompts": "compact", "max_tokens": 8},
         "sampling.engine": {"engine": "transformers", "threads": 1},
     }
-    done = run(home, "pipelines/arena-baselines/direct-qwen2.5-7b.yaml", changes)
+    done = run(home, "pipelines/arena-baselines/direct-rag-qwen2.5-7b.yaml", changes)
     assert content(done, "eval-start", "scores")["n"] == 4
     assert (done / "report.html").stat().st_size > 0
 

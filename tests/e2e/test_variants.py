@@ -15,8 +15,8 @@ pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 
 def test_with_overlap_an_iteration_samples_with_the_weights_before_the_last(tmp_path: Path) -> None:
-    smaller = {"iterations": 3, "selection.questions": 6, "selection.attempts": 2}
-    run = run_here("world-overlap.yaml", tmp_path / "run", TINY_MYGO | smaller)
+    smaller = {"overlap": True, "iterations": 3, "selection.questions": 6, "selection.attempts": 2}
+    run = run_here("world.yaml", tmp_path / "run", TINY_MYGO | smaller)
     iterations = ("iteration-01", "iteration-02", "iteration-03")
     weights = {phase: content(run, phase, "train")["weights"] for phase in ("warmup", *iterations)}
     assert len(set(weights.values())) == 4, "every training changed the policy"
@@ -32,8 +32,9 @@ def test_with_overlap_an_iteration_samples_with_the_weights_before_the_last(tmp_
 
 
 def test_offline_everything_is_sampled_from_one_policy_with_a_fixed_threshold(tmp_path: Path) -> None:
+    offline = {"selection.threshold": "fixed", "selection.initial_threshold": 0.3}
     # From 0.3 a rising threshold would be 0.5 or more, whatever the mean reward.
-    run = run_here("world-offline.yaml", tmp_path / "run", TINY_MYGO | {"selection.initial_threshold": 0.3})
+    run = run_here("world.yaml", tmp_path / "run", TINY_MYGO | offline)
     figures = content(run, "iteration-01", "figures")
     assert figures["threshold"] == 0.3
     selected = rollouts(run, "iteration-01", "selected")

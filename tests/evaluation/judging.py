@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import threading
 import time
@@ -35,6 +36,15 @@ class Server(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_address[1]}/v1"
 
 
+def read_item(messages: list[dict[str, str]]) -> dict[str, Any]:
+    """Return what is asked about, in this project's prompt or in ARENA's."""
+    if messages[0]["role"] == "system":
+        found: dict[str, Any] = json.loads(messages[1]["content"])
+        return found
+    _, _, answers, _, response, *_ = messages[0]["content"].split("*" * 13)
+    return {"accepted answers": ast.literal_eval(answers.strip()), "response": response.strip()}
+
+
 class Handler(BaseHTTPRequestHandler):
     server: Server
 
@@ -52,7 +62,7 @@ class Handler(BaseHTTPRequestHandler):
         time.sleep(server.pause)
         with server.lock:
             server.at_once -= 1
-        item = json.loads(body["messages"][1]["content"])
+        item = read_item(body["messages"])
         right = any(answer in item["response"] for answer in item["accepted answers"])
         reply = server.replies.get(body["messages"][-1]["content"]) or server.replies.get(item["response"])
         choice = {"index": 0, "message": {"role": "assistant", "content": reply or ("yes" if right else "No.")}}

@@ -96,3 +96,46 @@ def test_scores_by_hand(tmp_path: Path) -> None:
     path.unlink()
     with pytest.raises(UserError, match="no such file"):
         run("a")
+
+
+class Speaker(Searcher):
+    """Says what is right when it samples, and nothing when it is greedy."""
+
+    def rollout(self, question: Question, attempt: int) -> Agent[Rollout]:
+        rollout = yield from super().rollout(question, attempt)
+        said = rollout.main.model_copy(update={"answer": None if attempt else "x"})
+        return rollout.model_copy(update={"main": said})
+
+
+def test_greedy_scores_stand_beside_the_sampled_ones_and_nothing_is_evaluated_twice(tmp_path: Path) -> None:
+    opened: list[str] = []
+
+    def scored(rollouts: Sequence[Rollout]) -> list[dict[str, float]]:
+        return [{"em": float(rollout.main.answer == "x"), "turns": 1.0} for rollout in rollouts]
+
+    def run(phase: str) -> Evaluated:
+        @contextmanager
+        def open_sampler() -> Iterator[RolloutSampler]:
+            opened.append(phase)
+            path = tmp_path / phase / "rollouts.jsonl"
+            with RolloutSampler(path, Speaker(), Idle(), search, 2) as sampler:  # type: ignore[arg-type]
+                yield sampler
+
+        outcome = tmp_path / phase / "scores.json"
+        settings = {"inputs": "a", "seed": 0, "shown": ("em",), "greedy": True}
+        return evaluate(open_sampler, QUESTIONS, scored, outcome=outcome, **settings)  # type: ignore[arg-type]
+
+    first = run("eval-start")
+    assert first.metrics == {"em": 1.0, "turns": 1.0, "em_greedy": 0.0}
+    scores = json.loads(first.path.read_text())
+    assert (scores["n"], scores["attempts"], scores["shown"]) == (4, 2, ["em", "em_greedy"])
+    # The same weights, asked in the same way: the evaluation is there already.
+    final = run("eval-final")
+    assert opened == ["eval-start"]
+    assert json.loads(final.path.read_text()) == scores | {"phase": "eval-final"}
+    for phase in ("eval-start", "eval-final"):
+        assert json.loads((tmp_path / phase / "predictions-world.json").read_text())["answer"] == {
+            question.id: "x" for question in QUESTIONS
+        }
+        assert json.loads((tmp_path / phase / "predictions-greedy-world.json").read_text())["answer"] == {}
+    assert run("eval-final") == final

@@ -42,3 +42,16 @@ def test_a_reopened_dialogue_continues_as_the_original_did() -> None:
     opening, _, reply, *_ = whole.turns
     assert Dialogue.reopened(TOKENIZER, whole, opening.end).trajectory("p", "planner") == begun
     assert speak(Dialogue.reopened(TOKENIZER, whole, reply.end)).trajectory("p", "planner") == whole
+
+
+def test_thoughts_that_the_chat_template_opens_belong_to_the_turns_text() -> None:
+    dialogue = Dialogue(TOKENIZER, "Answer .", "Who wrote it ?")
+    plain = Dialogue(TOKENIZER, "Answer .", "Who wrote it ?")
+    opened = TOKENIZER("<think>", add_special_tokens=False)["input_ids"]
+    dialogue.token_ids += opened
+    dialogue.mask += [0] * len(opened)
+    dialogue.logprobs += [0.0] * len(opened)
+    said = tuple(TOKENIZER("Lena Roth", add_special_tokens=False)["input_ids"])
+    completion = Completion("r", said, (-0.5,) * len(said), "length")
+    assert dialogue.hear(completion) == "<think>" + plain.hear(completion)
+    assert sum(dialogue.mask) == len(said), "the template's tag is not the policy's"

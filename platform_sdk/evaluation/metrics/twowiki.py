@@ -13,14 +13,15 @@ gold triple, each counting towards recall.
 from __future__ import annotations
 
 import string
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import lru_cache
 from itertools import product
 from pathlib import Path
 
 import msgspec
 
-from platform_sdk.data.files import read_json, read_json_lines
+from platform_sdk.data.aliases import Aliases, read_aliases
+from platform_sdk.data.files import read_json
 from platform_sdk.display import shortened
 from platform_sdk.evaluation.metrics.hotpotqa import Fact
 from platform_sdk.evaluation.metrics.parts import Part, answer_part, counted, set_part, tabulate
@@ -50,17 +51,6 @@ class Predictions(msgspec.Struct):
     evidence: dict[str, list[tuple[str, ...]]]
 
 
-class Alias(msgspec.Struct):
-    """One line of ``id_aliases.json``."""
-
-    id: str = msgspec.field(name="Q_id")
-    aliases: list[str]
-    demonyms: list[str]
-
-
-Aliases = Mapping[str, frozenset[str]]
-
-
 def score(gold: Path, predictions: Path, aliases: Path | None = None) -> Scores:
     """Score a prediction file; the columns bear the script's names.
 
@@ -82,11 +72,6 @@ def score(gold: Path, predictions: Path, aliases: Path | None = None) -> Scores:
     ids = [question.id for question in questions]
     unknown = count_unknown(ids, predicted.answer, predicted.sp, predicted.evidence)
     return tabulate(ids, ("", "sp_", "evi_"), rows, unknown)
-
-
-def read_aliases(path: Path) -> Aliases:
-    """Return the other names of each entity id; a demonym counts as one."""
-    return {line.id: frozenset(line.aliases + line.demonyms) for line in read_json_lines(path, Alias)}
 
 
 def _rows(

@@ -13,7 +13,7 @@ from platform_sdk.evaluation.report.course import Point, course_of
 from platform_sdk.evaluation.report.lines import Line, line_chart
 from platform_sdk.tracking.updates import Update
 
-NAMES = {"em": "EM", "f1": "F1", "kl": "KL"}
+NAMES = {"em": "EM", "f1": "F1", "kl": "KL", "em_greedy": "EM greedy", "f1_greedy": "F1 greedy"}
 PALETTE = ("c-final", "c-threshold", "c-other", "c-loss", "c-base", "c-leaf", "c-start", "c-sky")
 FEWEST_POINTS = 3  # of a score curve: before and after are a pair, not a curve
 

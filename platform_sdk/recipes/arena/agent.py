@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from platform_sdk.agents.speaker import Decoding, Policy, PolicyAgent, Speaker
 from platform_sdk.errors import UserError
 from platform_sdk.recipes.arena import prompts
-from platform_sdk.recipes.arena.grammar import parse, well_formed
+from platform_sdk.recipes.arena.grammar import parse, well_formed, without_thoughts
 from platform_sdk.recipes.arena.rewards import rewards
 from platform_sdk.recipes.arena.settings import AgentSpec, EvaluationSettings
 from platform_sdk.recipes.arena.strategies import Spoken, self_ask, sure
@@ -66,6 +66,7 @@ class Generator(PolicyAgent):
     def read(self, dialogue: Dialogue, question: Question, text: str) -> Spoken:
         """What a single response, the last turn of the dialogue, says."""
         passages, form = self._passages(question), self.spec.form
+        text = without_thoughts(text, form)
         if not well_formed(text, form, strict=self.spec.rewards.format == "strict"):
             dialogue.note_malformed(DISORDER)
         response = parse(text, form)

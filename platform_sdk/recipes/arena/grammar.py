@@ -13,6 +13,12 @@ what is decided here:
   empty list. A list without brackets, with words, fractions, other separators or digits of another script cannot be
   read. Numbers that no passage has (0, negative, huge) are read: they are wrong, not unreadable.
 * A blank answer is no answer.
+* What a reasoning model thinks first, between ``<think>`` and ``</think>``, is no part of its response; thoughts that
+  do not end leave no response. Only in the form ``think`` are they a section.
+
+The format ``compat`` is the published code's pattern: the sections from the first character on, with no ``<`` inside
+them and nothing but white space between; behind the last one anything may follow on a new line, a second answer too. It
+says nothing about what is read.
 """
 
 from __future__ import annotations
@@ -51,6 +57,13 @@ class Response:
     answer: str | None
 
 
+def without_thoughts(text: str, form: Form) -> str:
+    """Return a policy's text without what a reasoning model thought before it responded."""
+    if form == "think" or ("<think>" not in text and "</think>" not in text):
+        return text
+    return text.rpartition("</think>")[2].lstrip() if "</think>" in text else ""
+
+
 def parse(text: str, form: Form) -> Response:
     """Read the sections of a response, whether or not they make up its form."""
     if form == "direct":
@@ -65,14 +78,16 @@ def parse(text: str, form: Form) -> Response:
 
 
 def well_formed(text: str, form: Form, *, strict: bool = True) -> bool:
-    """Whether the form's sections stand in their order with nothing else around them.
+    """Return whether the form's sections stand in their order with nothing else around them.
 
-    Without ``strict`` text may follow the last section on a new line, as the published code's pattern lets it; it may
-    not hold a section's tag, since a response has each section once. The answer alone has a form if it is not blank.
+    Without ``strict`` the published pattern decides. The answer alone has a form if it is not blank.
     """
     names = SECTIONS[form]
     if not names:
         return bool(text.strip())
+    if not strict:
+        layout = r"\s*".join(f"<{name}>[^<]*</{name}>" for name in names)
+        return re.match(layout + r"(?:\n|\Z)", text) is not None
     if any(section(text, name) is None for name in names):
         return False
     for name in names:
@@ -82,8 +97,7 @@ def well_formed(text: str, form: Form, *, strict: bool = True) -> bool:
         if not text.startswith(f"<{name}>"):
             return False
         text = text.partition(f"</{name}>")[2]
-    behind = text.lstrip()
-    return not behind or (not strict and "\n" in text[: len(text) - len(behind)])
+    return not text.strip()
 
 
 def numbers(text: str) -> frozenset[int] | None:

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 from platform_sdk.agents.own_reward import load_reward
 from platform_sdk.evaluation.answers import exact_match, f1_score, spaced_exact_match, spaced_f1
 from platform_sdk.evaluation.judge import NO_VERDICT
-from platform_sdk.recipes.arena.grammar import parse, well_formed
+from platform_sdk.recipes.arena.grammar import parse, well_formed, without_thoughts
 from platform_sdk.recipes.arena.settings import AgentSpec
 from platform_sdk.records import Question, Rollout
 
@@ -76,7 +76,12 @@ def judged(rollouts: Sequence[Rollout], spec: AgentSpec, judge: Judge) -> list[R
 
 def verdicts_on(rollouts: Sequence[Rollout], judge: Judge) -> list[Verdict]:
     """A judge's verdict on each rollout's answer; one without an answer is wrong, and not asked about."""
-    return judge.verdicts([(r.question.text, r.question.answers, r.main.answer) for r in rollouts])
+    return judge.verdicts(items_of(rollouts))
+
+
+def items_of(rollouts: Sequence[Rollout]) -> list[tuple[str, tuple[str, ...], str | None]]:
+    """What a judge is shown of each rollout: question, accepted answers, answer."""
+    return [(rollout.question.text, rollout.question.answers, rollout.main.answer) for rollout in rollouts]
 
 
 def relevance(predicted: frozenset[int] | None, gold: frozenset[int]) -> float:
@@ -98,4 +103,4 @@ def response_of(rollout: Rollout, spec: AgentSpec) -> str:
     if spec.strategy != "single":
         return rollout.main.answer or ""
     spoken = [turn.text for turn in rollout.main.turns if turn.speaker == "agent"]
-    return spoken[-1] if spoken else ""
+    return without_thoughts(spoken[-1], spec.form) if spoken else ""

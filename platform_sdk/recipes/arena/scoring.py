@@ -12,7 +12,7 @@ from platform_sdk.data.detect import distractor_format
 from platform_sdk.data.files import check, lines_of, parse_loose, read_bytes
 from platform_sdk.data.official import load_questions
 from platform_sdk.display import shortened
-from platform_sdk.recipes.arena.grammar import parse
+from platform_sdk.recipes.arena.grammar import parse, without_thoughts
 from platform_sdk.recipes.arena.rewards import judged, rewards
 from platform_sdk.recipes.arena.settings import AgentSpec
 from platform_sdk.record_files import RecordError
@@ -83,7 +83,7 @@ def _read(path: Path, gold: Path, questions: dict[str, Question], spec: AgentSpe
 
 def _rollout(question: Question, text: str, spec: AgentSpec) -> Rollout:
     """A response as a rollout of which no tokens are known."""
-    answer = parse(text, spec.form).answer
+    answer = parse(without_thoughts(text, spec.form), spec.form).answer
     turn = Turn(speaker="agent", text=text, start=0, end=0)
     trajectory = Trajectory(
         role="agent", id="agent", token_ids=(), agent_mask=(), logprobs=(), turns=(turn,), answer=answer

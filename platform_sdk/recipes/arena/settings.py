@@ -39,9 +39,7 @@ class ExtraReward(Struct):
 class RewardSpec(Struct):
     """The reward (ARENA, section 3.3)."""
 
-    format: Literal["strict", "compat"] = Field(
-        "strict", description="compat: text may follow on a new line behind </answer>, as in the published code"
-    )
+    format: Literal["strict", "compat"] = Field("strict", description="compat: the published code's pattern")
     accuracy: Literal["em", "f1", "judge"] = Field(
         "em", description="how an answer is compared with the gold ones: exactly, by shared words, or by a judge model"
     )
@@ -104,6 +102,10 @@ class SamplingSettings(SamplingSpec):
 class EvaluationSettings(EvaluationSpec):
     """An evaluation run: one response to every evaluation question."""
 
+    temperature: float = Field(
+        0.9, ge=0, le=100, description="randomness of the answers, the paper's; 0: always the most probable token"
+    )
+    greedy: bool = Field(True, description="also answer with the most probable tokens, as em_greedy, f1_greedy")
     max_tokens: int = Field(1024, ge=1, le=1_000_000, description="maximum tokens of a response")
     judge: JudgeSpec | None = Field(None, description="also ask this model whether the answer is right")
 

@@ -12,6 +12,7 @@ from itertools import permutations
 
 from platform_sdk.agents.speaker import Speaker
 from platform_sdk.recipes.arena import prompts
+from platform_sdk.recipes.arena.grammar import without_thoughts
 from platform_sdk.recipes.arena.settings import AgentSpec
 from platform_sdk.records import Evidence, Outcome, Passage, Question, Trajectory, given_evidence
 from platform_sdk.sampling.rollout import Agent, Together
@@ -47,7 +48,7 @@ def sure(speaker: Speaker, question: Question, passages: tuple[Passage, ...], sp
     instruction = prompts.SURE_CANDIDATES.format(count=spec.candidates)
     dialogue = speaker.dialogue(instruction, prompts.opening(text, passages), evidence=given)
     named = yield from speaker.reply(dialogue, "candidates")
-    candidates = _candidates(named.text if named else "")[: spec.candidates]
+    candidates = _candidates(without_thoughts(named.text, spec.form) if named else "")[: spec.candidates]
     if not candidates:
         if named is not None:
             dialogue.note_malformed("no numbered candidate")
@@ -100,7 +101,8 @@ def self_ask(speaker: Speaker, question: Question, passages: tuple[Passage, ...]
         if reply is None:
             outcome = "context_limit"
             break
-        asked, answer = _marked(reply.text, prompts.FOLLOW_UP), _marked(reply.text, prompts.FINAL)
+        said = without_thoughts(reply.text, spec.form)
+        asked, answer = _marked(said, prompts.FOLLOW_UP), _marked(said, prompts.FINAL)
         if answer is not None:
             outcome = "answered"
             break
@@ -135,7 +137,7 @@ def _asides(
 def _aside(speaker: Speaker, place: str, system: str, opening: str, evidence: Sequence[Evidence] = ()) -> Agent[_Aside]:
     dialogue = speaker.dialogue(system, opening, evidence=evidence)
     reply = yield from speaker.reply(dialogue, place)
-    text = reply.text if reply else None
+    text = without_thoughts(reply.text, "direct") if reply else None
     return _Aside(dialogue.trajectory(place, "worker", answer=text), text)
 
 

@@ -1,6 +1,7 @@
 """The triples of one entity, by similarity to the query.
 
-An entity without triples gives no evidence: that is the graph's answer, not a fault.
+An entity is visited by its id, which keeps those of one name apart, or else by its name. One without triples gives no
+evidence: that is the graph's answer, not a fault.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from platform_sdk.sampling.rollout import SearchRequest
 
 @dataclass(frozen=True)
 class TripleMaterial(Material):
-    """The triples of a graph, and the rows of each head."""
+    """The triples of a graph, and the rows of each head, by its id and by its name."""
 
     triples: Sequence[Triple]
     by_head: Mapping[str, Sequence[int]]
@@ -32,8 +33,17 @@ class TripleMaterial(Material):
     def evidence(self, row: int, score: float) -> Evidence:
         """Return the triple in ``row`` as evidence; its title is the tail, the agent's next candidate."""
         found = self.triples[row]
-        entities = (found.head, found.tail)
-        return Evidence(kind="triple", id=str(row), title=found.tail, text=found.text, score=score, entities=entities)
+        names = (found.head, found.tail)
+        entities = (found.head_id or found.head, found.tail_id or found.tail)
+        return Evidence(
+            kind="triple",
+            id=str(row),
+            title=found.tail,
+            text=found.text,
+            score=score,
+            entities=entities,
+            entity_names=() if entities == names else names,
+        )
 
 
 class Triples(RetrievalMethod[TripleMaterial, NoSettings]):
@@ -46,13 +56,18 @@ class Triples(RetrievalMethod[TripleMaterial, NoSettings]):
         store = read_triples(run_dir)
         by_head: defaultdict[str, list[int]] = defaultdict(list)
         for row, triple in enumerate(store.triples):
-            by_head[triple.head].append(row)
+            for key in {triple.head_id, triple.head} - {""}:
+                by_head[key].append(row)
         return TripleMaterial(store.digest, store.triples, dict(by_head))
 
     def find(
         self, index: Index[TripleMaterial, NoSettings], requests: Sequence[SearchRequest], queries: np.ndarray, k: int
     ) -> list[list[Evidence]]:
-        rows = [index.material.by_head.get(request.scope["head"], ()) for request in requests]
+        by_head = index.material.by_head
+        rows = [
+            by_head.get(request.scope["head"]) or by_head.get(request.scope.get("head_name", ""), ())
+            for request in requests
+        ]
         hits = index.vectors["triples"].nearest_among(queries, rows, k)
         return [[index.material.evidence(*hit) for hit in own] for own in hits]
 

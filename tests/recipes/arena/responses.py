@@ -51,12 +51,13 @@ class Frame:
 
 FRAMES = [
     Frame("{R}{N}{A}", 1, 1),
-    Frame("\n {R}\r\n\t{N}\n\n{A}\n ", 1, 1),
+    Frame("{R}\r\n\t{N}\n\n{A}\n ", 1, 1),
+    Frame("\n {R}{N}{A}", 1, 0),
     Frame("{R}<analysis></analysis>{A}", 1, 1),
-    Frame("{R}<analysis>see [2]\n<b>and</b> <think>[5]</think></analysis>{A}", 1, 1),
+    Frame("{R}<analysis>see [2]\n<b>and</b> <thought>[5]</thought></analysis>{A}", 1, 0),
     Frame("{R}{N}{A}\nThat is all.", 0, 1),
-    Frame("{R}{N}{A}\r\nThat is all.", 0, 1),
-    Frame("{R}{N}{A} \n\n That is all.", 0, 1),
+    Frame("{R}{N}{A}\r\nThat is all.", 0, 0),
+    Frame("{R}{N}{A} \n\n That is all.", 0, 0),
     Frame("Sure! {R}{N}{A}", 0, 0),
     Frame("Sure!\n{R}{N}{A}", 0, 0),
     Frame("{R}{N}{A} That is all.", 0, 0),
@@ -81,7 +82,7 @@ FRAMES = [
     Frame("{R}{R}{N}{A}", 0, 0, reads_relevance=False),
     Frame("{R}{N}{A}{R}", 0, 0, reads_relevance=False),
     Frame("{R}{N}{A}{A}", 0, 0, reads_answer=False),
-    Frame("{R}{N}{A}\n{A}", 0, 0, reads_answer=False),
+    Frame("{R}{N}{A}\n{A}", 0, 1, reads_answer=False),
     Frame("{R}{N}{N}{A}", 0, 0),
     Frame("{R}{N}{A}{R}{N}{A}", 0, 0, reads_relevance=False, reads_answer=False),
     Frame("{R}<analysis>the <answer> is near</analysis>{A}", 0, 0, reads_answer=False),
@@ -105,8 +106,12 @@ FRAMES = [
     Frame("{R}{N}＜answer＞{a}＜/answer＞", 0, 0, reads_answer=False),
     Frame("{R}{N}&lt;answer&gt;{a}&lt;/answer&gt;", 0, 0, reads_answer=False),
     Frame("{R}{N}[answer]{a}[/answer]", 0, 0, reads_answer=False),
-    Frame("{R}<think>x</think>{A}", 0, 0),
-    Frame("{R}<think>x</think>{N}{A}", 0, 0),
+    # What a reasoning model thinks first is no part of its response.
+    Frame("<think>First {R}{A}? No.</think>\n\n{R}{N}{A}", 1, 1),
+    Frame("it is {A}</think>{R}{N}{A}", 1, 1),
+    Frame("<think>it is {R}{A}", 0, 0, reads_relevance=False, reads_answer=False),
+    Frame("{R}<think>x</think>{A}", 0, 0, reads_relevance=False),
+    Frame("{R}<think>x</think>{N}{A}", 0, 0, reads_relevance=False),
 ]
 
 
@@ -150,7 +155,7 @@ def _case(frame: Frame, listed: str, relevance: float, answer: str, accuracy: fl
     return Case(
         text,
         float(frame.strict),
-        float(frame.compat),
+        float(frame.compat and "<" not in listed + answer),
         accuracy if frame.reads_answer else 0.0,
         relevance if frame.reads_relevance else 0.0,
     )

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from platform_sdk.recipes.arena.grammar import numbers, parse, well_formed, write
+from platform_sdk.recipes.arena.grammar import numbers, parse, well_formed, without_thoughts, write
 
 TAGS = [f"<{slash}{name}>" for name in ("relevance", "analysis", "answer") for slash in ("", "/")]
 PIECES = st.lists(
@@ -19,6 +19,7 @@ WHOLE = st.tuples(
     st.sampled_from(["", " ", "\n", "x"]), st.sampled_from(["", "\n", "x", "<answer>"]), st.text(max_size=5),
     st.sampled_from(["", " ", "\n", " \n x", "\nx", "x", "\r\nx", "\n</answer>"]),
 ).map("{0[0]}<relevance>[1]</relevance>{0[1]}<analysis>{0[2]}</analysis><answer>a</answer>{0[3]}".format)  # fmt: skip
+PUBLISHED = r"^<relevance>[^<]*</relevance>\s*<analysis>[^<]*</analysis>\s*<answer>[^<]*</answer>$"
 LAYOUT = r"\s*<relevance>.*?</relevance>\s*<analysis>.*?</analysis>\s*<answer>.*?</answer>"
 
 
@@ -27,9 +28,7 @@ LAYOUT = r"\s*<relevance>.*?</relevance>\s*<analysis>.*?</analysis>\s*<answer>.*
 def test_format_equals_a_pattern_over_single_tags(text: str) -> None:
     once = all(text.count(tag) == 1 for tag in TAGS)
     assert well_formed(text, "three_part") == (once and bool(re.fullmatch(LAYOUT + r"\s*", text, re.DOTALL)))
-    behind = r"(?:\s*|[^\S\n]*\n.*)"
-    compat = well_formed(text, "three_part", strict=False)
-    assert compat == (once and bool(re.fullmatch(LAYOUT + behind, text, re.DOTALL)))
+    assert well_formed(text, "three_part", strict=False) == bool(re.match(PUBLISHED, text, re.MULTILINE))
 
 
 @given(st.sets(st.integers(-3, 10**19)), st.text(max_size=20), st.text(max_size=20))
@@ -78,3 +77,17 @@ def test_the_naive_form(text: str, answer: str | None, formed: bool) -> None:
 def test_the_answer_alone() -> None:
     assert parse(" Ann \n", "direct").answer == "Ann"
     assert (parse(" \n", "direct").answer, well_formed(" \n", "direct")) == (None, False)
+
+
+@pytest.mark.parametrize(
+    ("text", "response"),
+    [
+        ("<think>Bo? No.</think>\n\nAnn", "Ann"),
+        ("Bo? No.</think> Ann", "Ann"),  # the chat template has opened the thoughts
+        ("<think>Bo? Hm", ""),
+        ("Ann", "Ann"),
+    ],
+)
+def test_a_reasoning_models_thoughts_are_no_response(text: str, response: str) -> None:
+    assert without_thoughts(text, "direct") == without_thoughts(text, "three_part") == response
+    assert without_thoughts(text, "think") == text

@@ -26,4 +26,13 @@ def test_verdicts_and_unreadable_replies_are_metrics_of_their_own(server: Server
         (0, 0, 1),
         (0, 0, 0),
     ]
+    assert [values["arena_judge"] for values in found] == [1, 0, 0]
     assert "no_verdict" not in measures(spec, None, rollouts)[0]
+
+
+def test_the_papers_own_scores_stand_beside_the_official_ones() -> None:
+    # The paper's normaliser puts a space for the hyphen, HotpotQA's deletes it: "Ann-Lee" is "ann lee", or "annlee".
+    spec = AgentSpec()
+    rollout = rollout_of("<answer>Ann-Lee</answer>", answer="Ann-Lee")
+    [found] = measures(spec, None, [rollout.model_copy(update={"rewards": rewards(rollout, spec)})])
+    assert (found["em"], found["f1"], found["arena_em"], found["arena_f1"]) == (0, 0, 1, 1)

@@ -92,9 +92,12 @@ def undisturbed(model: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[R
 def test_an_evaluation_names_what_the_form_has_and_splits_by_dataset(model: str, tmp_path: Path) -> None:
     run = new_run(tmp_path / "run")
     evaluated = steps.evaluate(METHOD, run, "eval-start", model, EVALUATION)
-    names = {"em", "f1", "prec", "recall", "reward", "vowels", "answered", "tokens"}
-    split = {f"{name}_{dataset}" for name in ("em", "f1") for dataset in ("hotpotqa", "2wikimultihopqa")}
-    assert evaluated.metrics.keys() == names | split
+    names = {"em", "f1", "arena_em", "arena_f1", "prec", "recall", "reward", "vowels", "answered", "tokens"}
+    datasets = ("hotpotqa", "2wikimultihopqa")
+    split = {f"{name}_{dataset}" for name in ("em", "f1", "arena_em", "arena_f1") for dataset in datasets}
+    greedy = {f"{name}_greedy" for name in ("em", "f1")}
+    greedy |= {f"{name}_{dataset}_greedy" for name in ("em", "f1") for dataset in datasets}
+    assert evaluated.metrics.keys() == names | split | greedy
     scores = json.loads(evaluated.path.read_text())
     assert (scores["n"], scores["metrics"]["em_hotpotqa"]["n"]) == (2, 1)
     assert evaluated.metrics["tokens"] <= EVALUATION.max_tokens
@@ -115,8 +118,11 @@ def test_two_processes_evaluate_as_one(model: str, tmp_path: Path) -> None:
     # What several have done is one process's outcome, and the other way round.
     assert steps.evaluate(METHOD, two, "eval-start", model, EVALUATION) == shared
     files = sorted(path.name for path in shared.path.parent.iterdir())
-    made = ["begun.json", "evaluate-step.json", "rollouts.jsonl", "rollouts.seconds.json", "scores.json"]
-    assert files == [".rollouts.jsonl.sha256", *made]
+    official = [
+        f"predictions{kind}-{name}.json" for kind in ("", "-greedy") for name in ("2wikimultihopqa", "hotpotqa")
+    ]
+    made = ["begun.json", "evaluate-step.json", *official, "rollouts.jsonl", "rollouts.seconds.json", "scores.json"]
+    assert files == sorted([".rollouts.jsonl.sha256", *made])
 
 
 def test_online_training_learns_a_recipes_own_reward(undisturbed: tuple[Run, Any]) -> None:

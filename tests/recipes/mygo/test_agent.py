@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -23,9 +23,9 @@ from platform_sdk.config.sampling import SamplingSpec
 from platform_sdk.recipes.method import RunContext
 from platform_sdk.recipes.mygo.agent import MujicaLanguage, mujica
 from platform_sdk.recipes.mygo.settings import AgentSpec
-from platform_sdk.records import Rollout
+from platform_sdk.records import Evidence, Rollout
 from platform_sdk.sampling.engine import Request
-from platform_sdk.sampling.rollout import run
+from platform_sdk.sampling.rollout import SearchRequest, run
 from platform_sdk.sampling.seeds import seed_of
 from tests.recipes.mygo.scripted import END, QUESTION, TOKENIZER, Scripted, say, search
 
@@ -193,3 +193,37 @@ def test_every_turn_is_drawn_from_the_runs_seed_the_phase_the_attempt_and_its_pl
     assert sorted(seeds) == sorted(seed_of(seed, place) for place in (0, "0.0", "0.1", 1))
     others = [drawn(seed=1), drawn(phase="o"), drawn(attempt=1)]
     assert len({one for _, drawn_seeds in [(seed, seeds), *others] for one in drawn_seeds}) == 4 * 4
+
+
+def test_entities_of_one_name_are_visited_by_their_ids() -> None:
+    """Two films are called Amberfall: a search from either finds a director of its own, who are called alike too."""
+    asked = QUESTION.model_copy(update={"topic_entities": ("Amberfall", "Amberfall"), "topic_ids": ("Q1", "Q2")})
+    heads: list[tuple[str, str]] = []
+    said: list[str] = []
+
+    def find(requests: Sequence[SearchRequest], k: int) -> list[list[Evidence]]:
+        heads.extend((request.scope["head"], request.scope["head_name"]) for request in requests)
+        return [
+            [
+                Evidence(
+                    kind="triple", id=request.scope["head"], title="Ida Roth", text="Amberfall, director, Ida Roth",
+                    score=1.0, entities=(request.scope["head"], f"{request.scope['head']}9"),
+                    entity_names=("Amberfall", "Ida Roth"),
+                )
+            ]
+            for request in requests
+        ]  # fmt: skip
+
+    def policy(request: Request) -> list[int]:
+        if request.role == "worker":
+            return say("<think> it is . </think> <select> [0] </select> <sentence> Ida Roth . </sentence>")
+        said.append(request.role)
+        turns = {
+            1: '<think> . </think> <action> Search([0], "Who ?") Search([1], "Who ?") </action>',
+            2: '<think> . </think> <action> Search([2], "Who ?") Search([3], "Who ?") </action>',
+        }
+        return say(turns.get(len(said), "<think> . </think> <answer> Ida Roth </answer>"))
+
+    [rollout] = run([partial(agent("kg").rollout, asked, 0)], Scripted(policy), find, live=4)  # type: ignore[arg-type]
+    assert rollout.main.answer == "Ida Roth"
+    assert sorted(heads) == [("Q1", "Amberfall"), ("Q19", "Ida Roth"), ("Q2", "Amberfall"), ("Q29", "Ida Roth")]

@@ -1,0 +1,103 @@
+"""``hopforge evaluate``: any model, trained or not, on any questions, with a recipe's agent."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from platform_sdk.cli.run import SetOption, run_recipe, show_plan
+from platform_sdk.cli.runs import RUNS
+from platform_sdk.errors import UserError
+
+if TYPE_CHECKING:
+    from platform_sdk.config.recipe import Recipe
+
+
+def register(app: typer.Typer) -> None:
+    app.command("evaluate")(evaluate)
+
+
+def evaluate(
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUN_OR_MODEL", help="A run directory (what it trained), or a model as a recipe names it."
+        ),
+    ],
+    recipe: Annotated[
+        Path | None,
+        typer.Option(help="Whose method, agent and retrieval answer the questions; by default the run's own recipe."),
+    ] = None,
+    environment: Annotated[str | None, typer.Option(help="What is searched, e.g. musique, nq, qald-kg.")] = None,
+    dataset: Annotated[
+        str | None,
+        typer.Option(metavar="FORMAT=FILE", help="Other questions, e.g. musique=musique/musique_ans_dev.jsonl."),
+    ] = None,
+    overrides: SetOption = None,
+    workdir: Annotated[
+        Path | None, typer.Option(help="The run directory; runs/evaluate-NAME-DIGEST if it is not given.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the steps.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object at the end; the progress goes to standard error.")
+    ] = False,
+) -> None:
+    """Answer questions with a model, and score the answers; nothing is trained. The same command resumes.
+
+    Corpus and triples of other questions come from --set, e.g. dataset.corpus=musique/corpus.jsonl. Few-shot rows of
+    Mujica are --set evaluation.demonstrate=true.
+    """
+    from platform_sdk.kubeflow.claim import FILE
+    from platform_sdk.tracking.outcomes import digest_of
+
+    trained = (Path(model) / FILE).is_file()
+    if recipe is None and not trained:
+        raise UserError(f"{model}: is no run directory, so say with --recipe whose agent is to answer")
+    given = [f"model={json.dumps(f'run:{model}' if trained else model)}"]
+    if environment is not None:
+        given.append(f"environment={environment}")
+    if dataset is not None:
+        format, equals, file = dataset.partition("=")
+        if not equals:
+            raise UserError(f"--dataset {dataset}: must look like FORMAT=FILE, e.g. musique=musique_ans_dev.jsonl")
+        given.append(f"dataset={json.dumps({'format': format, 'eval': file})}")
+    loaded = _only_evaluating(Path(model) / FILE if recipe is None else recipe, [*given, *(overrides or ())])
+    run_dir = workdir or RUNS / f"evaluate-{loaded.name}-{digest_of(loaded.resolved())[:12]}"
+    if dry_run:
+        show_plan(loaded, run_dir, as_json)
+        return
+    result, _ = run_recipe(loaded, run_dir, None if quiet else sys.stderr if as_json else sys.stdout)
+    if as_json:
+        typer.echo(json.dumps(asdict(result), indent=1))
+    elif not quiet:
+        from platform_sdk.cli.progress import print_outcome
+
+        print_outcome(result)
+
+
+def _only_evaluating(path: Path, overrides: list[str]) -> Recipe:
+    """Load a recipe, or that of a run, so that it trains nothing.
+
+    Raises:
+        UserError: its pipeline does not say how.
+    """
+    from platform_sdk.config.recipe import load_recipe
+    from platform_sdk.files import read_object
+
+    if path.suffix == ".json":  # what a run was begun with: a recipe, all of its values resolved
+        with tempfile.TemporaryDirectory() as folder:
+            copy = Path(folder) / "recipe.yaml"
+            copy.write_text(json.dumps(read_object(path)))
+            return _only_evaluating(copy, overrides)
+    document = load_recipe(path, overrides).pipeline.document
+    if not document.evaluation_only:
+        raise UserError(f"pipeline {document.name}: has no evaluation_only, the settings by which nothing is trained")
+    settings = [f"{name}={json.dumps(value)}" for name, value in document.evaluation_only.items()]
+    return load_recipe(path, [*overrides, *settings])

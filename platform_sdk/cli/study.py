@@ -1,0 +1,195 @@
+"""``hopforge study``: a table of a paper as one file, whose cells are runs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from platform_sdk.cli.application import Application
+from platform_sdk.cli.follow import HostOption
+from platform_sdk.cli.remote import NamespaceOption, read_cluster
+from platform_sdk.cli.run import SetOption, run_recipe
+from platform_sdk.cli.runs import RUNS
+from platform_sdk.cli.terminal import say
+from platform_sdk.errors import UserError
+
+if TYPE_CHECKING:
+    from platform_sdk.studies.study import Cell, Study
+
+StudyArgument = Annotated[Path, typer.Argument(metavar="FILE", help="A study, e.g. studies/world-mygo.yaml.")]
+OnlyOption = Annotated[
+    list[str] | None,
+    typer.Option("--only", metavar="AXIS=LEVEL", help="Only these cells, e.g. method=MyGO or seed=0. Repeatable."),
+]
+FolderOption = Annotated[Path, typer.Option(help="The folder that holds the run directories.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+
+
+study = Application(help="Run a paper's table as one file, and print it beside the paper's.", no_args_is_help=True)
+
+
+def register(app: typer.Typer) -> None:
+    app.add_typer(study, name="study")
+
+
+@study.command("run")
+def run(
+    file: StudyArgument,
+    overrides: SetOption = None,
+    only: OnlyOption = None,
+    folder: FolderOption = RUNS,
+    cluster: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Submit the cells to this cluster instead of running them here."),
+    ] = None,
+    namespace: NamespaceOption = None,
+    queue: Annotated[str | None, typer.Option(help="The Kueue LocalQueue of their jobs, with --cluster.")] = None,
+    host: HostOption = None,
+    experiment: Annotated[
+        str | None, typer.Option(help="Their experiment, with --cluster; else the pipelines'.")
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")] = False,
+) -> None:
+    """Run the cells of a study that have not finished, one after another, or submit them to a cluster.
+
+    Repeat the command to resume. A cell is found again by the digest of its recipe, also from another study. One that
+    fails does not keep the others from running; the exit status is 1 then.
+    """
+    cells = _chosen(_load(file, folder, overrides), only)
+    if cluster is not None:
+        _submit(cells, cluster, queue, namespace, host, experiment)
+        return
+    from platform_sdk.studies.cells import run_cells
+
+    def run_cell(cell: Cell) -> None:
+        if not quiet:
+            say(f"\n[{cells.index(cell) + 1}/{len(cells)}] {cell}")
+        run_recipe(cell.recipe, cell.run_dir, None if quiet else sys.stdout)
+
+    failed = []
+    for cell, error in run_cells(cells, run_cell):
+        if error:
+            failed.append(cell)
+            say(f"error: {cell}: {error}", err=True)
+    if failed:
+        names = "; ".join(map(str, failed))
+        say(f"\n{len(failed)} of {len(cells)} cells failed: {names}. Repeat the command to try them again", err=True)
+        raise typer.Exit(1)
+
+
+@study.command("status")
+def status(
+    file: StudyArgument,
+    overrides: SetOption = None,
+    only: OnlyOption = None,
+    folder: FolderOption = RUNS,
+    as_json: JsonOption = False,
+) -> None:
+    """Show which cells of a study have finished, and where they are."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    from platform_sdk.cli.terminal import Terminal
+    from platform_sdk.studies.cells import state_of
+
+    loaded = _load(file, folder, overrides)
+    states = [state_of(cell) for cell in _chosen(loaded, only)]
+    if as_json:
+        rows = [
+            {"place": one.cell.place, "seed": one.cell.seed, "state": one.state, "run_dir": str(one.run_dir),
+             "run": one.run} for one in states
+        ]  # fmt: skip
+        typer.echo(json.dumps({"study": loaded.name, "cells": rows}, indent=1))
+        return
+    shown = Table(box=None, header_style="bold", pad_edge=False)
+    for title in (*loaded.document.axes, "seed", "state", "run"):
+        shown.add_column(escape(title))
+    for one in states:
+        shown.add_row(*map(escape, (*one.cell.place, str(one.cell.seed), one.state, one.run or str(one.run_dir))))
+    Terminal(width=None if sys.stdout.isatty() else 200).print(shown)
+    say(f"{sum(one.state == 'finished' for one in states)} of {len(states)} runs have finished")
+
+
+@study.command("table")
+def table(
+    file: StudyArgument,
+    overrides: SetOption = None,
+    folder: FolderOption = RUNS,
+    format: Annotated[str, typer.Option(help="markdown, csv, latex or html.")] = "markdown",
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Write it into this file.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Print a study's table: means and intervals over seeds, paired differences to its baseline, published values.
+
+    Cells that have not finished are left empty, and named below the table.
+    """
+    from platform_sdk.studies.cells import state_of
+    from platform_sdk.studies.formats import FORMATS
+    from platform_sdk.studies.table import tabulate
+
+    if format not in FORMATS:
+        raise UserError(f"--format {format}: there is no such format; choose {', '.join(FORMATS)}")
+    loaded = _load(file, folder, overrides)
+    states = [state_of(cell) for cell in loaded.cells]
+    made = tabulate(loaded, {one.cell: one.run_dir for one in states if one.state == "finished"})
+    text = made.model_dump_json(indent=1) + "\n" if as_json else FORMATS[format](made)
+    if output is None:
+        say(text.removesuffix("\n"))
+    else:
+        from platform_sdk.files import write_text
+
+        write_text(output, text)
+        say(output)
+
+
+def _load(file: Path, folder: Path, overrides: list[str] | None) -> Study:
+    from platform_sdk.studies.study import load_study
+
+    return load_study(file, folder, overrides or ())
+
+
+def _chosen(loaded: Study, only: list[str] | None) -> list[Cell]:
+    axes = [*loaded.document.axes, "seed"]
+    wanted: dict[str, set[str]] = {}
+    for option in only or ():
+        axis, _, level = option.partition("=")
+        if axis not in axes:
+            raise UserError(f"--only {option}: {loaded.name} has no axis {axis!r}; there are {', '.join(axes)}")
+        wanted.setdefault(axis, set()).add(level)
+    levels = {cell: dict(zip(axes, (*cell.place, str(cell.seed)), strict=True)) for cell in loaded.cells}
+    found = [cell for cell in loaded.cells if all(levels[cell][axis] in some for axis, some in wanted.items())]
+    if not found:
+        raise UserError(f"--only {' '.join(only or ())}: {loaded.name} has no such cell; see hopforge study status")
+    return found
+
+
+def _submit(
+    cells: Sequence[Cell],
+    cluster: Path,
+    queue: str | None,
+    namespace: str | None,
+    host: str | None,
+    experiment: str | None,
+) -> None:
+    place = read_cluster(cluster, queue)
+
+    from platform_sdk.kubeflow.remote.connection import Server
+    from platform_sdk.kubeflow.remote.submit import submit
+    from platform_sdk.kubeflow.training_job.kueue import check_queueing
+    from platform_sdk.studies.cells import Submission, submit_cells
+
+    if note := check_queueing(place.job):
+        say(note, err=True)
+    server = Server(host)
+
+    def submit_cell(cell: Cell) -> Submission:
+        made = submit(server, cell.path, cell.overrides, place, namespace=namespace, experiment=experiment)
+        return Submission(run_id=made.run_id, run=made.run, run_url=made.run_url)
+
+    for cell, sent in submit_cells(cells, submit_cell):
+        say(f"{cell}: {sent.run}  {sent.run_url}")

@@ -1,0 +1,33 @@
+"""Large files line by line, plain or compressed."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+from platform_sdk.record_files import RecordError
+
+
+def lines_in(path: Path) -> Iterator[bytes]:
+    """Yield the lines of a file; ``.gz`` and ``.bz2`` are unpacked on the way.
+
+    Raises:
+        RecordError: it cannot be read, or is no such file.
+    """
+    try:
+        with _opened(path) as stream:
+            yield from stream
+    except (OSError, EOFError) as error:
+        raise RecordError(f"{path}: cannot be read: {error}") from error
+
+
+def _opened(path: Path) -> IO[bytes] | gzip.GzipFile:
+    match path.suffix:
+        case ".gz":
+            return gzip.open(path, "rb")
+        case ".bz2":
+            return bz2.open(path, "rb")
+    return path.open("rb")

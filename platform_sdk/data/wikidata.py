@@ -1,0 +1,137 @@
+"""Triples from a Wikidata dump: the official JSON dump in, the TSV of ``dataset.triples`` out.
+
+The dump (``latest-all.json``, also compressed: ``.gz``, ``.bz2``) is a JSON list with one entity on each line. It is
+read twice, line by line: for the statements of the wanted entities, then for the labels of what these name. Memory
+holds the labels of what is named, so that for a dataset's entities an ordinary machine suffices.
+
+Kept are statements of rank normal or preferred whose value is an item, a point in time, a quantity or a text. What has
+no English label is called by its id.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from platform_sdk.data.streams import lines_in
+from platform_sdk.errors import UserError
+from platform_sdk.files import writing
+from platform_sdk.record_files import RecordError
+
+HEADER = ("head_id", "head", "relation", "tail_id", "tail")
+LANGUAGE = "en"
+
+
+class Text(msgspec.Struct):
+    value: str
+
+
+class Snak(msgspec.Struct):
+    snaktype: str
+    datavalue: dict[str, Any] = {}
+
+
+class Statement(msgspec.Struct):
+    mainsnak: Snak
+    rank: str = "normal"
+
+
+class Entity(msgspec.Struct):
+    """What is read of a line of the dump; an entity without labels or claims has ``[]`` there."""
+
+    id: str
+    labels: dict[str, Text] | list[Any] = msgspec.field(default_factory=dict)
+    claims: dict[str, list[Statement]] | list[Any] = msgspec.field(default_factory=dict)
+
+    @property
+    def label(self) -> str:
+        labels = self.labels if isinstance(self.labels, dict) else {}
+        return _line(labels[LANGUAGE].value) if LANGUAGE in labels else self.id
+
+
+def convert_wikidata(dump: Path, output: Path, heads: frozenset[str] = frozenset()) -> int:
+    """Write the triples of a dump as TSV; return how many there are.
+
+    Args:
+        heads: ids of the entities whose statements are kept; all of the dump's if there are none.
+
+    Raises:
+        RecordError: the dump cannot be read, or a line of it is no entity.
+        UserError: it holds no statement of the wanted entities.
+    """
+    rows = 0
+    named: set[str] = set()
+    with tempfile.TemporaryFile("w+", encoding="utf-8", dir=output.parent) as found:
+        for entity in _entities(dump):
+            if heads and entity.id not in heads:
+                continue
+            for property, tail_id, tail in _statements(entity):
+                named |= {property, tail_id} - {""}
+                found.write("\t".join((entity.id, entity.label, property, tail_id, tail)) + "\n")
+                rows += 1
+        if not rows:
+            raise UserError(f"{dump}: holds no statement of the wanted entities; check the dump and the list of ids")
+        labels = {entity.id: entity.label for entity in _entities(dump) if entity.id in named}
+        found.seek(0)
+        with writing(output) as out:
+            out.write(("\t".join(HEADER) + "\n").encode())
+            for line in found:
+                head_id, head, property, tail_id, tail = line.rstrip("\n").split("\t")
+                name = labels.get(tail_id, tail_id) if tail_id else tail
+                out.write(("\t".join((head_id, head, labels.get(property, property), tail_id, name)) + "\n").encode())
+    return rows
+
+
+def _entities(dump: Path) -> Iterator[Entity]:
+    decoder = msgspec.json.Decoder(Entity)
+    for number, line in enumerate(lines_in(dump), start=1):
+        text = line.strip().removesuffix(b",")
+        if text in (b"", b"[", b"]"):
+            continue
+        try:
+            yield decoder.decode(text)
+        except msgspec.DecodeError as error:
+            raise RecordError(f"{dump}: line {number}: is no entity of a Wikidata dump: {error}") from error
+
+
+def _statements(entity: Entity) -> Iterator[tuple[str, str, str]]:
+    """Yield property, the value's id if it is an item, and its text if it is not."""
+    for property, statements in entity.claims.items() if isinstance(entity.claims, dict) else ():
+        for statement in statements:
+            if statement.rank == "deprecated" or statement.mainsnak.snaktype != "value":
+                continue
+            value = _value(statement.mainsnak.datavalue)
+            if value is not None:
+                yield property, *value
+
+
+def _value(datavalue: dict[str, Any]) -> tuple[str, str] | None:
+    value = datavalue.get("value")
+    match datavalue.get("type"), value:
+        case "wikibase-entityid", {"id": str(id)}:
+            return id, ""
+        case "time", {"time": str(time), "precision": int(precision)}:
+            return "", _date(time, precision)
+        case "quantity", {"amount": str(amount)}:
+            return "", amount.removeprefix("+")
+        case "monolingualtext", {"text": str(text)}:
+            return "", _line(text)
+        case "string", str(text):
+            return "", _line(text)
+    return None
+
+
+def _date(time: str, precision: int) -> str:
+    """Return ``+1947-08-15T00:00:00Z`` as far as it is precise (11 days, 10 months, below years): ``1947-08-15``."""
+    sign = "-" if time.startswith("-") else ""
+    year, month, day = time[1:].partition("T")[0].split("-")
+    return sign + "-".join((year.lstrip("0") or "0", month, day)[: max(1, precision - 8)])
+
+
+def _line(text: str) -> str:
+    """Return a text that fits a field of a TSV."""
+    return " ".join(text.split())

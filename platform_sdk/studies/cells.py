@@ -1,0 +1,105 @@
+"""The cells of a study as runs: run here one after another, or submitted to a cluster's queue."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from platform_sdk.config.errors import UserError
+from platform_sdk.config.struct import Struct
+from platform_sdk.files import read_model
+from platform_sdk.studies.study import Cell
+from platform_sdk.tracking.outcomes import write_json
+
+State = Literal["finished", "stopped", "not begun", "submitted"]
+REPORT = "report.html"
+
+
+class Submission(Struct):
+    """A cell's run on a cluster."""
+
+    run_id: str
+    run: str
+    run_url: str
+
+
+@dataclass(frozen=True)
+class CellState:
+    """Where a cell stands, and the directory that holds its results; on a cluster also its run."""
+
+    cell: Cell
+    state: State
+    run_dir: Path
+    run: str = ""
+
+
+def state_of(cell: Cell) -> CellState:
+    """Look up how far a cell is.
+
+    Raises:
+        UserError: a run is at work in its directory, or a file of its finished run was altered.
+    """
+    from platform_sdk.kubeflow.runs import finished_at
+
+    if (sent := _submitted(cell)) is not None:
+        # On the cluster a run's directory bears the run's id; --folder may be the volume it lies on.
+        run_dir = cell.run_dir.with_name(f"{cell.recipe.name}-{sent.run_id}")
+        done = (run_dir / REPORT).is_file()
+        return CellState(cell, "finished" if done else "submitted", run_dir, sent.run)
+    if not cell.run_dir.is_dir():
+        return CellState(cell, "not begun", cell.run_dir)
+    done = finished_at(cell.recipe, cell.run_dir) is not None
+    return CellState(cell, "finished" if done else "stopped", cell.run_dir)
+
+
+def run_cells(cells: Sequence[Cell], run: Callable[[Cell], None]) -> Iterator[tuple[Cell, str]]:
+    """Run the cells in turn, and yield each with what went wrong, empty where nothing did.
+
+    A cell that fails does not keep the others from running, except for those that need its model.
+
+    Args:
+        run: brings one cell to its end; a finished one costs it nothing.
+    """
+    failed: set[Path] = set()
+    for cell in cells:
+        error = ""
+        if cell.needs in failed:
+            error = f"needs the model of {cell.needs}, which failed"
+        else:
+            try:
+                run(cell)
+            except UserError as problem:
+                error = str(problem)
+        if error:
+            failed.add(cell.run_dir)
+        yield cell, error
+
+
+def submit_cells(cells: Sequence[Cell], submit: Callable[[Cell], Submission]) -> Iterator[tuple[Cell, Submission]]:
+    """Submit the cells that were not, and yield each with its run.
+
+    Raises:
+        UserError: the server refuses a cell, or a cell needs another one's model. Those before it stay submitted.
+    """
+    for cell in cells:
+        if cell.needs is not None:
+            raise UserError(
+                f"{cell}: starts from the model of {cell.needs}, whose place on the cluster is not known beforehand; "
+                "leave the cell out (--only), and submit it with --set model=run:DIRECTORY when that run has finished"
+            )
+        sent = _submitted(cell)
+        if sent is None:
+            sent = submit(cell)
+            write_json(_file(cell), sent.model_dump())
+        yield cell, sent
+
+
+def _file(cell: Cell) -> Path:
+    return cell.run_dir.with_name(f"{cell.run_dir.name}.submitted.json")
+
+
+def _submitted(cell: Cell) -> Submission | None:
+    path = _file(cell)
+    return read_model(path, Submission) if path.is_file() else None

@@ -1,0 +1,201 @@
+"""A study's file, and its cells: a base recipe under every combination of settings, with every seed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any, Self
+
+from pydantic import Field, model_validator
+
+from platform_sdk.config.document import read_as
+from platform_sdk.config.errors import UserError
+from platform_sdk.config.pipeline import home
+from platform_sdk.config.recipe import Recipe, load_recipe
+from platform_sdk.config.source import ConfigError
+from platform_sdk.config.struct import Struct
+from platform_sdk.tracking.outcomes import digest_of
+
+Place = tuple[str, ...]
+"""A level of each axis, in the order of the axes."""
+
+
+class Level(Struct):
+    """One value of an axis: what it changes in the study's recipe."""
+
+    recipe: str | None = Field(None, description="another recipe instead of the study's")
+    settings: dict[str, Any] = Field(default_factory=dict, description="as --set gives them: dotted name and value")
+    model_of: dict[str, str] = Field(
+        default_factory=dict,
+        description="the cell whose trained model is the recipe's model: the levels in which it differs from this cell",
+    )
+
+
+class StudyDocument(Struct):
+    """A whole study file."""
+
+    title: str
+    description: str = ""
+    recipe: str = Field(description="path to the base recipe, e.g. pipelines/mygo/world.yaml")
+    settings: dict[str, Any] = Field(default_factory=dict, description="of every cell, as --set gives them")
+    axes: dict[str, dict[str, Level]] = Field(min_length=1)
+    without: tuple[dict[str, str], ...] = Field((), description="combinations of levels that are left out")
+    seeds: tuple[int, ...] = Field((0,), min_length=1)
+    metrics: tuple[str, ...] = Field(("em", "f1"), min_length=1)
+    baseline: dict[str, str] = Field(
+        default_factory=dict, description="the levels that the other levels of their axes are compared with"
+    )
+    published: tuple[dict[str, str | float], ...] = Field(
+        (), description="a row for each cell: its levels, and the paper's value of each metric as the paper prints it"
+    )
+
+    @model_validator(mode="after")
+    def _names_what_there_is(self) -> Self:
+        named = [("baseline", self.baseline), *(("without", one) for one in self.without)]
+        named += [("model_of", level.model_of) for levels in self.axes.values() for level in levels.values()]
+        named += [
+            ("published", {name: str(value) for name, value in row.items() if name not in self.metrics})
+            for row in self.published
+        ]
+        for field, levels in named:
+            for axis, level in levels.items():
+                if axis not in self.axes:
+                    raise ValueError(f"{field}: {axis} is no axis; there are {', '.join(self.axes)}")
+                if level not in self.axes[axis]:
+                    raise ValueError(f"{field}: {axis} has no {level}; there are {', '.join(self.axes[axis])}")
+        for row in self.published:
+            if missing := self.axes.keys() - row.keys():
+                raise ValueError(f"published: a row lacks {', '.join(sorted(missing))}")
+        if len(set(self.seeds)) < len(self.seeds):
+            raise ValueError("seeds: one is given twice")
+        return self
+
+
+@dataclass(frozen=True, eq=False)
+class Cell:
+    """One run of a study.
+
+    Attributes:
+        place: its level of each axis.
+        path: the recipe's file, and ``overrides`` what is laid over it.
+        run_dir: named by the digest of the resolved recipe, so that studies share equal cells.
+        needs: the run directory whose trained model this run starts from, if there is one.
+    """
+
+    place: Place
+    seed: int
+    path: Path
+    overrides: tuple[str, ...]
+    recipe: Recipe
+    run_dir: Path
+    needs: Path | None = None
+
+    def __str__(self) -> str:
+        return f"{' · '.join(self.place)}, seed {self.seed}"
+
+
+@dataclass(frozen=True)
+class Study:
+    """A study with its cells: those that need another's model come after all others."""
+
+    name: str
+    document: StudyDocument
+    cells: tuple[Cell, ...]
+
+    @property
+    def places(self) -> list[Place]:
+        """The cells without their seeds, in the order of the file."""
+        return list(places_of(self.document))
+
+    def at(self, place: Place) -> list[Cell]:
+        """Return the cells of a place, one for each seed."""
+        return [cell for cell in self.cells if cell.place == place]
+
+    def baseline(self, place: Place) -> Place | None:
+        """Return the place that another is compared with; None if there is none, or it is the place itself."""
+        axes = list(self.document.axes)
+        base = tuple(self.document.baseline.get(axis, level) for axis, level in zip(axes, place, strict=True))
+        return base if base != place and base in self.places else None
+
+    def published(self, place: Place, metric: str) -> float | None:
+        """Return the paper's value of a metric, as the paper prints it."""
+        levels = dict(zip(self.document.axes, place, strict=True))
+        row = next((row for row in self.document.published if levels.items() <= row.items()), {})
+        value = row.get(metric)
+        return None if value is None else float(value)
+
+
+def load_study(path: Path, folder: Path, overrides: Sequence[str] = ()) -> Study:
+    """Read a study and resolve the recipe of each of its cells.
+
+    Args:
+        path: The study's file; a relative path that does not exist here may be a shipped study's.
+        folder: What the run directories lie in.
+        overrides: ``PATH=VALUE``, laid over every cell.
+
+    Raises:
+        ConfigError: with every problem of the study or of its first cell that has any.
+        UserError: a cell needs the model of a cell that there is not, or that needs one itself.
+    """
+    if not path.exists() and (home() / path).is_file():
+        path = home() / path
+    document = read_as(StudyDocument, path)
+    cells: dict[tuple[Place, int], Cell] = {}
+    places = list(places_of(document))
+    needing = [place for place in places if any(level.model_of for level in levels_of(document, place))]
+    for place in [*(place for place in places if place not in needing), *needing]:
+        for seed in document.seeds:
+            cells[place, seed] = _cell(path, document, place, seed, folder, overrides, cells)
+    return Study(path.stem, document, tuple(cells.values()))
+
+
+def places_of(document: StudyDocument) -> Iterator[Place]:
+    """Yield every combination of levels that is not left out."""
+    for place in product(*document.axes.values()):
+        levels = dict(zip(document.axes, place, strict=True))
+        if not any(left_out.items() <= levels.items() for left_out in document.without):
+            yield place
+
+
+def levels_of(document: StudyDocument, place: Place) -> list[Level]:
+    """Return the levels that a place names."""
+    return [levels[name] for levels, name in zip(document.axes.values(), place, strict=True)]
+
+
+def _cell(
+    path: Path,
+    document: StudyDocument,
+    place: Place,
+    seed: int,
+    folder: Path,
+    overrides: Sequence[str],
+    cells: Mapping[tuple[Place, int], Cell],
+) -> Cell:
+    levels = levels_of(document, place)
+    recipe_path = Path(next((level.recipe for level in reversed(levels) if level.recipe), document.recipe))
+    layers = [document.settings, *(level.settings for level in levels)]
+    settings = [item for layer in layers for item in layer.items()]
+    given = [f"{name}={json.dumps(value)}" for name, value in settings]
+    other = {axis: level for part in levels for axis, level in part.model_of.items()}
+    needs = None
+    if other:
+        names = zip(document.axes, place, strict=True)
+        source = tuple(other.get(axis, level) for axis, level in names)
+        if (source, seed) not in cells:
+            raise UserError(
+                f"{path}: {' · '.join(place)}: model_of names {' · '.join(source)}, which is left out or itself has a "
+                "model_of; name a cell that is trained"
+            )
+        needs = cells[source, seed].run_dir
+        given.append(f"model={json.dumps(f'run:{needs}')}")
+    given += [f"seed={seed}", *overrides]
+    try:
+        recipe = load_recipe(recipe_path, given)
+    except ConfigError as error:
+        error.add_note(f"(in {path}, cell {' · '.join(place)})")
+        raise
+    name = f"{recipe.name}-{digest_of(recipe.resolved())[:12]}"
+    return Cell(place, seed, recipe_path, tuple(given), recipe, folder / name, needs)

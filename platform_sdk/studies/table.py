@@ -1,0 +1,142 @@
+"""A study's numbers: each cell's scores over its seeds, compared with the baseline's and with the paper's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from platform_sdk.evaluation.compare import Result, last_scores, require_same_questions
+from platform_sdk.evaluation.intervals import bootstrap_interval, interval_over_seeds, paired_over_seeds
+from platform_sdk.evaluation.report.content import Content, gather
+from platform_sdk.studies.study import Cell, Place, Study
+
+Scores = dict[str, dict[str, float]]  # of each question, by metric
+Read = tuple[Content, Scores]
+
+
+class Paired(Result):
+    """A metric of a cell − the same of its baseline; see ``paired_over_seeds``. ``n`` questions have it in both."""
+
+    n: int
+    difference: float
+    low: float
+    high: float
+    p_value: float
+
+
+class Measured(Result):
+    """A metric of a cell.
+
+    The interval is Student's over the seeds, or of a single run the bootstrap's over the questions. ``published`` is in
+    the paper's unit.
+    """
+
+    n: int = 0
+    mean: float | None = None
+    low: float | None = None
+    high: float | None = None
+    values: tuple[float, ...] = ()
+    published: float | None = None
+    paired: Paired | None = None
+
+
+class Row(Result):
+    """A cell with its finished runs, by seed."""
+
+    place: Place
+    runs: dict[int, str]
+    metrics: dict[str, Measured]
+
+
+class StudyTable(Result):
+    """All cells of a study. ``missing`` are the runs that have not finished; ``counts`` are metrics beyond 0..1."""
+
+    name: str
+    title: str
+    axes: tuple[str, ...]
+    metrics: tuple[str, ...]
+    baseline: dict[str, str]
+    rows: tuple[Row, ...]
+    missing: tuple[str, ...]
+    counts: tuple[str, ...]
+
+
+def tabulate(study: Study, finished: Mapping[Cell, Path]) -> StudyTable:
+    """Return the study's table.
+
+    Args:
+        finished: the run directory of each cell that has finished.
+
+    Raises:
+        UserError: a run's files were altered, or runs that are to be compared answered different questions.
+    """
+    runs = {
+        place: {cell.seed: finished[cell] for cell in study.at(place) if cell in finished} for place in study.places
+    }
+    read = {place: [_read(run) for run in group.values()] for place, group in runs.items()}
+    for group in read.values():
+        _require_one_set_of_questions(group)
+    contents = [content for group in read.values() for content, _ in group]
+    return StudyTable(
+        name=study.name,
+        title=study.document.title,
+        axes=tuple(study.document.axes),
+        metrics=study.document.metrics,
+        baseline=study.document.baseline,
+        rows=tuple(
+            Row(
+                place=place,
+                runs={seed: str(run) for seed, run in runs[place].items()},
+                metrics={metric: _measured(study, place, metric, read) for metric in study.document.metrics},
+            )
+            for place in study.places
+        ),
+        missing=tuple(str(cell) for cell in study.cells if cell not in finished),
+        counts=tuple(sorted(frozenset().union(*(content.counts for content in contents)))),
+    )
+
+
+def _read(run_dir: Path) -> Read:
+    content = gather(run_dir, rollouts=0)
+    return content, last_scores(content)
+
+
+def _measured(study: Study, place: Place, metric: str, read: Mapping[Place, Sequence[Read]]) -> Measured:
+    published = study.published(place, metric)
+    columns = _columns(metric, read[place])
+    if not columns:
+        return Measured(published=published)
+    values = [sum(column) / len(column) for column in columns]
+    low, high = interval_over_seeds(values) if len(values) > 1 else bootstrap_interval(columns[0])
+    return Measured(
+        n=len(columns[0]),
+        mean=sum(values) / len(values),
+        low=low,
+        high=high,
+        values=tuple(values),
+        published=published,
+        paired=_paired(metric, read[place], read.get(study.baseline(place) or (), ())),
+    )
+
+
+def _paired(metric: str, own: Sequence[Read], base: Sequence[Read]) -> Paired | None:
+    if not base:
+        return None
+    _require_one_set_of_questions([base[0], own[0]])
+    columns = _columns(metric, [*own, *base])
+    if not columns:
+        return None
+    found = paired_over_seeds(columns[: len(own)], columns[len(own) :])
+    return Paired(n=len(columns[0]), **found._asdict())
+
+
+def _columns(metric: str, group: Sequence[Read]) -> list[list[float]]:
+    """Return a metric of each run over the questions that have it in all of them; nothing where none has."""
+    lasts = [last for _, last in group]
+    ids = sorted(id for id in (lasts[0] if lasts else ()) if all(metric in last[id] for last in lasts))
+    return [[last[id][metric] for id in ids] for last in lasts] if ids else []
+
+
+def _require_one_set_of_questions(group: Sequence[Read]) -> None:
+    for other in group[1:]:
+        require_same_questions([group[0][0], other[0]], [group[0][1], other[1]])

@@ -1,0 +1,47 @@
+"""``hopforge evaluate``: every method's pipeline trains nothing, and the questions are those asked for."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from platform_sdk.cli import app
+from platform_sdk.config.errors import UserError
+from platform_sdk.config.recipe import load_recipe
+
+HOME = Path(__file__).parents[2]
+RECIPES = ["mygo/world", "mygo/world-grpo", "arena/world", "arena-baselines/sft-reasoning-smollm2", "evipath/world",
+           "prograph/world"]  # fmt: skip
+
+
+def steps(*arguments: str) -> set[str]:
+    done = CliRunner().invoke(app, ["evaluate", *arguments, "--dry-run", "--json"], catch_exceptions=False)
+    return {step["step"] for step in json.loads(done.stdout)["steps"]}
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_no_step_of_any_pipeline_trains(name: str) -> None:
+    path = HOME / f"pipelines/{name}.yaml"
+    found = steps("hopforge:world-base", "--recipe", str(path))
+    whole = {task.id for task in load_recipe(path).plan}
+    assert {"corpus", "policy", "eval-start", "report"} <= found <= whole
+    # An online step of no updates passes its model on.
+    assert found <= {"corpus", "policy", "graph", "index", "eval-start", "eval-final", "report", "online", "reward"}
+
+
+def test_a_runs_own_recipe_answers_other_questions(tmp_path: Path) -> None:
+    recipe = load_recipe(HOME / "pipelines/mygo/world.yaml")
+    (tmp_path / "recipe.json").write_text(json.dumps(recipe.resolved()))
+    assert "sample-warmup" not in steps(str(tmp_path), "--environment", "musique", "--dataset", "musique=dev.jsonl")
+    with pytest.raises(UserError, match="format"):
+        steps(str(tmp_path), "--dataset", "squad=dev.json")
+    with pytest.raises(UserError, match="must look like FORMAT=FILE"):
+        steps(str(tmp_path), "--dataset", "musique")
+
+
+def test_a_model_needs_a_recipe() -> None:
+    with pytest.raises(UserError, match="say with --recipe whose agent"):
+        steps("hopforge:world-base")

@@ -1,0 +1,153 @@
+"""A study's file and the cells it unrolls to, and its cells as runs of a toy pipeline."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from platform_sdk.cli import app
+from platform_sdk.config.errors import UserError
+from platform_sdk.studies.study import load_study
+from tests.kubeflow.toy import MAKE, write_toy
+from tests.process_watch import wait_for
+
+HOME = Path(__file__).parents[2]
+SHIPPED = sorted(HOME.glob("studies/*.yaml"))
+
+
+def write_study(folder: Path, name: str = "study", **changes: Any) -> Path:
+    """Write a study of the toy with two axes and two seeds; ``changes`` replace fields."""
+    document = {
+        "title": "Toy",
+        "recipe": str(write_toy(folder)),
+        "settings": {"iterations": 1},
+        "axes": {
+            "rate": {"low": {"settings": {"rate": 0.1}}, "high": {"settings": {"rate": 0.9}}},
+            "batch": {"3": {}, "5": {"settings": {"spec.batch_size": 5, "iterations": 2}}},
+        },
+        "seeds": [0, 1],
+        **changes,
+    }
+    path = folder / f"{name}.yaml"
+    path.write_text(yaml.safe_dump(document, sort_keys=False))
+    return path
+
+
+def hopforge(*arguments: str | Path) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "platform_sdk.cli", *map(str, arguments)]
+    environment = {**os.environ, "PYTHONPATH": str(HOME), "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(
+        command, cwd=HOME, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+
+
+def test_a_study_unrolls_to_every_combination_with_every_seed(tmp_path: Path) -> None:
+    path = write_study(tmp_path, without=[{"rate": "high", "batch": "3"}])
+    study = load_study(path, tmp_path, ["spec.epochs=7"])
+    cells = {(cell.place, cell.seed): cell.recipe.parameters for cell in study.cells}
+    places = [("low", "3"), ("low", "5"), ("high", "5")]
+    assert list(cells) == [(place, seed) for place in places for seed in (0, 1)]
+    found = {key: (p["rate"], p["spec"]["batch_size"], p["iterations"], p["seed"]) for key, p in cells.items()}
+    # The study's settings, then those of the axes in their order; the base recipe's struct keeps its other fields.
+    assert found[("low", "3"), 0] == (0.1, 3, 1, 0)
+    assert found[("high", "5"), 1] == (0.9, 5, 2, 1)
+    assert {p["spec"]["epochs"] for p in cells.values()} == {7}
+    assert len({cell.run_dir for cell in study.cells}) == 6
+
+
+def test_a_cell_is_found_by_its_recipe_whatever_the_study(tmp_path: Path) -> None:
+    first = load_study(write_study(tmp_path), tmp_path)
+    axes = {"step": {"bold": {"settings": {"rate": 0.9, "spec.batch_size": 3}}}}
+    other = load_study(write_study(tmp_path, "other", axes=axes, seeds=[1]), tmp_path)
+    [same] = [cell for cell in first.cells if (cell.place, cell.seed) == (("high", "3"), 1)]
+    assert other.cells[0].run_dir == same.run_dir
+
+
+def test_a_level_starts_from_the_model_of_another_cell(tmp_path: Path) -> None:
+    recipe = str(HOME / "pipelines/mygo/world.yaml")
+    axes = {
+        "data": {"in": {}, "out": {"model_of": {"data": "in"}, "settings": {"iterations": 0}}},
+        "size": {"small": {}, "large": {"settings": {"agent.top_k": 9}}},
+    }
+    study = load_study(write_study(tmp_path, recipe=recipe, settings={}, axes=axes, seeds=[4]), tmp_path)
+    cells = {cell.place: cell for cell in study.cells}
+    assert list(cells)[:2] == [("in", "small"), ("in", "large")]
+    for size in ("small", "large"):
+        assert cells["out", size].needs == cells["in", size].run_dir
+        assert cells["out", size].recipe.parameters["model"] == f"run:{cells['in', size].run_dir}"
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"baseline": {"rate": "middle"}}, "baseline: rate has no middle; there are low, high"),
+        ({"without": [{"size": "3"}]}, "without: size is no axis; there are rate, batch"),
+        ({"published": [{"rate": "low", "em": 1}]}, "published: a row lacks batch"),
+        ({"settings": {"spec.batch": 3}}, r"spec\.batch: there is no such field.*\n.*cell low · 3"),
+    ],
+)
+def test_a_wrong_study_says_what_is_wrong(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(UserError) as error:
+        load_study(write_study(tmp_path, **changes), tmp_path)
+    # The message and its notes, as the command line prints them.
+    assert re.search(said, "\n".join([str(error.value), *getattr(error.value, "__notes__", [])]))
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_shipped_studies_are_whole(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(HOME)
+    study = load_study(path, tmp_path)
+    assert len({cell.run_dir for cell in study.cells}) == len(study.cells), "two cells are one and the same run"
+    measured = {name for row in study.document.published for name in row} - study.document.axes.keys()
+    assert measured <= set(study.document.metrics)
+
+
+def test_a_failed_cell_does_not_lose_the_others(tmp_path: Path) -> None:
+    axes = {"mode": {"bug": {"settings": {"mode": "bug"}}, "well": {}}}
+    path = write_study(tmp_path, axes=axes, settings={"rate": 0.5}, seeds=[3])
+    runs = tmp_path / "runs"
+    process = hopforge("study", "run", path, "--folder", runs)
+    said, _ = process.communicate(timeout=300)
+    assert process.returncode == 1
+    assert "ZeroDivisionError: a bug" in said
+    assert "1 of 2 cells failed: bug, seed 3" in said
+    _, well = load_study(path, runs).cells
+    assert (well.run_dir / "make.txt").read_text().count("\n") == 1
+    # Another study finds the finished cell, and does not run it again.
+    other = write_study(tmp_path, "other", axes={"kind": {"plain": {}}}, settings={"rate": 0.5}, seeds=[3])
+    process = hopforge("study", "run", other, "--folder", runs)
+    said, _ = process.communicate(timeout=300)
+    assert process.returncode == 0, said
+    assert f"{well.run_dir}: finished already" in said
+    assert (well.run_dir / "make.txt").read_text().count("\n") == 1
+    shown = json.loads(CliRunner().invoke(app, ["study", "status", str(path), "--folder", str(runs), "--json"]).stdout)
+    assert [(cell["place"], cell["state"]) for cell in shown["cells"]] == [(["bug"], "stopped"), (["well"], "finished")]
+
+
+def test_a_killed_study_resumes_with_the_cell_it_was_at(tmp_path: Path) -> None:
+    axes = {"mode": {"well": {}, "slow": {"settings": {"mode": "slow"}}}}
+    path = write_study(tmp_path, axes=axes, settings={"rate": 0.5}, seeds=[0])
+    runs = tmp_path / "runs"
+    well, slow = load_study(path, runs).cells
+    process = hopforge("study", "run", path, "--folder", runs)
+    wait_for(lambda: (slow.run_dir / "pid").exists(), seconds=300)
+    process.send_signal(signal.SIGKILL)
+    process.communicate(timeout=60)
+    component = tmp_path / "components/make/component.py"
+    component.write_text(MAKE.replace("time.sleep(60)", "pass"))
+    process = hopforge("study", "run", path, "--folder", runs)
+    said, _ = process.communicate(timeout=300)
+    assert process.returncode == 0, said
+    assert f"{well.run_dir}: finished already" in said
+    assert (well.run_dir / "make.txt").read_text().count("\n") == 1
+    assert (slow.run_dir / "use.txt").read_text().count("\n") == 3

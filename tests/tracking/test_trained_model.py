@@ -1,0 +1,51 @@
+"""What a run has trained, as a model that others begin with (``run:DIRECTORY``)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from platform_sdk.config.errors import UserError
+from platform_sdk.sampling.models import resolve
+from platform_sdk.tracking.journal import Journal, run_file, step_file
+from platform_sdk.tracking.listing import trained_model
+
+
+def make_run(folder: Path, *trained: str, ended: bool = True) -> Path:
+    run_dir = folder / "run"
+    run_dir.mkdir()
+    (run_dir / "recipe.json").write_text(json.dumps({"parameters": {"model": "hopforge:world-base"}}))
+    for name in trained:
+        (run_dir / name / "model").mkdir(parents=True)
+        journal = Journal(step_file(run_dir, f"train-{name}"))
+        journal.append("model", path=str(run_dir / name / "model"), digest="d", register=True, tags={})
+    journal = Journal(run_file(run_dir))
+    journal.append("started")
+    if ended:
+        journal.append("ended", status="FINISHED")
+    return run_dir
+
+
+def test_a_runs_model_is_the_one_that_it_trained_last(tmp_path: Path) -> None:
+    run_dir = make_run(tmp_path, "warmup", "iteration-01")
+    times = {"warmup": 1, "iteration-01": 2}
+    for name, time in times.items():
+        path = step_file(run_dir, f"train-{name}")
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"time": time}) + "\n")
+    assert resolve(f"run:{run_dir}") == trained_model(run_dir) == run_dir / "iteration-01/model"
+    (run_dir / "iteration-01/model").rmdir()
+    with pytest.raises(UserError, match="its model .* is gone"):
+        resolve(f"run:{run_dir}")
+
+
+def test_a_run_that_trained_nothing_has_the_model_it_began_with(tmp_path: Path) -> None:
+    assert resolve(f"run:{make_run(tmp_path)}") == resolve("hopforge:world-base")
+
+
+def test_a_run_that_has_not_ended_has_no_model_yet(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="has not finished"):
+        resolve(f"run:{make_run(tmp_path, 'warmup', ended=False)}")
+    with pytest.raises(UserError, match="not a run directory"):
+        resolve(f"run:{tmp_path}")
