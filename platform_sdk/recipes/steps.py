@@ -212,6 +212,7 @@ def online(
             make_agent=make_agent,
             live=live,
             credit=method.credit(run, spec),
+            temperature=run.sampling.temperature,
         )
         return train_online(
             spec,

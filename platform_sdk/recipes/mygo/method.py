@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from platform_sdk.agents.planner_rewards import measures, rewards
+from platform_sdk.agents.planner_rewards import measures, rewards, worker_reward
 from platform_sdk.agents.planner_worker import PlannerWorker
 from platform_sdk.agents.speaker import Decoding, Policy
 from platform_sdk.errors import UserError
@@ -13,7 +13,7 @@ from platform_sdk.recipes.method import Method, Resources, RunContext
 from platform_sdk.recipes.mygo.agent import medium_of, mujica
 from platform_sdk.recipes.mygo.sampling import Iteration, Warmup
 from platform_sdk.recipes.mygo.settings import AgentSpec, EvaluationSettings
-from platform_sdk.records import Rollout
+from platform_sdk.records import Rollout, Trajectory
 from platform_sdk.sampling.pairs import models_of
 
 
@@ -21,7 +21,7 @@ class MyGO(Method[AgentSpec, EvaluationSettings, Resources]):
     """Planner and workers, trained by selecting near-optimal trajectories; under GRPO the baseline it is compared with.
 
     Under GRPO the reward of a rollout is the planner's; its advantage goes to the agent's tokens in the planner's
-    dialogue and in those of its workers (Mujica-MyGO, section 4).
+    dialogue and in those of its workers (Mujica-MyGO, section 4), unless ``online.credit.others`` says otherwise.
     """
 
     name = "mygo"
@@ -55,6 +55,9 @@ class MyGO(Method[AgentSpec, EvaluationSettings, Resources]):
         self, run: RunContext[AgentSpec], rollouts: Sequence[Rollout], evaluation: EvaluationSettings
     ) -> list[dict[str, float]]:
         return [measures(medium_of(run.environment), rollout) for rollout in rollouts]
+
+    def called_reward(self, run: RunContext[AgentSpec], rollout: Rollout, trajectory: Trajectory) -> float | None:
+        return worker_reward(medium_of(run.environment), rollout, trajectory)
 
 
 METHOD = MyGO()
