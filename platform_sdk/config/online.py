@@ -26,6 +26,10 @@ class GroupCreditSpec(Struct):
         description="credit of the trajectories that the main one called: its advantage, one by their own reward, or "
         "none (they are not trained on)",
     )
+    resample: Literal["equal", "wrong"] = Field(
+        default="equal",
+        description="groups to sample again: those that teach nothing, or those with all rewards 0",
+    )
 
     @model_validator(mode="after")
     def _comparable(self) -> Self:
@@ -75,10 +79,7 @@ class OnlineSpec(OptimiserSpec):
     credit: GroupCreditSpec = GroupCreditSpec()
     reward: str = Field(default="reward", min_length=1, description="which of a rollout's named rewards is learned")
     resamples: int = Field(
-        default=0, ge=0, le=1000, description="how often a group that teaches nothing is sampled again"
-    )
-    resample: Literal["equal", "wrong"] = Field(
-        default="equal", description="which groups are sampled again: all rewards equal, or all 0"
+        default=0, ge=0, le=1000, description="how often a group of credit.resample is sampled again"
     )
     off_policy: bool = Field(
         default=False, description="sample the next update's rollouts before this one is made, and correct for it"

@@ -270,7 +270,7 @@ class Method(ABC, Generic[A, E, Res]):
 
     def credit(self, run: RunContext[A], online: OnlineSpec) -> Credit:
         """Return how an online run's rollouts are credited: by default the advantage within the group."""
-        return GroupAdvantage(online.reward, online.credit, partial(self.called_reward, run), online.resample)
+        return GroupAdvantage(online.reward, online.credit, partial(self.called_reward, run))
 
     def called_reward(self, run: RunContext[A], rollout: Rollout, trajectory: Trajectory) -> float | None:
         """Return what a trajectory that the main one called is worth by itself; None where nothing can be said."""

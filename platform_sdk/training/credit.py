@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from platform_sdk.config.online import GroupCreditSpec
 from platform_sdk.errors import UserError
@@ -124,13 +124,11 @@ class GroupAdvantage(Credit):
     Attributes:
         worth: a called trajectory's own reward, for ``others: own``; None where nothing can be said, and the trajectory
             is not trained on. It is compared with those of all called trajectories of the group.
-        repeat: which groups are sampled again, see ``OnlineSpec.resample``.
     """
 
     reward: str
     spec: GroupCreditSpec = GRPO
     worth: Callable[[Rollout, Trajectory], float | None] | None = None
-    repeat: Literal["equal", "wrong"] = "equal"
 
     def advantages(self, group: Sequence[Rollout]) -> Advantages:
         [found] = self.update_advantages([group])
@@ -163,7 +161,7 @@ class GroupAdvantage(Credit):
         return any(any(values) for values in self.advantages(group).values())
 
     def repeats(self, group: Sequence[Rollout]) -> bool:
-        return not self.informative(group) if self.repeat == "equal" else not any(self._rewards(group))
+        return not self.informative(group) if self.spec.resample == "equal" else not any(self._rewards(group))
 
     def _rewards(self, group: Sequence[Rollout]) -> list[float]:
         return [reward_of(rollout, self.reward) for rollout in group]
