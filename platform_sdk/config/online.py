@@ -33,8 +33,8 @@ class GroupCreditSpec(Struct):
 
     @model_validator(mode="after")
     def _comparable(self) -> Self:
-        if self.baseline == "none" and self.scale == "group":
-            raise ValueError("scale group has no deviation where baseline none leaves equal rewards; set scale to none")
+        if self.baseline == "none" and self.scale != "none":
+            raise ValueError("baseline none keeps equal rewards, whose deviation is 0; set scale to none")
         return self
 
 

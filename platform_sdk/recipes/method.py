@@ -270,13 +270,15 @@ class Method(ABC, Generic[A, E, Res]):
 
     def credit(self, run: RunContext[A], online: OnlineSpec) -> Credit:
         """Return how an online run's rollouts are credited: by default the advantage within the group."""
+        if online.credit.others == "own" and type(self).called_reward is Method.called_reward:
+            raise UserError(
+                f"method {self.name} has no rewards for called trajectories; set online.credit.others to shared or none"
+            )
         return GroupAdvantage(online.reward, online.credit, partial(self.called_reward, run))
 
     def called_reward(self, run: RunContext[A], rollout: Rollout, trajectory: Trajectory) -> float | None:
         """Return what a trajectory that the main one called is worth by itself; None where nothing can be said."""
-        raise UserError(
-            f"method {self.name} has no rewards for called trajectories; set online.credit.others to shared or none"
-        )
+        return None
 
 
 AnyMethod = Method[Any, Any, Any]

@@ -39,7 +39,8 @@ def test_nonsense_is_refused(field: str, value: object) -> None:
     [
         ({"normalization": "constant"}, "normalization_length"),
         ({"scale_logits": True, "off_policy": True}, "scale_logits"),
-        ({"credit": {"baseline": "none"}}, "scale group"),
+        ({"credit": {"baseline": "none"}}, "set scale to none"),
+        ({"credit": {"baseline": "none", "scale": "batch"}}, "set scale to none"),
     ],
 )
 def test_settings_that_contradict_each_other_are_refused(settings: dict[str, object], fault: str) -> None:
