@@ -36,6 +36,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
 
 import torch
+import trl.trainer.grpo_trainer as grpo_trainer
 import trl.trainer.utils as trl_utils
 from datasets import Dataset
 from tokenizers import Tokenizer, models
@@ -46,7 +47,7 @@ from trl import GRPOConfig, GRPOTrainer
 from platform_sdk.config.online import OnlineSpec
 from platform_sdk.training.arguments import set_steps, training_arguments
 from platform_sdk.training.batches import Batch, pack, shared_step
-from platform_sdk.training.credit import group_advantages
+from platform_sdk.training.credit import update_advantages
 from platform_sdk.training.examples import Example
 from platform_sdk.training.objectives import GroupRelative
 from platform_sdk.training.policy import agent_logprobs, load_policy
@@ -102,30 +103,35 @@ class Run(TrainerCallback):
 class Recorded:
     """A trainer's source that has every update's samples, and their log-probabilities of the policy at that time."""
 
-    def __init__(self, updates: Updates, spec: OnlineSpec, policy: Any, run: Run) -> None:
+    def __init__(self, updates: Updates, spec: OnlineSpec, policy: Any, run: Run, temperature: float) -> None:
         self._updates, self._spec, self._policy, self._run = updates, spec, policy, run
-        self._batches: list[Batch] = []
+        self._temperature = temperature
+        self._steps: list[list[Batch]] = []
 
     def __len__(self) -> int:
-        return len(self._updates) * self._spec.iterations
+        return len(self._updates) * self._spec.steps_each
 
     def __getitem__(self, step: int) -> Sequence[Batch]:
-        if step % self._spec.iterations == 0:
+        if step % self._spec.steps_each == 0:
+            groups = self._updates[step // self._spec.steps_each]
+            advantages = update_advantages([group.rewards for group in groups], self._spec.credit)
             examples = [
-                one
-                for number, group in enumerate(self._updates[step // self._spec.iterations])
-                for one in _examples(f"q{number}", group)
+                _examples(f"q{number}", *each) for number, each in enumerate(zip(groups, advantages, strict=True))
             ]
-            planned = shared_step(examples, 1, self._spec.micro_batch_tokens, share_prompts=True)
-            self._batches = [pack(examples, micro, planned) for micro in planned.shares[0]]
-            with self._run.generation(), torch.no_grad():
-                self._batches = [
-                    replace(batch, old_logprobs=agent_logprobs(self._policy, batch)) for batch in self._batches
-                ]
-        return self._batches
+            count = self._spec.mini_batches
+            self._steps = [self._step([e for each in examples[n::count] for e in each]) for n in range(count)]
+        return self._steps[step % self._spec.mini_batches]
+
+    def _step(self, examples: Sequence[Example]) -> list[Batch]:
+        planned = shared_step(examples, 1, self._spec.micro_batch_tokens, share_prompts=True)
+        batches = [pack(examples, micro, planned) for micro in planned.shares[0]]
+        with self._run.generation(), torch.no_grad():
+            return [
+                replace(batch, old_logprobs=agent_logprobs(self._policy, batch, self._temperature)) for batch in batches
+            ]
 
 
-def _examples(name: str, group: Group) -> list[Example]:
+def _examples(name: str, group: Group, advantages: Sequence[float]) -> list[Example]:
     prompt = len(group.prompt)
     return [
         Example(
@@ -136,24 +142,23 @@ def _examples(name: str, group: Group) -> list[Example]:
             weights="",
             advantages=(0.0,) * prompt + (advantage,) * len(completion),
         )
-        for number, (completion, advantage) in enumerate(
-            zip(group.completions, group_advantages(group.rewards), strict=True)
-        )
+        for number, (completion, advantage) in enumerate(zip(group.completions, advantages, strict=True))
     ]
 
 
-def run_hopforge(model: Path, updates: Updates, spec: OnlineSpec, folder: Path) -> Run:
+def run_hopforge(model: Path, updates: Updates, spec: OnlineSpec, folder: Path, *, temperature: float = 1.0) -> Run:
     run = Run()
     args = training_arguments(spec, folder, SEED, "cpu")
-    set_steps(args, spec, len(updates) * spec.iterations)
+    set_steps(args, spec, len(updates) * spec.steps_each)
     args.save_strategy = "no"
     policy = load_policy(model, spec, attention="packed")
     trainer = PolicyTrainer(
         policy,
         args,
-        source=Recorded(updates, spec, policy, run),
-        objective=GroupRelative(spec.clip, spec.beta, spec.kl, spec.normalization),
+        source=Recorded(updates, spec, policy, run, temperature),
+        objective=GroupRelative(spec.clip, spec.beta, spec.kl, spec.normalization, spec.normalization_length),
         reference=reference_for(model, policy, spec, "cpu"),
+        temperature=temperature,
         callbacks=[run],
     )
     trainer.train()
@@ -161,9 +166,10 @@ def run_hopforge(model: Path, updates: Updates, spec: OnlineSpec, folder: Path) 
 
 
 def run_trl(
-    model: Path, updates: Updates, spec: OnlineSpec, folder: Path, *, parts: int = 1, completions_only: bool = False
-) -> Run:
-    """TRL on the same samples; a step's completions at once or in ``parts``."""
+    model: Path, updates: Updates, spec: OnlineSpec, folder: Path, *, parts: int = 1, completions_only: bool = False,
+    temperature: float = 1.0,
+) -> Run:  # fmt: skip
+    """TRL on the same samples; a step's completions at once or in ``parts``, the mini-batches in hopforge's order."""
     run = Run()
     groups = {f"u{u}q{q}": group for u, update in enumerate(updates) for q, group in enumerate(update)}
     size = len(updates[0][0].completions)
@@ -181,22 +187,32 @@ def run_trl(
     def reward(completions: list[str], gain: list[float], **_: Any) -> list[float]:
         return gain
 
-    step = len(updates[0]) * size
+    questions, steps = len(updates[0]), len(updates) * spec.steps_each
+    order = [n * size + k for part in range(spec.mini_batches) for n in range(part, questions, spec.mini_batches)
+             for k in range(size)]  # fmt: skip
     config = GRPOConfig(
-        output_dir=str(folder), per_device_train_batch_size=step // parts, gradient_accumulation_steps=parts,
-        num_generations=size, num_iterations=spec.iterations, max_steps=len(updates) * spec.iterations,
-        shuffle_dataset=False, beta=spec.beta, epsilon=spec.clip, temperature=1.0, scale_rewards="group",
-        loss_type={"token": "dapo", "sequence": "grpo"}[spec.normalization], use_bias_correction_kl=False,
+        output_dir=str(folder), per_device_train_batch_size=questions * size // spec.mini_batches // parts,
+        gradient_accumulation_steps=parts, steps_per_generation=parts * spec.mini_batches,
+        num_generations=size, num_iterations=spec.iterations, max_steps=steps,
+        shuffle_dataset=False, beta=spec.beta, epsilon=spec.clip, temperature=temperature,
+        scale_rewards=spec.credit.scale,
+        loss_type={"token": "dapo", "sequence": "grpo", "constant": "dr_grpo"}[spec.normalization],
+        use_bias_correction_kl=False,
         learning_rate=spec.learning_rate, lr_scheduler_type="cosine_with_min_lr",
         lr_scheduler_kwargs={"min_lr_rate": spec.minimum_learning_rate / spec.learning_rate},
-        warmup_steps=round(spec.warmup_ratio * len(updates) * spec.iterations), optim="adamw_torch_fused",
+        warmup_steps=round(spec.warmup_ratio * steps), optim="adamw_torch_fused",
         weight_decay=spec.weight_decay, adam_epsilon=spec.epsilon, max_grad_norm=spec.max_grad_norm,
         gradient_checkpointing=False, bf16=False,
         use_cpu=True, save_strategy="no", logging_steps=1, report_to=[], disable_tqdm=True, seed=SEED,
-        dataloader_pin_memory=False, max_completion_length=1024, model_init_kwargs={"dtype": "float32"},
+        dataloader_pin_memory=False, max_completion_length=spec.normalization_length or 1024,
+        model_init_kwargs={"dtype": "float32"},
     )  # fmt: skip
     prompts = Dataset.from_list([{"prompt": name} for name in groups])
-    before = trl_utils._use_triton
+    before = trl_utils._use_triton, grpo_trainer.shuffle_sequence_dict
+    grpo_trainer.shuffle_sequence_dict = lambda rows: {
+        name: values if values is None or getattr(values, "ndim", 1) == 0 else _chosen(values, order)
+        for name, values in rows.items()
+    }
     if completions_only:  # as on a GPU: what decides it asks for Triton, and nothing else there does
         trl_utils._use_triton = lambda _device: True
     try:
@@ -207,8 +223,12 @@ def run_trl(
         trainer.remove_callback(PrinterCallback)
         trainer.train()
     finally:
-        trl_utils._use_triton = before
+        trl_utils._use_triton, grpo_trainer.shuffle_sequence_dict = before
     return run
+
+
+def _chosen(values: Any, order: Sequence[int]) -> Any:
+    return values[torch.tensor(order)] if isinstance(values, torch.Tensor) else [values[place] for place in order]
 
 
 def make_model(path: Path, vocabulary: int, hidden: int, layers: int) -> None:

@@ -9,7 +9,9 @@ from __future__ import annotations
 from typing import Literal
 
 from platform_sdk.evaluation.answers import exact_match, f1_score
-from platform_sdk.records import Rollout
+from platform_sdk.records import Evidence, Question, Rollout, Trajectory
+
+Medium = Literal["text", "kg"]
 
 
 def rewards(rollout: Rollout) -> dict[str, float]:
@@ -23,7 +25,7 @@ def rewards(rollout: Rollout) -> dict[str, float]:
     }
 
 
-def measures(medium: Literal["text", "kg"], rollout: Rollout) -> dict[str, float]:
+def measures(medium: Medium, rollout: Rollout) -> dict[str, float]:
     """Return what an evaluation reports of a rollout: the answer's scores, and how it came about."""
     question = rollout.question
     best = f1_score(rollout.main.answer, question.answers, question.dataset)  # type: ignore[arg-type]
@@ -38,8 +40,33 @@ def measures(medium: Literal["text", "kg"], rollout: Rollout) -> dict[str, float
         "searches": float(sum(len(turn.queries) for turn in rollout.main.turns)),
         "tokens": float(sum(sum(t.agent_mask) for t in rollout.trajectories)),
     }
-    gold = {triple.text for triple in question.gold_triples} if medium == "kg" else set(question.gold_passages)
+    gold = _gold(medium, question)
     if gold:
-        seen = {item.text if medium == "kg" else item.title for t in rollout.trajectories for item in t.evidence}
+        seen = {_named(medium, item) for t in rollout.trajectories for item in t.evidence}
         found["evidence_recall"] = len(gold & seen) / len(gold)
     return found
+
+
+def worker_reward(medium: Medium, rollout: Rollout, worker: Trajectory) -> float | None:
+    """Return what a worker's dialogue is worth by itself; None where it was shown no gold evidence.
+
+    Of the evidence that the worker chose, the share that is gold; in a graph the mean of that and of whether the
+    worker's sentence names an entity that a gold triple it was shown leads to.
+    """
+    gold = _gold(medium, rollout.question)
+    shown = [item for item in worker.evidence if _named(medium, item) in gold]
+    if not shown:
+        return None
+    chosen = [_named(medium, worker.evidence[index]) in gold for index in worker.selected]
+    precision = sum(chosen) / len(chosen) if chosen else 0.0
+    if medium == "text":
+        return precision
+    return (precision + any(item.title in (worker.answer or "") for item in shown)) / 2
+
+
+def _gold(medium: Medium, question: Question) -> set[str]:
+    return {triple.text for triple in question.gold_triples} if medium == "kg" else set(question.gold_passages)
+
+
+def _named(medium: Medium, item: Evidence) -> str:
+    return item.text if medium == "kg" else item.title

@@ -158,6 +158,7 @@ def _curves(comparison: Comparison, metrics: Sequence[str]) -> list[Curve]:
         for title, axis, cost in (
             (f"{name_of(metric)} against time", unit, lambda taken: taken.cost.seconds / size),
             (f"{name_of(metric)} against trajectories", "trajectories", lambda taken: float(taken.cost.trajectories)),
+            (f"{name_of(metric)} against sampled tokens", "tokens", lambda taken: float(taken.cost.tokens_sampled)),
         ):
             lines = []
             for side, colour in zip(sides, COLOURS, strict=True):

@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
@@ -24,7 +25,7 @@ from platform_sdk.config.source import suggestion
 from platform_sdk.config.struct import Struct
 from platform_sdk.errors import UserError
 from platform_sdk.record_files import read_jsonl
-from platform_sdk.records import Evidence, Question, Rollout
+from platform_sdk.records import Evidence, Question, Rollout, Trajectory
 from platform_sdk.sampling.pairs import models_of
 from platform_sdk.sampling.rollout import SearchFunction, SearchRequest
 from platform_sdk.sampling.sampler import RolloutAgent
@@ -269,7 +270,15 @@ class Method(ABC, Generic[A, E, Res]):
 
     def credit(self, run: RunContext[A], online: OnlineSpec) -> Credit:
         """Return how an online run's rollouts are credited: by default the advantage within the group."""
-        return GroupAdvantage(online.reward)
+        if online.credit.others == "own" and type(self).called_reward is Method.called_reward:
+            raise UserError(
+                f"method {self.name} has no rewards for called trajectories; set online.credit.others to shared or none"
+            )
+        return GroupAdvantage(online.reward, online.credit, partial(self.called_reward, run))
+
+    def called_reward(self, run: RunContext[A], rollout: Rollout, trajectory: Trajectory) -> float | None:
+        """Return what a trajectory that the main one called is worth by itself; None where nothing can be said."""
+        return None
 
 
 AnyMethod = Method[Any, Any, Any]

@@ -224,6 +224,7 @@ def online(
             live=live,
             credit=method.credit(run, spec),
             searching=run.sampling.engine.searching,
+            temperature=run.sampling.temperature,
         )
         return train_online(
             spec,

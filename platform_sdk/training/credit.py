@@ -7,18 +7,20 @@ A method owns a ``Credit``; the online loop asks it what to learn from. Free of 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Any, NamedTuple
 
+from platform_sdk.config.online import GroupCreditSpec
 from platform_sdk.errors import UserError
-from platform_sdk.records import Rollout
+from platform_sdk.records import Rollout, Trajectory
 from platform_sdk.sampling.engine import Completion, SamplingEngine, SamplingParams
 from platform_sdk.sampling.rollout import Agent, Consult, Generate
 from platform_sdk.sampling.seeds import seed_of
 
 EPSILON = 1e-4
+GRPO = GroupCreditSpec()
 
 
 class TrajectoryKey(NamedTuple):
@@ -48,12 +50,17 @@ class Credit(ABC):
     def advantages(self, group: Sequence[Rollout]) -> Advantages:
         """Return one advantage per token of a trajectory, 0 off the agent's; absent trajectories are not trained on."""
 
+    def update_advantages(self, groups: Sequence[Sequence[Rollout]]) -> list[Advantages]:
+        """Return the advantages of each group of an update; by default what the group by itself has."""
+        return [self.advantages(group) for group in groups]
+
     @abstractmethod
     def informative(self, group: Sequence[Rollout]) -> bool:
-        """Return whether the group teaches anything.
+        """Return whether the group, as it was sampled or prepared, teaches anything."""
 
-        Asked of a group as it was sampled, to sample it again if not, and of the prepared one, for ``zero_variance``.
-        """
+    def repeats(self, group: Sequence[Rollout]) -> bool:
+        """Return whether the group, as it was sampled, is to be sampled again; by default if it teaches nothing."""
+        return not self.informative(group)
 
     @property
     def prepares(self) -> bool:
@@ -108,27 +115,67 @@ class CreditProbe:
 
 @dataclass(frozen=True)
 class GroupAdvantage(Credit):
-    """GRPO's credit: all agent tokens of a rollout share its advantage within its group.
+    """Credit by comparison within the group: all agent tokens of a trajectory share one advantage.
 
-    Source: Shao et al., DeepSeekMath (2024), section 4.1.2; the deviation is the unbiased one and 1e-4 keeps the
-    quotient finite, as in ARENA's published code.
+    With the default ``spec`` it is GRPO's (Shao et al., DeepSeekMath, 2024, section 4.1.2): the rollout's advantage
+    for all of its trajectories; the deviation is the unbiased one and 1e-4 keeps the quotient finite, as in ARENA's
+    published code and TRL. ``docs/grpo.md`` says whose the other settings are.
+
+    Attributes:
+        worth: a called trajectory's own reward, for ``others: own``; None where nothing can be said, and the trajectory
+            is not trained on. It is compared with those of all called trajectories of the group.
     """
 
     reward: str
+    spec: GroupCreditSpec = GRPO
+    worth: Callable[[Rollout, Trajectory], float | None] | None = None
 
     def advantages(self, group: Sequence[Rollout]) -> Advantages:
-        values = group_advantages(self._rewards(group))
-        return {
-            TrajectoryKey(rollout.id, trajectory.id): tuple(float(mask) * value for mask in trajectory.agent_mask)
-            for rollout, value in zip(group, values, strict=True)
-            for trajectory in rollout.trajectories
-        }
+        [found] = self.update_advantages([group])
+        return found
+
+    def update_advantages(self, groups: Sequence[Sequence[Rollout]]) -> list[Advantages]:
+        main = update_advantages([self._rewards(group) for group in groups], self.spec)
+        found = [
+            {
+                TrajectoryKey(rollout.id, trajectory.id): _spread(value, trajectory)
+                for rollout, value in zip(group, values, strict=True)
+                for trajectory in (rollout.trajectories if self.spec.others == "shared" else [rollout.main])
+            }
+            for group, values in zip(groups, main, strict=True)
+        ]
+        if self.spec.others != "own":
+            return [*found]
+        called = [[each for rollout in group for each in self._worths(rollout)] for group in groups]
+        own = update_advantages([[worth for _, _, worth in each] for each in called], self.spec)
+        return [
+            shared
+            | {
+                TrajectoryKey(rollout.id, trajectory.id): _spread(value, trajectory)
+                for (rollout, trajectory, _), value in zip(each, values, strict=True)
+            }
+            for shared, each, values in zip(found, called, own, strict=True)
+        ]
 
     def informative(self, group: Sequence[Rollout]) -> bool:
-        return varied(self._rewards(group))
+        return any(any(values) for values in self.advantages(group).values())
+
+    def repeats(self, group: Sequence[Rollout]) -> bool:
+        return not self.informative(group) if self.spec.resample == "equal" else not any(self._rewards(group))
 
     def _rewards(self, group: Sequence[Rollout]) -> list[float]:
         return [reward_of(rollout, self.reward) for rollout in group]
+
+    def _worths(self, rollout: Rollout) -> Iterator[tuple[Rollout, Trajectory, float]]:
+        """Yield the called trajectories that have a reward of their own."""
+        assert self.worth is not None
+        for trajectory in rollout.trajectories:
+            if trajectory is not rollout.main and (worth := self.worth(rollout, trajectory)) is not None:
+                yield rollout, trajectory, worth
+
+
+def _spread(value: float, trajectory: Trajectory) -> tuple[float, ...]:
+    return tuple(float(mask) * value for mask in trajectory.agent_mask)
 
 
 def reward_of(rollout: Rollout, name: str) -> float:
@@ -145,12 +192,38 @@ def reward_of(rollout: Rollout, name: str) -> float:
     return rollout.rewards[name]
 
 
-def group_advantages(rewards: Sequence[float]) -> list[float]:
-    """Return (r - mean) / (std + 1e-4) for the rewards of a group; exactly zero where all are equal."""
-    if not varied(rewards):
-        return [0.0] * len(rewards)
-    mean, deviation = fmean(rewards), stdev(rewards)
-    return [(reward - mean) / (deviation + EPSILON) for reward in rewards]
+def group_advantages(rewards: Sequence[float], spec: GroupCreditSpec = GRPO) -> list[float]:
+    """Return the advantages of a group that is an update by itself.
+
+    By default (r - mean) / (std + 1e-4); where all rewards are equal exactly zero, whatever the baseline but ``none``.
+    """
+    return update_advantages([rewards], spec)[0]
+
+
+def update_advantages(groups: Sequence[Sequence[float]], spec: GroupCreditSpec) -> list[list[float]]:
+    """Return the advantages of the rewards of an update's groups."""
+    together = [reward for rewards in groups for reward in rewards]
+    overall = stdev(together) if len(together) > 1 else 0.0
+    found = []
+    for rewards in groups:
+        if spec.baseline != "none" and not varied(rewards):
+            found.append([0.0] * len(rewards))
+            continue
+        centred = _compared(rewards, spec.baseline)
+        if spec.scale != "none":
+            deviation = overall if spec.scale == "batch" else stdev(rewards)
+            centred = [value / (deviation + EPSILON) for value in centred]
+        found.append([max(value, 0.0) for value in centred] if spec.positive_only else centred)
+    return found
+
+
+def _compared(rewards: Sequence[float], baseline: str) -> list[float]:
+    if baseline == "none":
+        return list(rewards)
+    mean = fmean(rewards)
+    if baseline == "leave_one_out":  # r - (n mean - r) / (n - 1)
+        return [(reward - mean) * len(rewards) / (len(rewards) - 1) for reward in rewards]
+    return [reward - mean for reward in rewards]
 
 
 def varied(rewards: Sequence[float]) -> bool:

@@ -22,7 +22,7 @@ LOGITS_AT_ONCE_ON_GPU = 2**28  # 1 GiB: products of this size keep a card busy
 
 
 @contextmanager
-def scoring(model: torch.nn.Module, targets: torch.Tensor) -> Iterator[None]:
+def scoring(model: torch.nn.Module, targets: torch.Tensor, temperature: float = 1.0) -> Iterator[None]:
     """Within, ``model`` returns as its logits, (1, A, 1), the log-probabilities of ``targets`` (A,), in float32.
 
     The output layer itself computes them, in its own forward: so DDP, DeepSpeed and PEFT see a forward pass like
@@ -45,7 +45,7 @@ def scoring(model: torch.nn.Module, targets: torch.Tensor) -> Iterator[None]:
 
     def forward(hidden: torch.Tensor) -> torch.Tensor:
         flat = hidden.reshape(-1, hidden.shape[-1])
-        return token_logprobs(flat, head.weight, head.bias, targets)[None, :, None]
+        return token_logprobs(flat, head.weight, head.bias, targets, temperature)[None, :, None]
 
     hidden_by = head.__dict__.get("forward")
     made: list[torch.Tensor] = []
@@ -80,9 +80,10 @@ def _unaltered(returned: torch.Tensor, made: torch.Tensor) -> None:
 
 
 def token_logprobs(
-    hidden: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, targets: torch.Tensor
-) -> torch.Tensor:
-    """log softmax(hidden · weightᵀ + bias) at the targets, (A,) float32.
+    hidden: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, targets: torch.Tensor,
+    temperature: float = 1.0,
+) -> torch.Tensor:  # fmt: skip
+    """log softmax((hidden · weightᵀ + bias) / temperature) at the targets, (A,) float32.
 
     The products are in autocast's precision where it is on, their sums and the softmax in float32.
 
@@ -94,7 +95,9 @@ def token_logprobs(
     """
     device = hidden.device.type
     precision = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
-    result: torch.Tensor = _TokenLogprobs.apply(hidden, weight, bias, targets, precision)  # type: ignore[no-untyped-call]
+    result: torch.Tensor = _TokenLogprobs.apply(  # type: ignore[no-untyped-call]
+        hidden, weight, bias, targets, precision, temperature
+    )
     return result
 
 
@@ -113,14 +116,14 @@ class _TokenLogprobs(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, hidden: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, targets: torch.Tensor,
-        precision: torch.dtype,
+        precision: torch.dtype, temperature: float,
     ) -> torch.Tensor:  # fmt: skip
-        ctx.precision = precision
+        ctx.precision, ctx.temperature = precision, temperature
         normaliser = hidden.new_full((len(targets),), -torch.inf, dtype=torch.float32)
         chosen = torch.zeros_like(normaliser)
         parts = _parts(targets, weight)
         for part in parts:
-            logits = _logits(hidden, weight, bias, part, precision)
+            logits = _logits(hidden, weight, bias, part, precision, temperature)
             normaliser = torch.logaddexp(normaliser, torch.logsumexp(logits, dim=1))
             place = targets - part.start
             here = (place >= 0) & (place < logits.shape[1])
@@ -132,14 +135,15 @@ class _TokenLogprobs(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, upstream: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        """d log p(t) / d logit_v = 1(v = t) - p_v."""
+        """d log p(t) / d logit_v = (1(v = t) - p_v) / temperature."""
         hidden, weight, bias, targets, normaliser, only = ctx.saved_tensors
         of_hidden, of_weight, of_bias = ctx.needs_input_grad[:3]
+        upstream = upstream / ctx.temperature
         grad_hidden: torch.Tensor | None = None
         grad_weight = torch.empty_like(weight) if of_weight else None
         grad_bias = torch.empty_like(bias) if of_bias else None
         for part in _parts(targets, weight):
-            logits = only if only is not None else _logits(hidden, weight, bias, part, ctx.precision)
+            logits = only if only is not None else _logits(hidden, weight, bias, part, ctx.precision, ctx.temperature)
             grad = logits.sub_(normaliser[:, None]).exp_().mul_(-upstream[:, None])
             rows = ((targets >= part.start) & (targets < part.stop)).nonzero()[:, 0]
             grad[rows, targets[rows] - part.start] += upstream[rows]
@@ -152,7 +156,7 @@ class _TokenLogprobs(torch.autograd.Function):
                 grad_weight[part] = _product(grad.T, hidden, ctx.precision)
             if grad_bias is not None:
                 grad_bias[part] = grad.sum(dim=0)
-        return None if grad_hidden is None else grad_hidden.to(hidden.dtype), grad_weight, grad_bias, None, None
+        return None if grad_hidden is None else grad_hidden.to(hidden.dtype), grad_weight, grad_bias, None, None, None
 
 
 def _parts(targets: torch.Tensor, weight: torch.Tensor) -> list[slice]:
@@ -163,7 +167,10 @@ def _parts(targets: torch.Tensor, weight: torch.Tensor) -> list[slice]:
 
 
 def _logits(
-    hidden: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, part: slice, precision: torch.dtype
-) -> torch.Tensor:
+    hidden: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, part: slice, precision: torch.dtype,
+    temperature: float,
+) -> torch.Tensor:  # fmt: skip
     logits = _product(hidden, weight[part].T, precision)
-    return logits if bias is None else logits + bias[part].float()
+    if bias is not None:
+        logits = logits + bias[part].float()
+    return logits if temperature == 1 else logits.div_(temperature)

@@ -66,12 +66,15 @@ class GroupRelative:
     ``token`` normalisation divides by the step's agent tokens, so a long trajectory weighs more (ARENA's, and
     ``dapo`` in TRL). ``sequence`` is DeepSeekMath's: the mean over examples of the mean over their agent tokens
     (``grpo`` in TRL); not the ``sequence`` of ``MaximumLikelihood``, which sums over the tokens of an example.
-    Tokens without advantage count in the normaliser.
+    ``constant`` divides an example's sum by ``length`` instead of its own, so that no token's weight depends on how
+    long the trajectory became: Dr. GRPO (Liu et al., 2025; ``dr_grpo`` in TRL). Tokens without advantage count in the
+    normaliser.
 
-    π is the policy at temperature 1, whatever the temperature of sampling: it is the policy that is saved, and π_old
-    are the log-probabilities recorded when the tokens were sampled, which engines give at temperature 1, so that
-    ρ = 1 before the first update. Samples of another temperature stand for π's own without a correction: a ratio to
-    what they were really drawn from would start off 1 and be clipped before anything was learned.
+    By default π is the policy at temperature 1, whatever the temperature of sampling: it is the policy that is saved,
+    and π_old are the log-probabilities recorded when the tokens were sampled, which engines give at temperature 1, so
+    that ρ = 1 before the first update. Samples of another temperature stand for π's own without a correction: a ratio
+    to what they were really drawn from would start off 1 and be clipped before anything was learned. With
+    ``OnlineSpec.scale_logits`` π, π_old and π_ref are at the sampling temperature; nothing changes here.
 
     Statistics, all with the loss's weights: ``policy_loss`` and ``kl`` (loss = policy_loss + beta · kl),
     ``clip_fraction`` (tokens whose gradient the clipping cut off) and ``ratio``, the mean of ρ.
@@ -80,7 +83,8 @@ class GroupRelative:
     clip: float = 0.2
     beta: float = 0.04
     kl: Literal["k1", "k2", "k3"] = "k2"
-    normalization: Literal["token", "sequence"] = "token"
+    normalization: Literal["token", "sequence", "constant"] = "token"
+    length: int | None = None
 
     def __call__(self, logprobs: torch.Tensor, batch: Batch) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         if batch.old_logprobs is None:
@@ -102,10 +106,12 @@ class GroupRelative:
         return loss, statistics
 
     def _weights(self, batch: Batch) -> torch.Tensor:
-        """(A,), over a whole step adding up to 1."""
+        """(A,), over a whole step adding up to 1 (``constant``: to the examples' mean length by ``length``)."""
         ones = torch.ones_like(batch.advantages)
         if self.normalization == "token":
             return ones / batch.step_tokens
+        if self.length is not None:
+            return ones / self.length / batch.step_examples
         lengths = torch.bincount(batch.example)
         return ones / lengths[batch.example] / batch.step_examples
 

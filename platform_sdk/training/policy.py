@@ -101,8 +101,8 @@ def _lora_settings(lora: LoraSpec) -> dict[str, Any]:
     }
 
 
-def agent_logprobs(model: torch.nn.Module, batch: Batch) -> torch.Tensor:
-    """log π of the batch's agent tokens, (A,) float32, at temperature 1.
+def agent_logprobs(model: torch.nn.Module, batch: Batch, temperature: float = 1.0) -> torch.Tensor:
+    """log π of the batch's agent tokens, (A,) float32, at a temperature: that of the logits divided by it.
 
     Hidden states reach the output layer only where an agent's token is predicted, and logits are made for a part
     of the vocabulary at a time: with a vocabulary of 150,000 they would be most of the memory, and with a small
@@ -114,7 +114,7 @@ def agent_logprobs(model: torch.nn.Module, batch: Batch) -> torch.Tensor:
     longest = max(batch.segments.lengths)
     if max(batch.segments.continues) >= 0 and unwrapped(model).config._attn_implementation not in SHARING:
         raise ValueError(f"examples that share a prompt need attention {PACKED!r} or {VARLEN!r}")
-    with scoring(model, batch.targets):
+    with scoring(model, batch.targets, temperature):
         output = model(
             input_ids=batch.input_ids,
             position_ids=batch.position_ids,

@@ -1,4 +1,6 @@
-"""The policy that training must not stray from: the one it started with, frozen.
+"""Policies that are asked but not trained: the one that training must not stray from, and the one that sampled.
+
+The first is the policy that training started with, frozen.
 
 A full-parameter training keeps a second copy of the weights. An adapter needs none: with the adapter switched off the
 policy *is* the base it started from; and where an adapter is trained on, its first weights are put back for a moment.
@@ -7,7 +9,7 @@ policy *is* the base it started from; and where an adapter is trained on, its fi
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -21,10 +23,10 @@ from platform_sdk.training.policy import agent_logprobs, attention_for, halve_fr
 
 
 class Reference(Protocol):
-    """Says how likely the frozen policy finds what was sampled."""
+    """Says how likely a policy that is not trained finds what was sampled."""
 
-    def logprobs(self, batch: Batch) -> torch.Tensor:
-        """log π_ref of the agent's tokens, (A,) float32, at temperature 1 and without dropout.
+    def logprobs(self, batch: Batch, temperature: float = 1.0) -> torch.Tensor:
+        """log π of the agent's tokens, (A,) float32, at a temperature and without dropout.
 
         Args:
             batch: on the policy's device.
@@ -46,6 +48,11 @@ def reference_for(name: str | Path, policy: Any, spec: OptimiserSpec, device: st
     return _AdapterStart(policy, bfloat16, _adapter_of(policy) if started_as_adapter else None)
 
 
+def current_policy(policy: Any, spec: OptimiserSpec, device: str) -> Reference:
+    """The policy in training with the weights that it has when it is asked."""
+    return _Itself(policy, bfloat16_for(spec, device) and spec.deepspeed is None)
+
+
 class _FrozenCopy:
     """The weights once more. For bfloat16 arithmetic most are kept in it: half the memory, the same results."""
 
@@ -59,24 +66,41 @@ class _FrozenCopy:
         if self._autocast:
             halve_frozen(model)
 
-    def logprobs(self, batch: Batch) -> torch.Tensor:
-        return _logprobs(self._model, batch, self._autocast)
+    def logprobs(self, batch: Batch, temperature: float = 1.0) -> torch.Tensor:
+        return _logprobs(self._model, batch, self._autocast, temperature)
 
 
-class _AdapterStart:
-    """The policy itself, with its adapter switched off, or as ``start`` was when it is given."""
+class _Itself:
+    """The policy itself."""
 
-    def __init__(self, policy: Any, bfloat16: bool, start: dict[str, torch.Tensor] | None) -> None:
-        self._policy, self._bfloat16, self._start = policy, bfloat16, start
+    def __init__(self, policy: Any, autocast: bool) -> None:
+        self._policy, self._autocast = policy, autocast
 
-    def logprobs(self, batch: Batch) -> torch.Tensor:
+    def logprobs(self, batch: Batch, temperature: float = 1.0) -> torch.Tensor:
         training = self._policy.training
         self._policy.eval()
         try:
-            with self._policy.disable_adapter() if self._start is None else self._put_back(self._start):
-                return _logprobs(self._policy, batch, self._bfloat16)
+            with self._weights():
+                return _logprobs(self._policy, batch, self._autocast, temperature)
         finally:
             self._policy.train(training)
+
+    def _weights(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+
+class _AdapterStart(_Itself):
+    """The policy itself, with its adapter switched off, or as ``start`` was when it is given."""
+
+    def __init__(self, policy: Any, autocast: bool, start: dict[str, torch.Tensor] | None) -> None:
+        super().__init__(policy, autocast)
+        self._start = start
+
+    def _weights(self) -> AbstractContextManager[None]:
+        if self._start is None:
+            disabled: AbstractContextManager[None] = self._policy.disable_adapter()
+            return disabled
+        return self._put_back(self._start)
 
     @contextmanager
     def _put_back(self, start: dict[str, torch.Tensor]) -> Iterator[None]:
@@ -99,6 +123,6 @@ def _adapter_of(policy: Any) -> dict[str, torch.Tensor]:
 
 
 @torch.no_grad()
-def _logprobs(model: Any, batch: Batch, autocast: bool) -> torch.Tensor:
+def _logprobs(model: Any, batch: Batch, autocast: bool, temperature: float) -> torch.Tensor:
     with torch.autocast(batch.input_ids.device.type, torch.bfloat16, enabled=autocast):
-        return agent_logprobs(model, batch)
+        return agent_logprobs(model, batch, temperature)

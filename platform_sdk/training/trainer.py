@@ -51,15 +51,20 @@ class Source(Protocol):
 
 
 class PolicyTrainer(Trainer):  # type: ignore[misc]
-    """A Trainer whose steps come from a source and whose loss comes from an objective."""
+    """A Trainer whose steps come from a source and whose loss comes from an objective.
+
+    Args:
+        temperature: of the policy and the reference that the objective sees.
+    """
 
     def __init__(
         self, model: Any, args: TrainingArguments, *, source: Source, objective: Objective,
-        reference: Reference | None = None, callbacks: Sequence[TrainerCallback] = (),
+        reference: Reference | None = None, temperature: float = 1.0, callbacks: Sequence[TrainerCallback] = (),
     ) -> None:  # fmt: skip
         self._source = source
         self._objective = objective
         self._reference = reference
+        self._temperature = temperature
         self._statistics: dict[str, torch.Tensor] = {}
         self._begun = 0.0
         super().__init__(model, args, train_dataset=source, callbacks=list(callbacks))
@@ -105,9 +110,9 @@ class PolicyTrainer(Trainer):  # type: ignore[misc]
             batch = batch.to(self.args.device)
             self._speed.add(batch)
             if self._reference is not None:
-                batch = replace(batch, reference_logprobs=self._reference.logprobs(batch))
+                batch = replace(batch, reference_logprobs=self._reference.logprobs(batch, self._temperature))
             with local:
-                logprobs = agent_logprobs(model, batch)
+                logprobs = agent_logprobs(model, batch, self._temperature)
                 loss, named = self._objective(logprobs, batch)
                 loss = loss * self.args.world_size
                 self.accelerator.backward(loss, **({"scale_wrt_gas": False} if self.is_deepspeed_enabled else {}))

@@ -14,6 +14,8 @@ from platform_sdk.config.training import OptimiserSpec, TrainSpec
         ("questions", 0),
         ("group", 1),  # nothing to compare a reward with
         ("iterations", 0),
+        ("mini_batches", 257),  # questions are 256
+        ("normalization_length", 64),  # and normalization is token
         ("clip", 0.0),
         ("clip", 1.0),  # the ratio's lower bound would be 0
         ("beta", -0.1),
@@ -30,6 +32,20 @@ from platform_sdk.config.training import OptimiserSpec, TrainSpec
 def test_nonsense_is_refused(field: str, value: object) -> None:
     with pytest.raises(ValidationError, match=field):
         OnlineSpec.model_validate({"updates": 1, field: value})
+
+
+@pytest.mark.parametrize(
+    ("settings", "fault"),
+    [
+        ({"normalization": "constant"}, "normalization_length"),
+        ({"scale_logits": True, "off_policy": True}, "scale_logits"),
+        ({"credit": {"baseline": "none"}}, "set scale to none"),
+        ({"credit": {"baseline": "none", "scale": "batch"}}, "set scale to none"),
+    ],
+)
+def test_settings_that_contradict_each_other_are_refused(settings: dict[str, object], fault: str) -> None:
+    with pytest.raises(ValidationError, match=fault):
+        OnlineSpec.model_validate({"updates": 1, **settings})
 
 
 def test_the_number_of_updates_has_no_default() -> None:

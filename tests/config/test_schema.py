@@ -38,6 +38,8 @@ BEYOND = {
     "retrieval: what the back end has": r"^index\.",
     "engine: arguments of another engine": r"^url is of a server|^gpus is what|^extra holds",
     "training: rates and what online training takes": r"is above learning_rate|^deepspeed zero3",
+    "online: settings that go together": r"^baseline none keeps|^mini_batches \d+ is above|^normalization constant and"
+    r"|^scale_logits ",
     "mygo: the threshold's cap": r"is above threshold_cap",
     "arena: reward, form and strategy": r"^judge: \{url|^extra: .* is the name|^strategy |^\S+ is no function"
     r"|cannot be called with|is not valid Python",

@@ -26,7 +26,12 @@ TINY: dict[str, Any] = {
 
 @pytest.mark.parametrize(
     ("one", "other"),
-    [("world", "world-grpo"), ("world", "world-grpo-resampled"), ("2wiki-kg-qwen2.5-7b", "2wiki-kg-qwen2.5-7b-grpo")],
+    [
+        ("world", "world-grpo"),
+        ("world", "world-grpo-workers"),
+        ("world", "world-grpo-resampled"),
+        ("2wiki-kg-qwen2.5-7b", "2wiki-kg-qwen2.5-7b-grpo"),
+    ],
 )
 def test_both_start_alike(one: str, other: str) -> None:
     """The comparison is of what comes after the warm-up: all else is the same."""

@@ -227,8 +227,10 @@ def test_page(open_page: Any, tmp_path: Path) -> None:
     assert page.locator("#curves figure figcaption").all_inner_texts() == [
         "EM against time",
         "EM against trajectories",
+        "EM against sampled tokens",
         "F1 against time",
         "F1 against trajectories",
+        "F1 against sampled tokens",
     ]
     assert page.locator("#curves figure").first.locator("circle").count() == 6
     assert page.locator("#recipes tbody tr").count() == 4

@@ -87,7 +87,7 @@ FAULTS = (
     ),
     Fault(
         "worker without advantage", "training/credit.py",
-        "for trajectory in rollout.trajectories", "for trajectory in rollout.trajectories[:1]",
+        'in (rollout.trajectories if self.spec.others == "shared" else [rollout.main])', "in [rollout.main]",
         "training/test_credit.py",
     ),
     Fault(
@@ -118,19 +118,27 @@ FAULTS = (
     ),
     Fault(
         "advantages not centred", "training/credit.py",
-        "return [(reward - mean) / (", "return [reward / (", "training/test_credit.py",
+        "return [reward - mean for", "return [reward for", "training/test_credit.py",
     ),
     Fault(
         "biased deviation", "training/credit.py",
-        "fmean(rewards), stdev(rewards)", "fmean(rewards), stdev([*rewards, fmean(rewards)])",
+        "else stdev(rewards)", "else stdev([*rewards, fmean(rewards)])",
         "training/test_credit.py",
     ),
     Fault(
         "advantages over all groups", "training/online/source.py",
-        "for example in examples_of(group.learned, self._credit.advantages(group.learned))",
-        "for example in examples_of(group.learned, {k: v for k, v in self._credit.advantages("
-        "[r for g in groups for r in g.learned]).items() if k.rollout in {r.id for r in group.learned}})",
+        "advantages = self._credit.update_advantages([group.learned for group in groups])",
+        "advantages = [{k: v for k, v in self._credit.advantages([r for g in groups for r in g.learned]).items() "
+        "if k.rollout in {r.id for r in group.learned}} for group in groups]",
         "training/online/test_loop.py",
+    ),
+    Fault(
+        "the first mini-batch at every step", "training/online/source.py",
+        "mini_batches[step % self._spec.mini_batches]", "mini_batches[0]", "training/online/test_loop.py",
+    ),
+    Fault(
+        "temperature of the logits ignored", "training/logprobs.py",
+        "return logits if temperature == 1 else logits.div_(temperature)", "return logits", "training/test_logprobs.py",
     ),
     Fault(
         "observation trained on", "sampling/dialogue.py",
@@ -228,7 +236,7 @@ FAULTS = (
     ),
     Fault(
         "format reward for text behind the answer", "recipes/arena/grammar.py",
-        "return not behind or (", "return bool(behind) or not behind or (", ARENA,
+        "return not text.strip()", "return True", ARENA,
     ),
     Fault(
         "bonus without relevance", "recipes/arena/rewards.py",

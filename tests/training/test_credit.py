@@ -10,11 +10,19 @@ from typing import Any
 
 import pytest
 
+from platform_sdk.config.online import GroupCreditSpec
 from platform_sdk.errors import UserError
 from platform_sdk.recipes.selection import Acceptance
 from platform_sdk.records import Question, Rollout, Trajectory
 from platform_sdk.sampling.rollout import Agent, Together
-from platform_sdk.training.credit import CreditProbe, GroupAdvantage, TrajectoryKey, group_advantages, varied
+from platform_sdk.training.credit import (
+    CreditProbe,
+    GroupAdvantage,
+    TrajectoryKey,
+    group_advantages,
+    update_advantages,
+    varied,
+)
 from platform_sdk.training.examples import examples_of
 from platform_sdk.training.online.preparation import prepare_groups, read_prepared
 from tests.training.online.lucky import nothing
@@ -30,6 +38,28 @@ def test_by_hand_with_the_unbiased_deviation() -> None:
         [-0.25 / 0.5001, 0.75 / 0.5001] + [-0.25 / 0.5001] * 2
     )
     assert group_advantages([13.0, 0.0]) == pytest.approx([6.5 / (sqrt(84.5) + 1e-4), -6.5 / (sqrt(84.5) + 1e-4)])
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        # means 3 and 1; the four rewards' mean is 2, their squares 1, 1, 1 and 9 over 3 (a variance of 4)
+        ({"scale": "none"}, [[-2, 2], [0, 0]]),
+        ({"scale": "batch"}, [[-2 / (2 + 1e-4), 2 / (2 + 1e-4)], [0, 0]]),
+        ({"scale": "none", "baseline": "leave_one_out"}, [[1 - 5, 5 - 1], [0, 0]]),
+        ({"scale": "none", "baseline": "none"}, [[1, 5], [1, 1]]),
+        ({"scale": "none", "positive_only": True}, [[0, 2], [0, 0]]),
+        ({}, [[-2 / (sqrt(8) + 1e-4), 2 / (sqrt(8) + 1e-4)], [0, 0]]),
+    ],
+)
+def test_baselines_and_scales_by_hand(settings: dict[str, Any], expected: list[list[float]]) -> None:
+    found = update_advantages([[1.0, 5.0], [1.0, 1.0]], GroupCreditSpec(**settings))
+    assert found == [pytest.approx(values) for values in expected]
+
+
+def test_leave_one_out_compares_with_the_mean_of_the_others() -> None:
+    spec = GroupCreditSpec(baseline="leave_one_out", scale="none")
+    assert group_advantages([0.0, 3.0, 6.0], spec) == pytest.approx([0 - 4.5, 3 - 3, 6 - 1.5])
 
 
 @pytest.mark.parametrize("rewards", [[], [5.0], [0.1] * 7, [1e-9] * 3])
@@ -70,6 +100,28 @@ def test_all_agent_tokens_of_a_rollout_share_its_advantage() -> None:
     assert credit.informative(group)
     assert not credit.informative(group[:1])
     assert not credit.prepares
+
+
+def test_called_trajectories_have_no_credit_or_that_of_their_own_reward() -> None:
+    """The main ones are compared by 0 and 4; of the called ones the second's worth is unknown."""
+    group = [rollout(0, reward=0.0, own=3.0), rollout(1, reward=9.0), rollout(2, reward=4.0, own=1.0)]
+    group[1] = group[1].model_copy(update={"rewards": {"reward": 2.0}})
+    unscaled = {"scale": "none"}
+    none = GroupAdvantage("reward", GroupCreditSpec(others="none", **unscaled)).advantages(group)
+    mains = {("q#0", "main"): (0, 0, -2), ("q#1", "main"): (0, 0, 0), ("q#2", "main"): (0, 0, 2)}
+    assert none == mains
+    own = GroupAdvantage("reward", GroupCreditSpec(others="own", **unscaled), lambda one, _: one.rewards.get("own"))
+    assert own.advantages(group) == mains | {("q#0", "called"): (0, 1, 0, 1), ("q#2", "called"): (0, -1, 0, -1)}
+    assert own.informative([group[0], group[0].model_copy(update={"rewards": {"reward": 0.0, "own": 1.0}})])
+
+
+def test_groups_are_repeated_where_all_rewards_are_equal_or_only_where_all_are_0() -> None:
+    def group(*rewards: float) -> list[Rollout]:
+        return [rollout(attempt, reward=reward) for attempt, reward in enumerate(rewards)]
+
+    equal, wrong = GroupAdvantage("reward"), GroupAdvantage("reward", GroupCreditSpec(resample="wrong"))
+    assert [equal.repeats(group(*rewards)) for rewards in ((0, 0), (1, 1), (0, 1))] == [True, True, False]
+    assert [wrong.repeats(group(*rewards)) for rewards in ((0, 0), (1, 1), (0, 1))] == [True, False, False]
 
 
 def test_acceptance_gives_one_to_the_first_accepted_rollouts_and_nothing_to_others() -> None:

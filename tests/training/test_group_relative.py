@@ -66,6 +66,13 @@ def test_sequence_normalisation_is_the_mean_of_the_examples_means() -> None:
     torch.testing.assert_close(logprobs.grad, torch.tensor([0.0, -1.0 / 4, 0.0, 1.5 / 6, 0.9 / 6]))
 
 
+def test_a_constant_length_weighs_every_token_alike_whatever_the_trajectorys_length() -> None:
+    logprobs = ratios(*RATIOS)
+    loss, statistics = GroupRelative(0.2, 0.0, "k2", "constant", 4)(logprobs, batch_of(TWO))
+    assert loss.item() == pytest.approx(((-2.4 - 1.0) / 4 + (0.8 + 1.5 + 0.9) / 4) / 2)
+    assert statistics["clip_fraction"].item() == pytest.approx(2 / 4 / 2)
+
+
 @pytest.mark.parametrize(
     ("kl", "values", "gradients"),
     [  # π_ref is twice π_θ, then half of it: d = log 2, then -log 2
@@ -162,9 +169,9 @@ def test_loss_and_gradient_equal_a_plain_reading_of_the_formula(
         torch.testing.assert_close(mine, theirs, atol=1e-6, rtol=1e-5)
 
 
-@pytest.mark.parametrize("normalization", ["token", "sequence"])
-def test_micro_batches_of_a_step_add_up(normalization: str) -> None:
-    objective = GroupRelative(0.2, 0.04, "k3", normalization)  # type: ignore[arg-type]
+@pytest.mark.parametrize(("normalization", "length"), [("token", None), ("sequence", None), ("constant", 4)])
+def test_micro_batches_of_a_step_add_up(normalization: str, length: int | None) -> None:
+    objective = GroupRelative(0.2, 0.04, "k3", normalization, length)  # type: ignore[arg-type]
     reference = [-1.0, -2.0, -1.5, -0.5, -3.0]
     logprobs = ratios(*RATIOS).detach()
     whole = objective(logprobs, batch_of(TWO, reference=reference))

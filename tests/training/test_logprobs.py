@@ -65,6 +65,20 @@ def test_values_and_gradients_equal_the_definition(
 
 
 @pytest.mark.parametrize("width", [4, 1000])
+def test_logits_are_divided_by_the_temperature(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+    monkeypatch.setattr(logprobs, "LOGITS_AT_ONCE", width * TOKENS)
+    inputs, targets, upstream = problem()
+    found = token_logprobs(*inputs, targets, 0.7)
+    logits = torch.nn.functional.linear(*inputs)
+    expected = torch.log_softmax(logits / 0.7, dim=-1)[torch.arange(TOKENS), targets]
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+    for mine, theirs in zip(
+        torch.autograd.grad(found, inputs, upstream), torch.autograd.grad(expected, inputs, upstream), strict=True
+    ):
+        torch.testing.assert_close(mine, theirs, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("width", [4, 1000])
 def test_a_frozen_output_layer_gets_no_gradient(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
     monkeypatch.setattr(logprobs, "LOGITS_AT_ONCE", width * TOKENS)
     (hidden, weight, _), targets, _ = problem()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,23 +14,37 @@ pytest.importorskip("trl", reason="trl is not installed; pip install -e '.[dev]'
 
 from benchmarks.grpo import make_model, make_updates, run_hopforge, run_trl
 
+DR_GRPO = {"normalization": "constant", "normalization_length": 16, "credit": {"scale": "none"}}
 
-@pytest.mark.parametrize("normalization", ["token", "sequence"])
-def test_the_loss_trajectories_are_equal(tmp_path: Path, normalization: str) -> None:
-    """Eight optimiser steps, two on each update's samples, large enough to be clipped; one group's rewards are equal.
+
+@pytest.mark.parametrize(
+    ("change", "questions", "temperature"),
+    [
+        pytest.param({"normalization": "token"}, 3, 1.0, id="token"),
+        pytest.param({"normalization": "sequence"}, 3, 1.0, id="sequence"),
+        pytest.param(DR_GRPO, 3, 1.0, id="Dr. GRPO"),
+        pytest.param({"credit": {"scale": "batch"}}, 3, 0.7, id="batch scale, scaled logits"),
+        pytest.param({**DR_GRPO, "mini_batches": 2, "updates": 2}, 4, 0.7, id="mini-batches, scaled logits"),
+    ],
+)
+def test_the_loss_trajectories_are_equal(
+    tmp_path: Path, change: dict[str, Any], questions: int, temperature: float
+) -> None:
+    """Eight optimiser steps, two on each sample, large enough to be clipped; one group's rewards are equal.
 
     TRL's weighting of the KL term by the ratio, younger than the method, is off. Adam's epsilon is well above the
     gradients' rounding errors, which it would otherwise scale up to whole steps.
     """
     torch.set_num_threads(1)
     make_model(tmp_path / "model", 60, 32, 2)
-    updates = make_updates(4, 3, 4, 60, (3, 12), (2, 9))
-    spec = OnlineSpec(
-        learning_rate=1e-2, minimum_learning_rate=1e-3, warmup_ratio=0.0, updates=4, iterations=2, clip=0.2, beta=0.04,
-        kl="k3", normalization=normalization, epsilon=1e-4, device="cpu", micro_batch_tokens=60,
-    )  # fmt: skip
-    ours = run_hopforge(tmp_path / "model", updates, spec, tmp_path / "hopforge")
-    theirs = run_trl(tmp_path / "model", updates, spec, tmp_path / "trl", parts=2)
+    settings = {
+        "learning_rate": 1e-2, "minimum_learning_rate": 1e-3, "warmup_ratio": 0.0, "updates": 4, "iterations": 2,
+        "clip": 0.2, "beta": 0.04, "kl": "k3", "epsilon": 1e-4, "device": "cpu", "micro_batch_tokens": 60,
+    }  # fmt: skip
+    spec = OnlineSpec.model_validate(settings | change)
+    updates = make_updates(spec.updates, questions, 4, 60, (3, 12), (2, 9))
+    ours = run_hopforge(tmp_path / "model", updates, spec, tmp_path / "hopforge", temperature=temperature)
+    theirs = run_trl(tmp_path / "model", updates, spec, tmp_path / "trl", parts=2, temperature=temperature)
     assert len(ours.losses) == 8
     assert max(map(abs, ours.losses)) > 1e-2
     assert ours.losses == pytest.approx(theirs.losses, abs=1e-5)

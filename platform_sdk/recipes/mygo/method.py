@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from platform_sdk.agents.planner_messages import medium_of
-from platform_sdk.agents.planner_rewards import measures
+from platform_sdk.agents.planner_rewards import measures, worker_reward
 from platform_sdk.agents.planner_worker import PlannerWorker
 from platform_sdk.agents.speaker import Decoding, Policy
 from platform_sdk.errors import UserError
@@ -15,7 +15,7 @@ from platform_sdk.recipes.mygo.agent import mujica, scored
 from platform_sdk.recipes.mygo.sampling import Warmup
 from platform_sdk.recipes.mygo.settings import AgentSpec, EvaluationSettings
 from platform_sdk.recipes.selection import Iteration
-from platform_sdk.records import Rollout
+from platform_sdk.records import Rollout, Trajectory
 from platform_sdk.sampling.pairs import models_of
 
 
@@ -23,7 +23,7 @@ class MyGO(Method[AgentSpec, EvaluationSettings, Resources]):
     """Planner and workers, trained by selecting near-optimal trajectories; under GRPO the baseline it is compared with.
 
     Under GRPO the reward of a rollout is the planner's; its advantage goes to the agent's tokens in the planner's
-    dialogue and in those of its workers (Mujica-MyGO, section 4).
+    dialogue and in those of its workers (Mujica-MyGO, section 4), unless ``online.credit.others`` says otherwise.
     """
 
     name = "mygo"
@@ -57,6 +57,9 @@ class MyGO(Method[AgentSpec, EvaluationSettings, Resources]):
         self, run: RunContext[AgentSpec], rollouts: Sequence[Rollout], evaluation: EvaluationSettings
     ) -> list[dict[str, float]]:
         return [measures(medium_of(run.environment), rollout) for rollout in rollouts]
+
+    def called_reward(self, run: RunContext[AgentSpec], rollout: Rollout, trajectory: Trajectory) -> float | None:
+        return worker_reward(medium_of(run.environment), rollout, trajectory)
 
 
 METHOD = MyGO()

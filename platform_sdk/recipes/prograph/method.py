@@ -17,7 +17,7 @@ from platform_sdk.recipes.prograph.rewards import rewards
 from platform_sdk.recipes.prograph.settings import AgentSpec
 from platform_sdk.records import Rollout
 from platform_sdk.retrieval.index import method_of
-from platform_sdk.training.credit import Credit
+from platform_sdk.training.credit import GRPO, Credit
 
 
 class ProGraph(Method[AgentSpec, EvaluationSpec, Resources]):
@@ -63,6 +63,8 @@ class ProGraph(Method[AgentSpec, EvaluationSpec, Resources]):
     def credit(self, run: RunContext[AgentSpec], online: OnlineSpec) -> Credit:
         if run.agent.credit is None:
             return super().credit(run, online)
+        if online.credit != GRPO:
+            raise UserError("agent.credit credits each step, and online.credit whole trajectories; set one of them")
         return StepCredit(run.agent.credit, online.reward, run.agent, run.decoding)
 
 

@@ -1,4 +1,4 @@
-"""The rollouts of an update: a group at each question, and again where a group was not informative; then prepared.
+"""The rollouts of an update: a group at each question, and again where the credit says so; then prepared.
 
 Every process samples its share of the questions into files of its own; all of them read all files, and so hold the
 same rollouts in the same order.
@@ -42,6 +42,7 @@ class OnlineTask:
             sampled with, and a name that is the update's own: what the agent draws must depend on it.
         live: rollouts at a time, in each process; ``searching`` more are in flight while as many search.
         credit: what the tokens of a group's rollouts are worth, and which groups are sampled again.
+        temperature: that rollouts are sampled at.
     """
 
     questions: Sequence[Question]
@@ -50,11 +51,12 @@ class OnlineTask:
     live: int
     credit: Credit
     searching: int = 0
+    temperature: float = 1.0
 
 
 @dataclass(frozen=True)
 class Group:
-    """The rollouts at one question, in waves of equal size: no wave but the last can be informative.
+    """The rollouts at one question, in waves of equal size, each of which but the last was to be repeated.
 
     ``prepared`` is the last wave as its credit prepared it, with what that cost; None where it prepares nothing.
     """
@@ -169,11 +171,11 @@ class GroupSampler:
         return range(wave * self._spec.group, (wave + 1) * self._spec.group)
 
     def _missing(self, attempts: Attempts, wave: int) -> list[int]:
-        """Return the attempts of a wave that are missing; none where a wave before was informative.
+        """Return the attempts of a wave that are missing; none where a wave before is not to be repeated.
 
         The waves before are complete.
         """
-        if any(self._task.credit.informative(self._wave(attempts, before)) for before in range(wave)):
+        if not all(self._task.credit.repeats(self._wave(attempts, before)) for before in range(wave)):
             return []
         return [number for number in self._numbers(wave) if number not in attempts]
 
@@ -182,7 +184,7 @@ class GroupSampler:
 
     def _waves(self, attempts: Attempts) -> tuple[tuple[Rollout, ...], ...]:
         waves = [self._wave(attempts, 0)]
-        while len(waves) <= self._spec.resamples and not self._task.credit.informative(waves[-1]):
+        while len(waves) <= self._spec.resamples and self._task.credit.repeats(waves[-1]):
             waves.append(self._wave(attempts, len(waves)))
         return tuple(waves)
 

@@ -44,7 +44,7 @@ from platform_sdk.training.online.source import OnlineSource, OnUpdate
 from platform_sdk.training.online.sync import sync_for
 from platform_sdk.training.output import Made, completed, pass_through, read_back, write_model
 from platform_sdk.training.policy import attention_for, load_policy
-from platform_sdk.training.reference import reference_for
+from platform_sdk.training.reference import current_policy, reference_for
 from platform_sdk.training.trainer import PolicyTrainer
 
 logger = logging.getLogger(__name__)
@@ -133,13 +133,14 @@ def _train(
     checkpoints = folder / "checkpoints"
     args = training_arguments(spec, checkpoints, seed, device)
     args.output_dir = str(checkpoints / f"{inputs[:16]}-{args.world_size}")
-    set_steps(args, spec, spec.updates * spec.iterations)
-    # Between the iterations of an update the weights that sampled it are gone: checkpoints come after whole updates.
-    args.save_steps = spec.checkpoint_steps * spec.iterations
+    set_steps(args, spec, spec.updates * spec.steps_each)
+    # Between the steps of an update the weights that sampled it are gone: checkpoints come after whole updates.
+    args.save_steps = spec.checkpoint_steps * spec.steps_each
     check_memory(spec, model, args, reference=spec.beta > 0)
     set_seed(seed)  # a new adapter's weights are drawn
     attention = attention_for(spec, device)
     policy = load_policy(model, spec, attention=attention, device=str(args.device))
+    temperature = task.temperature if spec.scale_logits else 1.0
     reference = reference_for(model, policy, spec, str(args.device)) if spec.beta else None
     # On a fault the engine is closed first, so that what it is asked for beside the training ends at once.
     with _beside(engine_spec) as pool, _engine(engine_spec, model) as engine:
@@ -148,11 +149,12 @@ def _train(
         source = OnlineSource(
             spec, task.questions, task.credit, sampler, sync, pool=pool, length=context_length(spec, model),
             share_prompts=attention in SHARING, seed=seed, on_update=on_update,
+            sampled_by=current_policy(policy, spec, device) if spec.scale_logits else None, temperature=temperature,
         )  # fmt: skip
-        objective = GroupRelative(spec.clip, spec.beta, spec.kl, spec.normalization)
+        objective = GroupRelative(spec.clip, spec.beta, spec.kl, spec.normalization, spec.normalization_length)
         trainer = PolicyTrainer(
-            policy, args, source=source, objective=objective, reference=reference,
-            callbacks=[Recorder(source, folder, spec.iterations), *masters_of(spec, model)],
+            policy, args, source=source, objective=objective, reference=reference, temperature=temperature,
+            callbacks=[Recorder(source, folder), *masters_of(spec, model)],
         )  # fmt: skip
         trainer.resume()
         if on_update is not None and spec.evaluate_every and spec.updates % spec.evaluate_every == 0:
@@ -190,6 +192,7 @@ def _inputs(spec: OnlineSpec, task: OnlineTask, parent: str, engine: EngineSpec,
         engine.model_dump(mode="json", exclude={"live", "threads", *PLACING}),
         seed,
         folder.name,
+        task.temperature,
     )
 
 

@@ -30,14 +30,14 @@ class Recorder(TrainerCallback):  # type: ignore[misc]
     Also has the source settled before a checkpoint is written.
     """
 
-    def __init__(self, source: OnlineSource, folder: Path, iterations: int) -> None:
-        self._source, self._folder, self._iterations = source, folder, iterations
+    def __init__(self, source: OnlineSource, folder: Path) -> None:
+        self._source, self._folder = source, folder
         self._logs: list[Logs] = []
         self._bar: tqdm[Any] | None = None
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         if state.is_world_process_zero:
-            total, done = state.max_steps // self._iterations, state.global_step // self._iterations
+            total, done = (steps // self._source.steps_each for steps in (state.max_steps, state.global_step))
             self._check_learned(done)
             keep_updates(self._folder, done)
             self._bar = tqdm(total=total, initial=done, desc="online", unit="update")
@@ -50,7 +50,7 @@ class Recorder(TrainerCallback):  # type: ignore[misc]
         if self._bar is None or not logs or "loss" not in logs:
             return
         self._logs.append(dict(logs))
-        if state.global_step % self._iterations == 0:
+        if state.global_step % self._source.steps_each == 0:
             assert self._source.current is not None
             self._record(_update(self._source.current, self._logs))
             self._logs = []
@@ -95,7 +95,7 @@ def _update(sampled: Sampled, logs: Sequence[Logs]) -> Update:
         rollouts=sampled.rollouts,
         trajectories=sampled.trajectories,
         tokens_sampled=sampled.tokens_sampled,
-        tokens_trained=sampled.agent_tokens * len(logs),
+        tokens_trained=sampled.agent_tokens * len(logs) // len(sampled.mini_batches),
         truncated=sampled.truncated,
         dropped=sampled.dropped,
         loss=mean("loss"),

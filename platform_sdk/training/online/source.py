@@ -1,8 +1,11 @@
 """The optimiser steps of an online run, which come into being when the trainer asks for them.
 
-Step i is iteration i mod μ of update i div μ + 1. Nothing is made ahead of its time, so the weights at hand when the
-first step of an update is asked for are those that its rollouts are to be sampled with; and a resumed run, which asks
-for no step before its checkpoint, samples nothing twice.
+With ``mini_batches`` m and ``iterations`` μ, step i learns from mini-batch (i mod m·μ) mod m of update i div m·μ + 1.
+A mini-batch is every m-th of the update's questions, which are in a random order, each with its whole group.
+
+Nothing is made ahead of its time, so the weights at hand when the first step of an update is asked for are those that
+its rollouts are to be sampled with; and a resumed run, which asks for no step before its checkpoint, samples nothing
+twice.
 
 *Off policy*, an update's rollouts are sampled one update earlier: at the time an update is asked for, its own are
 there, and those of the next begin to be sampled with the weights at hand, beside the training where the engine is a
@@ -14,7 +17,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from accelerate import PartialState
@@ -27,23 +30,24 @@ from platform_sdk.sampling.engine import SamplingEngine
 from platform_sdk.tracking.updates import Preparation
 from platform_sdk.training.batches import Batch, pack, shared_step
 from platform_sdk.training.credit import Credit
-from platform_sdk.training.examples import examples_of, fit
+from platform_sdk.training.examples import Example, Fitted, examples_of, fit
 from platform_sdk.training.online.groups import Group, GroupSampler
 from platform_sdk.training.online.questions import taken_up
 from platform_sdk.training.online.sync import WeightSync
+from platform_sdk.training.reference import Reference
 
 OnUpdate = Callable[[int, SamplingEngine], None]
 
 
 @dataclass(frozen=True)
 class Sampled:
-    """An update's rollouts, as micro-batches of this process and in figures.
+    """An update's rollouts, as this process's micro-batches of each mini-batch and in figures.
 
     ``reward`` names the one of ``rewards`` that is learned; see ``tracking.updates.Update`` for the rest.
     """
 
     update: int
-    batches: tuple[Batch, ...]
+    mini_batches: tuple[tuple[Batch, ...], ...]
     weights: str
     reward: str
     rewards: dict[str, float]
@@ -68,32 +72,41 @@ class OnlineSource:
         share_prompts: whether a group's prompt is worked through once, which packed attention can.
         on_update: called on the main process with the number of an update and the engine that has its weights,
             after every ``spec.evaluate_every``-th.
+        sampled_by: the policy with the weights at hand, asked for the log-probabilities of what it has just sampled;
+            None: those recorded by the engine, which are at temperature 1.
+        temperature: of ``sampled_by``.
     """
 
     def __init__(
         self, spec: OnlineSpec, questions: Sequence[Question], credit: Credit, sampler: GroupSampler,
         sync: WeightSync, *,
         pool: Executor | None, length: int, share_prompts: bool, seed: int, on_update: OnUpdate | None,
+        sampled_by: Reference | None, temperature: float,
     ) -> None:  # fmt: skip
         self._spec, self._questions, self._credit, self._sampler, self._sync = spec, questions, credit, sampler, sync
         self._length, self._seed, self._on_update = length, seed, on_update
-        self._share_prompts = share_prompts
+        self._share_prompts, self._sampled_by, self._temperature = share_prompts, sampled_by, temperature
         self._pool = pool
         self._ahead: dict[int, Future[float]] = {}
         self._state = PartialState()
         self.current: Sampled | None = None
 
     def __len__(self) -> int:
-        return self._spec.updates * self._spec.iterations
+        return self._spec.updates * self._spec.steps_each
 
     def __getitem__(self, step: int) -> Sequence[Batch]:
-        update = step // self._spec.iterations + 1
+        update = step // self._spec.steps_each + 1
         if self.current is None or self.current.update != update:
             # Whatever is drawn here, for rollouts or an evaluation, a resumed run may not draw: the trainer's random
             # numbers go on as if nothing had been.
             with torch.random.fork_rng():
                 self.current = self._make(update)
-        return self.current.batches
+        return self.current.mini_batches[step % self._spec.mini_batches]
+
+    @property
+    def steps_each(self) -> int:
+        """Optimiser steps of an update."""
+        return self._spec.steps_each
 
     def settle(self) -> None:
         """Wait for what is sampled ahead: a checkpoint must find it complete, since its weights will be gone."""
@@ -151,23 +164,13 @@ class OnlineSource:
         first = [rollout for group in groups for rollout in group.first]
         learned = [rollout for group in groups for rollout in group.learned]
         everything = [rollout for group in groups for rollout in group.sampled]
-        examples = [
-            example
-            for group in groups
-            for example in examples_of(group.learned, self._credit.advantages(group.learned))
-        ]
-        fitted = fit(examples, self._length, self._spec.too_long)
-        if not fitted.examples:
-            raise UserError(
-                f"update {update}: no trajectory has credit and an agent's token within max_length {self._length}"
-            )
-        step = shared_step(
-            fitted.examples, self._state.num_processes, self._spec.micro_batch_tokens, self._share_prompts
-        )
-        share = step.shares[self._state.process_index]
+        advantages = self._credit.update_advantages([group.learned for group in groups])
+        credited = [examples_of(group.learned, own) for group, own in zip(groups, advantages, strict=True)]
+        count = self._spec.mini_batches
+        fitted = [self._fitted(update, credited[number::count]) for number in range(count)]
         return Sampled(
             update=update,
-            batches=tuple(pack(fitted.examples, micro, step) for micro in share),
+            mini_batches=tuple(self._packed(each.examples) for each in fitted),
             weights=first[0].weights,
             reward=self._spec.reward,
             rewards={
@@ -176,14 +179,36 @@ class OnlineSource:
             },
             zero_variance=sum(not self._credit.informative(group.learned) for group in groups) / len(groups),
             rollouts=len(everything),
-            trajectories=len(fitted.examples),
+            trajectories=sum(len(each.examples) for each in fitted),
             tokens_sampled=sum(sum(t.agent_mask) for rollout in everything for t in rollout.trajectories),
-            agent_tokens=step.agent_tokens,
-            truncated=fitted.truncated,
-            dropped=fitted.dropped_too_long + fitted.dropped_empty,
+            agent_tokens=sum(example.agent_tokens for each in fitted for example in each.examples),
+            truncated=sum(each.truncated for each in fitted),
+            dropped=sum(each.dropped_too_long + each.dropped_empty for each in fitted),
             sampling_seconds=sampling_seconds,
             sync_seconds=sync_seconds,
             preparation=self._preparation(groups),
+        )
+
+    def _fitted(self, update: int, groups: Sequence[Sequence[Example]]) -> Fitted:
+        """Return the examples of a mini-batch."""
+        examples = [example for group in groups for example in group]
+        fitted = fit(examples, self._length, self._spec.too_long)
+        if not fitted.examples:
+            raise UserError(
+                f"update {update}: no trajectory of a mini-batch has credit and an agent's token within max_length "
+                f"{self._length}"
+            )
+        return fitted
+
+    def _packed(self, examples: Sequence[Example]) -> tuple[Batch, ...]:
+        """Return this process's micro-batches of an optimiser step."""
+        step = shared_step(examples, self._state.num_processes, self._spec.micro_batch_tokens, self._share_prompts)
+        batches = [pack(examples, micro, step) for micro in step.shares[self._state.process_index]]
+        if self._sampled_by is None:
+            return tuple(batches)
+        moved = [batch.to(self._state.device) for batch in batches]
+        return tuple(
+            replace(batch, old_logprobs=self._sampled_by.logprobs(batch, self._temperature)) for batch in moved
         )
 
     def _preparation(self, groups: Sequence[Group]) -> Preparation | None:

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from platform_sdk.agents.planner_worker import Answer, Malformed
+from platform_sdk.config.online import GroupCreditSpec, OnlineSpec
+from platform_sdk.config.retrieval import RetrievalSpec
+from platform_sdk.config.sampling import SamplingSpec
 from platform_sdk.errors import UserError
+from platform_sdk.recipes.method import RunContext
 from platform_sdk.recipes.prograph import prompts
 from platform_sdk.recipes.prograph.grammar import Query, parse
 from platform_sdk.recipes.prograph.measures import measures
 from platform_sdk.recipes.prograph.method import METHOD
 from platform_sdk.recipes.prograph.rewards import agent_turns, rewards
+from platform_sdk.recipes.prograph.settings import AgentSpec, CreditSpec
 from platform_sdk.recipes.prograph.structure import with_structure
 from platform_sdk.records import Evidence, Turn
 from tests.recipes.prograph.saying import ASK, ASK_MOTHER, RIGHT, WRONG, play
@@ -133,3 +139,16 @@ def test_retrieval_that_needs_more_than_a_query_is_refused() -> None:
     agent, sampling = {}, {}
     with pytest.raises(UserError, match="triples: a search there must name its head"):
         METHOD.context("run", "world-kg", agent, sampling, {}, "c", 0)  # type: ignore[arg-type]
+
+
+def test_credit_of_steps_and_of_trajectories_exclude_each_other() -> None:
+    online = OnlineSpec(updates=1, credit=GroupCreditSpec(scale="none"))
+    stepwise, plain = (
+        RunContext(Path("run"), "world-text", AgentSpec(credit=own), SamplingSpec(), RetrievalSpec(), "c", 0)
+        for own in (CreditSpec(baseline="step", progress_weight=0, structure_weight=0), None)
+    )
+    assert METHOD.credit(plain, online).spec == online.credit  # type: ignore[attr-defined]
+    with pytest.raises(UserError, match=r"set one of them"):
+        METHOD.credit(stepwise, online)
+    with pytest.raises(UserError, match=r"no rewards for called trajectories; set online.credit.others"):
+        METHOD.credit(plain, OnlineSpec(updates=1, credit=GroupCreditSpec(others="own")))

@@ -100,7 +100,7 @@ CHANGES: dict[str, tuple[dict[str, Any], dict[str, Sabotages]]] = {
     "on policy": ({}, SOME),
     "on policy, all": ({}, SCENARIOS),
     "off policy": ({"off_policy": True}, FEW),
-    "iterations": ({"iterations": 2, "resamples": 1}, FEW),
+    "iterations": ({"iterations": 2, "mini_batches": 2, "resamples": 1}, FEW),
     "lora": ({"lora": LoraSpec(rank=2, dropout=0.1)}, FEW),
     "prepared": ({}, PREPARED),
     "prepared off policy": ({"off_policy": True}, PREPARED),

@@ -9,6 +9,7 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,10 @@ from platform_sdk.records import Rollout, Trajectory, Turn
 from platform_sdk.sampling.engine import SamplingEngine, WeightsMismatch
 from platform_sdk.sampling.models import load_model, weights_digest
 from platform_sdk.tracking.updates import Update, read_updates
-from platform_sdk.training.credit import Credit, TrajectoryKey
+from platform_sdk.training.credit import Credit, TrajectoryKey, group_advantages
 from platform_sdk.training.online.loop import OnlineResult, train_online
 from platform_sdk.training.online.preparation import Prepared
+from platform_sdk.training.online.questions import taken_up
 from platform_sdk.training.trainer import PolicyTrainer
 from tests.sampling.tiny_models import save_model
 from tests.training.online import lucky
@@ -255,6 +257,47 @@ def test_iterations_learn_from_the_same_rollouts_again(model: Path, tmp_path: Pa
     assert abs(update.statistics["ratio"] - 1) > 1e-3
     assert update.clip_fraction is not None
     assert update.clip_fraction > 0
+
+
+def test_mini_batches_make_several_steps_on_an_updates_questions(model: Path, tmp_path: Path) -> None:
+    """Of three questions the first mini-batch has the first and the third: its loss is that of these two alone."""
+    _, [once] = run(model, tmp_path / "once", updates=1, learning_rate=1e-9)
+    _, [update] = run(model, tmp_path / "twice", updates=1, learning_rate=1e-9, mini_batches=2, iterations=2)
+    assert update.tokens_trained == 2 * once.tokens_trained
+    groups: dict[str, list[Rollout]] = {}
+    for rollout in rollouts(tmp_path / "twice", 1):
+        groups.setdefault(rollout.question.id, []).append(rollout)
+    order = [question.id for question in taken_up(lucky.task().questions, 1, 3, lambda _: "online pass 0 of seed 5")]
+
+    def loss(names: list[str]) -> float:
+        """Where nothing has been learned ρ is 1, so that a token's loss is minus its advantage."""
+        pairs = [
+            (advantage, sum(rollout.main.agent_mask))
+            for name in names
+            for rollout, advantage in zip(
+                groups[name], group_advantages([one.rewards["reward"] for one in groups[name]]), strict=True
+            )
+        ]
+        return -sum(advantage * tokens for advantage, tokens in pairs) / sum(tokens for _, tokens in pairs)
+
+    assert once.loss == pytest.approx(loss(order), abs=1e-5)
+    assert update.loss == pytest.approx((loss(order[::2]) + loss(order[1::2])) / 2, abs=1e-5)
+    _, [learned] = run(model, tmp_path / "learned", updates=1, mini_batches=3)
+    assert abs(learned.statistics["ratio"] - 1) > 1e-3, "the later steps are off the sampling policy"
+
+
+def test_scaled_logits_train_the_policy_that_sampled(model: Path, tmp_path: Path) -> None:
+    """At another temperature the recorded log-probabilities are not of the policy in training, yet ρ is 1."""
+    task = replace(lucky.task(), temperature=0.5)
+    spec = lucky.SPEC.model_copy(update={"updates": 1, "scale_logits": True})
+    folder = tmp_path / "online"
+    train_online(spec, task, model, folder / "model", engine=EngineSpec(live=6), seed=5, folder=folder)
+    [update] = read_updates(folder)
+    assert update.statistics["ratio"] == pytest.approx(1, abs=1e-6)
+    assert update.kl == pytest.approx(0, abs=1e-8)
+    _, [plain] = run(model, tmp_path / "plain", updates=1)
+    assert update.loss == pytest.approx(plain.loss, abs=1e-5)  # advantages alone
+    assert update.grad_norm != pytest.approx(plain.grad_norm, rel=0.05)
 
 
 @pytest.mark.parametrize("which", ["alone", "off_policy"])
