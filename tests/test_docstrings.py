@@ -43,7 +43,8 @@ def faults(path: Path) -> list[str]:
 
 def test_docstrings_begin_with_a_verb_or_a_noun() -> None:
     files = [*HOME.glob("*.py"), *(path for folder in FOLDERS for path in sorted((HOME / folder).rglob("*.py")))]
-    found = [fault for path in files for fault in faults(path)]
+    built = HOME / "docs/_build"
+    found = [fault for path in files if built not in path.parents for fault in faults(path)]
     assert not found, "\n".join(found)
 
 

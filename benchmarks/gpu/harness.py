@@ -1,4 +1,4 @@
-"""What the scripts share: models of known sizes with random weights, clocks, and how an outcome is told."""
+"""Shared parts of the scripts: models of known sizes with random weights, clocks, and how an outcome is told."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from typing import Literal
 from platform_sdk.records import Evidence
 
 Medium = Literal["text", "kg"]
-"""What is searched: texts, or a knowledge graph."""
+"""Sources that are searched: texts, or a knowledge graph."""
 
 
 def medium_of(environment: str) -> Medium:

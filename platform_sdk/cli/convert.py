@@ -13,7 +13,7 @@ from platform_sdk.errors import UserError
 
 
 class Form(StrEnum):
-    """What a file is converted from."""
+    """Kinds of files that are converted."""
 
     ROLLOUTS = "rollouts"
     WIKIDATA = "wikidata"

@@ -11,7 +11,7 @@ from platform_sdk.config.struct import Struct
 
 
 class GraphSpec(Struct):
-    """How a graph is built from a corpus."""
+    """Settings of building a graph from a corpus."""
 
     extractor: Literal["rules", "triples", "llm"] = Field(
         "rules", description="rules: sentences, without a model; triples: the dataset's triples; llm: a language model."

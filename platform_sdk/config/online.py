@@ -1,4 +1,4 @@
-"""What a recipe may say about training a policy online, with GRPO."""
+"""Settings of training a policy online, with GRPO."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from platform_sdk.config.training import OptimiserSpec
 
 
 class GroupCreditSpec(Struct):
-    """How the rewards of a group become advantages. The defaults are GRPO's (see ``training.credit``)."""
+    """Conversion of a group's rewards to advantages. The defaults are GRPO's (see ``training.credit``)."""
 
     baseline: Literal["mean", "leave_one_out", "none"] = Field(
         default="mean", description="what a reward is compared with: the group's mean, that of the others (RLOO), or 0"

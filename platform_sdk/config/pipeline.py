@@ -1,4 +1,4 @@
-"""What a pipeline may say: the parameters a recipe can set, and the steps that are wired to them.
+"""Model of a pipeline: the parameters a recipe can set, and the steps that are wired to them.
 
 ``pipeline.yaml`` holds ``name``, ``description``, ``method``, ``parameters``, ``form``, ``evaluation_only``, ``inputs``
 and ``steps``.

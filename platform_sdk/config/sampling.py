@@ -1,4 +1,4 @@
-"""What a recipe may say about the sampling engine."""
+"""Settings of the sampling engine."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def gpus_of(arguments: Mapping[str, Any]) -> int:
 
 
 class EngineSpec(Struct):
-    """Which engine samples, and how it is sized."""
+    """Choice and size of the sampling engine."""
 
     engine: Literal["transformers", "vllm", "openai"] = Field(
         "transformers",
@@ -68,17 +68,17 @@ class EngineSpec(Struct):
 
     @property
     def brings_server(self) -> bool:
-        """Whether the step is to start a server of its own."""
+        """Return whether the step starts a server of its own."""
         return self.engine == "openai" and self.url is None
 
     @property
     def gpus_each(self) -> int:
-        """How many GPUs an engine in a process takes."""
+        """Return the number of GPUs that an engine in a process takes."""
         return gpus_of(self.extra)
 
     @property
     def beside_training_fault(self) -> str | None:
-        """Why this engine cannot sample in the processes that train, or None."""
+        """Reason why this engine cannot sample in the processes that train, or None."""
         if self.engine != "vllm" or self.device == "cpu" or "gpu_memory_utilization" in self.extra:
             return None
         return (
@@ -108,7 +108,7 @@ class EngineSpec(Struct):
 
 
 class SamplingSpec(Struct):
-    """How rollouts are sampled: the engine and the policy's distribution."""
+    """Settings of sampling rollouts: the engine and the policy's distribution."""
 
     engine: EngineSpec = Field(EngineSpec(), description="what samples, and where")
     temperature: float = Field(

@@ -26,7 +26,7 @@ from platform_sdk.record_files import RecordError
 
 Release = Literal["hotpotqa", "2wikimultihopqa"]
 JOINTS: dict[Release, str] = {"hotpotqa": "", "2wikimultihopqa": " "}
-"""What stands between the sentences of a passage: HotpotQA's carry their own leading space."""
+"""Separators of a passage's sentences: HotpotQA's carry their own leading space."""
 
 
 class Article(msgspec.Struct):

@@ -41,7 +41,7 @@ class Statement(msgspec.Struct):
 
 
 class Entity(msgspec.Struct):
-    """What is read of a line of the dump; an entity without labels or claims has ``[]`` there."""
+    """Fields read of a line of the dump; an entity without labels or claims has ``[]`` there."""
 
     id: str
     labels: dict[str, Text] | list[Any] = msgspec.field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Whether a recipe fits the machines it is to run on: what cannot work there is said before anything starts.
+"""Fit of a recipe to the machines it is to run on: what cannot work there is said before anything starts.
 
 Only what is plain: the count of bytes is a lower bound, and of a model whose configuration is not on this machine only
 the size in its name is known.

@@ -40,7 +40,7 @@ LITE = (
     "retrieval.uri of a Milvus server"
 )
 GPU_DEVICES = ("nvidia*", "nvhost*", "dxg", "kfd")
-"""What a GPU is called in /dev: of NVIDIA, of its embedded boards, under WSL, of AMD. Asking torch takes seconds."""
+"""Names of GPUs in /dev: of NVIDIA, of its embedded boards, under WSL, of AMD. Asking torch takes seconds."""
 NO_DATA_DIR = (
     "its paths are relative to data_dir, which is not set; give --set data_dir=DIR or the variable HOPFORGE_DATA"
 )

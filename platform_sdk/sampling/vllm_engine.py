@@ -39,10 +39,11 @@ ON_CPU = {
     "gpu_memory_utilization": 0.25,
 }
 COMPILE_NOTHING = {"TORCHDYNAMO_DISABLE": "1"}
-"""For vLLM's processes on a CPU, eager or not: the log-probabilities alone would want a C++ compiler."""
+"""Variables of vLLM's processes on a CPU, eager or not: the log-probabilities alone would want a C++ compiler."""
 OWN_SAMPLER = {"VLLM_USE_FLASHINFER_SAMPLER": "0"}
-"""For vLLM's processes on a GPU: FlashInfer's sampler, which vLLM warms up and no seeded request uses, compiles with
-nvcc, and images have none (vllm-project/vllm#49497)."""
+"""Variables of vLLM's processes on a GPU: FlashInfer's sampler, which vLLM warms up and no seeded request uses,
+compiles with nvcc, and images have none (vllm-project/vllm#49497).
+"""
 RESETS = 5
 
 

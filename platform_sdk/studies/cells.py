@@ -27,7 +27,7 @@ class Submission(Struct):
 
 @dataclass(frozen=True)
 class CellState:
-    """Where a cell stands, and the directory that holds its results; on a cluster also its run."""
+    """State of a cell, and the directory that holds its results; on a cluster also its run."""
 
     cell: Cell
     state: State

@@ -16,7 +16,7 @@ TIMES: dict[str, Any] = {
     "sampling_seconds": True, "training_seconds": True, "sync_seconds": True, "preparation": {"seconds"},
     "sampled_per_second": True, "speed": True,
 }  # fmt: skip
-"""Not in the digest, so that runs with equal results have equal ones."""
+"""Times, left out of the digest, so that runs with equal results have equal ones."""
 
 
 class Preparation(BaseModel):

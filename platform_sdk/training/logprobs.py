@@ -23,7 +23,7 @@ LOGITS_AT_ONCE_ON_GPU = 2**28  # 1 GiB: products of this size keep a card busy
 
 @contextmanager
 def scoring(model: torch.nn.Module, targets: torch.Tensor, temperature: float = 1.0) -> Iterator[None]:
-    """Within, ``model`` returns as its logits, (1, A, 1), the log-probabilities of ``targets`` (A,), in float32.
+    """Let ``model`` return as its logits, (1, A, 1), the log-probabilities of ``targets`` (A,), in float32.
 
     The output layer itself computes them, in its own forward: so DDP, DeepSpeed and PEFT see a forward pass like
     any other and bring its weight along. Outside, for instance where the model generates, nothing is changed.

@@ -1,4 +1,4 @@
-"""How fast optimiser steps are: tokens per second, and on a GPU that is known the share of its peak that they make."""
+"""Speed of optimiser steps: tokens per second, and on a GPU that is known the share of its peak that they make."""
 
 from __future__ import annotations
 

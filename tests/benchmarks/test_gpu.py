@@ -30,7 +30,7 @@ def test_a_dry_run_writes_its_table(
 
 
 def test_a_step_is_predicted_by_hand() -> None:
-    """With products at the whole peak and nothing else, a step's MFU is 1."""
+    """A step's MFU is 1 with products at the whole peak and nothing else."""
     card = Card(peak=1e12, bandwidth=1e30)
     shape = shape_of(MODELS["3B"])
     step = {"tokens": 4096, "learned": 0, "length": 1, "micro_batch": 4096}

@@ -1,4 +1,4 @@
-"""What docs/own-data.md shows, written to files and run."""
+"""Examples of docs/own-data.md, written to files and run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What docs/own-method.md shows, written to files, validated, run and asked."""
+"""Examples of docs/own-method.md, written to files, validated, run and asked."""
 
 from __future__ import annotations
 

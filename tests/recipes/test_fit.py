@@ -1,4 +1,4 @@
-"""What a recipe and a cluster cannot do together is refused before anything starts."""
+"""Combinations of recipe and cluster that cannot work are refused before anything starts."""
 
 from __future__ import annotations
 

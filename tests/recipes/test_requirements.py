@@ -1,4 +1,4 @@
-"""What a recipe needs beyond its file: found missing, without loading or importing anything of it."""
+"""Requirements of a recipe beyond its file: found missing, without loading or importing anything of it."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ def test_a_prefix_cache_that_is_in_use_is_reset_again_or_the_weights_are_refused
 def test_a_server_that_refuses_to_reset_is_asked_again_or_the_weights_are_refused(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, refusals: int, taken: bool
 ) -> None:
-    """It says so with status 200."""
+    """The server says so with status 200."""
     asked: list[str] = []
 
     def answer(request: httpx.Request) -> httpx.Response:

@@ -1,4 +1,4 @@
-"""What a run has trained, as a model that others begin with (``run:DIRECTORY``)."""
+"""Model that a run has trained, as a model that others begin with (``run:DIRECTORY``)."""
 
 from __future__ import annotations
 

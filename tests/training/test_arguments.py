@@ -1,4 +1,4 @@
-"""What a training asks of the machine before it starts."""
+"""Demands of a training on the machine, checked before it starts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What bfloat16 cannot hold: small updates survive from one training to the next, and frozen weights lose nothing."""
+"""Limits of bfloat16: small updates survive from one training to the next, and frozen weights lose nothing."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ NO_PASSAGE = 0
 
 @dataclass(frozen=True)
 class Response:
-    """What could be read of a response; ``None`` where a section is missing, repeated or unreadable.
+    """Readable parts of a response; ``None`` where a section is missing, repeated or unreadable.
 
     ``relevance`` holds the numbers as the model wrote them, from 1.
     """

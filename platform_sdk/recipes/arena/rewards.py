@@ -80,7 +80,7 @@ def verdicts_on(rollouts: Sequence[Rollout], judge: Judge) -> list[Verdict]:
 
 
 def items_of(rollouts: Sequence[Rollout]) -> list[tuple[str, tuple[str, ...], str | None]]:
-    """What a judge is shown of each rollout: question, accepted answers, answer."""
+    """Return what a judge is shown of each rollout: question, accepted answers, answer."""
     return [(rollout.question.text, rollout.question.answers, rollout.main.answer) for rollout in rollouts]
 
 

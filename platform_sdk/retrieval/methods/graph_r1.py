@@ -22,7 +22,7 @@ from platform_sdk.sampling.rollout import SearchRequest
 
 
 class GraphR1Settings(Struct):
-    """How many entities and hyperedges are looked up by similarity."""
+    """Numbers of entities and hyperedges that are looked up by similarity."""
 
     entities: int = Field(5, ge=1)
     hyperedges: int = Field(5, ge=1)

@@ -89,7 +89,7 @@ def test_a_policy_learns_to_say_lucky_words(model: Path, tmp_path: Path) -> None
 
 
 def test_the_first_update_is_a_step_on_advantages_by_hand(model: Path, tmp_path: Path) -> None:
-    """At the start π is π_old and π_ref: only the advantages push, and the reference holds nothing back."""
+    """The policy at the start is π_old and π_ref: only the advantages push, and the reference holds nothing back."""
     result, [update] = run(model, tmp_path, updates=1, weight_decay=0.0, max_grad_norm=0.0)
     done = rollouts(tmp_path, 1)
     policy = load_model(model, attention="eager")
@@ -260,7 +260,7 @@ def test_iterations_learn_from_the_same_rollouts_again(model: Path, tmp_path: Pa
 
 
 def test_mini_batches_make_several_steps_on_an_updates_questions(model: Path, tmp_path: Path) -> None:
-    """Of three questions the first mini-batch has the first and the third: its loss is that of these two alone."""
+    """The first mini-batch has the first and the third of three questions: its loss is that of these two alone."""
     _, [once] = run(model, tmp_path / "once", updates=1, learning_rate=1e-9)
     _, [update] = run(model, tmp_path / "twice", updates=1, learning_rate=1e-9, mini_batches=2, iterations=2)
     assert update.tokens_trained == 2 * once.tokens_trained
@@ -270,7 +270,7 @@ def test_mini_batches_make_several_steps_on_an_updates_questions(model: Path, tm
     order = [question.id for question in taken_up(lucky.task().questions, 1, 3, lambda _: "online pass 0 of seed 5")]
 
     def loss(names: list[str]) -> float:
-        """Where nothing has been learned ρ is 1, so that a token's loss is minus its advantage."""
+        """A token's loss is minus its advantage where nothing has been learned, since ρ is 1."""
         pairs = [
             (advantage, sum(rollout.main.agent_mask))
             for name in names
@@ -287,7 +287,7 @@ def test_mini_batches_make_several_steps_on_an_updates_questions(model: Path, tm
 
 
 def test_scaled_logits_train_the_policy_that_sampled(model: Path, tmp_path: Path) -> None:
-    """At another temperature the recorded log-probabilities are not of the policy in training, yet ρ is 1."""
+    """Log-probabilities recorded at another temperature are not of the policy in training, yet ρ is 1."""
     task = replace(lucky.task(), temperature=0.5)
     spec = lucky.SPEC.model_copy(update={"updates": 1, "scale_logits": True})
     folder = tmp_path / "online"
@@ -304,7 +304,7 @@ def test_scaled_logits_train_the_policy_that_sampled(model: Path, tmp_path: Path
 def test_a_server_in_the_same_job_samples_as_an_engine_in_the_process(
     model: Path, tmp_path: Path, which: str, request: pytest.FixtureRequest
 ) -> None:
-    """Also where it samples beside the training."""
+    """The server also samples beside the training."""
     expected, _ = request.getfixturevalue(which)
     other = save_model(tmp_path / "other", seed=1)
     with serving(other) as (url, served):
