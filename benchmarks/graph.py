@@ -141,7 +141,7 @@ def facts_of(folder: Path, size: int, processes: int) -> list[Path]:
 
 @dataclass
 class Figures:
-    """What merging one graph took; ``stages`` in seconds, in their order."""
+    """Cost of merging one graph; ``stages`` in seconds, in their order."""
 
     size: int
     entities: int = 0

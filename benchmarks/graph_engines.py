@@ -121,7 +121,7 @@ ENGINES = {"DuckDB": with_duckdb, "Polars": with_polars}
 
 @dataclass
 class Figures:
-    """What one run took."""
+    """Cost of one run."""
 
     seconds: float
     cpu: float

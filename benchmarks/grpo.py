@@ -72,7 +72,7 @@ Updates = Sequence[Sequence[Group]]
 
 @dataclass
 class Run(TrainerCallback):
-    """What one training took: a stopwatch that begins with the training and stops where generation goes on."""
+    """Cost of one training: a stopwatch that begins with the training and stops where generation goes on."""
 
     cpu: float = 0.0
     wall: float = 0.0

@@ -1,4 +1,4 @@
-"""What ProGraph-R1's parts are worth on a generated world: the world recipe with and without each, some seeds each.
+"""Worth of ProGraph-R1's parts on a generated world: the world recipe with and without each, some seeds each.
 
     python benchmarks/prograph_curves.py WORKDIR [--world 7] [--seeds 0 1 2] [--variants full outcome] [--set K=V]
     python benchmarks/prograph_curves.py WORKDIR --table

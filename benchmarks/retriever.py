@@ -58,7 +58,7 @@ WORDINGS = (
 
 @dataclass
 class Load:
-    """What clients met: seconds of every answer, the answers by question, and what was no answer."""
+    """Experience of the clients: seconds of every answer, the answers by question, and the failures."""
 
     seconds: float = 0.0
     latencies: list[float] = field(default_factory=list)

@@ -57,7 +57,7 @@ def save_model(path: Path) -> None:
 
 
 def dialogues(count: int) -> list[Dialogue]:
-    """What a dialogue is told before each turn, and how many tokens it then samples."""
+    """Return what a dialogue is told before each turn, and the number of tokens it then samples."""
     random = np.random.default_rng(0)
 
     def words(low: int, high: int) -> list[int]:

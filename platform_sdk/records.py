@@ -105,7 +105,7 @@ class Source(BaseModel):
 
 
 class Evidence(Record):
-    """What a retrieval returned, or a question gave: a passage, triple or hyperedge with its score and id.
+    """Evidence that a retrieval returned or a question gave: a passage, triple or hyperedge with its score and id.
 
     ``title`` is a passage's title, also that of the passage of a hyperedge; of a triple it is the tail, the entity that
     the triple leads to. ``parts`` are what the score is made of, by name, where several entities have such parts by
@@ -236,7 +236,7 @@ class Rollout(Record):
 
     @property
     def trajectories(self) -> tuple[Trajectory, ...]:
-        """What the policy did as an agent: the only trajectories that are trained on."""
+        """Return the policy's trajectories as an agent, the only ones that are trained on."""
         return tuple(trajectory for trajectory in self.recorded if trajectory.use == "training")
 
     @property

@@ -1,4 +1,4 @@
-"""What holds for all tests: their order, no MLflow but their own, and one browser."""
+"""Rules for all tests: their order, no MLflow but their own, and one browser."""
 
 from __future__ import annotations
 

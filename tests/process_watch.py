@@ -15,7 +15,7 @@ def wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
 
 
 def alive(pid: int) -> bool:
-    """Whether there is such a process; a zombie is none."""
+    """Return whether the process lives; a zombie does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:

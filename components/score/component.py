@@ -1,4 +1,4 @@
-"""What a phase is learned from, and its figures."""
+"""Selection of the rollouts that a phase is learned from, and its figures."""
 
 from typing import NamedTuple
 

@@ -1,4 +1,4 @@
-"""How ``hopforge run`` shows a run: a line for each step, the running one under them, and the scores at the end."""
+"""Progress of ``hopforge run``: a line for each step, the running one under them, and the scores at the end."""
 
 from __future__ import annotations
 

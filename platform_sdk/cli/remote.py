@@ -190,7 +190,7 @@ def _print_forms(found: dict[str, list[Recipe]], as_json: bool) -> None:
 
 
 def _cells(field: FormField, recipe: Recipe) -> tuple[str, str, str, str, str]:
-    """Of a field of the form: name, group, type, default and description."""
+    """Return the cells of a form's field: name, group, type, default and description."""
     kind = " | ".join(map(str, field.choices)) or field.type
     text = field.text.removeprefix(f"{field.group}: ")
     return field.name, field.group, kind, str(field.value_in(recipe.parameters)), text

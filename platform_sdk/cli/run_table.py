@@ -24,7 +24,7 @@ PENDING = "PENDING"
 
 @dataclass(frozen=True)
 class RunTable:
-    """How a run stands; ``whole``: with every step, even if the terminal is lower."""
+    """Table of a run's state; ``whole``: with every step, even if the terminal is lower."""
 
     state: RunState
     whole: bool = False
@@ -50,14 +50,14 @@ class RunTable:
         return self._table((), (), self.state.jobs, cut=False)
 
     def _short(self, done: Sequence[StepState], pending: Sequence[StepState], *, cut: bool) -> Table:
-        """Without the jobs of the steps that are done, too."""
+        """Return the table with ``done`` and ``pending`` only counted, and without the jobs of finished steps."""
         over = {step.name for step in self.state.steps if step.state in DONE}
         return self._table(done, pending, [job for job in self.state.jobs if job.step not in over], cut=cut)
 
     def _table(
         self, done: Sequence[StepState], pending: Sequence[StepState], jobs: Sequence[JobState], *, cut: bool
     ) -> Table:
-        """These steps only counted, these jobs, and of every reason what a line has room for if ``cut``."""
+        """Return a table that only counts ``done`` and ``pending``, and cuts reasons to one line if ``cut``."""
         state = self.state
         table = Table(box=None, header_style="bold", pad_edge=False, title_justify="left",
                       title=f"{escape(state.name)}: {state.state.lower()}", caption=escape(state.unseen) or None,
@@ -87,7 +87,7 @@ class RunTable:
 
 
 def _spare(console: Console, options: ConsoleOptions, table: Table) -> int:
-    """How many lines of the terminal a table leaves; negative if it is too high."""
+    """Return the number of terminal lines that a table leaves; negative if it is too high."""
     return console.height - len(console.render_lines(table, options.update(height=None), pad=False))
 
 

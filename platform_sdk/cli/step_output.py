@@ -1,4 +1,4 @@
-"""What a step's output says to somebody who waits: how far it is, how fast, how long still, and its newest figures.
+"""Progress in a step's output: counter, rate, expected end, and the newest figures.
 
 Steps write logs with tqdm's bars in them. The log file keeps all of it; a person sees one line, read from here.
 """

@@ -1,1 +1,1 @@
-"""What a recipe and a pipeline may say. Imports nothing heavy, so that ``hopforge validate`` is instant."""
+"""Models of recipes, pipelines and clusters. Imports nothing heavy, so that ``hopforge validate`` is instant."""

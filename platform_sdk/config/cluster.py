@@ -1,4 +1,4 @@
-"""What a cluster looks like to a run: images, the shared volume, and how jobs with GPUs are made.
+"""Settings of a cluster: images, the shared volume, and how jobs with GPUs are made.
 
 One file describes a cluster (``pipelines/cluster.yaml`` is an example); ``hopforge compile --cluster`` and ``submit``
 read it. Nothing in it may change a run's results, so that the same recipe gives the same run anywhere.
@@ -26,7 +26,7 @@ SubPath = Annotated[str, StringConstraints(pattern=r"^[\w-][\w.-]*(/[\w-][\w.-]*
 
 
 class Resources(Struct):
-    """What a pod gets; requests and limits are the same, so that it is not evicted for using what it asked for."""
+    """Resources of a pod; requests and limits are the same, so that it is not evicted for using what it asked for."""
 
     cpu: Quantity = "8"
     memory: Quantity = "64Gi"
@@ -36,7 +36,7 @@ class Resources(Struct):
 
 
 class SamplerResources(Struct):
-    """What the vLLM server beside a trainer gets, in every pod, besides what the trainer has."""
+    """Resources of the vLLM server beside a trainer, in every pod, in addition to the trainer's."""
 
     cpu: Quantity = "8"
     memory: Quantity = "64Gi"
@@ -44,14 +44,14 @@ class SamplerResources(Struct):
 
 
 class SamplerSpec(Struct):
-    """Where vLLM is: as a server in the trainer's pods, or in the processes of jobs that only sample."""
+    """Location of vLLM: as a server in the trainer's pods, or in the processes of jobs that only sample."""
 
     image: str = Field(min_length=1, description="With vLLM and hopforge, by digest where results must be repeatable.")
     resources: SamplerResources = SamplerResources()
 
 
 class JobSpec(Struct):
-    """How a step's job with GPUs is made."""
+    """Settings of a step's job with GPUs."""
 
     backend: Literal["pytorchjob", "trainjob"] | None = Field(
         None,
@@ -102,7 +102,7 @@ class Workspace(Struct):
 
 
 class LauncherResources(Struct):
-    """What the pod of a step gets."""
+    """Resources of a step's pod."""
 
     cpu: Quantity = "2"
     memory: Quantity = "8Gi"

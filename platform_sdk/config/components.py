@@ -1,4 +1,4 @@
-"""What a component takes and gives, read from its ``component.py`` without running it.
+"""Inputs and outputs of a component, read from its ``component.py`` without running it.
 
 A component is a function with the decorator ``@dsl.component``; its signature is its interface. Reading
 the syntax tree instead of importing keeps kfp out of ``hopforge validate``.

@@ -1,4 +1,4 @@
-"""What a recipe may say about its dataset."""
+"""Settings of a recipe's dataset."""
 
 from __future__ import annotations
 

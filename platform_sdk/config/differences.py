@@ -1,4 +1,4 @@
-"""In what two resolved recipes differ."""
+"""Differences between two resolved recipes."""
 
 from __future__ import annotations
 

@@ -37,12 +37,12 @@ class FormField:
 
     @property
     def text(self) -> str:
-        """What the UI shows beside the field."""
+        """Return the text that the UI shows beside the field."""
         group = f"{self.group}: " if self.group else ""
         return f"{group}{self.description}" + (f" ({self.bounds})" if self.bounds else "")
 
     def value_in(self, parameters: Mapping[str, Any]) -> Any:
-        """Its value among those of all parameters."""
+        """Return its value among those of all parameters."""
         value: Any = parameters
         for part in self.path:
             value = value[part]
@@ -50,7 +50,7 @@ class FormField:
 
 
 class _BadField(Exception):
-    """Why a line of the form is none."""
+    """Error in a line of the form."""
 
 
 def read_form(

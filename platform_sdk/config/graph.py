@@ -10,7 +10,7 @@ from platform_sdk.config.sampling import EngineSpec
 
 
 class GraphSpec(BaseModel):
-    """How a graph is built from a corpus."""
+    """Settings of building a graph from a corpus."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 

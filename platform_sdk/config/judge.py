@@ -1,4 +1,4 @@
-"""What a recipe may say about a language model that judges answers."""
+"""Settings of a language model that judges answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a recipe may say about training a policy online, with GRPO."""
+"""Settings of training a policy online, with GRPO."""
 
 from __future__ import annotations
 

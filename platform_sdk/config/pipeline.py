@@ -1,4 +1,4 @@
-"""What a pipeline may say: the parameters a recipe can set, and the steps that are wired to them.
+"""Model of a pipeline: the parameters a recipe can set, and the steps that are wired to them.
 
 ``pipeline.yaml`` holds ``name``, ``description``, ``method``, ``parameters``, ``form``, ``inputs`` and ``steps``.
 ``form`` lists the parameters that a run on a cluster sets (``form.py``). A step names a component and wires its inputs

@@ -1,4 +1,4 @@
-"""What a recipe may say: a pipeline, and values for its parameters. Everything is checked before anything runs."""
+"""Model of a recipe: a pipeline, and values for its parameters. Everything is checked before anything runs."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Recipe:
     plan: tuple[Task, ...]
 
     def resolved(self) -> dict[str, Any]:
-        """What ``recipe.json`` holds: everything that decides the outcome of a run."""
+        """Return the content of ``recipe.json``: everything that decides the outcome of a run."""
         return {"pipeline": self.pipeline.name, "name": self.name, "parameters": self.parameters}
 
     def settings(self, name: str) -> Any:

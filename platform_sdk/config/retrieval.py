@@ -1,4 +1,4 @@
-"""What a recipe may say about retrieval: the encoder, and where and how its vectors are indexed."""
+"""Settings of retrieval: the encoder, and where and how its vectors are indexed."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def method_module(name: str) -> str:
 
 
 class RetrievalSpec(Struct):
-    """How passages and triples are made into vectors, kept and searched.
+    """Settings of encoding, storing and searching passages and triples.
 
     ``encoder`` and the prefixes are None together, and only beside ``url``: then they are the service's.
     """

@@ -1,4 +1,4 @@
-"""What a recipe may say about the sampling engine."""
+"""Settings of the sampling engine."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PLACING = frozenset({"processes", "gpus", "url"})
 
 
 class EngineSpec(Struct):
-    """Which engine samples, and how it is sized."""
+    """Choice and size of the sampling engine."""
 
     engine: Literal["transformers", "vllm", "openai"] = Field(
         "transformers",
@@ -54,12 +54,12 @@ class EngineSpec(Struct):
 
     @property
     def brings_server(self) -> bool:
-        """Whether the step is to start a server of its own."""
+        """Return whether the step starts a server of its own."""
         return self.engine == "openai" and self.url is None
 
     @property
     def gpus_each(self) -> int:
-        """How many GPUs an engine in a process takes."""
+        """Return the number of GPUs that an engine in a process takes."""
         return int(self.extra.get("tensor_parallel_size", 1)) * int(self.extra.get("pipeline_parallel_size", 1))
 
     @field_validator("url")
@@ -83,7 +83,7 @@ class EngineSpec(Struct):
 
 
 class SamplingSpec(Struct):
-    """How rollouts are sampled: the engine and the policy's distribution."""
+    """Settings of sampling rollouts: the engine and the policy's distribution."""
 
     engine: EngineSpec = EngineSpec()
     temperature: float = Field(1.0, ge=0, le=100, description="of the policy; 1: the trained distribution itself")

@@ -1,4 +1,4 @@
-"""What the retriever service is told: which collections it serves, to whom, and how much may wait."""
+"""Settings of the retriever service: its collections, their teams, and the limits of its queue."""
 
 from __future__ import annotations
 

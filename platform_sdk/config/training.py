@@ -1,4 +1,4 @@
-"""What a recipe may say about training a policy."""
+"""Settings of training a policy."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class LoraSpec(Struct):
 
 
 class OptimiserSpec(Struct):
-    """What every way of training says: the optimiser, the memory and the device.
+    """Settings that all kinds of training share: the optimiser, the memory and the device.
 
     Full-parameter training keeps the weights in float32 whatever the precision of the arithmetic: a
     step of 5e-7 is lost in bfloat16's 8 bits.

@@ -1,4 +1,4 @@
-"""What a recipe may say about a generated world."""
+"""Settings of a generated world."""
 
 from __future__ import annotations
 

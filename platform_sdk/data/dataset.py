@@ -1,4 +1,4 @@
-"""From a recipe's ``dataset`` to the ``corpus/`` folder of a run: questions, passages, triples, digests."""
+"""Preparation of a run's ``corpus/`` folder from the recipe's ``dataset``: questions, passages, triples, digests."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PASSAGES, TRIPLES = Path("corpus/passages.jsonl"), Path("corpus/triples.jsonl")
 
 @dataclass(frozen=True)
 class Prepared:
-    """What ``corpus/digests.json`` holds.
+    """Content of ``corpus/digests.json``.
 
     Attributes:
         input: digest of the specification and of the content of every file it names.

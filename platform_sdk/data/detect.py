@@ -1,4 +1,4 @@
-"""Which dataset an official question file is of, told by its fields."""
+"""Detection of an official question file's dataset by its fields."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class _Marks(msgspec.Struct):
 
 
 def distractor_format(path: Path) -> Format:
-    """Which of the datasets whose questions bring their passages a file is of, by its first record.
+    """Return the dataset of a file whose questions bring their passages, by its first record.
 
     Raises:
         RecordError: the file cannot be read, or is of none of HotpotQA, 2WikiMultihopQA and MuSiQue.

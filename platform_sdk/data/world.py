@@ -118,7 +118,7 @@ def describe(name: str, kind: str, facts: dict[tuple[str, str], str], rng: rando
 
 
 class Surroundings:
-    """Which passages mention which entity, to find a question's gold passages company that looks like them."""
+    """Passages by the entities they mention, to find distractors that resemble a question's gold passages."""
 
     def __init__(self, passages: Sequence[Passage], facts: Mapping[tuple[str, str], str]) -> None:
         self._passages = {passage.id: passage for passage in passages}

@@ -33,7 +33,7 @@ class Result(BaseModel):
 
 
 class Cost(Result):
-    """What was spent; see :class:`~platform_sdk.evaluation.report.course.Spent`."""
+    """Cost of a run; see :class:`~platform_sdk.evaluation.report.course.Spent`."""
 
     seconds: float
     sampling_seconds: float
@@ -101,7 +101,7 @@ class Difference(Result):
 
 
 class Reached(Result):
-    """Where either run first shows a score; None: it never does.
+    """First point at which either run shows a score, or None.
 
     ``time`` and ``trajectories`` are second / first; None where one does not show it, or the first spent nothing.
     """

@@ -51,7 +51,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Counts:
-    """What a judge has done: items given, replies by where they came from, and items left without a verdict."""
+    """Counts of a judge's work: items given, replies by where they came from, and items left without a verdict."""
 
     judged: int = 0
     requested: int = 0

@@ -1,4 +1,4 @@
-"""From a recipe to a Kubeflow pipeline: its tasks as KFP tasks, the pipeline's form as its parameters.
+"""Compilation of a recipe to a Kubeflow pipeline: its tasks as KFP tasks, the pipeline's form as its parameters.
 
 On a cluster the recipe's values become the defaults of the form, and what the form leaves alone is written into the
 tasks. On this machine nothing is filled in any more, so all of it is. Every task is a component of its own name, so
@@ -115,7 +115,7 @@ def _steps(recipe: Recipe, channels: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def form_values(recipe: Recipe) -> dict[str, Any]:
-    """What the pipeline that was compiled for a cluster is started with to be this recipe's run."""
+    """Return the arguments with which a pipeline compiled for a cluster becomes this recipe's run."""
     return {field.name: field.value_in(recipe.parameters) for field in recipe.pipeline.form}
 
 

@@ -1,4 +1,4 @@
-"""What the components need to describe what they made."""
+"""Descriptions of the artifacts that components make."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a run begins and ends on a cluster, where its first and last step do what ``runs.execute`` does on one machine.
+"""Begin and end of a run on a cluster, where its first and last step do what ``runs.execute`` does on one machine.
 
 The first step takes the filled-in form, writes down what the run was really started with, and hands on the structs
 that the form set fields of. Imported in steps, where kfp has only what a step needs.
@@ -21,7 +21,7 @@ STATES: dict[str, Literal["FINISHED", "KILLED"]] = {"SUCCEEDED": "FINISHED", "CA
 
 
 def begun_with(recipe: Recipe) -> dict[str, Any]:
-    """What ``begin_run`` must know of a recipe: its values, and what the form sets of them."""
+    """Return the parts of a recipe that ``begin_run`` needs: its values, and what the form sets of them."""
     checks = {"type", "description", "choices", "minimum", "maximum", "schema_"}
     return {
         **recipe.resolved(),

@@ -165,7 +165,7 @@ class _Session:
 
 
 def cause(lines: list[str], code: int) -> str:
-    """Why a step failed: the message that was meant for people, or else the last lines it wrote."""
+    """Return why a step failed: the message that was meant for people, or else the last lines it wrote."""
     for number in reversed(range(len(lines))):
         if told := _TOLD.match(lines[number]):
             return "\n".join([told[1], *lines[number + 1 :]]).strip()

@@ -1,4 +1,4 @@
-"""How the steps of a compiled pipeline stand in a cluster: image, volume, amounts, and where jobs are made."""
+"""Placement of a compiled pipeline's steps in a cluster: image, volume, amounts, and where jobs are made."""
 
 from __future__ import annotations
 

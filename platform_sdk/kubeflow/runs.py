@@ -83,7 +83,7 @@ def _remove_temporaries(run_dir: Path) -> None:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a finished run shows.
+    """Outcome of a finished run.
 
     ``scores`` are the contents of every ``eval-*/scores.json``, in the order they were written. ``untrained`` are the
     phases whose training had nothing to learn from, and why: their policies were passed on unchanged.

@@ -26,7 +26,7 @@ class EndOfShare(SystemExit):
 
 @dataclass(frozen=True)
 class Share:
-    """This process's part of the work: every ``count``-th item from the ``index``-th on."""
+    """Part of the work for one process: every ``count``-th item from the ``index``-th on."""
 
     index: int = 0
     count: int = 1

@@ -82,7 +82,7 @@ class Encoder(ABC):
         """Unit vectors of one or more texts, prefixes included."""
 
     def too_long(self, texts: Sequence[str]) -> int:
-        """How many passages are longer than the encoder reads; 0 where it cannot tell."""
+        """Return the number of passages that are longer than the encoder reads; 0 if unknown."""
         return 0
 
 

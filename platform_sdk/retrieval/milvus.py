@@ -169,7 +169,7 @@ class Vectors:
             yield [hit["row"] for hit in hits], np.array([hit["entity"]["vector"] for hit in hits], dtype=np.float32)
 
     def _asked(self, ask: Callable[[], Any]) -> Any:
-        """What Milvus answers, in the end."""
+        """Return Milvus' answer, after retries."""
         from pymilvus.exceptions import MilvusException
 
         # Milvus Lite lives in this process: what it refuses once it refuses again.

@@ -1,4 +1,4 @@
-"""How much of the gold evidence a retriever finds when it is asked the questions themselves."""
+"""Recall: the share of gold evidence that a retriever finds by the questions themselves."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ class RemoteRetriever(Retriever):
         self.corpus_digest, self.encoder = self.facts.corpus_digest, self.facts.encoder.name
 
     def search(self, requests: Sequence[SearchRequest], k: int) -> list[list[Evidence]]:
-        """At most ``k`` pieces of evidence for each request, best first.
+        """Return at most ``k`` pieces of evidence for each request, best first.
 
         Raises:
             ValueError: the service cannot make sense of a request.
@@ -116,7 +116,7 @@ class RemoteRetriever(Retriever):
         return [list(item.evidence or ()) for item in answer.results]
 
     def _facts(self, collection: str | None) -> CollectionFacts:
-        """What the collection is; waits for one that is not open."""
+        """Return the facts of the collection; wait until it is open."""
         patience = Patience(self._url, self._patience)
         while True:
             listed = self._read(TypeAdapter(list[Listed]), self._send("GET", "/v1/collections"))

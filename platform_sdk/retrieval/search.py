@@ -22,7 +22,7 @@ class Retriever(Protocol):
     encoder: str
 
     def search(self, requests: Sequence[SearchRequest], k: int) -> list[list[Evidence]]:
-        """At most ``k`` pieces of evidence for each request, best first.
+        """Return at most ``k`` pieces of evidence for each request, best first.
 
         Raises:
             RetrieverFault: what the retriever rests on failed; asking again may help.
@@ -62,7 +62,7 @@ class IndexRetriever(Retriever):
         return self.index.encoder.encode([request.query for request in requests], kind="query")
 
     def find(self, requests: Sequence[SearchRequest], queries: np.ndarray, k: int) -> list[list[Evidence]]:
-        """What is near ``queries``, which ``encode`` gave: the second half of a search."""
+        """Return the evidence near ``queries``, which ``encode`` gave: the second half of a search."""
         # Many rollouts ask the same: it is looked up once.
         places = {request: place for place, request in enumerate(requests)}
         hits = self.method.find(self.index, list(places), queries[list(places.values())], k)
@@ -70,7 +70,7 @@ class IndexRetriever(Retriever):
         return [found[request] for request in requests]
 
     def refusal(self, request: SearchRequest) -> str | None:
-        """What is wrong with a request that the method cannot make sense of; None if nothing is."""
+        """Return why the method cannot search by a request, or None."""
         if missing := [key for key in self.method.scope if key not in request.scope]:
             return f"retrieval method {self.method.name} needs {', '.join(missing)} in the scope of every request"
         return self.method.refusal(self.index.material, request)

@@ -19,7 +19,7 @@ MAX_BYTES = 1 << 20  # of a request's body
 
 
 def _whole(value: Any) -> Any:
-    """To JSON 5.0 is an integer too."""
+    """Accept 5.0, which is an integer in JSON."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
@@ -74,7 +74,7 @@ class SearchBody(Wire):
 
 
 class Fault(Wire):
-    """Why something was not done. ``code`` is for programs, ``message`` says what to do."""
+    """Reason why something was not done. ``code`` is for programs, ``message`` says what to do."""
 
     code: str = Field(examples=["queue_full"])
     message: str = Field(examples=["the queue is full; try again in 2 s"])
@@ -94,7 +94,7 @@ class Item(Wire):
 
 
 class EncoderFacts(Wire):
-    """What queries and texts are made into vectors by."""
+    """Encoder of queries and texts."""
 
     name: str
     digest: str = Field(description="Of its weights, its tokenizer and passage_prefix.")
@@ -154,7 +154,7 @@ class Refusal(Wire):
 
 
 class CollectionFacts(Wire):
-    """What a collection is."""
+    """Description of a collection."""
 
     name: str
     method: str = Field(description="The retrieval method.")
@@ -165,7 +165,7 @@ class CollectionFacts(Wire):
 
 
 class Status(Wire):
-    """Whether searches are answered, and what is not open, and why."""
+    """Readiness for searches, and the collections that are not open, with the reasons."""
 
     status: Literal["loading", "ready", "failed", "stopping"]
     detail: str = ""

@@ -168,7 +168,7 @@ def _special(tokenizer: Any) -> frozenset[int]:
 
 @lru_cache(maxsize=8)
 def _wrapping(tokenizer: Any) -> tuple[str, str]:
-    """What the chat template puts between an agent's text and the environment's, and behind that."""
+    """Return the chat template's text between the agent's and the environment's text, and behind that."""
     messages = [
         {"role": "user", "content": "-"},
         {"role": "assistant", "content": _SAID},

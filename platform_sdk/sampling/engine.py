@@ -1,4 +1,4 @@
-"""What a sampling engine is: token ids in, token ids and log-probabilities out.
+"""Interface of a sampling engine: token ids in, token ids and log-probabilities out.
 
 An engine works on many requests at once: ``submit`` hands one over, ``step`` advances all of them
 and returns those that finished. A request's tokens follow from its prompt, its parameters and its
@@ -22,12 +22,12 @@ class PromptTooLong(ValueError):
 
 
 class WeightsMismatch(RuntimeError):
-    """After new weights were loaded, the engine's log-probabilities differ from the reference."""
+    """Difference between the engine's log-probabilities and the reference after new weights were loaded."""
 
 
 @dataclass(frozen=True)
 class SamplingParams:
-    """How to sample one completion.
+    """Parameters of sampling one completion.
 
     Attributes:
         temperature: 0 takes the most probable token.

@@ -46,7 +46,7 @@ class Chunk:
 
 @dataclass(frozen=True)
 class Plan:
-    """Which slot and position every token of a forward pass belongs to.
+    """Slot and position of every token of a forward pass.
 
     Attributes:
         store: keys and values, shape (layers, 2, slots, kv heads, capacity, head dimension).

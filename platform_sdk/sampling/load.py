@@ -13,7 +13,7 @@ from platform_sdk.sampling.engine import SamplingEngine
 from platform_sdk.sampling.pairs import PairEngine, models_of
 
 OWN_SERVER_SECONDS = 1800.0
-"""How long a step's own server may take to answer: on a cluster it may have been started again, as these processes."""
+"""Maximum time until a step's own server answers: on a cluster it may have been started again, as these processes."""
 
 
 def load_engine(spec: EngineSpec, model: str | Path) -> SamplingEngine:
@@ -55,7 +55,7 @@ def refuse_pair(spec: EngineSpec, model: str | Path) -> None:
 
 
 def _url(spec: EngineSpec) -> str:
-    """Where the server is: the recipe's, or the one that this step or job has brought."""
+    """Return the server's address: the recipe's, or the one that this step or job has brought."""
     url = spec.url or os.environ.get(SAMPLER_URL)
     if url is None:
         raise UserError(

@@ -39,7 +39,7 @@ _ERROR = re.compile(r"\b\w*(Error|Exception): .*")
 
 @contextmanager
 def local_server(served: Path, gpus: Sequence[str]) -> Iterator[None]:
-    """Within, a vLLM server runs, and the processes that are started here find it (``SAMPLER_URL``).
+    """Run a vLLM server in this context; the processes that are started here find it (``SAMPLER_URL``).
 
     Its output goes to ``server.log`` beside its specification.
 
@@ -127,7 +127,7 @@ def _healthy(port: int) -> bool:
 
 
 def _gone(process: subprocess.Popen[bytes]) -> bool:
-    """Whether it has ended; the guard needs a moment to see it."""
+    """Return whether it has ended; the guard needs a moment to see it."""
     with suppress(subprocess.TimeoutExpired):
         process.wait(NOTICE_SECONDS)
     return process.poll() is not None

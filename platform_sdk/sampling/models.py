@@ -35,7 +35,7 @@ requires itself compiles for minutes and is never imported."""
 
 
 def cache_dir() -> Path:
-    """Where converted models are kept: ``HOPFORGE_CACHE``, or ``~/.cache/hopforge``."""
+    """Return the folder of converted models: ``HOPFORGE_CACHE``, or ``~/.cache/hopforge``."""
     return Path(os.environ.get("HOPFORGE_CACHE") or Path.home() / ".cache" / "hopforge")
 
 

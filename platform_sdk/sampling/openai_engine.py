@@ -218,7 +218,7 @@ class OpenAIEngine(SamplingEngine):
         return choice, token_ids, logprobs
 
     def _wait(self, seconds: float) -> None:
-        """Until there is a server that answers, or the time is over."""
+        """Wait until a server answers, or the time is over."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             try:

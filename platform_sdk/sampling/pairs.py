@@ -105,7 +105,7 @@ class PairEngine(SamplingEngine):
     def generate(
         self, prompts: Sequence[Sequence[int]], params: SamplingParams | Sequence[SamplingParams]
     ) -> list[Completion]:
-        """By the planner's model: prompts alone have no role."""
+        """Sample from the planner's model: prompts alone have no role."""
         return self._engines["planner"].generate(prompts, params)
 
     def score(

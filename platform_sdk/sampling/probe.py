@@ -68,7 +68,7 @@ def check(probe: Probe, completions: Sequence[Completion], *, dtype: str, what: 
 
 
 def check_moved(before: Probe, after: Probe, completions: Sequence[Completion], *, dtype: str, what: str) -> None:
-    """After an update: the engine's log-probabilities have moved along with the reference's.
+    """Check after an update that the engine's log-probabilities have moved along with the reference's.
 
     An update moves them by less than ``check`` tolerates, so that an engine which kept the old weights would pass it
     for many updates. The moves are compared over all prompts at once: 1 is where the engine should be on the way

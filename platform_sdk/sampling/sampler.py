@@ -99,7 +99,7 @@ class RolloutSampler:
         self._write([rollout for attempts in self.done.values() for rollout in attempts.values()])
 
     def _parts(self) -> list[Path]:
-        """What several processes have written beside ``path``."""
+        """Return the files that several processes have written beside ``path``."""
         return sorted(self.path.parent.glob(f"{self.path.stem}.share*.jsonl"))
 
     def _collect(self) -> None:

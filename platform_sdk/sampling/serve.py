@@ -28,12 +28,12 @@ SHARED_MEMORY = 0.4
 
 
 class Served(Struct):
-    """What to serve: a model by its name (see ``models``), as ``engine`` says; the content of FILE."""
+    """Model to serve: a model by its name (see ``models``), as ``engine`` says; the content of FILE."""
 
     model: str
     engine: EngineSpec
     shares_gpu: bool = False
-    """Whether the step itself works on the same GPU: then vLLM takes ``SHARED_MEMORY`` of it rather than nearly all."""
+    """True if the step itself works on the same GPU: then vLLM takes ``SHARED_MEMORY`` of it rather than nearly all."""
 
 
 def command(served: Served, folder: Path, port: int, *, gpus: int) -> list[str]:

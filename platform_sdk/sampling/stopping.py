@@ -1,4 +1,4 @@
-"""When a completion is over: end-of-sequence tokens, and stop strings in the decoded text."""
+"""End of a completion: end-of-sequence tokens, and stop strings in the decoded text."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Stopping:
         self.ends = ends
 
     def table(self, stop: tuple[str, ...]) -> npt.NDArray[np.bool_]:
-        """For every token: may it complete one of the stop strings? Shape (vocabulary,)."""
+        """Return for every token whether it may complete one of the stop strings. Shape (vocabulary,)."""
         if stop not in self._tables:
             if self._pieces is None:
                 self._pieces = self._tokenizer.batch_decode([[i] for i in range(self._vocabulary)])
@@ -37,7 +37,7 @@ class Stopping:
         return self._tables[stop]
 
     def stops(self, token_ids: Sequence[int], stop: tuple[str, ...], table: npt.NDArray[np.bool_] | None) -> bool:
-        """Whether a completion ends with its last token; ``table`` is that of ``stop`` (None: no stop)."""
+        """Return whether a completion ends with its last token; ``table`` is that of ``stop`` (None: no stop)."""
         if token_ids[-1] in self.ends:
             return True
         if table is None or not table[token_ids[-1]]:

@@ -35,7 +35,7 @@ ON_CPU = {
     "gpu_memory_utilization": 0.25,
 }
 COMPILE_NOTHING = {"TORCHDYNAMO_DISABLE": "1"}
-"""For vLLM's processes on a CPU, eager or not: the log-probabilities alone would want a C++ compiler."""
+"""Variables of vLLM's processes on a CPU, eager or not: the log-probabilities alone would want a C++ compiler."""
 
 
 class VllmEngine(SamplingEngine):

@@ -143,7 +143,7 @@ class Delivery:
 
     @property
     def asked_to_end(self) -> bool:
-        """Whether the run has said that it ended, delivered or not."""
+        """Return whether the run has recorded its end, delivered or not."""
         return bool(self._last_state_event()["event"] == "ended")
 
     def _last_state_event(self) -> Event:

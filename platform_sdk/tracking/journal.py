@@ -1,4 +1,4 @@
-"""What a run has to say to MLflow, written down first: ``tracking/run.jsonl`` and one file for each step.
+"""Journal of a run's messages to MLflow: ``tracking/run.jsonl`` and one file for each step.
 
 Importing mlflow and opening its store takes seconds, and every step is a process of its own. So steps only
 append lines here (a millisecond), and one process delivers them (``delivery.py``). A kill loses nothing that

@@ -1,4 +1,4 @@
-"""What a step leaves behind so that it is never done twice, and never continued with other settings.
+"""Outcomes of steps, by which no step is done twice or continued with other settings.
 
 ``begun.json`` in a phase's folder holds the digest of the inputs it was begun with; the step's outcome (a JSON
 object with a name of its own) holds the digest of those it was finished with.

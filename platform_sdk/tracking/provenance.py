@@ -1,4 +1,4 @@
-"""Where a run came from: git commit, uncommitted changes, versions of the installed packages, the machine."""
+"""Provenance of a run: git commit, uncommitted changes, versions of the installed packages, the machine."""
 
 from __future__ import annotations
 

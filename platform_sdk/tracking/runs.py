@@ -57,7 +57,7 @@ class RunInfo:
 
 @dataclass
 class StepRun:
-    """What a step may say about itself. Every method may be called again with the same content: it counts once."""
+    """Reports of a step about itself. Every method may be called again with the same content: it counts once."""
 
     run_dir: Path
     name: str

@@ -47,7 +47,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class CallTree:
-    """Which turn called which trajectories. Each trajectory stands at the first turn that called it.
+    """Tree of turns and the trajectories they called. Each trajectory stands at the first turn that called it.
 
     ``called`` is keyed by the calling trajectory's id and the turn's place in it; ``apart`` are the trajectories that
     no turn of the dialogue called, and all that are for scoring only.

@@ -15,7 +15,7 @@ FILE = "updates.jsonl"
 TIMES: dict[str, Any] = {
     "sampling_seconds": True, "training_seconds": True, "sync_seconds": True, "preparation": {"seconds"},
 }  # fmt: skip
-"""Not in the digest, so that runs with equal results have equal ones."""
+"""Times, left out of the digest, so that runs with equal results have equal ones."""
 
 
 class Preparation(BaseModel):

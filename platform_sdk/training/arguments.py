@@ -1,4 +1,4 @@
-"""From settings to the Trainer's arguments, with DeepSpeed ZeRO made ready."""
+"""Conversion of settings to the Trainer's arguments, with DeepSpeed ZeRO made ready."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def device_for(spec: OptimiserSpec) -> str:
 
 
 def bfloat16_for(spec: OptimiserSpec, device: str) -> bool:
-    """Whether the arithmetic is in bfloat16."""
+    """Return whether the arithmetic is in bfloat16."""
     return spec.precision == "bfloat16" or (spec.precision == "auto" and device == "cuda")
 
 
@@ -132,7 +132,7 @@ def set_steps(args: TrainingArguments, spec: OptimiserSpec, steps: int) -> None:
 
 @contextmanager
 def threads(count: int) -> Iterator[None]:
-    """Within, torch computes with ``count`` threads."""
+    """Let torch compute with ``count`` threads in this context."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:

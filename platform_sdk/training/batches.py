@@ -1,4 +1,4 @@
-"""Which examples are worked on together, and how they become tensors.
+"""Batches: the examples that are worked on together, as tensors.
 
 A *step* is what one optimiser update learns from: ``batch_size`` examples over all processes. Each
 process works through its share in *micro-batches* of a bounded number of tokens. The whole plan

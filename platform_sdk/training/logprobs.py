@@ -22,7 +22,7 @@ LOGITS_AT_ONCE = 2**23  # 32 MiB of float32; of the sizes tried on a CPU and a s
 
 @contextmanager
 def scoring(model: torch.nn.Module, targets: torch.Tensor) -> Iterator[None]:
-    """Within, ``model`` returns as its logits, (1, A, 1), the log-probabilities of ``targets`` (A,), in float32.
+    """Let ``model`` return as its logits, (1, A, 1), the log-probabilities of ``targets`` (A,), in float32.
 
     The output layer itself computes them, in its own forward: so DDP, DeepSpeed and PEFT see a forward pass like
     any other and bring its weight along. Outside, for instance where the model generates, nothing is changed.

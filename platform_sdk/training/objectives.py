@@ -1,4 +1,4 @@
-"""What training minimises.
+"""Objectives that training minimises.
 
 An objective is a function of the policy's log-probabilities of the agent's tokens and of the packed
 batch they stand in, and gives a loss and named statistics. It is called once per micro-batch, and its

@@ -19,7 +19,7 @@ RESULT = "training.json"
 
 
 class Made(BaseModel):
-    """What is known of every trained model: its directory, and the digest of all that it was made from."""
+    """Trained model: its directory, and the digest of everything that it was made from."""
 
     model_config = ConfigDict(frozen=True)
 

@@ -30,7 +30,7 @@ from platform_sdk.training.trainer import PlannedSteps, PolicyTrainer, Progress
 
 
 class StepFigures(BaseModel):
-    """What was logged of one optimiser step."""
+    """Log of one optimiser step."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -43,7 +43,7 @@ class StepFigures(BaseModel):
 
 
 class TrainResult(Made):
-    """What a training run did.
+    """Result of a training run.
 
     ``tokens_trained`` counts agent tokens over all epochs, ``tokens_total`` all tokens the policy read for
     them. ``truncated`` examples lost ``tokens_cut`` tokens; ``dropped_too_long`` and ``dropped_empty``
@@ -177,7 +177,7 @@ def _result(
 
 
 def step_figures(trainer: PolicyTrainer) -> tuple[StepFigures, ...]:
-    """What was logged of every step so far, those before a resumption too."""
+    """Return the logs of all steps so far, including those before a resumption."""
     return tuple(_step_figures(entry) for entry in trainer.state.log_history if "loss" in entry)
 
 
@@ -188,7 +188,9 @@ def _step_figures(entry: dict[str, float]) -> StepFigures:
 
 
 def _digest(spec: TrainSpec, examples: Sequence[Example], parent: str, seed: int, objective: Objective) -> str:
-    """Of everything that decides the trained weights: how often to save and how many processes there are does not."""
+    """Digest everything that decides the trained weights: how often to save and how many processes there are does
+    not.
+    """
     content = {
         "spec": spec.model_dump(mode="json", exclude={"checkpoint_steps", "processes"}),
         "examples": digest_examples(examples),

@@ -34,13 +34,13 @@ class NotFinite(RuntimeError):
 
 
 class Source(Protocol):
-    """What the optimiser steps of a run learn from, for one process."""
+    """Source of the examples of a run's optimiser steps, for one process."""
 
     def __len__(self) -> int:
         """Optimiser steps of the whole run."""
 
     def __getitem__(self, step: int) -> Sequence[Batch]:
-        """This process's micro-batches of a step, from 0; on every process equally many.
+        """Return this process's micro-batches of a step, from 0; on every process equally many.
 
         Steps are asked for in their order, each once and when the one before is done, so they may be sampled with
         the weights as they are then. A resumed run begins to ask at its checkpoint's step.

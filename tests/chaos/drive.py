@@ -140,7 +140,7 @@ class Driver:
         }
 
     def events(self, seconds: float) -> Iterator[trace.Event]:
-        """What is told within ``seconds``, as soon as something is."""
+        """Return the events that come within ``seconds``, as soon as there are any."""
         if not select.select([self._pipe], [], [], max(seconds, 0))[0]:
             return
         *lines, self._rest = (self._rest + os.read(self._pipe, 1 << 16)).split(b"\n")
@@ -153,7 +153,7 @@ class Driver:
             yield event
 
     def seen(self, name: str) -> int:
-        """How often there was such an event in this run, all starts together."""
+        """Count such events in this run, over all starts."""
         return self._seen[name]
 
     def role(self, pid: int) -> str:
@@ -248,7 +248,7 @@ class _Start:
             kill(event.pid, signal.SIGCONT)
 
     def _overtaken(self) -> bool:
-        """Whether the run is in a later step than the moment's, which a start before has passed already."""
+        """Return whether the run is in a later step than the moment's, which an earlier start has passed."""
         assert self.timeline is not None
         place = self.pending[0].moment.place
         meant = self.timeline.step_at(place)
@@ -291,7 +291,7 @@ class _Start:
         return self.driver.newest(role) or self.process.pid
 
     def _judge(self, code: int, output: Path) -> None:
-        """Whether the command ended as it should after what was done to it."""
+        """Return whether the command ended as it should after what was done to it."""
         course, strike = self.course, self.struck
         for event in list(self.driver.events(0)):
             self._heard(event)

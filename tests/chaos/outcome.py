@@ -1,4 +1,4 @@
-"""What a run has left, in the form in which two runs of one recipe must be equal; and what must hold of every run."""
+"""Outcome of a run, in the form in which two runs of one recipe must be equal; and rules for every run."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from typing import Any
 from platform_sdk.tracking.manifest import ManifestError, verify
 
 APART = ("logs/", "kfp/", "tracking/", "index/")
-"""Not compared file by file: logs, KFP's own, what is told to MLflow (compared there), Milvus's files (what is found
-in them stands in every rollout)."""
+"""Files that are not compared one by one: logs, KFP's own, what is told to MLflow (compared there), Milvus's files
+(what is found in them stands in every rollout).
+"""
 PRESENT = ("report.html", "manifest.jsonl", ".lock")
 """Compared otherwise, or only that they are there: the report shows how long things took."""
 ALLOWED = ("kfp/", "index/milvus.db/")
-"""Where temporary files may be left: KFP's folder, which the next start removes, and Milvus Lite's own."""
+"""Places where temporary files may be left: KFP's folder, which the next start removes, and Milvus Lite's own."""
 UPLOADING = ".artifact.uploading."
 """MLflow's temporary files, which it leaves when it is killed."""
 TEMPORARY = re.compile(r"\.tmp$|\.writing$|\.old$|\.stale\d+$|\.share\d+\.jsonl$|checkpoints$")
@@ -171,7 +172,7 @@ def locks(run_dir: Path) -> list[str]:
 
 
 def differences(wanted: Any, found: Any, place: str = "") -> Iterator[str]:
-    """Where two outcomes differ: file, record, field, and both values."""
+    """Return the differences of two outcomes: file, record, field, and both values."""
     if isinstance(wanted, dict) and isinstance(found, dict):
         for key in [*wanted, *(key for key in found if key not in wanted)]:
             where = f"{place} › {key}" if place else str(key)

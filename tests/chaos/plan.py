@@ -1,4 +1,4 @@
-"""Which attacks there are, and when: drawn from a seed, over what an undisturbed run was seen to do."""
+"""Attacks and their moments: drawn from a seed, over what an undisturbed run was seen to do."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Moment:
 
 @dataclass(frozen=True)
 class Attack:
-    """What is done to whom, when, and whether the command is given again before everything of it is gone."""
+    """Attack on a process: its moment, and whether the command is given again before all processes are gone."""
 
     moment: Moment
     victim: Victim

@@ -16,7 +16,7 @@ class Reduced:
     short: Mapping[str, Any]
 
     def shorter(self) -> Reduced:
-        """As short as a run can be, for the ordinary tests."""
+        """Return the shortest possible run, for the ordinary tests."""
         return replace(self, overrides={**self.overrides, **self.short})
 
 

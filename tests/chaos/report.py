@@ -12,7 +12,7 @@ COLUMNS = "{run:>3} {number:>3} {signal:<8} {hit:<34} {second:>7} {step:<16} {ki
 
 
 def header(name: str, seed: int, undisturbed: Course, timeline: Timeline) -> str:
-    """What was undisturbed, and the table's head."""
+    """Return the undisturbed run's figures and the table's head."""
     head = COLUMNS.format(
         run="run", number="no.", signal="signal", hit="whom", second="second", step="in step", kind="moment",
         ended="how the command ended",
@@ -34,7 +34,7 @@ def row(strike: Strike) -> str:
 
 
 def summary(name: str, runs: list[dict[str, Any]]) -> str:
-    """How many of what, and whether all runs ended as the undisturbed one."""
+    """Return the counts, and whether all runs ended as the undisturbed one."""
     strikes = [strike for run in runs for strike in run["strikes"]]
     kinds = Counter(f"{strike['attack']['signal']} to {strike['attack']['victim']}" for strike in strikes)
     moments = Counter(strike["attack"]["moment"]["kind"] for strike in strikes)

@@ -1,4 +1,4 @@
-"""What a run's processes do to its files, told to the driver as it happens.
+"""Trace of what a run's processes do to its files, told to the driver as it happens.
 
 Every process of a run under attack tells, through a named pipe, that it has started and what it is about to do: open
 a file for writing, rename, remove, make or link one. Python's audit hooks give these *before* they happen, so a

@@ -146,7 +146,7 @@ def _work(command: list[str]) -> None:
 
 
 def _step(command: list[str]) -> None:
-    """What KFP's shell command does: write the component's source to a file, and run KFP's executor on it."""
+    """Do what KFP's shell command does: write the component's source to a file, and run KFP's executor on it."""
     from kfp.dsl import executor_main
 
     place = command.index("--executor_input")
@@ -159,6 +159,6 @@ def _step(command: list[str]) -> None:
 
 @contextlib.contextmanager
 def forking() -> Iterator[None]:
-    """Within, whoever starts a process of hopforge forks it."""
+    """Let every process of hopforge that is started in this context be forked."""
     with mock.patch.object(subprocess, "Popen", Warm):
         yield

@@ -31,7 +31,7 @@ def halfway() -> dict[str, str]:
 
 
 def shown(state: RunState, height: int, width: int = 80, *, whole: bool = False) -> list[str]:
-    """What stands on the terminal while the run is watched."""
+    """Return the content of the terminal while the run is watched."""
     console = Console(file=io.StringIO(), force_terminal=True, width=width, height=height, color_system=None)
     with Live(console=console, auto_refresh=False) as live:
         live.update(RunTable(state, whole=whole), refresh=True)

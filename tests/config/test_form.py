@@ -1,4 +1,4 @@
-"""What a pipeline's form may list, and that every shipped pipeline's is one that people can fill in."""
+"""Fields that a pipeline's form may list; every shipped pipeline's form can be filled in by people."""
 
 from __future__ import annotations
 

@@ -196,7 +196,7 @@ def test_a_stand_in_is_checked_wherever_the_switch_stands(tmp_path: Path, switch
 
 
 def test_a_stand_in_is_no_text(tmp_path: Path) -> None:
-    """In a text it would be accepted only while the step is left out."""
+    """Refuse a stand-in in a text: it would be accepted only while the step is left out."""
     step = "  - {id: more, component: use, when: false, instead: {Output: a}, inputs: {}}\n"
     pipeline = PIPELINE.replace("phase: last", "phase: 'p-${steps.more.outputs.Output}'") + step
     assert_problem(

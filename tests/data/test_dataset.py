@@ -1,4 +1,4 @@
-"""From a dataset's specification to a run's corpus folder."""
+"""Preparation of a run's corpus folder from a dataset's specification."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ def content(workdir: Path, phase: str, name: str) -> dict[str, Any]:
 def _execute(
     session: Any, task: str, command: list[str], variables: dict[str, str], log: TextIO
 ) -> tuple[int, list[str]]:
-    """In place of the process of a step: what KFP's launcher does in it. Gives the exit status and the last lines."""
+    """Do what KFP's launcher does in the process of a step. Gives the exit status and the last lines."""
     from kfp.dsl import executor_main
 
     place = command.index("--executor_input")

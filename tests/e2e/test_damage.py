@@ -1,4 +1,4 @@
-"""Of every kind of file of a run one is damaged in a way drawn from a seed, at a moment drawn too.
+"""Damage to one file of every kind of a run, in a way and at a moment drawn from a seed.
 
 The whole table, every damage to every kind of file at every moment, is ``python -m tests.e2e.damage``; what a row is
 stands there.

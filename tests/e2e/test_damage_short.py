@@ -19,7 +19,7 @@ Rows = dict[tuple[str, str], dict[str, Any]]
 
 @pytest.fixture(scope="module")
 def rows() -> Rows:
-    """What was tried, by file and damage; what is mounted for it is mounted for nobody else."""
+    """Attempts by file and damage; what is mounted for them is mounted for nobody else."""
     apart = ["unshare", "--mount"]
     may_mount = shutil.which("unshare") and subprocess.run([*apart, "true"], capture_output=True).returncode == 0
     # A process of its own: it forks, and this one has threads.

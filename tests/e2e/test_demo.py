@@ -1,4 +1,4 @@
-"""What the README promises of the embedded default."""
+"""Promises of the README about the embedded default."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the report shows of online runs: decision traces, learning curves, the way of the scores."""
+"""Online runs in the report: decision traces, learning curves, the way of the scores."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the report draws of the hyperedges that a turn retrieved, and what each step was worth."""
+"""Retrieved hyperedges of a turn, and the worth of each step, as the report draws them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a reader finds, links and saves what the report shows."""
+"""Finding, linking and saving what the report shows."""
 
 from __future__ import annotations
 

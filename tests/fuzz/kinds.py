@@ -104,7 +104,7 @@ def dataset(rng: Random) -> Input:
 
 
 def _count(data: bytes, format: Format) -> int | None:
-    """How many records a file has; None where this cannot be told."""
+    """Count a file's records; None where this cannot be told."""
     if format in ("musique", "nq") and not data.lstrip().startswith(b"["):
         return sum(bool(line.strip()) for line in data.split(b"\n"))
     try:
@@ -137,7 +137,7 @@ def records(rng: Random) -> Input:
 
 
 def predictions(rng: Random) -> Input:
-    """What ``hopforge metrics`` reads: a gold file and predictions, one of them mutated."""
+    """Make the input of ``hopforge metrics``: a gold file and predictions, one of them mutated."""
     format = rng.choice(FORMATS)
     trees = _real(format)[:6] if rng.random() < 0.5 and _real(format) else _generated(format)
     lines = format in ("musique", "nq")
@@ -160,7 +160,7 @@ def predictions(rng: Random) -> Input:
 
 
 def responses(rng: Random) -> Input:
-    """What ``hopforge score`` reads."""
+    """Make the input of ``hopforge score``."""
     trees = _generated("hotpotqa")
     lines = [{"id": tree["_id"], "response": _completion(rng)} for tree in trees]
     gold, data = dump(trees), _mutated_lines(lines, rng)

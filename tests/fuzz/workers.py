@@ -38,7 +38,7 @@ class Input:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How an input ended; ``seconds`` of processor time and growth of memory in ``mebibytes``."""
+    """Outcome of an input; ``seconds`` of processor time and growth of memory in ``mebibytes``."""
 
     ending: Ending
     message: str
@@ -109,7 +109,7 @@ def _ending(case: Input, folder: Path) -> tuple[Ending, str]:
 
 
 def _wrong(message: str, names: tuple[str, ...], several: bool) -> str:
-    """What is wrong with a message to the user; nothing if it is empty."""
+    """Return what is wrong with a message to the user; empty if nothing is."""
     lines = message.split("\n")
     if not any(name in message for name in names):
         return "the message names no file"

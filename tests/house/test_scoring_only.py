@@ -1,4 +1,6 @@
-"""What is recorded for scoring only is no part of what the policy did: not trained on, not counted, not graded."""
+"""Trajectories recorded for scoring only are no part of what the policy did: not trained on, not counted, not
+graded.
+"""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ def need(connection: Any, group: str, version: str, plural: str, namespace: str 
 
 @pytest.fixture
 def api(connection: Any) -> Iterator[ClusterApi]:
-    """Of PyTorchJobs; those of this test are deleted behind it, whatever became of them."""
+    """API of PyTorchJobs; those of this test are deleted behind it, whatever became of them."""
     need(connection, pytorchjob.GROUP, pytorchjob.VERSION, pytorchjob.PLURAL)
     api = api_for(WELL, connection)
     yield api

@@ -99,7 +99,7 @@ def of_manifest(variant: str, workload: str, container: str) -> dict[str, Any]:
 
 
 def plain(container: dict[str, Any]) -> dict[str, str]:
-    """Its variables, but for those out of Secrets."""
+    """Return its variables, but for those out of Secrets."""
     return {one["name"]: one["value"] for one in container.get("env", ()) if "value" in one}
 
 
@@ -155,7 +155,7 @@ def test_mlflow_serves_within_what_its_manifest_gives_it(podman: Podman, workspa
 
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
 def test_the_workspace_is_made_ready_and_a_corpus_in_it(podman: Podman, workspace: Path) -> None:
-    """What docs/cluster.md has the loader do, with few passages and without a Milvus server."""
+    """Do as docs/cluster.md has the loader do, with few passages and without a Milvus server."""
     before = of_manifest("base", "workspace-init", "workspace-init")
     workspace.chmod(0o755)
     done = podman.run("launcher", *before["command"], *before["args"], volumes={workspace: "/workspace"})

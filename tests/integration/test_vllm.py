@@ -178,7 +178,7 @@ if __name__ == "__main__":
 
 
 def test_two_processes_share_a_phase_with_a_vllm_each(models: tuple[Path, Path], tmp_path: Path) -> None:
-    """Under torch's launcher, whose environment must not reach vLLM's own processes."""
+    """Run under torch's launcher, whose environment must not reach vLLM's own processes."""
     engine = OWN.model_copy(update={"engine": "vllm", "threads": None}).model_dump(mode="json")
     spec = {"what": "iteration", "model": str(models[0]), "engine": engine, "dies": ""}
     (tmp_path / "spec.json").write_text(json.dumps(spec))

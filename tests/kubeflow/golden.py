@@ -1,4 +1,4 @@
-"""What a compiled pipeline is, small enough to be read in a review: ``make golden`` writes it, a test compares.
+"""Compiled pipelines, small enough to be read in a review: ``make golden`` writes it, a test compares.
 
 Left out is what says nothing about the pipeline: kfp's version, the source of the components (which is in the review
 itself), and numbers and structs where they are the recipe's, which then stand as ``${parameters.…}``.

@@ -1,4 +1,4 @@
-"""Who may speak to whom under some NetworkPolicies, as networking.k8s.io/v1 defines it."""
+"""Connections that NetworkPolicies allow, as networking.k8s.io/v1 defines it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Policies:
         self._namespaces = namespaces
 
     def allow(self, client: Peer, server: Peer, port: int, protocol: str = "TCP") -> bool:
-        """Whether a connection is let out by the client's policies and in by the server's."""
+        """Return whether the client's policies let a connection out and the server's let it in."""
         return self._passes("egress", client, server, port, protocol) and self._passes(
             "ingress", server, client, port, protocol
         )
@@ -74,7 +74,7 @@ class Policies:
 
 
 def selects(selector: Item, labels: dict[str, str]) -> bool:
-    """Whether a label selector, which may be empty and then selects all, selects these labels."""
+    """Return whether a label selector, which selects all if it is empty, selects these labels."""
     if not (selector.get("matchLabels") or {}).items() <= labels.items():
         return False
     for expression in selector.get("matchExpressions") or ():

@@ -47,7 +47,7 @@ def pods(items: tuple[Item, ...]) -> list[tuple[str, str, Item]]:
 
 
 def containers(template: Item) -> list[Item]:
-    """Those of a pod, the ones that come before included."""
+    """Return a pod's containers, those that run before included."""
     return [*template["spec"].get("initContainers", ()), *template["spec"]["containers"]]
 
 

@@ -1,4 +1,4 @@
-"""What the manifests ask of a cluster: the table of docs/cluster.md, computed from the rendered overlays.
+"""Requests of the manifests to a cluster: the table of docs/cluster.md, computed from the rendered overlays.
 
 ``python -m tests.kubeflow.sizes`` writes it anew.
 """
@@ -32,7 +32,7 @@ class Amounts:
 
 
 def of_pod(template: Item) -> Amounts:
-    """What a scheduler counts: all containers together, or the largest one that runs before them."""
+    """Return what a scheduler counts: all containers together, or the largest one that runs before them."""
     spec = template["spec"]
     together = [_requests(one) for one in spec["containers"]]
     before = [_requests(one) for one in spec.get("initContainers", ())]
@@ -46,7 +46,7 @@ def _requests(container: Item) -> Amounts:
 
 
 def replicas(items: tuple[Item, ...], item: Item) -> int:
-    """How many pods there are at least; as many as KEDA's minimum, where that says it."""
+    """Return the minimum number of pods; KEDA's minimum, where that says it."""
     for scaled in items:
         if scaled["kind"] == "ScaledObject" and scaled["spec"]["scaleTargetRef"]["name"] == item["metadata"]["name"]:
             return int(scaled["spec"]["minReplicaCount"])
@@ -54,7 +54,7 @@ def replicas(items: tuple[Item, ...], item: Item) -> int:
 
 
 def sizes(variant: str) -> dict[tuple[bool, str], Amounts]:
-    """By whether it stands or ends soon, and by its name: what all of its pods ask for."""
+    """Return the requests of all pods by workload, and by whether it stands or ends soon."""
     items, found = built(f"overlays/{variant}"), dict[tuple[bool, str], Amounts]()
     for item in items:
         count = replicas(items, item) if item["kind"] in WORKLOADS else 0

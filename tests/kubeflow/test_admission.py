@@ -1,4 +1,4 @@
-"""What the admission policy for runs lets in and refuses: its CEL expressions, evaluated on pods and jobs.
+"""Admission policy for runs, what it allows and refuses: its CEL expressions, evaluated on pods and jobs.
 
 The evaluator knows CEL's standard; that the API server compiles the expressions, ``tests/integration`` shows.
 """

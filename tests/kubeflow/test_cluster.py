@@ -167,7 +167,7 @@ def test_jobs_are_made_only_in_a_cluster_and_only_of_what_they_can_see(
 
 
 def test_the_cluster_that_is_shown_needs_no_kueue(cluster: ClusterSpec) -> None:
-    """As the smallest overlay has none; --queue, or taking the comment signs away, is for those that have."""
+    """The smallest overlay has no Kueue; --queue, or taking the comment signs away, is for those that have."""
     assert (cluster.job.queue, cluster.job.priority) == (None, None)
     queued = SHIPPED.read_text().replace("# queue:", "queue:").replace("# priority:", "priority:")
     job = ClusterSpec.model_validate(YAML(typ="safe").load(queued)).job

@@ -72,7 +72,7 @@ def run_all(folder: Path, commands: list[str]) -> None:
 
 
 def secrets_made(folder: Path) -> dict[tuple[str, str], dict[str, str]]:
-    """By namespace and name, what their keys hold."""
+    """Return the Secrets' contents by namespace and name."""
     text, decoder, made = (folder / "secrets.json").read_text().strip(), json.JSONDecoder(), {}
     while text:
         item, end = decoder.raw_decode(text)

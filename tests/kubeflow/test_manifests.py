@@ -156,7 +156,7 @@ def test_a_teams_namespace_has_a_bound_and_its_containers_defaults(items: tuple[
 
 
 def test_no_overlay_takes_policies_away(items: tuple[Item, ...]) -> None:
-    """Of the base's, only that of a Milvus that is elsewhere."""
+    """Only the base's policy for a Milvus that is elsewhere may be missing."""
     kinds = ("NetworkPolicy", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
     names = [{item["metadata"]["name"] for item in some if item["kind"] in kinds} for some in (built("base"), items)]
     assert names[0] - names[1] == set()
@@ -180,7 +180,7 @@ def test_no_secret_and_no_password_is_in_them(items: tuple[Item, ...]) -> None:
 
 @pytest.mark.parametrize("variant", [*OVERLAYS, "loader"])
 def test_no_command_line_and_no_address_holds_a_secret(variant: str) -> None:
-    """Who may list processes or pods sees command lines; addresses are logged."""
+    """Everybody who may list processes or pods sees command lines; addresses are logged."""
     templates = (
         workloads(built(variant)) if variant != "loader" else [("loader", the(built("loader"), "Pod", "loader"))]
     )

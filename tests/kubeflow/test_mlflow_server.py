@@ -1,4 +1,4 @@
-"""What the manifest of the MLflow server says, against MLflow and against an S3 server of the test's own."""
+"""Manifest of the MLflow server, against MLflow and against an S3 server of the test's own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may speak to whom: all that must, and nobody else.
+"""Connections between pods: all that must be, and no other.
 
 Every client is tried on every port of every server, and what passes is compared with the list of what must.
 """
@@ -116,7 +116,7 @@ def test_only_those_speak_that_must(variant: str) -> None:
 
 
 def test_in_pipelines_own_namespace_others_are_left_alone() -> None:
-    """Where Kubeflow Pipelines has a single user, its own pods stand beside ours."""
+    """Kubeflow Pipelines for a single user has its own pods beside ours."""
     policies, home = Policies(built("overlays/single-user"), {"kubeflow": RUNS}), "kubeflow"
     ours = {
         name: Peer(SERVICES, template["metadata"]["labels"]) for name, template in workloads(built("base/services"))

@@ -1,4 +1,4 @@
-"""What accounts may do is what their programs ask of the API server, and nothing more."""
+"""Rights of accounts: what their programs ask of the API server, and nothing more."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Right = tuple[str, str, str]  # group, resource, verb
 
 
 def granted(account: str, roles: set[str] | None = None) -> set[Right]:
-    """What a service account may do, by all roles that are bound to it or by these alone."""
+    """Return the rights of a service account, by all roles that are bound to it or by these alone."""
     items = built("base")
     bound = {
         item["roleRef"]["name"]

@@ -1,4 +1,4 @@
-"""What the manifests ask of a cluster is what docs/cluster.md says, and leaves room for runs."""
+"""Requests of the manifests: as docs/cluster.md says, and with room for runs."""
 
 from __future__ import annotations
 

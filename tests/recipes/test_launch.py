@@ -51,7 +51,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[Call]:
 
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
-    """What is started in other processes; each takes its part in this one, at once."""
+    """Record what is started in other processes; each takes its part in this one, at once."""
     processes: list[tuple[str, int]] = []
 
     def run_processes(module: str, spec_file: Path, count: int) -> None:
@@ -81,7 +81,7 @@ def step_of(kind: type[MethodStep[Any]], run_dir: Path, engine: dict[str, Any] |
 
 
 def expected_call(given: Any) -> Call:
-    """What a step's function is given, in its order."""
+    """Return the arguments of a step's function, in their order."""
     run = RunContext(
         run_dir=given.run_dir, environment="world-text", agent=Agent(form="think"),
         sampling=SamplingSpec.model_validate(given.sampling), retrieval=RetrievalSpec.model_validate(SERVICE),

@@ -37,7 +37,7 @@ class Settings(Struct):
 
 
 class Carry(Struct):
-    """How many questions the rounds before have taken up."""
+    """Number of questions that earlier rounds have taken up."""
 
     taken: int = 0
 

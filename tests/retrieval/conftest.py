@@ -1,4 +1,4 @@
-"""What the tests of retrieval share: the real encoder, and small corpora made from templates."""
+"""Fixtures that the tests of retrieval share: the real encoder, and small corpora made from templates."""
 
 from __future__ import annotations
 

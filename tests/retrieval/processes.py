@@ -1,4 +1,4 @@
-"""What the service rests on, as processes that tests may kill: a Milvus server, the service, and an encoder.
+"""Dependencies of the service, as processes that tests may kill: a Milvus server, the service, and an encoder.
 
 The Milvus server is Milvus Lite's own, which speaks Milvus's protocol; the encoder is an embeddings endpoint in this
 process, so that a service starts without loading a model. Where nobody is killed the service is in this process too.
@@ -136,7 +136,7 @@ class Service(Process):
         return f"http://127.0.0.1:{self.metrics_port}/metrics"
 
     def status(self) -> tuple[int, dict[str, str]]:
-        """What /readyz says; (0, {}) while nothing listens."""
+        """Return the answer of /readyz; (0, {}) while nothing listens."""
         try:
             answer = httpx.get(f"{self.url}/readyz", verify=False)  # no certificates are read for it, many times over
         except httpx.TransportError:
@@ -170,7 +170,7 @@ class Embeddings(ThreadingHTTPServer):
         self.ungated = 0
 
     def spec(self, model: str = "hash") -> RetrievalSpec:
-        """What a recipe says of it; under another name it is another encoder."""
+        """Return the recipe's name for it; under another name it is another encoder."""
         return RetrievalSpec(encoder=f"openai:{model}@http://127.0.0.1:{self.server_address[1]}/v1", batch_size=256)
 
     def __enter__(self) -> Self:

@@ -20,7 +20,7 @@ KEY = "sk-very-secret"
 
 
 def vector(text: str) -> list[float]:
-    """Not of length 1, and different for different texts."""
+    """Return a vector that is not of length 1, and different for different texts."""
     return [float(len(text)), float(sum(map(ord, text)) % 97), 3.0]
 
 

@@ -9,7 +9,7 @@ from platform_sdk.sampling.transformers_engine import TransformersEngine
 
 
 def test_a_prompt_that_was_cached_under_other_weights_is_read_again(tiny: Path, other: Path) -> None:
-    """With so many rows that the probe's prompts do not push the cached one out."""
+    """The cache has so many rows that the probe's prompts do not push the cached one out."""
     given, params = tuple(range(3, 43)), SamplingParams(max_tokens=6, seed=4)
     engine = TransformersEngine(tiny, live=16)
     engine.generate([given], params)

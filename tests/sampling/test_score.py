@@ -178,7 +178,7 @@ def served(monkeypatch: pytest.MonkeyPatch, choice: dict[str, object]) -> tuple[
 
 
 def row(**logprobs: float) -> dict[str, object]:
-    """As vLLM has it: the prompt's own token, and the most probable one where it is another."""
+    """Return a row as vLLM has it: the prompt's own token, and the most probable one where it is another."""
     return {token[1:]: {"logprob": value, "rank": 1, "decoded_token": "x"} for token, value in logprobs.items()}
 
 

@@ -30,7 +30,7 @@ def prompt(length: int) -> tuple[int, ...]:
 
 
 def plain_logprobs(path: Path, prompt: Sequence[int], continuation: Sequence[int]) -> list[float]:
-    """By one forward pass of the model as transformers loads it, without any cache."""
+    """Compute by one forward pass of the model as transformers loads it, without any cache."""
     model = AutoModelForCausalLM.from_pretrained(path, attn_implementation="eager", dtype=torch.float32)
     with torch.inference_mode():
         logits = model(torch.tensor([[*prompt, *continuation]])).logits[0, len(prompt) - 1 : -1]

@@ -1,4 +1,4 @@
-"""What a finished step left is compared with what the manifest says before anything reads it."""
+"""Seals: a finished step's files are compared with the manifest before anything reads them."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ SPEC = OnlineSpec(
 
 @pytest.fixture(scope="module")
 def judged(dialogues: list[Example]) -> list[Example]:
-    """With advantages, and sampled by a policy that gave every token 1/e: the ratios are clipped on both sides."""
+    """Give examples advantages and a policy that gave every token 1/e: the ratios are clipped on both sides."""
     return [
         dataclasses.replace(one, advantages=tuple(m * (1.5 - number % 4) for m in one.agent_mask))
         for number, one in enumerate(dialogues)

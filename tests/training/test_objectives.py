@@ -81,6 +81,8 @@ class Bigram(torch.nn.Module):
 
 
 def test_logprobs_by_hand() -> None:
-    """After 0: (1, 3, 1)/5; after 1: (2, 1, 1)/4. In a, 1 follows 0 and 1 follows 1; in b, 2 follows 0."""
+    """The probabilities are (1, 3, 1)/5 after 0 and (2, 1, 1)/4 after 1. In a, 1 follows 0 and 1 follows 1; in b, 2
+    follows 0.
+    """
     logprobs = agent_logprobs(Bigram(), batch_of(EXAMPLES, Step((), 2, 3)))
     torch.testing.assert_close(logprobs, torch.tensor([log(3 / 5), log(1 / 4), log(1 / 5)]))

@@ -20,7 +20,7 @@ def batch_of(dialogues: list[Example]) -> Batch:
 
 
 def disturb(policy: Any) -> None:
-    """What training does to the weights, at one stroke."""
+    """Change the weights at one stroke, as training does."""
     with torch.no_grad():
         for parameter in policy.parameters():
             if parameter.requires_grad:

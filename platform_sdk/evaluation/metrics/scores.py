@@ -1,4 +1,4 @@
-"""What scoring leaves: one column of per-question values for each metric, and their aggregates."""
+"""Result of scoring: one column of per-question values for each metric, and their aggregates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a report shows, gathered from the files of a run directory. It knows records and files, no method."""
+"""Content of a report, gathered from the files of a run directory. It knows records and files, no method."""
 
 from __future__ import annotations
 

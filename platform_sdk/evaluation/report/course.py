@@ -62,7 +62,7 @@ class Course:
     preparation: int
     points: tuple[Point, ...]
     step: str
-    """What a step is: ``iteration``, ``update``, or ``phase`` where neither took place."""
+    """Kind of a step: ``iteration``, ``update``, or ``phase`` where neither took place."""
 
     @property
     def spent(self) -> Spent:

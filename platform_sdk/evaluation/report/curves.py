@@ -1,4 +1,4 @@
-"""Which curves a report draws: scores on the way, iterations of sampling and training, and online updates."""
+"""Curves of a report: scores on the way, iterations of sampling and training, and online updates."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def trace_of(agent: Trajectory, gold: frozenset[int]) -> dict[str, Any]:
 
 
 def _grounds(chosen: frozenset[int], gold: frozenset[int]) -> str:
-    """How the chosen passages stand to the gold ones."""
+    """Return how the chosen passages relate to the gold ones."""
     if not gold:
         return "unknown"
     if not chosen:

@@ -20,7 +20,7 @@ Table = dict[str, int]  # a piece of evidence as JSON -> its place in the page's
 
 @dataclass(frozen=True)
 class _Context:
-    """What the trajectories of one rollout are shown with."""
+    """Context in which the trajectories of one rollout are shown."""
 
     tree: CallTree
     gold: GoldEvidence

@@ -1,4 +1,4 @@
-"""Where a Kubeflow Pipelines server is and as whom it is asked: from flags and the environment, looked over first.
+"""Address and credentials of a Kubeflow Pipelines server, from flags and the environment, checked first.
 
 What would only fail deep inside the client, or be printed there with a secret in it, is refused here by its name.
 """
@@ -65,7 +65,7 @@ class Access:
 
 
 def access(host: str | None) -> Access:
-    """What is said on the command line, else in the environment, else true inside a cluster.
+    """Return the access that the command line names, else the environment, else the cluster around.
 
     Raises:
         UserError: there is no host; an address, a secret or a file is not such as can be used.

@@ -35,7 +35,7 @@ class Unanswered(Exception):
 
 
 class Conflict(Exception):
-    """There is one of that name already."""
+    """Conflict with an object of the same name."""
 
 
 class Unreached(UserError):
@@ -112,7 +112,7 @@ class Server:
         raise AssertionError
 
     def ensure(self, find: Callable[[], T | None], make: Callable[[], T]) -> tuple[T, bool]:
-        """What ``find`` gives, or else what ``make`` makes, and whether it was made now.
+        """Return the result of ``find``, else of ``make``, and whether it was made now.
 
         An answer may be lost after the thing was made: so it is looked for before it is made again.
         """
@@ -161,7 +161,7 @@ class Server:
         )
 
     def _refusal(self, error: Any) -> Exception:
-        """What an answer means that is not a good one."""
+        """Return the meaning of an answer other than success."""
         said = _message(error)
         if not error.status:
             return UserError(self._stranger(f"answers what cannot be understood: {said}"))
@@ -181,7 +181,7 @@ class Server:
         return UserError(f"{self.host} refuses (HTTP {error.status}): {said}")
 
     def _failure(self, error: Exception) -> Exception:
-        """What the lack of an answer means."""
+        """Return the meaning of a missing answer."""
         cause = getattr(error, "reason", None) or error  # of urllib3's error about its attempts
         tls = next((one for one in (cause, *cause.args) if isinstance(one, ssl.SSLError)), None)
         if isinstance(tls, ssl.SSLCertVerificationError):
@@ -203,7 +203,7 @@ def _denied(message: str) -> bool:
 
 
 def _message(error: Any) -> str:
-    """What the server says, without headers, which may hold secrets."""
+    """Return the server's message without headers, which may hold secrets."""
     body = error.body.decode(errors="replace") if isinstance(error.body, bytes) else error.body or ""
     try:
         told = json.loads(body)

@@ -135,7 +135,7 @@ class Jobs:
         )  # fmt: skip
 
     def states(self, label: str) -> tuple[tuple[JobState, ...], str]:
-        """How the jobs of the run with this label stand, by their names, and what keeps something from being seen."""
+        """Return the states of the jobs with this run label by name, and reasons why some cannot be seen."""
         made: list[JobState] = []
         notes: list[str] = []
         try:

@@ -1,4 +1,4 @@
-"""What the containers of a run write: read as it is now, or followed to its end.
+"""Logs of a run's containers: read as they are now, or followed to their end.
 
 A stream ends before its log does when the log is rotated, a connection lost or a server restarted, and some servers say
 so no differently than at the true end. So a log is at its end when its container is, and what came before that goes on
@@ -26,7 +26,7 @@ from platform_sdk.kubeflow.training_job.description import LABEL_STEP, LABEL_TAS
 STEP_CONTAINER = "main"  # as the workflow calls the container of a step
 AGAIN_SECONDS = 1.0  # before a log is taken up again
 OVERLAP = timedelta(seconds=1)
-"""How far back a log is taken up: what one container writes to its two streams may stand in it out of order."""
+"""Overlap with which a log is read again: what one container writes to its two streams may stand in it out of order."""
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ def follow_log(
 
 
 class Stage(Enum):
-    """How far a container is: ``ENDED`` is one that writes nothing any more."""
+    """Stage of a container: ``ENDED`` is one that writes nothing any more."""
 
     WAITING = auto()
     RUNNING = auto()
@@ -175,7 +175,7 @@ def _lines(answer: Any) -> Iterator[tuple[str, bool]]:
 
 
 class _Delivered:
-    """Which lines of a log have come, each with its time before it: those of the last moments are known again."""
+    """Lines of a log that have come, each with its time before it: those of the last moments are known again."""
 
     def __init__(self) -> None:
         self._oldest: datetime | None = None
@@ -186,7 +186,7 @@ class _Delivered:
         self._said: set[str] = set()
 
     def begin(self) -> str | None:
-        """From when another answer is to begin, as RFC 3339 says it; None: from the first line."""
+        """Return the RFC 3339 time at which the next answer begins, or None for the first line."""
         self._again = Counter(line for _, line in self._recent)
         if self._newest is None:
             return None

@@ -58,10 +58,10 @@ class Run:
     run_id: str
     name: str
     namespace: str
-    """Where its pods and jobs are."""
+    """Namespace of its pods and jobs."""
     steps: tuple[str, ...]
     label: str
-    """By which its jobs are found; empty where no step of it makes any."""
+    """Label that its jobs carry; empty where no step of it makes any."""
 
 
 def find_run(server: Server, text: str, namespace: str | None) -> Run:
@@ -149,7 +149,7 @@ def _label(specification: Mapping[str, Any], run_id: str) -> str:
 
 
 def look(server: Server, run: Run, jobs: Jobs | None) -> RunState:
-    """How a run stands now.
+    """Return a run's current state.
 
     Raises:
         UserError: the server cannot be reached or refuses. (What hides the jobs is said in ``unseen``.)
@@ -177,7 +177,7 @@ def _step(name: str, detail: Any | None) -> StepState:
 
 
 def changes(old: RunState | None, new: RunState) -> Iterator[dict[str, str]]:
-    """What is different from before, as records; at first, everything that has begun."""
+    """Return the differences from before as records; at first, everything that has begun."""
     before = {} if old is None else {("step", one.name): (one.state, "") for one in old.steps}
     before |= {} if old is None else {("job", one.name): (one.state, one.reason) for one in old.jobs}
     now = datetime.now(UTC).isoformat(timespec="seconds")

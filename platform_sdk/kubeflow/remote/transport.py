@@ -26,7 +26,7 @@ class Transport(RESTClientObject):  # type: ignore[misc]
     """Requests that are made once, and answers that are JSON objects."""
 
     def request(self, *arguments: Any, **options: Any) -> Any:
-        """As the base class's.
+        """Send a request as the base class does.
 
         Raises:
             NotJson: see there.

@@ -24,7 +24,8 @@ from platform_sdk.kubeflow.compile import compile_recipe, write_ir
 from platform_sdk.kubeflow.remote.connection import Server
 
 MAX_BYTES = 1_400_000
-"""Of the intermediate representation: Kubeflow makes a Workflow of it, and Kubernetes keeps no object above 1.5 MiB."""
+"""Limit of the intermediate representation: Kubeflow makes a Workflow of it; Kubernetes keeps no object above 1.5 MiB.
+"""
 PAGE = 100
 
 

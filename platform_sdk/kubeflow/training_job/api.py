@@ -35,7 +35,7 @@ class Changed(Unreachable):
 
 
 class Forbidden(UserError):
-    """This account may not ask for that."""
+    """Request that this account is not allowed to make."""
 
 
 class ClusterApi:
@@ -106,7 +106,7 @@ class ClusterApi:
         return items[0] if items else None
 
     def no_queue(self, name: str) -> str | None:
-        """Why no job can wait in this LocalQueue; None where it is there.
+        """Return why no job can wait in this LocalQueue, or None if it exists.
 
         Raises:
             Forbidden: this account may not see it.
@@ -144,7 +144,7 @@ class ClusterApi:
         return answer.data.decode(errors="replace") if answer else ""
 
     def warnings(self, name: str) -> list[str]:
-        """What the cluster's events warn of about an object, oldest first."""
+        """Return the warnings in the cluster's events of an object, oldest first."""
         selector = f"involvedObject.name={name},type=Warning"
         answer = self.call(
             self._core.list_namespaced_event, self.namespace, field_selector=selector, _preload_content=False
@@ -153,7 +153,7 @@ class ClusterApi:
         return [f"{event.get('reason', '')}: {event.get('message', '')}" for event in events]
 
     def found(self, method: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-        """What the call gives, or None where there is no such object or kind."""
+        """Return the result of the call, or None where there is no such object or kind."""
         try:
             return self.call(method, *arguments, **options)
         except UserError as error:

@@ -1,4 +1,4 @@
-"""What a job is, whatever kind of object makes it: names, processes, labels."""
+"""Description of a job, independent of the kind of its object: names, processes, labels."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from platform_sdk.sampling.serve import HEALTH, HOST
 MANAGER = "hopforge"
 LABEL_MANAGER = "app.kubernetes.io/managed-by"
 LABEL_RUN = "hopforge.dev/run"
-"""Of jobs and their pods: the run directory's name, by which a run's jobs are found. (Steps' pods have KFP's label.)"""
+"""Label of jobs and their pods: the run directory's name, which finds a run's jobs. (Steps' pods have KFP's label.)
+"""
 LABEL_STEP = "hopforge.dev/step"
-"""Of jobs and their pods: the step of the run directory, as train-iteration-03."""
+"""Label of jobs and their pods: the step, e.g. train-iteration-03."""
 LABEL_TASK = "hopforge.dev/task"
 TASK = "HOPFORGE_TASK"
 """The label, and the environment variable, that name the step of the pipeline which a pod or a job belongs to.

@@ -1,4 +1,4 @@
-"""Why a job failed, in words: exit codes, memory, evictions, last log lines, events."""
+"""Diagnosis of a failed job: exit codes, memory, evictions, last log lines, events."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TOLD_TO_END = (137, 143)  # SIGKILL, SIGTERM
 
 
 class Evidence(Protocol):
-    """Where a diagnosis finds what it needs (see ``api.ClusterApi``)."""
+    """Sources of a diagnosis (see ``api.ClusterApi``)."""
 
     def pods(self, name: str) -> list[dict[str, Any]]: ...
 
@@ -42,7 +42,7 @@ def diagnose(name: str, reason: str, evidence: Evidence) -> str:
 
 
 def _ends(pod: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """How containers of a pod ended that did not end well, as (container, words); container "": the pod itself."""
+    """Return the failed containers of a pod as (container, words); container "": the pod itself."""
     status = pod.get("status", {})
     if status.get("reason") == "Evicted":
         yield "", f"was evicted: {status.get('message', '')}"
@@ -56,7 +56,7 @@ def _ends(pod: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _with_its_pod(container: str, ended: Mapping[str, Any]) -> bool:
-    """Whether this is the server beside the others, ended by the kubelet since they had."""
+    """Return whether this is the sidecar server, which the kubelet ended because the others had ended."""
     return container == SAMPLER and ended["exitCode"] in TOLD_TO_END and ended.get("reason") != "OOMKilled"
 
 

@@ -134,7 +134,7 @@ def namespace() -> str:
 
 
 def owner_of_this_pod(api: ClusterApi) -> Owner | None:
-    """What owns the pod that this runs in, as the workflow of a KFP run does: with it the job goes too.
+    """Return the owner of this process's pod, e.g. a KFP run's workflow, with which the job is deleted too.
 
     Raises:
         UserError: the API server refuses, has no such pod, or stays away.

@@ -128,7 +128,7 @@ class _Follower:
             self._reached(lambda: self._api.delete(self._job.name))
 
     def _check_queue(self) -> None:
-        """Without its queue, or without Kueue, a job would stay suspended until its time in the queue is over."""
+        """Check queue and Kueue: without either, a job would stay suspended until its time in the queue is over."""
         queue = self._job.spec.queue
         if queue is None:
             return

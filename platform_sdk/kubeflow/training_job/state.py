@@ -1,4 +1,4 @@
-"""How a job goes, read from what the cluster says of it. Pure functions over objects as the API server gives them."""
+"""State of a job, read from the cluster's objects. Pure functions over objects as the API server gives them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 class State(StrEnum):
-    """Where a job is. ``PREEMPTED`` is queued again after it had been admitted; it goes on from its checkpoint."""
+    """State of a job. ``PREEMPTED`` is queued again after it had been admitted; it goes on from its checkpoint."""
 
     QUEUED = "Queued"
     ADMITTED = "Admitted"
@@ -57,7 +57,7 @@ def observe(
 
 
 def _waiting(workload: Mapping[str, Any] | None) -> Observation:
-    """Why a suspended job waits. What Kueue has evicted has been admitted before."""
+    """Return why a suspended job waits. A job that Kueue evicted was admitted before."""
     conditions = {} if workload is None else _conditions(workload, held=False)
     evicted = conditions.get("Evicted", {}).get("status") == "True"
     quota = conditions.get("QuotaReserved", {})
@@ -68,7 +68,7 @@ def _waiting(workload: Mapping[str, Any] | None) -> Observation:
 
 
 def _pending(pods: Sequence[Mapping[str, Any]]) -> str:
-    """Why no pod runs yet."""
+    """Return why no pod runs yet."""
     for pod in pods:
         status = pod.get("status", {})
         for condition in status.get("conditions") or ():

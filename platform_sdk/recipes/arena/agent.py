@@ -64,7 +64,7 @@ class Generator(PolicyAgent):
         )
 
     def read(self, dialogue: Dialogue, question: Question, text: str) -> Spoken:
-        """What a single response, the last turn of the dialogue, says."""
+        """Read a single response, the last turn of the dialogue."""
         passages, form = self._passages(question), self.spec.form
         if not well_formed(text, form, strict=self.spec.rewards.format == "strict"):
             dialogue.note_malformed(DISORDER)

@@ -69,7 +69,7 @@ class Explainer(Generator):
 
 
 Written = tuple[Sequence[Rollout], Sequence[Rollout], float]
-"""What was sampled, the demonstrations, and the seconds of sampling."""
+"""Sampled rollouts, demonstrations, and the seconds of sampling."""
 
 
 def _answers(round: Sampling[AgentSpec, DemonstrationSpec, NoCarry], questions: Sequence[Question]) -> Written:

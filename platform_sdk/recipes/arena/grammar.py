@@ -41,7 +41,7 @@ NO_PASSAGE = 0
 
 @dataclass(frozen=True)
 class Response:
-    """What could be read of a response; ``None`` where a section is missing, repeated or unreadable.
+    """Readable parts of a response; ``None`` where a section is missing, repeated or unreadable.
 
     ``relevance`` holds the numbers as the model wrote them, from 1.
     """
@@ -65,7 +65,7 @@ def parse(text: str, form: Form) -> Response:
 
 
 def well_formed(text: str, form: Form, *, strict: bool = True) -> bool:
-    """Whether the form's sections stand in their order with nothing else around them.
+    """Return whether the form's sections stand in order with nothing else around them.
 
     Without ``strict`` text may follow the last section on a new line, as the published code's pattern lets it; it may
     not hold a section's tag, since a response has each section once. The answer alone has a form if it is not blank.

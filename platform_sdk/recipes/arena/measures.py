@@ -1,4 +1,4 @@
-"""What an evaluation reports of each response: the answer's scores, its form, and what it rests on."""
+"""Measures of each evaluated response: scores of the answer, its form, and its evidence."""
 
 from __future__ import annotations
 

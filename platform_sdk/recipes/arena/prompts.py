@@ -1,4 +1,4 @@
-"""What the generator is told. All wording is the project's own.
+"""Prompts of the generator. All wording is the project's own.
 
 Two styles say the same things: ``standard`` for instruction-tuned models, ``compact`` for small models that cannot
 afford long instructions. The user's message is the same in both: the question, then the passages numbered from 1 in
@@ -145,7 +145,7 @@ You : {FINAL} Lena Roth"""
 
 
 def intermediate(answer: str) -> str:
-    """What self-ask is told in reply to a follow-up question."""
+    """Return self-ask's reply to a follow-up question."""
     return f"Intermediate answer : {answer}"
 
 

@@ -1,4 +1,4 @@
-"""What a recipe may say about ARENA. Defaults are the paper's, where it gives them."""
+"""Settings of ARENA. Defaults are the paper's, where it gives them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from platform_sdk.recipes.arena.plugins import check_reward
 
 
 class Weights(Struct):
-    """What each component counts in the sum (ARENA, section 3.3: 1 each, so a reward lies in 0 to 13)."""
+    """Weights of the components in the sum (ARENA, section 3.3: 1 each, so a reward lies in 0 to 13)."""
 
     format: float = Field(1.0, ge=0, le=1_000_000)
     accuracy: float = Field(1.0, ge=0, le=1_000_000)
@@ -89,7 +89,7 @@ class AgentSpec(Struct):
 
 
 class SamplingSettings(SamplingSpec):
-    """How rollouts are sampled: the engine and the policy's distribution."""
+    """Settings of sampling rollouts: the engine and the policy's distribution."""
 
     temperature: float = Field(
         0.9, ge=0, le=100, description="of the policy, the paper's; 1: the trained distribution itself"
@@ -104,7 +104,7 @@ class EvaluationSettings(EvaluationSpec):
 
 
 class DemonstrationSpec(Struct):
-    """What a supervised baseline learns from (ARENA, appendix D); the agent's form says which baseline it is."""
+    """Data of a supervised baseline (ARENA, appendix D); the agent's form says which baseline it is."""
 
     questions: int | None = Field(
         None, ge=1, le=10_000_000, description="how many of the training questions; null: all"

@@ -153,7 +153,7 @@ def _verdict(text: str | None, words: str) -> str | None:
 
 
 def _marked(text: str, marker: str) -> str | None:
-    """What stands behind a marker on its line, whatever the case and the white space; None if there is nothing."""
+    """Return the text after a marker on its line, ignoring case and white space; None if there is none."""
     words = r"\s*".join(re.escape(word) for word in marker.split())
     # The white space is stripped by hand: between ^ and $ a pattern would look for its end from each of its characters.
     found = re.search(rf"^[^\S\n]*+{words}[ \t]*+(\S.*)$", text, re.IGNORECASE | re.MULTILINE)

@@ -1,4 +1,4 @@
-"""What a comparison of two values comes to: dates, countries, numbers of values."""
+"""Comparison of two values: dates, countries, numbers of values."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _COUNTRIES = (
     "iranian iran", "iraqi iraq", "nigerian nigeria", "nigerien niger",
 )  # fmt: skip
 _NAMED = {line.split()[0] for line in _COUNTRIES}
-"""What the rule of a common beginning must not join: Iran and Iraq, Niger and Nigeria."""
+"""Names that the rule of a common beginning must not join: Iran and Iraq, Niger and Nigeria."""
 _KEY = {name.replace("_", " "): line.split()[0] for line in _COUNTRIES for name in line.split()}
 
 

@@ -1,4 +1,4 @@
-"""What a question needs to know, from the dataset's triples or its decomposition.
+"""Facts that a question needs, from the dataset's triples or its decomposition.
 
 A need is a fact that one sub-question finds out; those that rest on an earlier one are asked after it.
 """
@@ -60,7 +60,7 @@ class Solution:
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why the rules write no path for a question."""
+    """Refusal of the rules to write a path for a question."""
 
     reason: str
     detail: str

@@ -1,4 +1,4 @@
-"""What the trained agent is told. All wording is the project's own.
+"""Prompts of the trained agent. All wording is the project's own.
 
 Two styles say the same things: ``standard`` for instruction-tuned models, ``compact`` for very small ones, whose words
 are those that the shipped base model knows.

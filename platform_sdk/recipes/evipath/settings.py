@@ -1,4 +1,4 @@
-"""What a recipe may say about EviPath. Defaults are the paper's, where it gives them."""
+"""Settings of EviPath. Defaults are the paper's, where it gives them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class AgentSpec(Settings):
 
 
 class SynthesisSpec(Settings):
-    """How reasoning paths are synthesised."""
+    """Settings of synthesising reasoning paths."""
 
     mode: Literal["abductive", "answer-only", "deductive"] = Field(
         "abductive",
@@ -47,7 +47,7 @@ class SynthesisSpec(Settings):
 
 
 class LearningSpec(Settings):
-    """What is learned of the kept paths."""
+    """Settings of learning from the kept paths."""
 
     roles: tuple[Role, ...] = Field(("planner", "executor"), min_length=1, description="planner, executor, or both")
     examples: int | None = Field(None, ge=1, le=10_000_000, description="paths drawn; null: all (scaling curve)")

@@ -44,7 +44,7 @@ Round = Sampling[AgentSpec, SynthesisSpec, "Synthesised"]
 
 
 class Synthesised(BaseModel):
-    """What a synthesis hands on: the folder's name, and the digest of the kept examples."""
+    """Carry of a synthesis: the folder's name, and the digest of the kept examples."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

@@ -1,4 +1,4 @@
-"""What an LLM teacher is told. It knows the answer and the gold evidence; the agent that learns from it does not."""
+"""Prompts of an LLM teacher. It knows the answer and the gold evidence; the agent that learns from it does not."""
 
 from __future__ import annotations
 

@@ -78,12 +78,12 @@ def parse_worker(text: str, medium: Medium, *, materials: int) -> Reading | Malf
 
 
 def says_nothing_found(sentence: str) -> bool:
-    """Whether a sentence is the fixed one of the knowledge-graph worker, whatever its spacing and case."""
+    """Return whether a sentence is the fixed one of the knowledge-graph worker, ignoring spacing and case."""
     return re.sub(r"[\W_]+", "", sentence).lower() == re.sub(r"[\W_]+", "", NOTHING_FOUND).lower()
 
 
 def _after_thinking(text: str) -> str | Malformed:
-    """What follows the one ``<think>`` section."""
+    """Return the text after the one ``<think>`` section."""
     turn = _TURN.fullmatch(text)
     if turn is None:
         return Malformed("begin with <think>…</think>")

@@ -1,4 +1,4 @@
-"""What the agent is told. All wording is the project's own.
+"""Prompts of the agent. All wording is the project's own.
 
 Two styles say the same things: ``standard`` for instruction-tuned models, ``compact`` for small models
 that cannot afford long instructions. Worked examples belong to each role; they are shown while sampling the

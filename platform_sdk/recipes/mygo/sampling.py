@@ -1,4 +1,4 @@
-"""Which questions a round takes up, in what order, and how often: the warm-up, and an iteration of MyGO."""
+"""Sampling of the warm-up and of MyGO's iterations: their questions, in order, and the attempts at each."""
 
 from __future__ import annotations
 

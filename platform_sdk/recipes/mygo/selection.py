@@ -28,7 +28,7 @@ def raised_threshold(threshold: float, mean_reward: float, spec: SelectionSpec) 
 
 
 def next_attempts(rewards: Mapping[int, float], threshold: float, accepted: int, limit: int) -> list[int]:
-    """Which attempts at a question to make next; none when it is done.
+    """Return the attempts at a question to make next; none when it is done.
 
     A question is tried once (the first pass), then in waves of as many attempts as acceptable trajectories are
     missing, until it has ``accepted`` of them or has used ``limit`` attempts. So what is sampled depends on rewards

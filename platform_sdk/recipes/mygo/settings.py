@@ -1,4 +1,4 @@
-"""What a recipe may say about Mujica and MyGO. Defaults are the paper's, where it gives them."""
+"""Settings of Mujica and MyGO. Defaults are the paper's, where it gives them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class AgentSpec(Struct):
 
     @property
     def max_questions(self) -> int:
-        """How many sub-questions one turn may ask at most."""
+        """Return the maximum number of sub-questions of one turn."""
         return 1 if self.plan == "chain" else self.sub_questions
 
 

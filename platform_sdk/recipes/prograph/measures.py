@@ -1,4 +1,4 @@
-"""What an evaluation reports: the answers' scores, and how they came about."""
+"""Measures of an evaluation: the answers' scores, and how the agent came to them."""
 
 from __future__ import annotations
 

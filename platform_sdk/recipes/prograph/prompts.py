@@ -1,4 +1,4 @@
-"""What the agent is told. All wording is the project's own.
+"""Prompts of the agent. All wording is the project's own.
 
 ``standard`` is for instruction-tuned models, ``compact`` for small models that cannot afford long instructions. The
 worked example, about made-up films and people, is shown as turns that have already taken place.

@@ -1,4 +1,4 @@
-"""How the base models shipped with hopforge were made: their language, their documents and their training runs.
+"""Making of the base models that hopforge ships: their language, their documents and their training runs.
 
 A small language model cannot learn to read from nothing in the minutes that a demonstration has, so the
 project ships one that has seen the *language* of generated worlds: copying, looking facts up, and the dialogues of

@@ -123,7 +123,7 @@ def main() -> None:
 
 
 def in_replies(ids: list[int], reply: int, end: int) -> list[bool]:
-    """For each token of a dialogue, whether the agent wrote it."""
+    """Return for each token of a dialogue whether the agent wrote it."""
     inside, found = False, []
     for token in ids:
         found.append(inside)

@@ -30,7 +30,7 @@ FORMS: dict[Form, float] = {"three_part": 0.82, "think": 0.10, "direct": 0.08}  
 
 @dataclass(frozen=True)
 class Mistakes:
-    """How often the simulated agent errs; each decision is drawn by itself."""
+    """Error rates of the simulated agent; each decision is drawn by itself."""
 
     choice: float = 0.0  # a gold passage is left out or replaced, or another one added
     relation: float = 0.0  # per claim: another relation of the right entity
@@ -157,7 +157,7 @@ class ArenaDocuments:
         return [*gold[:place], rng.choice(others), *gold[place + 1 :]]
 
     def _claims(self, world: World, question: Question) -> tuple[list[str], str]:
-        """What the agent claims, each with its reference, and what it answers."""
+        """Return the agent's claims, each with its reference, and its answer."""
         rng, mistakes = self._rng, self._mistakes
         number = {passage.id: i for i, passage in enumerate(question.context, start=1)}
         claims, objects = [], []

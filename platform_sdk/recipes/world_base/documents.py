@@ -31,7 +31,7 @@ CONTEXT_PASSAGES = 3
 
 @dataclass(frozen=True)
 class Noise:
-    """How often the simulated agent does what, in the order the decisions come.
+    """Rates of the simulated agent's decisions, in their order.
 
     Each group sums to less than 1; the rest is the malformed turn.
     """
@@ -105,7 +105,7 @@ class Documents:
         return [self._system("worker", medium), opening, reply]
 
     def _passages(self, world: World, subject: str) -> list[Evidence]:
-        """What a retriever would find: mostly the subject's passage first, seldom not at all."""
+        """Return what a retriever would find: mostly the subject's passage first, seldom not at all."""
         rng = self._rng
         place = rng.choices((0, 1, 2, None), (0.74, 0.13, 0.07, 0.06))[0]
         near = [p for p in world.passages if p.title != subject and subject in p.text]
@@ -241,7 +241,7 @@ class Documents:
         return f"<action>{searches}</action>"
 
     def _report(self, world: World, medium: Medium, subject: str, relation: Relation) -> tuple[str, str | None]:
-        """What a worker, no better than this agent, reports; and the entity it names."""
+        """Return the report of a worker no better than this agent, and the entity it names."""
         draw, noise = self._rng.random(), self._noise
         if draw > noise.read + noise.read_beside + noise.read_first:
             return (NOTHING_FOUND if medium == "kg" else "I do not know it ."), None

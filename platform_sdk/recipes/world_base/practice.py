@@ -1,4 +1,4 @@
-"""What every agent's base model practises: copying names and looking facts up; and the worlds that it sees."""
+"""Practice of every agent's base model: copying names and looking facts up; and the worlds that it sees."""
 
 from __future__ import annotations
 

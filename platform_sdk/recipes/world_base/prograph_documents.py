@@ -31,7 +31,7 @@ MAX_TURNS = 10
 
 @dataclass(frozen=True)
 class Mistakes:
-    """How often the simulated agent errs; each decision is drawn by itself."""
+    """Error rates of the simulated agent; each decision is drawn by itself."""
 
     form: float = 0.0  # per turn: a tag is missing or one too many
     vague: float = 0.0  # per query: it does not name its subject, so that nothing useful is found
@@ -135,7 +135,7 @@ class _Dialogue:
         return RELATION[noun].statement(subject, value), value
 
     def _found(self, subject: str, value: str, *, vague: bool) -> list[Evidence]:
-        """What a retriever would show: sentences that name the subject, seldom without the needed one."""
+        """Return what a retriever would show: sentences that name the subject, seldom without the needed one."""
         rng, count = self._rng, self._rng.randint(5, 10)
         everything = [item for passage in self._world.passages for item in _sentences(passage.title, passage.text)]
         if vague:

@@ -42,7 +42,7 @@ Agent = Literal["arena", "prograph"]
 
 @dataclass(frozen=True)
 class Extension:
-    """What the tokenizer of a successor of the base model knows besides.
+    """Additional words of the tokenizer of the base model's successor.
 
     Attributes:
         documents: have all of its words.

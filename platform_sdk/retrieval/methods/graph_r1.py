@@ -21,7 +21,7 @@ from platform_sdk.sampling.rollout import SearchRequest
 
 
 class GraphR1Settings(BaseModel):
-    """How many entities and hyperedges are looked up by similarity."""
+    """Numbers of entities and hyperedges that are looked up by similarity."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     entities: int = Field(5, ge=1)

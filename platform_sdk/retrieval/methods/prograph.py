@@ -36,7 +36,7 @@ FIRST_REACH = 1024
 
 
 class PrographSettings(BaseModel):
-    """How entities are linked and similarities normalised.
+    """Linking of entities and normalisation of similarities.
 
     The paper does not say how it normalises. With ``sum`` negative similarities count 0.
     """
@@ -62,7 +62,7 @@ class PrographMaterial(GraphMaterial):
 
 @dataclass(frozen=True)
 class Scores:
-    """What hyperedges score, and each of their entities within them. ``edges`` has the place of each entity's edge."""
+    """Scores of hyperedges and of their entities within them. ``edges`` has the place of each entity's edge."""
 
     edges: np.ndarray
     entities: np.ndarray

@@ -181,9 +181,10 @@ def _add_operations(app: FastAPI, host: Host, tokens: Tokens | None) -> None:
         collection: Annotated[str | None, Query(description="Whether this collection is open, and no other.")] = None,
         authorization: Annotated[str, Header(include_in_schema=False)] = "",
     ) -> Status:
-        """Without a collection: ready when every collection that can be opened is. `detail` tells the collections of
-        the caller's team that cannot; searches of these are answered 503, and they are tried again. Where tokens are
-        needed, a caller without one is told the status alone, as Kubernetes' probes are."""
+        """Report readiness: without a collection, ready when every collection that can be opened is. `detail` tells the
+        collections of the caller's team that cannot; searches of these are answered 503, and they are tried again.
+        Where tokens are needed, a caller without one is told the status alone, as Kubernetes' probes are.
+        """
         if tokens is None:
             status = host.readiness(collection, digest, None)
         elif authorization:
@@ -219,7 +220,7 @@ async def _body(request: Request) -> bytes:
 
 
 async def _unless_gone(request: Request, search: Awaitable[list[list[Evidence]]]) -> list[list[Evidence]] | None:
-    """What ``search`` gives; None if the caller has gone meanwhile, whose search is then cancelled."""
+    """Return the result of ``search``, or cancel it and return None if the caller has disconnected."""
     searching = asyncio.ensure_future(search)
     going = asyncio.ensure_future(request.receive())  # behind the body there is nothing but the end
     try:

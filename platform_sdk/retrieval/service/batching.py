@@ -59,10 +59,10 @@ class Batcher:
         self._stopping = False
         self._seconds = 1.0  # of a call, lately
         self.queries = 0
-        """How many queries wait."""
+        """Number of waiting queries."""
 
     async def search(self, requests: Sequence[SearchRequest], k: int, seconds: float) -> list[list[Evidence]]:
-        """At most ``k`` pieces of evidence for each request. Whoever is cancelled is not searched for any more.
+        """Return at most ``k`` pieces of evidence for each request. A cancelled caller is not searched for.
 
         Raises:
             Full: too many queries wait already.

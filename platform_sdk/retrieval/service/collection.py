@@ -75,7 +75,7 @@ class Hosted:
         self.spec = spec
         self.status = Status(status="loading", detail=f"collection {spec.name}: it is being opened")
         self.tried = False
-        """Whether it was opened, or could not be."""
+        """True once it was opened, or opening failed."""
         self._service, self._metrics, self._worker, self._leaving = service, metrics, worker, leaving
         self._ending = asyncio.Event()
         self._collection: Collection | None = None

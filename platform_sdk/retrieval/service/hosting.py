@@ -36,7 +36,7 @@ class Host:
             one.name: Hosted(one, spec, metrics, self._worker(one), self._leaving) for one in spec.collections
         }
         self.abandoned = False
-        """Whether threads were left behind that did not end when they were told to."""
+        """True if threads were left behind that did not end when they were told to."""
 
     def _worker(self, spec: CollectionSpec) -> ThreadPoolExecutor:
         key = lite_path(spec.retrieval, spec.run_dir / "index") or spec.name
@@ -81,7 +81,7 @@ class Host:
 
     @contextlib.asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
-        """While it is open the collections are opened and searched; then what waits is answered."""
+        """Open and search the collections while the context lasts; then answer what waits."""
         living = {asyncio.create_task(hosted.serve()): name for name, hosted in self._hosted.items()}
         yield
         self.leave()
@@ -113,7 +113,7 @@ class Host:
         return own[0].collection()
 
     def collections_of(self, team: str | None) -> list[Listed]:
-        """Those that the team may search, open or not."""
+        """Return the collections that the team may search, open or not."""
         return [hosted.listed() for hosted in self._of(team)]
 
     def _of(self, team: str | None) -> list[Hosted]:

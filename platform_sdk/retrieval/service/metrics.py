@@ -1,4 +1,4 @@
-"""What Prometheus is told. The names are an interface: dashboards and the autoscaler read them."""
+"""Metrics for Prometheus. The names are an interface: dashboards and the autoscaler read them."""
 
 from __future__ import annotations
 

@@ -53,14 +53,14 @@ def unauthorised() -> Refused:
 
 
 def invalid(error: ValidationError) -> Refused:
-    """What is wrong with a body, place by place."""
+    """Return the errors of a body, place by place."""
     if error.error_count() > MAX_ERRORS:
         return Refused(422, "invalid_request", f"{error.error_count()} things are wrong with the body")
     return Refused(422, "invalid_request", _told(error.errors(include_url=False, include_input=False)))
 
 
 def described(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """What OpenAPI says of the refusals of a route."""
+    """Return OpenAPI's description of a route's refusals."""
     retry = {"Retry-After": {"description": "Seconds.", "required": True, "schema": {"type": "integer"}}}
     return {
         status: {"model": Refusal, "description": MEANINGS[status]}

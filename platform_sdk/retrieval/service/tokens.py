@@ -1,4 +1,4 @@
-"""Which team a bearer token belongs to."""
+"""Teams by their bearer tokens."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ class Group:
 
     @property
     def first(self) -> tuple[Rollout, ...]:
-        """What the policy did when it was first asked: the mean of these is its mean reward."""
+        """Return the policy's first attempts, whose mean is its mean reward."""
         return self.waves[0]
 
     @property

@@ -44,7 +44,7 @@ SECONDS = ("sampling_seconds", "training_seconds", "sync_seconds")
 
 
 class OnlineResult(Made):
-    """What an online run did. Counts and seconds are sums over its updates, which stand in ``updates.jsonl``.
+    """Result of an online run. Counts and seconds are sums over its updates, which stand in ``updates.jsonl``.
 
     ``reward_first`` and ``reward_last`` are the mean rewards of the first and the last update, before it was made;
     ``skipped`` says why nothing was trained, if so.

@@ -63,7 +63,7 @@ class WeightSync(ABC):
 
 
 class SharedWeights(WeightSync):
-    """For the transformers engine, in this process: it samples from the policy's own tensors."""
+    """Hand-over to the transformers engine, in this process: it samples from the policy's own tensors."""
 
     engine: TransformersEngine
 
@@ -72,7 +72,7 @@ class SharedWeights(WeightSync):
 
 
 class SavedWeights(WeightSync):
-    """For vLLM, as a server in the same job or in this process: it reloads the weights from a directory.
+    """Hand-over to vLLM, as a server in the same job or in this process: it reloads the weights from a directory.
 
     Args:
         folder: on a file system that the engine sees under the same name.
@@ -169,7 +169,7 @@ def _plain(policy: Any) -> Any:
 
 @contextlib.contextmanager
 def _evaluating(policy: Any) -> Iterator[None]:
-    """Without dropout."""
+    """Turn dropout off in this context."""
     training = policy.training
     policy.eval()
     try:

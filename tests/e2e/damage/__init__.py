@@ -1,4 +1,4 @@
-"""What becomes of a run when one of its files is damaged: ``python -m tests.e2e.damage``.
+"""Damage to a run's files, and what becomes of the run: ``python -m tests.e2e.damage``.
 
 ::
 

@@ -27,7 +27,7 @@ LONGEST = 240.0
 """Seconds that a start of the command may take."""
 PHASES = re.compile(r"(warmup|online|iteration-\d+|eval-[a-z]+|eval-u\d+)/")
 SAMPLED = {"logs/": "a log", "kfp/": "KFP's outputs", "tracking/steps/": "a step's journal"}
-"""Of the files in these folders one is as good as another."""
+"""Folders whose files are interchangeable here."""
 SAME_ALWAYS = (
     "logs/", "kfp/", "index/", "report.html", ".lock", "tracking/lock", "tracking/digests.json",
     "tracking/environment.json", "tracking/follower.log",
@@ -81,7 +81,7 @@ OF_EMPTY = ("remove", "append")
 
 @dataclass(frozen=True)
 class Stop:
-    """When everything of a run is killed: before the n-th call of a method in a step.
+    """Moment at which everything of a run is killed: before the n-th call of a method in a step.
 
     ``shown`` begins the names of the files that are damaged then.
     """
@@ -129,7 +129,7 @@ SUBJECTS = {
 
 @dataclass(frozen=True)
 class Damaged:
-    """What is done to a file (its name in the run) of a run as it is at a moment."""
+    """Damage to a file (by its name in the run) of a run as it is at a moment."""
 
     moment: str
     file: str
@@ -156,7 +156,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Ended:
-    """How the command ended; no code where it had to be killed."""
+    """End of the command; no code where it had to be killed."""
 
     code: int | None
     said: str
@@ -288,7 +288,7 @@ class Table:
 
 
 def kind(name: str) -> str:
-    """What kind of file it is: its name without the phase that it is of, and without numbers."""
+    """Return the kind of a file: its name without the phase that it is of, and without numbers."""
     for folder, what in SAMPLED.items():
         if name.startswith(folder):
             return what

@@ -164,7 +164,7 @@ def test_what_may_not_be_seen_hides_nothing_else(cluster: Cluster) -> None:
 
 
 def test_a_kind_that_is_not_there_is_nothing_to_be_refused(cluster: Cluster) -> None:
-    """Who has no right to a kind is refused before anybody looks whether the cluster has it."""
+    """An account without a right to a kind is refused before the cluster is asked whether it has the kind."""
     kubernetes = cluster.kubernetes
     kubernetes.forbidden = kubernetes.unknown = {"trainjobs"}
     name = cluster.job(cluster.run, "make")

@@ -36,7 +36,7 @@ def running(pod: dict[str, Any], **terminated: Any) -> None:
 
 
 def followed(cluster: Cluster, *events: Callable[[], object], lines: int | None = None) -> list[str]:
-    """What is read while events happen one after another, whenever the log is taken up again."""
+    """Return the lines read while events happen one after another, whenever the log is read again."""
     rest = list(events)
     over = threading.Event()
     read = list(follow_log(cluster.jobs, MAIN, lines, over, lambda seconds: rest.pop(0)()))
@@ -71,7 +71,7 @@ def test_logs_are_those_of_the_steps_and_of_their_jobs(cluster: Cluster) -> None
 
 @pytest.mark.parametrize("how", [CLEAN, BROKEN])
 def test_a_log_is_taken_up_where_its_stream_was_cut(cluster: Cluster, pod: dict[str, Any], how: str) -> None:
-    """Wherever it was cut, twice, every line comes once."""
+    """Every line comes once, wherever the stream was cut, twice."""
     for first in range(1, BYTES, 23):
         running(pod)
         cluster.kubernetes.cuts = [(first, how), (40, how)]
@@ -172,7 +172,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def whole(cluster: Cluster, step: str | None, script: Callable[[list[str]], None]) -> tuple[list[str], list[str]]:
-    """What is said and told while the script moves the cluster; it sees what was said."""
+    """Return the output and events while the script moves the cluster; the script sees the output."""
     said: list[str] = []
     told: list[str] = []
     mover = threading.Thread(target=script, args=(said,))

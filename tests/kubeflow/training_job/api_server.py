@@ -178,7 +178,7 @@ class ApiServer:
         return 200, item
 
     def _delete(self, plural: str, name: str, item: Item, options: Item) -> tuple[int, Any]:
-        """What is in the query counts only where there is no body."""
+        """Delete an object; the query counts only where there is no body."""
         if options.get("propagationPolicy") != "Foreground":
             return _status(422, "Invalid", "the test wants pods to go before their job")
         wanted, version = options.get("preconditions", {}).get("resourceVersion"), item["metadata"]["resourceVersion"]

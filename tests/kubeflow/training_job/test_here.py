@@ -1,4 +1,4 @@
-"""Which job a step's processes become: image, GPUs, processes, and what stands beside."""
+"""Job that a step's processes become: image, GPUs, processes, and what stands beside."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from tests.kubeflow.training_job.scripted import HOUR, JOB, MINUTE, SPEC, Cluste
 
 
 def states(cluster: Cluster) -> list[str]:
-    """What was told, without the job's name."""
+    """Return the reported states without the job's name."""
     return [line.removeprefix(f"{JOB.name}: ") for line in cluster.told]
 
 

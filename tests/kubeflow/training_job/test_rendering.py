@@ -1,4 +1,4 @@
-"""What a job is created as: valid by the published schemas, and by what the webhooks ask besides."""
+"""Objects that jobs are created as: valid by the published schemas and the webhooks' further rules."""
 
 from __future__ import annotations
 
@@ -168,13 +168,13 @@ def test_labels_are_valid_and_differ() -> None:
 
 
 def test_all_pods_of_runs_say_their_step() -> None:
-    """By that label the network's policies know them, those of steps too."""
+    """The network's policies know pods of runs, those of steps too, by that label."""
     assert replace(JOB, environment=(("HOPFORGE_TASK", "train-03"),)).labels()["hopforge.dev/task"] == "train-03"
     assert JOB.labels()["hopforge.dev/task"] == "train-iteration-03"
 
 
 def test_a_finished_job_outlasts_the_patience_of_its_launcher() -> None:
-    """Else it could be gone between two looks, and a job that ended well be taken for one that somebody deleted."""
+    """A job gone between two looks would be taken for one that somebody deleted, though it ended well."""
     for seconds in (0, API_PATIENCE):
         with pytest.raises(ValidationError, match="ttl_seconds"):
             JobSpec.model_validate(SPEC.model_dump() | {"ttl_seconds": seconds})

@@ -39,8 +39,9 @@ ANSWERS: list[tuple[str, float]] = [
 
 @dataclass(frozen=True)
 class Frame:
-    """How the sections stand: ``{r}`` and ``{a}`` are the relevance list and the answer, ``{R}``, ``{N}`` and ``{A}``
-    whole sections; whether the format holds, strictly and compatibly; which of the two sections can be read."""
+    """Arrangement of the sections: ``{r}`` and ``{a}`` are the relevance list and the answer, ``{R}``, ``{N}`` and
+    ``{A}`` whole sections; whether the format holds, strictly and compatibly; which of the two sections can be read.
+    """
 
     text: str
     strict: int

@@ -1,4 +1,4 @@
-"""What an evaluation reports where a language model judges, asked over HTTP."""
+"""Measures of an evaluation where a language model judges, asked over HTTP."""
 
 from __future__ import annotations
 

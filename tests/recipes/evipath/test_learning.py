@@ -1,4 +1,4 @@
-"""What is learned of a path: the agent's own words and no others, as TRL masks them and as the agent records them."""
+"""Learned tokens of a path: the agent's own words and no others, as TRL masks them and as the agent records them."""
 
 from __future__ import annotations
 

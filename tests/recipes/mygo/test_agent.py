@@ -45,7 +45,7 @@ def play(policy: Callable[[Request], list[int]], medium: Medium = "text", seed: 
 
 
 def check(rollout: Rollout, spec: AgentSpec) -> None:
-    """What holds of every rollout."""
+    """Check the rules for every rollout."""
     for trajectory in rollout.trajectories:
         spans = [(turn.start, turn.end) for turn in trajectory.turns]
         assert spans[0][0] == 0
@@ -174,7 +174,7 @@ def test_the_warm_up_learns_from_bare_prompts() -> None:
 
 
 def test_every_turn_is_drawn_from_the_runs_seed_the_phase_the_attempt_and_its_place() -> None:
-    """By the seeds a run can be repeated, and by all of their parts no two samples of a run are drawn alike."""
+    """Equal seeds repeat a run, and no two samples of a run have all parts of the seed in common."""
 
     def drawn(seed: int = 0, phase: str = "p", attempt: int = 0) -> tuple[int, list[int]]:
         asked: list[Request] = []

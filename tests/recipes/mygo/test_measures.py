@@ -1,4 +1,4 @@
-"""What an evaluation reports, against a rollout worked through by hand."""
+"""Measures of an evaluation, against a rollout worked through by hand."""
 
 from __future__ import annotations
 

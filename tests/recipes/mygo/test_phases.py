@@ -1,4 +1,4 @@
-"""What the steps of MyGO make of a policy's answers: which distribution is sampled, how K rises, what is learned."""
+"""Steps of MyGO on a policy's answers: the sampled distribution, the rise of K, the learned examples."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def alone(folder: Path, what: str, model: str) -> dict[str, Any]:
-    """As a single process does it; here, in JSON's types."""
+    """Run as a single process does, here, in JSON's types."""
     folder.mkdir()
     found: dict[str, Any] = json.loads(json.dumps(shared.sample(folder, what, model)))
     return found
@@ -45,7 +45,7 @@ def made(folder: Path) -> list[list[str]]:
 
 
 def names(folder: Path) -> list[str]:
-    """Of the rollouts in the phase's one file, in its order."""
+    """Return the names of the rollouts in the phase's one file, in its order."""
     return [rollout.id for rollout in read_jsonl(folder / "rollouts.jsonl", Rollout)]
 
 

@@ -1,4 +1,4 @@
-"""What the steps refuse before anything slow begins."""
+"""Inputs that the steps refuse before anything slow begins."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def connected(url: str) -> Iterator[socket.socket]:
 
 
 def until_closed(connection: socket.socket) -> bytes:
-    """What is received until the other side closes; a time-out fails the test."""
+    """Return what is received until the other side closes; a time-out fails the test."""
     received = b""
     try:
         while chunk := connection.recv(65_536):

@@ -60,7 +60,7 @@ def test_a_build_that_cannot_be_interrupted_is_not_waited_for(tmp_path: Path, en
 
 
 def passages(texts: list[str]) -> int:
-    """How many passages are among the texts: each has a line for its title."""
+    """Count the passages among the texts: each has a line for its title."""
     return sum("\n" in text for text in texts)
 
 

@@ -1,4 +1,4 @@
-"""Whatever the service's OpenAPI allows and forbids, asked of the running service by schemathesis."""
+"""Requests that the service's OpenAPI allows and forbids, sent to the running service by schemathesis."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ TURNS = 3
 
 @dataclass(frozen=True)
 class Place:
-    """Where everything is: a prepared run directory, a Milvus server, the service over both, and a policy."""
+    """Places of everything: a prepared run directory, a Milvus server, the service over both, and a policy."""
 
     run_dir: Path
     milvus: Milvus

@@ -87,7 +87,7 @@ def test_a_policy_learns_to_say_lucky_words(model: Path, tmp_path: Path) -> None
 
 
 def test_the_first_update_is_a_step_on_advantages_by_hand(model: Path, tmp_path: Path) -> None:
-    """At the start π is π_old and π_ref: only the advantages push, and the reference holds nothing back."""
+    """The policy at the start is π_old and π_ref: only the advantages push, and the reference holds nothing back."""
     result, [update] = run(model, tmp_path, updates=1, weight_decay=0.0, max_grad_norm=0.0)
     done = rollouts(tmp_path, 1)
     policy = load_model(model, attention="eager")
@@ -261,7 +261,7 @@ def test_iterations_learn_from_the_same_rollouts_again(model: Path, tmp_path: Pa
 def test_a_server_in_the_same_job_samples_as_an_engine_in_the_process(
     model: Path, tmp_path: Path, which: str, request: pytest.FixtureRequest
 ) -> None:
-    """Also where it samples beside the training."""
+    """The server also samples beside the training."""
     expected, _ = request.getfixturevalue(which)
     other = save_model(tmp_path / "other", seed=1)
     with serving(other) as (url, served):

@@ -34,7 +34,7 @@ def engine(model: Path) -> TransformersEngine:
 
 
 def change(policy: Any, scale: float = 0.05) -> None:
-    """What an optimiser step does, in place."""
+    """Change the weights in place, as an optimiser step does."""
     torch.manual_seed(4)
     with torch.no_grad():
         for parameter in policy.parameters():
