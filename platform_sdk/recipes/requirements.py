@@ -48,7 +48,7 @@ NO_DATA_DIR = (
 
 def errors(recipe: Recipe, cluster: ClusterSpec | None = None) -> list[Problem]:
     """Return what is wrong with a recipe wherever it runs, or on ``cluster``."""
-    found = _placed(recipe, [*_method(recipe), *(_without_image(recipe, cluster) if cluster else ())])
+    found = _placed(recipe, [*_method(recipe), *(_beyond_jobs(recipe, cluster) if cluster else ())])
     return found or misfits(recipe, cluster)
 
 
@@ -217,8 +217,17 @@ def _searches_lite(recipe: Recipe) -> bool:
     return any(settings.url is None and settings.backend == "lite" for settings in found)
 
 
-def _without_image(recipe: Recipe, cluster: ClusterSpec) -> Iterator[Found]:
+def _beyond_jobs(recipe: Recipe, cluster: ClusterSpec) -> Iterator[Found]:
     for path, settings in _settings(recipe):
-        vllm = isinstance(settings, EngineSpec) and (settings.engine == "vllm" or settings.brings_server)
-        if vllm and cluster.job.sampler is None:
+        if not isinstance(settings, EngineSpec):
+            continue
+        if (settings.engine == "vllm" or settings.brings_server) and cluster.job.sampler is None:
             yield (*path, "engine"), "samples with vLLM, but the cluster's file gives job.sampler no image; add one"
+        if settings.brings_server and cluster.job.backend == "trainjob":
+            yield (
+                (*path, "engine"),
+                (
+                    "is openai without a url, and the cluster's job.backend: trainjob cannot bring a server; take "
+                    "engine vllm, or the url of a server"
+                ),
+            )

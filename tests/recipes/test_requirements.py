@@ -79,6 +79,15 @@ def test_what_a_cluster_cannot_do_is_an_error(changes: list[str], message: str) 
     assert errors(load_recipe(WORLD, ["retrieval.url=http://retriever:8080"]), cluster) == []
 
 
+def test_a_backend_that_brings_no_server_is_an_error() -> None:
+    cluster = read_as(ClusterSpec, HOME / "pipelines/cluster.yaml")
+    trainjob = cluster.model_copy(update={"job": cluster.job.model_copy(update={"backend": "trainjob"})})
+    changes = ["sampling.engine.engine=openai", "retrieval.url=http://retriever:8080"]
+    [problem] = errors(load_recipe(WORLD, changes), trainjob)
+    assert "job.backend: trainjob cannot bring a server" in str(problem)
+    assert errors(load_recipe(WORLD, [*changes, "sampling.engine.url=http://vllm:8000"]), trainjob) == []
+
+
 def test_validate_notes_what_run_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HOPFORGE_DATA", raising=False)
     noted = CliRunner().invoke(app, ["validate", str(WIKI)])
