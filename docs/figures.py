@@ -71,7 +71,7 @@ SMALL_ENCODER = (
 FIGURES: tuple[Scores | Recall, ...] = (
     Scores("mygo", "settings chosen on this world", ("pipelines/mygo/world.yaml",)),
     Scores("mygo-23", "a world nobody tuned on", ("pipelines/mygo/world.yaml", "--set", "dataset.world.seed=23")),
-    Scores("grpo", "GRPO from MyGO's start", ("pipelines/mygo/world-grpo.yaml",)),
+    Scores("grpo", "GRPO from MyGO's start; settings chosen on world 101", ("pipelines/mygo/world-grpo.yaml",)),
     Scores("arena", "settings chosen on world 101", ("pipelines/arena/world.yaml",)),
     Scores("prograph", "settings chosen on world 101", ("pipelines/prograph/world.yaml",)),
     Scores("evipath", "settings chosen on this world", ("pipelines/evipath/world.yaml",)),

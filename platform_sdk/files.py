@@ -226,7 +226,7 @@ def storage_error(error: BaseException) -> UserError | None:
             name = (seen.filename2 or seen.filename) if isinstance(seen, OSError) else None
             where = f"{name}: " if name else ""
             reason = (seen.strerror if isinstance(seen, OSError) else None) or text.strip().splitlines()[0][:300]
-            remedy = "free space or name a place that can be written, then repeat the command"
+            remedy = "free space or name a place that can be written (--workdir, -o), then repeat the command"
             return UserError(f"{where or 'a file '}cannot be written: {reason}; {remedy}")
         seen = seen.__cause__ or seen.__context__
     return None

@@ -60,6 +60,8 @@ def convert(
             from platform_sdk.files import read_text
 
             wanted = frozenset(read_text(entities).split()) if entities else frozenset()
+            if entities and not wanted:
+                raise UserError(f"{entities}: names no entity; give ids such as Q42, one a line")
             made = f"{convert_wikidata(files[0], output, wanted)} triples"
         case Form.HOTPOTQA | Form.TWOWIKI:
             from platform_sdk.data.releases import convert_release

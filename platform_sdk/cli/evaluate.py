@@ -55,12 +55,16 @@ def evaluate(
     Mujica are --set evaluation.demonstrate=true.
     """
     from platform_sdk.kubeflow.claim import FILE
+    from platform_sdk.sampling.pairs import models_of
+    from platform_sdk.tracking.listing import trained_model
     from platform_sdk.tracking.outcomes import digest_of
 
     trained = (Path(model) / FILE).is_file()
     if recipe is None and not trained:
         raise UserError(f"{model}: is no run directory, so say with --recipe whose agent is to answer")
     given = [f"model={json.dumps(f'run:{model}' if trained else model)}"]
+    if trained and not dry_run and models_of(trained_model(Path(model)) or ""):
+        given.append("worker_model=")  # the run's model is a pair already
     if environment is not None:
         given.append(f"environment={environment}")
     if dataset is not None:

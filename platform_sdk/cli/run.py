@@ -42,7 +42,7 @@ def run(
     workdir: Annotated[
         Path | None, typer.Option(help="The run directory; runs/NAME of the recipe if it is not given.")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the steps and where they would run.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the steps.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object at the end; the progress goes to standard error.")
@@ -95,7 +95,7 @@ def run_recipe(recipe: Recipe, run_dir: Path, out: TextIO | None) -> tuple[Outco
 
 
 def show_plan(recipe: Recipe, run_dir: Path, as_json: bool) -> None:
-    """Print the steps of a recipe, and where they would run."""
+    """Print the steps of a recipe."""
     steps = [{"step": task.id, "component": task.component} for task in recipe.plan]
     if as_json:
         _print_json({"run_dir": str(run_dir), "pipeline": recipe.pipeline.name, "steps": steps})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import prod
 from typing import Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
@@ -14,11 +15,13 @@ SAMPLER_URL = "HOPFORGE_SAMPLER_URL"
 """The environment variable by which processes are told of the vLLM server that their step or job brings."""
 PLACING = frozenset({"processes", "gpus", "url", "searching"})
 """The settings that say where is sampled, and not what."""
+PARALLEL = ("tensor_parallel_size", "pipeline_parallel_size")
+"""Arguments of vLLM whose product is the number of GPUs that an engine takes."""
 
 
 def gpus_of(arguments: Mapping[str, Any]) -> int:
     """Return how many GPUs vLLM takes with these arguments."""
-    return int(arguments.get("tensor_parallel_size", 1)) * int(arguments.get("pipeline_parallel_size", 1))
+    return prod(int(arguments.get(name, 1)) for name in PARALLEL)
 
 
 class EngineSpec(Struct):
@@ -38,7 +41,7 @@ class EngineSpec(Struct):
     dtype: Literal["float32", "bfloat16", "float16"] = Field(
         "float32", description="Number format of weights and caches while sampling."
     )
-    device: str = Field("cpu", description="Where is sampled: cpu or cuda.")
+    device: str = Field("cpu", pattern=r"^(cpu|cuda(:\d+)?)$", description="Where is sampled: cpu or cuda.")
     threads: int | None = Field(
         1,
         ge=1,
@@ -104,6 +107,11 @@ class EngineSpec(Struct):
             )
         if self.extra and not (self.engine == "vllm" or self.brings_server):
             raise ValueError("extra holds arguments of vLLM: for the engine `vllm`, or `openai` without a url")
+        for name in PARALLEL:
+            size = self.extra.get(name, 1)
+            # Kubeflow Pipelines hands whole numbers over as floats.
+            if isinstance(size, bool) or not isinstance(size, int | float) or size < 1 or size != int(size):
+                raise ValueError(f"extra.{name} must be a whole number from 1, not {size!r}")
         return self
 
 

@@ -133,6 +133,10 @@ def _question(
         return own, True
     example = next(_questions(run.run_dir, "eval"), None)
     question = Question(id="asked", text=text, answers=(UNKNOWN,), dataset=example.dataset if example else "hotpotqa")
+    if not text.strip():
+        raise UserError("the question is empty")
+    if entities and not method.searches:
+        raise UserError(f"--entity is for knowledge graphs, but {method.name}'s agents search nothing; leave it out")
     if passages is not None and method.searches:
         raise UserError(f"--passages is for agents that are given what they read, but {method.name}'s searches")
     if not method.searches:

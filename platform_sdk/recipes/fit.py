@@ -50,6 +50,8 @@ def misfits(recipe: Recipe, cluster: ClusterSpec | None = None) -> list[Problem]
         memory = bytes_of(cluster.job.resources.gpu_memory)
         size = shape.parameters if shape else parameters_in_name(model)
         for path, spec in _of_type(structs, OptimiserSpec):
+            if isinstance(spec, OnlineSpec) and not spec.updates:
+                continue
             if size and (fault := _memory_fault(model, size, spec, cluster, memory)):
                 found.append((path, fault))
     source = load_source(recipe.path)

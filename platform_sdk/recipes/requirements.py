@@ -132,8 +132,9 @@ def _models(recipe: Recipe) -> Iterator[Found]:
 
 def _model(path: FieldPath, name: str) -> Iterator[Found]:
     if name.startswith("run:"):
-        if not Path(name.removeprefix("run:")).expanduser().is_dir():
-            yield path, f"there is no run directory {name.removeprefix('run:')}; check the path"
+        run_dir = Path(name.removeprefix("run:")).expanduser()
+        if not (run_dir / "recipe.json").is_file():
+            yield path, f"there is no run directory {run_dir} (it holds no recipe.json); check the path"
     elif name.startswith("hopforge:"):
         shipped = [folder.name for folder in ASSETS.iterdir() if (folder / "config.json").is_file()]
         asked = name.removeprefix("hopforge:")
@@ -200,7 +201,7 @@ def _gpus(recipe: Recipe) -> Iterator[Found]:
     for path, settings in _settings(recipe):
         device = getattr(settings, "device", "")
         if isinstance(device, str) and device.startswith("cuda"):
-            yield (*path, "device"), f"is {device}, and this machine has no GPU; take cpu or auto"
+            yield (*path, "device"), f"is {device}, and this machine has no GPU; take cpu"
 
 
 def _searchers(recipe: Recipe) -> Iterator[Found]:

@@ -181,6 +181,8 @@ def evaluate(method: AnyMethod, run: AnyRun, phase: str, model: str, evaluation:
 def evaluated_before(method: AnyMethod, run: AnyRun, phase: str, model: str, evaluation: EvaluationSpec) -> bool:
     """Return whether the run has evaluated these weights in the same way already, in another phase."""
     outcome = run.run_dir / phase / evaluation_run.SCORES
+    if not any(path != outcome for path in run.run_dir.glob(f"eval-*/{evaluation_run.SCORES}")):
+        return False  # before the weights' digest is computed
     return (
         evaluation_run.evaluated_before(outcome, _evaluation_inputs(run, policy_digest(model), evaluation)) is not None
     )

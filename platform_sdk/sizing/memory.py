@@ -45,7 +45,7 @@ def training_memory(
     """
     half = 2 if bfloat16 else 4
     if lora:
-        return TrainingMemory(half * parameters, 0.0, 0.0, 0.0)
+        return TrainingMemory(half * parameters / (processes if zero == "zero3" else 1), 0.0, 0.0, 0.0)
     kept = half * parameters if reference else 0.0
     if zero is None:
         return TrainingMemory(MASTER * parameters, SUM * parameters, ADAM * parameters, kept)
@@ -96,9 +96,9 @@ def slots_within(rows: int, slot_bytes: int, free: float) -> int:
 
 def tensor_parallel_fault(size: int, heads: int, key_value_heads: int) -> str | None:
     """Return why attention heads cannot be divided among ``size`` GPUs, or None."""
-    able = [n for n in range(1, 17) if _divides(n, heads, key_value_heads)]
-    if size in able:
+    if _divides(size, heads, key_value_heads):
         return None
+    able = [n for n in range(1, 17) if _divides(n, heads, key_value_heads)]
     return (
         f"{heads} attention heads ({key_value_heads} of keys and values) cannot be divided among {size} GPUs; "
         f"possible are {', '.join(map(str, able))}; several GPUs without tensor parallelism get an engine each"

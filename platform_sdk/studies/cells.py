@@ -13,7 +13,7 @@ from platform_sdk.files import read_model
 from platform_sdk.studies.study import Cell
 from platform_sdk.tracking.outcomes import write_json
 
-State = Literal["finished", "stopped", "not begun", "submitted"]
+State = Literal["finished", "running", "stopped", "not begun", "submitted"]
 REPORT = "report.html"
 
 
@@ -39,8 +39,9 @@ def state_of(cell: Cell) -> CellState:
     """Look up how far a cell is.
 
     Raises:
-        UserError: a run is at work in its directory, or a file of its finished run was altered.
+        UserError: a file of its finished run was altered.
     """
+    from platform_sdk.kubeflow.local import is_locked
     from platform_sdk.kubeflow.runs import finished_at
 
     if (sent := _submitted(cell)) is not None:
@@ -50,6 +51,8 @@ def state_of(cell: Cell) -> CellState:
         return CellState(cell, "finished" if done else "submitted", run_dir, sent.run)
     if not cell.run_dir.is_dir():
         return CellState(cell, "not begun", cell.run_dir)
+    if is_locked(cell.run_dir):
+        return CellState(cell, "running", cell.run_dir)
     done = finished_at(cell.recipe, cell.run_dir) is not None
     return CellState(cell, "finished" if done else "stopped", cell.run_dir)
 

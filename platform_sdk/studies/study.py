@@ -66,7 +66,11 @@ class StudyDocument(Struct):
                     raise ValueError(f"{field}: {axis} is no axis; there are {', '.join(self.axes)}")
                 if level not in self.axes[axis]:
                     raise ValueError(f"{field}: {axis} has no {level}; there are {', '.join(self.axes[axis])}")
+        if "seed" in self.axes or (empty := next((axis for axis, levels in self.axes.items() if not levels), "")):
+            raise ValueError("axes: seed is given by seeds" if "seed" in self.axes else f"axes: {empty} has no level")
         for row in self.published:
+            if words := [name for name in self.metrics if isinstance(row.get(name), str)]:
+                raise ValueError(f"published: {words[0]} must be a number, not {row[words[0]]!r}")
             if missing := self.axes.keys() - row.keys():
                 raise ValueError(f"published: a row lacks {', '.join(sorted(missing))}")
         if len(set(self.seeds)) < len(self.seeds):
@@ -197,5 +201,8 @@ def _cell(
     except ConfigError as error:
         error.add_note(f"(in {path}, cell {' · '.join(place)})")
         raise
-    name = f"{recipe.name}-{digest_of(recipe.resolved())[:12]}"
+    resolved = recipe.resolved()
+    # Where the data lie is a matter of the machine: the cell is the same.
+    resolved["parameters"] = {key: value for key, value in resolved["parameters"].items() if key != "data_dir"}
+    name = f"{recipe.name}-{digest_of(resolved)[:12]}"
     return Cell(place, seed, recipe_path, tuple(given), recipe, folder / name, needs)

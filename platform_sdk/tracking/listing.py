@@ -106,7 +106,10 @@ def trained_model(run_dir: Path) -> Path | None:
     models = sorted((event for event in events if event["event"] == "model"), key=lambda event: int(event["time"]))
     if not models:
         return None
-    path = Path(models[-1]["path"])
+    written = Path(models[-1]["path"])
+    # The run directory may have been moved or copied since: its own files count, not those of the place it came from.
+    inside = (run_dir.joinpath(*written.parts[start:]) for start in range(1, len(written.parts)))
+    path = next((path for path in inside if path.is_dir()), written)
     if not path.is_dir():
         raise UserError(f"{run_dir}: its model {path} is gone")
     return path
