@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -109,3 +110,9 @@ def open_page(browser: Any, tmp_path: Path) -> Iterator[Callable[[str], Any]]:
     for page in pages:
         page.close()
     assert troubles == []
+
+
+def pytest_configure() -> None:
+    """Let SIGINT interrupt what tests start, also in a shell's background, where it is ignored."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)

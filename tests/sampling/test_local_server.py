@@ -89,11 +89,8 @@ def test_a_server_that_dies_meanwhile_is_why_the_work_failed(served: Path, monke
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
 def test_it_ends_with_the_step_that_brought_it(served: Path, number: signal.Signals) -> None:
-    # A shell that puts the tests into the background has them ignore SIGINT; a step is never started so.
     code = (
-        "import signal, sys, time; from pathlib import Path\n"
-        "from platform_sdk.sampling.local_server import local_server\n"
-        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "import sys, time; from pathlib import Path; from platform_sdk.sampling.local_server import local_server\n"
         "with local_server(Path(sys.argv[1]), []):\n    print('ready', flush=True); time.sleep(600)"
     )
     step = subprocess.Popen([sys.executable, "-c", code, str(served)], cwd=ROOT, stdout=subprocess.PIPE, text=True)
