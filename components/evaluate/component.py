@@ -52,6 +52,7 @@ def evaluate(
     """
     from pathlib import Path
 
+    from platform_sdk.evaluation.run import ROLLOUTS, written_files
     from platform_sdk.kubeflow.component import describe, log_numbers, received
     from platform_sdk.kubeflow.training_job.here import job_runner
     from platform_sdk.recipes.launch import EvaluateStep, launch
@@ -77,10 +78,9 @@ def evaluate(
         check_policy(model_path, model_digest)
         evaluated = launch(arguments, job_runner(run))
         step.record_digests(policy=model_digest, searched=searched_digest, index=index_digest, scores=evaluated.digest)
-        written = evaluated.path.parent.glob("predictions*")
-        step.seal(evaluated.path, evaluated.path.with_name("rollouts.jsonl"), *sorted(written))
+        step.seal(*written_files(evaluated.path.parent))
         step.log_scores(evaluated.path, iteration=iteration)
-        step.log_rollouts(evaluated.path.with_name("rollouts.jsonl"))
+        step.log_rollouts(evaluated.path.with_name(ROLLOUTS))
         describe(scores, evaluated.path, digest=evaluated.digest, parents=[model_digest, searched_digest, eval_digest])
         log_numbers(metrics, evaluated.metrics)
     return (evaluated.digest,)

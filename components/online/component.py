@@ -48,6 +48,7 @@ def online(
     """
     from pathlib import Path
 
+    from platform_sdk.evaluation.run import written_files
     from platform_sdk.kubeflow.component import describe, log_numbers, received
     from platform_sdk.kubeflow.training_job.here import job_runner
     from platform_sdk.recipes.launch import OnlineStep, launch
@@ -77,7 +78,7 @@ def online(
         folder = run / phase
         step.seal(Path(result.model), folder / "train.json", *folder.glob("updates.jsonl"), folder / "rollouts")
         between = [path for path in run.glob("eval-u*") if path.name.removeprefix("eval-u").isdigit()]  # none set aside
-        step.seal(*(one / name for one in between for name in ("scores.json", "rollouts.jsonl")))
+        step.seal(*(file for one in between for file in written_files(one)))
         step.log_figures(run / phase / "train.json", iteration=result.updates)
         parents = {"parent_weights": model_digest, "searched": searched_digest, "train": train_digest}
         step.record_digests(**parents)

@@ -20,7 +20,7 @@ from platform_sdk.sampling.sampler import RolloutSampler
 from platform_sdk.tracking.outcomes import begin, finished, write_json
 
 SCORES = "scores.json"
-PREDICTIONS = "predictions*"
+ROLLOUTS = "rollouts.jsonl"
 GREEDY = "_greedy"
 """Ends the names of the scores of the most probable answers, beside those of the sampled ones: EM's and F1's."""
 
@@ -65,13 +65,12 @@ def evaluate(
     scores = finished(outcome, inputs)
     if scores is not None:
         _check(outcome, scores, seed)
-        _check_rollouts(outcome, scores)
+        answers = _scored(outcome, scores)
     elif (twin := evaluated_before(outcome, inputs)) is not None:
-        for path in [twin.with_name("rollouts.jsonl"), *twin.parent.glob(PREDICTIONS)]:
-            outcome.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(path, outcome.with_name(path.name))
+        outcome.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(twin.with_name(ROLLOUTS), outcome.with_name(ROLLOUTS))
         scores = read_object(twin) | {"phase": outcome.parent.name}
-        _check_rollouts(outcome, scores)
+        answers = _scored(outcome, scores)
         write_json(outcome, scores)
     else:
         begin(outcome.parent, inputs)
@@ -91,8 +90,6 @@ def evaluate(
             for rollout, values in zip(answers[1], measures(answers[1]), strict=True):
                 also = {f"{name}{GREEDY}": value for name, value in values.items() if name.startswith(("em", "f1"))}
                 per_question[rollout.question.id] |= also
-            write_predictions(outcome.parent, answers[1], "-greedy")
-        write_predictions(outcome.parent, rollouts)
         scores = {
             "inputs": inputs,
             "phase": outcome.parent.name,
@@ -104,6 +101,9 @@ def evaluate(
             "per_question": per_question,
         }
         write_json(outcome, scores)
+    # Made of the rollouts whenever this is called, so that none is missing or damaged after a crash.
+    for rollouts, suffix in zip(answers, ("", "-greedy"), strict=False):
+        write_predictions(outcome.parent, rollouts, suffix)
     values = {name: metric["value"] for name, metric in scores["metrics"].items()}
     return Evaluated(outcome, sha256(outcome), values)
 
@@ -136,15 +136,26 @@ def _check(outcome: Path, scores: Mapping[str, Any], seed: int) -> None:
             )
 
 
-def _check_rollouts(outcome: Path, scores: Mapping[str, Any]) -> None:
-    """Raise a UserError unless the rollouts beside finished scores are those that were scored."""
-    path = outcome.with_name("rollouts.jsonl")
+def _scored(outcome: Path, scores: Mapping[str, Any]) -> list[list[Rollout]]:
+    """Return the rollouts beside finished scores, those of each attempt in the questions' order.
+
+    Raises:
+        UserError: they are not those that were scored.
+    """
+    path = outcome.with_name(ROLLOUTS)
     attempts = scores.get("attempts", 1)
     found = {(rollout.attempt, rollout.question.id): rollout for rollout in read_jsonl(path, Rollout)}
-    wanted = [(attempt, id) for attempt in range(attempts) for id in scores["per_question"]]
-    answered = [found[key] for key in wanted if key in found]
-    if len(found) != attempts * scores["n"] or digest_records(answered) != scores.get("rollouts_digest"):
+    wanted = [[(attempt, id) for id in scores["per_question"]] for attempt in range(attempts)]
+    answers = [[found[key] for key in keys if key in found] for keys in wanted]
+    whole = len(found) == attempts * scores["n"]
+    if not whole or digest_records(list(chain(*answers))) != scores.get("rollouts_digest"):
         raise UserError(f"{path}: was altered after it was scored: its digest is not that of {outcome.name}; {REMEDY}")
+    return answers
+
+
+def written_files(folder: Path) -> list[Path]:
+    """Return the files of a finished evaluation that stay as they are."""
+    return [folder / SCORES, folder / ROLLOUTS, *sorted(folder.glob("predictions*"))]
 
 
 def _means(per_question: Mapping[str, Mapping[str, float]], seed: int) -> dict[str, dict[str, Any]]:

@@ -26,3 +26,8 @@ record and field; the run's directory is then kept under ``--workdir``, and the 
 Processes are forked from one that has imported everything (``warm.py``), which makes a run five times faster and leaves
 nothing out but the starting of Python and its imports; ``--cold`` starts them as a user does.
 """
+
+import os
+
+# Before numpy is imported: its threads would not be in what is forked.
+os.environ.setdefault("OMP_NUM_THREADS", "1")

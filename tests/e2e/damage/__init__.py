@@ -15,3 +15,8 @@ Files that a finished step has sealed are compared before anything else, whateve
 was killed midway is shown one damage each. The processes are forked from one that has imported everything, as those of
 ``tests.chaos``.
 """
+
+import os
+
+# Before numpy is imported: its threads would not be in what is forked.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
