@@ -9,6 +9,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from platform_sdk.cli.local_watch import PAUSE
 from tests.kubeflow.toy import write_toy
 
@@ -46,6 +48,7 @@ def test_watching_ends_with_the_run_and_interrupting_it_ends_the_watching_alone(
     assert (watching.returncode, told) == (3, f"the run was stopped; see hopforge logs {run_dir}\n")
 
 
+@pytest.mark.slow  # each run of four steps is ten seconds
 def test_a_run_that_has_ended_is_told_step_by_step(tmp_path: Path) -> None:
     recipe, run_dir = write_toy(tmp_path), tmp_path / "run"
     assert start("run", recipe, "--workdir", run_dir, "--quiet").wait(timeout=120) == 0

@@ -15,7 +15,7 @@ import pytest
 
 from tests.e2e.runs import ROOT, TINY_MYGO, content, options
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]  # tests/kubeflow/test_local.py runs steps in such a path
 PACKAGED = (
     "platform_sdk",
     "components",
@@ -96,7 +96,6 @@ def test_a_shipped_recipe_runs_with_a_shipped_model(home: Path) -> None:
     assert (done / "report.html").stat().st_size > 0
 
 
-@pytest.mark.slow
 def test_the_demo_runs_small(home: Path) -> None:
     done = run(home, "pipelines/mygo/world.yaml", TINY_MYGO)
     assert content(done, "eval-final", "scores")["n"] == TINY_MYGO["dataset.world.eval_questions"]

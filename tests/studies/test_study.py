@@ -112,6 +112,7 @@ def test_shipped_studies_are_whole(path: Path, tmp_path: Path, monkeypatch: pyte
     assert measured <= set(study.document.metrics)
 
 
+@pytest.mark.slow  # the killed study shows cells that are found again
 def test_a_failed_cell_does_not_lose_the_others(tmp_path: Path) -> None:
     axes = {"mode": {"bug": {"settings": {"mode": "bug"}}, "well": {}}}
     path = write_study(tmp_path, axes=axes, settings={"rate": 0.5}, seeds=[3])

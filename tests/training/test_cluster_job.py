@@ -105,7 +105,8 @@ def test_processes_that_are_started_again_find_each_other_though_one_is_late() -
     assert started(described.pod("pytorch"), described.processes_per_node).wait(120) == 0
 
 
-@pytest.mark.parametrize("kill", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.slow  # tests/kubeflow/training_job renders such jobs, test_steps.py trains with two processes
+@pytest.mark.parametrize("kill", [False, True])
 def test_a_job_trains_as_this_machine_would_and_outlives_a_killed_worker(
     step: TrainStep, tmp_path: Path, kill: bool
 ) -> None:

@@ -67,10 +67,11 @@ def test_the_division_into_micro_batches_changes_nothing(
     "change",
     [
         pytest.param({"normalization": "sequence"}, id="normalization"),
-        pytest.param({"lora": LoraSpec(rank=2)}, id="lora", marks=pytest.mark.slow),
-        pytest.param({"deepspeed": "zero2"}, id="deepspeed", marks=pytest.mark.slow),
+        pytest.param({"lora": LoraSpec(rank=2)}, id="lora"),
+        pytest.param({"deepspeed": "zero2"}, id="deepspeed"),
     ],
 )
+@pytest.mark.slow  # test_steps.py shows the same of likelihood
 def test_two_processes_train_as_one(
     tiny_model: Path, judged: list[Example], tmp_path: Path, change: dict[str, Any]
 ) -> None:

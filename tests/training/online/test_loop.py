@@ -359,6 +359,7 @@ def assert_same_run(folder: Path, alone: Run) -> None:
         torch.testing.assert_close(tensors[name], tensor, atol=1e-3, rtol=1e-3, msg=name)
 
 
+@pytest.mark.slow  # tests/training/test_steps.py trains with two processes
 def test_two_processes_learn_as_one_with_an_engine_each_or_one_server_for_both(
     model: Path, tmp_path: Path, alone: Run
 ) -> None:
