@@ -23,7 +23,10 @@ TESTS = [
 INTEL = "int mkl_serv_intel_cpu_true(void) { return 1; }\n"
 """Makes MKL take the kernels of Intel's CPUs on others as well; they are the ones most machines run on."""
 
-pytestmark = pytest.mark.skipif(not torch.backends.mkl.is_available(), reason="this torch has no MKL")
+pytestmark = [
+    pytest.mark.slow,  # the tests that it repeats are of make test, on the CPU's own path
+    pytest.mark.skipif(not torch.backends.mkl.is_available(), reason="this torch has no MKL"),
+]
 
 
 def passes(variables: dict[str, str], *options: str) -> None:
@@ -40,7 +43,6 @@ def test_a_path_on_which_odd_numbers_of_rows_disagree() -> None:
     passes({"MKL_CBWR": "COMPATIBLE"}, "-k", "hundred_batches or real_models or (hundreds and 6-2)")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("intel", "variables"),
     [

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 RUN = """
 import sys
 from pathlib import Path
@@ -50,6 +52,7 @@ def executed(connection, cursor, statement, *_):
 )
 
 
+@pytest.mark.slow
 def test_a_store_whose_creation_was_killed_is_created_again(tmp_path: Path) -> None:
     killed = subprocess.run([sys.executable, "-c", HALF_MADE, str(tmp_path / "run")], capture_output=True, timeout=300)
     assert killed.returncode == -signal.SIGKILL
