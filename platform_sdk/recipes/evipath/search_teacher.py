@@ -29,13 +29,22 @@ def _hinted(opening: str, answer: str | None) -> str:
 
 @dataclass(frozen=True)
 class DemonstratedLanguage(EviPathLanguage):
-    """EviPath's prompts with worked paths; ``tell_answer`` adds the answer to the planner's question."""
+    """EviPath's prompts with worked paths; ``tell_answer`` adds the answer to the planner's question.
+
+    Compact prompts stand without worked paths: a model so small that it needs them knows the form by training alone,
+    and the words of the paths not at all.
+    """
 
     tell_answer: bool = False
 
+    @property
+    def worked(self) -> Sequence[Example]:
+        """The paths that are shown."""
+        return demonstrations(self.medium) if self.spec.prompts == "standard" else ()
+
     def planner(self, speaker: Speaker, question: Question, candidates: Sequence[str], role: str) -> Dialogue:
         examples: list[str] = []
-        for example in demonstrations(self.medium):
+        for example in self.worked:
             opening, *rest = planner_chat(example, "standard", self.spec.sub_questions).turns
             examples += [_hinted(opening, example.answer if self.tell_answer else None), *rest]
         opening = messages.planner_opening(question.text, candidates, self.medium)
@@ -43,7 +52,7 @@ class DemonstratedLanguage(EviPathLanguage):
         return speaker.dialogue(self._instruction("planner"), opening, examples)
 
     def worker(self, speaker: Speaker, sub_question: str, evidence: Sequence[Evidence]) -> Dialogue:
-        shown = [text for example in demonstrations(self.medium) for chat in executor_chats(example, "standard")
+        shown = [text for example in self.worked for chat in executor_chats(example, "standard")
                  for text in chat.turns]  # fmt: skip
         opening = messages.worker_opening(sub_question, evidence, self.medium)
         return speaker.dialogue(self._instruction("executor"), opening, shown[-4:], evidence)
@@ -64,7 +73,7 @@ class SearchingTeacher:
         agent: PlannerWorker = replace(evipath(run, self.policy, run.decoding, "synthesis"), language=language)
         rollout = yield from agent.rollout(question, 0)
         found = path_of(rollout, medium, run.agent)
-        told = digest_of(self.spec.mode, [example.model_dump(mode="json") for example in demonstrations(medium)])
+        told = digest_of(self.spec.mode, [example.model_dump(mode="json") for example in language.worked])
         return found.model_copy(
             update={
                 "teacher": self.policy.weights,

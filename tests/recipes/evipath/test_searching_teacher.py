@@ -14,6 +14,7 @@ from platform_sdk.config.retrieval import RetrievalSpec
 from platform_sdk.config.sampling import SamplingSpec
 from platform_sdk.recipes.evipath.checks import Limits, judged
 from platform_sdk.recipes.evipath.dialogues import planner_chat
+from platform_sdk.recipes.evipath.prompts import instruction
 from platform_sdk.recipes.evipath.records import Example
 from platform_sdk.recipes.evipath.search_teacher import SearchingTeacher
 from platform_sdk.recipes.evipath.settings import AgentSpec, SynthesisSpec
@@ -26,7 +27,10 @@ FOUND = given_evidence(QUESTION.context)
 
 
 def solved(
-    mode: Literal["answer-only", "deductive"], planner: Sequence[str] = PLANNER, reading: str = "[1]"
+    mode: Literal["answer-only", "deductive"],
+    planner: Sequence[str] = PLANNER,
+    reading: str = "[1]",
+    style: Literal["standard", "compact"] = "standard",
 ) -> tuple[Example, list[str]]:
     prompts: list[str] = []
 
@@ -39,7 +43,7 @@ def solved(
     class Engine(ScriptedEngine):
         def step(self) -> list[Any]:
             prompt = TOKENIZER.decode(self.waiting[0].token_ids)
-            executor = "You answer a question from numbered pieces of evidence" in prompt
+            executor = instruction(style, "executor", "text", max_questions=5) in prompt
             self.script = (lambda *_: script("executor", 0, prompt)) if executor else script
             self.rng.seed(0)
             return super().step()
@@ -48,12 +52,13 @@ def solved(
         return [list(FOUND) for _ in requests]
 
     context = RunContext(
-        run_dir=Path("run"), environment="hotpot", agent=AgentSpec(iteration_limit=4), sampling=SamplingSpec(),
+        run_dir=Path("run"), environment="hotpot", agent=AgentSpec(prompts=style, iteration_limit=4),
+        sampling=SamplingSpec(),
         retrieval=RetrievalSpec.model_validate({}), corpus_digest="c", seed=0,
     )  # fmt: skip
     teacher = SearchingTeacher(context, Policy(TOKENIZER, "teacher"), SynthesisSpec(mode=mode))
     [path] = run([partial(teacher.example, QUESTION)], Engine(), search, live=1)  # type: ignore[arg-type]
-    return judged(path, Limits("standard", 5, 4)), prompts
+    return judged(path, Limits(style, 5, 4)), prompts
 
 
 @pytest.mark.parametrize(("mode", "hinted"), [("answer-only", True), ("deductive", False)])
@@ -66,6 +71,14 @@ def test_answer_is_told_in_one_mode_and_learned_in_none(mode: Any, hinted: bool)
     assert path.pool == FOUND
     assert path.calls == 5
     assert path.plan == ("the director of Night Lake", "the mother of that director")
+
+
+def test_compact_prompts_show_no_worked_paths() -> None:
+    path, prompts = solved("answer-only", style="compact")
+    assert path.kept, path.detail
+    assert prompts[0].count("Question :") == 1
+    assert prompts[0].rstrip().endswith("Answer : Anna Holm[assistant]")
+    assert solved("answer-only")[1][0].count("Question :") > 1
 
 
 def test_wrong_answer_is_rejected() -> None:
