@@ -77,7 +77,8 @@ def evaluate(
         check_digest(run / "corpus" / "questions.eval.jsonl", Question, eval_digest)
         check_policy(model_path, model_digest)
         evaluated = launch(arguments, job_runner(run))
-        step.record_digests(policy=model_digest, searched=searched_digest, index=index_digest, scores=evaluated.digest)
+        digests = {"searched": searched_digest, "index": index_digest, "settings": arguments.settings_digest}
+        step.record_digests(policy=model_digest, scores=evaluated.digest, **digests)
         step.seal(*written_files(evaluated.path.parent))
         step.log_scores(evaluated.path, iteration=iteration)
         step.log_rollouts(evaluated.path.with_name(ROLLOUTS))

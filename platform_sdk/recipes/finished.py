@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from platform_sdk.errors import UserError
-from platform_sdk.files import read_model, read_object
+from platform_sdk.files import REMEDY, read_model, read_object
 from platform_sdk.recipes.launch import EvaluateStep
 from platform_sdk.sampling.pairs import models_of
 from platform_sdk.tracking.journal import STATE_EVENTS, read, run_file, step_file
@@ -51,7 +51,11 @@ def open_finished(run_dir: Path, *, before: bool = False) -> FinishedRun:
     if not phases:
         remedy = "it evaluated nothing, or an older hopforge made it; run its recipe again in a new --workdir"
         raise UserError(f"{run_dir / (START if before else FINAL) / SPEC}: there is no such file: {remedy}")
-    step = read_model(run_dir / phases[0] / SPEC, EvaluateStep)
+    path = run_dir / phases[0] / SPEC
+    step = read_model(path, EvaluateStep)
+    recorded = _recorded(run_dir, phases[0], "settings")
+    if recorded and step.settings_digest != recorded:
+        raise UserError(f"{path}: was altered after step {phases[0]}: its settings are not those recorded; {REMEDY}")
     policy = Path(step.model)
     if policy.is_relative_to(step.run_dir):  # the run directory may have been moved
         policy = run_dir / policy.relative_to(step.run_dir)
@@ -61,14 +65,14 @@ def open_finished(run_dir: Path, *, before: bool = False) -> FinishedRun:
     return FinishedRun(
         run_dir,
         step.model_copy(update={"run_dir": run_dir, "model": str(policy)}),
-        _weights(run_dir, phases[0]),
+        _recorded(run_dir, phases[0], "policy"),
     )
 
 
-def _weights(run_dir: Path, phase: str) -> str:
-    """Return the digest of the policy that a phase evaluated, as the phase's step recorded it."""
+def _recorded(run_dir: Path, phase: str, name: str) -> str:
+    """Return a digest that a phase's step recorded; empty if it did not, as of older runs."""
     tags = [event["tags"] for event in read(step_file(run_dir, phase))[0] if event["event"] == "tags"]
-    found = [one["hopforge.digest.policy"] for one in tags if "hopforge.digest.policy" in one]
+    found = [one[tag] for one in tags if (tag := f"hopforge.digest.{name}") in one]
     return str(found[-1]) if found else ""
 
 

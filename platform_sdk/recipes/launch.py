@@ -29,7 +29,7 @@ from platform_sdk.recipes.steps import SampleOutcome
 from platform_sdk.sampling.load import refuse_pair
 from platform_sdk.sampling.local_server import local_server
 from platform_sdk.sampling.serve import Served
-from platform_sdk.tracking.outcomes import write_json
+from platform_sdk.tracking.outcomes import digest_of, write_json
 from platform_sdk.training.launch import processes_for
 
 if TYPE_CHECKING:
@@ -177,6 +177,11 @@ class EvaluateStep(_SharedStep[Evaluated]):
     OUTCOME = "scores.json"
     kind: Literal["evaluate"] = "evaluate"
     evaluation: dict[str, Any]
+
+    @property
+    def settings_digest(self) -> str:
+        """Digest of everything but where the run and its policy lie, so that it is the same wherever they do."""
+        return digest_of(self.model_dump(mode="json", exclude={"run_dir", "model"}))
 
     @property
     def asks_model(self) -> bool:

@@ -51,7 +51,9 @@ def finished_run(folder: Path, name: str, *, status: str = "FINISHED", changes: 
             corpus_digest=digest, seed=0, evaluation=given["evaluation"],
         )  # fmt: skip
         write_json(step.spec_file, step.model_dump(mode="json"))
-        Journal(step_file(run_dir, phase)).append("tags", tags={"hopforge.digest.policy": policy_digest(model)})
+        digests = {"policy": policy_digest(model), "settings": step.settings_digest}
+        tags = {f"hopforge.digest.{name}": value for name, value in digests.items()}
+        Journal(step_file(run_dir, phase)).append("tags", tags=tags)
     (run_dir / "recipe.json").write_text(json.dumps(loaded.resolved()))
     Journal(run_file(run_dir)).append("ended", status=status)
     return run_dir

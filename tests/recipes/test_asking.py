@@ -74,9 +74,12 @@ def test_seeds_matter_above_temperature_0_alone(kg_run: Path) -> None:
         (lambda run: (run / "eval-final/evaluate-step.json").write_text(
             (run / "eval-final/evaluate-step.json").read_text().replace("assets/world-base", "assets/gone")),
          r"assets/gone: the weights that eval-final evaluated are gone; run the recipe again"),
+        (lambda run: (run / "eval-final/evaluate-step.json").write_text(
+            (run / "eval-final/evaluate-step.json").read_text().replace('"top_k": ', '"top_k": 1')),
+         r"evaluate-step.json: was altered after step eval-final: its settings are not those recorded; restore it"),
         (lambda run: (run / "recipe.json").unlink(), r"not a run directory \(it holds no recipe.json\)"),
     ],
-    ids=["index", "unfinished", "weights", "recipe"],
+    ids=["index", "unfinished", "weights", "settings", "recipe"],
 )  # fmt: skip
 def test_what_a_run_lacks_is_told(damage: object, message: str, kg_run: Path, tmp_path: Path) -> None:
     run_dir = tmp_path / "run"

@@ -298,6 +298,7 @@ def kind(name: str) -> str:
 def results(run_dir: Path) -> dict[str, Any]:
     """Return every file of a run that must not depend on damages, as ``tests.chaos`` compares them.
 
-    Not what was begun with which inputs, how long it took, and digests beside a log: a finished phase needs none of it.
+    Not what was begun with which inputs, what processes were started with, how long it took, and digests beside a log:
+    a finished phase needs none of it. (What ``hopforge ask`` reads of an evaluation, it checks itself.)
     """
-    return outcome.files(run_dir, re.compile(r"(^|/)(\.[^/]*|begun\.json|[^/]*\.seconds\.json)$"))
+    return outcome.files(run_dir, re.compile(r"(^|/)(\.[^/]*|begun\.json|[a-z]+-step\.json|[^/]*\.seconds\.json)$"))
