@@ -12,7 +12,7 @@ from platform_sdk.graph.chunks import Chunk
 from platform_sdk.graph.facts import Fact, Mention
 from platform_sdk.records import Source
 
-VERSION = 1
+VERSION = 2
 
 _MONTH = "(?:January|February|March|April|May|June|July|August|September|October|November|December)"
 _DATE = re.compile(
@@ -27,6 +27,7 @@ _SPAN = re.compile(rf"{_CAPITAL}(?: (?:{_INSIDE} ){{0,3}}{_CAPITAL}| [0-9]+(?=\b
 # Joined by words that more often separate two names: kept only where the whole is a title.
 _PHRASE = re.compile(rf"{_CAPITAL}(?:(?: (?:\w+|&)){{0,3}}[:,]? {_CAPITAL}){{1,5}}")
 _BRACKET_OR_POSSESSIVE = re.compile(r"(?: \([^()]*\)|['’]s)$")
+# No name begins with these, wherever it stands.
 _FIRST_WORD = re.compile(
     r"(?:a|an|the|he|she|it|they|we|i|you|his|her|its|their|our|my|your|this|that|these|"
     r"those|in|on|at|of|to|by|from|with|as|for|and|or|but|nor|so|yet|if|when|while|"
@@ -34,7 +35,19 @@ _FIRST_WORD = re.compile(
     r"since|because|although|though|however|also|both|either|neither|some|many|most|all|each|"
     r"every|other|another|such|several|following|despite|between|among|under|over|into|"
     r"through|within|without|about|against|not|no|one|two|three|four|five|six|seven|eight|"
-    r"nine|ten|first|second|third|later|today|now|according|unlike|like)\.?",
+    r"nine|ten|first|second|third|later|today|now|according|unlike|like|is|are|was|were|been|being|does|did|has|had|have|"
+    r"having|could|would|should|shall|might|must|cannot|upon|throughout|whether|unless|whereas|whenever|therefore|thus|"
+    r"hence|nevertheless|moreover|furthermore|meanwhile|whilst|them|him|itself|himself|herself|themselves|originally|"
+    r"initially|eventually|currently|formerly|previously|recently|finally|additionally|usually)\.?",
+    re.IGNORECASE,
+)
+# No name by themselves where they begin a sentence; elsewhere, or before another name, they can be (Will, Down, Up).
+_OPENING = re.compile(
+    r"(?:be|do|can|will|may|just|even|still|once|soon|ever|never|always|very|too|well|near|up|down|out|off|above|below|"
+    r"behind|beside|besides|beyond|across|along|around|toward|towards|via|per|than|except|instead|indeed|perhaps|amid|"
+    r"amongst|yes|others|none|any|few|much|more|only|again|often|sometimes|together|due|prior|born|based|founded|"
+    r"located|situated|established|formed|built|created|written|directed|produced|released|published|recorded|introduced|"
+    r"named|known|set|made|given|using|starting|beginning)\.?",
     re.IGNORECASE,
 )
 
@@ -66,7 +79,8 @@ def mentions(sentence: str, title: str) -> Iterator[Mention]:
     spans, phrases = set(), set()
     for match in _SPAN.finditer(rest):
         name = _without_stop(match[0])
-        spans.add(_without_first_words(_BRACKET_OR_POSSESSIVE.sub("", name)))
+        if re.search(r"\w", rest[: match.start()]) or not _OPENING.fullmatch(name):
+            spans.add(_without_first_words(_BRACKET_OR_POSSESSIVE.sub("", name)))
         phrases.add(name)
     phrases |= {_without_stop(match[0]) for match in _PHRASE.finditer(rest)}
     yield from (Mention(name=name, rule="span") for name in sorted(spans - {""}))
