@@ -35,19 +35,24 @@ _FIRST_WORD = re.compile(
     r"since|because|although|though|however|also|both|either|neither|some|many|most|all|each|"
     r"every|other|another|such|several|following|despite|between|among|under|over|into|"
     r"through|within|without|about|against|not|no|one|two|three|four|five|six|seven|eight|"
-    r"nine|ten|first|second|third|later|today|now|according|unlike|like|is|are|was|were|been|being|does|did|has|had|have|"
-    r"having|could|would|should|shall|might|must|cannot|upon|throughout|whether|unless|whereas|whenever|therefore|thus|"
-    r"hence|nevertheless|moreover|furthermore|meanwhile|whilst|them|him|itself|himself|herself|themselves|originally|"
-    r"initially|eventually|currently|formerly|previously|recently|finally|additionally|usually)\.?",
+    r"nine|ten|first|second|third|later|today|now|according|unlike|like)\.?",
     re.IGNORECASE,
 )
-# No name by themselves where they begin a sentence; elsewhere, or before another name, they can be (Will, Down, Up).
-_OPENING = re.compile(
-    r"(?:be|do|can|will|may|just|even|still|once|soon|ever|never|always|very|too|well|near|up|down|out|off|above|below|"
-    r"behind|beside|besides|beyond|across|along|around|toward|towards|via|per|than|except|instead|indeed|perhaps|amid|"
-    r"amongst|yes|others|none|any|few|much|more|only|again|often|sometimes|together|due|prior|born|based|founded|"
-    r"located|situated|established|formed|built|created|written|directed|produced|released|published|recorded|introduced|"
-    r"named|known|set|made|given|using|starting|beginning)\.?",
+# No name begins with these at the start of a sentence.
+_LEADING = (
+    "is|are|was|were|does|did|has|had|have|could|would|should|shall|might|must|cannot|upon|throughout|whether|unless|"
+    "whereas|whenever|therefore|thus|hence|nevertheless|moreover|furthermore|meanwhile|whilst|them|him|originally|"
+    "initially|eventually|currently|formerly|previously|recently|finally|additionally|subsequently|usually"
+)
+_LEADING_WORD = re.compile(rf"(?:{_LEADING})\.?", re.IGNORECASE)
+# Nor are these, by themselves; before another name they can be part of it (Will, Down, May).
+_LONE_WORD = re.compile(
+    rf"(?:{_LEADING}|be|been|being|do|can|will|may|having|just|even|still|once|soon|ever|never|always|very|too|well|near|"
+    r"up|down|out|off|above|below|behind|beside|besides|beyond|across|along|around|toward|towards|via|per|than|except|"
+    r"instead|indeed|perhaps|amid|amongst|itself|himself|herself|themselves|yes|others|none|any|few|much|more|only|again|"
+    r"often|sometimes|together|due|prior|notable|born|based|founded|located|situated|established|formed|built|created|"
+    r"written|directed|produced|released|published|recorded|introduced|owned|named|known|set|made|given|led|using|"
+    r"starting|beginning)\.?",
     re.IGNORECASE,
 )
 
@@ -79,19 +84,27 @@ def mentions(sentence: str, title: str) -> Iterator[Mention]:
     spans, phrases = set(), set()
     for match in _SPAN.finditer(rest):
         name = _without_stop(match[0])
-        if re.search(r"\w", rest[: match.start()]) or not _OPENING.fullmatch(name):
-            spans.add(_without_first_words(_BRACKET_OR_POSSESSIVE.sub("", name)))
+        spans.add(_bare(name, is_first=not re.search(r"\w", rest[: match.start()])))
         phrases.add(name)
     phrases |= {_without_stop(match[0]) for match in _PHRASE.finditer(rest)}
     yield from (Mention(name=name, rule="span") for name in sorted(spans - {""}))
     yield from (Mention(name=name, rule="phrase") for name in sorted(phrases - spans) if " " in name)
 
 
-def _without_first_words(name: str) -> str:
-    words = name.split(" ")
-    while words and (_FIRST_WORD.fullmatch(words[0]) or not _WORD.match(words[0])):
+def _bare(span: str, is_first: bool) -> str:
+    """Return a span without the function words before its name; nothing if there is no name.
+
+    Args:
+        is_first: whether a sentence begins with the span.
+    """
+    words = _BRACKET_OR_POSSESSIVE.sub("", span).split(" ")
+    length = len(words)
+    while words and (
+        _FIRST_WORD.fullmatch(words[0]) or (is_first and _LEADING_WORD.fullmatch(words[0])) or not _WORD.match(words[0])
+    ):
         words.pop(0)
-    return " ".join(words)
+    name = " ".join(words)
+    return "" if (is_first or len(words) < length) and _LONE_WORD.fullmatch(name) else name
 
 
 def _without_stop(name: str) -> str:
