@@ -191,10 +191,12 @@ def _searchers(recipe: Recipe) -> Iterator[Found]:
     structs = recipe.structs
     reasons = [spec.single_process_reason for _, spec in models_in(structs, RetrievalSpec)]
     reason = next(filter(None, reasons), None)
-    for kind in (EngineSpec, OnlineSpec):
-        for path, spec in models_in(structs, kind):
-            if reason is not None and (spec.processes or 1) > 1 and path[0] != "graph":
-                yield (*path, "processes"), f"is more than one, but {reason}"
+    if reason is None:
+        return
+    for path, spec in models_in(structs, BaseModel):
+        several = isinstance(spec, EngineSpec | OnlineSpec) and (spec.processes or 1) > 1
+        if several and path[0] != "graph":
+            yield (*path, "processes"), f"is more than one, but {reason}"
 
 
 def _beyond_jobs(recipe: Recipe, cluster: ClusterSpec) -> Iterator[Found]:
