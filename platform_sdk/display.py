@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import logging
 import re
+from collections.abc import Iterable
 
 from platform_sdk.credentials import without_credentials
 
@@ -30,6 +32,13 @@ def excerpt(value: object) -> str:
     if isinstance(value, str) and len(value) > LONGEST_VALUE:
         return f"{value[:LONGEST_VALUE]!r}… ({len(value)} characters)"
     return shortened(repr(value))
+
+
+def near_names(name: str, known: Iterable[str]) -> str:
+    """Return ``; did you mean A, B?`` with up to three known names near to ``name`` in any case, or nothing."""
+    folded = {each.casefold(): each for each in known}
+    near = difflib.get_close_matches(name[:LONGEST_VALUE].casefold(), folded, n=3)
+    return f"; did you mean {', '.join(shortened(folded[each]) for each in near)}?" if near else ""
 
 
 class DisplayFormatter(logging.Formatter):

@@ -121,7 +121,8 @@ def show(asked: Asked) -> None:
     from rich.padding import Padding
     from rich.text import Text
 
-    console = Terminal(file=sys.stdout, highlight=False)
+    # What reads a pipe or a file wants whole lines.
+    console = Terminal(file=sys.stdout, highlight=False, width=None if sys.stdout.isatty() else 1_000_000)
     rollout = asked.rollout
     depths = {trajectory.id: 2 for trajectory in rollout.others} | {rollout.main.id: 0}
     seen: set[str] = set()

@@ -27,7 +27,8 @@ def evaluate(
     model: Annotated[
         str,
         typer.Argument(
-            metavar="RUN_OR_MODEL", help="A run directory (what it trained), or a model as a recipe names it."
+            metavar="RUN_OR_MODEL",
+            help="A run (what it trained): its directory, or its name in runs; or a model as a recipe names it.",
         ),
     ],
     recipe: Annotated[
@@ -54,16 +55,19 @@ def evaluate(
     Corpus and triples of other questions come from --set, e.g. dataset.corpus=musique/corpus.jsonl. Few-shot rows of
     Mujica are --set evaluation.demonstrate=true.
     """
-    from platform_sdk.kubeflow.claim import FILE
     from platform_sdk.sampling.pairs import models_of
-    from platform_sdk.tracking.listing import trained_model
+    from platform_sdk.tracking.listing import RECIPE, find_local_run, trained_model
     from platform_sdk.tracking.outcomes import digest_of
 
-    trained = (Path(model) / FILE).is_file()
-    if recipe is None and not trained:
-        raise UserError(f"{model}: is no run directory, so say with --recipe whose agent is to answer")
-    given = [f"model={json.dumps(f'run:{model}' if trained else model)}"]
-    if trained and not dry_run and models_of(trained_model(Path(model)) or ""):
+    run = find_local_run(model, RUNS)
+    if recipe is None:
+        if run is None:
+            raise UserError(
+                f"{model}: is no run directory and no run in {RUNS}, so say with --recipe whose agent is to answer"
+            )
+        recipe = run / RECIPE
+    given = [f"model={json.dumps(model if run is None else f'run:{run}')}"]
+    if run is not None and not dry_run and models_of(trained_model(run) or ""):
         given.append("worker_model=")  # the run's model is a pair already
     if environment is not None:
         given.append(f"environment={environment}")
@@ -72,7 +76,7 @@ def evaluate(
         if not equals:
             raise UserError(f"--dataset {dataset}: must look like FORMAT=FILE, e.g. musique=musique_ans_dev.jsonl")
         given.append(f"dataset={json.dumps({'format': format, 'eval': file})}")
-    loaded = _only_evaluating(Path(model) / FILE if recipe is None else recipe, [*given, *(overrides or ())])
+    loaded = _only_evaluating(recipe, [*given, *(overrides or ())])
     run_dir = workdir or RUNS / f"evaluate-{loaded.name}-{digest_of(loaded.resolved())[:12]}"
     if dry_run:
         show_plan(loaded, run_dir, as_json)
@@ -92,16 +96,29 @@ def _only_evaluating(path: Path, overrides: list[str]) -> Recipe:
     Raises:
         UserError: its pipeline does not say how.
     """
+    from platform_sdk.config.pipeline import find_pipeline
     from platform_sdk.config.recipe import load_recipe
     from platform_sdk.files import read_object
 
     if path.suffix == ".json":  # what a run was begun with: a recipe, all of its values resolved
+        begun = read_object(path)
+        try:
+            find_pipeline(str(begun["pipeline"]), path)
+        except UserError as error:
+            raise UserError(
+                f"{path.parent}: is a run of pipeline {begun['pipeline']}, which is not one of hopforge's own; add "
+                "--recipe FILE, the recipe that the run was made of"
+            ) from error
         with tempfile.TemporaryDirectory() as folder:
             copy = Path(folder) / "recipe.yaml"
-            copy.write_text(json.dumps(read_object(path)))
+            copy.write_text(json.dumps(begun))
             return _only_evaluating(copy, overrides)
-    document = load_recipe(path, overrides).pipeline.document
+    pipeline = load_recipe(path, overrides).pipeline
+    document = pipeline.document
     if not document.evaluation_only:
-        raise UserError(f"pipeline {document.name}: has no evaluation_only, the settings by which nothing is trained")
+        raise UserError(
+            f"{pipeline.source.name}: has no evaluation_only; add the settings by which nothing is trained, e.g. "
+            "evaluation_only: {online.updates: 0}"
+        )
     settings = [f"{name}={json.dumps(value)}" for name, value in document.evaluation_only.items()]
     return load_recipe(path, [*overrides, *settings])

@@ -48,6 +48,8 @@ def export(
     from platform_sdk.tracking.listing import find_run_dir
 
     if format != "model":
+        if before:
+            raise UserError("--before is of the model: leave it out, or give --format model")
         from platform_sdk.recipes.evipath.export import write_chats
 
         source = Path(run) if Path(run).exists() else find_run_dir(run, folder)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,6 +20,8 @@ from platform_sdk.cli.terminal import say
 from platform_sdk.errors import UserError
 
 if TYPE_CHECKING:
+    from platform_sdk.config.cluster import ClusterSpec
+    from platform_sdk.studies.cells import CellState
     from platform_sdk.studies.study import Cell, Study
 
 StudyArgument = Annotated[Path, typer.Argument(metavar="FILE", help="A study, e.g. studies/world-mygo.yaml.")]
@@ -60,10 +63,16 @@ def run(
     Repeat the command to resume. A cell is found again by the digest of its recipe, also from another study. One that
     fails does not keep the others from running; the exit status is 1 then.
     """
-    cells = _chosen(_load(file, folder, overrides), only)
+    remote = {"--namespace": namespace, "--queue": queue, "--host": host, "--experiment": experiment}
+    if cluster is None and (given := [name for name, value in remote.items() if value is not None]):
+        raise UserError(f"{', '.join(given)}: only a cluster has use for this; add --cluster FILE, or leave it out")
     if cluster is not None:
-        _submit(cells, cluster, queue, namespace, host, experiment)
+        place = read_cluster(cluster, queue)
+        # What a cell is named by must be what runs there.
+        submitted = _load(file, folder, overrides, place.environment)
+        _submit(_chosen(submitted, only), place, namespace, host, experiment)
         return
+    cells = _chosen(_load(file, folder, overrides), only)
     from platform_sdk.studies.cells import run_cells
 
     def run_cell(cell: Cell) -> None:
@@ -90,7 +99,7 @@ def status(
     folder: FolderOption = RUNS,
     as_json: JsonOption = False,
 ) -> None:
-    """Show which cells of a study have finished, and where they are."""
+    """Show which cells of a study have finished, and where they are. The exit status is 1 if one was altered."""
     from rich.markup import escape
     from rich.table import Table
 
@@ -102,17 +111,18 @@ def status(
     if as_json:
         rows = [
             {"place": one.cell.place, "seed": one.cell.seed, "state": one.state, "run_dir": str(one.run_dir),
-             "run": one.run} for one in states
+             "run": one.run, "error": one.error} for one in states
         ]  # fmt: skip
         typer.echo(json.dumps({"study": loaded.name, "cells": rows}, indent=1))
-        return
-    shown = Table(box=None, header_style="bold", pad_edge=False)
-    for title in (*loaded.document.axes, "seed", "state", "run"):
-        shown.add_column(escape(title))
-    for one in states:
-        shown.add_row(*map(escape, (*one.cell.place, str(one.cell.seed), one.state, one.run or str(one.run_dir))))
-    Terminal(width=None if sys.stdout.isatty() else 200).print(shown)
-    say(f"{sum(one.state == 'finished' for one in states)} of {len(states)} runs have finished")
+    else:
+        shown = Table(box=None, header_style="bold", pad_edge=False)
+        for title in (*loaded.document.axes, "seed", "state", "run"):
+            shown.add_column(escape(title))
+        for one in states:
+            shown.add_row(*map(escape, (*one.cell.place, str(one.cell.seed), one.state, one.run or str(one.run_dir))))
+        Terminal(width=None if sys.stdout.isatty() else 200).print(shown)
+        say(f"{sum(one.state == 'finished' for one in states)} of {len(states)} runs have finished")
+    _end_if_altered(states)
 
 
 @study.command("table")
@@ -126,7 +136,7 @@ def table(
 ) -> None:
     """Print a study's table: means and intervals over seeds, paired differences to its baseline, published values.
 
-    Cells that have not finished are left empty, and named below the table.
+    Cells that have not finished or were altered are left empty, and named below the table.
     """
     from platform_sdk.studies.cells import state_of
     from platform_sdk.studies.formats import FORMATS
@@ -145,12 +155,22 @@ def table(
 
         write_text(output, text)
         say(output)
+    _end_if_altered(states)
 
 
-def _load(file: Path, folder: Path, overrides: list[str] | None) -> Study:
+def _end_if_altered(states: Sequence[CellState]) -> None:
+    """Say what is wrong with altered cells; the exit status is 1 then."""
+    altered = [one for one in states if one.error]
+    for one in altered:
+        say(f"error: {one.cell}: {one.error}", err=True)
+    if altered:
+        raise typer.Exit(1)
+
+
+def _load(file: Path, folder: Path, overrides: list[str] | None, variables: Mapping[str, str] = os.environ) -> Study:
     from platform_sdk.studies.study import load_study
 
-    return load_study(file, folder, overrides or ())
+    return load_study(file, folder, overrides or (), variables)
 
 
 def _chosen(loaded: Study, only: list[str] | None) -> list[Cell]:
@@ -170,14 +190,11 @@ def _chosen(loaded: Study, only: list[str] | None) -> list[Cell]:
 
 def _submit(
     cells: Sequence[Cell],
-    cluster: Path,
-    queue: str | None,
+    place: ClusterSpec,
     namespace: str | None,
     host: str | None,
     experiment: str | None,
 ) -> None:
-    place = read_cluster(cluster, queue)
-
     from platform_sdk.kubeflow.remote.connection import Server
     from platform_sdk.kubeflow.remote.submit import submit
     from platform_sdk.kubeflow.training_job.kueue import check_queueing

@@ -70,6 +70,12 @@ class Recipe:
         assert model is not None, f"{name} is a struct"
         return model.model_validate(self.parameters[name])
 
+    @property
+    def structs(self) -> dict[str, BaseModel]:
+        """Every struct parameter as its pydantic model."""
+        declared = self.pipeline.document.parameters
+        return {name: self.settings(name) for name, parameter in declared.items() if parameter.type == "struct"}
+
 
 def load_recipe(path: Path, overrides: Sequence[str] = (), variables: Mapping[str, str] = os.environ) -> Recipe:
     """Read a recipe, lay ``--set`` values over it, fill in the defaults, and check all of it.

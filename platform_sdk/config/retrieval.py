@@ -146,6 +146,17 @@ class RetrievalSpec(Struct):
     def backend(self) -> Literal["lite", "server"]:
         return "server" if self.uri is not None and "://" in self.uri else "lite"
 
+    @property
+    def single_process_reason(self) -> str | None:
+        """The reason why only one process can search, or None."""
+        if self.url is not None or self.backend == "server":
+            return None
+        return (
+            "only one at a time can search an index of Milvus Lite: give retrieval.url (hopforge serve retriever) or "
+            "retrieval.uri of a Milvus server, or take one process (sampling.engine.processes, online.processes; "
+            "on a cluster job.nodes and job.resources.gpus)"
+        )
+
     def encoder_settings(self) -> dict[str, Any]:
         """The arguments of ``load_encoder``, of a recipe that names an encoder or searches no service."""
         fields = ("query_prefix", "passage_prefix", "batch_size", "device", "threads", "api_key_env")

@@ -1,9 +1,29 @@
 """Base of everything that is read from a file: a recipe's structs, declarations, specifications of steps."""
 
+from collections.abc import Iterable, Iterator
+from typing import Any, TypeVar
+
 from pydantic import BaseModel, ConfigDict
+
+from platform_sdk.config.bounded_yaml import FieldPath
+
+M = TypeVar("M", bound=BaseModel)
 
 
 class Struct(BaseModel):
     """A pydantic model that is immutable and allows neither unknown fields nor infinite numbers."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+def models_in(value: Any, kind: type[M], path: FieldPath = ()) -> Iterator[tuple[FieldPath, M]]:
+    """Yield every model of a kind in nested settings, an outer one before those inside it, with its place."""
+    if isinstance(value, kind):
+        yield path, value
+    inside: Iterable[tuple[str | int, Any]] = ()
+    if isinstance(value, BaseModel | dict):
+        inside = dict(value).items()
+    elif isinstance(value, tuple | list):
+        inside = enumerate(value)
+    for name, inner in inside:
+        yield from models_in(inner, kind, (*path, name))

@@ -12,7 +12,7 @@ from platform_sdk.graph.chunks import Chunk
 from platform_sdk.graph.facts import Fact, Mention
 from platform_sdk.records import Source
 
-VERSION = 1
+VERSION = 2
 
 _MONTH = "(?:January|February|March|April|May|June|July|August|September|October|November|December)"
 _DATE = re.compile(
@@ -27,6 +27,7 @@ _SPAN = re.compile(rf"{_CAPITAL}(?: (?:{_INSIDE} ){{0,3}}{_CAPITAL}| [0-9]+(?=\b
 # Joined by words that more often separate two names: kept only where the whole is a title.
 _PHRASE = re.compile(rf"{_CAPITAL}(?:(?: (?:\w+|&)){{0,3}}[:,]? {_CAPITAL}){{1,5}}")
 _BRACKET_OR_POSSESSIVE = re.compile(r"(?: \([^()]*\)|['’]s)$")
+# No name begins with these, wherever it stands.
 _FIRST_WORD = re.compile(
     r"(?:a|an|the|he|she|it|they|we|i|you|his|her|its|their|our|my|your|this|that|these|"
     r"those|in|on|at|of|to|by|from|with|as|for|and|or|but|nor|so|yet|if|when|while|"
@@ -35,6 +36,23 @@ _FIRST_WORD = re.compile(
     r"every|other|another|such|several|following|despite|between|among|under|over|into|"
     r"through|within|without|about|against|not|no|one|two|three|four|five|six|seven|eight|"
     r"nine|ten|first|second|third|later|today|now|according|unlike|like)\.?",
+    re.IGNORECASE,
+)
+# No name begins with these at the start of a sentence.
+_LEADING = (
+    "is|are|was|were|does|did|has|had|have|could|would|should|shall|might|must|cannot|upon|throughout|whether|unless|"
+    "whereas|whenever|therefore|thus|hence|nevertheless|moreover|furthermore|meanwhile|whilst|them|him|originally|"
+    "initially|eventually|currently|formerly|previously|recently|finally|additionally|subsequently|usually"
+)
+_LEADING_WORD = re.compile(rf"(?:{_LEADING})\.?", re.IGNORECASE)
+# Nor are these, by themselves; before another name they can be part of it (Will, Down, May).
+_LONE_WORD = re.compile(
+    rf"(?:{_LEADING}|be|been|being|do|can|will|may|having|just|even|still|once|soon|ever|never|always|very|too|well|near|"
+    r"up|down|out|off|above|below|behind|beside|besides|beyond|across|along|around|toward|towards|via|per|than|except|"
+    r"instead|indeed|perhaps|amid|amongst|itself|himself|herself|themselves|yes|others|none|any|few|much|more|only|again|"
+    r"often|sometimes|together|due|prior|notable|born|based|founded|located|situated|established|formed|built|created|"
+    r"written|directed|produced|released|published|recorded|introduced|owned|named|known|set|made|given|led|using|"
+    r"starting|beginning)\.?",
     re.IGNORECASE,
 )
 
@@ -66,18 +84,27 @@ def mentions(sentence: str, title: str) -> Iterator[Mention]:
     spans, phrases = set(), set()
     for match in _SPAN.finditer(rest):
         name = _without_stop(match[0])
-        spans.add(_without_first_words(_BRACKET_OR_POSSESSIVE.sub("", name)))
+        spans.add(_bare(name, is_first=not re.search(r"\w", rest[: match.start()])))
         phrases.add(name)
     phrases |= {_without_stop(match[0]) for match in _PHRASE.finditer(rest)}
     yield from (Mention(name=name, rule="span") for name in sorted(spans - {""}))
     yield from (Mention(name=name, rule="phrase") for name in sorted(phrases - spans) if " " in name)
 
 
-def _without_first_words(name: str) -> str:
-    words = name.split(" ")
-    while words and (_FIRST_WORD.fullmatch(words[0]) or not _WORD.match(words[0])):
+def _bare(span: str, is_first: bool) -> str:
+    """Return a span without the function words before its name; nothing if there is no name.
+
+    Args:
+        is_first: whether a sentence begins with the span.
+    """
+    words = _BRACKET_OR_POSSESSIVE.sub("", span).split(" ")
+    length = len(words)
+    while words and (
+        _FIRST_WORD.fullmatch(words[0]) or (is_first and _LEADING_WORD.fullmatch(words[0])) or not _WORD.match(words[0])
+    ):
         words.pop(0)
-    return " ".join(words)
+    name = " ".join(words)
+    return "" if (is_first or len(words) < length) and _LONE_WORD.fullmatch(name) else name
 
 
 def _without_stop(name: str) -> str:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from platform_sdk import files
+from platform_sdk.display import near_names, shortened
 from platform_sdk.errors import UserError
 from platform_sdk.graph.graph import Graph
 from platform_sdk.pages import embedded_json, render
@@ -29,7 +31,9 @@ def find_entity(graph: Graph, wanted: str) -> int:
         if alias is None and any(each.casefold() == folded for each in aliases):
             alias = row
     if alias is None:
-        raise UserError(f"the graph has no entity {wanted}; hopforge graph export lists names and aliases")
+        known = chain(graph.entity_names, chain.from_iterable(graph.entity_aliases))
+        remedy = near_names(wanted, known) or "; hopforge graph export lists names and aliases"
+        raise UserError(f"the graph has no entity {shortened(wanted)}{remedy}")
     return alias
 
 

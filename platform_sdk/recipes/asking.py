@@ -21,6 +21,7 @@ from platform_sdk.config.sampling import EngineSpec
 from platform_sdk.data.corpus import Corpus
 from platform_sdk.data.dataset import PASSAGES, TRIPLES
 from platform_sdk.data.files import read_json_lines
+from platform_sdk.display import near_names, shortened
 from platform_sdk.errors import UserError
 from platform_sdk.files import whole_lines
 from platform_sdk.processes.environment import visible_gpus
@@ -148,6 +149,7 @@ def _question(
     if entities and "head" not in needed:
         raise UserError(f"--entity is for knowledge graphs, but environment {run.environment} is none; leave it out")
     if "head" in needed:
+        _require_known(run.run_dir, entities)
         start = tuple(entities) or _named(run.run_dir, text)
         if not start:
             raise UserError(f"{text!r} names no entity of the run's graph; say where to start with --entity NAME")
@@ -172,6 +174,21 @@ def _same_questions(run_dir: Path, text: str) -> Iterator[Question]:
                 and (found := parse_line(path, number, line, Question)).text.strip() == text.strip()
             ):
                 yield found
+
+
+def _require_known(run_dir: Path, entities: Sequence[str]) -> None:
+    """Raise a UserError if the run's triples have no entity of one of these names or ids."""
+    if not entities:
+        return
+    known = {
+        name
+        for triple in read_jsonl(run_dir / TRIPLES, Triple)
+        for name in (triple.head, triple.tail, triple.head_id, triple.tail_id)
+    }
+    if missing := [entity for entity in entities if entity not in known]:
+        raise UserError(
+            f"--entity {shortened(missing[0])}: the run's graph has no such entity{near_names(missing[0], known)}"
+        )
 
 
 def _named(run_dir: Path, text: str) -> tuple[str, ...]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
@@ -19,28 +18,27 @@ from platform_sdk.config.recipe import Recipe
 from platform_sdk.config.retrieval import RetrievalSpec
 from platform_sdk.config.sampling import EngineSpec
 from platform_sdk.config.source import FieldPath, Problem, load_source
+from platform_sdk.config.struct import models_in
 from platform_sdk.config.training import OptimiserSpec
 from platform_sdk.recipes.method import load_method
 from platform_sdk.sizing.memory import tensor_parallel_fault, training_fault, training_memory
 from platform_sdk.sizing.shape import ModelShape, parameters_in_name, shape_of
 
-M = TypeVar("M", bound=BaseModel)
-
 
 def misfits(recipe: Recipe, cluster: ClusterSpec | None = None) -> list[Problem]:
     """Return what of a recipe cannot work: on any machine, and on the cluster if one is given."""
-    structs = {name: recipe.settings(name) for name, p in recipe.pipeline.document.parameters.items() if p.schema_}
+    structs = recipe.structs
     model = str(recipe.parameters.get("model") or "")
     shape = _shape(model)
-    online = any(spec.updates for _, spec in _of_type(structs, OnlineSpec))
+    online = any(spec.updates for _, spec in models_in(structs, OnlineSpec))
     found: list[tuple[FieldPath, str]] = []
-    for path, engine in _of_type(structs, EngineSpec):
+    for path, engine in models_in(structs, EngineSpec):
         parallel = int(engine.extra.get("tensor_parallel_size", 1))
         if shape is not None and (fault := tensor_parallel_fault(parallel, shape.heads, shape.key_value_heads)):
             found.append(((*path, "extra", "tensor_parallel_size"), fault))
         if online and (fault := engine.beside_training_fault):
             found.append(((*path, "engine"), fault))
-        if engine.searching and any(spec.url is None for _, spec in _of_type(structs, RetrievalSpec)):
+        if engine.searching and any(spec.url is None for _, spec in models_in(structs, RetrievalSpec)):
             found.append(
                 ((*path, "searching"), "searches in threads need a service: set retrieval.url, or searching 0")
             )
@@ -49,7 +47,7 @@ def misfits(recipe: Recipe, cluster: ClusterSpec | None = None) -> list[Problem]
     if cluster is not None and cluster.job.resources.gpu_memory is not None:
         memory = bytes_of(cluster.job.resources.gpu_memory)
         size = shape.parameters if shape else parameters_in_name(model)
-        for path, spec in _of_type(structs, OptimiserSpec):
+        for path, spec in models_in(structs, OptimiserSpec):
             if isinstance(spec, OnlineSpec) and not spec.updates:
                 continue
             if size and (fault := _memory_fault(model, size, spec, cluster, memory)):
@@ -68,7 +66,7 @@ def _on_cluster(
         yield (*path, "extra"), f"an engine takes {engine.gpus_each} GPUs, but a pod has {gpus} (job.resources.gpus)"
         return
     processes = nodes * max(sampling // engine.gpus_each or 1, gpus if online else 0)
-    for place, retrieval in _of_type(structs, RetrievalSpec):
+    for place, retrieval in models_in(structs, RetrievalSpec):
         reason = load_method(recipe.pipeline.document.method).single_process_reason(retrieval)
         if processes > 1 and reason is not None:
             yield place, f"the cluster's jobs have {processes} processes, but {reason}"
@@ -91,15 +89,6 @@ def _memory_fault(
     return training_fault(
         model, needed, gpu_bytes, processes=processes, zero=spec.deepspeed, lora=spec.lora is not None
     )
-
-
-def _of_type(value: Any, kind: type[M], path: FieldPath = ()) -> Iterator[tuple[FieldPath, M]]:
-    """Yield every model of a kind in the structs, and where it stands."""
-    if isinstance(value, kind):
-        yield path, value
-    named = dict(value) if isinstance(value, (BaseModel, dict)) else {}
-    for name, inner in named.items():
-        yield from _of_type(inner, kind, (*path, str(name)))
 
 
 def _shape(model: str) -> ModelShape | None:

@@ -218,13 +218,7 @@ class Method(ABC, Generic[A, E, Res]):
 
     def single_process_reason(self, retrieval: RetrievalSpec) -> str | None:
         """Return why only one process can do the run's sampling, or None."""
-        if not self.searches or retrieval.url is not None or retrieval.backend == "server":
-            return None
-        return (
-            "only one at a time can search an index of Milvus Lite: give retrieval.url (hopforge serve retriever) or "
-            "retrieval.uri of a Milvus server, or take one process (sampling.engine.processes, online.processes; "
-            "on a cluster job.nodes and job.resources.gpus)"
-        )
+        return retrieval.single_process_reason if self.searches else None
 
     @contextmanager
     def resources(self, run: RunContext[A]) -> Iterator[Res]:

@@ -57,6 +57,7 @@ def _write(model: Path, target: Path) -> Path:
 def _card(run: FinishedRun, roles: dict[str, Path]) -> str:
     recipe: dict[str, Any] = recipe_of(run.run_dir)
     given, step = recipe["parameters"], run.evaluated
+    course = "that training by hopforge began with" if step.phase == START else "trained by hopforge"
     header = {
         "base_model": given.get("model", ""), "library_name": "transformers", "pipeline_tag": "text-generation",
         "tags": ["hopforge", step.method, "question-answering", "retrieval"],
@@ -67,7 +68,7 @@ def _card(run: FinishedRun, roles: dict[str, Path]) -> str:
         "---",
         f"# {recipe['name']}",
         "",
-        f"A question-answering policy trained by hopforge with the method `{step.method}` in the environment "
+        f"A question-answering policy {course}, with the method `{step.method}` in the environment "
         f"`{step.environment}`. It speaks that method's prompts: `hopforge ask` runs the agent around it.",
         "",
         "```python",
@@ -84,7 +85,7 @@ def _card(run: FinishedRun, roles: dict[str, Path]) -> str:
         "",
         "In percent on the evaluation questions, with 95 % intervals; means of counts as they are.",
         "",
-        *_scores(run.run_dir),
+        *_scores(run),
         "",
         "## Lineage",
         "",
@@ -121,8 +122,10 @@ def _facts(run: FinishedRun, given: dict[str, Any]) -> Iterator[tuple[str, Any]]
     yield "seed", run.evaluated.seed
 
 
-def _scores(run_dir: Path) -> Iterator[str]:
-    found = [(phase, run_dir / phase / "scores.json") for phase in (START, FINAL)]
+def _scores(run: FinishedRun) -> Iterator[str]:
+    """Write the scores up to the evaluation whose policy this is."""
+    phases = (START,) if run.evaluated.phase == START else (START, FINAL)
+    found = [(phase, run.run_dir / phase / "scores.json") for phase in phases]
     scores = {phase: read_object(path) for phase, path in found if path.is_file()}
     shown = list(dict.fromkeys(name for score in scores.values() for name in score["shown"]))
     yield f"| | {' | '.join(scores)} |"

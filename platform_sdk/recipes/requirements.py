@@ -11,7 +11,6 @@ import os
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
 
 from pydantic import BaseModel
 
@@ -24,10 +23,12 @@ from platform_sdk.config.recipe import Recipe
 from platform_sdk.config.retrieval import RetrievalSpec
 from platform_sdk.config.sampling import EngineSpec
 from platform_sdk.config.source import FieldPath, Problem, dotted, load_source, suggestion
+from platform_sdk.config.struct import models_in
 from platform_sdk.config.task import Constant, FromParameter
 from platform_sdk.config.training import OptimiserSpec
 from platform_sdk.data.dataset import HUB
 from platform_sdk.recipes.fit import misfits
+from platform_sdk.recipes.selection import NO_OWN_REWARD, SelectionSpec
 from platform_sdk.retrieval.load import PACKAGES
 from platform_sdk.sampling.local_server import PYTHON as VLLM_PYTHON
 from platform_sdk.sampling.models import ASSETS, GGUF_PACKAGES
@@ -35,10 +36,6 @@ from platform_sdk.sampling.models import ASSETS, GGUF_PACKAGES
 Found = tuple[FieldPath, str]
 POLICY = "policy"
 """The component that finds a model; its inputs ``name`` and ``worker_name`` are models' names."""
-LITE = (
-    "only one process at a time can search an index of Milvus Lite: give retrieval.url (hopforge serve retriever) or "
-    "retrieval.uri of a Milvus server"
-)
 GPU_DEVICES = ("nvidia*", "nvhost*", "dxg", "kfd")
 """Names of GPUs in /dev: of NVIDIA, of its embedded boards, under WSL, of AMD. Asking torch takes seconds."""
 NO_DATA_DIR = (
@@ -48,8 +45,8 @@ NO_DATA_DIR = (
 
 def errors(recipe: Recipe, cluster: ClusterSpec | None = None) -> list[Problem]:
     """Return what is wrong with a recipe wherever it runs, or on ``cluster``."""
-    found = _placed(recipe, [*_method(recipe), *(_beyond_jobs(recipe, cluster) if cluster else ())])
-    return found or misfits(recipe, cluster)
+    on_cluster = _beyond_jobs(recipe, cluster) if cluster else ()
+    return _placed(recipe, [*_method(recipe), *_own_reward(recipe), *on_cluster]) or misfits(recipe, cluster)
 
 
 def missing_here(recipe: Recipe) -> list[Problem]:
@@ -70,23 +67,6 @@ def _placed(recipe: Recipe, found: list[Found]) -> list[Problem]:
     ]
 
 
-def _settings(recipe: Recipe) -> Iterator[tuple[FieldPath, BaseModel]]:
-    """Yield the structs of a recipe, and the settings inside them, with their places."""
-    for name, parameter in recipe.pipeline.document.parameters.items():
-        if parameter.type == "struct":
-            yield from _inside((name,), recipe.settings(name))
-
-
-def _inside(path: FieldPath, value: Any) -> Iterator[tuple[FieldPath, BaseModel]]:
-    if isinstance(value, BaseModel):
-        yield path, value
-        for name in type(value).model_fields:
-            yield from _inside((*path, name), getattr(value, name))
-    elif isinstance(value, tuple | list):
-        for index, inner in enumerate(value):
-            yield from _inside((*path, index), inner)
-
-
 def _method(recipe: Recipe) -> Iterator[Found]:
     name = recipe.pipeline.document.method
     if "." in name:
@@ -100,11 +80,16 @@ def _method(recipe: Recipe) -> Iterator[Found]:
         yield ("method",), f"there is no method {name}; {suggestion(name, shipped)}"
 
 
+def _own_reward(recipe: Recipe) -> Iterator[Found]:
+    structs = recipe.structs
+    for path, selection in models_in(structs, SelectionSpec):
+        if selection.reward == "own" and getattr(structs.get("agent"), "reward", None) is None:
+            yield (*path, "reward"), NO_OWN_REWARD
+
+
 def _data(recipe: Recipe) -> Iterator[Found]:
     folder = recipe.parameters.get("data_dir")
-    for path, dataset in _settings(recipe):
-        if not isinstance(dataset, DatasetSpec):
-            continue
+    for path, dataset in models_in(recipe.structs, DatasetSpec):
         for field in ("train", "eval", "corpus", "triples", "labels"):
             named = getattr(dataset, field) or ()
             for one in (named,) if isinstance(named, str) else named:
@@ -125,9 +110,9 @@ def _models(recipe: Recipe) -> Iterator[Found]:
             if isinstance(value, str) and value and isinstance(wire, Constant | FromParameter):
                 path = next((name for name, one in recipe.parameters.items() if one == value), "model")
                 yield from _model((path,), value)
-    for place, settings in _settings(recipe):
-        if isinstance(settings, GraphSpec) and settings.model is not None:
-            yield from _model((*place, "model"), settings.model)
+    for place, graph in models_in(recipe.structs, GraphSpec):
+        if graph.model is not None:
+            yield from _model((*place, "model"), graph.model)
 
 
 def _model(path: FieldPath, name: str) -> Iterator[Found]:
@@ -151,10 +136,10 @@ def _model(path: FieldPath, name: str) -> Iterator[Found]:
 
 
 def _encoders(recipe: Recipe) -> Iterator[Found]:
-    for place, settings in _settings(recipe):
-        if not isinstance(settings, RetrievalSpec) or settings.encoder is None or settings.encoder[:7] == "openai:":
+    for place, retrieval in models_in(recipe.structs, RetrievalSpec):
+        if retrieval.encoder is None or retrieval.encoder.startswith("openai:"):
             continue
-        path, name = (*place, "encoder"), settings.encoder
+        path, name = (*place, "encoder"), retrieval.encoder
         if not name.startswith("package:"):
             yield from _directory_or_hub(path, name, "encoder")
             continue
@@ -184,47 +169,41 @@ def _directory_or_hub(path: FieldPath, name: str, what: str) -> Iterator[Found]:
 
 
 def _packages(recipe: Recipe) -> Iterator[Found]:
-    for path, settings in _settings(recipe):
-        vllm = isinstance(settings, EngineSpec) and (
-            settings.engine == "vllm" or (settings.brings_server and not os.environ.get(VLLM_PYTHON))
-        )
+    for path, engine in models_in(recipe.structs, EngineSpec):
+        vllm = engine.engine == "vllm" or (engine.brings_server and not os.environ.get(VLLM_PYTHON))
         if vllm and importlib.util.find_spec("vllm") is None:
             yield (*path, "engine"), "vLLM is not installed; run: pip install hopforge[sample]"
-        zero = isinstance(settings, OptimiserSpec) and settings.deepspeed is not None
-        if zero and importlib.util.find_spec("deepspeed") is None:
+    for path, optimiser in models_in(recipe.structs, OptimiserSpec):
+        if optimiser.deepspeed is not None and importlib.util.find_spec("deepspeed") is None:
             yield (*path, "deepspeed"), "DeepSpeed is not installed; run: pip install hopforge[train]"
 
 
 def _gpus(recipe: Recipe) -> Iterator[Found]:
     if any(path for pattern in GPU_DEVICES for path in Path("/dev").glob(pattern)):
         return
-    for path, settings in _settings(recipe):
+    for path, settings in models_in(recipe.structs, BaseModel):
         device = getattr(settings, "device", "")
         if isinstance(device, str) and device.startswith("cuda"):
             yield (*path, "device"), f"is {device}, and this machine has no GPU; take cpu"
 
 
 def _searchers(recipe: Recipe) -> Iterator[Found]:
-    if not _searches_lite(recipe):
+    structs = recipe.structs
+    reasons = [spec.single_process_reason for _, spec in models_in(structs, RetrievalSpec)]
+    reason = next(filter(None, reasons), None)
+    if reason is None:
         return
-    for path, settings in _settings(recipe):
-        several = isinstance(settings, EngineSpec | OnlineSpec) and (settings.processes or 1) > 1
+    for path, spec in models_in(structs, BaseModel):
+        several = isinstance(spec, EngineSpec | OnlineSpec) and (spec.processes or 1) > 1
         if several and path[0] != "graph":
-            yield (*path, "processes"), f"is more than one, but {LITE}"
-
-
-def _searches_lite(recipe: Recipe) -> bool:
-    found = [settings for _, settings in _settings(recipe) if isinstance(settings, RetrievalSpec)]
-    return any(settings.url is None and settings.backend == "lite" for settings in found)
+            yield (*path, "processes"), f"is more than one, but {reason}"
 
 
 def _beyond_jobs(recipe: Recipe, cluster: ClusterSpec) -> Iterator[Found]:
-    for path, settings in _settings(recipe):
-        if not isinstance(settings, EngineSpec):
-            continue
-        if (settings.engine == "vllm" or settings.brings_server) and cluster.job.sampler is None:
+    for path, engine in models_in(recipe.structs, EngineSpec):
+        if (engine.engine == "vllm" or engine.brings_server) and cluster.job.sampler is None:
             yield (*path, "engine"), "samples with vLLM, but the cluster's file gives job.sampler no image; add one"
-        if settings.brings_server and cluster.job.backend == "trainjob":
+        if engine.brings_server and cluster.job.backend == "trainjob":
             yield (
                 (*path, "engine"),
                 (

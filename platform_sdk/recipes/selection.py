@@ -24,6 +24,7 @@ from platform_sdk.sampling.sampler import RolloutAgent, RolloutSampler, open_sam
 from platform_sdk.training.credit import Advantages, Credit, TrajectoryKey, reward_of
 from platform_sdk.training.online.questions import taken_up
 
+NO_OWN_REWARD = "is own, and there is none: name it in agent.reward, as module:function"
 PERFECT = 1.0
 """r_sup: the best reward there is; F1 and EM both end at 1."""
 
@@ -80,7 +81,7 @@ class Iteration(SamplingStep[A, SelectionSpec, Threshold]):
     def sample(self, round: Sampling[A, SelectionSpec, Threshold]) -> Sampled[Threshold]:
         run, spec = round.run, round.settings
         if spec.reward == "own" and getattr(run.agent, "reward", None) is None:  # not every agent has this setting
-            raise UserError("selection.reward is own, and there is none: name it in agent.reward, as module:function")
+            raise UserError(f"selection.reward {NO_OWN_REWARD}")
         before = spec.initial_threshold if round.carry.threshold is None else round.carry.threshold
         questions = batch_of(run.questions("train"), round.iteration, spec.questions, run.seed)
         with open_phase(round, self._agent) as phase:

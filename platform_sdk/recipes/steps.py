@@ -214,7 +214,10 @@ def online(
             name, weights = f"eval-u{update:04d}", engine.weight_version
             policy = Policy(engine.tokenizer, weights)
             agent = evaluated_agent(method, run, policy, EVALUATION, resources, evaluation)
-            opened = partial(RolloutSampler, run.run_dir / name / ROLLOUTS, agent, engine, resources.search, live)
+            opened = partial(
+                RolloutSampler, run.run_dir / name / ROLLOUTS, agent, engine, resources.search, live,
+                searching=run.sampling.engine.searching,
+            )  # fmt: skip
             # On a GPU a resumed run need not come to the very weights that were evaluated before it was killed.
             set_aside(run.run_dir / name, _evaluation_inputs(run, weights, evaluation))
             _evaluate(method, run, name, weights, evaluation, opened)

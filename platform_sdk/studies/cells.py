@@ -13,7 +13,7 @@ from platform_sdk.files import read_model
 from platform_sdk.studies.study import Cell
 from platform_sdk.tracking.outcomes import write_json
 
-State = Literal["finished", "running", "stopped", "not begun", "submitted"]
+State = Literal["finished", "running", "stopped", "not begun", "submitted", "altered"]
 REPORT = "report.html"
 
 
@@ -27,20 +27,20 @@ class Submission(Struct):
 
 @dataclass(frozen=True)
 class CellState:
-    """State of a cell, and the directory that holds its results; on a cluster also its run."""
+    """State of a cell, and the directory that holds its results; on a cluster also its run.
+
+    ``error`` says what is wrong with the files of an altered cell.
+    """
 
     cell: Cell
     state: State
     run_dir: Path
     run: str = ""
+    error: str = ""
 
 
 def state_of(cell: Cell) -> CellState:
-    """Look up how far a cell is.
-
-    Raises:
-        UserError: a file of its finished run was altered.
-    """
+    """Look up how far a cell is."""
     from platform_sdk.kubeflow.local import is_locked
     from platform_sdk.kubeflow.runs import finished_at
 
@@ -53,7 +53,10 @@ def state_of(cell: Cell) -> CellState:
         return CellState(cell, "not begun", cell.run_dir)
     if is_locked(cell.run_dir):
         return CellState(cell, "running", cell.run_dir)
-    done = finished_at(cell.recipe, cell.run_dir) is not None
+    try:
+        done = finished_at(cell.recipe, cell.run_dir) is not None
+    except UserError as error:
+        return CellState(cell, "altered", cell.run_dir, error=str(error))
     return CellState(cell, "finished" if done else "stopped", cell.run_dir)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -132,13 +133,16 @@ class Study:
         return None if value is None else float(value)
 
 
-def load_study(path: Path, folder: Path, overrides: Sequence[str] = ()) -> Study:
+def load_study(
+    path: Path, folder: Path, overrides: Sequence[str] = (), variables: Mapping[str, str] = os.environ
+) -> Study:
     """Read a study and resolve the recipe of each of its cells.
 
     Args:
         path: The study's file; a relative path that does not exist here may be a shipped study's.
         folder: What the run directories lie in.
         overrides: ``PATH=VALUE``, laid over every cell.
+        variables: The environment of the runs, e.g. a cluster's; see ``load_recipe``.
 
     Raises:
         ConfigError: with every problem of the study or of its first cell that has any.
@@ -152,7 +156,7 @@ def load_study(path: Path, folder: Path, overrides: Sequence[str] = ()) -> Study
     needing = [place for place in places if any(level.model_of for level in levels_of(document, place))]
     for place in [*(place for place in places if place not in needing), *needing]:
         for seed in document.seeds:
-            cells[place, seed] = _cell(path, document, place, seed, folder, overrides, cells)
+            cells[place, seed] = _cell(path, document, place, seed, folder, overrides, variables, cells)
     return Study(path.stem, document, tuple(cells.values()))
 
 
@@ -176,6 +180,7 @@ def _cell(
     seed: int,
     folder: Path,
     overrides: Sequence[str],
+    variables: Mapping[str, str],
     cells: Mapping[tuple[Place, int], Cell],
 ) -> Cell:
     levels = levels_of(document, place)
@@ -197,7 +202,7 @@ def _cell(
         given.append(f"model={json.dumps(f'run:{needs}')}")
     given += [f"seed={seed}", *overrides]
     try:
-        recipe = load_recipe(recipe_path, given)
+        recipe = load_recipe(recipe_path, given, variables)
     except ConfigError as error:
         error.add_note(f"(in {path}, cell {' · '.join(place)})")
         raise

@@ -18,6 +18,7 @@ from platform_sdk.records import Rollout, Trajectory
 from platform_sdk.sampling.engine import Completion, SamplingEngine, SamplingParams
 from platform_sdk.sampling.rollout import Agent, Consult, Generate
 from platform_sdk.sampling.seeds import seed_of
+from platform_sdk.tracking.credit import RolloutCredit, TurnCredit
 
 EPSILON = 1e-4
 GRPO = GroupCreditSpec()
@@ -176,6 +177,21 @@ class GroupAdvantage(Credit):
 
 def _spread(value: float, trajectory: Trajectory) -> tuple[float, ...]:
     return tuple(float(mask) * value for mask in trajectory.agent_mask)
+
+
+def turn_credits(group: Sequence[Rollout], advantages: Advantages) -> Iterator[RolloutCredit]:
+    """Yield the credit of each rollout's turns; rollouts whose main trajectory is not trained on are left out."""
+    for rollout in group:
+        values = advantages.get(TrajectoryKey(rollout.id, rollout.main.id))
+        if values is not None:
+            yield RolloutCredit(
+                rollout=rollout.id,
+                turns=tuple(
+                    TurnCredit(rewards=turn.rewards, advantage=fmean(values[turn.start : turn.end] or [0.0]))
+                    for turn in rollout.main.turns
+                    if turn.speaker == "agent"
+                ),
+            )
 
 
 def reward_of(rollout: Rollout, name: str) -> float:

@@ -42,6 +42,20 @@ def test_a_runs_own_recipe_answers_other_questions(tmp_path: Path) -> None:
         steps(str(tmp_path), "--dataset", "musique")
 
 
+def test_a_run_is_found_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe = load_recipe(HOME / "pipelines/arena/world.yaml")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs" / "mine").mkdir(parents=True)
+    (tmp_path / "runs" / "mine" / "recipe.json").write_text(json.dumps(recipe.resolved()))
+    assert "eval-start" in steps("mine")
+
+
+def test_a_run_of_an_own_pipeline_needs_its_recipe(tmp_path: Path) -> None:
+    (tmp_path / "recipe.json").write_text(json.dumps({"pipeline": "one-search", "name": "x", "parameters": {}}))
+    with pytest.raises(UserError, match=r"is a run of pipeline one-search, .* add --recipe FILE"):
+        steps(str(tmp_path))
+
+
 def test_a_model_needs_a_recipe() -> None:
     with pytest.raises(UserError, match="say with --recipe whose agent"):
         steps("hopforge:world-base")

@@ -56,8 +56,10 @@ def test_graph_commands(tmp_path: Path) -> None:
     stats = json.loads(call(tmp_path, "stats", "--json"))
     assert stats["hyperedges"] == built["hyperedges"]
     assert stats["maximum_hyperedges_per_entity"] == max(stats["hubs"].values())
-    with pytest.raises(UserError, match="no entity Nobody"):
+    with pytest.raises(UserError, match="no entity Nobody; hopforge graph export lists"):
         call(tmp_path, "show", "Nobody")
+    with pytest.raises(UserError, match=f"no entity {name.lower()}x; did you mean .*{name}"):
+        call(tmp_path, "show", f"{name.lower()}x")
 
     Corpus([Passage(id="new", title="Nobody", text=f"Nobody knows {name}.")]).save(tmp_path / "more.jsonl")
     added = json.loads(call(tmp_path, "add", str(tmp_path / "more.jsonl"), "--json"))

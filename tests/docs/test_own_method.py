@@ -30,7 +30,7 @@ def test_the_page_s_method_is_validated_run_and_asked(tmp_path: Path, monkeypatc
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.setenv("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
-    validate, run, ask = (shlex.split(line)[1:] for line in blocks(PAGE, "sh")[0].splitlines())
+    validate, run, ask, evaluate = (shlex.split(line)[1:] for line in blocks(PAGE, "sh")[0].splitlines())
 
     valid = CliRunner().invoke(app, validate)
     assert (valid.exit_code, valid.stdout) == (0, "world.yaml: ok (one-search, 7 tasks)\n"), valid.exception
@@ -45,6 +45,11 @@ def test_the_page_s_method_is_validated_run_and_asked(tmp_path: Path, monkeypatc
     answer = json.loads(done.stdout)
     assert len(answer["evidence"]) == 2
     assert [turn["speaker"] for turn in answer["turns"]] == ["environment", "agent", "environment", "agent"]
+
+    planned = CliRunner().invoke(app, [*evaluate, "--dry-run", "--json"])
+    assert planned.exit_code == 0, planned.exception
+    steps = {step["step"] for step in json.loads(planned.stdout)["steps"]}
+    assert {"eval-start", "report"} <= steps
 
     written = CliRunner().invoke(app, ["export", ask[1], "-o", "model"])
     assert written.exit_code == 0, written.exception

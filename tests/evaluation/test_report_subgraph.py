@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from platform_sdk.evaluation.report import build_report
-from platform_sdk.record_files import write_jsonl
+from platform_sdk.record_files import write_jsonl, write_log
 from platform_sdk.records import Evidence, Rollout, Source
+from platform_sdk.tracking.credit import RolloutCredit, TurnCredit, credit_file
 from tests.tracking.rollouts import agent, environment, rollout, trajectory
 
 HOSTILE = "</script><img src=x onerror='window.hurt=1'>\u202e"
@@ -153,6 +154,27 @@ def test_rewards_stand_beside_each_step(open_page: Any, tmp_path: Path) -> None:
         ["1", "Blue Harbour", "0.75", "-0.25", "0.875"],
         ["2", "malformed", "–", "–", "0.875"],
         ["3", "answer: Lyon", "–", "–", "0.875"],
+    ]
+
+
+def test_advantages_stand_beside_each_step_of_a_rollout_that_was_learned_from(open_page: Any, tmp_path: Path) -> None:
+    run_dir = tmp_path / "run"
+    run_dir.mkdir()
+    (run_dir / "recipe.json").write_text(json.dumps({"name": "drawn", "pipeline": "any", "parameters": {}}))
+    learned = run_dir / "online" / "rollouts" / "0001.jsonl"
+    found = searched(*hyperedges())
+    write_jsonl(learned, Rollout, [found])
+    (run_dir / "online" / "train.json").write_text("{}")
+    steps = [({"struct": 0.75, "progress": -0.5}, 1.25), ({"progress": 0.25}, 0.0), ({}, -0.5)]
+    turns = tuple(TurnCredit(rewards=rewards, advantage=advantage) for rewards, advantage in steps)
+    write_log(credit_file(learned), RolloutCredit, [RolloutCredit(rollout=found.id, turns=turns)])
+    page = open_page(build_report(run_dir))
+    titles = ["step", "", "struct", "progress", "outcome", "advantage"]
+    assert page.locator(".steps thead th").all_inner_texts() == titles
+    assert [row.locator("th, td").all_inner_texts() for row in page.locator(".steps tbody tr").all()] == [
+        ["1", "Blue Harbour", "0.75", "-0.5", "0.875", "1.25"],
+        ["2", "malformed", "–", "0.25", "0.875", "0"],
+        ["3", "answer: Lyon", "–", "–", "0.875", "-0.5"],
     ]
 
 

@@ -63,6 +63,25 @@ def test_mentions_of_a_sentence_with_their_rules() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("sentence", "spans"),
+    [
+        ("Was Oslo founded by Harald?", {"Oslo", "Harald"}),
+        ("Is it cold in Norway?", {"Norway"}),
+        ("The Beatles met The Who.", {"Beatles"}),
+        ("Upon Oslo fell Stratford Upon Avon.", {"Oslo", "Stratford Upon Avon"}),
+        ("Throughout, she sang What Is and Why Did Anna Leave.", {"Did Anna Leave"}),
+        ('"Will he?" asked Will Smith.', {"Will Smith"}),
+        ("Will Smith saw Up.", {"Will Smith", "Up"}),
+        ("Up there lives Down.", {"Down"}),
+        ("Originally Wasi, he was born in Bergen.", {"Wasi", "Bergen"}),
+        ("Born in Bergen, he left.", {"Bergen"}),
+    ],
+)
+def test_function_word_at_the_start_of_a_sentence_is_no_name(sentence: str, spans: set[str]) -> None:
+    assert {mention.name for mention in mentions(sentence, "") if mention.rule == "span"} == spans
+
+
 def test_answer_is_parsed_and_malformed_lines_are_kept() -> None:
     [chunk] = chunks(PASSAGE, 1200, 100)
     facts, malformed = parse(chunk, "entity<|>Oslo<|>city<|>before any fact\n" + ANSWER)

@@ -56,6 +56,16 @@ def test_what_was_read_stands_behind_what_was_said(kg_run: Path) -> None:
     read = next(n for n, line in enumerate(lines) if f"{triple.head}, {triple.relation}, {triple.tail}" in line)
     assert said < read < len(lines) - 1
     assert any(line.strip().startswith("searches: ") for line in lines)
+    turns = asked(kg_run, f"What is the {triple.relation} of {triple.head} ?")["turns"]
+    longest = max((" ".join(turn["text"].split()) for turn in turns if turn["speaker"] == "agent"), key=len)
+    assert len(longest) > 80
+    assert any(line.endswith(longest) for line in lines), "what reads a pipe gets whole lines"
+
+
+def test_entity_that_the_graph_lacks_is_refused_with_near_names(kg_run: Path) -> None:
+    head = next(iter(read_jsonl(kg_run / "corpus/triples.jsonl", Triple))).head
+    done = CliRunner().invoke(app, ["ask", str(kg_run), "Who is it ?", "--entity", f"{head}x"])
+    assert f"--entity {head}x: the run's graph has no such entity; did you mean {head}" in str(done.exception)
 
 
 def test_seeds_matter_above_temperature_0_alone(kg_run: Path) -> None:

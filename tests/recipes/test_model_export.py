@@ -60,6 +60,17 @@ def test_the_model_is_the_trained_one_and_its_card_says_where_it_comes_from(run_
     assert f"{tmp_path}/model: exists already" in export(run_dir, "-o", tmp_path / "model")
 
 
+def test_the_model_before_training_has_the_scores_it_began_with(run_dir: Path, tmp_path: Path) -> None:
+    copied = tmp_path / "run"
+    shutil.copytree(run_dir, copied)
+    (copied / "eval-start/scores.json").write_text(json.dumps(SCORES))
+    assert "refused" not in export(copied, "--before", "-o", tmp_path / "model")
+    card = (tmp_path / "model/README.md").read_text()
+    assert "| | eval-start |" in card.splitlines()
+    assert "policy that training by hopforge began with" in card
+    assert "--before is of the model" in export(copied, "--before", "--format", "messages", "-o", tmp_path / "chats")
+
+
 def test_an_adapter_is_merged(run_dir: Path, tmp_path: Path) -> None:
     from peft import LoraConfig, get_peft_model
 

@@ -28,7 +28,7 @@ WORLD, WIKI = HOME / "pipelines/mygo/world.yaml", HOME / "pipelines/mygo/2wiki-k
         (WORLD, ["training.deepspeed=zero2"], "training.deepspeed: DeepSpeed is not installed; run: pip install"),
         (WORLD, ["training.device=cuda"], "training.device: is cuda, and this machine has no GPU"),
         (WORLD, ["sampling.engine.engine=vllm"], "sampling.engine.engine: vLLM is not installed; run: pip install"),
-        (WORLD, ["sampling.engine.processes=2"], "sampling.engine.processes: is more than one, but only one process"),
+        (WORLD, ["sampling.engine.processes=2"], "sampling.engine.processes: is more than one, but only one at a time"),
         (
             WIKI,
             ['data_dir=""'],
@@ -62,6 +62,13 @@ def test_a_method_that_does_not_exist_is_an_error(tmp_path: Path) -> None:
     recipe.write_text(WORLD.read_text().replace("pipeline: mygo", "pipeline: ./pipeline.yaml"))
     [problem] = errors(load_recipe(recipe))
     assert str(problem).startswith(f"{folder}/pipeline.yaml:6: method: there is no method migo; did you mean mygo?")
+
+
+def test_own_reward_that_is_not_named_is_an_error() -> None:
+    [problem] = errors(load_recipe(WORLD, ["selection.reward=own"]))
+    assert "selection.reward: is own, and there is none: name it in agent.reward" in str(problem)
+    named = ["selection.reward=own", "agent.reward=tests.recipes.arena.test_rewards:chatty"]
+    assert errors(load_recipe(WORLD, named)) == []
 
 
 @pytest.mark.parametrize(

@@ -73,6 +73,14 @@ def test_a_cell_is_found_by_its_recipe_whatever_the_study(tmp_path: Path) -> Non
     assert other.cells[0].run_dir == same.run_dir
 
 
+def test_a_cell_has_the_environment_of_its_runs_and_the_place_of_its_data_does_not_name_it(tmp_path: Path) -> None:
+    recipe = str(HOME / "pipelines/mygo/world.yaml")
+    path = write_study(tmp_path, recipe=recipe, settings={}, axes={"size": {"small": {}}}, seeds=[4])
+    here, there = (load_study(path, tmp_path, (), {"HOPFORGE_DATA": place}).cells[0] for place in ("/here", "/there"))
+    assert (here.recipe.parameters["data_dir"], there.recipe.parameters["data_dir"]) == ("/here", "/there")
+    assert here.run_dir == there.run_dir
+
+
 def test_a_level_starts_from_the_model_of_another_cell(tmp_path: Path) -> None:
     recipe = str(HOME / "pipelines/mygo/world.yaml")
     axes = {
@@ -112,6 +120,12 @@ def test_shipped_studies_are_whole(path: Path, tmp_path: Path, monkeypatch: pyte
     assert measured <= set(study.document.metrics)
 
 
+def test_what_only_a_cluster_has_is_refused_without_one(tmp_path: Path) -> None:
+    arguments = ["study", "run", str(write_study(tmp_path)), "--queue", "team", "--experiment", "e"]
+    with pytest.raises(UserError, match=r"^--queue, --experiment: only a cluster .* add --cluster FILE"):
+        CliRunner().invoke(app, arguments, catch_exceptions=False)
+
+
 @pytest.mark.slow  # the killed study shows cells that are found again
 def test_a_failed_cell_does_not_lose_the_others(tmp_path: Path) -> None:
     axes = {"mode": {"bug": {"settings": {"mode": "bug"}}, "well": {}}}
@@ -133,6 +147,14 @@ def test_a_failed_cell_does_not_lose_the_others(tmp_path: Path) -> None:
     assert (well.run_dir / "make.txt").read_text().count("\n") == 1
     shown = json.loads(CliRunner().invoke(app, ["study", "status", str(path), "--folder", str(runs), "--json"]).stdout)
     assert [(cell["place"], cell["state"]) for cell in shown["cells"]] == [(["bug"], "stopped"), (["well"], "finished")]
+    # An altered cell is shown as one, beside the others.
+    (well.run_dir / "recipe.json").write_text("{}")
+    done = CliRunner().invoke(app, ["study", "status", str(path), "--folder", str(runs), "--json"])
+    assert done.exit_code == 1
+    states = json.loads(done.stdout)["cells"]
+    assert [cell["state"] for cell in states] == ["stopped", "altered"]
+    assert "recipe.json" in states[1]["error"]
+    assert f"error: well, seed 3: {well.run_dir}" in done.stderr
 
 
 def test_a_killed_study_resumes_with_the_cell_it_was_at(tmp_path: Path) -> None:

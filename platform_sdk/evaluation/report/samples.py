@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from platform_sdk.record_files import check_header, parse_line
+from platform_sdk.record_files import check_header, parse_line, read_jsonl
 from platform_sdk.records import Rollout
+from platform_sdk.tracking.credit import RolloutCredit, TurnCredit, credit_file
 
 PHASE_FILE = "rollouts.jsonl"
 UPDATES_FOLDER = "rollouts"
@@ -19,12 +20,16 @@ UPDATES_SHOWN = 8
 
 @dataclass
 class Sample:
-    """Some rollouts of a phase, or of one update of an online phase, out of ``total``; ``accepted`` holds ids."""
+    """Some rollouts of a phase, or of one update of an online phase, out of ``total``; ``accepted`` holds ids.
+
+    ``credit`` is that of the agent's turns, by rollout, where an update learned from them.
+    """
 
     name: str
     rollouts: list[Rollout]
     total: int
     accepted: set[str] = field(default_factory=set)
+    credit: dict[str, tuple[TurnCredit, ...]] = field(default_factory=dict)
 
 
 def sources(folder: Path) -> list[tuple[str, list[Path]]]:
@@ -87,7 +92,9 @@ def draw(name: str, paths: list[Path], limit: int, selected: Path) -> Sample:
     chosen = heapq.nsmallest(limit, counted(), key=order)
     chosen.sort(key=lambda rollout: (rollout.question.id, rollout.attempt))
     accepted = {rollout.id for rollout in _complete_rollouts(selected)} if selected.is_file() else set()
-    return Sample(name, chosen, total, accepted)
+    learned = credit_file(paths[0])
+    credit = {one.rollout: one.turns for one in read_jsonl(learned, RolloutCredit)} if learned.is_file() else {}
+    return Sample(name, chosen, total, accepted, credit)
 
 
 def _spread(numbers: list[int]) -> list[int]:

@@ -31,9 +31,7 @@ def viewer_data(samples: list[Sample]) -> dict[str, Any]:
     """Return the samples, their rollouts, and one table of all evidence, since passages are found again and again."""
     table: Table = {}
     rollouts = [
-        _rollout(number, rollout, rollout.id in sample.accepted, table)
-        for number, sample in enumerate(samples)
-        for rollout in sample.rollouts
+        _rollout(number, rollout, sample, table) for number, sample in enumerate(samples) for rollout in sample.rollouts
     ]
     return {
         "phases": [{"name": sample.name, "shown": len(sample.rollouts), "total": sample.total} for sample in samples],
@@ -42,7 +40,7 @@ def viewer_data(samples: list[Sample]) -> dict[str, Any]:
     }
 
 
-def _rollout(phase: int, rollout: Rollout, accepted: bool, table: Table) -> dict[str, Any]:
+def _rollout(phase: int, rollout: Rollout, sample: Sample, table: Table) -> dict[str, Any]:
     question = rollout.question
     context = _Context(call_tree(rollout), GoldEvidence(rollout), table)
     return {
@@ -58,9 +56,10 @@ def _rollout(phase: int, rollout: Rollout, accepted: bool, table: Table) -> dict
         "rewards": rollout.rewards,
         "right": rollout.rewards.get("em", 0.0) >= 1.0,
         "malformed": rollout.malformed_turns,
-        "accepted": accepted,
+        "accepted": rollout.id in sample.accepted,
         "tokens": sum(sum(trajectory.agent_mask) for trajectory in rollout.trajectories),
         "main": _trajectory(rollout.main, context),
+        "steps": _steps(rollout, sample),
         "apart": [_trajectory(other, context) for other in context.tree.apart],
         "trace": trace_of(rollout.main, context.gold.places(rollout.main)) if is_trace(rollout) else None,
         "gold": context.gold.found_by(rollout),
@@ -68,6 +67,13 @@ def _rollout(phase: int, rollout: Rollout, accepted: bool, table: Table) -> dict
         "weights": rollout.weights,
         "corpus": rollout.corpus,
     }
+
+
+def _steps(rollout: Rollout, sample: Sample) -> list[dict[str, Any]]:
+    """Return the rewards of each of the agent's turns; of a rollout that was learned from also the advantages."""
+    if rollout.id in sample.credit:
+        return [turn.model_dump() for turn in sample.credit[rollout.id]]
+    return [{"rewards": turn.rewards} for turn in rollout.main.turns if turn.speaker == "agent"]
 
 
 def _trajectory(trajectory: Trajectory, context: _Context) -> dict[str, Any]:
@@ -78,7 +84,6 @@ def _trajectory(trajectory: Trajectory, context: _Context) -> dict[str, Any]:
         more = {
             "malformed": turn.malformed,
             "queries": turn.queries,
-            "rewards": turn.rewards,
             "evidence": [next(found) for _ in turn.evidence],
             "called": [_trajectory(other, context) for other in called],
         }

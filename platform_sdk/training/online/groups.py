@@ -18,11 +18,12 @@ from accelerate import PartialState
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.online import OnlineSpec
 from platform_sdk.processes.shares import wait_for_all
-from platform_sdk.record_files import read_log
+from platform_sdk.record_files import read_log, write_log
 from platform_sdk.records import Question, Rollout
 from platform_sdk.sampling.engine import SamplingEngine
 from platform_sdk.sampling.rollout import SearchFunction
 from platform_sdk.sampling.sampler import RolloutAgent, RolloutSampler
+from platform_sdk.tracking.credit import RolloutCredit, credit_file
 from platform_sdk.tracking.outcomes import rename_stale
 from platform_sdk.training.credit import Credit, CreditProbe
 from platform_sdk.training.online.preparation import Prepared, prepare_groups, read_prepared
@@ -83,7 +84,7 @@ class GroupSampler:
 
     Args:
         folder: for ``0001.jsonl``, …; under several processes ``0001.rank0.jsonl``, …; what the credit prepares is in
-            files of the same names in ``prepared``.
+            files of the same names in ``prepared``, and what was learned of all processes' rollouts in ``credit``.
         phase: prefix of the names that the agents' draws depend on.
         seed: of what the credit draws.
     """
@@ -157,6 +158,13 @@ class GroupSampler:
         for _, prepared in paths:
             found |= read_prepared(prepared, [each[-1] for each in waves])
         return [Group(each, found[question.id]) for question, each in zip(questions, waves, strict=True)]
+
+    def record_credit(self, update: int, credits: Sequence[RolloutCredit]) -> None:
+        """Write down what the turns of an update are worth; the main process does, for all processes."""
+        if self._state.is_main_process:
+            path = credit_file(self._paths(update, 0)[0])
+            path.parent.mkdir(exist_ok=True)
+            write_log(path, RolloutCredit, credits)
 
     def _share(self, questions: Sequence[Question]) -> Sequence[Question]:
         return questions[self._state.process_index :: self._state.num_processes]

@@ -29,7 +29,7 @@ from platform_sdk.records import Question, Rollout
 from platform_sdk.sampling.engine import SamplingEngine
 from platform_sdk.tracking.updates import Preparation
 from platform_sdk.training.batches import Batch, pack, shared_step
-from platform_sdk.training.credit import Credit
+from platform_sdk.training.credit import Credit, turn_credits
 from platform_sdk.training.examples import Example, Fitted, examples_of, fit
 from platform_sdk.training.online.groups import Group, GroupSampler
 from platform_sdk.training.online.questions import taken_up
@@ -165,7 +165,9 @@ class OnlineSource:
         learned = [rollout for group in groups for rollout in group.learned]
         everything = [rollout for group in groups for rollout in group.sampled]
         advantages = self._credit.update_advantages([group.learned for group in groups])
-        credited = [examples_of(group.learned, own) for group, own in zip(groups, advantages, strict=True)]
+        pairs = list(zip(groups, advantages, strict=True))
+        credited = [examples_of(group.learned, own) for group, own in pairs]
+        self._sampler.record_credit(update, [each for group, own in pairs for each in turn_credits(group.learned, own)])
         count = self._spec.mini_batches
         fitted = [self._fitted(update, credited[number::count]) for number in range(count)]
         return Sampled(

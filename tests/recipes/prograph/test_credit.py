@@ -21,7 +21,7 @@ from platform_sdk.recipes.prograph.settings import AgentSpec, CreditSpec
 from platform_sdk.records import Rollout
 from platform_sdk.sampling.engine import Request
 from platform_sdk.training.batches import MicroBatch, pack, shared_step
-from platform_sdk.training.credit import Credit, CreditProbe, GroupAdvantage, TrajectoryKey
+from platform_sdk.training.credit import Credit, CreditProbe, GroupAdvantage, TrajectoryKey, turn_credits
 from platform_sdk.training.examples import examples_of
 from platform_sdk.training.objectives import GroupRelative
 from platform_sdk.training.online.preparation import Prepared, prepare_groups, read_prepared
@@ -144,6 +144,10 @@ def test_each_steps_tokens_carry_its_advantage_and_the_environments_none() -> No
         for turn, value in zip(agent_turns(rollout.main), expected, strict=True):
             assert values[turn.start : turn.end] == pytest.approx([value] * (turn.end - turn.start))
         assert not any(value for value, mask in zip(values, rollout.main.agent_mask, strict=True) if not mask)
+        [recorded] = turn_credits([rollout], own.advantages(group))
+        assert recorded.rollout == rollout.id
+        assert [turn.advantage for turn in recorded.turns] == pytest.approx(expected)
+        assert [turn.rewards for turn in recorded.turns] == [turn.rewards for turn in agent_turns(rollout.main)]
     assert own.informative(group)
     assert not credit("step").informative(group)
 

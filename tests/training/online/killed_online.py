@@ -149,6 +149,7 @@ def outcome(folder: Path) -> dict[str, Any]:
         "rollouts": sha.hexdigest(),
         "count": count,
         "prepared": prepared,
+        "credit": [path.read_text() for path in sorted((folder / "rollouts" / "credit").glob("*.jsonl"))],
         "left": sorted(path.name for path in folder.iterdir()),
         "stale": sorted(path.name for path in folder.glob("rollouts/*stale*")),
     }

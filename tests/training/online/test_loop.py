@@ -23,8 +23,9 @@ from platform_sdk.record_files import read_jsonl
 from platform_sdk.records import Rollout, Trajectory, Turn
 from platform_sdk.sampling.engine import SamplingEngine, WeightsMismatch
 from platform_sdk.sampling.models import load_model, weights_digest
+from platform_sdk.tracking.credit import RolloutCredit, credit_file
 from platform_sdk.tracking.updates import Update, read_updates
-from platform_sdk.training.credit import Credit, TrajectoryKey, group_advantages
+from platform_sdk.training.credit import Credit, TrajectoryKey, group_advantages, turn_credits
 from platform_sdk.training.online.loop import OnlineResult, train_online
 from platform_sdk.training.online.preparation import Prepared
 from platform_sdk.training.online.questions import taken_up
@@ -138,6 +139,15 @@ def test_a_credit_prepares_groups_once_and_what_it_samples_is_recorded_but_not_l
         assert update.preparation is not None
         assert update.preparation.requests == 2 * len(probes), "equal beginnings are continued once"
         assert update.preparation.tokens == sum(len(p.token_ids) - len(h) for (_, h), ps in probes.items() for p in ps)
+        learned = {}
+        for group in groups:
+            learned |= {
+                one.rollout: one.turns
+                for one in turn_credits(group.rollouts, StepProgress().advantages(group.rollouts))
+            }
+        file = credit_file(tmp_path / f"online/rollouts/{update.update:04d}.jsonl")
+        assert {one.rollout: one.turns for one in read_jsonl(file, RolloutCredit)} == learned
+        assert learned.keys() == sampled.keys()
         assert update.trajectories == update.rollouts == 3 * 4
         assert update.tokens_sampled == update.tokens_trained == sum(sum(o.main.agent_mask) for o in sampled.values())
     assert f"{updates[-1].preparation.tokens} for credit in" in caplog.text  # type: ignore[union-attr]
