@@ -59,7 +59,7 @@ def sample(
     from platform_sdk.kubeflow.component import describe, received
     from platform_sdk.kubeflow.training_job.here import job_runner
     from platform_sdk.recipes.launch import SampleStep, launch
-    from platform_sdk.record_files import check_digest
+    from platform_sdk.record_files import check_digest, digest_records
     from platform_sdk.records import Question
     from platform_sdk.sampling.pairs import check_policy
     from platform_sdk.tracking import step_run
@@ -91,7 +91,7 @@ def sample(
         left = [folder / name for name in others if (folder / name).exists()]
         record.seal(sampled.path, folder / "sample.json", *left)
         record.log_rollouts(sampled.path)
-        if sampled.path.stat().st_size == 0:  # nothing to score, so no later step logs the figures
+        if sampled.digest == digest_records([]):  # nothing to score, so no later step logs the figures
             figures = read_object(folder / "sample.json")["figures"]
             record.log_curve([{"iteration": iteration, **figures}], axis="iteration", phase=phase)
         describe(

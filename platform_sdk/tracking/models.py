@@ -7,6 +7,7 @@ digest only.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -154,6 +155,8 @@ class Models:
         for version in versions:
             self._annotate(version)
             self._name_by_run(version)
+        known = [{"name": version.name, "version": int(version.version)} for version in versions]
+        self._client.set_logged_model_tags(model.model_id, {"mlflow.modelVersions": json.dumps(known)})  # for its page
 
     def _versions(self, digest: str) -> list[ModelVersion]:
         versions = self._client.search_model_versions(f"name = '{self._recipe['name']}' and run_id = '{self._parent}'")
@@ -174,22 +177,22 @@ class Models:
         phase = next(_phase(event) for event in self._events("model") if event["digest"] == digest)
         base = recipe["parameters"].get("model")
         lines = [
-            f"The policy after `{phase}` of the run `{self._name}`: recipe `{recipe['name']}`, "
+            f"{phase} of the run {self._name}: the policy trained there; recipe `{recipe['name']}`, "
             f"pipeline `{recipe['pipeline']}`{f', base model `{base}`' if base else ''}."
         ]
         for event in self._events("scores"):
             if event["model"] == digest:
-                lines += ["", f"| {event['phase']}, {event['n']} questions | score | 95 % interval |", "|---|---|---|"]
+                lines += ["", f"Scores of {event['phase']} on {event['n']} questions, with 95 % intervals:", ""]
                 for name, score in event["scores"].items():
                     text = f"{score['value']:.3f}"
-                    lines.append(f"| {name} | {text} | {_interval(score)} |")
+                    lines.append(f"- {name}: {text}{_interval(score)}")
                     self._client.set_model_version_tag(version.name, version.version, name, text)
         self._client.update_model_version(version.name, version.version, "\n".join(lines))
 
 
 def _interval(score: dict[str, float | None]) -> str:
     low, high = score["low"], score["high"]
-    return "" if low is None or high is None else f"{low:.3f} to {high:.3f}"
+    return "" if low is None or high is None else f" ({low:.3f} to {high:.3f})"
 
 
 def _phase(event: Event) -> str:

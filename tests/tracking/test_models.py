@@ -141,9 +141,9 @@ def test_versions_are_described_and_the_runs_alias_leads_to_its_last_model(folde
     assert version.tags["weights"] == FINAL
     assert version.tags["em"] == "0.500"
     assert version.description == (
-        "The policy after `iteration-01` of the run `run`: recipe `world`, pipeline `mygo`, base model "
-        "`hopforge:world-base`.\n\n| eval-final, 50 questions | score | 95 % interval |\n|---|---|---|\n"
-        "| em | 0.500 | 0.400 to 0.600 |"
+        "iteration-01 of the run run: the policy trained there; recipe `world`, pipeline `mygo`, base model "
+        "`hopforge:world-base`.\n\nScores of eval-final on 50 questions, with 95 % intervals:\n\n"
+        "- em: 0.500 (0.400 to 0.600)"
     )
     # A delivery from the start passes the first model again, which is not the run's last.
     state = folder / "run" / "tracking" / "mlflow.json"

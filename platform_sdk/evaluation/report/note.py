@@ -6,7 +6,7 @@ from pathlib import Path
 
 from platform_sdk.evaluation.report.content import FINAL, START, Content, Difference, gather
 from platform_sdk.evaluation.report.facts import parameters_of
-from platform_sdk.evaluation.report.summary import row, score_text
+from platform_sdk.evaluation.report.summary import score_text
 
 REPORT = "report.html"
 
@@ -18,17 +18,16 @@ def build_note(run_dir: Path) -> str:
         UserError: ``run_dir`` is no run directory, or one of its files is not what it should be.
     """
     content = gather(run_dir, rollouts=0)
-    recipe = content.recipe
-    facts = [("recipe", str(recipe.get("name", "–"))), ("pipeline", str(recipe.get("pipeline", "–")))]
+    facts = [("recipe", str(content.recipe["name"])), ("pipeline", str(content.recipe["pipeline"]))]
     facts += [(fact.name, fact.value) for fact in parameters_of(content)]
-    lines = []
-    for text in (_headline(content), str(content.environment.get("description") or "")):
-        lines += [text, ""] if text else []
-    lines += row("", "") + row("---", "---")
-    for name, value in facts:
-        lines += row(name, value)
-    lines += ["", *_scores(content), f"Report: `{run_dir.resolve() / REPORT}`, also {REPORT} among the artifacts."]
-    return "\n".join(lines) + "\n"
+    paragraphs = [
+        _headline(content),
+        str(content.environment.get("description") or ""),
+        "\n".join(f"- {name}: {value}" for name, value in facts),
+        _scores(content),
+        f"Report: `{run_dir.resolve() / REPORT}`, also {REPORT} among the artifacts.",
+    ]
+    return "\n\n".join(filter(None, paragraphs)) + "\n"
 
 
 def _headline(content: Content) -> str:
@@ -44,24 +43,24 @@ def _headline(content: Content) -> str:
     )
 
 
-def _scores(content: Content) -> list[str]:
-    found = {phase: scores for phase in (START, FINAL) if (scores := content.scores(phase)) is not None}
-    if not found:
-        return ["No evaluation has finished yet.", ""]
-    differences = {change.metric: change for change in content.differences}
-    paired = ["difference"] if differences else []
-    lines = row("score", *found, *paired) + row(*["---"] * (1 + len(found) + len(paired)))
+def _scores(content: Content) -> str:
+    evaluated = {phase: scores for phase in (START, FINAL) if (scores := content.scores(phase)) is not None}
+    if not evaluated:
+        return ""
+    changes = {change.metric: change for change in content.differences}
+    lines = []
     for metric in (metric for metric in content.metrics if metric in content.shown_metrics):
-        cells = [score_text(content, metric, scores["metrics"].get(metric)) for scores in found.values()]
-        lines += row(metric, *cells, *[_change(content, differences.get(metric)) for _ in paired])
-    questions = next(iter(found.values()))["n"]
-    same = "; differences on the same questions" if paired else ""
-    return [*lines, "", f"Shares in percent, with 95 % intervals, on {questions} questions{same}.", ""]
+        scores = " → ".join(score_text(content, metric, found["metrics"].get(metric)) for found in evaluated.values())
+        paired = f", difference {_change(content, changes[metric])}" if metric in changes else ""
+        lines.append(f"- {metric}: {scores}{paired}")
+    count = next(iter(evaluated.values()))["n"]
+    same = ", differences on the same questions" if changes else ""
+    return f"Scores of {' → '.join(evaluated)} on {count} questions, shares in percent, 95 % intervals{same}:\n\n" + (
+        "\n".join(lines)
+    )
 
 
-def _change(content: Content, change: Difference | None) -> str:
-    if change is None:
-        return "–"
+def _change(content: Content, change: Difference) -> str:
     parts = (change.value, change.low, change.high)
     value, low, high = (content.amount(change.metric, part, signed=True) for part in parts)
     return f"**{value}** ({low} to {high})"

@@ -22,11 +22,11 @@ def build_summary(run_dir: Path) -> str:
     evaluations = content.evaluations
     if evaluations:
         metrics = content.metrics
-        lines += row("evaluation", "n", *metrics) + row(*["---"] * (2 + len(metrics)))
+        lines += _row("evaluation", "n", *metrics) + _row(*["---"] * (2 + len(metrics)))
         for phase in evaluations:
             scores = phase.scores or {}
             cells = [score_text(content, metric, scores["metrics"].get(metric)) for metric in metrics]
-            lines += row(phase.name, str(scores["n"]), *cells)
+            lines += _row(phase.name, str(scores["n"]), *cells)
     else:
         lines.append("No evaluation has finished yet.")
     for change in (change for change in content.differences if change.metric in content.shown_metrics):
@@ -39,21 +39,20 @@ def build_summary(run_dir: Path) -> str:
         )
     if content.iterations:
         names = ["mean_reward", "threshold", "acceptance_rate", "examples", "loss_last"]
-        lines += ["", *row("iteration", *names), *row(*["---"] * (1 + len(names)))]
+        lines += ["", *_row("iteration", *names), *_row(*["---"] * (1 + len(names)))]
         for phase in content.iterations:
             values = [phase.figures.get(name) for name in names]
-            lines += row(phase.name, *(_number(value) for value in values))
+            lines += _row(phase.name, *(_number(value) for value in values))
     if content.online:
-        lines += ["", *row("online", "updates", *(f"{name}, first → last tenth" for name in LEARNED))]
-        lines += row(*["---"] * (2 + len(LEARNED)))
+        lines += ["", *_row("online", "updates", *(f"{name}, first → last tenth" for name in LEARNED))]
+        lines += _row(*["---"] * (2 + len(LEARNED)))
         for phase in content.online:
             changes = [_change(phase.updates, name) for name in LEARNED]
-            lines += row(phase.name, str(len(phase.updates)), *changes)
+            lines += _row(phase.name, str(len(phase.updates)), *changes)
     return "\n".join(lines) + "\n"
 
 
-def row(*cells: str) -> list[str]:
-    """Return a line of a Markdown table."""
+def _row(*cells: str) -> list[str]:
     return ["| " + " | ".join(_cell(cell) for cell in cells) + " |"]
 
 
