@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlparse
 
-from platform_sdk.tracking.journal import Event, all_events
+from platform_sdk.tracking.journal import Event, all_events, read, run_file
 from platform_sdk.tracking.store import DeliveryState
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class Models:
 
     @property
     def _name(self) -> str:
-        return str(next(self._events("started"))["name"])
+        return str(read(run_file(self._run_dir))[0][0]["name"])
 
     @property
     def _recipe(self) -> dict[str, Any]:
