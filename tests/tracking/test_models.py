@@ -63,16 +63,18 @@ def write_run(run_dir: Path, pipeline: str = "mygo") -> str:
     with step_run(run_dir, "eval-start") as step:
         step.log_inputs(model=BASE, evaluation={"questions": EVAL})
         step.log_scores(write_scores(run_dir, "eval-start", 0.2), model=BASE, questions=EVAL)
-    for iteration, phase, parent, weights in ((0, "warmup", BASE, WARM), (1, "iteration-01", WARM, FINAL)):
+    for iteration, phase, parent, weights in ((0, "warmup", BASE, WARM), (2, "iteration-01", WARM, FINAL)):
         (run_dir / phase / "model").mkdir(parents=True, exist_ok=True)
         (run_dir / phase / "model" / "model.safetensors").write_text(weights)
         with step_run(run_dir, f"train-{phase}") as step:
             step.log_inputs(model=parent, training={f"{phase}/selected.jsonl": SELECTED, "train": TRAIN})
             step.log_model(run_dir / phase / "model", digest=weights, iteration=iteration, tags={"parent": parent})
             step.record_digests(weights=weights)
+            if phase != "warmup":
+                step.log_score_point(write_scores(run_dir, "eval-between", 0.3), iteration=1)
     with step_run(run_dir, "eval-final") as step:
         step.log_inputs(model=FINAL, evaluation={"questions": EVAL})
-        step.log_scores(write_scores(run_dir, "eval-final", 0.5), iteration=1, model=FINAL, questions=EVAL)
+        step.log_scores(write_scores(run_dir, "eval-final", 0.5), iteration=2, model=FINAL, questions=EVAL)
     with step_run(run_dir, "report") as step:
         step.log_note("# What it is\n\nAnd its scores.")
     return finish_run(run_dir, "FINISHED")
@@ -104,13 +106,13 @@ class Store:
 
 def test_every_run_names_the_models_and_datasets_that_it_read_and_wrote(folder: Path, store: Store) -> None:
     assert store.read(store.parent) == ({BASE}, {"train 1", "eval 2"})
-    assert store.written(store.parent) == {(WARM, 0), (FINAL, 1)}
+    assert store.written(store.parent) == {(WARM, 0), (FINAL, 2)}
     assert {name: (*store.read(run), store.written(run)) for name, run in store.steps.items()} == {
         "corpus": (set(), {"train 1", "eval 2"}, set()),
         "policy": ({BASE}, set(), set()),
         "eval-start": ({BASE}, {"eval 2"}, set()),
         "train-warmup": ({BASE}, {"warmup/selected.jsonl 3", "train 1"}, {(WARM, 0)}),
-        "train-iteration-01": ({WARM}, {"iteration-01/selected.jsonl 3", "train 1"}, {(FINAL, 1)}),
+        "train-iteration-01": ({WARM}, {"iteration-01/selected.jsonl 3", "train 1"}, {(FINAL, 2)}),
         "eval-final": ({FINAL}, {"eval 2"}, set()),
         "report": (set(), set(), set()),
     }
@@ -121,7 +123,7 @@ def test_every_run_names_the_models_and_datasets_that_it_read_and_wrote(folder: 
 
 def test_scores_are_curves_of_the_run_and_metrics_of_the_evaluated_models(store: Store) -> None:
     curve = store.client.get_metric_history(store.parent.info.run_id, "Scores/em")
-    assert [(point.step, point.value) for point in curve] == [(0, 0.2), (1, 0.5)]
+    assert [(point.step, point.value) for point in curve] == [(0, 0.2), (1, 0.3), (2, 0.5)]
     assert "Scores/turns" not in store.parent.data.metrics  # the method does not show it
     scores = {
         weights: [(one.key, one.value, one.dataset_name, one.dataset_digest) for one in model.metrics or []]

@@ -50,9 +50,9 @@ def _scores(content: Content) -> str:
     changes = {change.metric: change for change in content.differences}
     lines = []
     for metric in (metric for metric in content.metrics if metric in content.shown_metrics):
-        scores = " → ".join(score_text(content, metric, found["metrics"].get(metric)) for found in evaluated.values())
+        values = " → ".join(score_text(content, metric, found["metrics"].get(metric)) for found in evaluated.values())
         paired = f", difference {_change(content, changes[metric])}" if metric in changes else ""
-        lines.append(f"- {metric}: {scores}{paired}")
+        lines.append(f"- {metric}: {values}{paired}")
     count = next(iter(evaluated.values()))["n"]
     same = ", differences on the same questions" if changes else ""
     return f"Scores of {' → '.join(evaluated)} on {count} questions, shares in percent, 95 % intervals{same}:\n\n" + (
