@@ -8,13 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from platform_sdk.tracking.journal import Event, all_events
-from platform_sdk.tracking.models import Models
+from platform_sdk.tracking.models import DATASET_DIGEST_LENGTH, Models
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
-
-DIGEST_LENGTH = 36
-"""MLflow keeps so much of a dataset's digest."""
 
 
 def deliver_dataset(client: MlflowClient, run_ids: Iterable[str], event: Event) -> None:
@@ -23,7 +20,7 @@ def deliver_dataset(client: MlflowClient, run_ids: Iterable[str], event: Event) 
 
     dataset = Dataset(
         name=event["name"],
-        digest=event["digest"][:DIGEST_LENGTH],
+        digest=event["digest"][:DATASET_DIGEST_LENGTH],
         source_type="local" if Path(event["source"]).is_absolute() else "uri",
         source=json.dumps({"uri": event["source"]}),
         profile=None if event["rows"] is None else json.dumps({"num_rows": event["rows"]}),

@@ -28,6 +28,8 @@ WEIGHTS = "weights"
 """Tag with the digest of the weights, by which models and versions are found."""
 SCORES = "Scores"
 """Group of the metrics that charts begin with: MLflow sorts groups by name, and capitals come first."""
+DATASET_DIGEST_LENGTH = 36
+"""MLflow keeps so much of a dataset's digest."""
 RESERVED_ALIAS = re.compile(r"latest|v\d+", re.IGNORECASE)
 
 
@@ -81,9 +83,11 @@ class Models:
         if model is None:
             self._client.log_batch(run_id, points())
         else:
+            of = {"model_id": model.model_id}
             dataset = next((known for known in self._events("dataset") if known["digest"] == event["questions"]), None)
-            on = {"dataset_name": dataset["name"], "dataset_digest": dataset["digest"][:36]} if dataset else {}
-            self._client.log_batch(run_id, points(model_id=model.model_id, **on))
+            if dataset is not None:
+                of |= {"dataset_name": dataset["name"], "dataset_digest": dataset["digest"][:DATASET_DIGEST_LENGTH]}
+            self._client.log_batch(run_id, points(**of))
             for version in self._versions(event["model"]):
                 self._annotate(version)
         self._client.log_batch(self._parent, points())
