@@ -35,7 +35,7 @@ def evaluate(
         run_dir: The run directory.
         method: Whose agent and prompts: a shipped method's name, or the dotted name of a method's module.
         phase: The folder in the run directory, e.g. eval-start or eval-final.
-        iteration: After how many iterations.
+        iteration: After how many iterations or updates.
         model_path: The policy.
         model_digest: Digest of its weights.
         environment: What the agent searches in.
@@ -77,10 +77,11 @@ def evaluate(
         check_digest(run / "corpus" / "questions.eval.jsonl", Question, eval_digest)
         check_policy(model_path, model_digest)
         evaluated = launch(arguments, job_runner(run))
+        step.log_inputs(model=model_digest, evaluation={"eval": eval_digest}, retrieval={"index": searched_digest})
         digests = {"searched": searched_digest, "index": index_digest, "settings": arguments.settings_digest}
         step.record_digests(policy=model_digest, scores=evaluated.digest, **digests)
         step.seal(*written_files(evaluated.path.parent))
-        step.log_scores(evaluated.path, iteration=iteration)
+        step.log_scores(evaluated.path, iteration=iteration, model=model_digest, questions=eval_digest)
         step.log_rollouts(evaluated.path.with_name(ROLLOUTS))
         describe(scores, evaluated.path, digest=evaluated.digest, parents=[model_digest, searched_digest, eval_digest])
         log_numbers(metrics, evaluated.metrics)

@@ -39,6 +39,7 @@ def graph(
     with step_run(run, "graph") as step:
         manifest = build(run, spec, job_runner(run)).graph.manifest
         counts = {name: getattr(manifest, name) for name in ("entities", "hyperedges", "mentions", "malformed")}
+        step.log_inputs(retrieval={"passages": corpus_digest, "triples": triples_digest})
         step.log_metrics({f"graph/{name}": count for name, count in counts.items()})
         step.record_digests(graph=manifest.digest)
         step.seal(*(graph_folder(run) / name for name in (MANIFEST, *manifest.files)))

@@ -42,6 +42,7 @@ def index(
     with step_run(run, "index") as step:
         built = build_index(run, spec, environment)
         digest = hashlib.sha256(f"{built.collection} {spec.index.model_dump_json()}".encode()).hexdigest()
+        step.log_inputs(retrieval={"passages": corpus_digest, "triples": triples_digest, "graph": graph_digest})
         step.log_metrics({"index/rows": built.rows})
         step.record_digests(searched=built.corpus_digest, encoder=built.encoder_digest, index=digest)
         step.seal(*run.glob("index/service.json"), *run.glob("index/*/collections/*/**/data_*"))

@@ -25,7 +25,7 @@ def online(
     seed: int,
     model: dsl.Output[dsl.Model],
     metrics: dsl.Output[dsl.Metrics],
-) -> NamedTuple("Outputs", [("model_path", str), ("model_digest", str)]):
+) -> NamedTuple("Outputs", [("model_path", str), ("model_digest", str), ("updates", int)]):
     """Sample, score and update in one loop; a killed step goes on from its last checkpoint.
 
     Args:
@@ -48,7 +48,7 @@ def online(
     """
     from pathlib import Path
 
-    from platform_sdk.evaluation.run import written_files
+    from platform_sdk.evaluation.run import SCORES, written_files
     from platform_sdk.kubeflow.component import describe, log_numbers, received
     from platform_sdk.kubeflow.training_job.here import job_runner
     from platform_sdk.recipes.launch import OnlineStep, launch
@@ -73,19 +73,23 @@ def online(
     with step_run(run, f"online-{phase}") as step:
         check_digest(run / "corpus" / "questions.train.jsonl", Question, train_digest)
         check_policy(model_path, model_digest)
+        step.log_inputs(model=model_digest, training={"train": train_digest}, retrieval={"index": searched_digest})
         with following(step, run / phase / "updates.jsonl", axis="update", phase=phase):
             result = launch(arguments, job_runner(run))
         folder = run / phase
         step.seal(Path(result.model), folder / "train.json", *folder.glob("updates.jsonl"), folder / "rollouts")
-        between = [path for path in run.glob("eval-u*") if path.name.removeprefix("eval-u").isdigit()]  # none set aside
-        step.seal(*(file for one in between for file in written_files(one)))
+        found = {path.name.removeprefix("eval-u"): path for path in sorted(run.glob("eval-u*"))}
+        between = {int(update): path for update, path in found.items() if update.isdigit()}  # none set aside
+        step.seal(*(file for one in between.values() for file in written_files(one)))
+        for update, one in between.items():
+            step.log_score_point(one / SCORES, iteration=update)
         step.log_figures(run / phase / "train.json", iteration=result.updates)
         parents = {"parent_weights": model_digest, "searched": searched_digest, "train": train_digest}
         step.record_digests(**parents)
         if result.skipped is None:
-            step.log_model(Path(result.model), digest=result.weights, tags=parents)
+            step.log_model(Path(result.model), digest=result.weights, iteration=result.updates, tags=parents)
         describe(
             model, Path(result.model), digest=result.weights, parents=[model_digest, searched_digest, train_digest]
         )
         log_numbers(metrics, result.model_dump())
-    return str(Path(result.model).resolve()), result.weights
+    return str(Path(result.model).resolve()), result.weights, result.updates

@@ -38,6 +38,7 @@ def policy(
         prefix, weights = ("", "base_weights") if phase == "policy" else (f"{phase}_", f"{phase}_weights")
         step.log_params({f"{prefix}model": name} | ({f"{prefix}worker_model": worker_name} if worker_name else {}))
         step.record_digests(**{weights: digest})
+        step.log_base_model(f"{name} and {worker_name}" if worker_name else name, digest)
         step.seal(*model_files(path))
         describe(model, path, name=name, worker_name=worker_name, digest=digest)
     return str(path), digest

@@ -24,7 +24,7 @@ def report(
     """
     from pathlib import Path
 
-    from platform_sdk.evaluation.report import build_report, build_summary
+    from platform_sdk.evaluation.report import build_note, build_report, build_summary
     from platform_sdk.evaluation.report.content import FINAL, START
     from platform_sdk.files import check_handed_on, sha256, write_text
     from platform_sdk.tracking import step_run
@@ -35,8 +35,10 @@ def report(
         for phase, digest in ((START, start_digest), (FINAL if final_digest != start_digest else START, final_digest)):
             path = run / phase / "scores.json"
             check_handed_on(path, "SHA-256", sha256(path), digest)
+            step.log_inputs(evaluation={f"{phase}/scores.json": digest})
         html = build_report(run)
         write_text(run / "report.html", html)
+        step.log_note(build_note(run))
         step.record_digests(scores_start=start_digest, scores_final=final_digest)
         Path(page.path).write_text(html, encoding="utf-8")
         Path(summary.path).write_text(build_summary(run), encoding="utf-8")

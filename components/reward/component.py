@@ -45,6 +45,7 @@ def reward(
     structs = (received(struct) for struct in (agent, sampling, retrieval))
     context = loaded.context(run, environment, *structs, searched_digest, seed)
     with step_run(run, f"reward-{phase}") as step:
+        step.log_inputs(retrieval={"index": searched_digest})
         means = rescore(loaded, context, phase)
         step.record_digests(policy=policy_digest, searched=searched_digest)
         step.log_metrics({f"reward/{name}": value for name, value in means.items()})

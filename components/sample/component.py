@@ -55,10 +55,11 @@ def sample(
     """
     from pathlib import Path
 
+    from platform_sdk.files import read_object
     from platform_sdk.kubeflow.component import describe, received
     from platform_sdk.kubeflow.training_job.here import job_runner
     from platform_sdk.recipes.launch import SampleStep, launch
-    from platform_sdk.record_files import check_digest
+    from platform_sdk.record_files import check_digest, digest_records
     from platform_sdk.records import Question
     from platform_sdk.sampling.pairs import check_policy
     from platform_sdk.tracking import step_run
@@ -80,6 +81,7 @@ def sample(
     with step_run(run, f"sample-{phase}") as record:
         check_digest(run / "corpus" / "questions.train.jsonl", Question, train_digest)
         check_policy(model_path, model_digest)
+        record.log_inputs(model=model_digest, training={"train": train_digest}, retrieval={"index": searched_digest})
         sampled = launch(arguments, job_runner(run))
         record.record_digests(
             policy=model_digest, searched=searched_digest, index=index_digest, rollouts=sampled.digest
@@ -89,6 +91,9 @@ def sample(
         left = [folder / name for name in others if (folder / name).exists()]
         record.seal(sampled.path, folder / "sample.json", *left)
         record.log_rollouts(sampled.path)
+        if sampled.digest == digest_records([]):  # nothing to score, so no later step logs the figures
+            figures = read_object(folder / "sample.json")["figures"]
+            record.log_curve([{"iteration": iteration, **figures}], axis="iteration", phase=phase)
         describe(
             rollouts,
             sampled.path,

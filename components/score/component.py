@@ -61,6 +61,7 @@ def score(
     context = loaded.context(run, environment, *structs, searched_digest, seed)
     handed_on = own.carry.model_validate(received(carry))
     with step_run(run, f"score-{phase}") as record:
+        record.log_inputs(training={f"{phase}/rollouts.jsonl": rollouts_digest})
         sampled = read_object(run / phase / "sample.json")
         check_handed_on(run / phase / "sample.json", "digest of the rollouts", sampled.get("digest"), rollouts_digest)
         found = handed_on.model_dump(mode="json")

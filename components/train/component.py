@@ -56,6 +56,7 @@ def train(
     with step_run(run, f"train-{phase}") as step:
         check_digest(selected, Rollout, selected_digest)
         check_policy(model_path, model_digest)
+        step.log_inputs(model=model_digest, training={f"{phase}/selected.jsonl": selected_digest})
         arguments = TrainStep(run_dir=run, phase=phase, model=model_path, selected=selected, seed=seed, spec=spec)
         with ExitStack() as curves:
             for trained in [f"{phase}/{role}" for role in models_of(model_path)] or [phase]:
@@ -68,7 +69,7 @@ def train(
         parents = {"parent_weights": model_digest, "selected": selected_digest}
         step.record_digests(**parents)
         if result.skipped is None:
-            step.log_model(Path(result.model), digest=result.weights, tags=parents)
+            step.log_model(Path(result.model), digest=result.weights, iteration=iteration, tags=parents)
         describe(model, Path(result.model), digest=result.weights, parents=[model_digest, selected_digest])
         log_numbers(metrics, result.model_dump())
     return str(Path(result.model).resolve()), result.weights

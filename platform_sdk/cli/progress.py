@@ -137,6 +137,7 @@ def print_outcome(outcome: Outcome) -> None:
     if outcome.report is not None:
         console.print(f"report:  {escape(outcome.report)}")
     console.print(f"MLflow:  mlflow ui --backend-store-uri {escape(shlex.quote(outcome.tracking_uri))}")
+    console.print("         (in the page choose Model training, at the top left)")
 
 
 def _score(metric: dict[str, float], count: bool) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import fcntl
 import json
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -18,8 +18,19 @@ from typing import TYPE_CHECKING, Any
 
 from platform_sdk.config.errors import UserError
 from platform_sdk.files import read_model, write_text
-from platform_sdk.tracking.journal import FOLDER, RUN, STATE_EVENTS, Event, journals, read, run_file
-from platform_sdk.tracking.models import deliver_model
+from platform_sdk.tracking.inputs import deliver_dataset, deliver_inputs
+from platform_sdk.tracking.journal import (
+    DIGEST,
+    FOLDER,
+    RUN,
+    STATE_EVENTS,
+    Event,
+    all_events,
+    journals,
+    read,
+    run_file,
+)
+from platform_sdk.tracking.models import Models
 from platform_sdk.tracking.store import STATE_FILE, DeliveryState, artifact_location, made_by_one, store_uri, stored_in
 from platform_sdk.tracking.traces import deliver_rollouts
 
@@ -29,7 +40,8 @@ if TYPE_CHECKING:
 LOCK_FILE = "lock"
 PARAM_LENGTH = 6000
 TAG_LENGTH = 5000
-DATASET_DIGEST_LENGTH = 36
+EXPERIMENT_TAGS = {"mlflow.experimentKind": "custom_model_development"}
+"""Makes the UI open an experiment on its runs and charts; with traces in it, it would open on these."""
 BATCH = {"metrics": 1000, "params": 100, "tags": 100}
 
 logger = logging.getLogger(__name__)
@@ -190,7 +202,7 @@ class Delivery:
         self._common(self._run_id, events)
 
     def _start_parent(self, event: Event) -> None:
-        tags = {"hopforge.run_dir": str(self.run_dir), "hopforge.manifest_head": event["manifest_head"]}
+        tags = {"hopforge.run_dir": str(self.run_dir), "manifest_head": event["manifest_head"]}
         if self.state.run_id is None:
             if event["adopt"]:
                 self.state.experiment_id = self.client.get_run(event["adopt"]).info.experiment_id
@@ -223,6 +235,10 @@ class Delivery:
         """Deliver what runs and steps say alike; the figures of a step are figures of the whole run too."""
         from mlflow.entities import Metric
 
+        models = Models(self.client, self.state, self.run_dir)
+        for event in events:
+            if event["event"] == "scores":  # before other metrics: the page of a run lists them as they came
+                models.deliver_scores(run_id, event)
         metrics = [
             Metric(name, value, event["time"], event["iteration"])
             for event in events
@@ -231,17 +247,23 @@ class Delivery:
         ]
         params = {k: v for event in events if event["event"] == "params" for k, v in event["params"].items()}
         tags = {k: v for event in events if event["event"] == "tags" for k, v in event["tags"].items()}
-        self._batch(run_id, metrics=metrics, params=params, tags=tags)
+        self._batch(run_id, metrics=metrics, params=params, tags=_legible(tags))
         if run_id != self._run_id:
-            digests = {name: value for name, value in tags.items() if name.startswith("hopforge.digest.")}
-            self._batch(self._run_id, metrics=metrics, tags=digests)
+            self._batch(self._run_id, metrics=metrics, tags=_legible(tags, DIGEST))
         for event in events:
             if event["event"] == "artifact":
                 self._artifact(run_id, event)
             elif event["event"] == "dataset":
-                self._dataset(run_id, event)
+                deliver_dataset(self.client, {run_id, self._run_id}, event)
+            elif event["event"] == "inputs":
+                deliver_inputs(self.client, models, self.run_dir, run_id, event)
+            elif event["event"] == "base_model":
+                models.deliver_base(run_id, event)
             elif event["event"] == "model":
-                deliver_model(self.client, self.state, self.run_dir, event)
+                models.deliver_trained(run_id, event)
+            elif event["event"] == "note":
+                *_, last = (noted["text"] for noted in all_events(self.run_dir) if noted["event"] == "note")
+                self._batch(self._run_id, tags={"mlflow.note.content": last})
             elif event["event"] == "rollouts":
                 deliver_rollouts(self.client, self.state, self.token, run_id, event)
 
@@ -252,25 +274,10 @@ class Delivery:
             return
         self.client.log_artifact(run_id, str(path), event["folder"] or None)
 
-    def _dataset(self, run_id: str, event: Event) -> None:
-        from mlflow.entities import Dataset, DatasetInput, InputTag
-
-        dataset = Dataset(
-            name=event["name"],
-            digest=event["digest"][:DATASET_DIGEST_LENGTH],
-            source_type="local" if Path(event["source"]).is_absolute() else "uri",
-            source=json.dumps({"uri": event["source"]}),
-            profile=json.dumps({"num_rows": event["rows"]}),
-        )
-        tags = [InputTag("mlflow.data.context", event["context"]), InputTag("hopforge.digest", event["digest"])]
-        for target in {run_id, self._run_id}:
-            self.client.log_inputs(target, datasets=[DatasetInput(dataset, tags)])
-
     def _end(self, run_id: str, event: Event, *, adopted: bool = False) -> None:
-        tags = {"hopforge.error": event["error"]} if "error" in event else {}
-        self._batch(run_id, tags=tags)
+        self._batch(run_id, tags={"error": event["error"]} if "error" in event else {})
         if "manifest_head" in event:
-            self._batch(self._run_id, tags={"hopforge.manifest_head": event["manifest_head"]})
+            self._batch(self._run_id, tags={"manifest_head": event["manifest_head"]})
         if not adopted:  # an adopted run is ended by whoever began it
             self.client.set_terminated(run_id, status=event["status"], end_time=event["time"])
 
@@ -296,9 +303,13 @@ class Delivery:
 
     def _experiment(self, name: str) -> str:
         found = self.client.get_experiment_by_name(name)
-        if found is not None:
-            return str(found.experiment_id)
-        return str(self.client.create_experiment(name, artifact_location=artifact_location(self._uri, name)))
+        if found is None:
+            place = artifact_location(self._uri, name)
+            return str(self.client.create_experiment(name, artifact_location=place, tags=EXPERIMENT_TAGS))
+        for key, value in EXPERIMENT_TAGS.items():
+            if key not in found.tags:  # somebody may prefer another view
+                self.client.set_experiment_tag(found.experiment_id, key, value)
+        return str(found.experiment_id)
 
     def _find_or_create(self, identity: dict[str, str], *, name: str, start_time: int) -> str:
         query = " and ".join(f"tags.`{key}` = '{_quotable(value)}'" for key, value in identity.items())
@@ -339,6 +350,15 @@ def _flat(value: Any, prefix: str = "") -> Iterator[tuple[str, str]]:
             yield from _flat(inner, f"{prefix}.{name}" if prefix else str(name))
     else:
         yield prefix.removeprefix("parameters."), value if isinstance(value, str) else json.dumps(value)
+
+
+def _legible(tags: Mapping[str, str], prefix: str = "") -> dict[str, str]:
+    """Return the tags that begin with ``prefix`` by short names: the UI cuts a name after 15 characters."""
+    return {
+        name.removeprefix(DIGEST).removeprefix("hopforge."): value
+        for name, value in tags.items()
+        if name.startswith(prefix)
+    }
 
 
 def _clip(value: str, length: int) -> str:

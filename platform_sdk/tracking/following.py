@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from platform_sdk.files import identity, parse_object, whole_lines
-from platform_sdk.tracking.runs import StepRun
+from platform_sdk.tracking.step import StepRun
 
 POLL_SECONDS = 2.0
 

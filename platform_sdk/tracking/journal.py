@@ -20,6 +20,8 @@ from platform_sdk.files import REMEDY, append_line, drop_torn_line, parse_object
 FOLDER = "tracking"
 RUN_FILE = "run.jsonl"
 RUN = "run"
+DIGEST = "hopforge.digest."
+"""Begins the names of tags that are digests."""
 STEPS_FOLDER = "steps"
 STEP_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 Event = dict[str, Any]
@@ -84,6 +86,12 @@ def journals(run_dir: Path) -> dict[str, Path]:
     """Return the run's journal and those of its steps, by the names that deliveries have for them."""
     steps = sorted((run_dir / FOLDER / STEPS_FOLDER).glob("*.jsonl"))
     return {RUN: run_file(run_dir)} | {f"steps/{path.name.removesuffix('.jsonl')}": path for path in steps}
+
+
+def all_events(run_dir: Path) -> list[Event]:
+    """Return the events of the run and its steps in the order in which they were written down."""
+    events = (event for path in journals(run_dir).values() for event in read(path)[0])
+    return sorted(events, key=lambda event: int(event["time"]))
 
 
 def _body(event: Event) -> str:

@@ -9,7 +9,8 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 
 from platform_sdk.config.errors import UserError
-from platform_sdk.tracking.journal import STATE_EVENTS, journals, read, run_file
+from platform_sdk.tracking.journal import STATE_EVENTS, all_events, read, run_file
+from platform_sdk.tracking.models import WEIGHTS
 from platform_sdk.tracking.store import DATABASE, folder_uri
 
 START, FINAL = "eval-start", "eval-final"
@@ -85,7 +86,7 @@ def list_runs(uri: str, *, limit: int = 100) -> list[RunRow]:
                 em_final=metrics.get(f"{FINAL}/em"),
                 f1_start=metrics.get(f"{START}/f1"),
                 f1_final=metrics.get(f"{FINAL}/f1"),
-                weights=tags.get("hopforge.digest.weights"),
+                weights=tags.get(WEIGHTS, tags.get("hopforge.digest.weights")),  # the second: of earlier versions
             )
         )
     return rows
@@ -99,11 +100,10 @@ def trained_model(run_dir: Path) -> Path | None:
     """
     if not (run_dir / RECIPE).is_file():
         raise UserError(f"{run_dir}: not a run directory (it holds no recipe.json)")
-    events = [event for path in journals(run_dir).values() for event in read(path)[0]]
     ends = [event for event in read(run_file(run_dir))[0] if event["event"] in STATE_EVENTS]
     if not ends or ends[-1].get("status") != "FINISHED":
         raise UserError(f"{run_dir}: the run has not finished, so its model is not final; let it end first")
-    models = sorted((event for event in events if event["event"] == "model"), key=lambda event: int(event["time"]))
+    models = [event for event in all_events(run_dir) if event["event"] == "model"]
     if not models:
         return None
     written = Path(models[-1]["path"])

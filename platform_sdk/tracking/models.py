@@ -1,54 +1,206 @@
-"""Log a model directory to MLflow as plain files, and register it with its source run. Nothing is pickled.
+"""Models of a run in MLflow: logged as plain files, registered, and with the scores of their evaluations.
 
-MLflow's own transformers flavour loads the model to save it again; here the directory that training wrote
-(safetensors, tokenizer, configuration) is logged as it is.
+Nothing is pickled. MLflow's own transformers flavour loads the model to save it again; here the directory that training
+wrote (safetensors, tokenizer, configuration) is logged as it is. A model that the run began with is logged by name and
+digest only.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlparse
 
-from platform_sdk.tracking.journal import Event, read, run_file
+from platform_sdk.tracking.journal import Event, all_events, read, run_file
 from platform_sdk.tracking.store import DeliveryState
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import LoggedModel
+    from mlflow.entities.model_registry import ModelVersion
 
-WEIGHTS_TAG = "hopforge.digest.weights"
-
-
-def deliver_model(client: MlflowClient, state: DeliveryState, run_dir: Path, event: Event) -> None:
-    """Log the model of a ``model`` event, once for each run and digest, and register it if it asks for that."""
-    recipe = next(said["recipe"] for said in read(run_file(run_dir))[0] if said["event"] == "recipe")
-    name = str(recipe["name"])
-    manifest_head = client.get_run(str(state.run_id)).data.tags["hopforge.manifest_head"]
-    tags = {**event["tags"], WEIGHTS_TAG: event["digest"], "hopforge.manifest_head": manifest_head}
-    model = _logged(client, state, name, event, tags)
-    if event["register"]:
-        _register(client, str(state.run_id), name, model, tags)
+WEIGHTS = "weights"
+"""Tag with the digest of the weights, by which models and versions are found."""
+SCORES = "Scores"
+"""Group of the metrics that charts begin with: MLflow sorts groups by name, and capitals come first."""
+DATASET_DIGEST_LENGTH = 36
+"""MLflow keeps so much of a dataset's digest."""
+RESERVED_ALIAS = re.compile(r"latest|v\d+", re.IGNORECASE)
 
 
-def _logged(
-    client: MlflowClient, state: DeliveryState, name: str, event: Event, tags: Mapping[str, str]
-) -> LoggedModel:
-    query = f"source_run_id = '{state.run_id}' AND tags.`{WEIGHTS_TAG}` = '{event['digest']}'"
-    found = client.search_logged_models([state.experiment_id], filter_string=query, max_results=1)
-    model = found[0] if found else None
-    if model is None:
-        model = client.create_logged_model(
-            state.experiment_id, name, source_run_id=state.run_id, tags=dict(tags), model_type="policy"
-        )
-    if model.status != "READY":
-        _store_files(client, model, Path(event["path"]))
-        model = client.finalize_logged_model(model.model_id, "READY")
-    return model
+class Models:
+    """Logged models and registered versions of one run. Every method may be repeated: its outcome is the same."""
+
+    def __init__(self, client: MlflowClient, state: DeliveryState, run_dir: Path) -> None:
+        self._client, self._state, self._run_dir = client, state, run_dir
+
+    def find(self, digest: str) -> LoggedModel | None:
+        """Return the model with these weights, logged now if it is not yet; None if no step has named it."""
+        event = next((event for event in self._events("base_model", "model") if event["digest"] == digest), None)
+        return None if event is None else self._logged(event)
+
+    def read_by(self, run_id: str, model: LoggedModel) -> None:
+        """Log that a run read a model."""
+        from mlflow.entities import LoggedModelInput
+
+        self._client.log_inputs(run_id, models=[LoggedModelInput(model.model_id)])
+
+    def deliver_base(self, run_id: str, event: Event) -> None:
+        """Log a model that the run begins with, as an input of the step and of the whole run."""
+        model = self._logged(event)
+        for reader in {run_id, self._parent}:
+            self.read_by(reader, model)
+
+    def deliver_trained(self, run_id: str, event: Event) -> None:
+        """Log a model that a step trained, as an output of the step and of the run; register it if it asks for that."""
+        from mlflow.entities import LoggedModelOutput
+
+        model = self._logged(event)
+        for writer in {run_id, self._parent}:
+            outputs = self._client.get_run(writer).outputs
+            # MLflow refuses an output that it has.
+            if model.model_id not in {known.model_id for known in (outputs.model_outputs if outputs else ())}:
+                self._client.log_outputs(writer, [LoggedModelOutput(model.model_id, event.get("iteration", 0))])
+        if event["register"]:
+            self._register(model, event["digest"])
+
+    def deliver_scores(self, run_id: str, event: Event) -> None:
+        """Log the scores of an evaluation: of the step and the run, of the model, and of its registered version."""
+        from mlflow.entities import Metric
+
+        def points(**of: Any) -> list[Metric]:
+            return [
+                Metric(f"{SCORES}/{name}", score["value"], event["time"], event["iteration"], **of)
+                for name, score in event["scores"].items()
+            ]
+
+        model = self.find(event["model"]) if event["model"] else None
+        if model is None:
+            self._client.log_batch(run_id, points())
+        else:
+            of = {"model_id": model.model_id}
+            dataset = next((known for known in self._events("dataset") if known["digest"] == event["questions"]), None)
+            if dataset is not None:
+                of |= {"dataset_name": dataset["name"], "dataset_digest": dataset["digest"][:DATASET_DIGEST_LENGTH]}
+            self._client.log_batch(run_id, points(**of))
+            for version in self._versions(event["model"]):
+                self._annotate(version)
+        self._client.log_batch(self._parent, points())
+
+    @property
+    def _parent(self) -> str:
+        return str(self._state.run_id)
+
+    @property
+    def _name(self) -> str:
+        return str(read(run_file(self._run_dir))[0][0]["name"])
+
+    @property
+    def _recipe(self) -> dict[str, Any]:
+        recipe: dict[str, Any] = next(self._events("recipe"))["recipe"]
+        return recipe
+
+    def _events(self, *kinds: str) -> Iterator[Event]:
+        return (event for event in all_events(self._run_dir) if event["event"] in kinds)
+
+    def _logged(self, event: Event) -> LoggedModel:
+        query = f"source_run_id = '{self._parent}' AND tags.`{WEIGHTS}` = '{event['digest']}'"
+        found = self._client.search_logged_models([self._state.experiment_id], filter_string=query, max_results=1)
+        model = found[0] if found else None
+        trained = event["event"] == "model"
+        if model is None:
+            name = f"{self._recipe['name']}-{_phase(event)}" if trained else Path(event["name"]).name
+            model = self._client.create_logged_model(
+                self._state.experiment_id,
+                re.sub(r"[/:.%\"']", "-", name),  # MLflow allows none of these
+                source_run_id=self._parent,
+                tags=self._tags(event) if trained else {WEIGHTS: event["digest"], "mlflow.model.isExternal": "true"},
+                model_type="policy" if trained else "base model",
+            )
+        if model.status != "READY":
+            if trained:
+                _store_files(self._client, model, Path(event["path"]))
+            model = self._client.finalize_logged_model(model.model_id, "READY")
+        return model
+
+    def _tags(self, event: Event) -> dict[str, str]:
+        head = self._client.get_run(self._parent).data.tags["manifest_head"]
+        return {**event["tags"], WEIGHTS: event["digest"], "manifest_head": head}
+
+    def _register(self, model: LoggedModel, digest: str) -> None:
+        from mlflow.exceptions import MlflowException
+
+        name = str(self._recipe["name"])
+        try:
+            self._client.create_registered_model(
+                name,
+                description=f"Policies trained by the recipe {name} of the pipeline {self._recipe['pipeline']}, a "
+                "version for each model. The alias of a version is the run that ended with this model.",
+            )
+        except MlflowException as error:
+            if error.error_code != "RESOURCE_ALREADY_EXISTS":
+                raise
+        versions = self._versions(digest)
+        if not versions:
+            versions = [
+                self._client.create_model_version(
+                    name,
+                    source=f"models:/{model.model_id}",
+                    run_id=self._parent,
+                    tags=dict(model.tags),
+                    model_id=model.model_id,
+                )
+            ]
+        for version in versions:
+            self._annotate(version)
+            self._name_by_run(version)
+        known = [{"name": version.name, "version": int(version.version)} for version in versions]
+        self._client.set_logged_model_tags(model.model_id, {"mlflow.modelVersions": json.dumps(known)})  # for its page
+
+    def _versions(self, digest: str) -> list[ModelVersion]:
+        versions = self._client.search_model_versions(f"name = '{self._recipe['name']}' and run_id = '{self._parent}'")
+        return [version for version in versions if version.tags.get(WEIGHTS) == digest]
+
+    def _name_by_run(self, version: ModelVersion) -> None:
+        """Let the run's alias lead to its newest version, so that it ends at the last model that the run trained."""
+        alias = re.sub(r"[^\w-]", "-", self._name)
+        if RESERVED_ALIAS.fullmatch(alias):
+            alias = f"run-{alias}"
+        now = self._client.get_registered_model(version.name).aliases.get(alias, 0)
+        if int(version.version) > int(now):
+            self._client.set_registered_model_alias(version.name, alias, version.version)
+
+    def _annotate(self, version: ModelVersion) -> None:
+        """Describe a version and tag it with its scores, all of them as the journals have them now."""
+        digest, recipe = version.tags[WEIGHTS], self._recipe
+        phase = next(_phase(event) for event in self._events("model") if event["digest"] == digest)
+        base = recipe["parameters"].get("model")
+        lines = [
+            f"{phase} of the run {self._name}: the policy trained there; recipe `{recipe['name']}`, "
+            f"pipeline `{recipe['pipeline']}`{f', base model `{base}`' if base else ''}."
+        ]
+        for event in self._events("scores"):
+            if event["model"] == digest:
+                lines += ["", f"Scores of {event['phase']} on {event['n']} questions, with 95 % intervals:", ""]
+                for name, score in event["scores"].items():
+                    text = f"{score['value']:.3f}"
+                    lines.append(f"- {name}: {text}{_interval(score)}")
+                    self._client.set_model_version_tag(version.name, version.version, name, text)
+        self._client.update_model_version(version.name, version.version, "\n".join(lines))
+
+
+def _interval(score: dict[str, float | None]) -> str:
+    low, high = score["low"], score["high"]
+    return "" if low is None or high is None else f" ({low:.3f} to {high:.3f})"
+
+
+def _phase(event: Event) -> str:
+    return Path(event["path"]).parent.name
 
 
 def _store_files(client: MlflowClient, model: LoggedModel, directory: Path) -> None:
@@ -64,23 +216,3 @@ def _store_files(client: MlflowClient, model: LoggedModel, directory: Path) -> N
             os.link(source.resolve(), destination)
         except OSError:  # another file system, or one without links
             shutil.copyfile(source, destination)
-
-
-def _register(client: MlflowClient, run_id: str, name: str, model: LoggedModel, tags: Mapping[str, Any]) -> None:
-    from mlflow.exceptions import MlflowException
-
-    try:
-        client.create_registered_model(name, description="Trained by hopforge; one version for each run's model.")
-    except MlflowException as error:
-        if error.error_code != "RESOURCE_ALREADY_EXISTS":
-            raise
-    versions = client.search_model_versions(f"name = '{name}' and run_id = '{run_id}'")
-    if any(version.tags.get(WEIGHTS_TAG) == tags[WEIGHTS_TAG] for version in versions):
-        return
-    client.create_model_version(
-        name,
-        source=f"models:/{model.model_id}",
-        run_id=run_id,
-        tags={key: value if isinstance(value, str) else json.dumps(value) for key, value in tags.items()},
-        model_id=model.model_id,
-    )

@@ -19,9 +19,9 @@ import logging
 import os
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -29,14 +29,14 @@ from platform_sdk.config.errors import UserError
 from platform_sdk.credentials import without_credentials
 from platform_sdk.files import read_object, sha256, storage_error, write_text
 from platform_sdk.tracking import manifest, seals
-from platform_sdk.tracking.journal import FOLDER, Journal, read, run_file, step_file
+from platform_sdk.tracking.journal import DIGEST, FOLDER, Journal, read, run_file, step_file
 from platform_sdk.tracking.provenance import provenance
+from platform_sdk.tracking.step import StepRun
 from platform_sdk.tracking.store import STATE_FILE, store_uri
 
 Status = Literal["FINISHED", "FAILED", "KILLED"]
 ENVIRONMENT_FILE = "environment.json"
 FOLLOWER_LOG = "follower.log"
-PICKLES = frozenset({".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt", ".joblib"})
 
 logger = logging.getLogger(__name__)
 _followers: dict[Path, subprocess.Popen[bytes]] = {}
@@ -55,130 +55,6 @@ class RunInfo:
     experiment: str
 
 
-@dataclass
-class StepRun:
-    """Reports of a step about itself. Every method may be called again with the same content: it counts once."""
-
-    run_dir: Path
-    name: str
-    _journal: Journal
-    digests: dict[str, str] = field(default_factory=dict)
-    sealed: list[Path] = field(default_factory=list)
-
-    def seal(self, *paths: Path) -> None:
-        """Name files, and folders of files, that the step leaves: as it ends their digests go into the manifest.
-
-        Every later step, a repeated run and a report compare them (``seals.check``).
-        """
-        self.sealed += paths
-
-    def record_digests(self, **digests: str) -> None:
-        """Name full digests of inputs and outputs: they become tags and stand in the manifest's entry of the step."""
-        self.digests.update(digests)
-        self._journal.append("tags", tags={f"hopforge.digest.{name}": value for name, value in digests.items()})
-
-    def log_params(self, params: Mapping[str, Any]) -> None:
-        """Log settings of this step."""
-        self._journal.append("params", params={name: str(value) for name, value in params.items()})
-
-    def log_metrics(self, metrics: Mapping[str, float], *, iteration: int = 0) -> None:
-        """Log figures of this step and of the whole run, at ``iteration`` on the axis of steps."""
-        self._journal.append(
-            "metrics", metrics={name: float(value) for name, value in metrics.items()}, iteration=iteration
-        )
-
-    def log_figures(self, path: Path, *, iteration: int | None = None) -> None:
-        """Log the numbers of a figures file (``figures.json``, ``train.json``), and the file itself.
-
-        Nested numbers are named by their path: ``{"attempts_histogram": {"1": 5}}`` becomes
-        ``attempts_histogram/1``. The iteration is the file's own unless it is given.
-        """
-        figures = read_object(path)
-        if iteration is None:
-            iteration = int(figures.get("iteration", 0))
-        self.log_metrics(dict(_numbers(figures)), iteration=iteration)
-        self.log_artifact(path)
-
-    def log_curve(self, points: Iterable[Mapping[str, Any]], *, axis: str, phase: str) -> None:
-        """Log figures that were taken again and again within a phase, e.g. at every optimiser step or update.
-
-        A curve that has grown may be logged again: a point counts once. Metrics: ``PHASE/NAME`` for every number of a
-        point, nested ones by their path as in ``log_figures``, at the point's own place on the axis of steps.
-
-        Args:
-            points: One mapping of names to numbers, or further mappings, for each moment.
-            axis: The name of the whole number that says which moment it is: ``step``, ``update``.
-            phase: The folder that they were taken in.
-        """
-        for point in points:
-            figures = {f"{phase}/{name}": value for name, value in _numbers(point) if name != axis}
-            self.log_metrics(figures, iteration=int(point[axis]))
-
-    def log_scores(self, path: Path, *, iteration: int = 0) -> None:
-        """Log the scores of an evaluation (``scores.json``) with their intervals, and the file itself.
-
-        Metrics: ``PHASE/em``, ``PHASE/em_low``, ``PHASE/em_high``, …, ``PHASE/n``.
-        """
-        scores = read_object(path)
-        phase = scores["phase"]
-        numbers: dict[str, float] = {f"{phase}/n": scores["n"]}
-        for metric, score in scores["metrics"].items():
-            numbers[f"{phase}/{metric}"] = score["value"]
-            numbers |= {f"{phase}/{metric}_{end}": score[end] for end in ("low", "high") if end in score}
-        self.log_metrics(numbers, iteration=iteration)
-        self.log_artifact(path)
-
-    def log_dataset(self, name: str, *, digest: str, source: str, context: str, rows: int | None = None) -> None:
-        """Log a dataset input of the run.
-
-        Args:
-            name: What it is, e.g. ``questions.train``, ``passages``.
-            digest: Its full digest. MLflow keeps 36 characters of it; the full one is a tag and in the manifest.
-            source: Where it came from: a path or URI.
-            context: What it is used for: ``training``, ``evaluation``, ``retrieval``.
-            rows: The number of records.
-        """
-        self._journal.append("dataset", name=name, digest=digest, source=source, context=context, rows=rows)
-        self.record_digests(**{name: digest})
-
-    def log_model(
-        self, path: Path, *, digest: str, register: bool = True, tags: Mapping[str, str] | None = None
-    ) -> None:
-        """Log a model directory (safetensors, tokenizer, configuration) and register it under the recipe's name.
-
-        On a local store the files are hard-linked where the file system can, so no second copy is made; hence the
-        directory must not be changed in place afterwards.
-
-        Args:
-            path: The model directory.
-            digest: The digest of its weights.
-            register: Whether it becomes a new version of the registered model.
-            tags: Lineage of the version: base model, corpus digest, …
-
-        Raises:
-            UserError: the directory is missing or holds pickled files, which run code when they are loaded.
-        """
-        if not path.is_dir():
-            raise UserError(f"{path}: no such model directory")
-        pickled = sorted(file.name for file in path.rglob("*") if file.suffix in PICKLES)
-        if pickled:
-            raise UserError(f"{path}: holds pickled files ({', '.join(pickled)}); save the model as safetensors")
-        self._journal.append("model", path=str(path.resolve()), digest=digest, register=register, tags=dict(tags or {}))
-        self.record_digests(weights=digest)
-
-    def log_rollouts(self, path: Path, *, limit: int = 20) -> None:
-        """Log the first ``limit`` rollouts of a ``rollouts.jsonl`` as traces of their turns, retrievals and calls."""
-        self._journal.append("rollouts", path=str(path.resolve()), phase=path.parent.name, limit=limit)
-
-    def log_artifact(self, path: Path) -> None:
-        """Log a small file, as it is now, under its path in the run directory."""
-        resolved = path.resolve()
-        root = self.run_dir.resolve()
-        folder = str(resolved.parent.relative_to(root)) if resolved.is_relative_to(root) else "."
-        digest = sha256(resolved)
-        self._journal.append("artifact", path=str(resolved), folder="" if folder == "." else folder, digest=digest)
-
-
 def start_run(run_dir: Path, recipe: Mapping[str, Any], *, follow: bool = True, description: str = "") -> RunInfo:
     """Begin a run, or take an unfinished one up again: the run directory remembers its MLflow run.
 
@@ -190,7 +66,7 @@ def start_run(run_dir: Path, recipe: Mapping[str, Any], *, follow: bool = True, 
         recipe: The resolved recipe: ``{"pipeline", "name", "parameters": {…}}``.
         follow: Start the process that delivers to MLflow while this one lives. Without it every step delivers
             what it said as it ends, which costs it the seconds that mlflow takes to import.
-        description: The recipe's, for readers of the report; it is no part of what decides the outcome.
+        description: The recipe's, for readers of the report and of MLflow; it is no part of what decides the outcome.
 
     Raises:
         UserError: the directory belongs to a run of another recipe, or a file of a finished step was altered.
@@ -222,12 +98,14 @@ def start_run(run_dir: Path, recipe: Mapping[str, Any], *, follow: bool = True, 
         manifest_head=head,
     )
     journal.append("recipe", recipe=dict(recipe), digest=digests["recipe"])
+    if description:
+        journal.append("note", text=description)
     journal.append(
         "tags",
         tags={
             "mlflow.source.git.commit": origin.commit or "unknown",
             "hopforge.git_dirty": "unknown" if origin.dirty is None else str(origin.dirty).lower(),
-            "hopforge.digest.recipe": digests["recipe"],
+            f"{DIGEST}recipe": digests["recipe"],
             "hopforge.python": origin.python,
         },
     )
@@ -341,11 +219,3 @@ def _deliver_without_follower(run_dir: Path) -> None:
     except UserError as error:
         # Hours of training must not be lost to an unreachable server: the journal keeps what it has to say.
         logger.warning("not delivered yet: %s", error)
-
-
-def _numbers(value: Any, prefix: str = "") -> Iterator[tuple[str, float]]:
-    if isinstance(value, Mapping):
-        for name, inner in value.items():
-            yield from _numbers(inner, f"{prefix}/{name}" if prefix else str(name))
-    elif isinstance(value, (int, float)):
-        yield prefix, value

@@ -1,7 +1,7 @@
 """Rollouts as MLflow traces: spans of trajectories, and below them of their turns, retrievals and calls.
 
 Rollouts carry no clock, so the time axis of a trace is schematic: one millisecond for each token of a dialogue,
-trajectories called by one turn starting together. The trace says so in its tag ``hopforge.time_axis``.
+trajectories called by one turn starting together. The trace says so in its tag ``time_axis``.
 """
 
 from __future__ import annotations
@@ -171,10 +171,10 @@ def _trace(rollout: Rollout, trace_id: str, event: Event, experiment_id: str, ru
         trace_metadata={"mlflow.sourceRun": run_id, "mlflow.trace.session": event["phase"]},
         tags={
             "mlflow.traceName": f"{event['phase']}/{rollout.id}"[:250],
-            "hopforge.phase": event["phase"],
-            "hopforge.outcome": rollout.outcome,
-            "hopforge.time_axis": "schematic: one millisecond for each token",
-            **{f"hopforge.reward.{name}": f"{value:.6g}" for name, value in rollout.rewards.items()},
+            "phase": event["phase"],
+            "outcome": rollout.outcome,
+            "time_axis": "schematic: one millisecond for each token",
+            **{f"reward.{name}": f"{value:.6g}" for name, value in rollout.rewards.items()},
         },
     )
     return info, [_span(piece, trace_id, event["time"]) for piece in laid_out]

@@ -24,6 +24,8 @@ ALLOWED = ("kfp/", "index/milvus.db/")
 """Places where temporary files may be left: KFP's folder, which the next start removes, and Milvus Lite's own."""
 UPLOADING = ".artifact.uploading."
 """MLflow's temporary files, which it leaves when it is killed."""
+APART_TAGS = ("mlflow.", "hopforge.", "manifest_head", "figures", "report", "git_dirty")
+"""Tags of runs that are not compared: MLflow's own, places, and digests of what tells how long things took."""
 TEMPORARY = re.compile(r"\.tmp$|\.writing$|\.old$|\.stale\d+$|\.share\d+\.jsonl$|checkpoints$")
 
 
@@ -124,21 +126,43 @@ def mlflow(folder: Path) -> dict[str, Any]:
             for run, key, step, value in store.execute("select run_uuid, key, step, value from metrics")
             if not is_of_time(key)
         )
-        digests = {
-            f"{names.get(run)}: {key}": value
+        tags = {
+            f"{names.get(run)}: {key}": value.replace(str(folder), "FOLDER")
             for run, key, value in store.execute("select run_uuid, key, value from tags")
-            if key.startswith("hopforge.digest.") and key.rpartition(".")[2] not in ("figures", "report")
+            if key == "mlflow.note.content" or not key.startswith(APART_TAGS)
         }
-        versions = sorted(
-            value
-            for (value,) in store.execute("select value from model_version_tags where key = 'hopforge.digest.weights'")
+        weights = dict(store.execute("select model_id, tag_value from logged_model_tags where tag_key = 'weights'"))
+        models = sorted(
+            f"{name} {weights.get(identity)}: {status}"
+            for identity, name, status in store.execute("select model_id, name, status from logged_models")
         )
-        models = sorted(status for (status,) in store.execute("select status from logged_models"))
+        scores = Counter(
+            f"{weights.get(model)}: {key} at {step} on {data} in {names.get(run)} = {value!r}"
+            for model, key, step, data, run, value in store.execute(
+                "select model_id, metric_name, metric_step, dataset_digest, run_id, metric_value"
+                " from logged_model_metrics"
+            )
+        )
+        versions = list(store.execute("select name, version, description from model_versions order by version"))
+        version_tags = sorted(
+            f"{version}: {key} = {value}"
+            for version, key, value in store.execute("select version, key, value from model_version_tags")
+            if key != "manifest_head"
+        )
+        aliases = list(store.execute("select name, alias, version from registered_model_aliases order by alias"))
+        kinds = list(store.execute("select key, value from experiment_tags order by key"))
         # The first twenty that finished, which are others where a kill came between; but as many.
         traces = Counter(
             name.partition("/")[0] for (name,) in store.execute("select client_request_id from trace_info")
         )
-        inputs = store.execute("select count(*) from inputs").fetchone()[0]
+        data = dict(store.execute("select dataset_uuid, name || ' ' || digest from datasets"))
+        known = {**names, **data, **weights}
+        inputs = Counter(
+            f"{known.get(source)} → {known.get(destination)} ({kind}, {step})"
+            for source, kind, destination, step in store.execute(
+                "select source_id, destination_type, destination_id, step from inputs"
+            )
+        )
     artifacts = sorted(
         re.sub(r"[0-9a-f]{32}", lambda found: names.get(found[0], "HEX"), str(path.relative_to(folder)))
         for path in (folder / "mlartifacts").rglob("*")
@@ -148,11 +172,15 @@ def mlflow(folder: Path) -> dict[str, Any]:
         "MLflow runs": sorted(f"{name}: {status}" for name, status in runs.values()),
         "MLflow nested runs": parents["nested"],
         "MLflow metrics": dict(points),
-        "MLflow digests": digests,
+        "MLflow tags": tags,
+        "MLflow tags of experiments": kinds,
         "MLflow versions": versions,
+        "MLflow tags of versions": version_tags,
+        "MLflow aliases": aliases,
         "MLflow models": models,
+        "MLflow scores of models": dict(scores),
         "MLflow traces": dict(traces),
-        "MLflow inputs": inputs,
+        "MLflow inputs": dict(inputs),
         "MLflow artifacts": artifacts,
     }
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from platform_sdk.evaluation.report import build_report
+from platform_sdk.tracking.store import folder_uri
 from tests.e2e.runs import (
     RECIPES,
     ROOT,
@@ -52,6 +53,46 @@ def test_a_run_leaves_what_it_promises(undisturbed: Path) -> None:
         assert all((len(r.main.token_ids[: r.main.turns[0].end]) > 90) == count for r in texts), name
     for rollout in rollouts(undisturbed, "iteration-01", "selected"):
         assert rollout.rewards["f1"] >= figures["threshold"]
+
+
+def test_every_step_names_in_mlflow_what_it_read_and_wrote(undisturbed: Path) -> None:
+    from mlflow import MlflowClient
+
+    store = MlflowClient(tracking_uri=folder_uri(undisturbed.parent))
+    [experiment] = store.search_experiments(filter_string="name = 'mygo'")
+    found = [store.get_run(run.info.run_id) for run in store.search_runs([experiment.experiment_id])]
+    names = {run.info.run_name: run for run in found}
+    models = {model.model_id: model.name for model in store.search_logged_models([experiment.experiment_id])}
+    base, warmed, trained = "hopforge-world-base", "mygo-world-text-warmup", "mygo-world-text-iteration-01"
+    asked, everything = {"train", "passages"}, {"train", "eval", "passages", "triples"}
+    assert {
+        name: (
+            {data.dataset.name for data in run.inputs.dataset_inputs},
+            {models[model.model_id] for model in run.inputs.model_inputs},
+            {models[model.model_id] for model in run.outputs.model_outputs},
+        )
+        for name, run in names.items()
+    } == {
+        "run": (everything, {base}, {warmed, trained}),
+        "corpus": (everything, set(), set()),
+        "policy": (set(), {base}, set()),
+        "index": ({"passages", "triples"}, set(), set()),
+        "sample-warmup": (asked, {base}, set()),
+        "score-warmup": ({"warmup/rollouts.jsonl"}, set(), set()),
+        "train-warmup": ({"warmup/selected.jsonl"}, {base}, {warmed}),
+        "eval-start": ({"eval", "passages"}, {warmed}, set()),
+        "sample-iteration-01": (asked, {warmed}, set()),
+        "score-iteration-01": ({"iteration-01/rollouts.jsonl"}, set(), set()),
+        "train-iteration-01": ({"iteration-01/selected.jsonl"}, {warmed}, {trained}),
+        "eval-final": ({"eval", "passages"}, {trained}, set()),
+        "report": ({"eval-start/scores.json", "eval-final/scores.json"}, set(), set()),
+    }
+    scores = content(undisturbed, "eval-final", "scores")
+    assert [point.value for point in store.get_metric_history(names["run"].info.run_id, "Scores/em")] == [
+        content(undisturbed, "eval-start", "scores")["metrics"]["em"]["value"], scores["metrics"]["em"]["value"],
+    ]  # fmt: skip
+    version = store.get_model_version_by_alias("mygo-world-text", "run")
+    assert {name for name in scores["shown"] if name in scores["metrics"]} <= version.tags.keys()
 
 
 def test_example_prints_scores_and_a_dialogue(undisturbed: Path, capsys: pytest.CaptureFixture[str]) -> None:

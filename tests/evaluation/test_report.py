@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from platform_sdk.cli import app
 from platform_sdk.config.errors import UserError
-from platform_sdk.evaluation.report import build_report, build_selection, build_summary
+from platform_sdk.evaluation.report import build_note, build_report, build_selection, build_summary
 from platform_sdk.evaluation.statistics import Dialogue, Message, Statistics, Table
 from platform_sdk.pages import embedded_json
 from platform_sdk.record_files import write_jsonl
@@ -116,6 +116,31 @@ def test_the_metrics_that_the_method_names_come_first(tmp_path: Path) -> None:
     assert "| evaluation | n | turns | em |" in build_summary(run_dir)
     cards = re.findall(r'<p class="label">([^<]*)', build_report(run_dir))
     assert [card.strip() for card in cards] == ["turns", "EM"]
+
+
+def test_the_note_says_what_was_run_on_what_and_how_it_scored_before_and_after(tmp_path: Path) -> None:
+    run_dir = make_run(tmp_path)
+    parameters = {"model": "hopforge:world-base", "dataset": {"format": "world"}, "environment": "world-kg", "seed": 7}
+    (run_dir / "recipe.json").write_text(json.dumps({"name": "n", "pipeline": "p", "parameters": parameters}))
+    (run_dir / "tracking").mkdir()
+    (run_dir / "tracking" / "environment.json").write_text(json.dumps({"description": "Why it was run."}))
+    for path in run_dir.glob("eval-*/scores.json"):
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"shown": ["em"]}))
+    headline, description, facts, title, scores, report = build_note(run_dir).strip().split("\n\n")
+    assert re.fullmatch(
+        r"\*\*em 40\.0 → 90\.0\*\*, difference \*\*\+50\.0\*\* \(\+.* to \+.*\) on 10 questions", headline
+    )
+    assert description == "Why it was run."
+    assert facts.splitlines() == [
+        "- recipe: n", "- pipeline: p", "- model: hopforge:world-base",
+        "- data: world, world-kg, 10 evaluation questions", "- seed: 7",
+    ]  # fmt: skip
+    assert title.startswith("Scores of eval-start → eval-final on 10 questions")
+    assert scores.startswith("- em: 40.0 (")
+    assert report == f"Report: `{run_dir / 'report.html'}`, also report.html among the artifacts."
+    (run_dir / "eval-final" / "scores.json").unlink()
+    assert "\n- em: 40.0" in build_note(run_dir)
+    assert "difference" not in build_note(run_dir)
 
 
 def test_scores_that_are_equal_on_every_question_are_one_row(tmp_path: Path) -> None:

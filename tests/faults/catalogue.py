@@ -292,6 +292,14 @@ FAULTS = (
     ),
     Fault("journal says things twice", "tracking/journal.py", "if key in self._said:", "if False:", "tracking"),
     Fault(
+        "alias goes back to an earlier model", "tracking/models.py",
+        "if int(version.version) > int(now):", "if True:", "tracking/test_models.py",
+    ),
+    Fault(
+        "model's scores without their dataset", "tracking/models.py",
+        'known["digest"] == event["questions"]', "False", "tracking/test_models.py",
+    ),
+    Fault(
         "manifest chain not verified", "tracking/manifest.py",
         "if entry.previous != previous:", "if False:", "tracking/test_manifest.py",
     ),

@@ -115,8 +115,8 @@ def test_a_run_with_its_steps(folder: Path, run_dir: Path) -> None:
     assert {"hopforge.digest": FULL, "mlflow.data.context": "training"}.items() <= {
         t.key: t.value for t in dataset.tags
     }.items()
-    assert parent.data.tags["hopforge.digest.questions.train"] == FULL
-    assert {"mlflow.source.git.commit", "hopforge.git_dirty", "hopforge.digest.recipe"} <= parent.data.tags.keys()
+    assert parent.data.tags["questions.train"] == FULL
+    assert {"mlflow.source.git.commit", "git_dirty", "recipe"} <= parent.data.tags.keys()
     assert {item.path for item in store.list_artifacts(run_id)} >= {"recipe.json", "environment.json"}
     about = json.loads((run_dir / "tracking" / "environment.json").read_text())
     assert about["description"] == "Why."
@@ -131,7 +131,7 @@ def test_a_run_with_its_steps(folder: Path, run_dir: Path) -> None:
         "iteration-01/figures.json"
     ]
     # the head that is published in MLflow vouches for the manifest
-    entries = manifest.verify(run_dir, head=parent.data.tags["hopforge.manifest_head"])
+    entries = manifest.verify(run_dir, head=parent.data.tags["manifest_head"])
     assert [entry.event for entry in entries] == [
         "run started", "step corpus", "step score-1", "step train", "step evaluate", "run ended: FINISHED",
     ]  # fmt: skip
@@ -195,7 +195,7 @@ def test_a_failed_step_says_why_and_recovers(folder: Path, run_dir: Path) -> Non
     assert client(folder).get_run(run_id).info.status == "FAILED"
     failed = nested(folder, run_id)["train"]
     assert failed.info.status == "FAILED"
-    assert failed.data.tags["hopforge.error"] == "ValueError: no such luck"
+    assert failed.data.tags["error"] == "ValueError: no such luck"
     start_run(run_dir, RECIPE, follow=False)
     with step_run(run_dir, "train"):
         assert client(folder).get_run(run_id).info.status == "FAILED"  # nothing is delivered before a step ends
@@ -237,7 +237,7 @@ def test_model_is_registered_once_without_a_copy(folder: Path, run_dir: Path) ->
     store = client(folder)
     [version] = store.search_model_versions("name = 'registered'")
     assert version.run_id == run_id
-    assert version.tags["hopforge.digest.weights"] == FULL
+    assert version.tags["weights"] == FULL
     assert version.tags["base"] == "hopforge:world-base"
     [logged] = store.search_logged_models([store.get_run(run_id).info.experiment_id], f"source_run_id = '{run_id}'")
     stored = Path(logged.artifact_location.removeprefix("file://"))
@@ -277,7 +277,7 @@ def test_rollouts_become_traces_once(folder: Path, run_dir: Path) -> None:
     retrievals = [span for span in first.data.spans if span.name == "retrieval"]
     assert {span.parent_id for span in retrievals} == {spans[f"worker {i}"].span_id for i in ("1.0", "1.1", "3.0")}
     assert retrievals[0].outputs[0]["metadata"]["title"] in ("Blue Harbour", "Red Harbour")
-    assert first.info.tags["hopforge.reward.f1"] == "1"
+    assert first.info.tags["reward.f1"] == "1"
 
 
 def test_a_follower_delivers_while_the_run_goes_on(folder: Path, run_dir: Path) -> None:
@@ -367,7 +367,7 @@ def test_steps_that_are_delivered_together_keep_their_order(
             running.record_digests(weights=weights)
         time.sleep(0.002)  # the journal's times are in milliseconds
     run_id = finish_run(run_dir, "FINISHED")
-    assert client(folder).get_run(run_id).data.tags["hopforge.digest.weights"] == "2" * 64
+    assert client(folder).get_run(run_id).data.tags["weights"] == "2" * 64
 
 
 def test_a_killed_follower_costs_the_run_nothing(folder: Path, run_dir: Path) -> None:

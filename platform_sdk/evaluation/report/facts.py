@@ -19,7 +19,7 @@ class Fact(NamedTuple):
 
 def facts_of(content: Content) -> list[Fact]:
     """Return what the run's files tell; a fact that no file has is omitted."""
-    found = [Fact("run", content.run_dir.name), *_parameters(content)]
+    found = [Fact("run", content.run_dir.name), *parameters_of(content)]
     if content.chain:
         begun, ended = (datetime.fromisoformat(content.chain[place].time) for place in (0, -1))
         found += [
@@ -39,7 +39,8 @@ def duration(seconds: float) -> str:
     return f"{seconds / 60:.1f} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60:02d} min"
 
 
-def _parameters(content: Content) -> list[Fact]:
+def parameters_of(content: Content) -> list[Fact]:
+    """Return what the recipe begins with: models, data, seed."""
     parameters: dict[str, Any] = content.recipe.get("parameters", {})
     models = [
         Fact(name.replace("_", " "), value)

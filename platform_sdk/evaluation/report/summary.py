@@ -25,7 +25,7 @@ def build_summary(run_dir: Path) -> str:
         lines += _row("evaluation", "n", *metrics) + _row(*["---"] * (2 + len(metrics)))
         for phase in evaluations:
             scores = phase.scores or {}
-            cells = [_score(content, metric, scores["metrics"].get(metric)) for metric in metrics]
+            cells = [score_text(content, metric, scores["metrics"].get(metric)) for metric in metrics]
             lines += _row(phase.name, str(scores["n"]), *cells)
     else:
         lines.append("No evaluation has finished yet.")
@@ -60,7 +60,8 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("\n", " ").replace("<", "&lt;")
 
 
-def _score(content: Content, metric: str, score: dict[str, float] | None) -> str:
+def score_text(content: Content, metric: str, score: dict[str, float] | None) -> str:
+    """Return a score with its interval."""
     if score is None:
         return "–"
     value = content.amount(metric, score["value"])

@@ -1,0 +1,42 @@
+"""Datasets and models that runs read, as MLflow's inputs of these runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from platform_sdk.tracking.journal import Event, all_events
+from platform_sdk.tracking.models import DATASET_DIGEST_LENGTH, Models
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+
+def deliver_dataset(client: MlflowClient, run_ids: Iterable[str], event: Event) -> None:
+    """Log a dataset as an input of runs. MLflow keeps equal ones once, whichever runs read them."""
+    from mlflow.entities import Dataset, DatasetInput, InputTag
+
+    dataset = Dataset(
+        name=event["name"],
+        digest=event["digest"][:DATASET_DIGEST_LENGTH],
+        source_type="local" if Path(event["source"]).is_absolute() else "uri",
+        source=json.dumps({"uri": event["source"]}),
+        profile=None if event["rows"] is None else json.dumps({"num_rows": event["rows"]}),
+    )
+    tags = [InputTag("mlflow.data.context", event["context"]), InputTag("hopforge.digest", event["digest"])]
+    for run_id in run_ids:
+        client.log_inputs(run_id, datasets=[DatasetInput(dataset, tags)])
+
+
+def deliver_inputs(client: MlflowClient, models: Models, run_dir: Path, run_id: str, event: Event) -> None:
+    """Log what a step read: a model, and datasets, which have the run's names if the run logged them."""
+    known = {found["digest"]: found for found in all_events(run_dir) if found["event"] == "dataset"}
+    for use, datasets in event["datasets"].items():
+        for name, digest in datasets.items():
+            if digest:  # of data that the run has not, e.g. triples
+                own = {"name": name, "digest": digest, "source": str(run_dir / name), "context": use, "rows": None}
+                deliver_dataset(client, [run_id], known.get(digest, own))
+    if event["model"] and (model := models.find(event["model"])):
+        models.read_by(run_id, model)
