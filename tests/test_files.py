@@ -75,7 +75,7 @@ def test_full_disk_is_an_error_with_a_remedy_however_it_is_wrapped() -> None:
     assert storage_error(ValueError("anything else")) is None
 
 
-def test_full_disk_is_told_with_the_file_that_a_line_was_for() -> None:
+def test_full_disk_is_reported_with_the_file_of_the_line() -> None:
     with pytest.raises(OSError, match="No space") as caught:
         append_line(Path("/dev/full"), "a line")
     assert str(storage_error(caught.value)).startswith("/dev/full: cannot be written: No space left")

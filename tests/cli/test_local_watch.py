@@ -49,7 +49,7 @@ def test_watching_ends_with_the_run_and_interrupting_it_ends_the_watching_alone(
 
 
 @pytest.mark.slow  # each run of four steps is ten seconds
-def test_a_run_that_has_ended_is_told_step_by_step(tmp_path: Path) -> None:
+def test_watch_of_an_ended_run_prints_every_step(tmp_path: Path) -> None:
     recipe, run_dir = write_toy(tmp_path), tmp_path / "run"
     assert start("run", recipe, "--workdir", run_dir, "--quiet").wait(timeout=120) == 0
     shown, _ = (watching := start("watch", run_dir)).communicate(timeout=60)

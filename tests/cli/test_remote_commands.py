@@ -165,7 +165,7 @@ def test_logs_are_waited_for_from_the_submission_on(shell: Shell) -> None:
     assert "step last never started, and the run has ended: failed" in err
 
 
-def test_an_api_server_that_is_away_is_told_without_a_traceback(shell: Shell) -> None:
+def test_unavailable_api_server_is_reported_without_a_traceback(shell: Shell) -> None:
     shell("submit", str(write_toy(shell.folder)), "--cluster", str(CLUSTER))
     run = shell.kfp.run()
     run["state"] = "FAILED"
@@ -177,7 +177,7 @@ def test_an_api_server_that_is_away_is_told_without_a_traceback(shell: Shell) ->
         assert "Traceback" not in err
 
 
-def test_an_ended_session_is_told_and_nothing_is_said_to_be_done(shell: Shell) -> None:
+def test_expired_session_is_reported_and_no_success_claimed(shell: Shell) -> None:
     shell("submit", str(write_toy(shell.folder)), "--cluster", str(CLUSTER))
     run = shell.kfp.run()
     watching = shell.start("watch", run["run_id"])
@@ -239,7 +239,7 @@ def test_the_forms_as_the_ui_shows_them(shell: Shell) -> None:
         (["watch", "deadbeef", "--host", "ftp://x"], "give it as https://kubeflow.example/pipeline"),
     ],
 )
-def test_mistakes_are_told_without_a_traceback(shell: Shell, arguments: list[str], says: str) -> None:
+def test_mistakes_are_reported_without_a_traceback(shell: Shell, arguments: list[str], says: str) -> None:
     bad = shell.folder / "bad.yaml"
     bad.write_text(CLUSTER.read_text().replace("nodes: 1", "nodes: 0"))
     places = {"RECIPE": str(write_toy(shell.folder)), "BAD": str(bad), "GOOD": str(CLUSTER)}

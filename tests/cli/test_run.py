@@ -78,7 +78,7 @@ def test_places_where_no_run_can_be(recipe: Path, tmp_path: Path) -> None:
         assert f"error: {tmp_path / place}: {told}" in refused.stderr
 
 
-def test_a_port_in_use_is_told_before_anything_is_prepared(tmp_path: Path) -> None:
+def test_port_in_use_is_reported_before_any_preparation(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
         options = ("--recipe", HOME / "pipelines/mygo/world.yaml", "--workdir", tmp_path / "run", "--port", port)
@@ -125,7 +125,7 @@ def test_schema(recipe: Path) -> None:
     assert "steps" in json.loads(hopforge("schema").stdout)["properties"]
 
 
-def test_a_wrong_option_is_told(recipe: Path) -> None:
+def test_unknown_option_is_reported(recipe: Path) -> None:
     done = hopforge("run", recipe, "--sett", "a=b")
     assert done.returncode == 2
     assert "No such option" in done.stderr

@@ -45,7 +45,7 @@ def test_signature(tmp_path: Path) -> None:
         ("(a: str", "@dsl.component", "is not valid Python"),
     ],
 )
-def test_what_is_no_component(tmp_path: Path, signature: str, decorator: str, says: str) -> None:
+def test_invalid_component_source_is_refused(tmp_path: Path, signature: str, decorator: str, says: str) -> None:
     with pytest.raises(UserError, match=says):
         read(tmp_path, signature, decorator)
 

@@ -41,7 +41,7 @@ def test_a_field_of_a_struct_is_as_its_model_says(tmp_path: Path) -> None:
         (", ".join(["seed"] * (MAX_FIELDS + 1)), f"at most {MAX_FIELDS} items"),
     ],
 )
-def test_what_cannot_be_filled_in_is_refused(tmp_path: Path, form: str, says: str) -> None:
+def test_form_fields_that_cannot_be_filled_in_are_refused(tmp_path: Path, form: str, says: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load(tmp_path, form)
     line = PIPELINE[: PIPELINE.index(FORM)].count("\n") + 1

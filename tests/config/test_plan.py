@@ -191,11 +191,13 @@ def test_stand_ins_reach_shared_inputs_and_each_other(tmp_path: Path) -> None:
         ("{Output: '${steps.use.outputs.Output}'}", "instead.Output refers to step use, which it stands in for; name an output of another step"),
     ],
 )  # fmt: skip
-def test_a_stand_in_is_checked_wherever_the_switch_stands(tmp_path: Path, switch: str, instead: str, says: str) -> None:
+def test_stand_in_is_checked_whether_its_step_is_on_or_off(
+    tmp_path: Path, switch: str, instead: str, says: str
+) -> None:
     assert_problem(tmp_path, left_out(switch, f"instead: {instead}"), says)
 
 
-def test_a_stand_in_is_no_text(tmp_path: Path) -> None:
+def test_stand_in_inside_a_text_is_refused(tmp_path: Path) -> None:
     """Refuse a stand-in in a text: it would be accepted only while the step is left out."""
     step = "  - {id: more, component: use, when: false, instead: {Output: a}, inputs: {}}\n"
     pipeline = PIPELINE.replace("phase: last", "phase: 'p-${steps.more.outputs.Output}'") + step
@@ -267,7 +269,7 @@ def test_cycle(tmp_path: Path) -> None:
     assert [problem.message for problem in caught.value.problems] == ["the steps wait for each other: one, two"]
 
 
-def test_all_problems_at_once(tmp_path: Path) -> None:
+def test_recipe_problems_are_reported_together(tmp_path: Path) -> None:
     pipeline = PIPELINE.replace("seed: ${parameters.seed}", "seed: ${parameters.sede}").replace("level: 1,", "")
     values = "pipeline: toy\nname: small\nparameters:\n  rate: 2\n  mood: a\n"
     recipe = write_toy(tmp_path, pipeline=pipeline, recipe=values)

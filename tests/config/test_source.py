@@ -40,7 +40,7 @@ def test_values_are_plain(tmp_path: Path) -> None:
     ("text", "says"),
     [("a: [1\nb: 2\n", ":2: is not valid YAML"), ("- a\n", ":1: must be a mapping"), ("a: 1\na: 2\n", "duplicate key")],
 )
-def test_what_is_no_mapping_is_refused(tmp_path: Path, text: str, says: str) -> None:
+def test_yaml_that_is_not_a_valid_mapping_is_refused(tmp_path: Path, text: str, says: str) -> None:
     path = written(tmp_path, text)
     with pytest.raises(ConfigError) as caught:
         load_source(path)

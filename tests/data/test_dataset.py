@@ -65,7 +65,7 @@ def test_prepared_files_and_digests_agree(data: Path, tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-def test_what_is_done_is_not_done_again_unless_the_input_changed(data: Path, tmp_path: Path) -> None:
+def test_prepared_data_is_reused_until_the_input_changes(data: Path, tmp_path: Path) -> None:
     first = prepare(spec(), data, tmp_path / "run")
     marker = tmp_path / "run/corpus/passages.jsonl"
     before = marker.stat().st_mtime_ns

@@ -33,7 +33,7 @@ TINY: dict[str, Any] = {
         ("2wiki-kg-qwen2.5-7b", "2wiki-kg-qwen2.5-7b-grpo"),
     ],
 )
-def test_both_start_alike(one: str, other: str) -> None:
+def test_grpo_recipes_share_all_settings_with_mygo_except_online(one: str, other: str) -> None:
     """The comparison is of what comes after the warm-up: all else is the same."""
     mygo, grpo = (load_recipe(RECIPES / f"{name}.yaml", []).parameters for name in (one, other))
     for name in mygo.keys() & grpo.keys():

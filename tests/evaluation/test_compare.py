@@ -50,7 +50,7 @@ def runs(tmp_path: Path) -> tuple[Path, Path]:
     return make_online_run(tmp_path), make_offline_run(tmp_path)
 
 
-def test_what_was_spent_by_hand(runs: tuple[Path, Path]) -> None:
+def test_costs_equal_hand_computed_sums(runs: tuple[Path, Path]) -> None:
     found = compare(*runs)
     online, offline = found.first, found.second
     assert (online.steps, online.step) == (20, "update")
@@ -68,7 +68,7 @@ def test_what_was_spent_by_hand(runs: tuple[Path, Path]) -> None:
     assert rows["rollouts sampled"] == "−6 %"
 
 
-def test_evaluations_stand_where_they_were_taken(runs: tuple[Path, Path]) -> None:
+def test_evaluations_are_placed_at_their_step_and_cost(runs: tuple[Path, Path]) -> None:
     found = compare(*runs)
 
     def curve(side: Any) -> list[tuple[str, int, float, int, float]]:
@@ -108,7 +108,7 @@ def test_a_metric_that_some_questions_lack_is_paired_over_the_others(runs: tuple
     assert found.difference("recall").difference == 0
 
 
-def test_where_a_score_is_reached(runs: tuple[Path, Path]) -> None:
+def test_costs_until_a_score_is_reached_are_compared(runs: tuple[Path, Path]) -> None:
     reached = compare(*runs).reached
     assert reached is not None
     assert reached.score == 0.8  # the highest that both show
@@ -166,7 +166,7 @@ def test_runs_on_other_questions_are_refused(runs: tuple[Path, Path]) -> None:
         compare(*runs)
 
 
-def test_what_cannot_be_compared_is_said(runs: tuple[Path, Path]) -> None:
+def test_runs_without_a_common_metric_or_evaluation_are_refused(runs: tuple[Path, Path]) -> None:
     with pytest.raises(UserError, match="must have measured joint; they have in common: em, f1, format, reward"):
         compare(*runs, metric="joint")
     for path in runs[1].glob("eval-*/scores.json"):
@@ -191,7 +191,7 @@ def test_recipes_differences(runs: tuple[Path, Path]) -> None:
     )
 
 
-def test_equal_names_are_told_apart(tmp_path: Path) -> None:
+def test_runs_of_equal_name_are_named_by_their_paths(tmp_path: Path) -> None:
     runs = [make_offline_run(tmp_path / seed, name="same") for seed in ("a", "b")]
     found = compare(*runs)
     assert (found.first.name, found.second.name) == (str(runs[0]), str(runs[1]))

@@ -23,7 +23,7 @@ def test_constant_values_leave_no_doubt() -> None:
     assert bootstrap_interval([0.5] * 7) == (0.5, 0.5)
 
 
-def test_it_is_the_percentile_bootstrap_of_the_same_draws() -> None:
+def test_bootstrap_interval_equals_numpy_quantiles_of_the_same_draws() -> None:
     values = np.array([0.0, 0.25, 1.0, 0.5, 0.75])
     draws = np.random.default_rng(3).integers(5, size=(200, 5))
     expected = np.quantile(values[draws].mean(axis=1), [0.05, 0.95])

@@ -58,7 +58,9 @@ def test_an_answer_without_a_message_is_one_error(
     assert not list(tmp_path.rglob("*.json"))
 
 
-def test_a_lone_surrogate_in_a_reply_is_no_verdict(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lone_surrogate_in_a_reply_is_an_unparsable_verdict(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(Answering, "body", b'{"choices": [{"message": {"content": "\\ud800"}}]}')
     with Judge(JudgeSpec(url=url, model="m", cache=str(tmp_path), retries=0)) as judge:
         assert judge.verdicts([("q", ["a"], "b")]) == ["unparsable"]

@@ -107,7 +107,7 @@ class Speaker(Searcher):
         return rollout.model_copy(update={"main": said})
 
 
-def test_greedy_scores_stand_beside_the_sampled_ones_and_nothing_is_evaluated_twice(tmp_path: Path) -> None:
+def test_evaluation_adds_greedy_scores_and_is_not_repeated(tmp_path: Path) -> None:
     opened: list[str] = []
 
     def scored(rollouts: Sequence[Rollout]) -> list[dict[str, float]]:

@@ -37,7 +37,7 @@ def learned_beside_a_rival(one: Rollout) -> list[Example]:
 
 @settings(max_examples=40, deadline=None)
 @given(st.sampled_from(sorted(PLAYED)), probes, st.booleans())
-def test_nothing_changes_by_what_is_recorded_for_scoring(name: str, said: list[Any], first: bool) -> None:
+def test_scoring_only_trajectories_change_neither_examples_nor_rewards(name: str, said: list[Any], first: bool) -> None:
     before = PLAYED[name]
     scored = tuple(probe(number, *one) for number, one in enumerate(said))
     others = (*scored, *before.others) if first else (*before.others, *scored)

@@ -37,7 +37,7 @@ def compiled(tmp_path: Path) -> Path:
     return tmp_path / "toy.yaml"
 
 
-def test_here_nothing_is_left_to_fill_in(compiled: Path) -> None:
+def test_pipeline_compiled_for_this_machine_has_only_a_run_dir_input(compiled: Path) -> None:
     root = ir(compiled)["root"]
     assert set(root["inputDefinitions"]["parameters"]) == {"run_dir"}
     given = root["dag"]["tasks"]["make"]["inputs"]["parameters"]
@@ -70,7 +70,7 @@ def test_a_step_is_the_shim_alone(compiled: Path) -> None:
     assert not any("pip install" in part for part in container["command"])
 
 
-def test_what_a_recipe_fills_into_the_form(tmp_path: Path) -> None:
+def test_recipe_values_prefill_the_form(tmp_path: Path) -> None:
     filled = form_values(load_recipe(write_toy(tmp_path), ["rate=1", "spec.batch_size=8"]))
     expected = {"seed": 1, "rate": 1.0, "mode": "well", "spec_batch_size": 8, "spec_normalization": "token"}
     assert filled == expected

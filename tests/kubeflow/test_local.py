@@ -83,7 +83,7 @@ def test_a_run(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert "KFP Executor" in (tmp_path / "run" / "logs" / "make.log").read_text()
 
 
-def test_again(tmp_path: Path) -> None:
+def test_second_run_on_a_directory_repeats_every_step(tmp_path: Path) -> None:
     """A second run on the directory runs every step again; only the newest of KFP's folders stays."""
     recipe = write_toy(tmp_path)
     for _ in range(2):
@@ -107,7 +107,7 @@ def test_a_failed_step(tmp_path: Path, mode: str, says: str) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL], ids=lambda number: number.name)
-def test_a_stopped_run_leaves_no_process_and_goes_on(tmp_path: Path, number: signal.Signals) -> None:
+def test_stopped_run_leaves_no_process_and_resumes(tmp_path: Path, number: signal.Signals) -> None:
     recipe, run_dir = write_toy(tmp_path), tmp_path / "run"
     process = begin(recipe, run_dir, "mode=slow")
     wait_for((run_dir / "pid").exists)
@@ -156,7 +156,7 @@ def test_claim(tmp_path: Path) -> None:
     assert os.listdir(run_dir) == ["recipe.json"]
 
 
-def test_only_the_interpreter_of_a_step_is_replaced(tmp_path: Path) -> None:
+def test_step_command_changes_only_its_interpreter(tmp_path: Path) -> None:
     """KFP's own replacement also changes arguments, e.g. a path below ``lib/python3.11``."""
     code = f"def make(): 'python3 -m kfp.dsl.executor_main {tmp_path}'"
     arguments = ["--executor_input", '{"model": "/lib/python3.11/model"}']

@@ -98,7 +98,7 @@ NAMESPACES = {HOME: RUNS, "team-b": RUNS, "team-c": OTHER_TEAM}
 
 
 @pytest.mark.parametrize("variant", ["overlays/single-node", "overlays/production"])
-def test_only_those_speak_that_must(variant: str) -> None:
+def test_network_policies_allow_only_required_connections(variant: str) -> None:
     policies, peers = Policies(built(variant), NAMESPACES), peers_of(variant)
     ours = {HOME, SERVICES, "hopforge-milvus"}
     allowed = {
@@ -115,7 +115,7 @@ def test_only_those_speak_that_must(variant: str) -> None:
     assert allowed - same_pod == expected - same_pod
 
 
-def test_in_pipelines_own_namespace_others_are_left_alone() -> None:
+def test_network_policies_in_kubeflow_namespace_leave_other_pods_alone() -> None:
     """Kubeflow Pipelines for a single user has its own pods beside ours."""
     policies, home = Policies(built("overlays/single-user"), {"kubeflow": RUNS}), "kubeflow"
     ours = {
@@ -156,7 +156,7 @@ def test_the_loader_may_what_a_run_may() -> None:
 
 
 @pytest.mark.parametrize("variant", ["overlays/single-node", "overlays/production"])
-def test_all_of_ours_look_names_up_and_ask_nobody_else(variant: str) -> None:
+def test_own_pods_reach_the_cluster_dns_and_no_other_name_server(variant: str) -> None:
     policies, peers = Policies(built(variant), {}), peers_of(variant)
     for name, peer in peers.items():
         if peer.namespace in (HOME, SERVICES, "hopforge-milvus"):

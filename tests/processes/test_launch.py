@@ -25,7 +25,7 @@ def specification(folder: Path, *acts: str) -> Path:
     return path
 
 
-def test_all_well(tmp_path: Path) -> None:
+def test_finished_processes_restore_the_signal_handlers(tmp_path: Path) -> None:
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     run_processes(MODULE, specification(tmp_path, "", ""), 2)
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before

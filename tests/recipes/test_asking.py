@@ -46,7 +46,7 @@ def test_every_method_answers_one_of_its_questions_and_a_new_one(name: str, tmp_
     assert new["outcome"] in ("answered", "iteration_limit", "context_limit")
 
 
-def test_what_was_read_stands_behind_what_was_said(kg_run: Path) -> None:
+def test_ask_prints_retrieved_triples_after_the_turn_that_searched(kg_run: Path) -> None:
     triple = next(iter(read_jsonl(kg_run / "corpus/triples.jsonl", Triple)))
     done = CliRunner().invoke(app, ["ask", str(kg_run), f"What is the {triple.relation} of {triple.head} ?"])
     assert done.exit_code == 0, done.exception
@@ -78,7 +78,7 @@ def test_seeds_matter_above_temperature_0_alone(kg_run: Path) -> None:
     ],
     ids=["index", "unfinished", "weights", "recipe"],
 )  # fmt: skip
-def test_what_a_run_lacks_is_told(damage: object, message: str, kg_run: Path, tmp_path: Path) -> None:
+def test_ask_names_the_missing_part_of_a_run(damage: object, message: str, kg_run: Path, tmp_path: Path) -> None:
     run_dir = tmp_path / "run"
     shutil.copytree(kg_run, run_dir)
     damage(run_dir)  # type: ignore[operator]
@@ -93,7 +93,9 @@ def test_what_a_run_lacks_is_told(damage: object, message: str, kg_run: Path, tm
     [("mygo-text", "--entity", "is for knowledge graphs, but environment world-text is none"),
      ("mygo-text", "--passages", "is for agents that are given what they read, but mygo's searches")],
 )  # fmt: skip
-def test_what_an_agent_has_no_use_for_is_refused(name: str, option: str, message: str, tmp_path: Path) -> None:
+def test_ask_options_that_the_agent_does_not_support_are_refused(
+    name: str, option: str, message: str, tmp_path: Path
+) -> None:
     run_dir = finished_run(tmp_path, name)
     done = CliRunner().invoke(app, ["ask", str(run_dir), "Who wrote it ?", option, "x"])
     assert f"{option} {message}" in str(done.exception)

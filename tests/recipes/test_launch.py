@@ -114,7 +114,7 @@ def test_a_first_round_is_given_an_empty_carry(tmp_path: Path, calls: list[Call]
 
 
 @pytest.mark.parametrize("kind", OWN)
-def test_several_processes_read_the_same_step_from_a_file(
+def test_processes_read_the_same_step_from_a_file(
     kind: type[MethodStep[Any]], tmp_path: Path, calls: list[Call], started: list[tuple[str, int]]
 ) -> None:
     two: dict[str, Any] = {"engine": {"processes": 2}}
@@ -157,7 +157,7 @@ def test_a_step_that_asks_no_model_runs_where_it_is_called(
     ],
 )
 @pytest.mark.parametrize("retrieval", [{}, SERVICE])
-def test_a_cluster_is_told_what_the_processes_need(
+def test_cluster_gets_the_needs_of_the_processes(
     kind: type[MethodStep[Any]],
     engine: dict[str, Any],
     expected: dict[str, Any],
@@ -212,7 +212,7 @@ def test_too_many_processes_are_refused_before_any_starts(
         (4, {"engine": "openai", "processes": 2}, 2),
     ],
 )
-def test_how_many_processes_sample(
+def test_sampling_process_count_follows_gpus_and_engine(
     gpus: int, engine: dict[str, Any], expected: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(launch_module, "visible_gpus", lambda: [str(number) for number in range(gpus)])

@@ -102,7 +102,7 @@ def test_equal_texts_tie_and_the_first_rows_win_even_if_they_fill_the_spare_plac
     vectors.close()
 
 
-def test_what_is_found_does_not_depend_on_the_batch(tmp_path: Path, encoder: Encoder, sentences: list[str]) -> None:
+def test_search_results_do_not_depend_on_the_batch(tmp_path: Path, encoder: Encoder, sentences: list[str]) -> None:
     vectors = build(tmp_path, sentences, encoder)
     queries = encoder.encode([f"Where was {text.split(' is ')[0]} born, no {at}?" for at, text in enumerate(sentences)],
                              kind="query")  # fmt: skip
@@ -138,7 +138,7 @@ def test_a_collection_is_built_once(tmp_path: Path) -> None:
     other.close()
 
 
-def test_another_index_is_made_of_the_same_vectors(tmp_path: Path) -> None:
+def test_index_type_change_reuses_the_stored_vectors(tmp_path: Path) -> None:
     texts = [f"text {number}" for number in range(50)]
     build(tmp_path, texts, Dots()).close()
     again = Dots()
@@ -236,7 +236,7 @@ class Away(Dots):
         raise RetrieverFault("the endpoint is away")
 
 
-def test_one_that_cannot_be_opened_leaves_the_file_to_the_others(tmp_path: Path) -> None:
+def test_encoder_failure_during_a_build_leaves_the_file_to_others(tmp_path: Path) -> None:
     encoder = Dots()
     first, second = build(tmp_path, ["a", "b"], encoder), build(tmp_path, ["c"], Dots(digest="0" * 64))
     with pytest.raises(RetrieverFault, match="the endpoint is away"):
@@ -247,7 +247,7 @@ def test_one_that_cannot_be_opened_leaves_the_file_to_the_others(tmp_path: Path)
     subprocess.run([sys.executable, "-c", HOLDER, str(tmp_path / "milvus.db")], check=True, stdin=subprocess.DEVNULL)
 
 
-def test_a_build_that_is_told_to_end_ends_before_the_next_chunk_and_is_gone_on_with(
+def test_interrupted_build_ends_before_the_next_chunk_and_resumes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(milvus, "CHUNK", 10)
@@ -303,7 +303,7 @@ def test_rows_that_went_missing_stop(tmp_path: Path) -> None:
         build(tmp_path, texts, Dots())
 
 
-def test_what_milvus_raises_is_a_retriever_fault(tmp_path: Path) -> None:
+def test_milvus_error_becomes_a_retriever_fault(tmp_path: Path) -> None:
     encoder = Dots()
     vectors = build(tmp_path, ["text"], encoder)
     vectors.client.drop_collection(vectors.name)

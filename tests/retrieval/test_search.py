@@ -119,7 +119,7 @@ def test_a_questions_own_passages_are_searched_and_no_others(run_dir: Path, enco
 
 
 @pytest.mark.parametrize("environment", ["hotpot", "world-kg", "hotpot-kimi"])
-def test_what_is_found_does_not_depend_on_company_or_process(run_dir: Path, environment: str) -> None:
+def test_search_results_do_not_depend_on_batch_or_process(run_dir: Path, environment: str) -> None:
     requests = [
         SearchRequest(f"{word} was {verb} in Oslo?", {"head": head, "question_id": question})
         for word in ("Who", "What painter", "Where and when and why")

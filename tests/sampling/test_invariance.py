@@ -99,6 +99,6 @@ def test_pieces_cover_the_rows_with_the_least_padding(counts: set[int], rows: in
     assert rows <= sum(pieces) < max(rows, 1) + min(counts)
 
 
-def test_the_choice_and_its_cost_are_told() -> None:
+def test_description_names_the_chosen_row_count_and_its_cost() -> None:
     told = make_invariant(torch.nn.Linear(40, 9, bias=False), by_parity).describe()
     assert re.search(r"compute \d+ rows at a time, .* \(\d\.\d\d times the rows and calls of free choice", told)

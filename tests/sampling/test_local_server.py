@@ -59,7 +59,7 @@ def test_an_error_of_the_work_stays_what_it_is_and_ends_the_server(served: Path)
     assert not any(map(alive, pids(served)))
 
 
-def test_a_server_that_does_not_start_is_told_with_its_cause_and_its_last_lines(
+def test_failed_server_start_is_reported_with_cause_and_last_lines(
     served: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("STAND_IN", "fail")
@@ -88,7 +88,7 @@ def test_a_server_that_dies_meanwhile_is_why_the_work_failed(served: Path, monke
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
-def test_it_ends_with_the_step_that_brought_it(served: Path, number: signal.Signals) -> None:
+def test_local_server_ends_with_its_killed_step(served: Path, number: signal.Signals) -> None:
     code = (
         "import sys, time; from pathlib import Path; from platform_sdk.sampling.local_server import local_server\n"
         "with local_server(Path(sys.argv[1]), []):\n    print('ready', flush=True); time.sleep(600)"
@@ -103,7 +103,7 @@ def test_it_ends_with_the_step_that_brought_it(served: Path, number: signal.Sign
     wait_for(lambda: not any(map(alive, running)))
 
 
-def test_a_machine_without_vllm_is_told_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_missing_vllm_is_reported_with_a_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv(PYTHON, str(tmp_path / "absent"))
     with pytest.raises(UserError, match="absent cannot be executed"):
         vllm_python()
@@ -115,7 +115,7 @@ def test_a_machine_without_vllm_is_told_what_to_do(monkeypatch: pytest.MonkeyPat
     assert vllm_python() == sys.executable
 
 
-def test_what_is_served_is_the_model_untied_and_only_to_this_machine(tmp_path: Path) -> None:
+def test_server_command_serves_the_untied_model_on_the_loopback(tmp_path: Path) -> None:
     model = save_model(tmp_path / "model", tied=True)
     engine = EngineSpec(engine="openai", live=7, dtype="bfloat16", max_model_len=128, extra={"enable_lora": False})
     words = command(Served(model=str(model), engine=engine), tmp_path / "served", 8123, gpus=2, gpu_bytes=GIB)
@@ -135,7 +135,7 @@ def test_what_is_served_is_the_model_untied_and_only_to_this_machine(tmp_path: P
     assert on_cpu[on_cpu.index("--gpu-memory-utilization") + 1] == "0.25"
 
 
-def test_a_server_leaves_memory_to_a_step_on_the_same_gpu_unless_told_otherwise(tmp_path: Path) -> None:
+def test_server_leaves_memory_to_a_step_on_the_same_gpu_by_default(tmp_path: Path) -> None:
     model = str(save_model(tmp_path / "model"))
     for extra, share in ({}, "0.4"), ({"gpu_memory_utilization": 0.7}, "0.7"):
         engine = EngineSpec(engine="openai", extra=extra)

@@ -174,7 +174,7 @@ def test_leaving_the_loop_leaves_the_engine_empty(engine: TransformersEngine) ->
     assert engine.step() == []
 
 
-def test_a_prompt_that_is_too_long_is_told_to_the_agent(engine: TransformersEngine) -> None:
+def test_overlong_prompt_raises_in_the_agent(engine: TransformersEngine) -> None:
     def talker() -> Generator[Any, Any, str]:
         ids = [5] * 630
         turns = 0
@@ -190,7 +190,7 @@ def test_a_prompt_that_is_too_long_is_told_to_the_agent(engine: TransformersEngi
     assert result.startswith("out of context after")
 
 
-def test_what_is_no_need_is_an_error(engine: TransformersEngine) -> None:
+def test_yield_of_an_unknown_request_is_an_error(engine: TransformersEngine) -> None:
     def wrong() -> Generator[Any, Any, None]:
         yield "text"
 

@@ -142,7 +142,7 @@ def test_a_run_with_its_steps(folder: Path, run_dir: Path) -> None:
     assert find_run_dir(run_id, folder) == run_dir.resolve() == find_run_dir(str(run_dir), folder).resolve()
 
 
-def test_what_is_repeated_leaves_no_trace(folder: Path, run_dir: Path) -> None:
+def test_repeated_run_and_delivery_create_no_duplicates(folder: Path, run_dir: Path) -> None:
     figures = write_figures(run_dir)
     ids = []
     for _ in range(2):  # the whole run, and the same command again
@@ -203,7 +203,7 @@ def test_a_failed_step_says_why_and_recovers(folder: Path, run_dir: Path) -> Non
     assert {name: run.info.status for name, run in nested(folder, run_id).items()} == {"train": "FINISHED"}
 
 
-def test_another_recipe_is_refused(run_dir: Path) -> None:
+def test_other_recipe_for_an_existing_run_is_refused(run_dir: Path) -> None:
     start_run(run_dir, RECIPE, follow=False)
     with pytest.raises(UserError, match="another recipe"):
         start_run(run_dir, {**RECIPE, "parameters": {}}, follow=False)
@@ -280,7 +280,7 @@ def test_rollouts_become_traces_once(folder: Path, run_dir: Path) -> None:
     assert first.info.tags["hopforge.reward.f1"] == "1"
 
 
-def test_a_follower_delivers_while_the_run_goes_on(folder: Path, run_dir: Path) -> None:
+def test_follower_delivers_while_the_run_continues(folder: Path, run_dir: Path) -> None:
     start_run(run_dir, RECIPE)
     steps_only_write_down = mock.patch.object(MlflowClient, "__init__", side_effect=AssertionError)
     with steps_only_write_down, step_run(run_dir, "corpus") as step:

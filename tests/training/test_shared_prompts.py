@@ -82,7 +82,7 @@ def test_every_example_is_worked_on_once_and_no_micro_batch_is_too_long(limit: i
         assert len(micro.examples) == 1 or pack(MIXED, micro, step).input_ids.shape[1] <= limit
 
 
-def test_a_plan_shares_where_it_is_told_to() -> None:
+def test_plan_shares_prompts_only_if_asked() -> None:
     alone, shared = (
         plan(GROUPS, batch_size=8, micro_batch_tokens=1000, epochs=1, seed=0, share_prompts=share)[0]
         for share in (False, True)

@@ -262,6 +262,6 @@ def test_bad_gold_files(score: Any, tmp_path: Path) -> None:
         score_files("nq", tmp_path / "nowhere", tmp_path / "gold")
 
 
-def test_what_json_allows_beyond_unicode_is_scored_all_the_same(score: Any) -> None:
+def test_lone_surrogate_in_predictions_is_scored(score: Any) -> None:
     text = '{"answer": {"a": "\\ud800 cat"}, "sp": {}}'  # half a character, as some tools cut texts
     assert score("hotpotqa", [hotpot("a")], text).means()["f1"] == pytest.approx(2 / 3)

@@ -71,7 +71,7 @@ def test_secrets_as_files_and_shells_give_them(name: str, monkeypatch: pytest.Mo
             assert "s3c" not in str(caught.value)
 
 
-def test_a_token_is_read_anew(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_changed_token_file_is_read_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text("first")
     monkeypatch.setenv("KF_PIPELINES_SA_TOKEN_PATH", str(file))

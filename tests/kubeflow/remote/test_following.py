@@ -115,7 +115,7 @@ def test_a_run_is_followed_to_its_end(cluster: Cluster) -> None:
     assert [(step.name, step.seconds) for step in end.steps][:3] == [("begin", 90.0), ("make", 90.0), ("use-01", None)]
 
 
-def test_servers_that_are_away_are_waited_for(cluster: Cluster) -> None:
+def test_unavailable_servers_are_waited_for(cluster: Cluster) -> None:
     def away() -> None:
         cluster.kfp.fault = lambda method, path: 503
         cluster.kubernetes.fault = lambda method, path: (503, "away")
@@ -151,7 +151,7 @@ def test_jobs_that_have_ended_are_not_asked_about(cluster: Cluster) -> None:
     ]
 
 
-def test_what_may_not_be_seen_hides_nothing_else(cluster: Cluster) -> None:
+def test_forbidden_resources_do_not_hide_visible_jobs(cluster: Cluster) -> None:
     kubernetes = cluster.kubernetes
     cluster.job(cluster.run, "make")
     kubernetes.forbidden = {"workloads", "trainjobs"}
@@ -178,7 +178,7 @@ def test_a_kind_that_is_not_there_is_nothing_to_be_refused(cluster: Cluster) -> 
 
 
 @pytest.mark.parametrize("page", [LOGIN_PAGE, TO_LOGIN])
-def test_a_session_that_ends_meanwhile_is_no_state_of_the_run(cluster: Cluster, page: str) -> None:
+def test_expired_session_is_not_taken_for_a_run_state(cluster: Cluster, page: str) -> None:
     run = cluster.kfp.run()
     run["state"] = "RUNNING"
     cluster.job(cluster.run, "make")
@@ -231,7 +231,7 @@ def test_a_run_that_ends_while_it_is_being_ended(cluster: Cluster, monkeypatch: 
     assert told == [f"run {cluster.run.name}: SUCCEEDED"]
 
 
-def test_what_was_not_deleted_is_said_and_the_rest_deleted(cluster: Cluster) -> None:
+def test_cancel_names_undeleted_jobs_and_deletes_the_rest(cluster: Cluster) -> None:
     kubernetes = cluster.kubernetes
     cluster.kfp.run()["state"] = "FAILED"
     gone, stays = cluster.job(cluster.run, "make"), cluster.job(cluster.run, "last")
@@ -246,7 +246,7 @@ def test_what_was_not_deleted_is_said_and_the_rest_deleted(cluster: Cluster) -> 
     assert [name for _, name in kubernetes.objects] == [stays]
 
 
-def test_a_run_that_takes_long_to_end_is_not_said_to_have_ended(cluster: Cluster) -> None:
+def test_slowly_ending_run_is_not_reported_as_ended(cluster: Cluster) -> None:
     cluster.kfp.run()["state"] = "RUNNING"
     told: list[str] = []
     cancel(cluster.server, cluster.run, cluster.jobs, told.append, lambda seconds: None)

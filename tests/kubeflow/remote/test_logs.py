@@ -118,7 +118,7 @@ def test_a_container_that_may_be_started_again_is_not_at_its_end(cluster: Cluste
     assert followed(cluster, starts_again) == [*LINES, "second try"]
 
 
-def test_a_pod_that_goes_away(cluster: Cluster, pod: dict[str, Any]) -> None:
+def test_log_of_a_deleted_pod_is_complete(cluster: Cluster, pod: dict[str, Any]) -> None:
     running(pod)
     cluster.kubernetes.cuts = [(BYTES, CLEAN)]
 
@@ -128,7 +128,7 @@ def test_a_pod_that_goes_away(cluster: Cluster, pod: dict[str, Any]) -> None:
     assert followed(cluster, goes) == LINES
 
 
-def test_an_api_server_that_is_away_is_waited_for(cluster: Cluster, pod: dict[str, Any]) -> None:
+def test_unavailable_api_server_is_waited_for(cluster: Cluster, pod: dict[str, Any]) -> None:
     running(pod)
     cluster.kubernetes.cuts = [(300, BROKEN)]
 
@@ -229,7 +229,7 @@ def test_a_step_is_followed_to_its_own_end(cluster: Cluster, quick: None) -> Non
     assert whole(cluster, "make", script) == (["one a"], [])
 
 
-def test_what_may_not_be_read_ends_nothing_else(cluster: Cluster, quick: None) -> None:
+def test_forbidden_log_does_not_end_the_others(cluster: Cluster, quick: None) -> None:
     cluster.kubernetes.fault = lambda method, path: (403, "no logs") if path.endswith("secret/log") else None
 
     def script(said: list[str]) -> None:

@@ -58,7 +58,7 @@ def test_equal_content_is_one_version_whatever_the_form_says(kfp: KfpServer, rec
     assert defaults == [1.0, 1.0]
 
 
-def test_what_a_recipe_lacks_may_come_from_the_form(kfp: KfpServer, recipe: Path) -> None:
+def test_value_missing_in_the_recipe_may_come_from_the_form(kfp: KfpServer, recipe: Path) -> None:
     recipe.write_text("pipeline: toy\nname: small\n")  # without the rate, which is required
     started(kfp, recipe, "rate=0.25")
     form = kfp.versions[0]["pipeline_spec"]["pipeline_spec"]["root"]["inputDefinitions"]["parameters"]
@@ -95,7 +95,7 @@ def test_a_lost_answer_makes_nothing_twice(
     assert (len(kfp.pipelines), len(kfp.versions), len(kfp.experiments)) == (1, 1, 1)
 
 
-def test_a_server_that_is_away_for_a_moment_is_waited_for(kfp: KfpServer, recipe: Path) -> None:
+def test_briefly_unavailable_kfp_server_is_waited_for(kfp: KfpServer, recipe: Path) -> None:
     faults = [503, 502, LOST, 429]
     kfp.fault = lambda method, path: faults.pop() if faults else None
     started(kfp, recipe)
@@ -155,7 +155,7 @@ def test_no_server(recipe: Path) -> None:
         Server()
 
 
-def test_a_page_to_log_in_is_no_server(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_login_page_is_not_taken_for_a_kfp_server(monkeypatch: pytest.MonkeyPatch) -> None:
     with KfpServer() as kfp:
         monkeypatch.setattr(kfp, "answer", lambda *_: "<html>")
         with pytest.raises(UserError, match="a page to log in, perhaps"):

@@ -19,7 +19,7 @@ def states(cluster: Cluster) -> list[str]:
     return [line.removeprefix(f"{JOB.name}: ") for line in cluster.told]
 
 
-def test_from_the_queue_to_the_end(cluster: Cluster) -> None:
+def test_job_passes_from_queued_to_succeeded(cluster: Cluster) -> None:
     cluster.clock.at(1, lambda: cluster.queue("needs 8 more GPUs of flavour h100"))
     cluster.clock.at(1 * HOUR, cluster.admit)
     cluster.clock.at(1 * HOUR + 30, cluster.start)
@@ -71,7 +71,7 @@ def test_waiting_and_running_have_limits_of_their_own(cluster: Cluster) -> None:
         cluster.run(replace(JOB, spec=SPEC.model_copy(update={"run_timeout_seconds": 600})))
 
 
-def test_out_of_memory_is_told_as_such(cluster: Cluster) -> None:
+def test_out_of_memory_is_named_as_the_cause(cluster: Cluster) -> None:
     cluster.clock.at(1, cluster.admit)
     cluster.clock.at(10, cluster.start)
     cluster.clock.at(20, lambda: cluster.fail({"exitCode": 137, "reason": "OOMKilled"}))
@@ -101,7 +101,7 @@ def test_a_killed_launcher_is_followed_by_one_that_adopts(cluster: Cluster) -> N
     assert cluster.jobs == [JOB.name]
 
 
-def test_another_job_of_the_name_is_not_touched(cluster: Cluster) -> None:
+def test_different_job_with_the_same_name_is_left_alone(cluster: Cluster) -> None:
     other = replace(JOB, spec=SPEC.model_copy(update={"nodes": 3}))
     assert other.name == JOB.name
     cluster.clock.at(1, cluster.admit)
@@ -128,7 +128,7 @@ def test_a_new_attempt_replaces_a_failed_job(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
-def test_an_api_server_that_is_away_for_a_minute_is_waited_for(cluster: Cluster, status: int) -> None:
+def test_api_server_unavailable_for_a_minute_is_waited_for(cluster: Cluster, status: int) -> None:
     away = range(30, 90)
     began = cluster.clock.now()
 
@@ -144,7 +144,7 @@ def test_an_api_server_that_is_away_for_a_minute_is_waited_for(cluster: Cluster,
     assert any("waiting for it" in line for line in cluster.told)
 
 
-def test_an_api_server_that_is_away_when_the_job_is_created(cluster: Cluster) -> None:
+def test_job_created_despite_a_lost_answer_is_adopted(cluster: Cluster) -> None:
     """The create may have gone through though its answer was lost: then the job is adopted, not made twice."""
     first = True
 
@@ -179,7 +179,7 @@ def test_a_job_that_somebody_deleted(cluster: Cluster) -> None:
         cluster.run()
 
 
-def test_an_earlier_job_that_does_not_go_is_told_with_what_holds_it(cluster: Cluster) -> None:
+def test_undeletable_earlier_job_is_reported_with_its_finalizers(cluster: Cluster) -> None:
     cluster.clock.at(1, cluster.admit)
     cluster.clock.at(2, cluster.start)
     cluster.clock.at(3, lambda: cluster.fail({"exitCode": 1}))

@@ -33,7 +33,7 @@ def test_format_equals_a_pattern_over_single_tags(text: str) -> None:
 
 @given(st.sets(st.integers(-3, 10**19)), st.text(max_size=20), st.text(max_size=20))
 @settings(max_examples=300, deadline=None)
-def test_what_is_written_can_be_read(relevance: set[int], analysis: str, answer: str) -> None:
+def test_written_response_parses_to_the_same_fields(relevance: set[int], analysis: str, answer: str) -> None:
     text = write(sorted(relevance), analysis, answer)
     found = parse(text, "three_part")
     assert found.relevance == frozenset(n if n < 10**18 else 0 for n in relevance)  # too long to be a passage's
@@ -88,6 +88,6 @@ def test_the_answer_alone() -> None:
         ("Ann", "Ann"),
     ],
 )
-def test_a_reasoning_models_thoughts_are_no_response(text: str, response: str) -> None:
+def test_thoughts_of_a_reasoning_model_are_removed_from_the_response(text: str, response: str) -> None:
     assert without_thoughts(text, "direct") == without_thoughts(text, "three_part") == response
     assert without_thoughts(text, "think") == text

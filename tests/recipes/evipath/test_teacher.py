@@ -63,7 +63,7 @@ def test_good_teacher_writes_a_path_that_is_kept() -> None:
     assert (path.teacher, path.encoder) == ("teacher", "letters")
 
 
-def test_answer_is_told_to_the_teacher_and_not_to_the_student() -> None:
+def test_answer_is_shown_to_the_teacher_and_not_to_the_student() -> None:
     prompts: list[str] = []
 
     def script(role: str, turn: int, prompt: str) -> str:

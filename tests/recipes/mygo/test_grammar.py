@@ -103,7 +103,7 @@ def test_well_formed_readings_come_back_whole(thought: str, chosen: list[int], s
         ("<think>a</think><action></action>", "kg"),
     ],
 )
-def test_everything_else_of_a_planner_is_malformed(text: str, medium: str) -> None:
+def test_planner_text_outside_the_grammar_is_malformed(text: str, medium: str) -> None:
     assert isinstance(parse_planner(text, medium, candidates=2, max_questions=2), Malformed)  # type: ignore[arg-type]
 
 
@@ -121,7 +121,7 @@ def test_everything_else_of_a_planner_is_malformed(text: str, medium: str) -> No
         ("<think>a</think><sentence>I found nothing.</sentence>", "kg"),  # not the fixed sentence
     ],
 )
-def test_everything_else_of_a_worker_is_malformed(text: str, medium: str) -> None:
+def test_worker_text_outside_the_grammar_is_malformed(text: str, medium: str) -> None:
     assert isinstance(parse_worker(text, medium, materials=2), Malformed)  # type: ignore[arg-type]
 
 

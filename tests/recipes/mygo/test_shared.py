@@ -81,7 +81,7 @@ def test_a_warm_up_ends_where_one_process_would_end_it(model: str, tmp_path: Pat
     assert max(Counter(name for part in parts for name in part).values()) == 1
 
 
-def test_one_process_goes_on_with_what_several_have_left(model: str, tmp_path: Path) -> None:
+def test_single_process_resumes_from_rollouts_of_several(model: str, tmp_path: Path) -> None:
     expected = alone(tmp_path / "alone", "iteration", model)
     whole = list(read_jsonl(tmp_path / "alone/rollouts.jsonl", Rollout))
     folder = tmp_path / "several"

@@ -35,7 +35,7 @@ def test_two_models_need_two_roles(run: RunContext[AgentSpec], tmp_path: Path) -
         online(METHOD, run, "online", pair, OnlineSpec(updates=1), EvaluationSettings())
 
 
-def test_several_processes_need_an_index_that_several_can_search(run: RunContext[AgentSpec]) -> None:
+def test_several_processes_with_milvus_lite_are_refused(run: RunContext[AgentSpec]) -> None:
     given = {"processes": 2}
     step = EvaluateStep(
         method="mygo", run_dir=run.run_dir, phase="eval-start", model="hopforge:world-base",

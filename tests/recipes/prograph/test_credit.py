@@ -66,7 +66,7 @@ def test_return_to_go_by_hand() -> None:
 
 @pytest.mark.parametrize("baseline", BASELINES)
 @pytest.mark.parametrize("dense", [[[0.0, 0.0], [0.0]], [[], [1.0, 2.0]], [[], []]])
-def test_nothing_to_compare_is_exactly_zero(baseline: Baseline, dense: list[list[float]]) -> None:
+def test_steps_without_a_comparison_have_exactly_zero_advantage(baseline: Baseline, dense: list[list[float]]) -> None:
     assert set(flat(step_advantages([0.1, 0.1], dense, baseline))) <= {0.0}
 
 
@@ -214,7 +214,7 @@ def test_progress_by_likelihood_by_hand(tmp_path: Path) -> None:
     assert values == pytest.approx([steps[0], 0.0, 0.0])
 
 
-def test_only_an_estimator_prepares() -> None:
+def test_credit_prepares_only_with_an_estimator() -> None:
     assert credit("step", progress=1.0, estimator="likelihood").prepares
     assert not credit("step", structure=1.0).prepares
 

@@ -88,7 +88,7 @@ def test_a_group_is_sampled_once_by_default(tmp_path: Path) -> None:
     assert [[r.attempt for r in group.learned] for group in sampling.gather(1, QUESTIONS)] == [[0, 1]] * 3
 
 
-def test_what_a_killed_process_left_is_used_and_the_rest_is_sampled(tmp_path: Path) -> None:
+def test_rollouts_of_a_killed_process_are_kept_and_missing_ones_sampled(tmp_path: Path) -> None:
     asked: list[tuple[str, int]] = []
     sampler(tmp_path, asked).sample(1, QUESTIONS, "w")
     path = tmp_path / "0001.jsonl"

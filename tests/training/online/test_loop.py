@@ -184,7 +184,7 @@ def test_every_half_has_the_advantage_of_its_own_reward() -> None:
     ]
 
 
-def test_what_a_run_leaves(model: Path, tmp_path: Path) -> None:
+def test_online_run_writes_model_rollouts_and_updates(model: Path, tmp_path: Path) -> None:
     result, updates = run(model, tmp_path, max_length=5)
     folder = tmp_path / "online"
     assert sorted(path.name for path in folder.iterdir()) == ["model", "rollouts", "train.json", "updates.jsonl"]
@@ -217,7 +217,7 @@ def test_a_finished_run_is_not_repeated(model: Path, tmp_path: Path, monkeypatch
     assert run(model, tmp_path, updates=1)[0] == first
 
 
-def test_without_an_update_the_policy_stays(model: Path, tmp_path: Path) -> None:
+def test_policy_without_updates_is_unchanged(model: Path, tmp_path: Path) -> None:
     result, updates = run(model, tmp_path, updates=0)
     assert (result.skipped, result.weights, updates) == ("updates is 0", weights_digest(model), [])
     assert weights_digest(result.model) == result.weights
@@ -360,9 +360,7 @@ def assert_same_run(folder: Path, alone: Run) -> None:
 
 
 @pytest.mark.slow  # tests/training/test_steps.py trains with two processes
-def test_two_processes_learn_as_one_with_an_engine_each_or_one_server_for_both(
-    model: Path, tmp_path: Path, alone: Run
-) -> None:
+def test_online_run_with_two_processes_equals_one_process(model: Path, tmp_path: Path, alone: Run) -> None:
     with serving(model) as (url, server):
         two_processes(model, tmp_path, {"own": ({}, None), "served": ({}, url), "stepwise": ({}, None)})
         assert server.reloads == 4, "one process speaks for both"
@@ -376,7 +374,7 @@ def test_two_processes_learn_as_one_with_an_engine_each_or_one_server_for_both(
     ]
 
 
-def test_two_processes_under_zero_learn_as_one(model: Path, tmp_path: Path, alone: Run) -> None:
+def test_online_run_under_zero_equals_one_process(model: Path, tmp_path: Path, alone: Run) -> None:
     pytest.importorskip("deepspeed", reason="deepspeed is not installed")
     two_processes(model, tmp_path, {"zero2": ({"deepspeed": "zero2"}, None)})
     assert_same_run(tmp_path / "zero2" / "online", alone)
