@@ -48,7 +48,7 @@ def test_docstrings_begin_with_a_verb_or_a_noun() -> None:
     assert not found, "\n".join(found)
 
 
-def test_clauses_are_found_wherever_a_docstring_can_stand(tmp_path: Path) -> None:
+def test_clauses_are_found_in_every_kind_of_docstring(tmp_path: Path) -> None:
     path = tmp_path / "module.py"
     path.write_text(
         '"""What a module holds."""\nclass A:\n    """Whether it holds."""\n    b = 1\n    """Of b."""\n'

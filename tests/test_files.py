@@ -52,7 +52,7 @@ def test_writers_of_one_process_do_not_share_a_temporary_file(tmp_path: Path) ->
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_whole_lines_leave_out_the_one_being_written(tmp_path: Path) -> None:
+def test_whole_lines_exclude_an_unfinished_line(tmp_path: Path) -> None:
     path = tmp_path / "updates.jsonl"
     assert whole_lines(path) == ([], 0)
     path.write_bytes(b"one\ntwo\nthr")

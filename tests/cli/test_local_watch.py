@@ -29,7 +29,7 @@ def wait_for(path: Path) -> None:
         time.sleep(PAUSE / 5)
 
 
-def test_watching_ends_with_the_run_and_interrupting_it_ends_the_watching_alone(tmp_path: Path) -> None:
+def test_watch_ends_with_the_run_and_an_interrupt_ends_only_the_watch(tmp_path: Path) -> None:
     recipe, run_dir = write_toy(tmp_path), tmp_path / "run"
     running = start("run", recipe, "--workdir", run_dir, "--set", "mode=slow", "--quiet")
     wait_for(run_dir / "pid")  # of its first step, which then sleeps

@@ -90,7 +90,7 @@ def shell(tmp_path: Path) -> Iterator[Shell]:
         yield Shell(kfp, kubernetes, tmp_path)
 
 
-def test_from_the_submission_to_the_end(shell: Shell) -> None:
+def test_submitted_run_can_be_watched_and_its_logs_read(shell: Shell) -> None:
     recipe = write_toy(shell.folder)
     out, _ = shell("submit", str(recipe), "--cluster", str(CLUSTER), "--queue", "urgent", "--set", "seed=3", "--json")
     made = json.loads(out)

@@ -50,7 +50,7 @@ def test_form_fields_that_cannot_be_filled_in_are_refused(tmp_path: Path, form: 
 
 
 @pytest.mark.parametrize("path", sorted(HOME.glob("pipelines/*/pipeline.yaml")), ids=lambda path: path.parent.name)
-def test_shipped_forms(path: Path) -> None:
+def test_shipped_forms_have_few_grouped_and_described_fields(path: Path) -> None:
     form = load_pipeline(path).form
     assert 3 <= len(form) <= MAX_FIELDS
     assert {"model", "seed"} <= {field.name for field in form}

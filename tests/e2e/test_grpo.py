@@ -57,7 +57,7 @@ def test_a_group_without_variance_is_sampled_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow  # test_arena.py runs the same steps online, tests/training/online shows what they learn
-def test_a_run(tmp_path: Path) -> None:
+def test_grpo_run_updates_and_evaluates_its_policy(tmp_path: Path) -> None:
     run = run_here("world-grpo.yaml", tmp_path / "run", TINY)
     warmed, trained = content(run, "warmup", "train")["weights"], content(run, "online", "train")["weights"]
     updates = read_updates(run / "online")

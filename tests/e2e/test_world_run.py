@@ -34,7 +34,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run_here(RECIPE, tmp_path_factory.mktemp("undisturbed") / "run", SMALL)
 
 
-def test_a_run_leaves_what_it_promises(undisturbed: Path) -> None:
+def test_finished_run_holds_its_documented_files(undisturbed: Path) -> None:
     for name in ("recipe.json", "manifest.jsonl", "report.html", "corpus/digests.json"):
         assert (undisturbed / name).stat().st_size > 0, name
     recipe = json.loads((undisturbed / "recipe.json").read_text())

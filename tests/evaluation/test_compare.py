@@ -144,7 +144,7 @@ def test_the_headline_is_the_paired_difference_of_the_last_scores(runs: tuple[Pa
     )
 
 
-def test_the_sentence(runs: tuple[Path, Path]) -> None:
+def test_compare_sentence_states_savings_and_difference(runs: tuple[Path, Path]) -> None:
     assert sentence(compare(*runs)) == (
         "EM 80.0 is first shown by online after 3.3 min and 160 trajectories (eval-final), and by offline after "
         "80.0 s and 90 trajectories (eval-final). offline takes 60 % less time and 44 % fewer trajectories."
@@ -182,7 +182,7 @@ def test_a_run_on_its_way_is_compared_by_its_last_evaluation(runs: tuple[Path, P
     assert (found.difference("em").first, found.difference("em").second) == (0.5, 0.8)
 
 
-def test_recipes_differences(runs: tuple[Path, Path]) -> None:
+def test_compare_names_the_differences_of_the_recipes(runs: tuple[Path, Path]) -> None:
     assert compare(*runs).recipes == (
         ("parameters.beta", 0.04, "(absent)"),
         ("parameters.iterations", "(absent)", 2),
@@ -199,7 +199,7 @@ def test_runs_of_equal_name_are_named_by_their_paths(tmp_path: Path) -> None:
     assert found.recipes == ()
 
 
-def test_command(runs: tuple[Path, Path], tmp_path: Path) -> None:
+def test_compare_command_prints_table_json_and_page(runs: tuple[Path, Path], tmp_path: Path) -> None:
     run = CliRunner().invoke
     arguments = ["compare", *map(str, runs)]
     table = run(app, arguments, env={"COLUMNS": "120"})
@@ -217,7 +217,7 @@ def test_command(runs: tuple[Path, Path], tmp_path: Path) -> None:
     assert page.read_text().startswith("<!doctype html>")
 
 
-def test_page(open_page: Any, tmp_path: Path) -> None:
+def test_compare_page_shows_scores_and_costs(open_page: Any, tmp_path: Path) -> None:
     online = make_online_run(tmp_path, hostile=HOSTILE)
     offline = make_offline_run(tmp_path, hostile=HOSTILE)
     page = open_page(build_comparison(compare(online, offline)))

@@ -258,7 +258,7 @@ def test_statistics_that_a_phase_left_are_shown_and_can_end_nothing(tmp_path: Pa
     assert '<pre class="assistant">&lt;think&gt;x&lt;/think&gt;</pre>' in page
 
 
-def test_a_broken_manifest_is_shown(tmp_path: Path) -> None:
+def test_report_shows_a_broken_manifest_and_fails(tmp_path: Path) -> None:
     run_dir = make_run(tmp_path)
     path = run_dir / "manifest.jsonl"
     path.write_text(path.read_text().replace("run started", "run began"))
@@ -273,7 +273,7 @@ def test_no_run_directory_is_one_clear_error(tmp_path: Path) -> None:
         build_report(tmp_path)
 
 
-def test_summary(tmp_path: Path) -> None:
+def test_summary_lists_evaluations_with_intervals(tmp_path: Path) -> None:
     assert build_summary(make_run(tmp_path)).splitlines()[:5] == [
         "# world",
         "",
@@ -297,7 +297,7 @@ def opened(open_page: Any, tmp_path: Path) -> Iterator[Any]:
     assert page.locator("img").count() == 0
 
 
-def test_filters(opened: Any) -> None:
+def test_report_filters_select_matching_trajectories(opened: Any) -> None:
     options = opened.locator("#list [role=option]")
     assert options.count() == 10  # the last phase, eval-final
     assert opened.locator("input[value=ungrounded]").count() == 0  # no answers from given passages
@@ -318,7 +318,7 @@ def test_filters(opened: Any) -> None:
     assert "Nothing matches" in opened.inner_text("#list")
 
 
-def test_viewer(opened: Any) -> None:
+def test_report_viewer_shows_called_trajectories_side_by_side(opened: Any) -> None:
     opened.fill("#search", "film 2")
     detail = opened.locator("#detail")
     assert HOSTILE in detail.locator("h3").inner_text()
@@ -335,7 +335,7 @@ def test_viewer(opened: Any) -> None:
     assert "eval-start" in detail.locator(".badges").inner_text()
 
 
-def test_keyboard(opened: Any) -> None:
+def test_report_list_is_operated_by_keyboard(opened: Any) -> None:
     opened.focus("#list")
     chosen = opened.locator("#list [aria-selected=true]")
     for key, place in (("ArrowDown", 1), ("ArrowDown", 2), ("ArrowUp", 1), ("End", 9), ("Home", 0)):

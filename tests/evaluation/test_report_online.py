@@ -127,7 +127,7 @@ def test_a_phase_of_many_updates_is_smoothed_and_a_short_one_is_not() -> None:
         (0.0, 0.0, (0, 1)),
     ],
 )
-def test_ticks(low: float, high: float, expected: tuple[float, ...]) -> None:
+def test_axis_ticks_are_round_numbers(low: float, high: float, expected: tuple[float, ...]) -> None:
     assert ticks(low, high) == pytest.approx(expected)
 
 

@@ -49,7 +49,7 @@ def test_shipped_code_does_not_mention_the_toy_method() -> None:
     assert not [path for path in files if any(name in path.read_text() for name in names)]
 
 
-def test_validate_and_schema() -> None:
+def test_toy_recipe_is_valid_by_command_and_schema() -> None:
     assert "ok (toy, 12 tasks)" in hopforge("validate", RECIPE)
     schema = json.loads(hopforge("schema", TOY / "pipelines/toy/pipeline.yaml"))
     Draft202012Validator.check_schema(schema)
@@ -59,7 +59,7 @@ def test_validate_and_schema() -> None:
 
 
 @pytest.mark.parametrize("cluster", [False, True])
-def test_compile(cluster: bool, tmp_path: Path) -> None:
+def test_toy_recipe_compiles(cluster: bool, tmp_path: Path) -> None:
     options = ["--cluster", ROOT / "pipelines/cluster.yaml"] if cluster else []
     hopforge("compile", RECIPE, "--output", tmp_path / "toy.yaml", *options)
     [pipeline, *_] = yaml.safe_load_all((tmp_path / "toy.yaml").read_text())

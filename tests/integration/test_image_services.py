@@ -55,7 +55,7 @@ def await_status(podman: Podman, name: str, url: str, seconds: float) -> None:
         time.sleep(2)
 
 
-def test_the_retriever_serves(podman: Podman, workspace: Path) -> None:
+def test_retriever_image_serves_searches(podman: Podman, workspace: Path) -> None:
     run_dir = workspace / "world"
     world = WorldSpec(entities=40, train_questions=5, eval_questions=5)
     prepare(DatasetSpec(format="world", world=world), None, run_dir)
@@ -230,7 +230,7 @@ def test_the_sampler_samples_what_the_trainer_would(podman: Podman, workspace: P
         np.testing.assert_allclose(one["logprobs"], other.logprobs, atol=1e-4)
 
 
-def test_the_sampler_serves(podman: Podman, workspace: Path) -> None:
+def test_sampler_image_serves_completions(podman: Podman, workspace: Path) -> None:
     save_model(workspace / "model", heads=4, kv_heads=2, width=128)
     opened(workspace)
     command = ["python", "-m", "vllm.entrypoints.openai.api_server", "--model", "/workspace/model", "--enforce-eager"]

@@ -63,7 +63,7 @@ def test_a_round_trip_keeps_everything(compiled: Path, tmp_path: Path) -> None:
     assert ir(tmp_path / "again.yaml") == ir(compiled)
 
 
-def test_a_step_is_the_shim_alone(compiled: Path) -> None:
+def test_compiled_step_installs_no_packages(compiled: Path) -> None:
     """No pip install on the cluster: the image has everything."""
     container = ir(compiled)["deploymentSpec"]["executors"]["exec-use-01"]["container"]
     assert container["image"] == "none"
@@ -92,7 +92,7 @@ def test_ir_is_yaml(tmp_path: Path) -> None:
         write_ir(pipeline, tmp_path / "toy.json")
 
 
-def test_a_component_that_does_not_load(tmp_path: Path) -> None:
+def test_component_that_cannot_be_imported_is_refused(tmp_path: Path) -> None:
     recipe = write_toy(tmp_path)
     component = tmp_path / "components" / "make" / "component.py"
     component.write_text("import nothing_of_that_name\n" + component.read_text())

@@ -69,7 +69,7 @@ def begin(recipe: Path, run_dir: Path, *overrides: str) -> subprocess.Popen[str]
     )
 
 
-def test_a_run(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_local_run_executes_its_steps_in_order(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     heard = run(write_toy(tmp_path), tmp_path / "run", "overlap=true")
     assert heard.events == ["+make", "-make", "+use-01", "-use-01", "+use-02", "-use-02", "+last", "-last"]
     used = (tmp_path / "run" / "use.txt").read_text().splitlines()
@@ -136,14 +136,14 @@ def test_two_runs_do_not_share_a_directory(tmp_path: Path, monkeypatch: pytest.M
         process.communicate()
 
 
-def test_cause() -> None:
+def test_cause_of_a_failed_step_comes_from_its_log() -> None:
     assert cause(["a", "platform_sdk.config.errors.UserError: b", "c"], 1) == "b\nc"
     assert cause(["RecordError: f:3: no"], 1) == "f:3: no"
     assert cause(["x", "ValueError: y"], 1) == "exit status 1; its last lines:\n  x\n  ValueError: y"
     assert cause([], 137) == "exit status 137, and it wrote nothing"
 
 
-def test_claim(tmp_path: Path) -> None:
+def test_run_directory_is_claimed_by_one_recipe(tmp_path: Path) -> None:
     recipe, run_dir = write_toy(tmp_path), tmp_path / "run"
     claim(run_dir, load_recipe(recipe).resolved())
     before = (run_dir / "recipe.json").read_bytes()
@@ -168,7 +168,7 @@ def test_step_command_changes_only_its_interpreter(tmp_path: Path) -> None:
         with_interpreter(["sh", "-c", "python3 x.py"], "python")
 
 
-def test_a_run_in_an_awkward_place(tmp_path: Path) -> None:
+def test_run_below_a_path_with_spaces_and_umlauts_succeeds(tmp_path: Path) -> None:
     place = tmp_path / "lib python3.11 Übung"
     place.mkdir()
     run(write_toy(place), place / "run", "iterations=0", 'spec.lora={"targets": ["python3"]}')

@@ -39,7 +39,7 @@ def the(items: tuple[Item, ...], kind: str, name: str) -> Item:
     return found
 
 
-def test_every_object_is_valid(items: tuple[Item, ...]) -> None:
+def test_every_manifest_object_is_valid(items: tuple[Item, ...]) -> None:
     for item in items:
         group = item["apiVersion"].partition("/")[0]
         if group == "kueue.x-k8s.io":

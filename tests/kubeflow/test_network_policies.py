@@ -144,7 +144,7 @@ def test_network_policies_in_kubeflow_namespace_leave_other_pods_alone() -> None
     assert all(policies.allow(pod, dns, 53, "UDP") for pod in (*ours.values(), pipelines, run))
 
 
-def test_the_loader_may_what_a_run_may() -> None:
+def test_loader_pod_has_the_connections_of_a_run() -> None:
     items: tuple[Item, ...] = built("overlays/production")
     [pod] = built("loader")
     policies, loader = Policies(items, NAMESPACES), Peer(HOME, pod["metadata"]["labels"])
@@ -166,7 +166,7 @@ def test_own_pods_reach_the_cluster_dns_and_no_other_name_server(variant: str) -
             assert not policies.allow(peer, Peer("kube-system", {"k8s-app": "else"}), 53, "UDP"), name
 
 
-def test_runs_reach_the_internet_where_that_is_asked_for(tmp_path: Path) -> None:
+def test_runs_reach_the_internet_only_with_its_component(tmp_path: Path) -> None:
     shutil.copytree(MANIFESTS, tmp_path / "manifests")
     overlay = tmp_path / "manifests/overlays/single-node/kustomization.yaml"
     overlay.write_text(overlay.read_text() + "  - ../../internet\n")
@@ -202,7 +202,7 @@ def test_selectors(selector: dict[str, object], labels: dict[str, str], expected
     assert selects(selector, labels) is expected
 
 
-def test_the_evaluator_knows_what_denies() -> None:
+def test_policy_evaluator_follows_the_kubernetes_rules() -> None:
     """Policies as in the documentation of Kubernetes: denied both ways, then opened a little."""
     deny = {"kind": "NetworkPolicy", "metadata": {"name": "d", "namespace": "a"},
             "spec": {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}}  # fmt: skip

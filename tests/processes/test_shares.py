@@ -25,7 +25,7 @@ def of_two(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
     torch.distributed.destroy_process_group()
 
 
-def test_waits_are_on_the_cpu_and_last_for_days(of_two: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_uses_one_gloo_group_with_a_timeout_of_days(of_two: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     waited: list[Any] = []
     monkeypatch.setattr(torch.distributed, "all_gather_object", lambda parts, items, group: waited.append(group))
     shares.wait_for_all()

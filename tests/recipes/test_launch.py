@@ -180,7 +180,7 @@ def test_cluster_gets_the_needs_of_the_processes(
     assert STEPS.validate_json(asked[0].spec_file.read_text()) == given
 
 
-def test_processes_that_leave_nothing_are_not_believed(tmp_path: Path, calls: list[Call]) -> None:
+def test_step_without_an_outcome_file_is_an_error(tmp_path: Path, calls: list[Call]) -> None:
     with pytest.raises(UserError, match=r"scores\.json: the step's processes have left none"):
         launch(step_of(EvaluateStep, tmp_path), lambda one: None)
     assert calls == []

@@ -48,7 +48,7 @@ def test_requirements_missing_on_this_machine_are_reported_with_their_lines(
     assert [line for line in found if message in line], found
 
 
-def test_a_recipe_that_has_everything_is_silent() -> None:
+def test_complete_recipe_has_no_missing_requirements() -> None:
     loaded = load_recipe(WORLD)
     assert (errors(loaded), missing_here(loaded)) == ([], [])
 

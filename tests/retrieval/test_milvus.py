@@ -292,7 +292,7 @@ def test_a_collection_that_is_not_of_this_corpus_stops(tmp_path: Path) -> None:
         build(tmp_path, texts, Dots(turned=True))
 
 
-def test_rows_that_went_missing_stop(tmp_path: Path) -> None:
+def test_missing_rows_are_a_fault_and_refused_at_the_next_build(tmp_path: Path) -> None:
     texts = [f"text {n}" for n in range(20)]
     vectors = build(tmp_path, texts, Dots())
     vectors.client.delete(vectors.name, ids=[3])

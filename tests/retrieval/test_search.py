@@ -142,7 +142,7 @@ def test_the_index_step_is_quick_when_done(run_dir: Path, encoder: Encoder) -> N
     assert graph.corpus_digest == TripleStore.load(run_dir / "corpus/triples.jsonl").digest
 
 
-def test_data_that_is_not_what_was_prepared_stops(run_dir: Path) -> None:
+def test_data_with_another_digest_than_prepared_is_refused(run_dir: Path) -> None:
     digests = {"passages": Corpus.load(run_dir / "corpus/passages.jsonl").digest, "triples": "0" * 64}
     (run_dir / "corpus/digests.json").write_text(json.dumps(digests))
     assert read_corpus(run_dir).digest == digests["passages"]

@@ -115,7 +115,7 @@ def test_operations_by_hand() -> None:
     [("NVIDIA H100 80GB HBM3", 989e12), ("NVIDIA H100 PCIe", 756e12), ("NVIDIA A100-SXM4-80GB", 312e12),
      ("NVIDIA GeForce RTX 4090", None)],
 )  # fmt: skip
-def test_the_peak_of_a_card(card: str, peak: float | None) -> None:
+def test_peak_speed_follows_from_the_name_of_the_card(card: str, peak: float | None) -> None:
     assert peak_of(card) == peak
 
 

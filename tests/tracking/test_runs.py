@@ -77,7 +77,7 @@ def write_figures(run_dir: Path) -> Path:
     return path
 
 
-def test_a_run_with_its_steps(folder: Path, run_dir: Path) -> None:
+def test_run_is_delivered_to_mlflow_with_its_steps(folder: Path, run_dir: Path) -> None:
     figures = write_figures(run_dir)
     scores = run_dir / "scores.json"
     scores.write_text(
@@ -159,7 +159,7 @@ def test_repeated_run_and_delivery_create_no_duplicates(folder: Path, run_dir: P
     assert len(client(folder).get_metric_history(ids[0], "mean_reward")) == 1
 
 
-def test_altered_note_of_what_was_delivered_is_not_believed(folder: Path, run_dir: Path) -> None:
+def test_altered_delivery_state_is_not_trusted(folder: Path, run_dir: Path) -> None:
     start_run(run_dir, RECIPE, follow=False)
     with step_run(run_dir, "train") as step:
         step.log_metrics({"loss": 1.0})
@@ -393,7 +393,7 @@ def test_an_unreachable_store_stops_no_step_and_loses_nothing(
     assert list(nested(folder, run_id)) == ["corpus"]
 
 
-def test_errors_of_listing(folder: Path, tmp_path: Path) -> None:
+def test_missing_store_or_run_is_reported(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no such store"):
         listing_uri(tmp_path)
     with pytest.raises(UserError, match="no run directory, no run in"):

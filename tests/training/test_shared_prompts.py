@@ -92,7 +92,7 @@ def test_plan_shares_prompts_only_if_asked() -> None:
     assert replace(alone, shares=(), share_prompts=True) == replace(shared, shares=())
 
 
-def test_other_kinds_of_attention_refuse_it(tiny_model: Path) -> None:
+def test_shared_prompts_need_packed_attention(tiny_model: Path) -> None:
     step = shared_step(GROUPS, 1, 1000, share_prompts=True)
     with pytest.raises(ValueError, match="'packed'"):
         agent_logprobs(load_policy(tiny_model, TrainSpec(), attention="sdpa"), pack(GROUPS, step.shares[0][0], step))

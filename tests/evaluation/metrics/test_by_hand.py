@@ -246,12 +246,12 @@ def test_qald10(score: Any) -> None:
         ({"answer": {}, "sp": {"a": [], "b": [["T", [1]]]}}, r"predictions: sp.b\[0\]\[1\]: Expected"),
     ],
 )
-def test_bad_prediction_files(score: Any, predictions: Any, message: str) -> None:
+def test_invalid_prediction_files_are_refused(score: Any, predictions: Any, message: str) -> None:
     with pytest.raises(RecordError, match=message):
         score("hotpotqa", [hotpot("a")], predictions)
 
 
-def test_bad_gold_files(score: Any, tmp_path: Path) -> None:
+def test_invalid_gold_files_are_refused(score: Any, tmp_path: Path) -> None:
     with pytest.raises(RecordError, match="gold: record 2: answer: Expected `str`, got `int`"):
         score("hotpotqa", [hotpot("a"), hotpot("b", answer=3)], {"answer": {}, "sp": {}})  # type: ignore[arg-type]
     with pytest.raises(RecordError, match="gold: holds no question"):

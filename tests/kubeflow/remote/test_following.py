@@ -163,7 +163,7 @@ def test_forbidden_resources_do_not_hide_visible_jobs(cluster: Cluster) -> None:
     assert 'cannot list resource "workloads"' in unseen
 
 
-def test_a_kind_that_is_not_there_is_nothing_to_be_refused(cluster: Cluster) -> None:
+def test_forbidden_kind_that_the_cluster_lacks_is_ignored(cluster: Cluster) -> None:
     """An account without a right to a kind is refused before the cluster is asked whether it has the kind."""
     kubernetes = cluster.kubernetes
     kubernetes.forbidden = kubernetes.unknown = {"trainjobs"}
@@ -220,7 +220,7 @@ def test_cancelling_leaves_nothing_of_the_run_and_all_of_others(cluster: Cluster
     assert told[1:] == [f"run {cluster.run.name} has ended before: CANCELED"]
 
 
-def test_a_run_that_ends_while_it_is_being_ended(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cancel_of_a_run_that_just_succeeded_reports_success(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     def ends(method: str, path: str) -> None:
         if path.endswith(":terminate"):
             cluster.kfp.run()["state"] = "SUCCEEDED"

@@ -100,7 +100,7 @@ def test_a_log_is_followed_from_before_its_container_starts(cluster: Cluster, po
     assert followed(cluster, lambda: None, starts, ends, lines=3) == [*LINES, "last words"]
 
 
-def test_the_last_lines_of_what_is_there(cluster: Cluster, pod: dict[str, Any]) -> None:
+def test_logs_with_a_line_limit_give_the_last_lines(cluster: Cluster, pod: dict[str, Any]) -> None:
     running(pod)
     cluster.kubernetes.cuts = [(100, BROKEN)]
     assert followed(cluster, lambda: pod["status"].update(phase="Failed"), lines=4) == LINES[-4:]

@@ -84,7 +84,7 @@ CREATING = [
 
 @pytest.mark.parametrize("fault", [LOST, 503])
 @pytest.mark.parametrize("where", CREATING, ids=lambda where: where[1].rpartition("/")[2])
-def test_a_lost_answer_makes_nothing_twice(
+def test_lost_answer_creates_nothing_twice(
     kfp: KfpServer, recipe: Path, where: tuple[str, str], fault: int | str
 ) -> None:
     faults = [fault]
@@ -102,7 +102,7 @@ def test_briefly_unavailable_kfp_server_is_waited_for(kfp: KfpServer, recipe: Pa
     assert faults == []
 
 
-def test_a_name_that_somebody_took_meanwhile(kfp: KfpServer, recipe: Path) -> None:
+def test_pipeline_created_by_another_submission_is_used(kfp: KfpServer, recipe: Path) -> None:
     """Another submission makes the pipeline between the look and the creation."""
     twice = iter([True])
 
@@ -119,7 +119,7 @@ def test_everybodys_pipeline_is_not_the_teams(kfp: KfpServer, recipe: Path) -> N
     assert started(kfp, recipe).pipeline_id != "shared"
 
 
-def test_namespaces(recipe: Path, kfp: KfpServer) -> None:
+def test_namespace_is_required_exactly_for_many_users(recipe: Path, kfp: KfpServer) -> None:
     with pytest.raises(UserError, match="has many users: say whose namespace, with --namespace"):
         started(kfp, recipe, namespace=None)
     with pytest.raises(UserError, match=r"HTTP 403.*namespace team-b.*is the namespace there and yours"):
@@ -146,7 +146,7 @@ def test_tokens_are_sent_and_never_shown(recipe: Path, monkeypatch: pytest.Monke
         assert len(kfp.runs) == 2
 
 
-def test_no_server(recipe: Path) -> None:
+def test_unreachable_or_unknown_server_is_reported(recipe: Path) -> None:
     with KfpServer() as gone:
         pass
     with pytest.raises(UserError, match=r"127\.0\.0\.1:\d+ cannot be reached: .*; check --host"):
@@ -162,7 +162,7 @@ def test_login_page_is_not_taken_for_a_kfp_server(monkeypatch: pytest.MonkeyPatc
             Server(kfp.url)
 
 
-def test_a_pipeline_that_kubernetes_could_not_hold(
+def test_pipeline_too_large_for_kubernetes_is_refused(
     kfp: KfpServer, recipe: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(versions, "MAX_BYTES", 30_000)
@@ -173,7 +173,7 @@ def test_a_pipeline_that_kubernetes_could_not_hold(
     assert kfp.runs == []
 
 
-def test_an_archived_experiment(kfp: KfpServer, recipe: Path) -> None:
+def test_archived_experiment_is_refused(kfp: KfpServer, recipe: Path) -> None:
     started(kfp, recipe)
     kfp.experiments[0]["storage_state"] = "ARCHIVED"
     with pytest.raises(UserError, match="'toy' is archived"):

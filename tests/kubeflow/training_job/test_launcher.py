@@ -41,7 +41,7 @@ def test_job_passes_from_queued_to_succeeded(cluster: Cluster) -> None:
     assert beats == pytest.approx(80, abs=2)
 
 
-def test_preempted_twice(cluster: Cluster) -> None:
+def test_twice_preempted_job_succeeds_without_a_new_job(cluster: Cluster) -> None:
     cluster.clock.at(1, lambda: cluster.queue("busy"))
     for start in (10 * MINUTE, 30 * MINUTE, 50 * MINUTE):
         cluster.clock.at(start, cluster.admit)
@@ -172,7 +172,7 @@ def test_a_refused_job_fails_at_once_and_says_why(cluster: Cluster) -> None:
         cluster.run()
 
 
-def test_a_job_that_somebody_deleted(cluster: Cluster) -> None:
+def test_deleted_job_is_reported(cluster: Cluster) -> None:
     cluster.clock.at(1, cluster.admit)
     cluster.clock.at(30, lambda: cluster.server.objects.clear())
     with pytest.raises(UserError, match="was deleted while it was followed"):
@@ -220,7 +220,7 @@ def test_a_job_for_a_queue_that_is_not_there_fails_at_once(cluster: Cluster, lac
     assert cluster.jobs == []
 
 
-def test_a_queue_that_may_not_be_seen_is_believed(cluster: Cluster) -> None:
+def test_forbidden_queue_lookup_does_not_stop_the_job(cluster: Cluster) -> None:
     cluster.server.fault = lambda method, path: (403, "Forbidden") if "/localqueues/" in path else None
     cluster.clock.at(1, cluster.admit)
     cluster.clock.at(10, cluster.start)

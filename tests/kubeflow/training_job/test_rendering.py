@@ -180,7 +180,7 @@ def test_a_finished_job_outlasts_the_patience_of_its_launcher() -> None:
             JobSpec.model_validate(SPEC.model_dump() | {"ttl_seconds": seconds})
 
 
-def test_a_job_that_cannot_be_is_refused() -> None:
+def test_contradictory_job_specs_are_refused() -> None:
     for values, reason in (
         ({"minimum_nodes": 4}, "above nodes"),
         ({"minimum_nodes": 2, "backend": "trainjob"}, "elastic"),

@@ -54,7 +54,7 @@ def test_written_response_parses_to_the_same_fields(relevance: set[int], analysi
         ("[１,５]", None), ("[٥]", None), ("[²]", None), ("［1,5］", None), ("[1，5]", None), ("[1\u200b]", None),
     ],
 )  # fmt: skip
-def test_lists_of_numbers(written: str, read: set[int] | None) -> None:
+def test_relevance_lists_parse_only_in_the_documented_form(written: str, read: set[int] | None) -> None:
     assert numbers(written) == (None if read is None else frozenset(read))
 
 
@@ -68,13 +68,13 @@ def test_lists_of_numbers(written: str, read: set[int] | None) -> None:
         ("<think><relevance>[1]</relevance></think><answer>Ann</answer>", "Ann", True),  # text, in this form
     ],
 )
-def test_the_naive_form(text: str, answer: str | None, formed: bool) -> None:
+def test_think_form_is_parsed(text: str, answer: str | None, formed: bool) -> None:
     assert parse(text, "think").answer == answer
     assert parse(text, "think").relevance is None
     assert well_formed(text, "think") == formed
 
 
-def test_the_answer_alone() -> None:
+def test_direct_form_is_parsed() -> None:
     assert parse(" Ann \n", "direct").answer == "Ann"
     assert (parse(" \n", "direct").answer, well_formed(" \n", "direct")) == (None, False)
 

@@ -136,7 +136,7 @@ def test_a_recipe_brings_its_own_reward() -> None:
         ({"judge": {"url": "http://localhost:1/v1", "model": "m"}}, "and only for it"),
     ],
 )
-def test_a_reward_that_cannot_be_is_refused(reward: dict[str, Any], message: str) -> None:
+def test_invalid_reward_settings_are_refused(reward: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         spec(**reward)
 
@@ -153,7 +153,7 @@ def test_a_reward_that_cannot_be_is_refused(reward: dict[str, Any], message: str
         ("The the", "", ""),
     ],
 )
-def test_two_normalisers(text: str, spaced: str, squad: str) -> None:
+def test_spaced_and_squad_normalisers_differ(text: str, spaced: str, squad: str) -> None:
     assert (normalize_spaced(text), normalize_squad(text)) == (spaced, squad)
 
 

@@ -213,7 +213,7 @@ def test_explanations_are_sampled_and_put_in_form(model: str, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(("form", "asks"), [("direct", False), ("three_part", True)])
-def test_answers_alone_need_no_process_beside_this_one(model: str, tmp_path: Path, form: str, asks: bool) -> None:
+def test_demonstrations_ask_the_model_only_for_explanations(model: str, tmp_path: Path, form: str, asks: bool) -> None:
     run = new_run(tmp_path / "run", form=form)
     step = SampleStep(
         method="arena", run_dir=run.run_dir, phase="supervised", model=model, environment=run.environment,

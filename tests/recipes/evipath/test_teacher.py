@@ -133,7 +133,7 @@ def connect(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], OpenAIEngine]:
     return lambda url: OpenAIEngine(url, "teacher")
 
 
-def test_server_that_answers_well(connect: Callable[[str], OpenAIEngine]) -> None:
+def test_path_from_a_good_server_equals_the_scripted_one(connect: Callable[[str], OpenAIEngine]) -> None:
     with server(good) as (url, statuses):
         engine = connect(url)
         assert taught(engine) == taught(ScriptedEngine())
@@ -149,7 +149,7 @@ def test_server_that_answers_late_changes_nothing(connect: Callable[[str], OpenA
     assert statuses == [503, 503, *[200] * 7]
 
 
-def test_server_that_answers_badly(connect: Callable[[str], OpenAIEngine]) -> None:
+def test_path_from_a_useless_server_is_rejected(connect: Callable[[str], OpenAIEngine]) -> None:
     with server(lambda *_: "As a language model, I cannot.") as (url, _):
         engine = connect(url)
         assert taught(engine).rejected == "tags"

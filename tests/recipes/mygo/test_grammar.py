@@ -125,7 +125,7 @@ def test_worker_text_outside_the_grammar_is_malformed(text: str, medium: str) ->
     assert isinstance(parse_worker(text, medium, materials=2), Malformed)  # type: ignore[arg-type]
 
 
-def test_workers_may_find_nothing() -> None:
+def test_worker_reading_may_select_nothing() -> None:
     own = "<think>a</think><select>[-1]</select><sentence>Paris, I think.</sentence>"
     assert parse_worker(own, "text", materials=2) == Reading((), "Paris, I think.")
     for spacing in (NOTHING_FOUND, " nothing relevant was found . "):

@@ -50,7 +50,7 @@ def names(folder: Path) -> list[str]:
 
 
 @pytest.mark.slow  # tests/chaos kills one process's iteration; below, one goes on with what several left
-def test_an_iteration_whose_processes_are_killed_and_started_again_as_more(model: str, tmp_path: Path) -> None:
+def test_killed_iteration_resumes_with_more_processes_to_the_same_end(model: str, tmp_path: Path) -> None:
     """The threshold follows from the first pass over all questions, so every process must have seen all of it."""
     expected = alone(tmp_path / "alone", "iteration", model)
     assert expected["threshold"][1] > 0.3, "the first pass has raised the threshold"

@@ -49,7 +49,7 @@ def test_several_processes_with_milvus_lite_are_refused(run: RunContext[AgentSpe
         assert METHOD.single_process_reason(step.model_copy(update={"retrieval": retrieval}).context.retrieval) is None
 
 
-def test_no_questions(run: RunContext[AgentSpec], tmp_path: Path) -> None:
+def test_evaluation_without_questions_is_an_error(run: RunContext[AgentSpec], tmp_path: Path) -> None:
     write_jsonl(tmp_path / "corpus/questions.eval.jsonl", Question, [])
     with pytest.raises(UserError, match="there are no questions for eval; see dataset in the recipe"):
         evaluate(METHOD, run, "eval-start", "hopforge:world-base", EvaluationSettings())

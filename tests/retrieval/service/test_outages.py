@@ -122,7 +122,7 @@ def undisturbed(place: Place) -> list:
 
 
 @pytest.mark.parametrize("what", ["milvus, direct", "milvus, by the service", "the service"])
-def test_rollouts_wait_and_end_as_if_nothing_had_been(
+def test_rollouts_survive_an_outage_unchanged(
     place: Place, undisturbed: list, what: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     process = place.service if what == "the service" else place.milvus

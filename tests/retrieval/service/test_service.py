@@ -278,7 +278,7 @@ def test_missing_token_is_reported_with_a_remedy(
             RemoteRetriever(url)
 
 
-def test_many_clients_at_once_get_what_each_asked_for(passages: CollectionSpec, queries: list[SearchRequest]) -> None:
+def test_concurrent_clients_get_their_own_results(passages: CollectionSpec, queries: list[SearchRequest]) -> None:
     with open_retriever("world-text", passages.run_dir, passages.retrieval, show_progress=False) as own:
         expected = own.search(queries, 3)
     metrics = Metrics()

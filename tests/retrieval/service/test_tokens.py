@@ -7,7 +7,7 @@ import pytest
 from platform_sdk.retrieval.service.tokens import Tokens
 
 
-def test_a_token_is_compared_whole(tmp_path: Path) -> None:
+def test_tokens_are_compared_in_full(tmp_path: Path) -> None:
     (tmp_path / "one").write_text("0123456789abcdef\n")
     (tmp_path / "two").write_text("0123456789abcdee\n")
     tokens = Tokens(tmp_path)
