@@ -36,7 +36,7 @@ class StepOutput:
 
 
 @dataclass(frozen=True)
-class Carried:
+class CarriedValue:
     """``${carry.NAME}``: inside a repeat the value of this iteration, after it the last one."""
 
     name: str
@@ -56,7 +56,7 @@ class RunFact:
     name: str
 
 
-Reference = ParameterPart | StepOutput | Carried | Counter | RunFact
+Reference = ParameterPart | StepOutput | CarriedValue | Counter | RunFact
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ def _reference(text: str) -> Reference:
         case ["steps", step, "outputs", output] if step and output:
             return StepOutput(step, output)
         case ["carry", name] if name:
-            return Carried(name)
+            return CarriedValue(name)
         case ["run", ("dir" | "method") as name]:
             return RunFact(name)
         case [name] if name.isidentifier():

@@ -26,7 +26,7 @@ GREEDY = "_greedy"
 
 
 @dataclass(frozen=True)
-class Evaluated:
+class EvaluationResult:
     """The outcome of an evaluation: ``scores.json``, its digest, and the metrics' values."""
 
     path: Path
@@ -44,7 +44,7 @@ def evaluate(
     seed: int,
     shown: Sequence[str] = (),
     greedy: bool = False,
-) -> Evaluated:
+) -> EvaluationResult:
     """Answer every question once, and write the scores with 95 % bootstrap intervals.
 
     Answers are written in the datasets' official forms too (``predictions``).
@@ -105,7 +105,7 @@ def evaluate(
     for rollouts, suffix in zip(answers, ("", "-greedy"), strict=False):
         write_predictions(outcome.parent, rollouts, suffix)
     values = {name: metric["value"] for name, metric in scores["metrics"].items()}
-    return Evaluated(outcome, sha256(outcome), values)
+    return EvaluationResult(outcome, sha256(outcome), values)
 
 
 def evaluated_before(outcome: Path, inputs: str) -> Path | None:

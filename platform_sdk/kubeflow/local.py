@@ -55,7 +55,7 @@ class Listener(Protocol):
     def failed(self, task: str, seconds: float) -> None: ...
 
 
-class Silent:
+class SilentListener:
     """Ignores how a run goes on."""
 
     def started(self, task: str) -> None: ...

@@ -45,7 +45,7 @@ class PassageLine(msgspec.Struct):
 
 
 @dataclass(frozen=True)
-class Asked:
+class AnswerAttempt:
     """The agent's attempt at a question.
 
     ``known`` says that the question is one of the run's, so its answers are known; ``notes`` what was decided for the
@@ -60,7 +60,7 @@ class Asked:
 def ask(
     run: FinishedRun, text: str, *, temperature: float = 0.0, seed: int = 0, entities: Sequence[str] = (),
     passages: Path | None = None,
-) -> Asked:  # fmt: skip
+) -> AnswerAttempt:  # fmt: skip
     """Let the run's agent answer a question.
 
     Args:
@@ -97,7 +97,7 @@ def ask(
             [rollout] = play([partial(agent.rollout, question, 0)], loaded, resources.search, live=1)
     finally:
         loaded.close()
-    return Asked(rollout, known, tuple(notes))
+    return AnswerAttempt(rollout, known, tuple(notes))
 
 
 def _engine_here(spec: EngineSpec, notes: list[str]) -> EngineSpec:

@@ -27,7 +27,7 @@ from platform_sdk.retrieval.wire import (
     MAX_HITS,
     MAX_QUERIES,
     CollectionFacts,
-    Listed,
+    ListedCollection,
     Query,
     Refusal,
     SearchAnswer,
@@ -119,7 +119,7 @@ class RemoteRetriever(Retriever):
         """Return the facts of the collection; wait until it is open."""
         patience = Patience(self._url, self._patience)
         while True:
-            listed = self._read(TypeAdapter(list[Listed]), self._send("GET", "/v1/collections"))
+            listed = self._read(TypeAdapter(list[ListedCollection]), self._send("GET", "/v1/collections"))
             named = [one for one in listed if collection in (None, one.name)]
             if len(named) != 1:
                 wanted = f"no collection {collection!r}" if collection else "several collections, and none is named"

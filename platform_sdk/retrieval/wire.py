@@ -171,7 +171,7 @@ class Status(Wire):
     detail: str = ""
 
 
-class Listed(Wire):
+class ListedCollection(Wire):
     """A collection that the team may search. ``facts`` are known when it is open."""
 
     name: str

@@ -44,7 +44,7 @@ def local_server(served: Path, gpus: Sequence[str]) -> Iterator[None]:
     Its output goes to ``server.log`` beside its specification.
 
     Args:
-        served: its specification (``sampling.serve.Served``).
+        served: its specification (``sampling.serve.ServedModel``).
         gpus: those that it sees.
 
     Raises:

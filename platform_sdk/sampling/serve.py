@@ -30,7 +30,7 @@ HEALTH = "/health"
 SHARED_MEMORY = 0.4
 
 
-class Served(Struct):
+class ServedModel(Struct):
     """Model to serve: a model by its name (see ``models``), as ``engine`` says; the content of FILE."""
 
     model: str
@@ -39,7 +39,7 @@ class Served(Struct):
     """True if the step itself works on the same GPU: then vLLM takes ``SHARED_MEMORY`` of it rather than nearly all."""
 
 
-def command(served: Served, folder: Path, port: int, *, gpus: int, gpu_bytes: float) -> list[str]:
+def command(served: ServedModel, folder: Path, port: int, *, gpus: int, gpu_bytes: float) -> list[str]:
     """The server's command; the weights are written to ``folder`` with an output matrix of their own (see there).
 
     Args:
@@ -83,7 +83,7 @@ def main() -> None:
     given = parser.parse_args()
     import torch
 
-    served = read_model(given.spec, Served)
+    served = read_model(given.spec, ServedModel)
     # Kept as long as the server lives: whoever starts it gives it a place for temporary files.
     folder = Path(tempfile.mkdtemp(prefix="hopforge-served-"))
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0

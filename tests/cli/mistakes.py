@@ -140,12 +140,12 @@ MISTAKES = [
 
 
 @dataclass(frozen=True)
-class Told:
+class CommandOutput:
     status: object
     message: str
 
 
-def make(mistake: Mistake, folder: Path) -> Told:
+def make(mistake: Mistake, folder: Path) -> CommandOutput:
     """Make a mistake in ``folder``, in this process; return the exit status and what was printed."""
     mistake.prepare(folder)
     out, before = io.StringIO(), os.getcwd()
@@ -164,7 +164,7 @@ def make(mistake: Mistake, folder: Path) -> Told:
         status = end.code
     finally:
         os.chdir(before)
-    return Told(status, out.getvalue().replace(f"{folder}/", ""))
+    return CommandOutput(status, out.getvalue().replace(f"{folder}/", ""))
 
 
 def plain(message: str) -> str:

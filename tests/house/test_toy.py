@@ -85,15 +85,15 @@ def test_toy_steps_become_jobs(render: Any, tmp_path: Path, monkeypatch: pytest.
     ]
     asked: list[StepProcesses] = []
 
-    class Asked(Exception):
+    class LaunchRecorded(Exception):
         pass
 
     def runner(processes: StepProcesses) -> None:
         asked.append(processes)
-        raise Asked
+        raise LaunchRecorded
 
     for step in steps:
-        with pytest.raises(Asked):
+        with pytest.raises(LaunchRecorded):
             launch(step, runner)
     cluster = ClusterSpec(
         workspace=Workspace(claim="w", path=str(tmp_path)), launcher_image="launcher",

@@ -23,12 +23,12 @@ HOME = Path(__file__).parents[2]
 RUN = """
 import sys
 from pathlib import Path
-from tests.kubeflow.test_local import Heard, run
+from tests.kubeflow.test_local import EventRecorder, run
 run(Path(sys.argv[1]), Path(sys.argv[2]), *sys.argv[3:])
 """
 
 
-class Heard:
+class EventRecorder:
     def __init__(self) -> None:
         self.events: list[str] = []
 
@@ -49,9 +49,9 @@ class Heard:
         self.events.append(f"!{task}")
 
 
-def run(recipe: Path, run_dir: Path, *overrides: str) -> Heard:
+def run(recipe: Path, run_dir: Path, *overrides: str) -> EventRecorder:
     loaded = load_recipe(recipe, overrides)
-    heard = Heard()
+    heard = EventRecorder()
     order = [task.id for task in loaded.plan]
     with terminable(), locked(run_dir) as lock:
         run_local(compile_recipe(loaded), {RUN_DIR: str(run_dir.resolve())}, order, run_dir, lock, heard)

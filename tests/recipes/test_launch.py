@@ -18,7 +18,7 @@ from platform_sdk.recipes import steps
 from platform_sdk.recipes.__main__ import work
 from platform_sdk.recipes.launch import STEPS, EvaluateStep, MethodStep, OnlineStep, SampleStep, launch, split
 from platform_sdk.recipes.method import RunContext
-from platform_sdk.sampling.serve import Served
+from platform_sdk.sampling.serve import ServedModel
 from platform_sdk.training import launch as training_launch
 from platform_sdk.training.online.loop import OnlineResult
 from tests.recipes.toy_method import METHOD, Agent, Carry, Settings
@@ -174,7 +174,7 @@ def test_cluster_gets_the_needs_of_the_processes(
     plain = {"trains": False, "single_process_reason": reason} | expected
     if "server_spec" in plain:
         plain["server_spec"] = folder / plain["server_spec"]
-        served = Served.model_validate_json(plain["server_spec"].read_text())
+        served = ServedModel.model_validate_json(plain["server_spec"].read_text())
         assert (served.model, served.engine) == ("a/model", given.engine)
     assert asked == [StepProcesses("platform_sdk.recipes", folder / f"{given.kind}-step.json", given.kind, **plain)]
     assert STEPS.validate_json(asked[0].spec_file.read_text()) == given

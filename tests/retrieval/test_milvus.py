@@ -229,7 +229,7 @@ def test_file_in_use_by_another_process_is_waited_for_and_then_a_clear_error(
         waiting.result().close()
 
 
-class Away(Dots):
+class UnavailableEncoder(Dots):
     """An encoder that fails at the passages."""
 
     def _embed(self, texts: list[str]) -> np.ndarray:
@@ -240,7 +240,7 @@ def test_encoder_failure_during_a_build_leaves_the_file_to_others(tmp_path: Path
     encoder = Dots()
     first, second = build(tmp_path, ["a", "b"], encoder), build(tmp_path, ["c"], Dots(digest="0" * 64))
     with pytest.raises(RetrieverFault, match="the endpoint is away"):
-        build(tmp_path, ["d"], Away(digest="1" * 64))
+        build(tmp_path, ["d"], UnavailableEncoder(digest="1" * 64))
     second.close()
     assert first.nearest(encoder.encode(["b"], kind="query"), 1) == [[(1, 1.0)]]
     first.close()

@@ -17,7 +17,7 @@ from platform_sdk.config.sampling import SAMPLER_URL, EngineSpec
 from platform_sdk.sampling import serve
 from platform_sdk.sampling.local_server import PYTHON, local_server, vllm_python
 from platform_sdk.sampling.models import weights_digest
-from platform_sdk.sampling.serve import Served, command
+from platform_sdk.sampling.serve import ServedModel, command
 from platform_sdk.sizing.memory import GIB
 from tests.process_watch import alive, wait_for
 from tests.sampling.tiny_models import save_model
@@ -35,7 +35,7 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("STAND_IN", "serve")
     monkeypatch.delenv(SAMPLER_URL, raising=False)
     path = tmp_path / "online-server.json"
-    path.write_text(Served(model="m", engine=EngineSpec(engine="openai")).model_dump_json())
+    path.write_text(ServedModel(model="m", engine=EngineSpec(engine="openai")).model_dump_json())
     return path
 
 
@@ -118,7 +118,7 @@ def test_missing_vllm_is_reported_with_a_remedy(monkeypatch: pytest.MonkeyPatch,
 def test_server_command_serves_the_untied_model_on_the_loopback(tmp_path: Path) -> None:
     model = save_model(tmp_path / "model", tied=True)
     engine = EngineSpec(engine="openai", live=7, dtype="bfloat16", max_model_len=128, extra={"enable_lora": False})
-    words = command(Served(model=str(model), engine=engine), tmp_path / "served", 8123, gpus=2, gpu_bytes=GIB)
+    words = command(ServedModel(model=str(model), engine=engine), tmp_path / "served", 8123, gpus=2, gpu_bytes=GIB)
     assert words[:3] == [sys.executable, "-m", "vllm.entrypoints.openai.api_server"]
     assert words[3:] == [
         "--dtype", "bfloat16", "--max-model-len", "128", "--max-num-seqs", "7", "--generation-config", "vllm",
@@ -128,7 +128,7 @@ def test_server_command_serves_the_untied_model_on_the_loopback(tmp_path: Path) 
     assert '"tie_word_embeddings": false' in (tmp_path / "served/config.json").read_text()
     assert weights_digest(tmp_path / "served") != weights_digest(model)  # the output matrix is there besides
     on_cpu = command(
-        Served(model=str(model), engine=EngineSpec(engine="openai")), tmp_path / "cpu", 8123, gpus=0, gpu_bytes=0
+        ServedModel(model=str(model), engine=EngineSpec(engine="openai")), tmp_path / "cpu", 8123, gpus=0, gpu_bytes=0
     )
     assert "--enforce-eager" in on_cpu
     assert "--no-enable-chunked-prefill" in on_cpu
@@ -140,7 +140,7 @@ def test_server_leaves_memory_to_a_step_on_the_same_gpu_by_default(tmp_path: Pat
     for extra, share in ({}, "0.4"), ({"gpu_memory_utilization": 0.7}, "0.7"):
         engine = EngineSpec(engine="openai", extra=extra)
         words = command(
-            Served(model=model, engine=engine, shares_gpu=True), tmp_path / share, 8123, gpus=1, gpu_bytes=GIB
+            ServedModel(model=model, engine=engine, shares_gpu=True), tmp_path / share, 8123, gpus=1, gpu_bytes=GIB
         )
         assert words[words.index("--gpu-memory-utilization") + 1] == share
 
@@ -149,7 +149,7 @@ def test_heads_that_do_not_divide_are_refused_before_the_server_starts(tmp_path:
     engine = EngineSpec(engine="openai", extra={"tensor_parallel_size": 3})
     model = save_model(tmp_path / "model")
     with pytest.raises(UserError, match=r"extra\.tensor_parallel_size: 4 attention heads .* among 3 GPUs"):
-        command(Served(model=str(model), engine=engine), tmp_path / "served", 1, gpus=3, gpu_bytes=GIB)
+        command(ServedModel(model=str(model), engine=engine), tmp_path / "served", 1, gpus=3, gpu_bytes=GIB)
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_the_servers_process_needs_no_compiler(
 ) -> None:
     spec = tmp_path / "spec.json"
     engine = EngineSpec(engine="openai")
-    spec.write_text(Served(model=str(save_model(tmp_path / "model")), engine=engine).model_dump_json())
+    spec.write_text(ServedModel(model=str(save_model(tmp_path / "model")), engine=engine).model_dump_json())
     became: dict[str, str] = {}
     monkeypatch.setattr(sys, "argv", ["serve", "--spec", str(spec), "--port", "1"])
     monkeypatch.setattr(os, "execve", lambda _program, _words, environment: became.update(environment))

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from platform_sdk.config.errors import UserError
-from platform_sdk.kubeflow.remote.connection import Server, Unreached
+from platform_sdk.kubeflow.remote.connection import Server, ServerUnavailable
 from platform_sdk.kubeflow.remote.jobs import Jobs
 from platform_sdk.kubeflow.remote.runs import Run, RunState, look
 
@@ -31,7 +31,7 @@ def follow(
         try:
             last = look(server, run, jobs)
             away = 0.0
-        except Unreached as error:
+        except ServerUnavailable as error:
             if away > PATIENCE:
                 raise
             last, away = replace(last, unseen=str(error)), away + LOOK_SECONDS

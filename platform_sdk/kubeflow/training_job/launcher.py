@@ -14,7 +14,7 @@ from functools import partial
 from typing import Protocol, TypeVar
 
 from platform_sdk.config.errors import UserError
-from platform_sdk.kubeflow.training_job.api import AlreadyThere, ClusterApi, Forbidden, Item, Unreachable
+from platform_sdk.kubeflow.training_job.api import AlreadyThere, ApiUnavailable, ClusterApi, Forbidden, Item
 from platform_sdk.kubeflow.training_job.backend import BACKENDS
 from platform_sdk.kubeflow.training_job.description import HEARTBEAT, SPEC_DIGEST, Description
 from platform_sdk.kubeflow.training_job.diagnosis import diagnose
@@ -221,7 +221,7 @@ def reached(call: Callable[[], T], tell: Callable[[str], None], left: str, clock
     while True:
         try:
             return call()
-        except Unreachable as error:
+        except ApiUnavailable as error:
             if clock.now() > until:
                 raise UserError(f"{error}, for {API_PATIENCE:g} s; {left}") from error
             if not told:

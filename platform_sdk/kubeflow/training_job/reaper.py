@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from platform_sdk.kubeflow.training_job.api import Changed, ClusterApi
+from platform_sdk.kubeflow.training_job.api import ClusterApi, WriteConflict
 from platform_sdk.kubeflow.training_job.backend import BACKENDS
 from platform_sdk.kubeflow.training_job.description import HEARTBEAT, LABEL_MANAGER, LABEL_RUN, MANAGER
 from platform_sdk.kubeflow.training_job.state import observe
@@ -40,7 +40,7 @@ def reap(
 
     Raises:
         UserError: the API server refuses, or there is none.
-        Unreachable: it cannot be reached.
+        ApiUnavailable: it cannot be reached.
     """
     reaped = []
     for backend in BACKENDS.values():
@@ -52,7 +52,7 @@ def reap(
             try:
                 if not dry_run:
                     api.delete(orphan.name, version)
-            except Changed:
+            except WriteConflict:
                 continue  # by a heartbeat, or whatever else: the next time will tell
             reaped.append(orphan)
     return reaped

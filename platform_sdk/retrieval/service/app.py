@@ -19,23 +19,23 @@ from starlette.requests import ClientDisconnect
 from platform_sdk.config.service import ServiceSpec
 from platform_sdk.records import Evidence
 from platform_sdk.retrieval.service.hosting import Host
-from platform_sdk.retrieval.service.metrics import Counted, Metrics
+from platform_sdk.retrieval.service.metrics import Metrics, RequestCounter
 from platform_sdk.retrieval.service.refusals import (
     OneLength,
-    Refused,
+    RequestError,
     described,
     handle_refusals,
     invalid,
     later,
     unauthorised,
 )
-from platform_sdk.retrieval.service.tokens import Tokens, Unreadable
+from platform_sdk.retrieval.service.tokens import Tokens, UnreadableTokens
 from platform_sdk.retrieval.wire import (
     DIGEST_HEADER,
     MAX_BYTES,
     Fault,
     Item,
-    Listed,
+    ListedCollection,
     SearchAnswer,
     SearchBody,
     Status,
@@ -73,7 +73,7 @@ def create_app(spec: ServiceSpec, tokens: Tokens | None, metrics: Metrics) -> Fa
     _add_operations(app, host, tokens)
     _describe_body(app)
     app.add_middleware(OneLength)
-    app.add_middleware(Counted, metrics=metrics, routes=frozenset(app.openapi()["paths"]))
+    app.add_middleware(RequestCounter, metrics=metrics, routes=frozenset(app.openapi()["paths"]))
     return app
 
 
@@ -97,11 +97,11 @@ def _owner(tokens: Tokens, token: str) -> str:
     """The team of a token.
 
     Raises:
-        Refused: it is unknown, or the tokens cannot be read.
+        RequestError: it is unknown, or the tokens cannot be read.
     """
     try:
         found = tokens.team(token)
-    except Unreadable as error:
+    except UnreadableTokens as error:
         raise later(503, "tokens_unreadable", "the service cannot read its tokens") from error
     if found is None:
         raise unauthorised()
@@ -136,7 +136,7 @@ def _add_searching(
         facts = collection.facts
         if digest is not None and digest != facts.corpus_digest:
             message = f"collection {facts.name} searches corpus {facts.corpus_digest}, not {digest}"
-            raise Refused(409, "other_corpus", message)
+            raise RequestError(409, "other_corpus", message)
         asked = [query.request() for query in body.queries]
         wrong = [collection.retriever.refusal(one) for one in asked]
         good = [one for one, fault in zip(asked, wrong, strict=True) if fault is None]
@@ -161,7 +161,7 @@ def _add_searching(
         )
 
     @app.get("/v1/collections", responses=described(*strangers, 500, 503), summary="The collections a team may search")
-    async def collections(team: Annotated[str | None, Depends(team)]) -> list[Listed]:
+    async def collections(team: Annotated[str | None, Depends(team)]) -> list[ListedCollection]:
         return host.collections_of(team)
 
 
@@ -202,20 +202,22 @@ async def _body(request: Request) -> bytes:
     """The body, read with bounds in length and time.
 
     Raises:
-        Refused: it is beyond them, or no JSON by its own account.
+        RequestError: it is beyond them, or no JSON by its own account.
         ClientDisconnect: it broke off.
     """
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
-        raise Refused(415, "not_json", "send the body as Content-Type: application/json")
+        raise RequestError(415, "not_json", "send the body as Content-Type: application/json")
     body = bytearray()
     try:
         async with asyncio.timeout(BODY_SECONDS):
             async for chunk in request.stream():
                 body += chunk
                 if len(body) > MAX_BYTES:
-                    raise Refused(413, "body_too_large", f"a body may hold {MAX_BYTES} bytes; ask in several requests")
+                    raise RequestError(
+                        413, "body_too_large", f"a body may hold {MAX_BYTES} bytes; ask in several requests"
+                    )
     except TimeoutError as error:
-        raise Refused(408, "slow_body", f"the body did not come within {BODY_SECONDS:g} s") from error
+        raise RequestError(408, "slow_body", f"the body did not come within {BODY_SECONDS:g} s") from error
     return bytes(body)
 
 

@@ -19,7 +19,7 @@ from platform_sdk.sampling.rollout import RetrieverFault, SearchFunction, Search
 log = logging.getLogger(__name__)
 
 
-class Full(Exception):
+class QueueFull(Exception):
     """More queries wait than may. ``retry_after`` is when there may be room, in seconds."""
 
     def __init__(self, retry_after: int) -> None:
@@ -27,7 +27,7 @@ class Full(Exception):
         self.retry_after = retry_after
 
 
-class Stopping(Exception):
+class BatcherClosed(Exception):
     """The service is about to end and takes nothing new."""
 
 
@@ -65,16 +65,16 @@ class Batcher:
         """Return at most ``k`` pieces of evidence for each request. A cancelled caller is not searched for.
 
         Raises:
-            Full: too many queries wait already.
-            Stopping: ``close`` has been called.
+            QueueFull: too many queries wait already.
+            BatcherClosed: ``close`` has been called.
             TimeoutError: no answer within ``seconds``.
             RetrieverFault: what the retriever rests on failed.
         """
         if self._stopping:
-            raise Stopping
+            raise BatcherClosed
         if self.queries + len(requests) > self._queue and self._waiting:
             calls = 1 + self.queries // self._batch
-            raise Full(max(1, round(calls * self._seconds)))
+            raise QueueFull(max(1, round(calls * self._seconds)))
         waiting = _Waiting(tuple(requests), k, asyncio.get_running_loop().create_future())
         self._waiting[waiting] = None
         self.queries += len(waiting.requests)

@@ -80,7 +80,7 @@ def timed(histogram: Histogram) -> Iterator[None]:
         histogram.observe(time.monotonic() - began)
 
 
-class Counted:
+class RequestCounter:
     """Counts and times the requests to an application; those to none of ``routes`` together, as ``other``."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics, routes: frozenset[str]) -> None:

@@ -42,7 +42,7 @@ from platform_sdk.training.online.groups import GroupSampler, OnlineTask
 from platform_sdk.training.online.recorder import Recorder
 from platform_sdk.training.online.source import OnlineSource, OnUpdate
 from platform_sdk.training.online.sync import sync_for
-from platform_sdk.training.output import Made, completed, pass_through, read_back, write_model
+from platform_sdk.training.output import TrainedModel, completed, pass_through, read_back, write_model
 from platform_sdk.training.policy import attention_for, load_policy
 from platform_sdk.training.reference import current_policy, reference_for
 from platform_sdk.training.trainer import PolicyTrainer
@@ -52,7 +52,7 @@ COUNTS = ("rollouts", "tokens_sampled", "tokens_trained", "truncated", "dropped"
 SECONDS = ("sampling_seconds", "training_seconds", "sync_seconds")
 
 
-class OnlineResult(Made):
+class OnlineResult(TrainedModel):
     """Result of an online run. Counts and seconds are sums over its updates, which stand in ``updates.jsonl``.
 
     ``reward_first`` and ``reward_last`` are the mean rewards of the first and the last update, before it was made;

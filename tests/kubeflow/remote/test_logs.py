@@ -12,7 +12,7 @@ from platform_sdk.config.errors import UserError
 from platform_sdk.kubeflow.remote import logs, readers
 from platform_sdk.kubeflow.remote.logs import Container, containers, follow_log, read_log
 from platform_sdk.kubeflow.remote.readers import follow_logs
-from platform_sdk.kubeflow.training_job.api import Unreachable
+from platform_sdk.kubeflow.training_job.api import ApiUnavailable
 from tests.kubeflow.remote.cluster import Cluster
 from tests.kubeflow.remote.cluster_server import BROKEN, CLEAN
 from tests.process_watch import wait_for
@@ -142,7 +142,7 @@ def test_unavailable_api_server_is_waited_for(cluster: Cluster, pod: dict[str, A
     assert followed(cluster, away, lambda: None, back) == LINES
     cluster.kubernetes.fault = lambda method, path: (503, "away")
     waited: list[float] = []
-    with pytest.raises(Unreachable):
+    with pytest.raises(ApiUnavailable):
         list(follow_log(cluster.jobs, MAIN, 9, threading.Event(), waited.append))
     assert 1700 < sum(waited) < 1900
 

@@ -13,13 +13,15 @@ from platform_sdk.config.document import read_as
 from platform_sdk.config.errors import UserError
 from platform_sdk.kubeflow.remote import versions
 from platform_sdk.kubeflow.remote.connection import Server
-from platform_sdk.kubeflow.remote.submit import Submitted, submit
+from platform_sdk.kubeflow.remote.submit import SubmittedRun, submit
 from tests.kubeflow.remote.kfp_server import LOST, KfpServer
 
 PLACE = read_as(ClusterSpec, Path(__file__).parents[3] / "pipelines/cluster.yaml")
 
 
-def started(kfp: KfpServer, recipe: Path, *overrides: str, namespace: str | None = "team-a", **more: Any) -> Submitted:
+def started(
+    kfp: KfpServer, recipe: Path, *overrides: str, namespace: str | None = "team-a", **more: Any
+) -> SubmittedRun:
     slept: list[float] = []
     server = Server(kfp.url, sleep=slept.append)
     return submit(server, recipe, overrides, PLACE, namespace=namespace, **more)

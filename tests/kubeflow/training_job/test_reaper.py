@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("kubeflow.training", reason="the extra [cluster] is not installed")
 
-from platform_sdk.kubeflow.training_job.api import Unreachable
+from platform_sdk.kubeflow.training_job.api import ApiUnavailable
 from platform_sdk.kubeflow.training_job.launcher import stamp
 from platform_sdk.kubeflow.training_job.reaper import reap
 from tests.kubeflow.training_job.scripted import HOUR, JOB, MINUTE, Cluster
@@ -56,7 +56,7 @@ def test_job_survives_an_api_server_outage_within_its_launchers_patience(cluster
     reaped = []
 
     def look() -> None:
-        with contextlib.suppress(Unreachable):
+        with contextlib.suppress(ApiUnavailable):
             reaped.extend(reap("team-a", cluster.clock.now(), connection=cluster.connection))
 
     for moment in (10 * MINUTE, 20 * MINUTE, 30 * MINUTE, away[1], 40 * MINUTE, 50 * MINUTE):

@@ -86,13 +86,13 @@ def test_a_judge_may_be_the_accuracy() -> None:
 
     asked: list[Any] = []
 
-    class Nodding:
+    class NoddingJudge:
         def verdicts(self, items: list[Any]) -> list[str]:
             asked.extend(items)
             return ["unparsable" if response is None else "yes" for _, _, response in items]
 
     both = [rollout_of(WHOLE, answer="Ann Lee"), rollout_of("<answer></answer>")]
-    found = judged(both, judging, Nodding())  # type: ignore[arg-type]
+    found = judged(both, judging, NoddingJudge())  # type: ignore[arg-type]
     assert [rollout.rewards["reward"] for rollout in found] == [13, 0]
     assert [rollout.rewards["no_verdict"] for rollout in found] == [0, 1]
     assert asked == [(QUESTION.text, QUESTION.answers, "Ann Lee"), (QUESTION.text, QUESTION.answers, None)]

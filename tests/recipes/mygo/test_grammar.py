@@ -184,23 +184,23 @@ def test_sections_are_those_of_a_plain_reading(text: str, tag: str) -> None:
     assert sections(whole, tag, _TAG) == plainsections(whole, tag, _TAG)
 
 
-class Counted(str):
+class CountingText(str):
     """A text that counts the characters that are copied or passed over."""
 
     __slots__ = ()
     handled = 0
 
-    def _count(self, text: str) -> Counted:
-        Counted.handled += len(text)
-        return Counted(text)
+    def _count(self, text: str) -> CountingText:
+        CountingText.handled += len(text)
+        return CountingText(text)
 
-    def __getitem__(self, key: Any) -> Counted:
+    def __getitem__(self, key: Any) -> CountingText:
         return self._count(super().__getitem__(key))
 
-    def removeprefix(self, prefix: str, /) -> Counted:
+    def removeprefix(self, prefix: str, /) -> CountingText:
         return self._count(super().removeprefix(prefix))
 
-    def strip(self, characters: str | None = None, /) -> Counted:
+    def strip(self, characters: str | None = None, /) -> CountingText:
         return self._count(super().strip(characters))
 
     def partition(self, separator: str, /) -> Any:
@@ -208,15 +208,15 @@ class Counted(str):
 
     def find(self, text: str, start: int = 0, end: int | None = None, /) -> int:  # type: ignore[override]
         found = super().find(text, start, len(self) if end is None else end)
-        Counted.handled += (len(self) if found < 0 else found) - start
+        CountingText.handled += (len(self) if found < 0 else found) - start
         return found
 
 
 @pytest.mark.parametrize("piece", ["<search>x</search>", "<search> ", "<search></search>  \n"])
 def test_twice_as_much_text_is_twice_the_work(piece: str) -> None:
     def work(count: int) -> int:
-        Counted.handled = 0
-        sections(Counted(piece * count), "search", _TAG)
-        return Counted.handled
+        CountingText.handled = 0
+        sections(CountingText(piece * count), "search", _TAG)
+        return CountingText.handled
 
     assert work(2000) <= 2.1 * work(1000)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from platform_sdk.records import Evidence
-from platform_sdk.retrieval.service.batching import Batcher, Full, Stopping
+from platform_sdk.retrieval.service.batching import Batcher, BatcherClosed, QueueFull
 from platform_sdk.sampling.rollout import RetrieverFault, SearchFunction, SearchRequest
 
 
@@ -96,7 +96,7 @@ def test_the_queue_is_bounded_and_recovers() -> None:
         tasks += [asyncio.create_task(batcher.search(requests("y", "z"), 1, 10)) for _ in range(2)]
         await settled()
         assert batcher.queries == 4
-        with pytest.raises(Full) as full:
+        with pytest.raises(QueueFull) as full:
             await batcher.search(requests("one more"), 1, 10)
         assert full.value.retry_after >= 1
         recorder.gate.set()
@@ -172,7 +172,7 @@ def test_closed_batcher_answers_waiting_requests_and_refuses_new_ones() -> None:
         tasks = [asyncio.create_task(batcher.search(requests(str(i)), 1, 10)) for i in range(4)]
         await settled()
         batcher.close()
-        with pytest.raises(Stopping):
+        with pytest.raises(BatcherClosed):
             await batcher.search(requests("late"), 1, 10)
         recorder.gate.set()
         began = time.monotonic()

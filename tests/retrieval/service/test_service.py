@@ -25,7 +25,7 @@ from platform_sdk.retrieval.index import build_index
 from platform_sdk.retrieval.milvus import Vectors
 from platform_sdk.retrieval.remote import RemoteRetriever
 from platform_sdk.retrieval.service.metrics import Metrics
-from platform_sdk.retrieval.service.tokens import Tokens, Unreadable
+from platform_sdk.retrieval.service.tokens import Tokens, UnreadableTokens
 from platform_sdk.sampling.rollout import RetrieverFault, SearchRequest
 from tests.retrieval.processes import STARTED_WITHIN, Embeddings, prepare_world, served, until
 
@@ -237,7 +237,7 @@ def test_unreadable_tokens_authorise_no_team(tmp_path: Path, monkeypatch: pytest
     assert (tokens.team("red-secret"), tokens.team("red-secrét")) == ("red", None)
     monkeypatch.setattr("platform_sdk.retrieval.service.tokens.FRESH_SECONDS", -1.0)
     (tmp_path / "red").rename(tmp_path / ".red")
-    with pytest.raises(Unreadable):
+    with pytest.raises(UnreadableTokens):
         tokens.team("red-secret")
     (tmp_path / "blue").write_text("new")
     assert (tokens.team("red-secret"), tokens.team("new")) == (None, "blue")

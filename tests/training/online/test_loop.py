@@ -26,7 +26,7 @@ from platform_sdk.sampling.models import load_model, weights_digest
 from platform_sdk.tracking.updates import Update, read_updates
 from platform_sdk.training.credit import Credit, TrajectoryKey, group_advantages
 from platform_sdk.training.online.loop import OnlineResult, train_online
-from platform_sdk.training.online.preparation import Prepared
+from platform_sdk.training.online.preparation import PreparedGroup
 from platform_sdk.training.online.questions import taken_up
 from platform_sdk.training.trainer import PolicyTrainer
 from tests.sampling.tiny_models import save_model
@@ -127,7 +127,7 @@ def test_a_credit_prepares_groups_once_and_what_it_samples_is_recorded_but_not_l
     plain = {name: value for name, value in updates[0].rewards.items() if name != "progress"}
     assert plain == alone[1][0].rewards, "the rollouts are those of any credit"
     for update in updates:
-        groups = list(read_jsonl(tmp_path / f"online/rollouts/prepared/{update.update:04d}.jsonl", Prepared))
+        groups = list(read_jsonl(tmp_path / f"online/rollouts/prepared/{update.update:04d}.jsonl", PreparedGroup))
         sampled = {one.id: one for one in rollouts(tmp_path, update.update)}
         prepared = [one for group in groups for one in group.rollouts]
         assert {one.id for one in prepared} == set(sampled)
