@@ -176,7 +176,7 @@ def _print_forms(found: dict[str, list[Recipe]], as_json: bool) -> None:
 
     from platform_sdk.cli.terminal import Terminal
 
-    # A pipe has no width of its own, and wrapped lines are of no use to what reads them.
+    # A pipe has no width of its own, and wrapped lines are useless to its reader.
     console = Terminal(highlight=False, width=None if sys.stdout.isatty() else 200)
     for name, recipes in found.items():
         if not recipes:

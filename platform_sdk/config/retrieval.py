@@ -106,7 +106,7 @@ class RetrievalSpec(Struct):
         600.0,
         ge=0,
         le=1_000_000,
-        description="How long a search waits for a service or a Milvus server that is away before the run fails.",
+        description="How long a search waits for an unavailable service or Milvus server before the run fails.",
     )
     encoder: str | None = Field(
         None,

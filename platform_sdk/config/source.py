@@ -19,7 +19,7 @@ MAX_BYTES = 4 * MAX_CHARACTERS  # UTF-8 has four bytes a character at most
 
 @dataclass(frozen=True, order=True)
 class Problem:
-    """One thing that is wrong: where it stands (``FILE:LINE`` or a ``--set``), in which field, what, and the remedy."""
+    """One thing that is wrong: its place (``FILE:LINE`` or a ``--set``), in which field, what, and the remedy."""
 
     place: str
     field: str

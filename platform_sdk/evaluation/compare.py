@@ -2,8 +2,8 @@
 
 The comparison of Mujica-MyGO, section 4.3.3 and table 7 (MyGO beside GRPO: time and training trajectories at an equal
 score), for any two runs, whatever trained them. Times count sampling, training and handing the weights to the engine;
-evaluations and the start of engines cost nothing. Scores stand where they were taken: a score counts as reached at the
-first evaluation that shows it, and nothing is read into the curve between two evaluations.
+evaluations and the start of engines cost nothing. A score counts as reached at the first evaluation that shows it, and
+nothing is read into the curve between two evaluations.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class TimeToScore(Result):
 
 
 class Comparison(Result):
-    """Two runs on the same ``questions`` questions. ``counts`` are the metrics that are no shares in 0..1.
+    """Two runs on the same ``questions`` questions. ``counts`` are the metrics that are not shares in 0..1.
 
     ``metric`` is the one that the comparison leads with. ``reached`` is None where none was asked for and the runs have
     no score in common that is above the first score of both: nothing was learned up to it.

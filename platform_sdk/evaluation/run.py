@@ -50,14 +50,14 @@ def evaluate(
     Answers are written in the datasets' official forms too (``predictions``).
 
     Args:
-        open_sampler: opens the phase that the rollouts belong to; not called where the scores are there already.
+        open_sampler: opens the phase that the rollouts belong to; not called if the scores exist already.
         measures: the metrics of each rollout, asked of all at once. A rollout may lack a metric (no gold evidence is
             named, say): the mean, its interval and ``n`` are then over those that have it.
         outcome: ``scores.json`` in the evaluation's folder.
         inputs: digest of everything that decides the scores.
         seed: of the bootstrap.
         shown: the metrics that a report leads with.
-        greedy: attempt 1 at a question is its most probable answer; its scores stand beside those of attempt 0.
+        greedy: attempt 1 at a question is its most probable answer; its scores are reported beside those of attempt 0.
 
     Raises:
         UserError: the folder was begun or finished with other inputs, or its scores or rollouts were altered.

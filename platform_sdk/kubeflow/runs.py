@@ -1,4 +1,4 @@
-"""A recipe run on this machine, in a run directory that is one recipe's and goes on where it was stopped."""
+"""Runs of recipes on this machine; a run directory belongs to one recipe, and a stopped run resumes in it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from platform_sdk.tracking.completion import complete_since
 from platform_sdk.tracking.store import stored_in
 
 STEPS = "logs/steps.json"
-"""The names of a run's steps in their order, for whoever watches it."""
+"""The names of a run's steps in their order, for watching it."""
 
 
 def finished_at(recipe: Recipe, run_dir: Path) -> datetime | None:

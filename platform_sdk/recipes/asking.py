@@ -34,7 +34,7 @@ from platform_sdk.sampling.rollout import run as play
 
 _WORD = re.compile(r"\w+")
 UNKNOWN = "unknown"
-"""The answer of a question that is asked because nobody knows it; what it says of rewards means nothing."""
+"""Placeholder for the unknown answer of the asker's question; rewards that depend on it mean nothing."""
 
 
 class PassageLine(msgspec.Struct):
@@ -175,7 +175,7 @@ def _same_questions(run_dir: Path, text: str) -> Iterator[Question]:
 
 
 def _named(run_dir: Path, text: str) -> tuple[str, ...]:
-    """Return the entities of the run's triples whose names stand in the text, without those inside another's."""
+    """Return the entities of the run's triples whose names occur in the text, without those inside another's."""
     names = {name for triple in read_jsonl(run_dir / TRIPLES, Triple) for name in (triple.head, triple.tail)}
     found = [name for name in names if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text, re.IGNORECASE)]
     longest = [name for name in found if not any(name != other and name in other for other in found)]

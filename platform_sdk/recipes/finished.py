@@ -38,7 +38,7 @@ def open_finished(run_dir: Path, *, before: bool = False) -> FinishedRun:
         before: take the policy that training began with, as ``eval-start`` evaluated it.
 
     Raises:
-        UserError: it is no run directory, the run has not finished, it evaluated nothing, or its weights are gone.
+        UserError: it is not a run directory, the run has not finished, it evaluated nothing, or its weights are gone.
     """
     if not (run_dir / RECIPE).is_file():
         raise UserError(f"{run_dir}: not a run directory (it holds no {RECIPE})")

@@ -94,7 +94,7 @@ def _memory_fault(
 
 
 def _of_type(value: Any, kind: type[M], path: FieldPath = ()) -> Iterator[tuple[FieldPath, M]]:
-    """Yield every model of a kind in the structs, and where it stands."""
+    """Yield every model of a kind in the structs, with its path."""
     if isinstance(value, kind):
         yield path, value
     named = dict(value) if isinstance(value, (BaseModel, dict)) else {}

@@ -225,7 +225,7 @@ def launch(step: MethodStep[T], runner: ProcessRunner | None = None) -> T:
 
     Where the engine is a vLLM server without a url, one is brought: on this machine a child of this process, by the
     runner one beside the processes of each machine. First the step is written to
-    ``<run_dir>/<phase>/<kind>-step.json``, for other processes and for whoever asks what a run did (``finished``).
+    ``<run_dir>/<phase>/<kind>-step.json``, for other processes and for reading what a run did (``finished``).
 
     Raises:
         UserError: a setting does not fit the questions, the model or the machine, or a process or the server failed.

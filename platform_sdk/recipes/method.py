@@ -148,7 +148,7 @@ class SamplingStep(ABC, Generic[A, S, C]):
 
     @abstractmethod
     def sample(self, round: Sampling[A, S, C]) -> SamplingOutcome[C]:
-        """Sample a round; a killed one goes on and samples no attempt twice.
+        """Sample a round; a killed round resumes and samples no attempt twice.
 
         Raises:
             UserError: the settings do not fit the agent, the model or the data.

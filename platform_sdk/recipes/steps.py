@@ -1,7 +1,7 @@
 """The steps of every method: sample, select, evaluate, train online, score again.
 
-Each step reads and writes the run directory, does nothing when its result is there already for the same inputs, and
-goes on where a killed one stopped.
+Each step reads and writes the run directory, does nothing if its result for the same inputs exists, and resumes where a
+killed one stopped.
 """
 
 from __future__ import annotations

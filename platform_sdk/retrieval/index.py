@@ -87,7 +87,7 @@ def open_index(
     """Open the index of ``method``; collections are built or finished first where needed.
 
     Args:
-        watch: told how far the build of a collection is; see there.
+        watch: called with the progress of a collection's build; see there.
         call_seconds: how long a search waits for one answer of a Milvus server.
 
     Raises:
@@ -115,7 +115,7 @@ def open_index(
 
 
 def build_index(run_dir: Path, spec: RetrievalSpec, environment: str, *, show_progress: bool = True) -> IndexResult:
-    """Index what ``environment`` searches; goes on where a killed build stopped, and is quick when done.
+    """Index what ``environment`` searches. A killed build is resumed, and a finished one is not repeated.
 
     Where the recipe names a retriever service, that is asked what it has, nothing is built, and the run keeps to it.
     """

@@ -1,7 +1,7 @@
 """A retriever behind the service, with the interface of one in this process.
 
-Rollouts wait for a service that is overloaded or away, and go on when it is back: a request is sent again, less and
-less often, for as long as ``patience``. What cannot get better by waiting is told at once.
+Rollouts wait for an overloaded or unavailable service, and resume when it is back: a request is sent again, less and
+less often, for as long as ``patience``. Errors that waiting cannot mend are raised at once.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class RemoteRetriever(Retriever):
         Raises:
             ValueError: the service cannot make sense of a request.
             UserError: the service searches another corpus than it did or by another encoder, or stayed away.
-            RetrieverFault: it answered with less than was asked, or failed and there is no patience.
+            RetrieverFault: it answered with too little, or failed and ``patience`` is 0.
         """
         if k > MAX_HITS:
             raise UserError(f"{self._url}: the service gives at most {MAX_HITS} pieces of evidence, not {k}")

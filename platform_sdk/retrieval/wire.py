@@ -148,7 +148,7 @@ class SearchAnswer(Wire):
 
 
 class Refusal(Wire):
-    """The body of every answer that is no success."""
+    """Body of every error answer."""
 
     error: Fault
 

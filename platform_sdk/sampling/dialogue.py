@@ -81,7 +81,7 @@ class Dialogue:
         return text
 
     def recite(self, text: str) -> None:
-        """Append a turn of the agent that nobody sampled, so that the dialogue's log-probabilities are unknown."""
+        """Append a turn of the agent that no policy sampled, so that the dialogue's log-probabilities are unknown."""
         said = (*_encode(self.tokenizer, text), self.tokenizer.eos_token_id)
         self.hear(Completion("recited", said, (0.0,) * len(said), "stop"))
         self._recited = True

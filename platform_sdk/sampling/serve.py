@@ -84,7 +84,7 @@ def main() -> None:
     import torch
 
     served = read_model(given.spec, ServedModel)
-    # Kept as long as the server lives: whoever starts it gives it a place for temporary files.
+    # Kept as long as the server lives, in the place for temporary files that its caller gives it.
     folder = Path(tempfile.mkdtemp(prefix="hopforge-served-"))
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
     memory = torch.cuda.get_device_properties(0).total_memory if gpus else 0

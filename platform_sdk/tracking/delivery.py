@@ -54,7 +54,7 @@ def follow(run_dir: Path, owner_lives: Callable[[], bool], pause: Callable[[], N
             try:
                 delivery.advance()
             except UserError as error:
-                # A store that is away for a while costs nothing: the journal waits, and so does its end.
+                # A store that is unavailable for a while costs nothing: the journal waits, and so does its end.
                 if not alive or delivery.asked_to_end:
                     raise
                 logger.warning("%s; trying again", error)
@@ -271,7 +271,7 @@ class Delivery:
         self._batch(run_id, tags=tags)
         if "manifest_head" in event:
             self._batch(self._run_id, tags={"hopforge.manifest_head": event["manifest_head"]})
-        if not adopted:  # an adopted run is ended by whoever began it
+        if not adopted:  # an adopted run is ended by its creator
             self.client.set_terminated(run_id, status=event["status"], end_time=event["time"])
 
     def _batch(

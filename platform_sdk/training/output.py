@@ -72,7 +72,7 @@ def write_model(trainer: Trainer, parent: str | Path, output: Path, describe: Ca
 
 
 def pass_through(model: str | Path, output: Path, result: TrainedModel) -> None:
-    """Nothing was learned: the model that came in is the one that goes out, with the result that says so."""
+    """Write the input model as the output model, with a result that says why nothing was learned."""
     written = staging(output)
     shutil.copytree(resolve(model), written, dirs_exist_ok=True)
     load_tokenizer(model).save_pretrained(written)

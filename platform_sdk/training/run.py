@@ -1,7 +1,7 @@
 """One training run: examples and a model in, a trained model and its figures out.
 
 It may be killed at any moment and started again. Checkpoints and the model are named by the digest of
-everything that went in, so a run goes on only from its own checkpoints, and a finished one is not
+everything that went in, so a run resumes only from its own checkpoints, and a finished one is not
 repeated.
 """
 
@@ -99,7 +99,7 @@ def train(
         checkpoints: directory for the checkpoints of this output alone; deleted when the model is complete.
         objective: default: maximum likelihood with ``spec.normalization``.
         parents: digests of what the examples came from, for the result.
-        callbacks: of transformers, told of every step as it happens.
+        callbacks: of transformers, called at every step.
 
     Raises:
         UserError: a setting does not fit the examples, the model or the machine.

@@ -1,4 +1,4 @@
-"""A disk that is full, and places that nobody can write to: one clear error that names the file."""
+"""Full disks and unwritable paths: one clear error that names the file."""
 
 from __future__ import annotations
 

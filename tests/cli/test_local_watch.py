@@ -38,7 +38,7 @@ def test_watch_ends_with_the_run_and_an_interrupt_ends_only_the_watch(tmp_path: 
     assert json.loads(watching.stdout.readline()) == {"step": "make", "state": "RUNNING"}
     watching.send_signal(signal.SIGINT)
     _, told = watching.communicate(timeout=60)
-    assert (watching.returncode, told) == (130, "no longer watched; the run goes on\n")
+    assert (watching.returncode, told) == (130, "stopped watching; the run continues\n")
     assert running.poll() is None
 
     watching = start("watch", run_dir)

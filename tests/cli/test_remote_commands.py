@@ -105,7 +105,7 @@ def test_submitted_run_can_be_watched_and_its_logs_read(shell: Shell) -> None:
     watching.send_signal(signal.SIGINT)
     _, err = watching.communicate(timeout=60)
     assert watching.returncode == 130
-    assert "the run goes on" in err
+    assert "the run continues" in err
     assert run["state"] == "PENDING"
 
     labels = {"pipeline/runid": run["run_id"], "hopforge.dev/task": "make"}

@@ -23,7 +23,7 @@ def test_overlapped_iteration_samples_with_the_weights_before_the_last(tmp_path:
     # Overlap begins at iteration 2: while it trains, iteration 3 can be sampled with what iteration 1 left.
     sampled = [{r.weights for r in rollouts(run, phase)} for phase in iterations]
     assert sampled == [{weights["warmup"]}, {weights["iteration-01"]}, {weights["iteration-01"]}]
-    # Training goes on from the newest weights all the same, and the last evaluation is of these.
+    # Training still continues from the newest weights, and the last evaluation is of these.
     parents = [content(run, phase, "train")["parents"]["model"] for phase in iterations]
     assert parents == [weights["warmup"], weights["iteration-01"], weights["iteration-02"]]
     assert {r.weights for r in rollouts(run, "eval-final")} == {weights["iteration-03"]}

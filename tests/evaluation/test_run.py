@@ -20,7 +20,7 @@ QUESTIONS = [Question(id=f"q{i}", text="?", answers=("x",), dataset="world") for
 
 
 class Idle:
-    """An engine that nobody asks: the agent here only searches."""
+    """An engine that is never asked: the agent here only searches."""
 
     tokenizer = None
     weight_version = "w"

@@ -124,7 +124,7 @@ def test_collection_that_cannot_be_built_leaves_the_file_to_others(run_dir: Path
 
 
 class Idle:
-    """A sampling engine that nobody asks."""
+    """A sampling engine that is never asked."""
 
     def step(self) -> list[Any]:
         return []

@@ -233,13 +233,13 @@ class UnavailableEncoder(Dots):
     """An encoder that fails at the passages."""
 
     def _embed(self, texts: list[str]) -> np.ndarray:
-        raise RetrieverFault("the endpoint is away")
+        raise RetrieverFault("the endpoint is unavailable")
 
 
 def test_encoder_failure_during_a_build_leaves_the_file_to_others(tmp_path: Path) -> None:
     encoder = Dots()
     first, second = build(tmp_path, ["a", "b"], encoder), build(tmp_path, ["c"], Dots(digest="0" * 64))
-    with pytest.raises(RetrieverFault, match="the endpoint is away"):
+    with pytest.raises(RetrieverFault, match="the endpoint is unavailable"):
         build(tmp_path, ["d"], UnavailableEncoder(digest="1" * 64))
     second.close()
     assert first.nearest(encoder.encode(["b"], kind="query"), 1) == [[(1, 1.0)]]

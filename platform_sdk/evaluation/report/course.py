@@ -1,4 +1,4 @@
-"""The course of a run: what was spent on the way, stage by stage, and which score stands where on it."""
+"""The course of a run: what was spent on the way, stage by stage, and the scores along it."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def total(stages: Iterable[Stage]) -> Expenditure:
 def course_of(content: Content) -> Course:
     """Lay out a run's course.
 
-    ``eval-start`` stands behind the warm-up, ``eval-NAME`` behind the stage of that name (``eval-iteration-03``,
+    ``eval-start`` comes after the warm-up, ``eval-NAME`` after the stage of that name (``eval-iteration-03``,
     ``eval-u0050``), ``eval-final`` at the end. Evaluations of other names have no place on it.
     """
     before = [stage for phase in content.phases if phase.name in FIRST_PHASES for stage in _stages(phase)]

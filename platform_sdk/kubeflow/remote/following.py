@@ -46,7 +46,7 @@ def cancel(
 ) -> list[str]:
     """End a run and delete its jobs; names those that were deleted. One that has ended loses only what is left of it.
 
-    Jobs go last: a step that is still at work would make them anew. What may be deleted is, whatever else may not.
+    Jobs go last: a running step would create them again. Jobs that may be deleted are, even if others may not.
 
     Raises:
         UserError: a server refuses or cannot be reached; it says which jobs may be left.

@@ -1,8 +1,8 @@
 """Logs of a run's containers: read as it is now, or followed to its end.
 
 A stream ends before its log does when the log is rotated, a connection lost or a server restarted, and some servers say
-so no differently than at the true end. So a log is at its end when its container is, and what came before that goes on
-where it had stopped: every line is asked for with its time, and those that came already are left out.
+so no differently than at the true end. So a log is at its end when its container is, and a stream that ends before is
+resumed where it stopped: lines are requested with their times, and those already received are left out.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ class Explainer(Generator):
     """The model that writes the reasoning; the answer of its rollouts is the explanation."""
 
     def rollout(self, question: Question, attempt: int) -> Agent[Rollout]:
-        """One explanation; one that was cut off at the limit of tokens is none."""
+        """Sample one explanation; one cut off at the limit of tokens does not count."""
         speaker = self.speaker(question, attempt, self.max_tokens)
         gold = sorted(gold_numbers(question))
         dialogue = speaker.dialogue(

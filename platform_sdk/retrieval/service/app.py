@@ -42,7 +42,7 @@ from platform_sdk.retrieval.wire import (
 )
 
 BODY_SECONDS = 10.0
-GONE = 499  # nobody reads it; it is what the metrics call a caller who did not wait
+GONE = 499  # never received: the status in the metrics of a caller who disconnected
 DESCRIPTION = """Searches collections of passages, triples or whatever a retrieval method finds its evidence in.
 
 Queries that arrive at the same time are encoded and searched together. An answer other than 200 has the body of
@@ -52,7 +52,7 @@ Team = Callable[..., Awaitable[str | None]]
 
 
 def create_app(spec: ServiceSpec, tokens: Tokens | None, metrics: Metrics) -> FastAPI:
-    """Build the service. Without ``tokens`` everybody may search, and collections that name teams are for nobody.
+    """Build the service. Without ``tokens`` every caller may search, except in collections that name teams.
 
     Its OpenAPI document is served without ``tokens`` only, and no page that loads scripts from elsewhere ever.
     """
@@ -183,7 +183,7 @@ def _add_operations(app: FastAPI, host: Host, tokens: Tokens | None) -> None:
     ) -> Status:
         """Report readiness: without a collection, ready when every collection that can be opened is. `detail` tells the
         collections of the caller's team that cannot; searches of these are answered 503, and they are tried again.
-        Where tokens are needed, a caller without one is told the status alone, as Kubernetes' probes are.
+        Where tokens are needed, a caller without one, e.g. a Kubernetes probe, gets the status alone.
         """
         if tokens is None:
             status = host.readiness(collection, digest, None)

@@ -1,7 +1,7 @@
 """Concurrent requests as one encoder and one Milvus call.
 
 While a call is at work requests gather, and the next call takes as many as fit: under load batches grow by
-themselves, and at rest nobody waits.
+themselves, and at rest no request waits.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Batcher:
         search: ``retriever.search``; called in ``executor``, one call at a time.
         queue: the most queries that may wait.
         batch: the most queries of one call; a request with more is a call of its own.
-        observe: told the number of queries of every call.
+        observe: called with the number of queries of every call.
     """
 
     def __init__(

@@ -29,7 +29,7 @@ LONGEST_PAUSE = 30.0  # seconds between two tries to open a collection
 
 
 class ServiceStopped(Exception):
-    """The service was told to end while an index was built. What is written stays, and the next start goes on there."""
+    """Stop of the service while an index is built. Written rows stay, and the next start resumes there."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Collection:
         """Joined with others.
 
         Raises:
-            RequestError: the queue is full, the deadline has passed, the service ends, or what it rests on is away.
+            RequestError: the queue is full, the deadline has passed, the service ends, or Milvus is unavailable.
         """
         try:
             return await self.batcher.search(requests, k, seconds)
@@ -59,14 +59,14 @@ class Collection:
 
 
 class HostedCollection:
-    """A collection that the service is told to have, whether it is open or not.
+    """Collection of the service's configuration, whether it is open or not.
 
-    What it needs and is not there (a Milvus that starts later, a corpus that is still copied) is tried again until the
-    service is told to end.
+    If something that it needs is missing (a Milvus that starts later, a corpus that is still copied), opening is tried
+    again until the service stops.
 
     Args:
         worker: a thread, which opens, searches and closes it.
-        leaving: set when the service is told to end: nothing is built any more.
+        leaving: set when the service stops; then nothing more is built.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class HostedCollection:
             self._collection.batcher.close()
 
     async def _opened(self) -> IndexRetriever | None:
-        """The retriever, its encoder warm; None if the service was told to end before."""
+        """Return the retriever, its encoder warm; None if the service stops before."""
         loop = asyncio.get_running_loop()
         pause, told = 1.0, ""
         while not self._leaving.is_set():
@@ -145,7 +145,7 @@ class HostedCollection:
         return None
 
     def _open(self) -> IndexRetriever:
-        # The clients wait for a Milvus that is away, not the thread that searches.
+        # The clients wait for an unavailable Milvus, not the thread that searches.
         retrieval = self.spec.retrieval.model_copy(update={"patience_seconds": 0.0})
         retriever = open_retriever(
             self.spec.environment, self.spec.run_dir, retrieval, show_progress=False, watch=self._watch,

@@ -36,7 +36,7 @@ class Host:
             one.name: HostedCollection(one, spec, metrics, self._worker(one), self._leaving) for one in spec.collections
         }
         self.abandoned = False
-        """True if threads were left behind that did not end when they were told to."""
+        """True if threads were left behind that did not end in time."""
 
     def _worker(self, spec: CollectionSpec) -> ThreadPoolExecutor:
         key = lite_path(spec.retrieval, spec.run_dir / "index") or spec.name

@@ -91,7 +91,7 @@ class RequestCounter:
             await self._app(scope, receive, send)
             return
         route = scope["path"] if scope["path"] in self._routes else "other"
-        status = 500  # what is raised is answered by whoever stands around this
+        status = 500  # an outer middleware answers exceptions
 
         async def sent(message: Message) -> None:
             nonlocal status

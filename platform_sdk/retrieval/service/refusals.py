@@ -1,4 +1,4 @@
-"""Answers that are no success: one body for all of them, whoever refuses."""
+"""Error answers: one body for all of them, from routes and framework alike."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from platform_sdk.retrieval.wire import Fault, Refusal
 
 RETRY_SECONDS = 2
-MAX_ERRORS = 20  # that are told of one body
+MAX_ERRORS = 20  # reported of one body
 
 MEANINGS = {
     400: "The team has several collections and the request names none, or its framing is ambiguous.",
@@ -35,7 +35,7 @@ WITH_RETRY = {429, 503}
 
 
 class RequestError(Exception):
-    """An answer that is no success. ``code`` is for programs."""
+    """Error answer; ``code`` is for programs."""
 
     def __init__(self, status: int, code: str, message: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(message)
@@ -70,7 +70,7 @@ def described(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 
 def handle_refusals(app: FastAPI) -> None:
-    """Answer refusals, those of FastAPI too, and what nobody foresaw."""
+    """Answer refusals, those of FastAPI too, and unexpected exceptions."""
 
     def answer(request: Request, refused: RequestError) -> JSONResponse:
         request.state.refusal = refused.code

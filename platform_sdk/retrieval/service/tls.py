@@ -20,10 +20,10 @@ class Certificate:
     key: Path
 
     def load_into(self, context: ssl.SSLContext) -> None:
-        """Have ``context`` show this certificate to whoever connects from now on.
+        """Have ``context`` show this certificate to new connections.
 
         Raises:
-            UserError: a file is missing, is no PEM, the key is encrypted or is not the certificate's.
+            UserError: a file is missing, is not PEM, the key is encrypted or is not the certificate's.
         """
         for option, path in (("--tls-cert", self.certificate), ("--tls-key", self.key)):
             try:

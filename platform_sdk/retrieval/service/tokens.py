@@ -15,7 +15,7 @@ FRESH_SECONDS = 5.0
 
 
 class UnreadableTokens(Exception):
-    """The tokens could be read once and cannot be now; nobody is let in until they can."""
+    """Tokens that were readable before and are not now; every request is refused until they are."""
 
 
 class Tokens:
@@ -42,7 +42,7 @@ class Tokens:
             try:
                 self._tokens = _read(self._directory)
             except (UserError, OSError) as error:
-                log.error("nobody is let in: %s", error)
+                log.error("every request is refused: %s", error)
                 raise UnreadableTokens(str(error)) from error
             self._at = time.monotonic()
         found = None

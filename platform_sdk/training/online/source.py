@@ -98,7 +98,7 @@ class OnlineSource:
         update = step // self._spec.steps_each + 1
         if self.current is None or self.current.update != update:
             # Whatever is drawn here, for rollouts or an evaluation, a resumed run may not draw: the trainer's random
-            # numbers go on as if nothing had been.
+            # numbers continue as if there had been no break.
             with torch.random.fork_rng():
                 self.current = self._make(update)
         return self.current.mini_batches[step % self._spec.mini_batches]

@@ -197,7 +197,7 @@ def test_undeletable_earlier_job_is_reported_with_its_finalizers(cluster: Cluste
     assert len(told) == 1
     assert cluster.jobs == [JOB.name]
 
-    # What holds it lets go after all: then the job is made anew.
+    # The finalizer is removed after all: then the job is created again.
     now = cluster.clock.now() - 1_800_000_000
     cluster.clock.at(now + 60, lambda: cluster.server.release("pytorchjobs", JOB.name))
     for seconds, action in ((75, cluster.admit), (76, cluster.start), (90, cluster.succeed)):

@@ -1,4 +1,4 @@
-"""Reaper that ends the jobs that nobody follows any more, and leaves all others."""
+"""Reaper that ends the jobs that no launcher follows, and leaves all others."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def names(folder: Path) -> list[str]:
     return [rollout.id for rollout in read_jsonl(folder / "rollouts.jsonl", Rollout)]
 
 
-@pytest.mark.slow  # tests/chaos kills one process's iteration; below, one goes on with what several left
+@pytest.mark.slow  # tests/chaos kills one process's iteration; below, one process resumes what several left
 def test_killed_iteration_resumes_with_more_processes_to_the_same_end(model: str, tmp_path: Path) -> None:
     """The threshold follows from the first pass over all questions, so every process must have seen all of it."""
     expected = alone(tmp_path / "alone", "iteration", model)

@@ -128,7 +128,7 @@ def test_a_fault_reaches_all_of_its_callers_and_no_others() -> None:
     recorder = Recorder()
 
     async def work(batcher: Batcher) -> None:
-        recorder.fault = RetrieverFault("Milvus is away")
+        recorder.fault = RetrieverFault("Milvus is unavailable")
         failed = await asyncio.gather(
             *(batcher.search(requests(str(i)), 1, 10) for i in range(3)), return_exceptions=True
         )

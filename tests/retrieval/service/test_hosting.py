@@ -63,7 +63,7 @@ def test_collection_that_fails_to_open_leaves_others_available(world: Path, tmp_
     (tmp_path / "tokens").mkdir()
     for team in ("red", "blue"):
         (tmp_path / "tokens" / team).write_text(f"{team}-secret")
-    bad = tmp_path / "bad"  # a corpus that nobody has prepared
+    bad = tmp_path / "bad"  # a corpus that was not prepared
     spec = ServiceSpec(collections=(collection("bad", bad, quick, "red"), collection("good", world, quick)))
     with (
         served(spec, Tokens(tmp_path / "tokens")) as url,
@@ -80,7 +80,7 @@ def test_collection_that_fails_to_open_leaves_others_available(world: Path, tmp_
 
         ready = red.get("/readyz")
         assert (ready.status_code, ready.json()["status"]) == (200, "ready")
-        assert "collection bad: " in ready.json()["detail"]  # and nobody need guess why searches of it are refused
+        assert "collection bad: " in ready.json()["detail"]  # so the refusal of its searches is explained
         codes = {name: red.get("/readyz", params={"collection": name}).status_code for name in ("bad", "good", "worse")}
         assert codes == {"bad": 503, "good": 200, "worse": 404}
         digest = answer.json()["corpus_digest"]

@@ -15,7 +15,7 @@ from platform_sdk.sampling.transformers_engine import TransformersEngine
 
 
 class StubServer:
-    """``deaf``: it answers a request to reload with 200 and goes on with the weights that it has."""
+    """``deaf``: it answers a request to reload with 200 and keeps the weights that it has."""
 
     def __init__(self, model: Path, *, deaf: bool) -> None:
         self.engine = TransformersEngine(model, live=8)

@@ -143,7 +143,7 @@ def test_a_group_that_is_prepared_is_not_prepared_again(tmp_path: Path) -> None:
     assert [[r.attempt for r in group.learned] for group in groups] == [[0, 1], [4, 5], [4, 5]]
     assert all(rollout.rewards["luck"] == 1 for group in groups for rollout in group.learned)
     assert all("luck" not in rollout.rewards for group in groups for rollout in group.sampled)
-    # Other weights' groups are prepared anew, although the questions are the same.
+    # Other weights' groups are prepared again, although the questions are the same.
     again(RecordingCredit("reward")).sample(1, QUESTIONS, "others")
     assert len(prepared) == 7
     assert {r.weights for group in again(RecordingCredit("reward")).gather(1, QUESTIONS) for r in group.learned} == {
