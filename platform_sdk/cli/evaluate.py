@@ -61,7 +61,7 @@ def evaluate(
 
     trained = (Path(model) / FILE).is_file()
     if recipe is None and not trained:
-        raise UserError(f"{model}: is no run directory, so say with --recipe whose agent is to answer")
+        raise UserError(f"{model}: is not a run directory; name the agent's recipe with --recipe")
     given = [f"model={json.dumps(f'run:{model}' if trained else model)}"]
     if trained and not dry_run and models_of(trained_model(Path(model)) or ""):
         given.append("worker_model=")  # the run's model is a pair already
@@ -102,6 +102,6 @@ def _only_evaluating(path: Path, overrides: list[str]) -> Recipe:
             return _only_evaluating(copy, overrides)
     document = load_recipe(path, overrides).pipeline.document
     if not document.evaluation_only:
-        raise UserError(f"pipeline {document.name}: has no evaluation_only, the settings by which nothing is trained")
+        raise UserError(f"pipeline {document.name}: has no evaluation_only settings, so it cannot run without training")
     settings = [f"{name}={json.dumps(value)}" for name, value in document.evaluation_only.items()]
     return load_recipe(path, [*overrides, *settings])

@@ -65,7 +65,7 @@ def retriever(
     A terminated service answers waiting requests first. A renewed certificate is loaded without a restart.
     """
     if (recipe is None) == (config is None):
-        raise UserError("say what to serve: either --recipe RECIPE or --config FILE")
+        raise UserError("give either --recipe RECIPE or --config FILE")
     if tokens is None and not _loopback(host):
         raise UserError(
             f"listening on {host} without --tokens would let anyone search: give --tokens DIR, or --host 127.0.0.1"

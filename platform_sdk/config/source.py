@@ -96,7 +96,7 @@ def load_source(path: Path) -> Source:
     except YamlError as error:
         raise ConfigError([Problem(f"{name}:{error.line}", "", str(error))]) from error
     if not isinstance(content, dict):
-        raise ConfigError([Problem(f"{name}:1", "", "must be a mapping, as `name: …` at its top")])
+        raise ConfigError([Problem(f"{name}:1", "", "must be a mapping, e.g. `name: …` at its top")])
     return Source(name, content, lines)
 
 

@@ -84,7 +84,7 @@ def _passages(source: Path, joint: str) -> Iterator[tuple[str, str]]:
         try:
             article = decoder.decode(line)
         except msgspec.DecodeError as error:
-            raise RecordError(f"{where}: is no passage of the release: {error}") from error
+            raise RecordError(f"{where}: is not a passage of the release: {error}") from error
         yield article.title, joint.join(article.text or article.sentences).strip()
 
 

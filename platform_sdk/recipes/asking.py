@@ -121,7 +121,7 @@ def _require_index(method: AnyMethod, run: RunContext[Any]) -> None:
     if not method.searches or run.retrieval.url is not None or run.retrieval.uri is not None or folder.exists():
         return
     if load_material(method_of(run.environment, run.retrieval), run.run_dir, run.retrieval)[0].texts():
-        raise UserError(f"{folder}: the run's index is gone; repeat the run's hopforge run, which builds it again")
+        raise UserError(f"{folder}: the run's index is missing; repeat the run's hopforge run, which rebuilds it")
 
 
 def _question(
@@ -138,7 +138,7 @@ def _question(
     if entities and not method.searches:
         raise UserError(f"--entity is for knowledge graphs, but {method.name}'s agents search nothing; leave it out")
     if passages is not None and method.searches:
-        raise UserError(f"--passages is for agents that are given what they read, but {method.name}'s searches")
+        raise UserError(f"--passages is for agents with given passages, but {method.name}'s searches")
     if not method.searches:
         given = read_passages(passages) if passages else _nearest(run.run_dir, text, example, notes)
         return question.model_copy(update={"context": given}), False
@@ -146,11 +146,11 @@ def _question(
     if "question_id" in needed:
         raise UserError(f"environment {run.environment} searches a question's own passages: ask one of the run's")
     if entities and "head" not in needed:
-        raise UserError(f"--entity is for knowledge graphs, but environment {run.environment} is none; leave it out")
+        raise UserError(f"--entity is for knowledge graphs, but environment {run.environment} is not one; leave it out")
     if "head" in needed:
         start = tuple(entities) or _named(run.run_dir, text)
         if not start:
-            raise UserError(f"{text!r} names no entity of the run's graph; say where to start with --entity NAME")
+            raise UserError(f"{text!r} names no entity of the run's graph; name the start with --entity NAME")
         notes.append(f"the search starts from {', '.join(start)}")
         question = question.model_copy(update={"topic_entities": start})
     return question, False

@@ -57,7 +57,7 @@ def open_finished(run_dir: Path, *, before: bool = False) -> FinishedRun:
         policy = run_dir / policy.relative_to(step.run_dir)
     missing = next((path for path in models_of(policy).values() or [policy] if not path.is_dir()), None)
     if missing is not None:
-        raise UserError(f"{missing}: the weights that {phases[0]} evaluated are gone; run the recipe again")
+        raise UserError(f"{missing}: the weights that {phases[0]} evaluated are missing; run the recipe again")
     return FinishedRun(
         run_dir,
         step.model_copy(update={"run_dir": run_dir, "model": str(policy)}),

@@ -88,7 +88,7 @@ class Iteration(SamplingStep[A, SelectionSpec, Threshold]):
     def sample(self, round: Sampling[A, SelectionSpec, Threshold]) -> SamplingOutcome[Threshold]:
         run, spec = round.run, round.settings
         if spec.reward == "own" and getattr(run.agent, "reward", None) is None:  # not every agent has this setting
-            raise UserError("selection.reward is own, and there is none: name it in agent.reward, as module:function")
+            raise UserError("selection.reward is own, but agent.reward is not set: name it as module:function")
         before = spec.initial_threshold if round.carry.threshold is None else round.carry.threshold
         questions = batch_of(run.questions("train"), round.iteration, spec.questions, run.seed)
         with open_phase(round, self._agent) as phase:

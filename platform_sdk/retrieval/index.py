@@ -164,13 +164,13 @@ def _check_searched(
     if (facts.method, facts.corpus_digest) != (method.name, material.digest):
         raise UserError(
             f"{where} is {facts.method} of corpus {facts.corpus_digest[:16]}…, but this run's are {method.name} of "
-            f"{material.digest[:16]}…; name another collection, or have the service serve this corpus"
+            f"{material.digest[:16]}…; name another collection, or serve this corpus"
         )
     wanted = settings.model_dump(mode="json")
     if facts.settings != wanted:
         raise UserError(
             f"{where} is searched with the settings {facts.settings}, but retrieval.settings are {wanted}; give those, "
-            "name another collection, or have the service search so"
+            "name another collection, or change the service's settings"
         )
 
 
@@ -188,7 +188,7 @@ def _check_encoder(run_dir: Path, spec: RetrievalSpec, facts: CollectionFacts) -
         told = "; ".join(f"its {field} is {served[field]!r}, the recipe's {asked[field]!r}" for field in differing)
         raise UserError(
             f"{where} is searched by another encoder: {told}. Leave {', '.join(DEFAULTS)} out of retrieval to search "
-            "as the service does, name another collection, or have the service search so"
+            "as the service does, name another collection, or change the service's encoder"
         )
     path = _served_file(run_dir)
     if path.exists():
@@ -196,7 +196,7 @@ def _check_encoder(run_dir: Path, spec: RetrievalSpec, facts: CollectionFacts) -
         if began.encoder.identity != facts.encoder.identity:
             raise UserError(
                 f"{where} is searched by {facts.encoder}, but this run began with {began.encoder} ({path}); "
-                "have the service search by that one again, or begin a new run"
+                "restore the service's former encoder, or begin a new run"
             )
 
 

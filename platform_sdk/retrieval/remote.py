@@ -106,7 +106,7 @@ class RemoteRetriever(Retriever):
         if answer.encoder.identity != self.facts.encoder.identity:
             raise UserError(
                 f"{self._url}: collection {self.facts.name} was searched by {self.facts.encoder} and is now by "
-                f"{answer.encoder}; have the service search by the former again and give the same command"
+                f"{answer.encoder}; restore the service's former encoder and repeat the command"
             )
         if len(answer.results) != len(requests):
             raise RetrieverFault(f"{self._url}: {len(answer.results)} results came back for {len(requests)} queries")

@@ -328,7 +328,7 @@ class _Loop(Generic[T]):
         rollout.faults += 1
         if rollout.faults > self.retries:
             raise RetrieverFault(
-                f"gave a rollout up after {rollout.faults} retriever faults; the last: {fault}"
+                f"gave up a rollout after {rollout.faults} retriever faults; the last: {fault}"
             ) from fault
         self._start(rollout)
 

@@ -248,7 +248,7 @@ class Delivery:
     def _artifact(self, run_id: str, event: Event) -> None:
         path = Path(event["path"])
         if not path.is_file():
-            logger.warning("%s is gone: it was to be logged as an artifact", path)
+            logger.warning("%s is missing: it was to be logged as an artifact", path)
             return
         self.client.log_artifact(run_id, str(path), event["folder"] or None)
 

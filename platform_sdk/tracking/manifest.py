@@ -126,7 +126,7 @@ def _chain(path: Path, content: bytes) -> list[Entry]:
         except ValidationError as error:
             raise ManifestError(f"{where}: not a manifest entry ({error.errors()[0]['msg']}); {REMEDY}") from error
         if entry.sequence != number:
-            raise ManifestError(f"{where}: entry {entry.sequence} stands where entry {number} belongs; {REMEDY}")
+            raise ManifestError(f"{where}: entry {entry.sequence} is in the place of entry {number}; {REMEDY}")
         if entry.previous != previous:
             raise ManifestError(f"{where}: the entry before it is not the one it was chained to; {REMEDY}")
         if entry.hash != _hash(entry.model_dump(exclude={"hash"})):

@@ -75,7 +75,7 @@ MISTAKES = [
             edited("agent: {", "agent: {{")),
     Mistake("a recipe with a tab", ("validate", "own.yaml"), "own.yaml:28", "indent with spaces",
             edited("  iterations: 3", "\titerations: 3")),
-    Mistake("a recipe that is a list", ("validate", "own.yaml"), "own.yaml:1", "must be a mapping, as `name: …`",
+    Mistake("a recipe that is a list", ("validate", "own.yaml"), "own.yaml:1", "must be a mapping, e.g. `name: …`",
             lambda folder: (folder / "own.yaml").write_text("- a\n- b\n")),
     Mistake("a recipe that is not text", ("validate", "own.yaml"), "own.yaml:1", "is not UTF-8",
             lambda folder: (folder / "own.yaml").write_bytes(b"\xff\xfe\x00")),

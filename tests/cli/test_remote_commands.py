@@ -227,7 +227,7 @@ def test_the_forms_as_the_ui_shows_them(shell: Shell) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["submit", "RECIPE"], "cluster.yaml: no such file; say with --cluster FILE"),
+        (["submit", "RECIPE"], "cluster.yaml: no such file; name the cluster's file with --cluster FILE"),
         (["submit", "RECIPE", "--cluster", "BAD"], "job.nodes"),
         (["submit", "RECIPE", "--cluster", "GOOD", "--queue", "Not A Name"], "--queue Not A Name: String should match"),
         (["submit", "RECIPE", "--cluster", "GOOD", "--set", "rate=3"], "must be at most 1, but is 3"),

@@ -32,7 +32,7 @@ def test_a_field_of_a_struct_is_as_its_model_says(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("form", "says"),
     [
-        ("sead", "sead is no parameter; did you mean seed?"),
+        ("sead", "sead is not a parameter; did you mean seed?"),
         ("spec", "spec is not a single value"),
         ("spec.max_length", "spec.max_length may be null"),
         ("spec.batchsize", "did you mean batch_size?"),

@@ -69,11 +69,11 @@ def test_seeds_matter_above_temperature_0_alone(kg_run: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda run: shutil.rmtree(run / "index"), r"index: the run's index is gone; repeat the run's hopforge run"),
+        (lambda run: shutil.rmtree(run / "index"), r"index: the run's index is missing; repeat the run's hopforge run"),
         (lambda run: (run / "tracking/run.jsonl").unlink(), r"the run has not finished; repeat its hopforge run"),
         (lambda run: (run / "eval-final/evaluate-step.json").write_text(
             (run / "eval-final/evaluate-step.json").read_text().replace("assets/world-base", "assets/gone")),
-         r"assets/gone: the weights that eval-final evaluated are gone; run the recipe again"),
+         r"assets/gone: the weights that eval-final evaluated are missing; run the recipe again"),
         (lambda run: (run / "recipe.json").unlink(), r"not a run directory \(it holds no recipe.json\)"),
     ],
     ids=["index", "unfinished", "weights", "recipe"],
@@ -90,8 +90,8 @@ def test_ask_names_the_missing_part_of_a_run(damage: object, message: str, kg_ru
 
 @pytest.mark.parametrize(
     ("name", "option", "message"),
-    [("mygo-text", "--entity", "is for knowledge graphs, but environment world-text is none"),
-     ("mygo-text", "--passages", "is for agents that are given what they read, but mygo's searches")],
+    [("mygo-text", "--entity", "is for knowledge graphs, but environment world-text is not one"),
+     ("mygo-text", "--passages", "is for agents with given passages, but mygo's searches")],
 )  # fmt: skip
 def test_ask_options_that_the_agent_does_not_support_are_refused(
     name: str, option: str, message: str, tmp_path: Path
@@ -116,4 +116,4 @@ def test_passages_are_read_from_a_file(tmp_path: Path) -> None:
 
 def test_a_graph_is_entered_at_an_entity(kg_run: Path) -> None:
     done = CliRunner().invoke(app, ["ask", str(kg_run), "Who wrote it ?"])
-    assert "names no entity of the run's graph; say where to start with --entity NAME" in str(done.exception)
+    assert "names no entity of the run's graph; name the start with --entity NAME" in str(done.exception)

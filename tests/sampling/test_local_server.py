@@ -109,7 +109,7 @@ def test_missing_vllm_is_reported_with_a_remedy(monkeypatch: pytest.MonkeyPatch,
         vllm_python()
     monkeypatch.delenv(PYTHON)
     monkeypatch.setattr("platform_sdk.sampling.local_server.find_spec", lambda name: None)
-    with pytest.raises(UserError, match="no vllm is beside"):
+    with pytest.raises(UserError, match="vllm is not installed"):
         vllm_python()
     monkeypatch.setattr("platform_sdk.sampling.local_server.find_spec", lambda name: object())
     assert vllm_python() == sys.executable

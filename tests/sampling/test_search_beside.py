@@ -115,7 +115,7 @@ def test_a_fault_starts_its_rollout_again_and_no_other() -> None:
     # Both faults of 1.0 are met in one search: together with others, and when it is asked alone.
     assert clock.completions == 3 + 1 + 3
     faults["1.0"] = 99
-    with pytest.raises(RetrieverFault, match="gave a rollout up after 4 retriever faults"):
+    with pytest.raises(RetrieverFault, match="gave up a rollout after 4 retriever faults"):
         list(run(starts, clock, search, live=3, searches=clock))  # type: ignore[arg-type]
 
 

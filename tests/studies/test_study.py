@@ -91,7 +91,7 @@ def test_a_level_starts_from_the_model_of_another_cell(tmp_path: Path) -> None:
     ("changes", "said"),
     [
         ({"baseline": {"rate": "middle"}}, "baseline: rate has no middle; there are low, high"),
-        ({"without": [{"size": "3"}]}, "without: size is no axis; there are rate, batch"),
+        ({"without": [{"size": "3"}]}, "without: size is not an axis; there are rate, batch"),
         ({"published": [{"rate": "low", "em": 1}]}, "published: a row lacks batch"),
         ({"settings": {"spec.batch": 3}}, r"spec\.batch: there is no such field.*\n.*cell low · 3"),
     ],

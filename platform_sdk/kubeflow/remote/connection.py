@@ -90,7 +90,7 @@ class Server:
             UserError: there is one and should not be, or the other way round.
         """
         if self.multi_user and not asked:
-            raise UserError(f"{self.host} has many users: say whose namespace, with --namespace N")
+            raise UserError(f"{self.host} has many users: give the namespace with --namespace N")
         if not self.multi_user and asked:
             raise UserError(
                 f"{self.host} is installed for a single user and runs everything in its own namespace; leave out "

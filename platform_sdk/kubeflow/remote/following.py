@@ -79,8 +79,8 @@ def cancel(
     if left:
         done = f"\ndeleted: {', '.join(deleted)}" if deleted else ""
         raise UserError(
-            "\n  ".join([f"jobs of run {run.name} may be left in {jobs.namespace}; repeat the command, or have "
-                         "somebody delete them who may:", *left]) + done
+            "\n  ".join([f"jobs of run {run.name} may be left in {jobs.namespace}; repeat the command, or ask "
+                         "an administrator to delete them:", *left]) + done
         )  # fmt: skip
     return deleted
 

@@ -118,7 +118,7 @@ class _Follower:
                 continue
             if metadata.get("annotations", {}).get(SPEC_DIGEST) != digest:
                 raise UserError(
-                    f"job {self._job.name} is there already, with another specification; wait for it, or delete it "
+                    f"job {self._job.name} already exists with another specification; wait for it, or delete it "
                     f"({self._kubectl('delete')})"
                 )
             if observe(found, None, ()).state is not State.FAILED:

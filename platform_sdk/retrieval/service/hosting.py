@@ -89,7 +89,7 @@ class Host:
             hosted.end()
         ended, late = await asyncio.wait(living, timeout=LEAVE_SECONDS)
         for task in late:
-            log.warning("collection %s is left as it is: its thread did not end in time", living[task])
+            log.warning("collection %s was not closed: its thread did not end in time", living[task])
             self.abandoned = True
             task.cancel()
         for worker in self._workers.values():

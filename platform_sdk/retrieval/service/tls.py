@@ -72,6 +72,6 @@ class Renewal:
             self._certificate.check()
             self._certificate.load_into(self._context)
         except UserError as error:
-            log.error("the former certificate stays: %s", error)
+            log.error("keeping the former certificate: %s", error)
         else:
             log.warning("%s was renewed and is used from now on", self._certificate.certificate)

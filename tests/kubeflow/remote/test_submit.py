@@ -122,7 +122,7 @@ def test_everybodys_pipeline_is_not_the_teams(kfp: KfpServer, recipe: Path) -> N
 
 
 def test_namespace_is_required_exactly_for_many_users(recipe: Path, kfp: KfpServer) -> None:
-    with pytest.raises(UserError, match="has many users: say whose namespace, with --namespace"):
+    with pytest.raises(UserError, match="has many users: give the namespace with --namespace"):
         started(kfp, recipe, namespace=None)
     with pytest.raises(UserError, match=r"HTTP 403.*namespace team-b.*is the namespace there and yours"):
         started(kfp, recipe, namespace="team-b")

@@ -108,7 +108,7 @@ def test_different_job_with_the_same_name_is_left_alone(cluster: Cluster) -> Non
     cluster.clock.at(2, cluster.succeed)
     cluster.run(other)
     before = dict(cluster.server.objects)
-    with pytest.raises(UserError, match=r"is there already, with another specification.*kubectl -n team-a delete"):
+    with pytest.raises(UserError, match=r"already exists with another specification.*kubectl -n team-a delete"):
         cluster.run()
     assert cluster.server.objects == before
 

@@ -29,7 +29,7 @@ def run(tmp_path: Path) -> RunContext[AgentSpec]:
 
 def test_two_models_need_two_roles(run: RunContext[AgentSpec], tmp_path: Path) -> None:
     pair = str(make_pair(tmp_path / "policy", "hopforge:world-base", "hopforge:world-base"))
-    with pytest.raises(UserError, match=r"agent\.split is false, and one agent has no use for a worker_model"):
+    with pytest.raises(UserError, match=r"agent\.split is false, and a single agent does not use worker_model"):
         evaluate(METHOD, run, "eval-start", pair, EvaluationSettings())
     with pytest.raises(UserError, match="online training trains one model"):
         online(METHOD, run, "online", pair, OnlineSpec(updates=1), EvaluationSettings())
