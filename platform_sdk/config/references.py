@@ -61,7 +61,7 @@ Reference = ParameterPart | StepOutput | CarriedValue | Counter | RunFact
 
 @dataclass(frozen=True)
 class Template:
-    """Text with references in it, as ``iteration-${iteration}``: plain text and references in turn."""
+    """Text with references, e.g. ``iteration-${iteration}``, as alternating plain text and references."""
 
     parts: tuple[str | Reference, ...]
 

@@ -234,7 +234,7 @@ def _drawn(questions: list[Question], count: int | None, seed: str) -> list[Ques
     if count is None:
         return questions
     if count > len(questions):
-        raise UserError(f"dataset: {count} questions asked for, but there are {len(questions)}; lower the number")
+        raise UserError(f"dataset: {count} questions are requested, but there are {len(questions)}; lower the number")
     order = list(range(len(questions)))
     random.Random(seed).shuffle(order)
     return [questions[number] for number in sorted(order[:count])]

@@ -117,7 +117,7 @@ class TimeToScore(Result):
 class Comparison(Result):
     """Two runs on the same ``questions`` questions. ``counts`` are the metrics that are not shares in 0..1.
 
-    ``metric`` is the one that the comparison leads with. ``reached`` is None where none was asked for and the runs have
+    ``metric`` is the one that the comparison leads with. ``reached`` is None if no score is given and the runs have
     no score in common that is above the first score of both: nothing was learned up to it.
     """
 

@@ -176,7 +176,7 @@ class Judge:
         return found
 
     def _reply(self, prompt: list[Message]) -> str:
-        """Return the reply to a prompt, remembered or asked for."""
+        """Return the reply to a prompt, from the cache or the endpoint."""
         body = {"model": self.spec.model, "messages": prompt, "max_tokens": self.spec.max_tokens}
         key = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
         path = self._folder / key[:2] / f"{key}.json"

@@ -17,7 +17,7 @@ SPEC = "evaluate-step.json"
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """A run that has ended well, and one of its evaluations: the last, or the one before training.
+    """Run that has finished successfully, and one of its evaluations: the last, or the one before training.
 
     ``weights`` is the digest of the policy that was evaluated; the policy lies at ``evaluated.model``.
     """

@@ -205,7 +205,7 @@ class OnlineStep(MethodStep["OnlineResult"]):
 
     @property
     def done(self) -> bool:
-        return False  # what is there may be of other inputs, as the training itself knows
+        return False  # an existing result may be of other inputs, which the training itself checks
 
     def outcome(self) -> OnlineResult:
         from platform_sdk.training.online.loop import OnlineResult

@@ -310,7 +310,7 @@ def _fill(
         for start in range(present, len(texts), CHUNK):
             watch(start, len(texts))
             part = texts[start : start + CHUNK]
-            too_long += encoder.too_long(part)  # of a chunk: of a whole corpus it takes too long to be told to end
+            too_long += encoder.too_long(part)  # by chunk: over a whole corpus it could not be interrupted in time
             vectors = encoder.encode(part, kind="passage")
             client.upsert(name, [{"row": start + at, "vector": vector} for at, vector in enumerate(vectors)])
             progress.update(len(part))

@@ -49,7 +49,7 @@ class RemoteRetriever(Retriever):
     """A collection of a retriever service.
 
     Args:
-        url: of the service, as http://retriever:8080 or https://retriever:8080. Certificates are always checked.
+        url: of the service, e.g. http://retriever:8080 or https://retriever:8080. Certificates are always checked.
         collection: as the service calls it; None where it has but one.
         token_env: the environment variable with the team's token; it may be unset where the service asks for none.
         patience: how long, in seconds, a request is sent again before it is given up.

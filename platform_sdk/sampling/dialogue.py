@@ -1,4 +1,4 @@
-"""A dialogue as token ids: what the policy samples and what it is told, never decoded and tokenised again.
+"""A dialogue as token ids: the sampled tokens and the given ones, never decoded and tokenised again.
 
 The chat template is asked once how a message of the environment is wrapped; from then on every turn is
 appended as tokens, so the tokens that are trained on are the ones that were sampled.

@@ -40,7 +40,7 @@ class ServedModel(Struct):
 
 
 def command(served: ServedModel, folder: Path, port: int, *, gpus: int, gpu_bytes: float) -> list[str]:
-    """The server's command; the weights are written to ``folder`` with an output matrix of their own (see there).
+    """The server's command; the weights are written to ``folder`` with an output matrix of their own.
 
     Args:
         gpus: that it sees, divided among engines (see ``parallelism``) unless ``engine.extra`` says otherwise.

@@ -1,4 +1,4 @@
-"""Seals: the digests of the files that finished steps left, and their comparison with what is there now.
+"""Seals: the digests of the files that finished steps left, and their comparison with the files as they are now.
 
 They stand in the manifest's entry of the step, so that an edit of a file cannot hide itself. A step that is running
 again has no seal until it ends: it may rewrite its files.
@@ -103,7 +103,7 @@ def _check_heads(run_dir: Path, entries: list[manifest.Entry]) -> None:
 
 
 def _closed(run_dir: Path, step: str) -> bool:
-    """Return whether the step has ended well and has not begun again since."""
+    """Return whether the step has finished successfully and has not begun again since."""
     journal = step_file(run_dir, step)
     states: list[Event] = [event for event in read(journal)[0] if event["event"] in STATE_EVENTS]
     return not states or states[-1].get("status") == "FINISHED"

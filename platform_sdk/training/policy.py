@@ -22,7 +22,7 @@ def attention_for(spec: OptimiserSpec, device: str) -> str:
     """Return the kind of attention that a training computes with.
 
     Raises:
-        UserError: the one that is asked for does not run on the device or in the precision.
+        UserError: the chosen kernel does not run on the device or in the precision.
     """
     on_kernel = device == "cuda" and bfloat16_for(spec, device)
     if spec.attention == VARLEN and not on_kernel:

@@ -97,7 +97,7 @@ def test_subsets_are_drawn_by_seed_and_grow(data: Path, tmp_path: Path) -> None:
     assert set(drawn(5)) < set(drawn(9))
     assert drawn(9) != drawn(9, seed=1)
     assert drawn(9) == sorted(drawn(9), key=lambda id_: int(id_[1:]))
-    with pytest.raises(UserError, match="21 questions asked for, but there are 20"):
+    with pytest.raises(UserError, match="21 questions are requested, but there are 20"):
         drawn(21)
 
 

@@ -84,10 +84,10 @@ class Server:
         return "/".join((self._access.pages, "#", *parts))
 
     def namespace(self, asked: str | None) -> str | None:
-        """The namespace to speak of: the one asked for in a server of many users, none in one of a single user.
+        """Return the namespace to use: ``asked`` on a multi-user server, None on a single-user server.
 
         Raises:
-            UserError: there is one and should not be, or the other way round.
+            UserError: ``asked`` is given to a single-user server, or missing for a multi-user one.
         """
         if self.multi_user and not asked:
             raise UserError(f"{self.host} has many users: give the namespace with --namespace N")
@@ -133,7 +133,8 @@ class Server:
         """Call a method of the generated API.
 
         Raises:
-            TransientError, Conflict: see there.
+            TransientError: asking again may help.
+            Conflict: an object of that name exists.
             UserError: the server refuses, or what answers is no such server.
         """
         from kfp_server_api import ApiException

@@ -13,7 +13,7 @@ from platform_sdk.kubeflow.remote.runs import Run, RunState, look
 
 LOOK_SECONDS = 5.0
 PATIENCE = 1800.0  # how long the server may be away while a run is followed, in seconds
-ENDING_SECONDS = 60.0  # how long an end is waited for that was asked for
+ENDING_SECONDS = 60.0  # how long to wait for a requested end
 
 
 def follow(

@@ -47,7 +47,7 @@ class Kind:
 
         Raises:
             UserError: they may not be listed.
-            ApiUnavailable: as of ``ClusterApi``.
+            ApiUnavailable: see ``ClusterApi``.
         """
         if not label or self._absent:
             return []
@@ -72,7 +72,7 @@ class Jobs:
     """The cluster's API server, as far as a run's jobs need it.
 
     Args:
-        connection: as of ``ClusterApi``.
+        connection: see ``ClusterApi``.
 
     Raises:
         UserError: there is no cluster to speak to.
@@ -101,7 +101,7 @@ class Jobs:
         """The pods with these labels.
 
         Raises:
-            UserError, ApiUnavailable: as of ``ClusterApi``. So may all methods' calls but those of ``states``.
+            UserError, ApiUnavailable: see ``ClusterApi``; all methods but ``states`` raise them.
         """
         core = self.connection.core_api
         answer = ClusterApi.call(
@@ -160,7 +160,7 @@ def step_of(job: Item) -> str:
 
 
 def _state(kind: Kind, job: Item, notes: list[str]) -> JobState:
-    """A job's state. Nothing more is asked for one that has ended, and only why it waits for one that does."""
+    """A job's state. An ended job costs no further request, a waiting one a request for the reason."""
     name, step = job["metadata"]["name"], step_of(job)
     seen = observe(job, None, ())
     try:

@@ -79,7 +79,7 @@ def read_log(jobs: Jobs, container: Container, lines: int) -> Iterator[str] | No
     """The last lines of a container's log as it is now; None where it has not started.
 
     Raises:
-        UserError, ApiUnavailable: as of ``Jobs``; the latter at any line.
+        UserError, ApiUnavailable: see ``Jobs``; the latter at any line.
     """
     answer = jobs.log(container.pod, container.name, tailLines=lines)
     return None if answer is None else (line for line, _ in _lines(answer))
@@ -205,7 +205,7 @@ class _Delivered:
             self._again[line] -= 1
             return None
         if self._resumed and self._oldest is not None and moment < self._oldest:
-            return None  # from before the last lines that were asked for
+            return None  # from before the last ``lines``
         self._oldest = moment if self._oldest is None else min(moment, self._oldest)
         self._newest = moment if self._newest is None else max(moment, self._newest)
         self._recent.append((moment, line))

@@ -21,7 +21,7 @@ def follow_logs(
     """Follow the logs of the containers there are and of those that come, until the run, or the step, has ended.
 
     Args:
-        lines: how many of the last lines of what is there at first.
+        lines: maximum number of existing lines that are shown first.
         say: given every line, by one thread at a time.
         tell: told what cannot be read, and why.
 

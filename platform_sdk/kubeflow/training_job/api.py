@@ -64,7 +64,7 @@ class ClusterApi:
         Raises:
             AlreadyThere: there is one of that name.
             UserError: the API server refuses it.
-            ApiUnavailable: see there. So may be all methods' calls.
+            ApiUnavailable: no answer from the API server; all methods raise it.
         """
         self.call(self._custom.create_namespaced_custom_object, *self._place, body, field_validation="Strict")
 
@@ -187,7 +187,7 @@ def serves(connection: Any, group: str, version: str, plural: str) -> bool:
 
     Raises:
         Forbidden: this account may not ask for the kinds of a group.
-        UserError, ApiUnavailable: as of ``ClusterApi``.
+        UserError, ApiUnavailable: see ``ClusterApi``.
     """
     try:
         answer = ClusterApi.call(connection.custom_api.get_api_resources, group, version, _preload_content=False)

@@ -53,7 +53,7 @@ class Generator(PolicyAgent):
         return rollout.model_copy(update={"rewards": rewards(rollout, self.spec, verdict)})
 
     def prompted(self, question: Question) -> Dialogue:
-        """The dialogue in which a single response is asked for."""
+        """Return the dialogue that asks for a single response."""
         passages = self._passages(question)
         return Dialogue(
             self.policy.tokenizer,

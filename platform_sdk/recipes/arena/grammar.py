@@ -110,7 +110,7 @@ def numbers(text: str) -> frozenset[int] | None:
 
 
 def _number(written: str) -> int:
-    # Python refuses to read thousands of digits; a number that long is no passage's, whatever it is.
+    # Python refuses to read thousands of digits; a number that long is not a passage's.
     return int(written) if len(written) <= _MAX_DIGITS else NO_PASSAGE
 
 

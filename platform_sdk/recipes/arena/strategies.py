@@ -151,7 +151,7 @@ def _candidates(text: str) -> list[str]:
 
 
 def _verdict(text: str | None, words: str) -> str | None:
-    """The first word of a reply, if it is one of those asked for."""
+    """Return the first word of a reply if it is one of the requested ones."""
     found = re.match(rf"\W*({words})\b", (text or "").lower())
     return found[1] if found else None
 

@@ -28,7 +28,7 @@ class Warmup(SamplingStep[AgentSpec, WarmupSpec, NoCarry]):
             sample_warmup(phase, questions, round.settings)
             rollouts, tokenizer = phase.ordered(questions), phase.engine.tokenizer
         language = MujicaLanguage(run.agent, medium_of(run.environment), demonstrate=True)
-        # In the order they were sampled in, so that the number asked for is reached as early as possible.
+        # In the order they were sampled in, so that the wanted number is reached as early as possible.
         place = {question.id: number for number, question in enumerate(questions)}
         right = sorted((r for r in rollouts if r.rewards["em"] == 1), key=lambda r: (r.attempt, place[r.question.id]))
         return SamplingOutcome(

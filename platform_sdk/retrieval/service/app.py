@@ -224,7 +224,7 @@ async def _body(request: Request) -> bytes:
 async def _unless_gone(request: Request, search: Awaitable[list[list[Evidence]]]) -> list[list[Evidence]] | None:
     """Return the result of ``search``, or cancel it and return None if the caller has disconnected."""
     searching = asyncio.ensure_future(search)
-    going = asyncio.ensure_future(request.receive())  # behind the body there is nothing but the end
+    going = asyncio.ensure_future(request.receive())  # after the body only the disconnect can come
     try:
         await asyncio.wait((searching, going), return_when=asyncio.FIRST_COMPLETED)
         return await searching if searching.done() else None

@@ -132,7 +132,7 @@ class HostedCollection:
                 return await loop.run_in_executor(self._worker, self._open)
             except ServiceStopped:
                 return None
-            except Exception as error:  # whatever it is, /readyz tells it and the process lives
+            except Exception as error:  # /readyz reports any error, and the process lives on
                 detail = f"collection {self.spec.name}: {error}"
                 if detail != told:
                     foreseen = isinstance(error, UserError | RecordError | RetrieverFault)

@@ -36,7 +36,7 @@ class Tokens:
         """The team whose token this is, or None. Takes equally long for every wrong token.
 
         Raises:
-            UnreadableTokens: see there.
+            UnreadableTokens: the tokens can no longer be read.
         """
         if time.monotonic() - self._at > FRESH_SECONDS:
             try:

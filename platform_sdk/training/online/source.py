@@ -64,7 +64,7 @@ class SampledUpdate:
 
 
 class OnlineSource:
-    """The source of a ``PolicyTrainer`` (see there).
+    """Source of a ``PolicyTrainer``, see ``trainer.Source``.
 
     Args:
         pool: samples beside the training, where the engine is a process of its own; None: one after the other.
