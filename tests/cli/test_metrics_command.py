@@ -58,7 +58,7 @@ def test_metrics_table_shows_scores_intervals_and_questions(files: list[str]) ->
         assert text in result.stdout
 
 
-def test_errors_say_what_and_where(files: list[str], tmp_path: Path) -> None:
+def test_metrics_command_errors_name_file_and_problem(files: list[str], tmp_path: Path) -> None:
     assert isinstance(invoke("nq", *files, "--names", "x").exception, UserError)
     (tmp_path / "predictions.json").write_text("{")
     error = invoke("hotpotqa", *files).exception

@@ -133,7 +133,7 @@ def test_progress_without_a_terminal_prints_at_start_each_minute_and_end(monkeyp
     assert lines[-1].startswith("finished in ")
 
 
-def test_quiet_says_nothing() -> None:
+def test_quiet_option_prints_nothing() -> None:
     with Progress("x", Path("runs/x"), 1, None) as told:
         told.started("train-01")
         told.finished("train-01", 3.0)

@@ -130,7 +130,7 @@ def test_submitted_run_can_be_watched_and_its_logs_read(shell: Shell) -> None:
     assert "has ended before: FAILED" in out
 
 
-def test_jobs_are_not_left_behind_unseen(shell: Shell) -> None:
+def test_cancel_without_access_to_jobs_is_refused(shell: Shell) -> None:
     recipe = write_toy(shell.folder)
     shell("submit", str(recipe), "--cluster", str(CLUSTER))
     (shell.folder / "kubeconfig").unlink()
@@ -205,7 +205,7 @@ def test_every_pipeline_is_put_into_the_ui_once(shell: Shell) -> None:
     assert all(one["description"] for one in shell.kfp.pipelines + shell.kfp.versions)
 
 
-def test_the_forms_as_the_ui_shows_them(shell: Shell) -> None:
+def test_upload_dry_run_describes_the_forms_of_all_pipelines(shell: Shell) -> None:
     forms = {one["pipeline"]: one["form"] for one in json.loads(shell("upload", "--dry-run", "--json")[0])}
     assert set(forms) == {path.parent.name for path in HOME.glob("pipelines/*/pipeline.yaml")}
     for name, form in forms.items():

@@ -21,7 +21,7 @@ def load(folder: Path, form: str):  # type: ignore[no-untyped-def]
     return load_pipeline(recipe.with_name("pipeline.yaml"))
 
 
-def test_a_field_of_a_struct_is_as_its_model_says(tmp_path: Path) -> None:
+def test_struct_field_in_a_form_has_the_bounds_of_its_model(tmp_path: Path) -> None:
     form = {field.name: field for field in load(tmp_path, "spec.learning_rate, spec.precision, spec.threads").form}
     assert [field.type for field in form.values()] == ["number", "string", "integer"]
     assert form["spec_learning_rate"].bounds == "above 0, at most 10"

@@ -28,7 +28,7 @@ def problems(path: Path, *overrides: str) -> list[str]:
     return list(map(str, caught.value.problems))
 
 
-def test_values_and_where_they_come_from(recipe: Path) -> None:
+def test_parameter_values_come_from_pipeline_recipe_and_overrides(recipe: Path) -> None:
     recipe.write_text(recipe.read_text() + "  spec: {epochs: 4, lora: {rank: 2}}\n")
     loaded = load_recipe(recipe, ["spec.lora.alpha=1e1", "seed=5"])
     assert loaded.resolved() == {

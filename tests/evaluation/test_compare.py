@@ -175,7 +175,7 @@ def test_runs_without_a_common_metric_or_evaluation_are_refused(runs: tuple[Path
         compare(*runs)
 
 
-def test_a_run_on_its_way_is_compared_by_its_last_evaluation(runs: tuple[Path, Path]) -> None:
+def test_unfinished_run_is_compared_by_its_last_evaluation(runs: tuple[Path, Path]) -> None:
     (runs[0] / "eval-final" / "scores.json").unlink()
     found = compare(*runs)
     assert (found.first.last.phase, found.second.last.phase) == ("eval-u0010", "eval-final")

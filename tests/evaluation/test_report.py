@@ -71,7 +71,7 @@ def make_run(folder: Path, *, hostile: str = "") -> Path:
     return run_dir
 
 
-def test_embedded_json_can_hold_anything_and_end_nothing() -> None:
+def test_embedded_json_cannot_close_its_script_element() -> None:
     value = {"a": HOSTILE + "\u2028\u2029&amp;", "b": [1, None, "é"]}
     text = embedded_json(value)
     assert not set("<>&\u2028\u2029") & set(text)
@@ -231,7 +231,7 @@ def test_an_unfinished_run_has_a_report(tmp_path: Path) -> None:
     assert "eval-start" in build_summary(run_dir)
 
 
-def test_the_card_of_a_selection_shows_the_figures_that_there_are() -> None:
+def test_selection_card_shows_the_available_figures() -> None:
     figures = {
         "phase": "iteration-02", "rollouts": 1040, "selected": 12, "mean_reward": 0.45678, "wanted": None,
         "attempts_histogram": {"1": 4, "6": 6}, "well_formed": 0.975,

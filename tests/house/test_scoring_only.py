@@ -60,7 +60,7 @@ def test_a_main_trajectory_for_scoring_only_is_refused() -> None:
         Rollout.model_validate(one.model_dump() | {"main": main.model_dump()})
 
 
-def test_a_call_of_no_trajectory_is_refused() -> None:
+def test_call_of_an_unknown_trajectory_is_refused() -> None:
     one = rollout()
     with pytest.raises(ValidationError, match=r"a turn calls 3\.0, and there is no such trajectory"):
         Rollout.model_validate(one.model_dump() | {"others": [other.model_dump() for other in one.others[:2]]})

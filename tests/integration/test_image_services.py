@@ -154,7 +154,7 @@ def test_mlflow_serves_within_what_its_manifest_gives_it(podman: Podman, workspa
 
 
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
-def test_the_workspace_is_made_ready_and_a_corpus_in_it(podman: Podman, workspace: Path) -> None:
+def test_workspace_job_prepares_folders_for_the_loader(podman: Podman, workspace: Path) -> None:
     """Do as docs/cluster.md has the loader do, with few passages and without a Milvus server."""
     before = of_manifest("base", "workspace-init", "workspace-init")
     workspace.chmod(0o755)

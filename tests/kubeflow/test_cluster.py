@@ -172,7 +172,7 @@ def test_the_cluster_that_is_shown_needs_no_kueue(cluster: ClusterSpec) -> None:
     assert (job.queue, job.priority) == ("hopforge", "usual")
 
 
-def test_a_cluster_file_with_faults_is_refused_with_all_of_them(tmp_path: Path) -> None:
+def test_invalid_cluster_file_is_refused_with_all_problems(tmp_path: Path) -> None:
     path = tmp_path / "cluster.yaml"
     path.write_text(SHIPPED.read_text().replace("nodes: 1", "nodes: 0").replace("# queue: hopforge", "que: hopforge"))
     with pytest.raises(ConfigError) as error:

@@ -167,7 +167,7 @@ def test_only_pods_that_call_the_api_server_get_a_token(items: tuple[Item, ...])
     assert with_token == {"reaper"}
 
 
-def test_no_secret_and_no_password_is_in_them(items: tuple[Item, ...]) -> None:
+def test_manifests_hold_no_secrets_or_passwords(items: tuple[Item, ...]) -> None:
     assert not [item for item in items if item["kind"] == "Secret"]
     all_of_them = [one for _, template in workloads(items) for one in containers(template)]
     all_of_them += [item["spec"]["components"] for item in items if item["kind"] == "Milvus"]

@@ -180,7 +180,7 @@ def test_runs_reach_the_internet_only_with_its_component(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("variant", ["base", "overlays/single-node", "overlays/production"])
-def test_a_standing_sampler_has_no_routes_that_change_it(variant: str) -> None:
+def test_standing_sampler_has_no_routes_for_new_weights(variant: str) -> None:
     [container] = dict(workloads(built(variant)))["sampler"]["spec"]["containers"]
     assert "VLLM_SERVER_DEV_MODE" not in {variable["name"] for variable in container["env"]}
     assert "VLLM_API_KEY" in {variable["name"] for variable in container["env"]}

@@ -17,7 +17,7 @@ def test_the_guard_passes_the_status_on() -> None:
     assert subprocess.run([*GUARD, str(os.getpid()), "sh", "-c", "exit 7"], cwd=HOME).returncode == 7
 
 
-def test_a_guard_whose_owner_is_gone_runs_nothing_on() -> None:
+def test_guard_without_its_owner_runs_nothing() -> None:
     """The one that started it may die before the guard has come to look."""
     gone = subprocess.Popen(["true"])
     gone.wait()

@@ -67,7 +67,7 @@ def test_the_processes_end_with_their_launcher(tmp_path: Path, number: signal.Si
         assert errors.rstrip().endswith("KeyboardInterrupt")
 
 
-def test_a_process_whose_launcher_is_gone_does_nothing(tmp_path: Path) -> None:
+def test_process_without_its_launcher_does_nothing(tmp_path: Path) -> None:
     """The launcher may be killed before a process that it started has come to ask for its end."""
     gone = subprocess.Popen(["true"])
     gone.wait()

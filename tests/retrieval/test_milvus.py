@@ -80,7 +80,7 @@ def test_an_exact_index_gives_what_brute_force_gives(
     ],
     ids=lambda index: index.type,
 )
-def test_approximate_indexes_find_the_same_here(tmp_path: Path, index: IndexSpec) -> None:
+def test_approximate_indexes_find_exact_results_on_small_data(tmp_path: Path, index: IndexSpec) -> None:
     texts, encoder = [f"text {number}" for number in range(300)], Dots()
     vectors = build(tmp_path, texts, encoder, RetrievalSpec(index=index))
     queries, stored = encoder.encode(["one", "two"], kind="query"), encoder.encode(texts, kind="passage")
@@ -281,7 +281,7 @@ def test_a_collection_whose_creation_was_killed_is_created_again(tmp_path: Path)
     again.close()
 
 
-def test_a_collection_that_is_not_of_this_corpus_stops(tmp_path: Path) -> None:
+def test_collection_of_another_corpus_is_refused(tmp_path: Path) -> None:
     texts = [f"text {n}" for n in range(20)]
     build(tmp_path, texts, Dots()).close()
     with pytest.raises(UserError, match=r"was not made from this corpus.*hopforge.rows"):
@@ -312,7 +312,7 @@ def test_milvus_error_becomes_a_retriever_fault(tmp_path: Path) -> None:
     vectors.close()
 
 
-def test_a_server_that_is_not_there_is_a_clear_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_unreachable_milvus_is_reported_without_its_token(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("MILVUS_TOKEN", "root:secret")
     with pytest.raises(UserError, match=r"Milvus at http://127.0.0.1:1 cannot be reached") as error:
         connection.connect(RetrievalSpec(uri="http://127.0.0.1:1"), None)

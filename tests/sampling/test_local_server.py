@@ -43,7 +43,7 @@ def pids(served: Path) -> list[int]:
     return [int(pid) for pid in served.with_name("pids").read_text().split()]
 
 
-def test_the_work_finds_a_server_that_answers_and_leaves_none(served: Path) -> None:
+def test_local_server_answers_during_the_step_and_ends_after_it(served: Path) -> None:
     with local_server(served, ["6", "7"]):
         with urllib.request.urlopen(f"{os.environ[SAMPLER_URL]}/health") as answer:
             assert answer.status == 200
@@ -53,7 +53,7 @@ def test_the_work_finds_a_server_that_answers_and_leaves_none(served: Path) -> N
     assert served.with_name("server.log").read_text().startswith(f"loading {served} on GPUs '6,7'\n")
 
 
-def test_an_error_of_the_work_stays_what_it_is_and_ends_the_server(served: Path) -> None:
+def test_error_of_the_step_is_kept_and_ends_the_server(served: Path) -> None:
     with pytest.raises(ZeroDivisionError), local_server(served, []):
         raise ZeroDivisionError
     assert not any(map(alive, pids(served)))
@@ -78,7 +78,7 @@ def test_a_server_that_takes_too_long_is_ended(served: Path, monkeypatch: pytest
         pytest.fail("it never answered")
 
 
-def test_a_server_that_dies_meanwhile_is_why_the_work_failed(served: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_death_of_the_local_server_is_reported_as_the_cause(served: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STAND_IN", "die")
     with pytest.raises(UserError, match="ended with status 9") as caught, local_server(served, []):
         wait_for(lambda: not alive(pids(served)[0]))

@@ -106,7 +106,7 @@ def test_searches_of_waiting_agents_go_together(engine: TransformersEngine) -> N
     assert sizes == [(4, 2)]
 
 
-def test_an_expert_is_asked_about_all_that_waits_at_once(engine: TransformersEngine) -> None:
+def test_expert_answers_all_waiting_requests_in_one_call(engine: TransformersEngine) -> None:
     asked: list[list[int]] = []
 
     def squares(items: list[int]) -> list[int]:

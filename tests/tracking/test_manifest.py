@@ -20,7 +20,7 @@ def lines(run_dir: Path) -> list[str]:
     return (run_dir / "manifest.jsonl").read_text().splitlines(keepends=True)
 
 
-def test_chain_as_the_definition_says(run_dir: Path) -> None:
+def test_chain_equals_its_definition(run_dir: Path) -> None:
     previous = "0" * 64
     for number, line in enumerate(lines(run_dir)):
         entry = json.loads(line)

@@ -157,7 +157,7 @@ def test_missing_reward_is_reported_with_the_available_ones() -> None:
         GroupAdvantage("bonus").advantages([rollout(0, em=1.0, f1=1.0)])
 
 
-def test_a_rollout_that_comes_twice_is_refused() -> None:
+def test_duplicate_rollout_is_refused() -> None:
     group = [rollout(3, reward=1.0), rollout(3, reward=0.0)]
     with pytest.raises(UserError, match="q#3 comes twice"):
         examples_of(group, GroupAdvantage("reward").advantages(group))

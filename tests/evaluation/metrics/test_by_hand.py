@@ -170,7 +170,7 @@ def test_musique(score: Any) -> None:
     assert scores.missing == {"": 1}
 
 
-def test_musique_yes_is_a_word_like_others(score: Any) -> None:
+def test_musique_treats_yes_as_an_ordinary_word(score: Any) -> None:
     scores = score(
         "musique",
         [musique("a", answer="yes")],

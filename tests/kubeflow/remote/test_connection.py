@@ -27,7 +27,7 @@ def reached(host: str) -> Server:
 
 
 @pytest.mark.parametrize("page", [LOGIN_PAGE, TO_LOGIN])
-def test_a_session_may_end_at_any_call(kfp: KfpServer, recipe: Path, page: str) -> None:
+def test_expired_session_is_reported_at_any_call(kfp: KfpServer, recipe: Path, page: str) -> None:
     for good in itertools.count():
         calls = itertools.count()
         kfp.fault = lambda method, path, calls=calls, good=good: page if next(calls) >= good else None  # type: ignore[misc]

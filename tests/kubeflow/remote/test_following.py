@@ -15,7 +15,7 @@ from tests.kubeflow.remote.cluster import Cluster
 from tests.kubeflow.remote.kfp_server import LOGIN_PAGE, TO_LOGIN
 
 
-def test_a_run_is_found_by_what_people_have_of_it(cluster: Cluster) -> None:
+def test_run_is_found_by_name_or_prefix_of_its_id(cluster: Cluster) -> None:
     run = cluster.run
     assert run.steps == ("begin", "make", "use-01", "use-02", "last", "end")
     assert run.namespace == "team-a"
@@ -33,7 +33,7 @@ def test_a_run_is_found_by_what_people_have_of_it(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "d", "ddfce", "-", "make"])
-def test_a_run_is_not_found_by_little_of_its_id(cluster: Cluster, text: str) -> None:
+def test_run_is_not_found_by_a_short_prefix_of_its_id(cluster: Cluster, text: str) -> None:
     cluster.kfp.run()["run_id"] = "ddfce45d-ad8d-5fd2-9a00-43ebb0513d67"
     with pytest.raises(UserError, match="its whole name, its id, or at least the first 6 characters"):
         find_run(cluster.server, text, "team-a")
@@ -132,7 +132,7 @@ def test_unavailable_servers_are_waited_for(cluster: Cluster) -> None:
     assert ["503" in one.get("unseen", "") for one in told].count(True) == 2
 
 
-def test_jobs_that_have_ended_are_not_asked_about(cluster: Cluster) -> None:
+def test_ended_jobs_are_not_requested_again(cluster: Cluster) -> None:
     kubernetes = cluster.kubernetes
     for task in ("make", "use-01", "use-02"):
         cluster.job(cluster.run, task)
@@ -253,7 +253,7 @@ def test_slowly_ending_run_is_not_reported_as_ended(cluster: Cluster) -> None:
     assert told[0].startswith(f"run {cluster.run.name}: CANCELING still, after 60 s")
 
 
-def test_other_peoples_pipelines_can_be_watched_too(cluster: Cluster) -> None:
+def test_foreign_pipelines_can_be_watched(cluster: Cluster) -> None:
     """A run that hopforge did not submit has steps, and no jobs of which anybody knows."""
     dag = {"dag": {"tasks": {"b": {"componentRef": {"name": "c"}, "dependentTasks": ["a"]},
                              "a": {"componentRef": {"name": "c"}}}}}  # fmt: skip

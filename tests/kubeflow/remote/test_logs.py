@@ -106,7 +106,7 @@ def test_logs_with_a_line_limit_give_the_last_lines(cluster: Cluster, pod: dict[
     assert followed(cluster, lambda: pod["status"].update(phase="Failed"), lines=4) == LINES[-4:]
 
 
-def test_a_container_that_may_be_started_again_is_not_at_its_end(cluster: Cluster, pod: dict[str, Any]) -> None:
+def test_restartable_container_is_not_taken_for_ended(cluster: Cluster, pod: dict[str, Any]) -> None:
     running(pod, exitCode=1)
     pod["spec"]["restartPolicy"] = "OnFailure"
     cluster.kubernetes.cuts = [(BYTES, CLEAN)]
@@ -147,7 +147,7 @@ def test_unavailable_api_server_is_waited_for(cluster: Cluster, pod: dict[str, A
     assert 1700 < sum(waited) < 1900
 
 
-def test_a_log_that_is_cut_while_it_is_read_is_not_taken_for_whole(cluster: Cluster, pod: dict[str, Any]) -> None:
+def test_interrupted_log_is_not_taken_for_complete(cluster: Cluster, pod: dict[str, Any]) -> None:
     class Cut:
         def stream(self, size: int, decode_content: bool) -> Iterator[bytes]:
             from urllib3.exceptions import ProtocolError

@@ -116,7 +116,7 @@ def test_pipeline_created_by_another_submission_is_used(kfp: KfpServer, recipe: 
     assert started(kfp, recipe).pipeline_id == "theirs"
 
 
-def test_everybodys_pipeline_is_not_the_teams(kfp: KfpServer, recipe: Path) -> None:
+def test_shared_pipeline_is_not_taken_for_the_teams(kfp: KfpServer, recipe: Path) -> None:
     kfp.pipelines.append({"pipeline_id": "shared", "display_name": "toy", "namespace": ""})
     assert started(kfp, recipe).pipeline_id != "shared"
 

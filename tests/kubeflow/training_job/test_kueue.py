@@ -151,7 +151,7 @@ def test_the_kind_of_a_job_is_the_files_else_a_trainjob_where_that_is_served(
     assert choose_backend(job, cluster.connection, cluster.told.append).spec.backend == chosen
 
 
-def test_a_job_that_is_there_keeps_its_kind(cluster: Cluster) -> None:
+def test_existing_job_keeps_its_kind(cluster: Cluster) -> None:
     """Trainer 2 was installed while the run's PyTorchJob ran: its next launcher adopts that, and creates no other."""
 
     def kill() -> None:

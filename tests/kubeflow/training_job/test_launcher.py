@@ -211,7 +211,7 @@ def test_undeletable_earlier_job_is_reported_with_its_finalizers(cluster: Cluste
     ("lacks", "said"),
     [("localqueues", "no Kueue that speaks kueue.x-k8s.io/v1beta2"), (None, "there is no LocalQueue nobodys")],
 )
-def test_a_job_for_a_queue_that_is_not_there_fails_at_once(cluster: Cluster, lacks: str | None, said: str) -> None:
+def test_job_for_a_missing_queue_fails_at_once(cluster: Cluster, lacks: str | None, said: str) -> None:
     cluster.server.unknown |= {lacks, "workloads"} if lacks else set()
     began = cluster.clock.now()
     with pytest.raises(UserError, match=rf"cannot be queued: .*{said}.*job\.queue"):
@@ -230,7 +230,7 @@ def test_forbidden_queue_lookup_does_not_stop_the_job(cluster: Cluster) -> None:
     assert states(cluster)[-1] == "Succeeded"
 
 
-def test_a_job_that_is_there_is_followed_though_its_queue_has_gone(cluster: Cluster) -> None:
+def test_existing_job_is_followed_without_its_queue(cluster: Cluster) -> None:
     def kill() -> None:
         raise KeyboardInterrupt
 

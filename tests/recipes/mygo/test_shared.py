@@ -72,7 +72,7 @@ def test_killed_iteration_resumes_with_more_processes_to_the_same_end(model: str
 
 
 @pytest.mark.slow
-def test_a_warm_up_ends_where_one_process_would_end_it(model: str, tmp_path: Path) -> None:
+def test_warm_up_with_two_processes_equals_one_process(model: str, tmp_path: Path) -> None:
     expected = alone(tmp_path / "alone", "warmup", model)
     assert expected["count"] < 3 * len(shared.QUESTIONS), "it had enough before the questions' attempts were used up"
     assert together(tmp_path / "together", "warmup", model, 2) == expected

@@ -54,7 +54,7 @@ async def ask_all(url: str, questions: Sequence[str]) -> list[httpx.Response]:
         return await asyncio.gather(*(session.post("/v1/search", json=body) for body in bodies))
 
 
-def test_clients_at_once_are_all_answered_and_joined_in_two_calls(run_dir: Path, encoder: Embeddings) -> None:
+def test_concurrent_clients_are_answered_in_two_calls(run_dir: Path, encoder: Embeddings) -> None:
     texts = [question.text for question in read_jsonl(run_dir / "corpus/questions.eval.jsonl", Question)]
     questions = [f"{at} {texts[at % len(texts)]}" for at in range(CLIENTS)]
     metrics = Metrics()

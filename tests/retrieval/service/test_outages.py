@@ -133,7 +133,7 @@ def test_rollouts_survive_an_outage_unchanged(
     assert process.process.pid != before
 
 
-def test_clients_at_once_are_all_answered_while_milvus_and_the_service_die(place: Place) -> None:
+def test_concurrent_clients_are_answered_despite_kills_of_milvus_and_service(place: Place) -> None:
     questions = [question.text for question in read_jsonl(place.run_dir / "corpus/questions.eval.jsonl", Question)]
     asked = [SearchRequest(text) for text in questions]
     with build_retriever("world-text", place.run_dir, place.direct) as own:

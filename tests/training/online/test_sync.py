@@ -104,7 +104,7 @@ class DeafEngine(TransformersEngine):
 @pytest.mark.parametrize(
     ("scale", "message"), [(0.05, "does not sample from these"), (1e-6, "still samples from the old")]
 )
-def test_a_reload_that_changes_nothing_is_caught_however_small_the_update(
+def test_ineffective_reload_is_detected_even_after_a_small_update(
     model: Path, tmp_path: Path, scale: float, message: str
 ) -> None:
     policy = load_policy(model, TrainSpec(), attention=PACKED)
