@@ -63,10 +63,10 @@ docs: install-dev  ## the documentation's site, into docs/_build; warnings are e
 	$(BIN)/sphinx-build -c docs -E -n -W --keep-going -q . docs/_build
 	@echo "The site: docs/_build/index.html"
 
-golden: install-dev  ## write anew what compiled pipelines look like; the difference is for the review
+golden: install-dev  ## rewrite the golden files of compiled pipelines; review their difference
 	$(BIN)/python -m tests.kubeflow.golden
 
-schemas: install-dev  ## write the JSON Schemas beside the pipelines anew, after a change of settings
+schemas: install-dev  ## rewrite the JSON Schemas beside the pipelines, after a change of settings
 	$(BIN)/python -m tests.config.schemas
 
 install: $(VENV)/.installed

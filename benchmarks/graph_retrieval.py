@@ -63,7 +63,7 @@ def incidence(rows: np.ndarray, columns: np.ndarray, count: int) -> Incidence:
     return Incidence(indptr.astype(np.int64), columns[order].astype(np.int32))
 
 
-class Drawn:
+class MemoryGraph:
     """A drawn graph with as many entities as hyperedges, their vectors, and queries."""
 
     digest = "drawn"
@@ -111,7 +111,7 @@ class Drawn:
 class Here:
     """The methods as they are shipped."""
 
-    def __init__(self, graph: Drawn) -> None:
+    def __init__(self, graph: MemoryGraph) -> None:
         self.graph = graph
         self._graph_r1 = graph.index(graph_r1.GraphMaterial, graph_r1.GraphR1Settings())
         settings = prograph.PrographSettings(link_similarity=None)
@@ -137,7 +137,7 @@ class Peer:
     Ties are broken as here, by similarity and then by id, so that lists can be compared.
     """
 
-    def __init__(self, graph: Drawn) -> None:
+    def __init__(self, graph: MemoryGraph) -> None:
         self.graph = graph
         self.indexes = {}
         for name, vectors in (("entities", graph.entities), ("hyperedges", graph.hyperedges)):
@@ -210,7 +210,7 @@ def quantiles(seconds: Sequence[float]) -> tuple[float, float]:
     return 1000 * float(p50), 1000 * float(p95)
 
 
-def compare(graph: Drawn, count: int) -> None:
+def compare(graph: MemoryGraph, count: int) -> None:
     degrees = np.diff(graph.entity_edges.indptr)
     requests, queries = graph.queries(count, np.flatnonzero(degrees))
     here, peer = Here(graph), Peer(graph)
@@ -242,7 +242,7 @@ def grow(largest: int, count: int) -> None:
     print("one query at once, 64 dimensions; prograph's neighbourhood is the hyperedges that share an entity with E_q")
     for size in (10**power for power in range(3, 7) if 10**power <= largest):
         began = time.process_time()
-        graph = Drawn(size, 64)
+        graph = MemoryGraph(size, 64)
         here = Here(graph)
         opened = time.process_time() - began
         degrees = np.diff(graph.entity_edges.indptr)
@@ -264,7 +264,7 @@ def grow(largest: int, count: int) -> None:
             )
 
 
-def neighbourhood(graph: Drawn, here: Here, request: SearchRequest) -> int:
+def neighbourhood(graph: MemoryGraph, here: Here, request: SearchRequest) -> int:
     edges = graph.entity_edges
     linked = here._prograph.material.linker.link(request.query)
     around = np.unique(np.concatenate([graph.edge_entities.row(int(e)) for v in linked for e in edges.row(v)] or [[]]))
@@ -280,7 +280,7 @@ def main() -> None:
     arguments = parser.parse_args()
     faiss.omp_set_num_threads(1)
     grow(arguments.grow, min(arguments.queries, 64))  # first, so that the peak memory is its own
-    compare(Drawn(arguments.hyperedges, arguments.dimension), arguments.queries)
+    compare(MemoryGraph(arguments.hyperedges, arguments.dimension), arguments.queries)
 
 
 if __name__ == "__main__":

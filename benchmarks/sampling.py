@@ -1,7 +1,7 @@
 """Sampling speed: the transformers engine against ``model.generate`` on static, padded batches.
 
 The peer is what one writes first: all dialogues of a batch take a turn together, padded on the left;
-every turn reads the whole dialogue anew, and lasts as long as its longest completion. The work is
+every turn reads the whole dialogue again, and lasts as long as its longest completion. The work is
 that of a demo run: dialogues of three turns that begin with one of two long instructions, with
 completions of 5 to 60 tokens. Both take turns in one process with one thread; their greedy tokens must
 be equal. Times are CPU seconds of the process, so that a busy machine distorts them little.

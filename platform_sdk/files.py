@@ -101,7 +101,7 @@ def sha256(path: Path) -> str:
 def identity(path: Path) -> tuple[int, int, int, int]:
     """Return a file's size, times of modification and of change, and inode: a digest holds while they do.
 
-    The time of change is among them since nobody can set it back.
+    The time of change is among them, since it cannot be set back.
     """
     status = path.stat()
     return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
@@ -136,7 +136,7 @@ def parse_object(text: str, where: str) -> dict[str, Any]:
     """Return a JSON object; ``where`` (a file, or ``file:line``) begins the error's message.
 
     Raises:
-        UserError: the text is no JSON object.
+        UserError: the text is not a JSON object.
     """
     if not text.strip():
         raise UserError(f"{where}: is empty, so it was damaged; {REMEDY}")

@@ -1,4 +1,4 @@
-"""Docstrings begin with a verb phrase or a noun phrase, so that their first words say what something is or does."""
+"""Docstrings begin with a verb phrase or a noun phrase, and names of tests with the subject of the test."""
 
 from __future__ import annotations
 
@@ -18,6 +18,11 @@ FRAGMENTS = {
     "To", "Under", "Until", "With", "Within", "Without",
 }  # fmt: skip
 
+SUBJECTLESS = {
+    "he", "how", "if", "it", "its", "nobody", "nothing", "one", "she", "that", "they", "what", "whatever", "when",
+    "where", "whether", "which", "who", "whoever", "whose", "why",
+}  # fmt: skip
+
 
 def docstrings(tree: ast.AST) -> Iterator[ast.Constant]:
     """Yield the docstrings of a module, its classes and functions, and the strings behind their assignments."""
@@ -31,9 +36,15 @@ def docstrings(tree: ast.AST) -> Iterator[ast.Constant]:
 
 
 def faults(path: Path) -> list[str]:
-    """Return the docstrings of a file that begin with a clause or a fragment, each with its line and a remedy."""
+    """Return the docstrings and tests of a file whose first word breaks the rule, each with its line and a remedy."""
     found = []
-    for docstring in docstrings(ast.parse(path.read_text(encoding="utf-8"))):
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
+            word = node.name.split("_")[1]
+            if word in SUBJECTLESS:
+                found.append(f'{path}:{node.lineno}: {node.name} begins with "{word}"; begin with what is tested')
+    for docstring in docstrings(tree):
         first = docstring.value.split()[:1]
         word = first[0].strip(",:") if first else ""
         if word in CLAUSES | FRAGMENTS:
@@ -41,14 +52,14 @@ def faults(path: Path) -> list[str]:
     return found
 
 
-def test_docstrings_begin_with_a_verb_or_a_noun() -> None:
+def test_docstrings_begin_with_a_verb_or_a_noun_and_test_names_with_a_subject() -> None:
     files = [*HOME.glob("*.py"), *(path for folder in FOLDERS for path in sorted((HOME / folder).rglob("*.py")))]
     built = HOME / "docs/_build"
     found = [fault for path in files if built not in path.parents for fault in faults(path)]
     assert not found, "\n".join(found)
 
 
-def test_clauses_are_found_wherever_a_docstring_can_stand(tmp_path: Path) -> None:
+def test_clauses_are_found_in_every_kind_of_docstring(tmp_path: Path) -> None:
     path = tmp_path / "module.py"
     path.write_text(
         '"""What a module holds."""\nclass A:\n    """Whether it holds."""\n    b = 1\n    """Of b."""\n'
@@ -59,4 +70,16 @@ def test_clauses_are_found_wherever_a_docstring_can_stand(tmp_path: Path) -> Non
         ["3", ' begins with "Whether"; begin with a verb ("Return …") or a noun'],
         ["5", ' begins with "Of"; begin with a verb ("Return …") or a noun'],
         ["7", ' begins with "How"; begin with a verb ("Return …") or a noun'],
+    ]
+
+
+def test_test_names_without_a_subject_are_found(tmp_path: Path) -> None:
+    path = tmp_path / "test_module.py"
+    path.write_text(
+        "def test_what_is_lost(): ...\nclass A:\n    async def test_it_ends(self): ...\n"
+        "def test_italics(): ...\ndef whose_end(): ...\ndef test_index_that_is_lost(): ...\n"
+    )
+    assert faults(path) == [
+        f'{path}:1: test_what_is_lost begins with "what"; begin with what is tested',
+        f'{path}:3: test_it_ends begins with "it"; begin with what is tested',
     ]

@@ -22,7 +22,7 @@ def figures() -> ModuleType:
     return module
 
 
-def test_a_row_is_rewritten_where_it_stands(figures: ModuleType) -> None:
+def test_row_is_rewritten_in_place(figures: ModuleType) -> None:
     text = (
         "Before\n<!-- figures: t -->\n| c | n |\n|---|---|\n| `a` | 1 |\n| `b` | 2 |\n<!-- end of figures -->\nAfter\n"
     )

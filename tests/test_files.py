@@ -52,7 +52,7 @@ def test_writers_of_one_process_do_not_share_a_temporary_file(tmp_path: Path) ->
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_whole_lines_leave_out_the_one_being_written(tmp_path: Path) -> None:
+def test_whole_lines_exclude_an_unfinished_line(tmp_path: Path) -> None:
     path = tmp_path / "updates.jsonl"
     assert whole_lines(path) == ([], 0)
     path.write_bytes(b"one\ntwo\nthr")
@@ -75,7 +75,7 @@ def test_full_disk_is_an_error_with_a_remedy_however_it_is_wrapped() -> None:
     assert storage_error(ValueError("anything else")) is None
 
 
-def test_full_disk_is_told_with_the_file_that_a_line_was_for() -> None:
+def test_full_disk_is_reported_with_the_file_of_the_line() -> None:
     with pytest.raises(OSError, match="No space") as caught:
         append_line(Path("/dev/full"), "a line")
     assert str(storage_error(caught.value)).startswith("/dev/full: cannot be written: No space left")

@@ -107,7 +107,7 @@ def test_evidence_is_placed_in_order_even_where_its_text_is_repeated_or_empty(tm
         ({"worker": "probe"}, "no turn of the planner called probe"),
     ],
 )
-def test_what_schema_1_does_not_say_is_refused_with_its_line(
+def test_schema_1_line_that_lacks_information_is_refused_by_line(
     changes: dict[str, Any], reason: str, tmp_path: Path
 ) -> None:
     source = write(tmp_path / "old.jsonl", small(), small(**changes))
@@ -122,7 +122,7 @@ def test_a_file_of_schema_1_is_refused_with_the_command_that_converts_it(tmp_pat
         list(read_jsonl(source, Rollout))
 
 
-def test_nothing_is_overwritten_and_nothing_converted_twice(tmp_path: Path) -> None:
+def test_conversion_neither_overwrites_nor_converts_twice(tmp_path: Path) -> None:
     source = write(tmp_path / "old.jsonl", small())
     convert_file(source, tmp_path / "new.jsonl")
     with pytest.raises(RecordError, match="is of schema 2 already"):

@@ -68,7 +68,7 @@ def test_odd_headers_are_refused(tmp_path: Path, first: bytes) -> None:
         list(read_jsonl(tmp_path, Passage))
 
 
-def test_a_line_that_a_kill_cut_short_is_dropped_and_the_log_goes_on(tmp_path: Path) -> None:
+def test_torn_line_is_dropped_and_the_log_continues(tmp_path: Path) -> None:
     path = tmp_path / "questions.jsonl"
     questions = [Question(id=str(i), text="Who ?", answers=("x",), dataset="world") for i in range(3)]
     with AppendLog(path, Question) as log:

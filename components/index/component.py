@@ -17,7 +17,7 @@ def index(
     collection: dsl.Output[dsl.Dataset],
     graph_digest: str = "",
 ) -> NamedTuple("Outputs", [("searched_digest", str), ("index_digest", str)]):
-    """Encode and index what a retrieval method searches; a killed build goes on.
+    """Encode and index what a retrieval method searches; a killed build is resumed.
 
     Args:
         run_dir: The run directory.

@@ -26,7 +26,7 @@ def online(
     model: dsl.Output[dsl.Model],
     metrics: dsl.Output[dsl.Metrics],
 ) -> NamedTuple("Outputs", [("model_path", str), ("model_digest", str), ("updates", int)]):
-    """Sample, score and update in one loop; a killed step goes on from its last checkpoint.
+    """Sample, score and update in one loop; a killed step resumes from its last checkpoint.
 
     Args:
         run_dir: The run directory.

@@ -28,7 +28,7 @@ def sample(
     seed: int,
     rollouts: dsl.Output[dsl.Dataset],
 ) -> NamedTuple("Outputs", [("rollouts_digest", str), ("carry", dict)]):
-    """Sample the rollouts of a round of a method's own step; a killed one goes on, and samples no attempt twice.
+    """Sample the rollouts of a round of a method's own step; a killed round resumes and samples no attempt twice.
 
     Several processes, where `sampling` or the machine's GPUs ask for them, share the questions; on a cluster they are a
     job with GPUs, and this one waits for it.

@@ -20,7 +20,7 @@ def train(
     model: dsl.Output[dsl.Model],
     metrics: dsl.Output[dsl.Metrics],
 ) -> NamedTuple("Outputs", [("model_path", str), ("model_digest", str)]):
-    """Train a policy on the selected rollouts of a phase; a killed step goes on from its last checkpoint.
+    """Train a policy on the selected rollouts of a phase; a killed step resumes from its last checkpoint.
 
     Several processes, where `training` or the machine's GPUs ask for them, are this one's children; on a cluster they
     are a job with GPUs, and this one waits for it.

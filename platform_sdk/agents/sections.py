@@ -20,7 +20,7 @@ def sections(text: str, tag: str, tags: re.Pattern[str]) -> list[str] | None:
     """Return the contents of the sections that make up ``text``; None if it is anything else.
 
     Args:
-        tags: matches every tag of the grammar; none may stand inside a section.
+        tags: matches every tag of the grammar; none may occur inside a section.
     """
     contents: list[str] = []
     opening, closing = f"<{tag}>", f"</{tag}>"

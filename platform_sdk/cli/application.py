@@ -15,7 +15,7 @@ _LINE_BREAK = re.compile(r"(?<!\n)\n(?!\n)")
 
 
 class _Parameters:
-    """Shows switches without a type, and square brackets in help as they are: ``[low, high]`` is no markup."""
+    """Shows switches without a type, and square brackets in help as they are: ``[low, high]`` is not markup."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         parameters: list[Any] = super().get_params(ctx)  # type: ignore[misc]
@@ -34,14 +34,14 @@ class _Group(_Parameters, TyperGroup):
 
 
 class Application(typer.Typer):
-    """A Typer application whose commands may stand under headings."""
+    """Typer application with headings for its commands."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(cls=_Group, **settings)
         self._heading: str | None = None
 
     def group(self, heading: str) -> Application:
-        """Return this application; the commands that are attached from now on stand under ``heading``."""
+        """Return this application; commands attached from now on are listed under ``heading``."""
         self._heading = heading
         return self
 

@@ -14,7 +14,7 @@ from platform_sdk.cli.runs import RUNS
 from platform_sdk.cli.terminal import Terminal, say
 
 if TYPE_CHECKING:
-    from platform_sdk.recipes.asking import Asked
+    from platform_sdk.recipes.asking import AnswerAttempt
     from platform_sdk.records import Evidence, Rollout, Trajectory, Turn
 
 
@@ -74,7 +74,7 @@ def ask(
     show(asked)
 
 
-def content(asked: Asked) -> dict[str, Any]:
+def content(asked: AnswerAttempt) -> dict[str, Any]:
     """Return what was asked and answered as plain data; ``gold`` are the answers of one of the run's own questions."""
     rollout = asked.rollout
     turns = [
@@ -116,7 +116,7 @@ def read_by(rollout: Rollout) -> list[Evidence]:
     return list(found.values())
 
 
-def show(asked: Asked) -> None:
+def show(asked: AnswerAttempt) -> None:
     """Print an attempt as a dialogue, with the answer at its end."""
     from rich.padding import Padding
     from rich.text import Text

@@ -65,7 +65,7 @@ def watch(
         try:
             _watch_here(run_dir, as_json)
         except KeyboardInterrupt as error:
-            say("no longer watched; the run goes on", err=True)
+            say("stopped watching; the run continues", err=True)
             raise typer.Exit(130) from error
     from rich.live import Live
 
@@ -86,7 +86,7 @@ def watch(
                 last = follow(server, found, jobs, lambda state: live.update(RunTable(state)))
                 live.update(RunTable(last, whole=True))  # nothing moves any more, so it may be scrolled
     except KeyboardInterrupt as error:
-        say(f"no longer watched; the run goes on (hopforge cancel {found.run_id} ends it)", err=True)
+        say(f"stopped watching; the run continues (hopforge cancel {found.run_id} ends it)", err=True)
         raise typer.Exit(130) from error
     if last.state == "FAILED" and not as_json:
         for step in last.steps:
@@ -200,7 +200,7 @@ def logs(
 
 
 def _explain_silence(server: Server, run: Run, step: str | None, follow: bool) -> None:
-    """Say why there are no pods. It is no error where they are to be waited for."""
+    """Say why there are no pods. Not an error if they are waited for."""
     from platform_sdk.kubeflow.remote.runs import ENDED, look
 
     state = look(server, run, None)
@@ -230,7 +230,7 @@ def cancel(
     host: HostOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """End a run and delete its jobs. A run that has ended already is no error.
+    """End a run and delete its jobs. A run that has already ended is not an error.
 
     Authentication is that of hopforge submit; jobs are deleted with KUBECONFIG.
     """

@@ -36,12 +36,12 @@ def gc(
     A launcher writes a heartbeat into its job every minute. Jobs that hopforge did not make are not touched.
     """
     from platform_sdk.kubeflow.training_job import here
-    from platform_sdk.kubeflow.training_job.api import Unreachable
+    from platform_sdk.kubeflow.training_job.api import ApiUnavailable
     from platform_sdk.kubeflow.training_job.reaper import reap
 
     try:
         reaped = reap(namespace or here.namespace(), time.time(), silent_seconds=60 * silent_minutes, dry_run=dry_run)
-    except Unreachable as error:
+    except ApiUnavailable as error:
         raise UserError(f"{error}; try again later") from error
     if as_json:
         typer.echo(json.dumps([asdict(orphan) for orphan in reaped]))

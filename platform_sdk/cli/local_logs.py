@@ -17,7 +17,7 @@ def print_logs(run_dir: Path, step: str | None, lines: int, follow: bool, print_
     """Print the last lines of every step's log, in the order the steps began; with ``follow`` until the run ends.
 
     Raises:
-        UserError: there is no log of the step, and none to be waited for.
+        UserError: the step has no log, and none will come.
     """
     offsets: dict[Path, int] = {}
     while True:

@@ -29,10 +29,10 @@ SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 class Progress:
     """Tells how a run goes: every step as it ends, and what the running one says of its progress.
 
-    On a terminal the running step has one line, drawn anew; elsewhere a line as it begins, and one every minute.
+    On a terminal the running step has one line, redrawn; elsewhere a line as it begins, and one every minute.
 
     Args:
-        out: Where it is told; None: nowhere.
+        out: stream to print to; None prints nothing.
         ago: How many seconds ago the run began.
     """
 
@@ -122,7 +122,7 @@ def print_outcome(outcome: Outcome) -> None:
     if outcome.scores:
         shown = dict.fromkeys(name for score in outcome.scores for name in score["shown"])
         measured = [name for name in shown if any(name in score["metrics"] for score in outcome.scores)]
-        # Narrow enough for 80 columns, where a score must not be cut off: the interval stands under it.
+        # Narrow enough for 80 columns, where a score must not be cut off: the interval is printed under it.
         table = Table(
             title="Scores in percent, with 95 % intervals, on unseen questions", box=SIMPLE_HEAD, pad_edge=False
         )

@@ -88,7 +88,7 @@ def submit(
     else:
         say(f"run:        {made.run}\n            {made.run_url}")
         say(f"experiment: {made.experiment}\n            {made.experiment_url}")
-        say(f"version:    {made.version} ({'uploaded' if made.uploaded else 'was there'})")
+        say(f"version:    {made.version} ({'uploaded' if made.uploaded else 'existing'})")
         say(f"            {made.version_url}")
     if wait:
         watch(made.run_id, namespace=namespace, host=host, as_json=as_json)
@@ -125,7 +125,7 @@ def upload(
         _print_forms(recipes_of(pipelines or (), overrides=overrides or ()), as_json)
         return
     if shared and namespace:
-        raise UserError("--shared is for everybody, --namespace for one team: leave one of them out")
+        raise UserError("--shared is for all teams, --namespace for one team: leave one of them out")
     place = read_cluster(cluster, queue)
     found = recipes_of(pipelines or (), overrides=overrides or (), variables=place.environment)
 
@@ -142,7 +142,7 @@ def upload(
     for one in upload_all(server, [recipe for some in found.values() for recipe in some], place, namespace=whose):
         done.append(asdict(one))
         if not as_json:
-            say(f"{one.pipeline}: {one.version} {'uploaded' if one.new else 'was there'}  {one.version_url}")
+            say(f"{one.pipeline}: {one.version} {'uploaded' if one.new else 'existing'}  {one.version_url}")
     if as_json:
         typer.echo(json.dumps(done))
 
@@ -156,7 +156,7 @@ def read_cluster(path: Path | None, queue: str | None) -> ClusterSpec:
 
     path = path or Path("cluster.yaml")
     if not path.is_file():
-        raise UserError(f"{path}: no such file; say with --cluster FILE what the cluster looks like")
+        raise UserError(f"{path}: no such file; name the cluster's file with --cluster FILE")
     spec = read_as(ClusterSpec, path)
     if queue is None:
         return spec
@@ -176,7 +176,7 @@ def _print_forms(found: dict[str, list[Recipe]], as_json: bool) -> None:
 
     from platform_sdk.cli.terminal import Terminal
 
-    # A pipe has no width of its own, and wrapped lines are of no use to what reads them.
+    # A pipe has no width of its own, and wrapped lines are useless to its reader.
     console = Terminal(highlight=False, width=None if sys.stdout.isatty() else 200)
     for name, recipes in found.items():
         if not recipes:

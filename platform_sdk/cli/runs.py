@@ -62,7 +62,7 @@ def runs(
             _change(row.f1_start, row.f1_final),
             (row.weights or "–")[:12],
         )
-    # A pipe has no width of its own, and wrapped lines are of no use to what reads them.
+    # A pipe has no width of its own, and wrapped lines are useless to its reader.
     Terminal(width=None if sys.stdout.isatty() else 200).print(table)
 
 

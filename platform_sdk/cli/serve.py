@@ -60,12 +60,12 @@ def retriever(
         ),
     ] = 0.0,
 ) -> None:
-    """Serve searches over HTTP until told to end; a recipe finds it by retrieval.url.
+    """Serve searches over HTTP until terminated; a recipe finds it by retrieval.url.
 
-    What waits when the service is told to end is answered first. A renewed certificate is loaded without a restart.
+    A terminated service answers waiting requests first. A renewed certificate is loaded without a restart.
     """
     if (recipe is None) == (config is None):
-        raise UserError("say what to serve: either --recipe RECIPE or --config FILE")
+        raise UserError("give either --recipe RECIPE or --config FILE")
     if tokens is None and not _loopback(host):
         raise UserError(
             f"listening on {host} without --tokens would let anyone search: give --tokens DIR, or --host 127.0.0.1"
@@ -118,7 +118,7 @@ def of_recipe(path: Path | None, overrides: list[str], workdir: Path | None) -> 
 
 
 def _require_free(host: str, port: int) -> None:
-    """Raise a UserError if nobody can listen there: said before a corpus is encoded for minutes."""
+    """Raise a UserError if the port cannot be listened on, before a corpus is encoded for minutes."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         with socket.socket(family, kind, protocol) as tried:

@@ -48,7 +48,7 @@ class StepOutput:
     def read(self, line: str) -> None:
         """Take in one line. What is not about progress, and no warning, is for the log only."""
         text = _CONTROL.sub("", line).rstrip()
-        if self._in_input:  # KFP shows a step's inputs as JSON over many lines; only the last stands at the margin
+        if self._in_input:  # KFP shows a step's inputs as JSON over many lines; only the last is not indented
             self._in_input = text != "}"
             return
         if told := _KFP.match(text):

@@ -1,6 +1,6 @@
 """Read YAML as plain data with the line of every value, within bounds that hold before anything is built.
 
-A few hundred bytes of aliases stand for gigabytes, and a deep or long text overflows whatever reads it. So the text's
+A few hundred bytes of aliases can expand to gigabytes, and a deep or long text overflows its reader. So the text's
 size, its nodes and its depth are limited while it is parsed, and the nodes are counted again as aliases and merge keys
 expand. What a recipe cannot mean is refused here as well: tags other than YAML's own scalars, numbers that are not
 finite or exceed 64 bits, control characters, lone surrogates.

@@ -77,11 +77,11 @@ def read_form(
 def _field(path: tuple[str, ...], declared: Mapping[str, Parameter]) -> FormField:
     name, *inner = path
     if name not in declared:
-        raise _BadField(f"is no parameter; {suggestion(name, declared)}")
+        raise _BadField(f"is not a parameter; {suggestion(name, declared)}")
     parameter = declared[name]
     if parameter.type != "struct":
         if inner:
-            raise _BadField(f"is no parameter: {name} is of type {parameter.type} and has no fields")
+            raise _BadField(f"is not a parameter: {name} is of type {parameter.type} and has no fields")
         found: dict[str, Any] = {
             "type": parameter.type, "description": parameter.description, "enum": parameter.choices,
             "minimum": parameter.minimum, "maximum": parameter.maximum,
@@ -112,7 +112,7 @@ def _schema_at(parameter: Parameter, fields: Sequence[str]) -> dict[str, Any]:
     for part in fields:
         known = node.get("properties", {})
         if part not in known:
-            raise _BadField(f"is no field: there is no {excerpt(part)}; {suggestion(part, known)}")
+            raise _BadField(f"is not a field: there is no {excerpt(part)}; {suggestion(part, known)}")
         node = resolved(known[part])
     return node
 

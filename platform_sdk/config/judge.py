@@ -16,7 +16,7 @@ class JudgeSpec(Struct):
 
     url: str = Field(
         pattern=r"^https?://\S+$",
-        description="Base address of the endpoint with its version, as https://api.openai.com/v1.",
+        description="Base address of the endpoint with its version, e.g. https://api.openai.com/v1.",
     )
     model: str = Field(min_length=1, description="The model's name there; a dated one keeps its meaning.")
     api_key_env: str = Field(

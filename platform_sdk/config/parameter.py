@@ -110,12 +110,12 @@ SCALARS: dict[str, tuple[type, ...]] = {
 
 
 def has_type(value: Any, type_: str) -> bool:
-    """Return whether a YAML value is of a parameter's type; true and false are no numbers."""
+    """Return whether a YAML value is of a parameter's type; true and false are not numbers."""
     return isinstance(value, SCALARS[type_]) and (type_ == "boolean" or not isinstance(value, bool))
 
 
 def check_scalar(parameter: Parameter, value: Any) -> str | None:
-    """Return the error and remedy for the value of a parameter that is no struct, or None."""
+    """Return the error and remedy for the value of a parameter that is not a struct, or None."""
     if not has_type(value, parameter.type):
         return f"must be of type {parameter.type}, but is {excerpt(value)}"
     if has_credentials(value):

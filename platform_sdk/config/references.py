@@ -36,7 +36,7 @@ class StepOutput:
 
 
 @dataclass(frozen=True)
-class Carried:
+class CarriedValue:
     """``${carry.NAME}``: inside a repeat the value of this iteration, after it the last one."""
 
     name: str
@@ -56,12 +56,12 @@ class RunFact:
     name: str
 
 
-Reference = ParameterPart | StepOutput | Carried | Counter | RunFact
+Reference = ParameterPart | StepOutput | CarriedValue | Counter | RunFact
 
 
 @dataclass(frozen=True)
 class Template:
-    """Text with references in it, as ``iteration-${iteration}``: plain text and references in turn."""
+    """Text with references, e.g. ``iteration-${iteration}``, as alternating plain text and references."""
 
     parts: tuple[str | Reference, ...]
 
@@ -92,7 +92,7 @@ def _reference(text: str) -> Reference:
         case ["steps", step, "outputs", output] if step and output:
             return StepOutput(step, output)
         case ["carry", name] if name:
-            return Carried(name)
+            return CarriedValue(name)
         case ["run", ("dir" | "method") as name]:
             return RunFact(name)
         case [name] if name.isidentifier():

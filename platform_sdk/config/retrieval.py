@@ -106,7 +106,7 @@ class RetrievalSpec(Struct):
         600.0,
         ge=0,
         le=1_000_000,
-        description="How long a search waits for a service or a Milvus server that is away before the run fails.",
+        description="How long a search waits for an unavailable service or Milvus server before the run fails.",
     )
     encoder: str | None = Field(
         None,
@@ -226,7 +226,7 @@ class RetrievalSpec(Struct):
         if value is not None and value.startswith("openai:"):
             model, _, url = value.removeprefix("openai:").partition("@")
             if not model or urlsplit(url).scheme not in ("http", "https"):
-                raise ValueError(f"{value!r}: an endpoint is named openai:MODEL@URL, as openai:bge-m3@http://host/v1")
+                raise ValueError(f"{value!r}: an endpoint is named openai:MODEL@URL, e.g. openai:bge-m3@http://host/v1")
             refuse_credentials(url, "put the key into the environment variable that api_key_env names")
         return value
 

@@ -12,7 +12,7 @@ from platform_sdk.config.struct import Struct
 from platform_sdk.credentials import refuse_credentials
 
 SAMPLER_URL = "HOPFORGE_SAMPLER_URL"
-"""The environment variable by which processes are told of the vLLM server that their step or job brings."""
+"""Environment variable with the URL of the vLLM server that a step or job starts for its processes."""
 PLACING = frozenset({"processes", "gpus", "url", "searching"})
 """The settings that say where is sampled, and not what."""
 PARALLEL = ("tensor_parallel_size", "pipeline_parallel_size")

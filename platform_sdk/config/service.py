@@ -33,7 +33,7 @@ class ServiceSpec(Struct):
     """The service: its collections and its limits."""
 
     collections: tuple[CollectionSpec, ...] = Field(min_length=1)
-    # Of each collection, so that the flood of one team is refused to nobody else.
+    # Per collection, so that a flood of requests from one team does not refuse another's.
     queue: int = Field(2048, ge=1, description="Queries that may wait for one collection; more are answered 429.")
     batch: int = Field(256, ge=1, description="Most queries that are encoded and searched together.")
     connections: int = Field(1024, ge=1, description="Connections at a time; further ones are closed at once.")

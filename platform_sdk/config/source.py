@@ -19,7 +19,7 @@ MAX_BYTES = 4 * MAX_CHARACTERS  # UTF-8 has four bytes a character at most
 
 @dataclass(frozen=True, order=True)
 class Problem:
-    """One thing that is wrong: where it stands (``FILE:LINE`` or a ``--set``), in which field, what, and the remedy."""
+    """One thing that is wrong: its place (``FILE:LINE`` or a ``--set``), in which field, what, and the remedy."""
 
     place: str
     field: str
@@ -96,7 +96,7 @@ def load_source(path: Path) -> Source:
     except YamlError as error:
         raise ConfigError([Problem(f"{name}:{error.line}", "", str(error))]) from error
     if not isinstance(content, dict):
-        raise ConfigError([Problem(f"{name}:1", "", "must be a mapping, as `name: …` at its top")])
+        raise ConfigError([Problem(f"{name}:1", "", "must be a mapping, e.g. `name: …` at its top")])
     return Source(name, content, lines)
 
 

@@ -11,7 +11,7 @@ from platform_sdk.config.parameter import has_type
 from platform_sdk.config.pipeline import Pipeline, Step
 from platform_sdk.config.references import (
     BadReference,
-    Carried,
+    CarriedValue,
     Counter,
     ParameterPart,
     Reference,
@@ -67,7 +67,7 @@ class Wiring:
             case Template(parts=parts):
                 texts = [part if isinstance(part, str) else self._text(part, path, scope) for part in parts]
                 return None if None in texts else Constant("".join(text for text in texts if text is not None))
-            case ParameterPart() | StepOutput() | Carried() | Counter() | RunFact():
+            case ParameterPart() | StepOutput() | CarriedValue() | Counter() | RunFact():
                 return self._resolve(parsed, path, scope)
         return Constant(value)
 
@@ -114,7 +114,7 @@ class Wiring:
                     self.problem(path, f"${{{name}}} is not the number of an iteration here; {known}")
                     return None
                 return Constant(scope.counter[1])
-            case Carried(name=name):
+            case CarriedValue(name=name):
                 if name not in scope.carried:
                     self.problem(path, f"nothing is carried as {excerpt(name)} here; {suggestion(name, scope.carried)}")
                     return None

@@ -23,7 +23,7 @@ PASSAGES, TRIPLES = Path("corpus/passages.jsonl"), Path("corpus/triples.jsonl")
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedData:
     """Content of ``corpus/digests.json``.
 
     Attributes:
@@ -56,7 +56,7 @@ class Dataset:
     skipped: tuple[str, ...] = ()
 
 
-def prepare(spec: DatasetSpec, data_dir: Path | None, workdir: Path) -> Prepared:
+def prepare(spec: DatasetSpec, data_dir: Path | None, workdir: Path) -> PreparedData:
     """Write ``workdir/corpus/`` and return its digests; do nothing if it holds the same input's already.
 
     ``digests.json`` is written last, so that a folder whose making was killed is made again.
@@ -71,14 +71,14 @@ def prepare(spec: DatasetSpec, data_dir: Path | None, workdir: Path) -> Prepared
     if marker.is_file():
         found = read_object(marker)
         if found.get("input") == source:
-            return Prepared(**{**found, "skipped": tuple(found["skipped"])})
+            return PreparedData(**{**found, "skipped": tuple(found["skipped"])})
         marker.unlink()
     dataset = load_dataset(spec, data_dir)
     write_jsonl(folder / "questions.train.jsonl", Question, dataset.train)
     write_jsonl(folder / "questions.eval.jsonl", Question, dataset.eval)
     dataset.corpus.save(workdir / PASSAGES)
     dataset.triples.save(workdir / TRIPLES)
-    prepared = Prepared(
+    prepared = PreparedData(
         input=source,
         train=digest_records(dataset.train),
         eval=digest_records(dataset.eval),
@@ -234,7 +234,7 @@ def _drawn(questions: list[Question], count: int | None, seed: str) -> list[Ques
     if count is None:
         return questions
     if count > len(questions):
-        raise UserError(f"dataset: {count} questions asked for, but there are {len(questions)}; lower the number")
+        raise UserError(f"dataset: {count} questions are requested, but there are {len(questions)}; lower the number")
     order = list(range(len(questions)))
     random.Random(seed).shuffle(order)
     return [questions[number] for number in sorted(order[:count])]

@@ -32,7 +32,7 @@ NameTriple = tuple[str, str, str]
 
 
 @dataclass(frozen=True)
-class Loaded:
+class LoadedQuestions:
     """The questions of a file, and the message of each record that was left out."""
 
     questions: list[Question]
@@ -112,7 +112,9 @@ class NqRecord(msgspec.Struct):
     ctxs: list[NqPassage] = msgspec.field(default_factory=list)
 
 
-def load_questions(path: Path, format: Format, *, skip_invalid: bool = False, labels: Path | None = None) -> Loaded:
+def load_questions(
+    path: Path, format: Format, *, skip_invalid: bool = False, labels: Path | None = None
+) -> LoadedQuestions:
     """Load a question file.
 
     Args:
@@ -150,7 +152,7 @@ def load_questions(path: Path, format: Format, *, skip_invalid: bool = False, la
             continue
         seen.add(question.id)
         questions.append(question)
-    return Loaded(questions, skipped)
+    return LoadedQuestions(questions, skipped)
 
 
 def _records(path: Path, format: Format) -> Iterator[tuple[str, Callable[[], Any]]]:

@@ -59,7 +59,7 @@ def _gold(entry: str | int, context: tuple[Passage, ...]) -> tuple[str, str]:
     """Return the title and the id of a gold passage; the id is empty for a title that the context lacks."""
     if isinstance(entry, int):
         if not 0 <= entry < len(context):
-            raise BadField(f"gold: {entry} is no place in passages, which has {len(context)} (from 0)")
+            raise BadField(f"gold: {entry} is not a position in passages, which has {len(context)} (from 0)")
         return context[entry].title, context[entry].id
     found = [passage.id for passage in context if passage.title == entry]
     if context and not found:

@@ -37,7 +37,7 @@ class Article(msgspec.Struct):
     sentences: list[str] = msgspec.field(default_factory=list)
 
 
-class Asked(msgspec.Struct):
+class QuestionPassages(msgspec.Struct):
     """The passages of a record of a question file."""
 
     context: list[tuple[str, list[str]]]
@@ -75,7 +75,7 @@ def _distinct(passages: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
 
 def _passages(source: Path, joint: str) -> Iterator[tuple[str, str]]:
     if source.name.endswith(".json") and is_list(read_bytes(source)):
-        for record in read_json(source, list[Asked]):
+        for record in read_json(source, list[QuestionPassages]):
             for title, sentences in record.context:
                 yield title, joint.join(sentences).strip()
         return
@@ -84,7 +84,7 @@ def _passages(source: Path, joint: str) -> Iterator[tuple[str, str]]:
         try:
             article = decoder.decode(line)
         except msgspec.DecodeError as error:
-            raise RecordError(f"{where}: is no passage of the release: {error}") from error
+            raise RecordError(f"{where}: is not a passage of the release: {error}") from error
         yield article.title, joint.join(article.text or article.sentences).strip()
 
 

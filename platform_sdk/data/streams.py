@@ -15,7 +15,7 @@ def lines_in(path: Path) -> Iterator[bytes]:
     """Yield the lines of a file; ``.gz`` and ``.bz2`` are unpacked on the way.
 
     Raises:
-        RecordError: it cannot be read, or is no such file.
+        RecordError: it cannot be read, or is not such a file.
     """
     try:
         with _opened(path) as stream:

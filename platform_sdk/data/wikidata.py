@@ -95,7 +95,7 @@ def _entities(dump: Path) -> Iterator[Entity]:
         try:
             yield decoder.decode(text)
         except msgspec.DecodeError as error:
-            raise RecordError(f"{dump}: line {number}: is no entity of a Wikidata dump: {error}") from error
+            raise RecordError(f"{dump}: line {number}: is not an entity of a Wikidata dump: {error}") from error
 
 
 def _statements(entity: Entity) -> Iterator[tuple[str, str, str]]:

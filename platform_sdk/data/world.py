@@ -80,7 +80,7 @@ def name_entities(spec: WorldSpec, rng: random.Random) -> dict[str, str]:
             types |= dict.fromkeys(rng.sample(fresh, wanted), kind)
             continue
         if wanted > len(pool) ** 2 // 4:
-            raise UserError(f"world.entities: {spec.entities} is more than the name pool can tell apart")
+            raise UserError(f"world.entities: {spec.entities} is more than the name pool has names for")
         named = 0
         while named < wanted:
             # The first word alone decides the split, so two-word names keep the splits apart as well.

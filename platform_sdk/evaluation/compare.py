@@ -2,8 +2,8 @@
 
 The comparison of Mujica-MyGO, section 4.3.3 and table 7 (MyGO beside GRPO: time and training trajectories at an equal
 score), for any two runs, whatever trained them. Times count sampling, training and handing the weights to the engine;
-evaluations and the start of engines cost nothing. Scores stand where they were taken: a score counts as reached at the
-first evaluation that shows it, and nothing is read into the curve between two evaluations.
+evaluations and the start of engines cost nothing. A score counts as reached at the first evaluation that shows it, and
+nothing is read into the curve between two evaluations.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from platform_sdk.config.differences import differences
 from platform_sdk.config.errors import UserError
 from platform_sdk.evaluation.intervals import paired_bootstrap
 from platform_sdk.evaluation.report.content import HEADLINE, Content, gather
-from platform_sdk.evaluation.report.course import Point, Spent, course_of
+from platform_sdk.evaluation.report.course import Expenditure, Point, course_of
 from platform_sdk.record_files import read_jsonl
 from platform_sdk.records import Question
 
@@ -33,7 +33,7 @@ class Result(BaseModel):
 
 
 class Cost(Result):
-    """Cost of a run; see :class:`~platform_sdk.evaluation.report.course.Spent`."""
+    """Cost of a run; see :class:`~platform_sdk.evaluation.report.course.Expenditure`."""
 
     seconds: float
     sampling_seconds: float
@@ -100,7 +100,7 @@ class Difference(Result):
     p_value: float
 
 
-class Reached(Result):
+class TimeToScore(Result):
     """First point at which either run shows a score, or None.
 
     ``time`` and ``trajectories`` are second / first; None where one does not show it, or the first spent nothing.
@@ -115,9 +115,9 @@ class Reached(Result):
 
 
 class Comparison(Result):
-    """Two runs on the same ``questions`` questions. ``counts`` are the metrics that are no shares in 0..1.
+    """Two runs on the same ``questions`` questions. ``counts`` are the metrics that are not shares in 0..1.
 
-    ``metric`` is the one that the comparison leads with. ``reached`` is None where none was asked for and the runs have
+    ``metric`` is the one that the comparison leads with. ``reached`` is None if no score is given and the runs have
     no score in common that is above the first score of both: nothing was learned up to it.
     """
 
@@ -126,7 +126,7 @@ class Comparison(Result):
     first: Side
     second: Side
     differences: tuple[Difference, ...]
-    reached: Reached | None
+    reached: TimeToScore | None
     counts: tuple[str, ...]
     recipes: tuple[tuple[str, Any, Any], ...]
 
@@ -260,7 +260,7 @@ def _evaluation(point: Point) -> Evaluation:
     return Evaluation(phase=point.phase, step=point.step, cost=_cost(point.spent), scores=scores)
 
 
-def _cost(spent: Spent) -> Cost:
+def _cost(spent: Expenditure) -> Cost:
     return Cost(seconds=spent.seconds, **vars(spent))
 
 
@@ -277,7 +277,7 @@ def _differences(first: dict[str, dict[str, float]], second: dict[str, dict[str,
     return found
 
 
-def _reached(first: Side, second: Side, metric: str, score: float | None) -> Reached | None:
+def _reached(first: Side, second: Side, metric: str, score: float | None) -> TimeToScore | None:
     if score is None:
         curves = [
             [taken.scores[metric].value for taken in side.evaluations if metric in taken.scores]
@@ -291,4 +291,4 @@ def _reached(first: Side, second: Side, metric: str, score: float | None) -> Rea
     if one is not None and other is not None:
         time = other.cost.seconds / one.cost.seconds if one.cost.seconds else None
         trajectories = other.cost.trajectories / one.cost.trajectories if one.cost.trajectories else None
-    return Reached(metric=metric, score=score, first=one, second=other, time=time, trajectories=trajectories)
+    return TimeToScore(metric=metric, score=score, first=one, second=other, time=time, trajectories=trajectories)

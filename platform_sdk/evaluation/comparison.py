@@ -102,7 +102,7 @@ def headline(comparison: Comparison) -> str:
 
 
 def sentence(comparison: Comparison) -> str:
-    """Say where either run first shows the score that is asked for, and at what ratio of time and trajectories."""
+    """Say where either run first shows the requested score, and at what ratio of time and trajectories."""
     reached, sides = comparison.reached, (comparison.first, comparison.second)
     if reached is None:
         return (

@@ -3,9 +3,9 @@
 Source: ARENA, section 4.1 and appendix C.3 (LLM-as-a-Judge), with a prompt of our own or the paper's. As a metric and
 as a reward alike: :meth:`Judge.verdicts`.
 
-What the judge says is remembered by content, so that a question is never paid for twice and a run that goes on
-judges as before. What a fault leaves unsaid is never a verdict: it raises. A reply that holds no verdict is asked
-for once more; if there is none then either, the answer counts as wrong (nobody has confirmed it), the reply is
+What the judge says is remembered by content, so that a question is never paid for twice and a resumed run
+judges as before. A fault is never a verdict: it raises. A reply that holds no verdict is asked
+for once more; without one the answer counts as wrong (unconfirmed), the reply is
 counted in :attr:`Judge.counts` and in what is reported, and more than ``spec.unparsable`` of such raise.
 """
 
@@ -127,7 +127,7 @@ class Judge:
             papers: ask in ARENA's prompt instead of this project's.
 
         Raises:
-            UserError: the endpoint failed or refused (verdicts so far are remembered), it is no chat endpoint,
+            UserError: the endpoint failed or refused (verdicts so far are remembered), it is not a chat endpoint,
                 more than ``spec.unparsable`` of this judge's items had no verdict, or a remembered one is damaged.
         """
         asked = [
@@ -176,7 +176,7 @@ class Judge:
         return found
 
     def _reply(self, prompt: list[Message]) -> str:
-        """Return the reply to a prompt, remembered or asked for."""
+        """Return the reply to a prompt, from the cache or the endpoint."""
         body = {"model": self.spec.model, "messages": prompt, "max_tokens": self.spec.max_tokens}
         key = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
         path = self._folder / key[:2] / f"{key}.json"

@@ -26,7 +26,7 @@ GREEDY = "_greedy"
 
 
 @dataclass(frozen=True)
-class Evaluated:
+class EvaluationResult:
     """The outcome of an evaluation: ``scores.json``, its digest, and the metrics' values."""
 
     path: Path
@@ -44,20 +44,20 @@ def evaluate(
     seed: int,
     shown: Sequence[str] = (),
     greedy: bool = False,
-) -> Evaluated:
+) -> EvaluationResult:
     """Answer every question once, and write the scores with 95 % bootstrap intervals.
 
     Answers are written in the datasets' official forms too (``predictions``).
 
     Args:
-        open_sampler: opens the phase that the rollouts belong to; not called where the scores are there already.
+        open_sampler: opens the phase that the rollouts belong to; not called if the scores exist already.
         measures: the metrics of each rollout, asked of all at once. A rollout may lack a metric (no gold evidence is
             named, say): the mean, its interval and ``n`` are then over those that have it.
         outcome: ``scores.json`` in the evaluation's folder.
         inputs: digest of everything that decides the scores.
         seed: of the bootstrap.
         shown: the metrics that a report leads with.
-        greedy: attempt 1 at a question is its most probable answer; its scores stand beside those of attempt 0.
+        greedy: attempt 1 at a question is its most probable answer; its scores are reported beside those of attempt 0.
 
     Raises:
         UserError: the folder was begun or finished with other inputs, or its scores or rollouts were altered.
@@ -105,7 +105,7 @@ def evaluate(
     for rollouts, suffix in zip(answers, ("", "-greedy"), strict=False):
         write_predictions(outcome.parent, rollouts, suffix)
     values = {name: metric["value"] for name, metric in scores["metrics"].items()}
-    return Evaluated(outcome, sha256(outcome), values)
+    return EvaluationResult(outcome, sha256(outcome), values)
 
 
 def evaluated_before(outcome: Path, inputs: str) -> Path | None:

@@ -1,4 +1,4 @@
-"""Entity linking: find the entities whose names stand in a text, with one automaton over all names and aliases."""
+"""Entity linking: find the entities whose names occur in a text, with one automaton over all names and aliases."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def extract(engine: SamplingEngine, chunks: Sequence[Chunk], passes: int, max_to
 
 
 def parse(chunk: Chunk, answer: str) -> tuple[tuple[Fact, ...], tuple[str, ...]]:
-    """Return the facts of an answer, and the lines that are no records.
+    """Return the facts of an answer, and the lines that are not records.
 
     A fact that quotes the chunk has the quotation's span, another one that of the whole chunk.
     """

@@ -140,7 +140,7 @@ def _write_incidence(
         _write_header(indices, np.dtype(np.int32), entries)
         for batch in _batches(db, f"SELECT {', '.join(by)} FROM incidence ORDER BY ALL"):
             owners, others = (batch.column(i).to_numpy() for i in (0, 1))
-            # Rows end where the next one begins; the batch's last row may go on in the next batch.
+            # Rows end where the next one begins; the batch's last row may continue in the next batch.
             indptr.write((at + np.searchsorted(owners, np.arange(row, owners[-1] + 1))).astype(np.int64).tobytes())
             indices.write(others.astype(np.int32).tobytes())
             row, at = int(owners[-1]) + 1, at + len(others)

@@ -1,6 +1,6 @@
 """A compiled pipeline, run on this machine by ``kfp.local``, each step in a process of its own.
 
-The run directory is the state: the same pipeline started again on it goes on where it was stopped. It is locked
+The run directory is the state: the same pipeline started again on it resumes where it stopped. It is locked
 while anything of a run is alive.
 """
 
@@ -41,7 +41,7 @@ _TOLD = re.compile(r"^(?:\w+\.)*(?:UserError|ConfigError|RecordError|ManifestErr
 
 
 class Listener(Protocol):
-    """Hears how a run goes on."""
+    """Callbacks for the progress of a run."""
 
     def started(self, task: str) -> None: ...
 
@@ -55,8 +55,8 @@ class Listener(Protocol):
     def failed(self, task: str, seconds: float) -> None: ...
 
 
-class Silent:
-    """Ignores how a run goes on."""
+class SilentListener:
+    """Listener that ignores the progress of a run."""
 
     def started(self, task: str) -> None: ...
 

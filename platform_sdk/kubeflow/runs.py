@@ -1,4 +1,4 @@
-"""A recipe run on this machine, in a run directory that is one recipe's and goes on where it was stopped."""
+"""Runs of recipes on this machine; a run directory belongs to one recipe, and a stopped run resumes in it."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from platform_sdk.files import read_object, write_text
 from platform_sdk.kubeflow.claim import FILE as CLAIM
 from platform_sdk.kubeflow.claim import claim
 from platform_sdk.kubeflow.compile import compile_recipe
-from platform_sdk.kubeflow.local import Listener, Silent, locked, run_local, terminable
+from platform_sdk.kubeflow.local import Listener, SilentListener, locked, run_local, terminable
 from platform_sdk.tracking import RunInfo, finish_run, start_run
 from platform_sdk.tracking.completion import complete_since
 from platform_sdk.tracking.store import stored_in
 
 STEPS = "logs/steps.json"
-"""The names of a run's steps in their order, for whoever watches it."""
+"""The names of a run's steps in their order, for watching it."""
 
 
 def finished_at(recipe: Recipe, run_dir: Path) -> datetime | None:
@@ -68,7 +68,7 @@ def execute(recipe: Recipe, run_dir: Path, listener: Listener | None = None) -> 
         order = [task.id for task in recipe.plan]
         write_text(run_dir / STEPS, json.dumps({"steps": order}) + "\n")
         try:
-            run_local(pipeline, {RUN_DIR: str(run_dir.resolve())}, order, run_dir, lock, listener or Silent())
+            run_local(pipeline, {RUN_DIR: str(run_dir.resolve())}, order, run_dir, lock, listener or SilentListener())
         except BaseException as error:
             try:
                 finish_run(run_dir, "KILLED" if isinstance(error, KeyboardInterrupt) else "FAILED")

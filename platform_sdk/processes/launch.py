@@ -29,7 +29,7 @@ class StepProcesses:
         vllm: True if they sample with vLLM in the processes themselves.
         gpus_each: GPUs of one process; 0: it uses none.
         single_process_reason: why there must not be more than one process, if so.
-        server_spec: specification of the vLLM server that runs beside them (``sampling.serve.Served``).
+        server_spec: specification of the vLLM server that runs beside them (``sampling.serve.ServedModel``).
         shards: number of processes that share nothing, each of which does one part; None: they are connected.
     """
 

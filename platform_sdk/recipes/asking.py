@@ -35,7 +35,7 @@ from platform_sdk.sampling.rollout import run as play
 
 _WORD = re.compile(r"\w+")
 UNKNOWN = "unknown"
-"""The answer of a question that is asked because nobody knows it; what it says of rewards means nothing."""
+"""Placeholder for the unknown answer of the asker's question; rewards that depend on it mean nothing."""
 
 
 class PassageLine(msgspec.Struct):
@@ -46,7 +46,7 @@ class PassageLine(msgspec.Struct):
 
 
 @dataclass(frozen=True)
-class Asked:
+class AnswerAttempt:
     """The agent's attempt at a question.
 
     ``known`` says that the question is one of the run's, so its answers are known; ``notes`` what was decided for the
@@ -61,7 +61,7 @@ class Asked:
 def ask(
     run: FinishedRun, text: str, *, temperature: float = 0.0, seed: int = 0, entities: Sequence[str] = (),
     passages: Path | None = None,
-) -> Asked:  # fmt: skip
+) -> AnswerAttempt:  # fmt: skip
     """Let the run's agent answer a question.
 
     Args:
@@ -98,7 +98,7 @@ def ask(
             [rollout] = play([partial(agent.rollout, question, 0)], loaded, resources.search, live=1)
     finally:
         loaded.close()
-    return Asked(rollout, known, tuple(notes))
+    return AnswerAttempt(rollout, known, tuple(notes))
 
 
 def _engine_here(spec: EngineSpec, notes: list[str]) -> EngineSpec:
@@ -122,7 +122,7 @@ def _require_index(method: AnyMethod, run: RunContext[Any]) -> None:
     if not method.searches or run.retrieval.url is not None or run.retrieval.uri is not None or folder.exists():
         return
     if load_material(method_of(run.environment, run.retrieval), run.run_dir, run.retrieval)[0].texts():
-        raise UserError(f"{folder}: the run's index is gone; repeat the run's hopforge run, which builds it again")
+        raise UserError(f"{folder}: the run's index is missing; repeat the run's hopforge run, which rebuilds it")
 
 
 def _question(
@@ -139,7 +139,7 @@ def _question(
     if entities and not method.searches:
         raise UserError(f"--entity is for knowledge graphs, but {method.name}'s agents search nothing; leave it out")
     if passages is not None and method.searches:
-        raise UserError(f"--passages is for agents that are given what they read, but {method.name}'s searches")
+        raise UserError(f"--passages is for agents with given passages, but {method.name}'s searches")
     if not method.searches:
         given = read_passages(passages) if passages else _nearest(run.run_dir, text, example, notes)
         return question.model_copy(update={"context": given}), False
@@ -147,12 +147,12 @@ def _question(
     if "question_id" in needed:
         raise UserError(f"environment {run.environment} searches a question's own passages: ask one of the run's")
     if entities and "head" not in needed:
-        raise UserError(f"--entity is for knowledge graphs, but environment {run.environment} is none; leave it out")
+        raise UserError(f"--entity is for knowledge graphs, but environment {run.environment} is not one; leave it out")
     if "head" in needed:
         _require_known(run.run_dir, entities)
         start = tuple(entities) or _named(run.run_dir, text)
         if not start:
-            raise UserError(f"{text!r} names no entity of the run's graph; say where to start with --entity NAME")
+            raise UserError(f"{text!r} names no entity of the run's graph; name the start with --entity NAME")
         notes.append(f"the search starts from {', '.join(start)}")
         question = question.model_copy(update={"topic_entities": start})
     return question, False
@@ -192,7 +192,7 @@ def _require_known(run_dir: Path, entities: Sequence[str]) -> None:
 
 
 def _named(run_dir: Path, text: str) -> tuple[str, ...]:
-    """Return the entities of the run's triples whose names stand in the text, without those inside another's."""
+    """Return the entities of the run's triples whose names occur in the text, without those inside another's."""
     names = {name for triple in read_jsonl(run_dir / TRIPLES, Triple) for name in (triple.head, triple.tail)}
     found = [name for name in names if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text, re.IGNORECASE)]
     longest = [name for name in found if not any(name != other and name in other for other in found)]

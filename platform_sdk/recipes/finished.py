@@ -17,7 +17,7 @@ SPEC = "evaluate-step.json"
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """A run that has ended well, and one of its evaluations: the last, or the one before training.
+    """Run that has finished successfully, and one of its evaluations: the last, or the one before training.
 
     ``weights`` is the digest of the policy that was evaluated; the policy lies at ``evaluated.model``.
     """
@@ -38,7 +38,7 @@ def open_finished(run_dir: Path, *, before: bool = False) -> FinishedRun:
         before: take the policy that training began with, as ``eval-start`` evaluated it.
 
     Raises:
-        UserError: it is no run directory, the run has not finished, it evaluated nothing, or its weights are gone.
+        UserError: it is not a run directory, the run has not finished, it evaluated nothing, or its weights are gone.
     """
     if not (run_dir / RECIPE).is_file():
         raise UserError(f"{run_dir}: not a run directory (it holds no {RECIPE})")
@@ -61,7 +61,7 @@ def open_finished(run_dir: Path, *, before: bool = False) -> FinishedRun:
         policy = run_dir / policy.relative_to(step.run_dir)
     missing = next((path for path in models_of(policy).values() or [policy] if not path.is_dir()), None)
     if missing is not None:
-        raise UserError(f"{missing}: the weights that {phases[0]} evaluated are gone; run the recipe again")
+        raise UserError(f"{missing}: the weights that {phases[0]} evaluated are missing; run the recipe again")
     return FinishedRun(
         run_dir,
         step.model_copy(update={"run_dir": run_dir, "model": str(policy)}),

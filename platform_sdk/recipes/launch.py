@@ -18,7 +18,7 @@ from platform_sdk.config.online import OnlineSpec
 from platform_sdk.config.sampling import EngineSpec
 from platform_sdk.config.struct import Struct
 from platform_sdk.errors import UserError
-from platform_sdk.evaluation.run import Evaluated
+from platform_sdk.evaluation.run import EvaluationResult
 from platform_sdk.files import read_model
 from platform_sdk.processes.environment import restrict_to_own_gpus, variables, visible_gpus
 from platform_sdk.processes.launch import ProcessRunner, StepProcesses, check_process_count, run_processes
@@ -28,7 +28,7 @@ from platform_sdk.recipes.method import AnyMethod, RunContext, load_method
 from platform_sdk.recipes.steps import SampleOutcome
 from platform_sdk.sampling.load import refuse_pair
 from platform_sdk.sampling.local_server import local_server
-from platform_sdk.sampling.serve import Served
+from platform_sdk.sampling.serve import ServedModel
 from platform_sdk.tracking.outcomes import digest_of, write_json
 from platform_sdk.training.launch import processes_for
 
@@ -171,7 +171,7 @@ class SampleStep(_SharedStep[SampleOutcome]):
         )
 
 
-class EvaluateStep(_SharedStep[Evaluated]):
+class EvaluateStep(_SharedStep[EvaluationResult]):
     """A policy's answers to the evaluation questions, and their scores."""
 
     OUTCOME = "scores.json"
@@ -188,7 +188,7 @@ class EvaluateStep(_SharedStep[Evaluated]):
         evaluation = self.loaded.evaluation_settings.model_validate(self.evaluation)
         return not steps.evaluated_before(self.loaded, self.context, self.phase, self.model, evaluation)
 
-    def run(self) -> Evaluated:
+    def run(self) -> EvaluationResult:
         evaluation = self.loaded.evaluation_settings.model_validate(self.evaluation)
         return steps.evaluate(self.loaded, self.context, self.phase, self.model, evaluation)
 
@@ -210,7 +210,7 @@ class OnlineStep(MethodStep["OnlineResult"]):
 
     @property
     def done(self) -> bool:
-        return False  # what is there may be of other inputs, as the training itself knows
+        return False  # an existing result may be of other inputs, which the training itself checks
 
     def outcome(self) -> OnlineResult:
         from platform_sdk.training.online.loop import OnlineResult
@@ -230,7 +230,7 @@ def launch(step: MethodStep[T], runner: ProcessRunner | None = None) -> T:
 
     Where the engine is a vLLM server without a url, one is brought: on this machine a child of this process, by the
     runner one beside the processes of each machine. First the step is written to
-    ``<run_dir>/<phase>/<kind>-step.json``, for other processes and for whoever asks what a run did (``finished``).
+    ``<run_dir>/<phase>/<kind>-step.json``, for other processes and for reading what a run did (``finished``).
 
     Raises:
         UserError: a setting does not fit the questions, the model or the machine, or a process or the server failed.
@@ -270,7 +270,7 @@ def _step_processes(step: MethodStep[Any]) -> StepProcesses:
 
 def _served(step: MethodStep[Any], *, shares_gpu: bool = False) -> Path:
     path = step.folder / f"{step.kind}-server.json"
-    write_json(path, Served(model=step.model, engine=step.engine, shares_gpu=shares_gpu).model_dump(mode="json"))
+    write_json(path, ServedModel(model=step.model, engine=step.engine, shares_gpu=shares_gpu).model_dump(mode="json"))
     return path
 
 

@@ -105,7 +105,7 @@ class Sampling(Generic[A, S, C]):
 
 
 @dataclass(frozen=True)
-class Sampled(Generic[C]):
+class SamplingOutcome(Generic[C]):
     """Outcome of sampling a round.
 
     Attributes:
@@ -126,7 +126,7 @@ class Sampled(Generic[C]):
 
 
 @dataclass(frozen=True)
-class Selected:
+class SelectionOutcome:
     """Rollouts of a round that are learned from, and figures about the choice."""
 
     rollouts: Sequence[Rollout]
@@ -147,15 +147,17 @@ class SamplingStep(ABC, Generic[A, S, C]):
         return True
 
     @abstractmethod
-    def sample(self, round: Sampling[A, S, C]) -> Sampled[C]:
-        """Sample a round; a killed one goes on and samples no attempt twice.
+    def sample(self, round: Sampling[A, S, C]) -> SamplingOutcome[C]:
+        """Sample a round; a killed round resumes and samples no attempt twice.
 
         Raises:
             UserError: the settings do not fit the agent, the model or the data.
         """
 
     @abstractmethod
-    def select(self, settings: S, carry: C, rollouts: Sequence[Rollout], candidates: Sequence[Rollout]) -> Selected:
+    def select(
+        self, settings: S, carry: C, rollouts: Sequence[Rollout], candidates: Sequence[Rollout]
+    ) -> SelectionOutcome:
         """Choose from ``candidates`` (the rollouts, unless ``sample`` gave others) what is learned from.
 
         Args:

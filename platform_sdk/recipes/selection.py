@@ -17,7 +17,15 @@ from pydantic import Field, model_validator
 from platform_sdk.agents.speaker import Decoding, Policy
 from platform_sdk.config.struct import Struct
 from platform_sdk.errors import UserError
-from platform_sdk.recipes.method import A, RunContext, Sampled, Sampling, SamplingStep, Selected, open_search
+from platform_sdk.recipes.method import (
+    A,
+    RunContext,
+    Sampling,
+    SamplingOutcome,
+    SamplingStep,
+    SelectionOutcome,
+    open_search,
+)
 from platform_sdk.records import Question, Rollout
 from platform_sdk.sampling.rollout import Agent, Together
 from platform_sdk.sampling.sampler import RolloutAgent, RolloutSampler, open_sampler
@@ -78,7 +86,7 @@ class Iteration(SamplingStep[A, SelectionSpec, Threshold]):
     def __init__(self, agent: Callable[[RunContext[A], Policy, Decoding, str], RolloutAgent]) -> None:
         self._agent = agent
 
-    def sample(self, round: Sampling[A, SelectionSpec, Threshold]) -> Sampled[Threshold]:
+    def sample(self, round: Sampling[A, SelectionSpec, Threshold]) -> SamplingOutcome[Threshold]:
         run, spec = round.run, round.settings
         if spec.reward == "own" and getattr(run.agent, "reward", None) is None:  # not every agent has this setting
             raise UserError(f"selection.reward {NO_OWN_REWARD}")
@@ -86,7 +94,7 @@ class Iteration(SamplingStep[A, SelectionSpec, Threshold]):
         questions = batch_of(run.questions("train"), round.iteration, spec.questions, run.seed)
         with open_phase(round, self._agent) as phase:
             mean_reward, threshold = sample_iteration(phase, questions, before, spec)
-        return Sampled(
+        return SamplingOutcome(
             phase.ordered(questions),
             [question.id for question in questions],
             Threshold(threshold=threshold),
@@ -96,10 +104,10 @@ class Iteration(SamplingStep[A, SelectionSpec, Threshold]):
 
     def select(
         self, settings: SelectionSpec, carry: Threshold, rollouts: Sequence[Rollout], candidates: Sequence[Rollout]
-    ) -> Selected:
+    ) -> SelectionOutcome:
         assert carry.threshold is not None, "an iteration hands on the threshold that it ended with"
         chosen = select(candidates, settings.reward, carry.threshold, settings.accepted)
-        return Selected(chosen, acceptance(rollouts, settings.reward, carry.threshold))
+        return SelectionOutcome(chosen, acceptance(rollouts, settings.reward, carry.threshold))
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """The steps of every method: sample, select, evaluate, train online, score again.
 
-Each step reads and writes the run directory, does nothing when its result is there already for the same inputs, and
-goes on where a killed one stopped.
+Each step reads and writes the run directory, does nothing if its result for the same inputs exists, and resumes where a
+killed one stopped.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from platform_sdk.config.online import OnlineSpec
 from platform_sdk.config.sampling import EvaluationSpec
 from platform_sdk.errors import UserError
 from platform_sdk.evaluation import run as evaluation_run
-from platform_sdk.evaluation.run import Evaluated
+from platform_sdk.evaluation.run import EvaluationResult
 from platform_sdk.files import REMEDY, read_object
 from platform_sdk.recipes.decodings import evaluated_agent
 from platform_sdk.recipes.method import AnyMethod, RunContext, Sampling, SamplingStep
@@ -160,7 +160,7 @@ def select(
     return SelectOutcome(folder / SELECTED, digest_records(selected.rollouts), figures)
 
 
-def evaluate(method: AnyMethod, run: AnyRun, phase: str, model: str, evaluation: EvaluationSpec) -> Evaluated:
+def evaluate(method: AnyMethod, run: AnyRun, phase: str, model: str, evaluation: EvaluationSpec) -> EvaluationResult:
     """Answer every evaluation question once, and write ``scores.json`` with 95 % bootstrap intervals."""
     method.check_policy(run, model)
 
@@ -291,7 +291,7 @@ def _evaluate(
     weights: str,
     evaluation: EvaluationSpec,
     opened: Callable[[], AbstractContextManager[RolloutSampler]],
-) -> Evaluated:
+) -> EvaluationResult:
     def measures(rollouts: Sequence[Rollout]) -> Sequence[Mapping[str, float]]:
         check_rewards(method, run, run.run_dir / phase / ROLLOUTS, rollouts)
         return method.measure(run, rollouts, evaluation)

@@ -46,12 +46,12 @@ def connect(spec: RetrievalSpec, path: Path | None) -> MilvusClient:
     ``spec.patience_seconds``.
 
     Raises:
-        UserError: the server cannot be reached, or the file is still in use by another process or is none.
+        UserError: the server cannot be reached, or the file is still in use by another process or is not Milvus Lite's.
     """
     from pymilvus import MilvusClient
     from pymilvus.exceptions import MilvusException
 
-    # It logs a traceback for all that it raises, and for every try to reach a server that is away.
+    # It logs a traceback for every error, and for every try to reach an unavailable server.
     logging.getLogger("pymilvus").setLevel(logging.CRITICAL)
     if path is None:
         try:
@@ -106,7 +106,7 @@ def _open(path: Path) -> MilvusClient:
     was = server_log.disabled
     server_log.disabled = True  # it logs a traceback; the error below says what is wrong
     try:
-        # The client's pings, every ten seconds even at rest, are more than Lite's server bears: it hangs up.
+        # Lite's server closes the connection of a client that pings every ten seconds, even at rest.
         return MilvusClient(uri=str(path), grpc_options={"grpc.keepalive_time_ms": 2**31 - 1})
     except MilvusException as error:
         if _is_locked(path):

@@ -109,7 +109,7 @@ class SentenceEncoder(Encoder):
         self._model = _load(name, path, device)
         dimension = self._model.get_embedding_dimension()
         if dimension is None:
-            raise UserError(f"encoder {name}: this model does not say how long its vectors are")
+            raise UserError(f"encoder {name}: this model does not report the length of its vectors")
         self.dimension = dimension
         self.digest = _digest(self._model, passage_prefix)
         if self._model.device.type == "cpu":

@@ -33,7 +33,7 @@ class EndpointEncoder(Encoder):
         if not key:
             raise UserError(
                 f"encoder {name}: the variable {api_key_env} (retrieval.api_key_env) holds no key; "
-                f"set it, to any word where the endpoint asks for none"
+                f"set it (to any word if the endpoint needs no key)"
             )
         from openai import OpenAI
 

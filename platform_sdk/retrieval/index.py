@@ -87,7 +87,7 @@ def open_index(
     """Open the index of ``method``; collections are built or finished first where needed.
 
     Args:
-        watch: told how far the build of a collection is; see there.
+        watch: called with the progress of a collection's build; see there.
         call_seconds: how long a search waits for one answer of a Milvus server.
 
     Raises:
@@ -115,7 +115,7 @@ def open_index(
 
 
 def build_index(run_dir: Path, spec: RetrievalSpec, environment: str, *, show_progress: bool = True) -> IndexResult:
-    """Index what ``environment`` searches; goes on where a killed build stopped, and is quick when done.
+    """Index what ``environment`` searches. A killed build is resumed, and a finished one is not repeated.
 
     Where the recipe names a retriever service, that is asked what it has, nothing is built, and the run keeps to it.
     """
@@ -164,13 +164,13 @@ def _check_searched(
     if (facts.method, facts.corpus_digest) != (method.name, material.digest):
         raise UserError(
             f"{where} is {facts.method} of corpus {facts.corpus_digest[:16]}…, but this run's are {method.name} of "
-            f"{material.digest[:16]}…; name another collection, or have the service serve this corpus"
+            f"{material.digest[:16]}…; name another collection, or serve this corpus"
         )
     wanted = settings.model_dump(mode="json")
     if facts.settings != wanted:
         raise UserError(
             f"{where} is searched with the settings {facts.settings}, but retrieval.settings are {wanted}; give those, "
-            "name another collection, or have the service search so"
+            "name another collection, or change the service's settings"
         )
 
 
@@ -188,7 +188,7 @@ def _check_encoder(run_dir: Path, spec: RetrievalSpec, facts: CollectionFacts) -
         told = "; ".join(f"its {field} is {served[field]!r}, the recipe's {asked[field]!r}" for field in differing)
         raise UserError(
             f"{where} is searched by another encoder: {told}. Leave {', '.join(DEFAULTS)} out of retrieval to search "
-            "as the service does, name another collection, or have the service search so"
+            "as the service does, name another collection, or change the service's encoder"
         )
     path = _served_file(run_dir)
     if path.exists():
@@ -196,7 +196,7 @@ def _check_encoder(run_dir: Path, spec: RetrievalSpec, facts: CollectionFacts) -
         if began.encoder.identity != facts.encoder.identity:
             raise UserError(
                 f"{where} is searched by {facts.encoder}, but this run began with {began.encoder} ({path}); "
-                "have the service search by that one again, or begin a new run"
+                "restore the service's former encoder, or begin a new run"
             )
 
 

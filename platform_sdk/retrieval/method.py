@@ -118,7 +118,7 @@ def load_method(name: str) -> RetrievalMethod[Any, Any]:
     """Return the method that a recipe names, shipped or of the user's own.
 
     Raises:
-        UserError: its module cannot be imported, or ``METHOD`` is no retrieval method.
+        UserError: its module cannot be imported, or ``METHOD`` is not a retrieval method.
     """
     found = import_definition(f"{method_module(name)}:METHOD")
     if not isinstance(found, RetrievalMethod):

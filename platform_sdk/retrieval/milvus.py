@@ -2,7 +2,7 @@
 
 A collection holds one vector per row of a corpus, under the row's number, and nothing else: its name
 carries the digests of corpus and encoder, so the row number says which text it is. Rows are written in
-order, so the number of rows tells where a killed build has to go on; they are written by key, so
+order, so the number of rows tells where a killed build resumes; they are written by key, so
 writing one twice does no harm. When all is written and flushed the collection is marked as complete.
 
 Milvus finds candidates; those of Milvus Lite with a FLAT index are found here, in memory, which is many times as fast.
@@ -42,7 +42,7 @@ SPARE = 16  # candidates beyond k, so that exact scores decide who is in
 CLOSE = 1e-5  # scores nearer than this may be in the wrong order as Milvus gives them
 COMPLETE = "hopforge.complete"
 MAX_CANDIDATES = 16_384  # candidates a Milvus server gives for one query
-CALL_SECONDS = 60.0  # a server that has not answered by then is away
+CALL_SECONDS = 60.0  # a server that has not answered by then counts as unavailable
 NOT_LOADED = 101  # Milvus's code of the error
 
 Hit = tuple[int, float]
@@ -55,7 +55,7 @@ Watch = Callable[[int, int], None]
 class Vectors:
     """A complete collection, open for searching. ``encoded`` rows were added by this opening.
 
-    A Milvus server that is away is waited for, up to the recipe's ``patience_seconds``; it is away when it has not
+    An unavailable Milvus server is waited for, up to the recipe's ``patience_seconds``; it is away when it has not
     answered a call within ``call_seconds``.
     """
 
@@ -114,7 +114,7 @@ class Vectors:
         """The stored vectors of ``rows``, of shape (len(rows), dimension).
 
         Raises:
-            RetrieverFault: Milvus failed, or a row is not there.
+            RetrieverFault: Milvus failed, or a row is missing.
             UserError: a server stayed away.
         """
         found: dict[int, list[float]] = {}
@@ -182,7 +182,7 @@ class Vectors:
                     except MilvusException as error:
                         if error.code != NOT_LOADED:
                             raise
-                        # The server was started anew.
+                        # The server has restarted.
                         self.client.load_collection(self.name, timeout=self.call_seconds)
                         return ask()
             except RetrieverFault as fault:
@@ -217,7 +217,7 @@ def open_vectors(
         directory: where the Milvus Lite file lies if the recipe gives no uri.
         collection: what the texts are; the first part of the name of the Milvus collection.
         digest: the digest of ``texts``' source.
-        watch: told how far a build is.
+        watch: called with the progress of a build.
         call_seconds: how long a search waits for one answer of a server.
 
     Raises:
@@ -258,7 +258,7 @@ def _complete(
     show_progress: bool,
     watch: Watch,
 ) -> int:
-    """Make the collection if there is none and bring it to its end; return how many rows were added."""
+    """Create the collection if absent and complete it; return the number of added rows."""
     facts = {"hopforge.corpus": digest, "hopforge.encoder": encoder.digest, "hopforge.rows": str(len(texts))}
     if not client.has_collection(name):
         _create(client, name, encoder.dimension, facts)
@@ -272,7 +272,7 @@ def _complete(
             f"collection {name} was not made from this corpus by this encoder (it differs in "
             f"{', '.join(differing) or f'rows: {present} against {len(texts)}'}); drop the collection to rebuild it"
         )
-    if present and _count(client, name, f"row < {present}") != present:  # not the first rows: nobody's build
+    if present and _count(client, name, f"row < {present}") != present:  # not the first rows
         raise UserError(f"collection {name} has gaps; drop the collection to rebuild it")
     if COMPLETE not in found:
         _fill(client, name, texts, present, encoder, show_progress, watch)
@@ -310,7 +310,7 @@ def _fill(
         for start in range(present, len(texts), CHUNK):
             watch(start, len(texts))
             part = texts[start : start + CHUNK]
-            too_long += encoder.too_long(part)  # of a chunk: of a whole corpus it takes too long to be told to end
+            too_long += encoder.too_long(part)  # by chunk: over a whole corpus it could not be interrupted in time
             vectors = encoder.encode(part, kind="passage")
             client.upsert(name, [{"row": start + at, "vector": vector} for at, vector in enumerate(vectors)])
             progress.update(len(part))

@@ -20,7 +20,7 @@ class Patience:
 
     Args:
         name: what is waited for, as messages call it.
-        seconds: how long in all; 0 where whoever asks waits by itself.
+        seconds: how long in all; 0 where the caller waits by itself.
     """
 
     def __init__(self, name: str, seconds: float) -> None:
@@ -34,7 +34,7 @@ class Patience:
 
         Raises:
             RetrieverFault: there is no patience at all.
-            UserError: it is at its end. Not a fault, since every rollout that met it would start anew and wait again.
+            UserError: it is at its end. Not a fault, since every rollout that met it would start and wait again.
         """
         if not self._seconds:
             raise RetrieverFault(f"{self._name}: {fault}")

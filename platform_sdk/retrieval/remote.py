@@ -1,7 +1,7 @@
 """A retriever behind the service, with the interface of one in this process.
 
-Rollouts wait for a service that is overloaded or away, and go on when it is back: a request is sent again, less and
-less often, for as long as ``patience``. What cannot get better by waiting is told at once.
+Rollouts wait for an overloaded or unavailable service, and resume when it is back: a request is sent again, less and
+less often, for as long as ``patience``. Errors that waiting cannot mend are raised at once.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from platform_sdk.retrieval.wire import (
     MAX_HITS,
     MAX_QUERIES,
     CollectionFacts,
-    Listed,
+    ListedCollection,
     Query,
     Refusal,
     SearchAnswer,
@@ -49,7 +49,7 @@ class RemoteRetriever(Retriever):
     """A collection of a retriever service.
 
     Args:
-        url: of the service, as http://retriever:8080 or https://retriever:8080. Certificates are always checked.
+        url: of the service, e.g. http://retriever:8080 or https://retriever:8080. Certificates are always checked.
         collection: as the service calls it; None where it has but one.
         token_env: the environment variable with the team's token; it may be unset where the service asks for none.
         patience: how long, in seconds, a request is sent again before it is given up.
@@ -84,7 +84,7 @@ class RemoteRetriever(Retriever):
         Raises:
             ValueError: the service cannot make sense of a request.
             UserError: the service searches another corpus than it did or by another encoder, or stayed away.
-            RetrieverFault: it answered with less than was asked, or failed and there is no patience.
+            RetrieverFault: it answered with too little, or failed and ``patience`` is 0.
         """
         if k > MAX_HITS:
             raise UserError(f"{self._url}: the service gives at most {MAX_HITS} pieces of evidence, not {k}")
@@ -106,7 +106,7 @@ class RemoteRetriever(Retriever):
         if answer.encoder.identity != self.facts.encoder.identity:
             raise UserError(
                 f"{self._url}: collection {self.facts.name} was searched by {self.facts.encoder} and is now by "
-                f"{answer.encoder}; have the service search by the former again and give the same command"
+                f"{answer.encoder}; restore the service's former encoder and repeat the command"
             )
         if len(answer.results) != len(requests):
             raise RetrieverFault(f"{self._url}: {len(answer.results)} results came back for {len(requests)} queries")
@@ -119,7 +119,7 @@ class RemoteRetriever(Retriever):
         """Return the facts of the collection; wait until it is open."""
         patience = Patience(self._url, self._patience)
         while True:
-            listed = self._read(TypeAdapter(list[Listed]), self._send("GET", "/v1/collections"))
+            listed = self._read(TypeAdapter(list[ListedCollection]), self._send("GET", "/v1/collections"))
             named = [one for one in listed if collection in (None, one.name)]
             if len(named) != 1:
                 wanted = f"no collection {collection!r}" if collection else "several collections, and none is named"

@@ -12,7 +12,7 @@ _BLOCK = 4096  # rows compared at once: they stay in the processor's cache
 
 
 class VectorCache:
-    """One growing matrix of the rows that were asked for. Searching a hub's neighbourhood then costs no fetch.
+    """Growing matrix of the requested rows. Searching a hub's neighbourhood then costs no fetch.
 
     Args:
         rows: How many rows the collection has.
@@ -63,7 +63,7 @@ class VectorCache:
         return rows
 
     def similarities(self, query: np.ndarray, rows: npt.ArrayLike) -> np.ndarray:
-        """Return the cosine similarity of each row to a unit vector, whatever other rows are asked for."""
+        """Return the cosine similarity of each row to a unit vector, independent of other requested rows."""
         places = self._locate(rows)
         scores = np.empty(len(places), dtype=np.float64)
         for start in range(0, len(places), _BLOCK):

@@ -148,7 +148,7 @@ class SearchAnswer(Wire):
 
 
 class Refusal(Wire):
-    """The body of every answer that is no success."""
+    """Body of every error answer."""
 
     error: Fault
 
@@ -171,7 +171,7 @@ class Status(Wire):
     detail: str = ""
 
 
-class Listed(Wire):
+class ListedCollection(Wire):
     """A collection that the team may search. ``facts`` are known when it is open."""
 
     name: str

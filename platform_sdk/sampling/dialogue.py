@@ -1,4 +1,4 @@
-"""A dialogue as token ids: what the policy samples and what it is told, never decoded and tokenised again.
+"""A dialogue as token ids: the sampled tokens and the given ones, never decoded and tokenised again.
 
 The chat template is asked once how a message of the environment is wrapped; from then on every turn is
 appended as tokens, so the tokens that are trained on are the ones that were sampled.
@@ -81,7 +81,7 @@ class Dialogue:
         return text
 
     def recite(self, text: str) -> None:
-        """Append a turn of the agent that nobody sampled, so that the dialogue's log-probabilities are unknown."""
+        """Append a turn of the agent that no policy sampled, so that the dialogue's log-probabilities are unknown."""
         said = (*_encode(self.tokenizer, text), self.tokenizer.eos_token_id)
         self.hear(Completion("recited", said, (0.0,) * len(said), "stop"))
         self._recited = True

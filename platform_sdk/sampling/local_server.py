@@ -44,7 +44,7 @@ def local_server(served: Path, gpus: Sequence[str]) -> Iterator[None]:
     Its output goes to ``server.log`` beside its specification.
 
     Args:
-        served: its specification (``sampling.serve.Served``).
+        served: its specification (``sampling.serve.ServedModel``).
         gpus: those that it sees.
 
     Raises:
@@ -91,8 +91,8 @@ def vllm_python() -> str:
         return named
     if find_spec("vllm") is None:
         raise UserError(
-            "sampling.engine is openai without a url, so the step brings a vLLM server, but no vllm is beside "
-            f"{sys.executable}; pip install hopforge[sample], or let {PYTHON} name a Python that has it"
+            "sampling.engine is openai without a url, so the step starts a vLLM server, but vllm is not installed "
+            f"beside {sys.executable}; pip install hopforge[sample], or set {PYTHON} to a Python that has it"
         )
     return sys.executable
 

@@ -223,7 +223,7 @@ def _from_hub(name: str) -> Path:
         return Path(snapshot_download(name, allow_patterns=["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja"]))
     except (HFValidationError, HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
         raise UserError(
-            f"model {name}: no such directory, and the Hugging Face hub did not give it: {error}"
+            f"model {name}: no such directory, and it could not be fetched from the Hugging Face hub: {error}"
         ) from error
 
 

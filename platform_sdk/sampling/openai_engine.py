@@ -124,7 +124,7 @@ class OpenAIEngine(SamplingEngine):
         self._served = served.id
         limit = served.max_model_len or max_model_len or 0
         if not limit:
-            raise UserError(f"{url}: the server does not tell its context length; set max_model_len")
+            raise UserError(f"{url}: the server does not report its context length; set max_model_len")
         self.max_model_len = min(limit, max_model_len or limit)
         reference = from_first(lambda: probing.probe_of_path(model, dtype=dtype, device=device))
         try:
@@ -204,7 +204,7 @@ class OpenAIEngine(SamplingEngine):
         if len(scored) != len(given) or token_ids != [last]:
             raise UserError(
                 f"{self._url}: the server does not return the log-probabilities of a prompt's tokens; "
-                "hopforge needs a vLLM server that knows prompt_logprobs and allowed_token_ids"
+                "hopforge needs a vLLM server that supports prompt_logprobs and allowed_token_ids"
             )
         return (*scored, *logprobs)
 
@@ -224,7 +224,7 @@ class OpenAIEngine(SamplingEngine):
         if token_ids is None or logprobs is None or len(token_ids) != len(logprobs):
             raise UserError(
                 f"{self._url}: the server does not return token ids with log-probabilities; "
-                "hopforge needs a vLLM server that knows return_token_ids"
+                "hopforge needs a vLLM server that supports return_token_ids"
             )
         return choice, token_ids, logprobs
 
@@ -262,8 +262,8 @@ class OpenAIEngine(SamplingEngine):
                 continue
             if answer.status_code == 404 and route in ("/collective_rpc", "/reset_prefix_cache"):
                 raise UserError(
-                    f"{self._url}{route}: the server takes no new weights; start it with VLLM_SERVER_DEV_MODE=1, "
-                    "or with the model that is to be sampled from"
+                    f"{self._url}{route}: the server does not accept new weights; start it with "
+                    "VLLM_SERVER_DEV_MODE=1, or with the model that is to be sampled from"
                 )
             if answer.status_code < 400:
                 return answer.content

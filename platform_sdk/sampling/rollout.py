@@ -88,7 +88,7 @@ SearchFunction = Callable[[Sequence[SearchRequest], int], list[list[Evidence]]]
 
 @dataclass
 class _Rollout(Generic[T]):
-    """A top-level agent. ``start`` makes it anew, since a retriever fault starts it again."""
+    """A top-level agent. ``start`` creates it, again after a retriever fault."""
 
     start: Callable[[], Agent[T]]
     faults: int = 0
@@ -323,12 +323,12 @@ class _Loop(Generic[T]):
         return answers
 
     def _again(self, rollout: _Rollout[T], fault: RetrieverFault) -> None:
-        """Start a rollout anew: whatever it has done so far is worth nothing without its search."""
+        """Restart a rollout: without the search's result its turns so far are worthless."""
         self._discard(rollout)
         rollout.faults += 1
         if rollout.faults > self.retries:
             raise RetrieverFault(
-                f"gave a rollout up after {rollout.faults} retriever faults; the last: {fault}"
+                f"gave up a rollout after {rollout.faults} retriever faults; the last: {fault}"
             ) from fault
         self._start(rollout)
 

@@ -55,7 +55,7 @@ class RolloutAgent(Protocol):
 class RolloutSampler:
     """The rollouts of one phase, on disk and in memory, and what is needed to make more of them.
 
-    A context manager over the file at ``path``; engine and retriever belong to whoever opened them. Several processes
+    A context manager over the file at ``path``; engine and retriever belong to the caller. Several processes
     that share a phase, each with a sampler of its own over the same path, ask for the same things in the same order.
     Each writes what it makes beside ``path`` (``rollouts.share0.jsonl``, …); at the end the first puts everything into
     ``path``, by question and attempt, and the others end (``processes.shares.EndOfShare``).

@@ -30,7 +30,7 @@ HEALTH = "/health"
 SHARED_MEMORY = 0.4
 
 
-class Served(Struct):
+class ServedModel(Struct):
     """Model to serve: a model by its name (see ``models``), as ``engine`` says; the content of FILE."""
 
     model: str
@@ -39,8 +39,8 @@ class Served(Struct):
     """True if the step itself works on the same GPU: then vLLM takes ``SHARED_MEMORY`` of it rather than nearly all."""
 
 
-def command(served: Served, folder: Path, port: int, *, gpus: int, gpu_bytes: float) -> list[str]:
-    """The server's command; the weights are written to ``folder`` with an output matrix of their own (see there).
+def command(served: ServedModel, folder: Path, port: int, *, gpus: int, gpu_bytes: float) -> list[str]:
+    """The server's command; the weights are written to ``folder`` with an output matrix of their own.
 
     Args:
         gpus: that it sees, divided among engines (see ``parallelism``) unless ``engine.extra`` says otherwise.
@@ -83,8 +83,8 @@ def main() -> None:
     given = parser.parse_args()
     import torch
 
-    served = read_model(given.spec, Served)
-    # Kept as long as the server lives: whoever starts it gives it a place for temporary files.
+    served = read_model(given.spec, ServedModel)
+    # Kept as long as the server lives, in the place for temporary files that its caller gives it.
     folder = Path(tempfile.mkdtemp(prefix="hopforge-served-"))
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
     memory = torch.cuda.get_device_properties(0).total_memory if gpus else 0

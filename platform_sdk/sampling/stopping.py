@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 
-class Stopping:
+class StopCondition:
     """Finds stop strings without decoding at every token.
 
     A stop string is completed by a token that contains its last character. So one table per set of

@@ -40,7 +40,7 @@ from platform_sdk.sampling.engine import (
 from platform_sdk.sampling.kv_attention import Chunk
 from platform_sdk.sampling.kv_slots import make_slots
 from platform_sdk.sampling.models import OUTPUT, load_model, load_tokenizer, weights_digest
-from platform_sdk.sampling.stopping import Stopping, end_tokens
+from platform_sdk.sampling.stopping import StopCondition, end_tokens
 from platform_sdk.sampling.token_sampling import sample
 from platform_sdk.sizing.memory import slots_within
 from platform_sdk.sizing.shape import shape_of
@@ -91,7 +91,7 @@ class TransformersEngine(SamplingEngine):
         self.max_model_len = min(max_model_len or config.max_position_embeddings, config.max_position_embeddings)
         self._groups: int = config.num_attention_heads // config.num_key_value_heads
         self._slots = make_slots(self._model, self._slots_for(live), live, self.max_model_len)
-        self._stopping = Stopping(
+        self._stopping = StopCondition(
             self.tokenizer, config.vocab_size, end_tokens(self.tokenizer, self._model.generation_config)
         )
         self._queue: deque[Request] = deque()

@@ -182,8 +182,8 @@ def until_reset(reset: Callable[[], bool], where: str) -> None:
         if reset():
             return
     raise WeightsMismatch(
-        f"{where}: vLLM did not reset its prefix cache in {RESETS} attempts, so it would go on with keys and values of "
-        "the old weights; look into its log for requests that never ended, and start the step again"
+        f"{where}: vLLM did not reset its prefix cache in {RESETS} attempts, so it would continue with keys and values "
+        "of the old weights; look in its log for requests that never ended, and start the step again"
     )
 
 

@@ -89,7 +89,7 @@ def slots_within(rows: int, slot_bytes: int, free: float) -> int:
         raise UserError(
             f"keys and values of {rows} requests at their full length take {rows * slot_bytes / GIB:.1f} GiB, but half "
             f"of the GPU's free memory is {CACHE_SHARE * free / GIB:.1f} GiB; {remedy}, or use the engine vllm, which "
-            "holds only what is there"
+            "stores existing tokens only"
         )
     return min(2 * rows, fitting)
 

@@ -45,7 +45,7 @@ def state_of(cell: Cell) -> CellState:
     from platform_sdk.kubeflow.runs import finished_at
 
     if (sent := _submitted(cell)) is not None:
-        # On the cluster a run's directory bears the run's id; --folder may be the volume it lies on.
+        # On the cluster a run's directory is named by the run's id; --folder may be the volume it lies on.
         run_dir = cell.run_dir.with_name(f"{cell.recipe.name}-{sent.run_id}")
         done = (run_dir / REPORT).is_file()
         return CellState(cell, "finished" if done else "submitted", run_dir, sent.run)
@@ -92,7 +92,7 @@ def submit_cells(cells: Sequence[Cell], submit: Callable[[Cell], Submission]) ->
     for cell in cells:
         if cell.needs is not None:
             raise UserError(
-                f"{cell}: starts from the model of {cell.needs}, whose place on the cluster is not known beforehand; "
+                f"{cell}: starts from the model of {cell.needs}, whose run directory on the cluster is not known yet; "
                 "leave the cell out (--only), and submit it with --set model=run:DIRECTORY when that run has finished"
             )
         sent = _submitted(cell)

@@ -10,7 +10,7 @@ from pathlib import Path
 from platform_sdk.evaluation.report.content import amount
 from platform_sdk.evaluation.report.curves import name_of
 from platform_sdk.pages import render
-from platform_sdk.studies.table import Measured, StudyTable
+from platform_sdk.studies.table import Measurement, StudyTable
 
 NONE = "–"
 _LATEX = str.maketrans({**{sign: f"\\{sign}" for sign in "&%$#_{}"}, "~": r"\textasciitilde{}",
@@ -107,7 +107,7 @@ FORMATS: Mapping[str, Callable[[StudyTable], str]] = {
 }
 
 
-def _cells(table: StudyTable, metric: str, one: Measured) -> list[str]:
+def _cells(table: StudyTable, metric: str, one: Measurement) -> list[str]:
     def written(value: float, signed: bool = False) -> str:
         return amount(value, count=metric in table.counts, signed=signed)
 

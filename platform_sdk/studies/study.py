@@ -64,7 +64,7 @@ class StudyDocument(Struct):
         for field, levels in named:
             for axis, level in levels.items():
                 if axis not in self.axes:
-                    raise ValueError(f"{field}: {axis} is no axis; there are {', '.join(self.axes)}")
+                    raise ValueError(f"{field}: {axis} is not an axis; there are {', '.join(self.axes)}")
                 if level not in self.axes[axis]:
                     raise ValueError(f"{field}: {axis} has no {level}; there are {', '.join(self.axes[axis])}")
         if "seed" in self.axes or (empty := next((axis for axis, levels in self.axes.items() if not levels), "")):

@@ -14,7 +14,7 @@ Scores = dict[str, dict[str, float]]  # of each question, by metric
 Read = tuple[Content, Scores]
 
 
-class Paired(Result):
+class BaselineDifference(Result):
     """A metric of a cell − the same of its baseline; see ``paired_over_seeds``. ``n`` questions have it in both."""
 
     n: int
@@ -24,7 +24,7 @@ class Paired(Result):
     p_value: float
 
 
-class Measured(Result):
+class Measurement(Result):
     """A metric of a cell.
 
     The interval is Student's over the seeds, or of a single run the bootstrap's over the questions. ``published`` is in
@@ -37,7 +37,7 @@ class Measured(Result):
     high: float | None = None
     values: tuple[float, ...] = ()
     published: float | None = None
-    paired: Paired | None = None
+    paired: BaselineDifference | None = None
 
 
 class Row(Result):
@@ -45,7 +45,7 @@ class Row(Result):
 
     place: Place
     runs: dict[int, str]
-    metrics: dict[str, Measured]
+    metrics: dict[str, Measurement]
 
 
 class StudyTable(Result):
@@ -101,14 +101,14 @@ def _read(run_dir: Path) -> Read:
     return content, last_scores(content)
 
 
-def _measured(study: Study, place: Place, metric: str, read: Mapping[Place, Sequence[Read]]) -> Measured:
+def _measured(study: Study, place: Place, metric: str, read: Mapping[Place, Sequence[Read]]) -> Measurement:
     published = study.published(place, metric)
     columns = _columns(metric, read[place])
     if not columns:
-        return Measured(published=published)
+        return Measurement(published=published)
     values = [sum(column) / len(column) for column in columns]
     low, high = interval_over_seeds(values) if len(values) > 1 else bootstrap_interval(columns[0])
-    return Measured(
+    return Measurement(
         n=len(columns[0]),
         mean=sum(values) / len(values),
         low=low,
@@ -119,7 +119,7 @@ def _measured(study: Study, place: Place, metric: str, read: Mapping[Place, Sequ
     )
 
 
-def _paired(metric: str, own: Sequence[Read], base: Sequence[Read]) -> Paired | None:
+def _paired(metric: str, own: Sequence[Read], base: Sequence[Read]) -> BaselineDifference | None:
     if not base:
         return None
     _require_one_set_of_questions([base[0], own[0]])
@@ -127,7 +127,7 @@ def _paired(metric: str, own: Sequence[Read], base: Sequence[Read]) -> Paired | 
     if not columns:
         return None
     found = paired_over_seeds(columns[: len(own)], columns[len(own) :])
-    return Paired(n=len(columns[0]), **found._asdict())
+    return BaselineDifference(n=len(columns[0]), **found._asdict())
 
 
 def _columns(metric: str, group: Sequence[Read]) -> list[list[float]]:

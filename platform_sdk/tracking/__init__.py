@@ -2,7 +2,7 @@
 
 ``start_run`` / ``step_run`` / ``finish_run`` (``runs.py``, ``step.py``) write down what a pipeline run does, without
 mlflow and within milliseconds, in the run directory's journal (``journal.py``). A follower process (``__main__.py``)
-delivers the journal to MLflow while the run goes on (``delivery.py``, ``inputs.py``, ``models.py``, ``traces.py``).
+delivers the journal to MLflow while the run lasts (``delivery.py``, ``inputs.py``, ``models.py``, ``traces.py``).
 ``manifest.py`` is the hash-chained audit trail; ``listing.py`` reads runs back; ``outcomes.py`` is how a step knows
 that it is done already.
 """

@@ -38,7 +38,7 @@ def complete_since(run_dir: Path, steps: Iterable[str]) -> int | None:
 
 
 def _end(journal: Path) -> int | None:
-    """Return when what a journal tells of ended well; None if it did not."""
+    """Return when the run or step of a journal succeeded; None if it did not."""
     states = [event for event in read(journal)[0] if event["event"] in STATE_EVENTS]
     return int(states[-1]["time"]) if states and states[-1].get("status") == "FINISHED" else None
 

@@ -66,7 +66,7 @@ def follow(run_dir: Path, owner_lives: Callable[[], bool], pause: Callable[[], N
             try:
                 delivery.advance()
             except UserError as error:
-                # A store that is away for a while costs nothing: the journal waits, and so does its end.
+                # A store that is unavailable for a while costs nothing: the journal waits, and so does its end.
                 if not alive or delivery.asked_to_end:
                     raise
                 logger.warning("%s; trying again", error)
@@ -270,7 +270,7 @@ class Delivery:
     def _artifact(self, run_id: str, event: Event) -> None:
         path = Path(event["path"])
         if not path.is_file():
-            logger.warning("%s is gone: it was to be logged as an artifact", path)
+            logger.warning("%s is missing: it was to be logged as an artifact", path)
             return
         self.client.log_artifact(run_id, str(path), event["folder"] or None)
 
@@ -278,7 +278,7 @@ class Delivery:
         self._batch(run_id, tags={"error": event["error"]} if "error" in event else {})
         if "manifest_head" in event:
             self._batch(self._run_id, tags={"manifest_head": event["manifest_head"]})
-        if not adopted:  # an adopted run is ended by whoever began it
+        if not adopted:  # an adopted run is ended by its creator
             self.client.set_terminated(run_id, status=event["status"], end_time=event["time"])
 
     def _batch(

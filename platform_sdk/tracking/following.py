@@ -19,7 +19,7 @@ def following(step: StepRun, path: Path, *, axis: str, phase: str) -> Iterator[N
     """Log the JSON lines of ``path`` as curves over ``axis`` while the body works, and what is left behind it.
 
     Whoever writes the file, this process or others that it started, needs to know nothing of tracking. Lines of an
-    earlier attempt count once the body has written or has ended well: until then nobody has compared them.
+    earlier attempt count once the body has written or has succeeded: until then they have not been compared.
     """
     stop = threading.Event()
     before = _identity(path)

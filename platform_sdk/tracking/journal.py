@@ -78,7 +78,7 @@ def step_file(run_dir: Path, step: str) -> Path:
         UserError: ``step`` cannot be a file name.
     """
     if not STEP_NAME.fullmatch(step):
-        raise UserError(f"step name {step!r}: only letters, digits, '.', '_' and '-' may stand in it")
+        raise UserError(f"step name {step!r}: it may only contain letters, digits, '.', '_' and '-'")
     return run_dir / FOLDER / STEPS_FOLDER / f"{step}.jsonl"
 
 

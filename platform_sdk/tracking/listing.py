@@ -124,7 +124,7 @@ def find_run_dir(reference: str, folder: Path) -> Path:
     """Return the run directory that ``reference`` means: a path, a name in ``folder``, or a run's id in MLflow.
 
     Raises:
-        UserError: it is none of them.
+        UserError: there is no such run, or it is not a run of hopforge.
     """
     if (local := find_local_run(reference, folder)) is not None:
         return local

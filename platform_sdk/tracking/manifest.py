@@ -1,7 +1,7 @@
 """The audit trail of a run: ``manifest.jsonl``, a chain of entries in which each holds the hash of the one before.
 
 MLflow's tags and files can be edited afterwards. Here an altered, removed, inserted or reordered entry breaks
-the chain, and a chain cut short (or written anew) no longer ends in the head that was published elsewhere.
+the chain, and a chain cut short (or rewritten) no longer ends in the head that was published elsewhere.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def verify(run_dir: Path, head: str | None = None) -> list[Entry]:
     Args:
         run_dir: The run directory.
         head: The head's hash as published elsewhere (MLflow, model card); without it a chain whose newest
-            entries were removed, or one written anew as a whole, cannot be told from an honest one.
+            entries were removed, or one rewritten as a whole, is indistinguishable from an honest one.
 
     Raises:
         ManifestError: there is no manifest, an entry was altered, removed, inserted or moved, or the chain
@@ -126,7 +126,7 @@ def _chain(path: Path, content: bytes) -> list[Entry]:
         except ValidationError as error:
             raise ManifestError(f"{where}: not a manifest entry ({error.errors()[0]['msg']}); {REMEDY}") from error
         if entry.sequence != number:
-            raise ManifestError(f"{where}: entry {entry.sequence} stands where entry {number} belongs; {REMEDY}")
+            raise ManifestError(f"{where}: entry {entry.sequence} is in the place of entry {number}; {REMEDY}")
         if entry.previous != previous:
             raise ManifestError(f"{where}: the entry before it is not the one it was chained to; {REMEDY}")
         if entry.hash != _hash(entry.model_dump(exclude={"hash"})):

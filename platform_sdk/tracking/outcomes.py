@@ -46,7 +46,7 @@ def begin(folder: Path, inputs: str) -> None:
 
 
 def set_aside(folder: Path, inputs: str) -> None:
-    """Give a folder that was begun with other inputs another name (``NAME.stale1``), so that it can be begun anew."""
+    """Rename a folder that was begun with other inputs (``NAME.stale1``), so that the phase can begin again."""
     begun = folder / BEGUN
     if not begun.exists() or read_object(begun).get("inputs") == inputs:
         return

@@ -117,10 +117,10 @@ def start_run(run_dir: Path, recipe: Mapping[str, Any], *, follow: bool = True, 
 
 @contextmanager
 def step_run(run_dir: Path, step: str) -> Iterator[StepRun]:
-    """Work inside a step of the run. A repeated step goes on in its nested run instead of making a second one.
+    """Work inside a step of the run. A repeated step resumes its nested run instead of creating a second one.
 
-    What finished steps left is compared with their seals first. A step that raises is marked FAILED with the error,
-    and the error goes on.
+    The files of finished steps are compared with their seals first. A step that raises is marked FAILED with the error,
+    which is raised again.
 
     Args:
         run_dir: The run directory.

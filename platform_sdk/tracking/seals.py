@@ -1,7 +1,7 @@
-"""Seals: the digests of the files that finished steps left, and their comparison with what is there now.
+"""Seals: the digests of the files that finished steps left, and their comparison with the files as they are now.
 
 They stand in the manifest's entry of the step, so that an edit of a file cannot hide itself. A step that is running
-again has no seal until it ends: it may write its files anew.
+again has no seal until it ends: it may rewrite its files.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def _faults(run_dir: Path, entries: list[manifest.Entry], digests: Digests, exte
                 remedy = f"delete {made_again} and repeat the command, which makes it again"
             if not path.is_file():
                 yield f"{path}: is missing, but step {step} had written it (SHA-256 {expected[:16]}…); {remedy}"
-            elif digests.of(path) != expected and (found := digests.anew(path)) != expected:
+            elif digests.of(path) != expected and (found := digests.rehash(path)) != expected:
                 yield (
                     f"{path}: was altered after step {step} (SHA-256 expected {expected[:16]}…, found {found[:16]}…); "
                     f"{remedy}"
@@ -103,7 +103,7 @@ def _check_heads(run_dir: Path, entries: list[manifest.Entry]) -> None:
 
 
 def _closed(run_dir: Path, step: str) -> bool:
-    """Return whether the step has ended well and has not begun again since."""
+    """Return whether the step has finished successfully and has not begun again since."""
     journal = step_file(run_dir, step)
     states: list[Event] = [event for event in read(journal)[0] if event["event"] in STATE_EVENTS]
     return not states or states[-1].get("status") == "FINISHED"
@@ -124,9 +124,9 @@ class Digests:
         known = self._known.get(str(path))
         if isinstance(known, list) and known[:-1] == [*identity(path)]:
             return str(known[-1])
-        return self.anew(path)
+        return self.rehash(path)
 
-    def anew(self, path: Path) -> str:
+    def rehash(self, path: Path) -> str:
         """Return the digest of a file as it is read now."""
         before = identity(path)  # a change while it is read makes it unknown
         digest = sha256(path)

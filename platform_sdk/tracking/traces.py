@@ -139,7 +139,7 @@ def deliver_rollouts(client: MlflowClient, state: DeliveryState, token: str, run
 
     path = Path(event["path"])
     if not path.is_file():
-        logger.warning("%s is gone: its rollouts were to be logged as traces", path)
+        logger.warning("%s is missing: its rollouts were to be logged as traces", path)
         return
     tracing = TracingClient(client.tracking_uri)
     spans: list[Any] = []

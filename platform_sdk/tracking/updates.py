@@ -35,7 +35,7 @@ class Update(BaseModel):
     ``rewards`` and ``mean_reward`` are means over the first group at each question; rewards that a credit prepares are
     means over the groups that were learned from. ``zero_variance`` is the share of these that teach nothing (GRPO:
     their rewards are all equal). ``rollouts`` and ``tokens_sampled`` count all that was sampled, ``trajectories`` the
-    dialogues that were learned from, ``tokens_trained`` their agents' tokens, in every iteration anew; ``truncated``
+    dialogues that were learned from, ``tokens_trained`` their agents' tokens, counted in every iteration; ``truncated``
     and ``dropped`` are trajectories beyond the length. ``weights`` are those that sampled the rollouts. ``statistics``
     are the objective's others. ``sampled_per_second`` are sampled tokens; ``speed`` is that of training (see
     ``training.speed``). ``preparation`` is apart from what the rollouts themselves cost, and left out where a credit
@@ -94,7 +94,7 @@ def append_update(folder: Path, update: Update) -> None:
 
 
 def keep_updates(folder: Path, last: int) -> None:
-    """Forget the updates after ``last``: the run goes on from there, and makes them again."""
+    """Forget the updates after ``last``: the run resumes from there and makes them again."""
     lines = "".join(f"{_line(update)}\n" for update in read_updates(folder) if update.update <= last)
     write_text(folder / FILE, lines)
 

@@ -25,7 +25,7 @@ def device_for(spec: OptimiserSpec) -> str:
     """``cuda`` or ``cpu``.
 
     Raises:
-        UserError: a GPU is asked for, and there is none.
+        UserError: ``device`` is cuda, and torch sees no GPU.
     """
     if spec.device == "cuda" and not torch.cuda.is_available():
         raise UserError("device: cuda, but torch sees no GPU; set device to auto or cpu")

@@ -115,7 +115,7 @@ def varlen_attention(
         q.contiguous(), k.contiguous(), v.contiguous(), layout.query_starts, layout.key_starts,
         max(segments.lengths), max(segments.key_lengths), scale=scaling, window_size=(-1, 0), enable_gqa=True,
     )  # fmt: skip
-    assert isinstance(output, torch.Tensor), "no auxiliary output is asked for"
+    assert isinstance(output, torch.Tensor), "no auxiliary output is requested"
     return output[None], None
 
 
@@ -128,7 +128,7 @@ class _Layout:
     key_places: torch.Tensor | None
 
 
-@lru_cache(maxsize=4)  # one micro-batch is asked for by every layer of policy and reference
+@lru_cache(maxsize=4)  # one micro-batch is requested by every layer of policy and reference
 def _layout(segments: Segments, device: torch.device) -> _Layout:
     def starts(lengths: tuple[int, ...]) -> torch.Tensor:
         return torch.tensor([0, *accumulate(lengths)], dtype=torch.int32, device=device)

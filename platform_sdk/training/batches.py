@@ -6,9 +6,9 @@ follows from the lengths and the seed: every process makes the same one, and a r
 skip what is done. The step's normalisers are known from the plan, so that neither the number of
 micro-batches nor that of processes changes the loss.
 
-A micro-batch is *packed*: its examples stand one behind the other in one row without padding, with
-positions that start anew and attention that stays within each example. Attempts at one question begin with the
-same prompt, which is most of their tokens where passages are given: it stands in the row once, and they *continue*
+A micro-batch is *packed*: its examples follow each other in one row without padding, with
+positions that start again from 0 and attention that stays within each example. Attempts at one question begin with the
+same prompt, which is most of their tokens where passages are given: the row holds it once, and they *continue*
 it. A causal model computes the same for it whatever follows, so nothing is changed but the work. What is repeated
 is the prompt's last token alone, which predicts the first token of each.
 """
@@ -42,7 +42,7 @@ class MicroBatch:
 class Step:
     """One optimiser update: ``shares[process]`` are equally many micro-batches for each process.
 
-    With ``share_prompts`` a prompt stands in a micro-batch once, whatever the number of examples that begin with it.
+    With ``share_prompts`` a micro-batch holds a prompt once, whatever the number of examples that begin with it.
     ``sampled`` is false if the log-probabilities of any example, in whichever process's share, are unknown.
     """
 

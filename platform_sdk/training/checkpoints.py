@@ -89,7 +89,7 @@ def discard_after(folder: Path, checkpoint: Path | None) -> None:
 
 
 def discard_older(folder: Path) -> None:
-    """Delete all checkpoints but the latest and the one before, which stands in for a damaged one."""
+    """Delete all checkpoints but the latest and the one before, which replaces a damaged one."""
     for path in _checkpoints(folder)[:-KEPT]:
         shutil.rmtree(path)
 

@@ -49,7 +49,7 @@ class Example:
 
 
 @dataclass(frozen=True)
-class Fitted:
+class FittedExamples:
     """Examples within a length, and what it cost to get there."""
 
     examples: tuple[Example, ...]
@@ -106,7 +106,7 @@ def _check(advantages: Advantages, trajectories: Mapping[TrajectoryKey, Trajecto
             raise UserError(f"{where}: advantages must be finite, and 0 off the agent's tokens")
 
 
-def fit(examples: Sequence[Example], max_length: int, too_long: Literal["truncate", "drop", "error"]) -> Fitted:
+def fit(examples: Sequence[Example], max_length: int, too_long: Literal["truncate", "drop", "error"]) -> FittedExamples:
     """Bring examples to at most ``max_length`` tokens, and leave out those without an agent's token.
 
     Truncation keeps the beginning: a prefix of a dialogue is still what the policy said in its context.
@@ -140,7 +140,7 @@ def fit(examples: Sequence[Example], max_length: int, too_long: Literal["truncat
             kept.append(example)
         else:
             dropped_empty += 1
-    return Fitted(tuple(kept), truncated, tokens_cut, dropped_too_long, dropped_empty)
+    return FittedExamples(tuple(kept), truncated, tokens_cut, dropped_too_long, dropped_empty)
 
 
 def digest_examples(examples: Iterable[Example]) -> str:

@@ -3,7 +3,7 @@
 The logits of A tokens over a vocabulary of V are A·V numbers, with V = 150,000 most of a step's memory. Here
 they are made for a part of the vocabulary at a time, in the forward pass to sum up the normaliser and in the
 backward pass again. ``torch.nn.functional.linear_cross_entropy`` (torch 2.13) does alike, but gives results in
-the precision of its inputs, and a log-probability of 8 bits is no ground for a ratio of policies; on a CPU it
+the precision of its inputs, and a log-probability of 8 bits is too coarse for a ratio of policies; on a CPU it
 was half as fast as this.
 """
 

@@ -1,7 +1,7 @@
 """Objectives that training minimises.
 
 An objective is a function of the policy's log-probabilities of the agent's tokens and of the packed
-batch they stand in, and gives a loss and named statistics. It is called once per micro-batch, and its
+batch that holds them, and gives a loss and named statistics. It is called once per micro-batch, and its
 values are parts of the step's: over the micro-batches and processes of a step they *add up*. So it
 divides by the step's normalisers (``batch.step_tokens``, ``batch.step_examples``) and never by counts
 of its own micro-batch.
@@ -72,7 +72,7 @@ class GroupRelative:
 
     By default π is the policy at temperature 1, whatever the temperature of sampling: it is the policy that is saved,
     and π_old are the log-probabilities recorded when the tokens were sampled, which engines give at temperature 1, so
-    that ρ = 1 before the first update. Samples of another temperature stand for π's own without a correction: a ratio
+    that ρ = 1 before the first update. Samples of another temperature are used as π's own without a correction: a ratio
     to what they were really drawn from would start off 1 and be clipped before anything was learned. With
     ``OnlineSpec.scale_logits`` π, π_old and π_ref are at the sampling temperature; nothing changes here.
 

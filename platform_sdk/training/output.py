@@ -19,7 +19,7 @@ from platform_sdk.training.checkpoints import publish, staging
 RESULT = "training.json"
 
 
-class Made(BaseModel):
+class TrainedModel(BaseModel):
     """Trained model: its directory, and the digest of everything that it was made from."""
 
     model_config = ConfigDict(frozen=True)
@@ -28,7 +28,7 @@ class Made(BaseModel):
     inputs: str
 
 
-M = TypeVar("M", bound=Made)
+M = TypeVar("M", bound=TrainedModel)
 
 
 def completed(output: Path, inputs: str, kind: type[M]) -> M | None:
@@ -52,7 +52,7 @@ def read_back(output: Path, inputs: str, kind: type[M]) -> M:
     return result
 
 
-def write_model(trainer: Trainer, parent: str | Path, output: Path, describe: Callable[[Path], Made]) -> None:
+def write_model(trainer: Trainer, parent: str | Path, output: Path, describe: Callable[[Path], TrainedModel]) -> None:
     """Write the trainer's model and ``parent``'s tokenizer to ``output``, as one atomic step. Every process calls this.
 
     Args:
@@ -71,8 +71,8 @@ def write_model(trainer: Trainer, parent: str | Path, output: Path, describe: Ca
     wait_for_all()
 
 
-def pass_through(model: str | Path, output: Path, result: Made) -> None:
-    """Nothing was learned: the model that came in is the one that goes out, with the result that says so."""
+def pass_through(model: str | Path, output: Path, result: TrainedModel) -> None:
+    """Write the input model as the output model, with a result that says why nothing was learned."""
     written = staging(output)
     shutil.copytree(resolve(model), written, dirs_exist_ok=True)
     load_tokenizer(model).save_pretrained(written)

@@ -22,7 +22,7 @@ def attention_for(spec: OptimiserSpec, device: str) -> str:
     """Return the kind of attention that a training computes with.
 
     Raises:
-        UserError: the one that is asked for does not run on the device or in the precision.
+        UserError: the chosen kernel does not run on the device or in the precision.
     """
     on_kernel = device == "cuda" and bfloat16_for(spec, device)
     if spec.attention == VARLEN and not on_kernel:
@@ -39,7 +39,7 @@ def load_policy(name: str | Path, spec: OptimiserSpec, *, attention: str, device
     adapter (``halve_frozen``), and all under DeepSpeed, which keeps float32 masters (see ``masters``).
 
     A model that is a LoRA adapter itself is trained on as such where ``spec.lora`` is set, and merged into its base
-    otherwise. It goes on under the recipe's dropout; what its weights mean must be the recipe's.
+    otherwise. Training resumes with the recipe's dropout; rank, alpha and targets must be the recipe's.
 
     Raises:
         UserError: there is no such model, or its adapter has another rank, alpha or targets than the recipe's.

@@ -211,5 +211,5 @@ def pretrain(
                 window = []
             if (step + 1) % 200 == 0:
                 model.save_pretrained(save)
-    # Half precision halves the file; whoever loads it for work widens it again.
+    # Half precision halves the file; loading for work widens it again.
     model.to(torch.float16).save_pretrained(save)

@@ -1,7 +1,7 @@
 """One training run: examples and a model in, a trained model and its figures out.
 
 It may be killed at any moment and started again. Checkpoints and the model are named by the digest of
-everything that went in, so a run goes on only from its own checkpoints, and a finished one is not
+everything that went in, so a run resumes only from its own checkpoints, and a finished one is not
 repeated.
 """
 
@@ -30,10 +30,10 @@ from platform_sdk.training.arguments import (
 )
 from platform_sdk.training.attention import SHARING
 from platform_sdk.training.batches import Step, plan
-from platform_sdk.training.examples import Example, Fitted, digest_examples, fit
+from platform_sdk.training.examples import Example, FittedExamples, digest_examples, fit
 from platform_sdk.training.masters import masters_of
 from platform_sdk.training.objectives import MaximumLikelihood, Objective
-from platform_sdk.training.output import Made, completed, pass_through, read_back, write_model
+from platform_sdk.training.output import TrainedModel, completed, pass_through, read_back, write_model
 from platform_sdk.training.policy import attention_for, load_policy
 from platform_sdk.training.speed import FIGURES
 from platform_sdk.training.trainer import PlannedSteps, PolicyTrainer, Progress
@@ -53,7 +53,7 @@ class StepFigures(BaseModel):
     statistics: dict[str, float]
 
 
-class TrainResult(Made):
+class TrainResult(TrainedModel):
     """Result of a training run.
 
     ``tokens_trained`` counts agent tokens over all epochs, ``tokens_total`` all tokens the policy read for
@@ -99,7 +99,7 @@ def train(
         checkpoints: directory for the checkpoints of this output alone; deleted when the model is complete.
         objective: default: maximum likelihood with ``spec.normalization``.
         parents: digests of what the examples came from, for the result.
-        callbacks: of transformers, told of every step as it happens.
+        callbacks: of transformers, called at every step.
 
     Raises:
         UserError: a setting does not fit the examples, the model or the machine.
@@ -138,8 +138,8 @@ def train(
 
 
 def _fit(
-    spec: TrainSpec, fitted: Fitted, model: str | Path, seed: int, checkpoints: Path, name: str, objective: Objective,
-    callbacks: Sequence[TrainerCallback],
+    spec: TrainSpec, fitted: FittedExamples, model: str | Path, seed: int, checkpoints: Path, name: str,
+    objective: Objective, callbacks: Sequence[TrainerCallback],
 ) -> tuple[PolicyTrainer, list[Step]]:  # fmt: skip
     device = device_for(spec)
     attention = attention_for(spec, device)
@@ -171,7 +171,7 @@ def _fit(
 
 
 def _result(
-    figures: dict[str, Any], written: Path, trainer: PolicyTrainer, steps: Sequence[Step], fitted: Fitted,
+    figures: dict[str, Any], written: Path, trainer: PolicyTrainer, steps: Sequence[Step], fitted: FittedExamples,
     spec: TrainSpec,
 ) -> TrainResult:  # fmt: skip
     curve = step_figures(trainer)

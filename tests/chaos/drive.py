@@ -20,7 +20,7 @@ from typing import Any
 
 from tests.chaos import trace
 from tests.chaos.plan import Attack, Timeline
-from tests.chaos.reduced import Reduced
+from tests.chaos.reduced import ReducedRecipe
 
 ROOT = Path(__file__).parents[2]
 PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
@@ -88,7 +88,7 @@ class Driver:
         cold: Python is started for each process, as it is where a user types the command.
     """
 
-    def __init__(self, reduced: Reduced, folder: Path, number: int, *, cold: bool) -> None:
+    def __init__(self, reduced: ReducedRecipe, folder: Path, number: int, *, cold: bool) -> None:
         self.course = Course(number, folder)
         self.cold = cold
         shutil.rmtree(folder, ignore_errors=True)

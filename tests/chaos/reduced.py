@@ -8,20 +8,20 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Reduced:
+class ReducedRecipe:
     """A recipe (relative to ``pipelines/``) and what makes it small."""
 
     recipe: str
     overrides: Mapping[str, Any]
     short: Mapping[str, Any]
 
-    def shorter(self) -> Reduced:
+    def shorter(self) -> ReducedRecipe:
         """Return the shortest possible run, for the ordinary tests."""
         return replace(self, overrides={**self.overrides, **self.short})
 
 
 REDUCED = {
-    "mygo": Reduced(
+    "mygo": ReducedRecipe(
         "mygo/world-text.yaml",
         {
             "iterations": 2,
@@ -41,7 +41,7 @@ REDUCED = {
         },
         {"iterations": 1},
     ),
-    "arena": Reduced(
+    "arena": ReducedRecipe(
         "arena/world.yaml",
         {
             "dataset.world": {
@@ -55,7 +55,7 @@ REDUCED = {
         },
         {"online.updates": 2},
     ),
-    "evipath": Reduced(
+    "evipath": ReducedRecipe(
         "evipath/world.yaml",
         {
             "dataset.world": {"entities": 40, "train_questions": 24, "eval_questions": 4, "hops": [1, 2]},
@@ -65,7 +65,7 @@ REDUCED = {
         },
         {"dataset.world": {"entities": 40, "train_questions": 12, "eval_questions": 2, "hops": [1]}},
     ),
-    "prograph": Reduced(
+    "prograph": ReducedRecipe(
         "prograph/world.yaml",
         {
             "dataset.world": {"entities": 40, "train_questions": 6, "eval_questions": 4, "hops": [1]},
@@ -81,5 +81,5 @@ REDUCED = {
         {"online.updates": 2},
     ),
     # A method of the tests' own, small as it is.
-    "toy": Reduced("../tests/house/toy/pipelines/toy/world.yaml", {}, {}),
+    "toy": ReducedRecipe("../tests/house/toy/pipelines/toy/world.yaml", {}, {}),
 }  # fmt: skip

@@ -1,7 +1,7 @@
 """Processes of a run that need not start: forked from one that has imported everything and computed nothing.
 
 Of a small run nine seconds in ten are Python starting and torch being imported, again for each step, and a kill there
-tells little. ``Warm`` is ``subprocess.Popen`` where a process of hopforge is started, and forks instead: the tree of
+tells little. ``WarmPopen`` forks instead where ``subprocess.Popen`` would start a process of hopforge: the tree of
 processes, their pipes, sessions and signals, files and ends are the same.
 """
 
@@ -52,7 +52,7 @@ def import_everything() -> None:
         raise RuntimeError(f"importing has started threads ({', '.join(names)}); use --cold")
 
 
-class Warm(subprocess.Popen):  # type: ignore[type-arg]
+class WarmPopen(subprocess.Popen):  # type: ignore[type-arg]
     """``subprocess.Popen`` that forks this process where Python is to run a module of hopforge."""
 
     def _execute_child(self, args: Any, *others: Any) -> None:
@@ -160,5 +160,5 @@ def _step(command: list[str]) -> None:
 @contextlib.contextmanager
 def forking() -> Iterator[None]:
     """Let every process of hopforge that is started in this context be forked."""
-    with mock.patch.object(subprocess, "Popen", Warm):
+    with mock.patch.object(subprocess, "Popen", WarmPopen):
         yield

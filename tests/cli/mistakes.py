@@ -75,7 +75,7 @@ MISTAKES = [
             edited("agent: {", "agent: {{")),
     Mistake("a recipe with a tab", ("validate", "own.yaml"), "own.yaml:28", "indent with spaces",
             edited("  iterations: 3", "\titerations: 3")),
-    Mistake("a recipe that is a list", ("validate", "own.yaml"), "own.yaml:1", "must be a mapping, as `name: …`",
+    Mistake("a recipe that is a list", ("validate", "own.yaml"), "own.yaml:1", "must be a mapping, e.g. `name: …`",
             lambda folder: (folder / "own.yaml").write_text("- a\n- b\n")),
     Mistake("a recipe that is not text", ("validate", "own.yaml"), "own.yaml:1", "is not UTF-8",
             lambda folder: (folder / "own.yaml").write_bytes(b"\xff\xfe\x00")),
@@ -140,12 +140,12 @@ MISTAKES = [
 
 
 @dataclass(frozen=True)
-class Told:
+class CommandOutput:
     status: object
     message: str
 
 
-def make(mistake: Mistake, folder: Path) -> Told:
+def make(mistake: Mistake, folder: Path) -> CommandOutput:
     """Make a mistake in ``folder``, in this process; return the exit status and what was printed."""
     mistake.prepare(folder)
     out, before = io.StringIO(), os.getcwd()
@@ -164,7 +164,7 @@ def make(mistake: Mistake, folder: Path) -> Told:
         status = end.code
     finally:
         os.chdir(before)
-    return Told(status, out.getvalue().replace(f"{folder}/", ""))
+    return CommandOutput(status, out.getvalue().replace(f"{folder}/", ""))
 
 
 def plain(message: str) -> str:

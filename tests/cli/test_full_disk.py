@@ -1,4 +1,4 @@
-"""A disk that is full, and places that nobody can write to: one clear error that names the file."""
+"""Full disks and unwritable paths: one clear error that names the file."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def told(folder: Path, *command: object) -> str:
     return message
 
 
-def test_a_full_disk_is_told_with_the_file_that_was_to_be_written(full: Path, tmp_path: Path) -> None:
+def test_full_disk_is_reported_with_the_unwritten_file(full: Path, tmp_path: Path) -> None:
     run_dir = finished_run(tmp_path, "arena")
     manifest.append(run_dir, "run ended: FINISHED", {})
     exported = told(tmp_path, "export", run_dir, "-o", full / "model")
@@ -46,7 +46,7 @@ def test_a_full_disk_is_told_with_the_file_that_was_to_be_written(full: Path, tm
     assert "No space left on device" in begun
 
 
-def test_a_place_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+def test_unwritable_path_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     (tmp_path / "folder.yaml").mkdir()
     assert "file/in: cannot be written: Not a directory" in told(

@@ -31,7 +31,7 @@ def call(workdir: Path, command: str, *arguments: str) -> str:
     return result.stdout
 
 
-def test_graph_commands(tmp_path: Path) -> None:
+def test_graph_commands_build_export_and_describe_a_graph(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="holds no graph; build it first"):
         call(tmp_path, "stats")
     built = json.loads(call(tmp_path, "build", "--json"))

@@ -29,7 +29,7 @@ def wait_for(path: Path) -> None:
         time.sleep(PAUSE / 5)
 
 
-def test_watching_ends_with_the_run_and_interrupting_it_ends_the_watching_alone(tmp_path: Path) -> None:
+def test_watch_ends_with_the_run_and_an_interrupt_ends_only_the_watch(tmp_path: Path) -> None:
     recipe, run_dir = write_toy(tmp_path), tmp_path / "run"
     running = start("run", recipe, "--workdir", run_dir, "--set", "mode=slow", "--quiet")
     wait_for(run_dir / "pid")  # of its first step, which then sleeps
@@ -38,7 +38,7 @@ def test_watching_ends_with_the_run_and_interrupting_it_ends_the_watching_alone(
     assert json.loads(watching.stdout.readline()) == {"step": "make", "state": "RUNNING"}
     watching.send_signal(signal.SIGINT)
     _, told = watching.communicate(timeout=60)
-    assert (watching.returncode, told) == (130, "no longer watched; the run goes on\n")
+    assert (watching.returncode, told) == (130, "stopped watching; the run continues\n")
     assert running.poll() is None
 
     watching = start("watch", run_dir)
@@ -49,7 +49,7 @@ def test_watching_ends_with_the_run_and_interrupting_it_ends_the_watching_alone(
 
 
 @pytest.mark.slow  # each run of four steps is ten seconds
-def test_a_run_that_has_ended_is_told_step_by_step(tmp_path: Path) -> None:
+def test_watch_of_an_ended_run_prints_every_step(tmp_path: Path) -> None:
     recipe, run_dir = write_toy(tmp_path), tmp_path / "run"
     assert start("run", recipe, "--workdir", run_dir, "--quiet").wait(timeout=120) == 0
     shown, _ = (watching := start("watch", run_dir)).communicate(timeout=60)

@@ -41,7 +41,7 @@ def test_json_is_one_object_of_the_official_names(files: list[str]) -> None:
     assert "1 of 2 questions have no predicted answer" in result.stderr
 
 
-def test_json_with_everything(files: list[str]) -> None:
+def test_json_output_holds_questions_and_intervals(files: list[str]) -> None:
     found = json.loads(invoke("hotpotqa", *files, "--json", "--per-question", "--intervals").stdout)
     assert found["n"] == 2
     assert found["per_question"]["a"]["f1"] == pytest.approx(2 / 3)
@@ -51,14 +51,14 @@ def test_json_with_everything(files: list[str]) -> None:
     assert again["intervals"] == found["intervals"]
 
 
-def test_tables(files: list[str]) -> None:
+def test_metrics_table_shows_scores_intervals_and_questions(files: list[str]) -> None:
     result = invoke("hotpotqa", *files, "--per-question", "--intervals")
     assert result.exit_code == 0
     for text in ("2 questions", "joint_recall", "33.33", "0.00 to 66.67", "[b]"):
         assert text in result.stdout
 
 
-def test_errors_say_what_and_where(files: list[str], tmp_path: Path) -> None:
+def test_metrics_command_errors_name_file_and_problem(files: list[str], tmp_path: Path) -> None:
     assert isinstance(invoke("nq", *files, "--names", "x").exception, UserError)
     (tmp_path / "predictions.json").write_text("{")
     error = invoke("hotpotqa", *files).exception

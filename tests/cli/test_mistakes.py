@@ -10,7 +10,7 @@ from tests.cli.mistakes import MISTAKES, Mistake, make, plain
 
 
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.what)
-def test_a_mistake_is_told_with_its_place_and_a_remedy(mistake: Mistake, tmp_path: Path) -> None:
+def test_mistake_is_reported_with_its_place_and_a_remedy(mistake: Mistake, tmp_path: Path) -> None:
     told = make(mistake, tmp_path)
     message = plain(told.message)
     assert told.status == 2, message

@@ -115,7 +115,7 @@ def test_the_screen_of_a_terminal_has_the_steps_and_one_line_for_the_running_one
     assert all(len(frame) <= 3 for frame in frames[:-1])  # one line for the running step, whatever it writes
 
 
-def test_elsewhere_there_is_a_line_at_the_begin_every_minute_and_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_without_a_terminal_prints_at_start_each_minute_and_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "MINUTE", 0.05)
     out = io.StringIO()
     with Progress("x", Path("runs/x"), 1, out) as told:
@@ -133,7 +133,7 @@ def test_elsewhere_there_is_a_line_at_the_begin_every_minute_and_at_the_end(monk
     assert lines[-1].startswith("finished in ")
 
 
-def test_quiet_says_nothing() -> None:
+def test_quiet_option_prints_nothing() -> None:
     with Progress("x", Path("runs/x"), 1, None) as told:
         told.started("train-01")
         told.finished("train-01", 3.0)

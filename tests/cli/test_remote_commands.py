@@ -90,7 +90,7 @@ def shell(tmp_path: Path) -> Iterator[Shell]:
         yield Shell(kfp, kubernetes, tmp_path)
 
 
-def test_from_the_submission_to_the_end(shell: Shell) -> None:
+def test_submitted_run_can_be_watched_and_its_logs_read(shell: Shell) -> None:
     recipe = write_toy(shell.folder)
     out, _ = shell("submit", str(recipe), "--cluster", str(CLUSTER), "--queue", "urgent", "--set", "seed=3", "--json")
     made = json.loads(out)
@@ -105,7 +105,7 @@ def test_from_the_submission_to_the_end(shell: Shell) -> None:
     watching.send_signal(signal.SIGINT)
     _, err = watching.communicate(timeout=60)
     assert watching.returncode == 130
-    assert "the run goes on" in err
+    assert "the run continues" in err
     assert run["state"] == "PENDING"
 
     labels = {"pipeline/runid": run["run_id"], "hopforge.dev/task": "make"}
@@ -130,7 +130,7 @@ def test_from_the_submission_to_the_end(shell: Shell) -> None:
     assert "has ended before: FAILED" in out
 
 
-def test_jobs_are_not_left_behind_unseen(shell: Shell) -> None:
+def test_cancel_without_access_to_jobs_is_refused(shell: Shell) -> None:
     recipe = write_toy(shell.folder)
     shell("submit", str(recipe), "--cluster", str(CLUSTER))
     (shell.folder / "kubeconfig").unlink()
@@ -165,7 +165,7 @@ def test_logs_are_waited_for_from_the_submission_on(shell: Shell) -> None:
     assert "step last never started, and the run has ended: failed" in err
 
 
-def test_an_api_server_that_is_away_is_told_without_a_traceback(shell: Shell) -> None:
+def test_unavailable_api_server_is_reported_without_a_traceback(shell: Shell) -> None:
     shell("submit", str(write_toy(shell.folder)), "--cluster", str(CLUSTER))
     run = shell.kfp.run()
     run["state"] = "FAILED"
@@ -177,7 +177,7 @@ def test_an_api_server_that_is_away_is_told_without_a_traceback(shell: Shell) ->
         assert "Traceback" not in err
 
 
-def test_an_ended_session_is_told_and_nothing_is_said_to_be_done(shell: Shell) -> None:
+def test_expired_session_is_reported_and_no_success_claimed(shell: Shell) -> None:
     shell("submit", str(write_toy(shell.folder)), "--cluster", str(CLUSTER))
     run = shell.kfp.run()
     watching = shell.start("watch", run["run_id"])
@@ -205,7 +205,7 @@ def test_every_pipeline_is_put_into_the_ui_once(shell: Shell) -> None:
     assert all(one["description"] for one in shell.kfp.pipelines + shell.kfp.versions)
 
 
-def test_the_forms_as_the_ui_shows_them(shell: Shell) -> None:
+def test_upload_dry_run_describes_the_forms_of_all_pipelines(shell: Shell) -> None:
     forms = {one["pipeline"]: one["form"] for one in json.loads(shell("upload", "--dry-run", "--json")[0])}
     assert set(forms) == {path.parent.name for path in HOME.glob("pipelines/*/pipeline.yaml")}
     for name, form in forms.items():
@@ -227,7 +227,7 @@ def test_the_forms_as_the_ui_shows_them(shell: Shell) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["submit", "RECIPE"], "cluster.yaml: no such file; say with --cluster FILE"),
+        (["submit", "RECIPE"], "cluster.yaml: no such file; name the cluster's file with --cluster FILE"),
         (["submit", "RECIPE", "--cluster", "BAD"], "job.nodes"),
         (["submit", "RECIPE", "--cluster", "GOOD", "--queue", "Not A Name"], "--queue Not A Name: String should match"),
         (["submit", "RECIPE", "--cluster", "GOOD", "--set", "rate=3"], "must be at most 1, but is 3"),
@@ -239,7 +239,7 @@ def test_the_forms_as_the_ui_shows_them(shell: Shell) -> None:
         (["watch", "deadbeef", "--host", "ftp://x"], "give it as https://kubeflow.example/pipeline"),
     ],
 )
-def test_mistakes_are_told_without_a_traceback(shell: Shell, arguments: list[str], says: str) -> None:
+def test_mistakes_are_reported_without_a_traceback(shell: Shell, arguments: list[str], says: str) -> None:
     bad = shell.folder / "bad.yaml"
     bad.write_text(CLUSTER.read_text().replace("nodes: 1", "nodes: 0"))
     places = {"RECIPE": str(write_toy(shell.folder)), "BAD": str(bad), "GOOD": str(CLUSTER)}

@@ -26,7 +26,7 @@ def recipe(tmp_path: Path) -> Path:
     return write_toy(tmp_path)
 
 
-def test_run(recipe: Path, tmp_path: Path) -> None:
+def test_failed_run_resumes_and_another_recipe_is_refused(recipe: Path, tmp_path: Path) -> None:
     run_dir = tmp_path / "run"
     failed = hopforge("run", recipe, "--workdir", run_dir, "--set", "mode=user-error")
     assert failed.returncode == 2
@@ -70,7 +70,7 @@ def test_json_is_all_of_standard_output_and_quiet_prints_nothing(recipe: Path, t
     assert (quiet.returncode, quiet.stdout, quiet.stderr) == (0, "", "")
 
 
-def test_places_where_no_run_can_be(recipe: Path, tmp_path: Path) -> None:
+def test_workdir_that_cannot_be_a_directory_is_refused(recipe: Path, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for place, told in (("file", "is a file"), ("file/run", "cannot be written")):
         refused = hopforge("run", recipe, "--workdir", tmp_path / place)
@@ -78,7 +78,7 @@ def test_places_where_no_run_can_be(recipe: Path, tmp_path: Path) -> None:
         assert f"error: {tmp_path / place}: {told}" in refused.stderr
 
 
-def test_a_port_in_use_is_told_before_anything_is_prepared(tmp_path: Path) -> None:
+def test_port_in_use_is_reported_before_any_preparation(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
         options = ("--recipe", HOME / "pipelines/mygo/world.yaml", "--workdir", tmp_path / "run", "--port", port)
@@ -99,13 +99,13 @@ def test_version_and_help(tmp_path: Path) -> None:
     assert "{metric: [low, high]}" in hopforge("metrics", "--help").stdout.replace("\n", " ")
 
 
-def test_compile(recipe: Path, tmp_path: Path) -> None:
+def test_compile_command_writes_a_kfp_pipeline(recipe: Path, tmp_path: Path) -> None:
     done = hopforge("compile", recipe, "-o", tmp_path / "ir.yaml", "--set", "iterations=3")
     assert (done.returncode, done.stdout) == (0, f"{tmp_path}/ir.yaml: 5 tasks\n")
     assert components.load_component_from_file(str(tmp_path / "ir.yaml"))
 
 
-def test_validate(recipe: Path) -> None:
+def test_validate_command_prints_ok_or_every_problem(recipe: Path) -> None:
     good = hopforge("validate", recipe)
     assert (good.returncode, good.stdout) == (0, f"{recipe}: ok (toy, 4 tasks)\n")
     assert json.loads(hopforge("validate", recipe, "--json").stdout)["parameters"]["iterations"] == 2
@@ -119,13 +119,13 @@ def test_validate(recipe: Path) -> None:
     ]
 
 
-def test_schema(recipe: Path) -> None:
+def test_schema_command_prints_recipe_and_pipeline_schemas(recipe: Path) -> None:
     schema = json.loads(hopforge("schema", recipe.parent / "pipeline.yaml").stdout)
     assert schema["title"] == "Recipe of toy"
     assert "steps" in json.loads(hopforge("schema").stdout)["properties"]
 
 
-def test_a_wrong_option_is_told(recipe: Path) -> None:
+def test_unknown_option_is_reported(recipe: Path) -> None:
     done = hopforge("run", recipe, "--sett", "a=b")
     assert done.returncode == 2
     assert "No such option" in done.stderr

@@ -41,7 +41,7 @@ def shown(state: RunState, height: int, width: int = 80, *, whole: bool = False)
 
 
 @pytest.mark.parametrize("height", [12, 24, 50])
-def test_what_matters_is_seen_however_many_steps_there_are(height: int) -> None:
+def test_table_shows_failed_and_active_steps_within_any_height(height: int) -> None:
     jobs = [JobState("PyTorchJob", f"j-{step}", step, "Queued", "needs 8 GPUs") for step in ("step-40", "step-41")]
     lines = shown(run(halfway(), jobs, "TrainJobs are not shown"), height)
     assert len(lines) <= height
@@ -58,7 +58,7 @@ def test_what_matters_is_seen_however_many_steps_there_are(height: int) -> None:
     assert middle == NAMES[NAMES.index(middle[0]) : NAMES.index(middle[-1]) + 1]
 
 
-def test_where_there_is_room_or_nothing_moves_any_more_all_steps_are_seen() -> None:
+def test_table_shows_all_steps_if_they_fit_or_the_run_has_ended() -> None:
     states = halfway()
     assert sum("step-" in line for line in shown(run(states), 80)) == 69
     done = [JobState("PyTorchJob", f"j-{step}", step, "Succeeded", "") for step in NAMES[:30]]

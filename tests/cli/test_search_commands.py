@@ -163,7 +163,7 @@ def encode(encoder: Encoder, texts: list[str]) -> np.ndarray:
     return encoder.encode(texts, kind="passage").astype(float)
 
 
-def test_other_data_is_not_prepared_over_a_run(tmp_path: Path) -> None:
+def test_workdir_of_a_run_on_other_data_is_refused(tmp_path: Path) -> None:
     dataset = {"format": "world", "world": {"seed": 1}}
     (tmp_path / "recipe.json").write_text(json.dumps({"parameters": {"dataset": dataset}}))
     with pytest.raises(UserError, match=r"holds a run on other data; choose another --workdir"):
@@ -172,7 +172,7 @@ def test_other_data_is_not_prepared_over_a_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("k", ["two", "2;5"])
-def test_ks_are_numbers(tmp_path: Path, k: str) -> None:
+def test_k_option_that_is_not_numbers_is_refused(tmp_path: Path, k: str) -> None:
     with pytest.raises(UserError, match="whole numbers separated by commas"):
         call("recall", "world-text.yaml", tmp_path, "-k", k)
 

@@ -58,7 +58,7 @@ def test_errors_that_quote_input_do_not_steer_the_terminal(
     assert not STEERING & set(shown)
 
 
-def test_what_a_step_says_is_escaped_and_styles_of_our_own_stay(tmp_path: Path) -> None:
+def test_step_output_is_escaped_and_own_styles_are_kept(tmp_path: Path) -> None:
     stream = io.StringIO()
     progress = Progress("run", tmp_path, 1, sys.stdout)
     assert isinstance(progress.console, Terminal)

@@ -1,6 +1,6 @@
 """The JSON Schemas beside the shipped pipelines, which their recipes name in the first line.
 
-``python -m tests.config.schemas`` (or ``make schemas``) writes them anew after a change of settings.
+``python -m tests.config.schemas`` (or ``make schemas``) rewrites them after a change of settings.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ def test_checking_a_recipe_imports_nothing_it_names(package: Path, module: str) 
         (".:reward", "names no module"),
     ],
 )
-def test_function_that_is_no_reward_is_refused(package: Path, function: str, message: str) -> None:
+def test_function_that_cannot_be_a_reward_is_refused(package: Path, function: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         load_recipe(RECIPE, override(function))
     assert not list(package.rglob("*.ran"))

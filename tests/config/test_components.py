@@ -16,7 +16,7 @@ def read(folder: Path, signature: str, decorator: str = "@dsl.component(base_ima
     return read_interface(path)
 
 
-def test_signature(tmp_path: Path) -> None:
+def test_component_signature_becomes_an_interface(tmp_path: Path) -> None:
     interface = read(
         tmp_path,
         "(a: str, b: dict, c: dsl.Input[dsl.Model], d: dsl.Output[dsl.Dataset], e: float = 0.5, *,"
@@ -45,12 +45,12 @@ def test_signature(tmp_path: Path) -> None:
         ("(a: str", "@dsl.component", "is not valid Python"),
     ],
 )
-def test_what_is_no_component(tmp_path: Path, signature: str, decorator: str, says: str) -> None:
+def test_invalid_component_source_is_refused(tmp_path: Path, signature: str, decorator: str, says: str) -> None:
     with pytest.raises(UserError, match=says):
         read(tmp_path, signature, decorator)
 
 
-def test_missing(tmp_path: Path) -> None:
+def test_missing_component_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no such component"):
         read_interface(tmp_path / "component.py")
 

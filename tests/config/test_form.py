@@ -21,7 +21,7 @@ def load(folder: Path, form: str):  # type: ignore[no-untyped-def]
     return load_pipeline(recipe.with_name("pipeline.yaml"))
 
 
-def test_a_field_of_a_struct_is_as_its_model_says(tmp_path: Path) -> None:
+def test_struct_field_in_a_form_has_the_bounds_of_its_model(tmp_path: Path) -> None:
     form = {field.name: field for field in load(tmp_path, "spec.learning_rate, spec.precision, spec.threads").form}
     assert [field.type for field in form.values()] == ["number", "string", "integer"]
     assert form["spec_learning_rate"].bounds == "above 0, at most 10"
@@ -32,7 +32,7 @@ def test_a_field_of_a_struct_is_as_its_model_says(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("form", "says"),
     [
-        ("sead", "sead is no parameter; did you mean seed?"),
+        ("sead", "sead is not a parameter; did you mean seed?"),
         ("spec", "spec is not a single value"),
         ("spec.max_length", "spec.max_length may be null"),
         ("spec.batchsize", "did you mean batch_size?"),
@@ -41,7 +41,7 @@ def test_a_field_of_a_struct_is_as_its_model_says(tmp_path: Path) -> None:
         (", ".join(["seed"] * (MAX_FIELDS + 1)), f"at most {MAX_FIELDS} items"),
     ],
 )
-def test_what_cannot_be_filled_in_is_refused(tmp_path: Path, form: str, says: str) -> None:
+def test_form_fields_that_cannot_be_filled_in_are_refused(tmp_path: Path, form: str, says: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load(tmp_path, form)
     line = PIPELINE[: PIPELINE.index(FORM)].count("\n") + 1
@@ -50,7 +50,7 @@ def test_what_cannot_be_filled_in_is_refused(tmp_path: Path, form: str, says: st
 
 
 @pytest.mark.parametrize("path", sorted(HOME.glob("pipelines/*/pipeline.yaml")), ids=lambda path: path.parent.name)
-def test_shipped_forms(path: Path) -> None:
+def test_shipped_forms_have_few_grouped_and_described_fields(path: Path) -> None:
     form = load_pipeline(path).form
     assert 3 <= len(form) <= MAX_FIELDS
     assert {"model", "seed"} <= {field.name for field in form}

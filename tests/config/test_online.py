@@ -29,7 +29,7 @@ from platform_sdk.config.training import OptimiserSpec, TrainSpec
         ("epochs", 1),  # of training on given examples
     ],
 )
-def test_nonsense_is_refused(field: str, value: object) -> None:
+def test_invalid_online_settings_are_refused(field: str, value: object) -> None:
     with pytest.raises(ValidationError, match=field):
         OnlineSpec.model_validate({"updates": 1, field: value})
 

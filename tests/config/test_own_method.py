@@ -84,7 +84,7 @@ def test_a_component_beside_the_pipelines_comes_before_the_shipped_one(recipe: P
 
 
 @pytest.mark.parametrize("named", ["", "/pipeline.yaml"])
-def test_the_commands_find_it(recipe: Path, named: str) -> None:
+def test_commands_find_a_method_outside_the_repository(recipe: Path, named: str) -> None:
     def hopforge(*arguments: str) -> str:
         path = os.pathsep.join((str(recipe.parents[3]), str(HOME)))
         command = [sys.executable, "-m", "platform_sdk.cli", *arguments]

@@ -29,7 +29,7 @@ def assert_problem(folder: Path, pipeline: str, says: str) -> None:
     assert any(says in problem for problem in problems), problems
 
 
-def test_unrolled(tmp_path: Path) -> None:
+def test_plan_unrolls_iterations(tmp_path: Path) -> None:
     tasks = plan_of(tmp_path)
     assert list(tasks) == ["make", "use-01", "use-02", "last"]
     assert tasks["make"] == {name: FromParameter(name) for name in ("run_dir", "seed", "rate", "mode", "spec")}
@@ -48,7 +48,7 @@ def test_no_iteration_hands_the_initial_value_on(tmp_path: Path) -> None:
     assert plan_of(tmp_path, "iterations=0")["last"]["digest"] == FromTask("make", "digest")
 
 
-def test_lag(tmp_path: Path) -> None:
+def test_overlapped_iterations_use_the_output_before_the_last(tmp_path: Path) -> None:
     """Iteration 1 has the start, 2 waits for 1 (overlap begins at 2), then each takes the one before the last."""
     tasks = plan_of(tmp_path, "iterations=5", "overlap=true")
     old = [tasks[f"use-0{t}"]["old"] for t in range(1, 6)]
@@ -57,7 +57,7 @@ def test_lag(tmp_path: Path) -> None:
     assert newest == [FromTask("make", "digest"), *(FromTask(f"use-0{t}", "Output") for t in (1, 2, 3, 4))]
 
 
-def test_carried_from() -> None:
+def test_carried_value_comes_from_the_iteration_before_the_overlap() -> None:
     assert [carried_from(t, 0) for t in range(1, 6)] == [0, 1, 2, 3, 4]
     assert [carried_from(t, 1) for t in range(1, 6)] == [0, 1, 1, 2, 3]
 
@@ -191,11 +191,13 @@ def test_stand_ins_reach_shared_inputs_and_each_other(tmp_path: Path) -> None:
         ("{Output: '${steps.use.outputs.Output}'}", "instead.Output refers to step use, which it stands in for; name an output of another step"),
     ],
 )  # fmt: skip
-def test_a_stand_in_is_checked_wherever_the_switch_stands(tmp_path: Path, switch: str, instead: str, says: str) -> None:
+def test_stand_in_is_checked_whether_its_step_is_on_or_off(
+    tmp_path: Path, switch: str, instead: str, says: str
+) -> None:
     assert_problem(tmp_path, left_out(switch, f"instead: {instead}"), says)
 
 
-def test_a_stand_in_is_no_text(tmp_path: Path) -> None:
+def test_stand_in_inside_a_text_is_refused(tmp_path: Path) -> None:
     """Refuse a stand-in in a text: it would be accepted only while the step is left out."""
     step = "  - {id: more, component: use, when: false, instead: {Output: a}, inputs: {}}\n"
     pipeline = PIPELINE.replace("phase: last", "phase: 'p-${steps.more.outputs.Output}'") + step
@@ -258,7 +260,7 @@ def test_wiring_is_checked(tmp_path: Path, old: str, new: str, says: str) -> Non
     assert_problem(tmp_path, PIPELINE.replace(old, new), says)
 
 
-def test_cycle(tmp_path: Path) -> None:
+def test_steps_in_a_cycle_are_refused(tmp_path: Path) -> None:
     inputs = "{{run_dir: a, phase: a, iteration: 1, level: 1, digest: '${{steps.{1}.outputs.Output}}'}}"
     step = "  - {{id: {0}, component: use, inputs: " + inputs + "}}\n"
     pipeline = PIPELINE + step.format("one", "two") + step.format("two", "one") + step.format("behind", "two")
@@ -267,7 +269,7 @@ def test_cycle(tmp_path: Path) -> None:
     assert [problem.message for problem in caught.value.problems] == ["the steps wait for each other: one, two"]
 
 
-def test_all_problems_at_once(tmp_path: Path) -> None:
+def test_recipe_problems_are_reported_together(tmp_path: Path) -> None:
     pipeline = PIPELINE.replace("seed: ${parameters.seed}", "seed: ${parameters.sede}").replace("level: 1,", "")
     values = "pipeline: toy\nname: small\nparameters:\n  rate: 2\n  mood: a\n"
     recipe = write_toy(tmp_path, pipeline=pipeline, recipe=values)

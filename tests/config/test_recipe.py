@@ -28,7 +28,7 @@ def problems(path: Path, *overrides: str) -> list[str]:
     return list(map(str, caught.value.problems))
 
 
-def test_values_and_where_they_come_from(recipe: Path) -> None:
+def test_parameter_values_come_from_pipeline_recipe_and_overrides(recipe: Path) -> None:
     recipe.write_text(recipe.read_text() + "  spec: {epochs: 4, lora: {rank: 2}}\n")
     loaded = load_recipe(recipe, ["spec.lora.alpha=1e1", "seed=5"])
     assert loaded.resolved() == {
@@ -48,12 +48,12 @@ def test_values_and_where_they_come_from(recipe: Path) -> None:
     json.dumps(loaded.resolved())
 
 
-def test_a_whole_number_is_a_number(recipe: Path) -> None:
+def test_integer_is_accepted_for_a_float_parameter(recipe: Path) -> None:
     rate = load_recipe(recipe, ["rate=1"]).parameters["rate"]
     assert (rate, type(rate)) == (1.0, float)
 
 
-def test_a_recipe_is_needed_for_what_has_no_default(recipe: Path) -> None:
+def test_parameter_without_a_default_is_required(recipe: Path) -> None:
     recipe.write_text("pipeline: toy\nname: small\n")
     (problem,) = problems(recipe)
     assert problem == (f"{recipe}:1: parameters.rate: is required (A rate); add it under parameters, or --set rate=…")
@@ -95,7 +95,7 @@ def test_iterations_beyond_the_bound_are_named_at_their_line(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("name", ["p" * 5000, "p/" * 3000, "p" * 300 + ".yaml", "../x", "a\tb"])
-def test_a_pipeline_that_no_path_can_have_is_a_problem_of_its_line(recipe: Path, name: str) -> None:
+def test_pipeline_name_that_cannot_be_a_path_is_reported_at_its_line(recipe: Path, name: str) -> None:
     recipe.write_text(recipe.read_text().replace("pipeline: toy", f"pipeline: {json.dumps(name)}"))
     (problem,) = problems(recipe)
     assert problem.startswith(f"{recipe}:1: pipeline: ")
@@ -137,7 +137,7 @@ def test_problems_of_structs_have_their_line(recipe: Path) -> None:
     ]
 
 
-def test_environment_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parameter_default_comes_from_its_environment_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seed = "seed: {type: integer"
     folder = 'folder: {type: string, description: F, default: "", environment: TOY_DIR}'
     pipeline = PIPELINE.replace(seed, f"{folder}\n  {seed}")
@@ -149,7 +149,7 @@ def test_environment_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert load_recipe(recipe, ["folder=/other"]).parameters["folder"] == "/other"
 
 
-def test_where_a_pipeline_is_looked_for(recipe: Path, tmp_path: Path) -> None:
+def test_pipeline_is_found_by_path_and_an_unknown_name_refused(recipe: Path, tmp_path: Path) -> None:
     elsewhere = tmp_path / "mine.yaml"
     elsewhere.write_text(recipe.read_text().replace("pipeline: toy", "pipeline: ./pipelines/toy"))
     assert load_recipe(elsewhere).parameters == load_recipe(recipe).parameters
@@ -159,7 +159,7 @@ def test_where_a_pipeline_is_looked_for(recipe: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["a" * 51, "Upper", "ends-", "9"])
-def test_a_name_that_no_label_may_have(recipe: Path, name: str) -> None:
+def test_recipe_name_that_is_not_a_valid_label_is_refused(recipe: Path, name: str) -> None:
     text = recipe.read_text()
     recipe.write_text(re.sub("^name: .*$", f"name: {name}", text, flags=re.MULTILINE))
     with pytest.raises(ConfigError) as caught:
@@ -172,7 +172,7 @@ def test_unknown_keys_of_a_recipe(recipe: Path) -> None:
     assert problems(recipe) == [f"{recipe}:5: stages: is not known here; remove it"]
 
 
-def test_schema(recipe: Path) -> None:
+def test_recipe_schema_describes_parameters(recipe: Path) -> None:
     schema = recipe_schema(load_pipeline(recipe.parent / "pipeline.yaml"))
     parameters = schema["properties"]["parameters"]
     assert parameters["required"] == ["rate"]

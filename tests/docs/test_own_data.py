@@ -65,7 +65,7 @@ def test_the_page_s_questions_and_reward(folder: Path) -> None:
         ('{"question": "Why?", "answers": [], "id": "x"}', "line 2: answers: needs one answer or more"),
         ('{"question": "Why?", "anwsers": ["a"]}', "line 2: Object"),
         ('{"question": "Why?", "answers": "a"}', "line 2: answers: Expected `array`, got `str`"),
-        ('{"question": "Why?", "answers": ["a"], "gold": [3]}', "line 2: gold: 3 is no place in passages, which has 0"),
+        ('{"question": "Why?", "answers": ["a"], "gold": [3]}', "line 2: gold: 3 is not a position in passages"),
         ('{"question": "Why?", "answers": ["a"], "passages": [{"title": "T", "text": "t"}], "gold": ["S"]}',
          "line 2: gold: no passage has the title 'S'"),
         ('{"question": "Why?", "answers": ["a"], "id": "q1"}', "line 2: id: q1 is another record's too"),

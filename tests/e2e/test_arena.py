@@ -36,7 +36,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run_here(RECIPE, tmp_path_factory.mktemp("undisturbed") / "run", SMALL)
 
 
-def test_a_run(undisturbed: Path) -> None:
+def test_arena_run_trains_and_evaluates_its_policy(undisturbed: Path) -> None:
     spec = load_recipe(ROOT / "pipelines/arena/world.yaml").settings("agent")
     found = sampled(undisturbed)
     assert len(found) == 2 * 4 * 5
@@ -63,7 +63,7 @@ def test_off_policy_the_second_update_learns_from_rollouts_of_the_first_weights(
     assert first.loss == on_policy[0].loss
 
 
-def test_a_baseline_of_demonstrations(tmp_path: Path) -> None:
+def test_baseline_learns_from_demonstrations_alone(tmp_path: Path) -> None:
     changes = {
         "dataset": {"format": "world", "world": WORLD},
         "model": "hopforge:world-base-arena",

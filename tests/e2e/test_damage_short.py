@@ -19,7 +19,7 @@ Rows = dict[tuple[str, str], dict[str, Any]]
 
 @pytest.fixture(scope="module")
 def rows() -> Rows:
-    """Attempts by file and damage; what is mounted for them is mounted for nobody else."""
+    """Attempts by file and damage; their mounts are visible to no other process."""
     apart = ["unshare", "--mount"]
     may_mount = shutil.which("unshare") and subprocess.run([*apart, "true"], capture_output=True).returncode == 0
     # A process of its own: it forks, and this one has threads.

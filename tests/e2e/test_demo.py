@@ -12,7 +12,7 @@ pytestmark = pytest.mark.e2e(minutes=4)
 
 
 @pytest.mark.slow
-def test_the_demo_learns(tmp_path: Path) -> None:
+def test_demo_recipe_raises_exact_match(tmp_path: Path) -> None:
     """The shipped recipe as it is: exact match on unseen questions rises beyond the 95 % intervals."""
     run = run_here("world.yaml", tmp_path / "run", {})
     start, final = (content(run, phase, "scores") for phase in ("eval-start", "eval-final"))

@@ -33,7 +33,7 @@ TINY: dict[str, Any] = {
         ("2wiki-kg-qwen2.5-7b", "2wiki-kg-qwen2.5-7b-grpo"),
     ],
 )
-def test_both_start_alike(one: str, other: str) -> None:
+def test_grpo_recipes_share_all_settings_with_mygo_except_online(one: str, other: str) -> None:
     """The comparison is of what comes after the warm-up: all else is the same."""
     mygo, grpo = (load_recipe(RECIPES / f"{name}.yaml", []).parameters for name in (one, other))
     for name in mygo.keys() & grpo.keys():
@@ -57,7 +57,7 @@ def test_a_group_without_variance_is_sampled_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow  # test_arena.py runs the same steps online, tests/training/online shows what they learn
-def test_a_run(tmp_path: Path) -> None:
+def test_grpo_run_updates_and_evaluates_its_policy(tmp_path: Path) -> None:
     run = run_here("world-grpo.yaml", tmp_path / "run", TINY)
     warmed, trained = content(run, "warmup", "train")["weights"], content(run, "online", "train")["weights"]
     updates = read_updates(run / "online")

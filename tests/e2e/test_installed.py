@@ -96,6 +96,6 @@ def test_a_shipped_recipe_runs_with_a_shipped_model(home: Path) -> None:
     assert (done / "report.html").stat().st_size > 0
 
 
-def test_the_demo_runs_small(home: Path) -> None:
+def test_installed_demo_recipe_runs_with_small_settings(home: Path) -> None:
     done = run(home, "pipelines/mygo/world.yaml", TINY_MYGO)
     assert content(done, "eval-final", "scores")["n"] == TINY_MYGO["dataset.world.eval_questions"]

@@ -1,4 +1,4 @@
-"""One model plans and another works: each speaks for its role, learns its role, and both go on together."""
+"""One model plans and another works: each speaks for its role, learns its role, and both continue together."""
 
 from __future__ import annotations
 

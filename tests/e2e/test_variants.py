@@ -14,7 +14,7 @@ from tests.e2e.runs import TINY_MYGO, content, rollouts, run_here
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 
-def test_with_overlap_an_iteration_samples_with_the_weights_before_the_last(tmp_path: Path) -> None:
+def test_overlapped_iteration_samples_with_the_weights_before_the_last(tmp_path: Path) -> None:
     smaller = {"overlap": True, "iterations": 3, "selection.questions": 6, "selection.attempts": 2}
     run = run_here("world.yaml", tmp_path / "run", TINY_MYGO | smaller)
     iterations = ("iteration-01", "iteration-02", "iteration-03")
@@ -23,7 +23,7 @@ def test_with_overlap_an_iteration_samples_with_the_weights_before_the_last(tmp_
     # Overlap begins at iteration 2: while it trains, iteration 3 can be sampled with what iteration 1 left.
     sampled = [{r.weights for r in rollouts(run, phase)} for phase in iterations]
     assert sampled == [{weights["warmup"]}, {weights["iteration-01"]}, {weights["iteration-01"]}]
-    # Training goes on from the newest weights all the same, and the last evaluation is of these.
+    # Training still continues from the newest weights, and the last evaluation is of these.
     parents = [content(run, phase, "train")["parents"]["model"] for phase in iterations]
     assert parents == [weights["warmup"], weights["iteration-01"], weights["iteration-02"]]
     assert {r.weights for r in rollouts(run, "eval-final")} == {weights["iteration-03"]}
@@ -46,7 +46,7 @@ def test_offline_everything_is_sampled_from_one_policy_with_a_fixed_threshold(tm
     assert {r.weights for r in rollouts(run, "eval-final")} == {trained["weights"]}
 
 
-def test_without_the_split_one_agent_reads_what_it_searches(tmp_path: Path) -> None:
+def test_unsplit_agent_reads_its_own_search_results(tmp_path: Path) -> None:
     run = run_here("world-text.yaml", tmp_path / "run", TINY_MYGO | {"agent.split": False})
     sampled = [r for phase in ("warmup", "iteration-01", "eval-final") for r in rollouts(run, phase)]
     assert {(r.main.role, len(r.others)) for r in sampled} == {("agent", 0)}
@@ -57,7 +57,7 @@ def test_without_the_split_one_agent_reads_what_it_searches(tmp_path: Path) -> N
         assert all(item.text in told for item in rollout.main.evidence)
 
 
-def test_as_a_chain_one_sub_question_is_asked_at_a_time(tmp_path: Path) -> None:
+def test_chain_plan_asks_sub_questions_one_at_a_time(tmp_path: Path) -> None:
     run = run_here("world.yaml", tmp_path / "run", TINY_MYGO | {"agent.plan": "chain"})
     sampled = [r for phase in ("warmup", "iteration-01", "eval-final") for r in rollouts(run, phase)]
     # This policy would ask more at once: it is told so, and does not get through with it.
@@ -76,7 +76,7 @@ def instruction(planner: Trajectory) -> tuple[int, ...]:
     return planner.token_ids[: planner.token_ids.index(question)]
 
 
-def test_mygo_goes_on_from_the_model_that_evipath_made(tmp_path: Path) -> None:
+def test_mygo_continues_from_the_evipath_model(tmp_path: Path) -> None:
     tiny = {
         **{name: value for name, value in TINY_MYGO.items() if not name.startswith(("warmup.", "training."))},
         "dataset.world.train_questions": 12,

@@ -35,7 +35,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run_here(RECIPE, tmp_path_factory.mktemp("undisturbed") / "run", SMALL)
 
 
-def test_a_run_leaves_what_it_promises(undisturbed: Path) -> None:
+def test_finished_run_holds_its_documented_files(undisturbed: Path) -> None:
     for name in ("recipe.json", "manifest.jsonl", "report.html", "corpus/digests.json"):
         assert (undisturbed / name).stat().st_size > 0, name
     recipe = json.loads((undisturbed / "recipe.json").read_text())
@@ -107,7 +107,7 @@ def test_example_prints_scores_and_a_dialogue(undisturbed: Path, capsys: pytest.
     assert all(f"found {item.id}: {item.text}" in printed for item in first.others[0].evidence)
 
 
-def test_a_finished_run_is_not_run_again_and_what_is_lost_of_it_is_made_again(undisturbed: Path) -> None:
+def test_finished_run_is_not_repeated_and_its_lost_files_are_made_again(undisturbed: Path) -> None:
     files = [*undisturbed.glob("*/rollouts.jsonl"), undisturbed / "iteration-01/model/model.safetensors"]
     before = [path.stat().st_mtime_ns for path in files]
     journal = (undisturbed / "tracking/run.jsonl").read_bytes()

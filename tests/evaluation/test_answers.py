@@ -74,11 +74,11 @@ def test_a_wrong_yes_or_no_is_worth_nothing(convention: Convention) -> None:
 
 
 @pytest.mark.parametrize("convention", ["musique", "nq", "qald10"])
-def test_yes_is_a_word_like_others_elsewhere(convention: Convention) -> None:
+def test_yes_is_an_ordinary_word_in_other_conventions(convention: Convention) -> None:
     assert f1_score("yes indeed", ["yes"], convention) == pytest.approx((2 / 3, 0.5, 1.0))
 
 
-def test_empty_answers() -> None:
+def test_answers_empty_after_normalisation_are_scored() -> None:
     assert f1_score("the", ["a"], "musique") == ONE
     assert f1_score("the", ["a"], "hotpotqa") == ZERO
     assert f1_score("the", ["cat"], "musique") == ZERO

@@ -50,7 +50,7 @@ def runs(tmp_path: Path) -> tuple[Path, Path]:
     return make_online_run(tmp_path), make_offline_run(tmp_path)
 
 
-def test_what_was_spent_by_hand(runs: tuple[Path, Path]) -> None:
+def test_costs_equal_hand_computed_sums(runs: tuple[Path, Path]) -> None:
     found = compare(*runs)
     online, offline = found.first, found.second
     assert (online.steps, online.step) == (20, "update")
@@ -68,7 +68,7 @@ def test_what_was_spent_by_hand(runs: tuple[Path, Path]) -> None:
     assert rows["rollouts sampled"] == "−6 %"
 
 
-def test_evaluations_stand_where_they_were_taken(runs: tuple[Path, Path]) -> None:
+def test_evaluations_are_placed_at_their_step_and_cost(runs: tuple[Path, Path]) -> None:
     found = compare(*runs)
 
     def curve(side: Any) -> list[tuple[str, int, float, int, float]]:
@@ -108,7 +108,7 @@ def test_a_metric_that_some_questions_lack_is_paired_over_the_others(runs: tuple
     assert found.difference("recall").difference == 0
 
 
-def test_where_a_score_is_reached(runs: tuple[Path, Path]) -> None:
+def test_costs_until_a_score_is_reached_are_compared(runs: tuple[Path, Path]) -> None:
     reached = compare(*runs).reached
     assert reached is not None
     assert reached.score == 0.8  # the highest that both show
@@ -144,7 +144,7 @@ def test_the_headline_is_the_paired_difference_of_the_last_scores(runs: tuple[Pa
     )
 
 
-def test_the_sentence(runs: tuple[Path, Path]) -> None:
+def test_compare_sentence_states_savings_and_difference(runs: tuple[Path, Path]) -> None:
     assert sentence(compare(*runs)) == (
         "EM 80.0 is first shown by online after 3.3 min and 160 trajectories (eval-final), and by offline after "
         "80.0 s and 90 trajectories (eval-final). offline takes 60 % less time and 44 % fewer trajectories."
@@ -166,7 +166,7 @@ def test_runs_on_other_questions_are_refused(runs: tuple[Path, Path]) -> None:
         compare(*runs)
 
 
-def test_what_cannot_be_compared_is_said(runs: tuple[Path, Path]) -> None:
+def test_runs_without_a_common_metric_or_evaluation_are_refused(runs: tuple[Path, Path]) -> None:
     with pytest.raises(UserError, match="must have measured joint; they have in common: em, f1, format, reward"):
         compare(*runs, metric="joint")
     for path in runs[1].glob("eval-*/scores.json"):
@@ -175,14 +175,14 @@ def test_what_cannot_be_compared_is_said(runs: tuple[Path, Path]) -> None:
         compare(*runs)
 
 
-def test_a_run_on_its_way_is_compared_by_its_last_evaluation(runs: tuple[Path, Path]) -> None:
+def test_unfinished_run_is_compared_by_its_last_evaluation(runs: tuple[Path, Path]) -> None:
     (runs[0] / "eval-final" / "scores.json").unlink()
     found = compare(*runs)
     assert (found.first.last.phase, found.second.last.phase) == ("eval-u0010", "eval-final")
     assert (found.difference("em").first, found.difference("em").second) == (0.5, 0.8)
 
 
-def test_recipes_differences(runs: tuple[Path, Path]) -> None:
+def test_compare_names_the_differences_of_the_recipes(runs: tuple[Path, Path]) -> None:
     assert compare(*runs).recipes == (
         ("parameters.beta", 0.04, "(absent)"),
         ("parameters.iterations", "(absent)", 2),
@@ -191,7 +191,7 @@ def test_recipes_differences(runs: tuple[Path, Path]) -> None:
     )
 
 
-def test_equal_names_are_told_apart(tmp_path: Path) -> None:
+def test_runs_of_equal_name_are_named_by_their_paths(tmp_path: Path) -> None:
     runs = [make_offline_run(tmp_path / seed, name="same") for seed in ("a", "b")]
     found = compare(*runs)
     assert (found.first.name, found.second.name) == (str(runs[0]), str(runs[1]))
@@ -199,7 +199,7 @@ def test_equal_names_are_told_apart(tmp_path: Path) -> None:
     assert found.recipes == ()
 
 
-def test_command(runs: tuple[Path, Path], tmp_path: Path) -> None:
+def test_compare_command_prints_table_json_and_page(runs: tuple[Path, Path], tmp_path: Path) -> None:
     run = CliRunner().invoke
     arguments = ["compare", *map(str, runs)]
     table = run(app, arguments, env={"COLUMNS": "120"})
@@ -217,7 +217,7 @@ def test_command(runs: tuple[Path, Path], tmp_path: Path) -> None:
     assert page.read_text().startswith("<!doctype html>")
 
 
-def test_page(open_page: Any, tmp_path: Path) -> None:
+def test_compare_page_shows_scores_and_costs(open_page: Any, tmp_path: Path) -> None:
     online = make_online_run(tmp_path, hostile=HOSTILE)
     offline = make_offline_run(tmp_path, hostile=HOSTILE)
     page = open_page(build_comparison(compare(online, offline)))

@@ -23,21 +23,21 @@ def test_constant_values_leave_no_doubt() -> None:
     assert bootstrap_interval([0.5] * 7) == (0.5, 0.5)
 
 
-def test_it_is_the_percentile_bootstrap_of_the_same_draws() -> None:
+def test_bootstrap_interval_equals_numpy_quantiles_of_the_same_draws() -> None:
     values = np.array([0.0, 0.25, 1.0, 0.5, 0.75])
     draws = np.random.default_rng(3).integers(5, size=(200, 5))
     expected = np.quantile(values[draws].mean(axis=1), [0.05, 0.95])
     assert bootstrap_interval(list(values), seed=3, resamples=200, level=0.9) == pytest.approx(tuple(expected))
 
 
-def test_working_in_parts_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interval_does_not_depend_on_the_chunk_size(monkeypatch: pytest.MonkeyPatch) -> None:
     values = [0.1, 0.9, 0.4, 0.0]
     whole = bootstrap_interval(values, resamples=1000)
     monkeypatch.setattr(intervals, "_DRAWS_AT_ONCE", 4 * 7)
     assert bootstrap_interval(values, resamples=1000) == whole
 
 
-def test_columns_get_what_each_would_get_alone() -> None:
+def test_intervals_of_columns_equal_their_single_intervals() -> None:
     columns = {"em": [0.0, 1.0, 1.0], "f1": [0.5, 1.0, 0.2]}
     together = bootstrap_intervals(columns, seed=1)
     assert together == {name: pytest.approx(bootstrap_interval(values, seed=1)) for name, values in columns.items()}
@@ -58,7 +58,7 @@ def test_equal_runs_differ_by_nothing() -> None:
     assert paired_bootstrap([1.0, 0.0], [1.0, 0.0]) == (0.0, 0.0, 0.0, 1.0)
 
 
-def test_bad_input_is_refused() -> None:
+def test_invalid_bootstrap_arguments_are_refused() -> None:
     with pytest.raises(ValueError, match="at least one value"):
         bootstrap_interval([])
     with pytest.raises(ValueError, match="same questions, not 1 and 2"):

@@ -59,7 +59,7 @@ def test_a_response_cannot_leave_its_place_in_the_prompt() -> None:
     assert (system["role"], user["role"]) == ("system", "user")
 
 
-def test_verdicts_stand_in_the_order_of_the_items_and_equal_ones_are_asked_once(server: Server, tmp_path: Path) -> None:
+def test_verdicts_keep_item_order_and_equal_items_are_asked_once(server: Server, tmp_path: Path) -> None:
     items = [item("in Lyon"), item("Paris"), item(None), item("in Lyon"), item("  "), item("Lyons", "another?")]
     with Judge(spec(server, tmp_path)) as judge:
         assert judge.verdicts(items) == ["yes", "no", "no", "yes", "no", "yes"]
@@ -75,7 +75,7 @@ def test_requests_go_out_together_up_to_the_limit(server: Server, tmp_path: Path
     assert server.most_at_once == 4
 
 
-def test_what_was_said_is_remembered_by_model_and_prompt(server: Server, tmp_path: Path) -> None:
+def test_verdicts_are_cached_by_model_and_prompt(server: Server, tmp_path: Path) -> None:
     items = [item("in Lyon"), item("Paris")]
     with Judge(spec(server, tmp_path)) as judge:
         first = judge.verdicts(items)
@@ -182,6 +182,6 @@ def test_a_judge_that_gives_no_verdicts_stops_the_run(server: Server, tmp_path: 
         assert found == ["unparsable"] * 6 + ["yes"] * 94
 
 
-def test_an_endpoint_that_is_none_is_refused() -> None:
+def test_judge_url_without_a_scheme_is_refused() -> None:
     with pytest.raises(ValidationError, match="url"):
         JudgeSpec(url="api.openai.com", model="m")

@@ -14,7 +14,7 @@ from platform_sdk.config.judge import JudgeSpec
 from platform_sdk.evaluation.judge import Judge
 
 
-class Answering(BaseHTTPRequestHandler):
+class AnswerHandler(BaseHTTPRequestHandler):
     body = b""
 
     def do_POST(self) -> None:
@@ -30,7 +30,7 @@ class Answering(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def url() -> Iterator[str]:
-    server = HTTPServer(("127.0.0.1", 0), Answering)
+    server = HTTPServer(("127.0.0.1", 0), AnswerHandler)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     yield f"http://127.0.0.1:{server.server_port}/v1"
@@ -50,7 +50,7 @@ def url() -> Iterator[str]:
 def test_an_answer_without_a_message_is_one_error(
     url: str, body: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Answering, "body", body)
+    monkeypatch.setattr(AnswerHandler, "body", body)
     spec = JudgeSpec(url=url, model="m", cache=str(tmp_path), retries=0)
     with Judge(spec) as judge, pytest.raises(UserError, match=f"judge m at {url}: the answer") as caught:
         judge.verdicts([("q", ["a"], "b")])
@@ -58,7 +58,9 @@ def test_an_answer_without_a_message_is_one_error(
     assert not list(tmp_path.rglob("*.json"))
 
 
-def test_a_lone_surrogate_in_a_reply_is_no_verdict(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Answering, "body", b'{"choices": [{"message": {"content": "\\ud800"}}]}')
+def test_lone_surrogate_in_a_reply_is_an_unparsable_verdict(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(AnswerHandler, "body", b'{"choices": [{"message": {"content": "\\ud800"}}]}')
     with Judge(JudgeSpec(url=url, model="m", cache=str(tmp_path), retries=0)) as judge:
         assert judge.verdicts([("q", ["a"], "b")]) == ["unparsable"]

@@ -71,7 +71,7 @@ def make_run(folder: Path, *, hostile: str = "") -> Path:
     return run_dir
 
 
-def test_embedded_json_can_hold_anything_and_end_nothing() -> None:
+def test_embedded_json_cannot_close_its_script_element() -> None:
     value = {"a": HOSTILE + "\u2028\u2029&amp;", "b": [1, None, "é"]}
     text = embedded_json(value)
     assert not set("<>&\u2028\u2029") & set(text)
@@ -256,7 +256,7 @@ def test_an_unfinished_run_has_a_report(tmp_path: Path) -> None:
     assert "eval-start" in build_summary(run_dir)
 
 
-def test_the_card_of_a_selection_shows_the_figures_that_there_are() -> None:
+def test_selection_card_shows_the_available_figures() -> None:
     figures = {
         "phase": "iteration-02", "rollouts": 1040, "selected": 12, "mean_reward": 0.45678, "wanted": None,
         "attempts_histogram": {"1": 4, "6": 6}, "well_formed": 0.975,
@@ -283,7 +283,7 @@ def test_statistics_that_a_phase_left_are_shown_and_can_end_nothing(tmp_path: Pa
     assert '<pre class="assistant">&lt;think&gt;x&lt;/think&gt;</pre>' in page
 
 
-def test_a_broken_manifest_is_shown(tmp_path: Path) -> None:
+def test_report_shows_a_broken_manifest_and_fails(tmp_path: Path) -> None:
     run_dir = make_run(tmp_path)
     path = run_dir / "manifest.jsonl"
     path.write_text(path.read_text().replace("run started", "run began"))
@@ -298,7 +298,7 @@ def test_no_run_directory_is_one_clear_error(tmp_path: Path) -> None:
         build_report(tmp_path)
 
 
-def test_summary(tmp_path: Path) -> None:
+def test_summary_lists_evaluations_with_intervals(tmp_path: Path) -> None:
     assert build_summary(make_run(tmp_path)).splitlines()[:5] == [
         "# world",
         "",
@@ -322,7 +322,7 @@ def opened(open_page: Any, tmp_path: Path) -> Iterator[Any]:
     assert page.locator("img").count() == 0
 
 
-def test_filters(opened: Any) -> None:
+def test_report_filters_select_matching_trajectories(opened: Any) -> None:
     options = opened.locator("#list [role=option]")
     assert options.count() == 10  # the last phase, eval-final
     assert opened.locator("input[value=ungrounded]").count() == 0  # no answers from given passages
@@ -343,7 +343,7 @@ def test_filters(opened: Any) -> None:
     assert "Nothing matches" in opened.inner_text("#list")
 
 
-def test_viewer(opened: Any) -> None:
+def test_report_viewer_shows_called_trajectories_side_by_side(opened: Any) -> None:
     opened.fill("#search", "film 2")
     detail = opened.locator("#detail")
     assert HOSTILE in detail.locator("h3").inner_text()
@@ -360,7 +360,7 @@ def test_viewer(opened: Any) -> None:
     assert "eval-start" in detail.locator(".badges").inner_text()
 
 
-def test_keyboard(opened: Any) -> None:
+def test_report_list_is_operated_by_keyboard(opened: Any) -> None:
     opened.focus("#list")
     chosen = opened.locator("#list [aria-selected=true]")
     for key, place in (("ArrowDown", 1), ("ArrowDown", 2), ("ArrowUp", 1), ("End", 9), ("Home", 0)):

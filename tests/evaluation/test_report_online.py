@@ -45,7 +45,7 @@ def test_sections_are_cut_at_any_tags_and_lose_no_text() -> None:
     assert sections("<a></a>") == [["a", ""]]
 
 
-def test_how_the_chosen_passages_stand_to_the_gold_ones(tmp_path: Path) -> None:
+def test_chosen_passages_are_classified_against_the_gold_ones(tmp_path: Path) -> None:
     run_dir = make_online_run(tmp_path)
     chosen = [(1, 3), (3, 1), (1, 2), (2, 4), (), (1, 2, 3)]
     unnamed = traced(9).model_copy(update={"question": question(9).model_copy(update={"gold_passages": ()})})
@@ -54,7 +54,7 @@ def test_how_the_chosen_passages_stand_to_the_gold_ones(tmp_path: Path) -> None:
     assert shown == ["exact", "exact", "partial", "other", "none", "partial", "unknown"]
 
 
-def test_gold_passages_of_one_title_are_told_apart(tmp_path: Path) -> None:
+def test_gold_passages_with_equal_titles_are_distinguished(tmp_path: Path) -> None:
     run_dir = make_online_run(tmp_path)
     rollout = traced(0)
     context = tuple(passage.model_copy(update={"title": "Blue Harbour"}) for passage in rollout.question.context)
@@ -65,7 +65,7 @@ def test_gold_passages_of_one_title_are_told_apart(tmp_path: Path) -> None:
     assert shown["trace"]["grounds"] == "partial"
 
 
-def test_a_few_updates_stand_for_all(tmp_path: Path) -> None:
+def test_report_shows_evenly_spaced_updates(tmp_path: Path) -> None:
     run_dir = make_online_run(tmp_path, updates=50)
     folder = run_dir / "online" / "rollouts"
     write_jsonl(folder / "0050.rank1.jsonl", Rollout, [traced(70), traced(71)])
@@ -127,7 +127,7 @@ def test_a_phase_of_many_updates_is_smoothed_and_a_short_one_is_not() -> None:
         (0.0, 0.0, (0, 1)),
     ],
 )
-def test_ticks(low: float, high: float, expected: tuple[float, ...]) -> None:
+def test_axis_ticks_are_round_numbers(low: float, high: float, expected: tuple[float, ...]) -> None:
     assert ticks(low, high) == pytest.approx(expected)
 
 
@@ -160,7 +160,7 @@ def test_scores_by_part_have_a_chart_of_their_own(tmp_path: Path) -> None:
     assert names["EM by part"] == ["em hotpotqa", "em musique"]
 
 
-def test_a_line_that_is_no_update_is_named(tmp_path: Path) -> None:
+def test_invalid_update_line_is_reported_with_its_number(tmp_path: Path) -> None:
     run_dir = make_online_run(tmp_path)
     broken = {**update(2, 4), "rollouts": "many"}
     (run_dir / "online" / "updates.jsonl").write_text(json.dumps(update(1, 4)) + "\n" + json.dumps(broken) + "\n")

@@ -129,7 +129,7 @@ def test_a_hyperedge_is_chosen_by_the_keyboard_and_shows_what_its_entities_add(o
         assert max(page.locator(".hypergraph button, .hypergraph .entity").evaluate_all(rights)) <= width
 
 
-def test_of_many_hyperedges_the_first_are_drawn_and_all_are_in_the_table(open_page: Any, tmp_path: Path) -> None:
+def test_graph_draws_the_first_hyperedges_and_the_table_lists_all(open_page: Any, tmp_path: Path) -> None:
     page = open_page(page_of(tmp_path, searched(*hyperedges(40))))
     assert page.locator(".hypergraph .edge").count() == 24
     assert "The first 24 of 40 hyperedges are drawn." in page.inner_text(".subgraph")
@@ -147,7 +147,7 @@ def test_hyperedges_without_entity_parts_show_what_their_score_is_made_of(open_p
     assert page.locator(".joint .entity").all_inner_texts() == [NAMES["anna"]]
 
 
-def test_rewards_stand_beside_each_step(open_page: Any, tmp_path: Path) -> None:
+def test_step_table_shows_the_rewards_of_each_step(open_page: Any, tmp_path: Path) -> None:
     page = open_page(page_of(tmp_path, searched(*hyperedges())))
     assert page.locator(".steps thead th").all_inner_texts() == ["step", "", "struct", "progress", "outcome"]
     assert [row.locator("th, td").all_inner_texts() for row in page.locator(".steps tbody tr").all()] == [

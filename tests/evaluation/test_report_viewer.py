@@ -149,7 +149,7 @@ def test_heat_map_is_legible_in_light_and_dark(page: Any) -> None:
         page.click("#theme")
 
 
-def test_a_phone_shows_before_and_after(page: Any) -> None:
+def test_score_columns_fit_a_phone_screen(page: Any) -> None:
     page.set_viewport_size({"width": 390, "height": 800})
     for column in (2, 3):
         box = page.locator(f".scores tbody tr:first-child > :nth-child({column})").first.bounding_box()

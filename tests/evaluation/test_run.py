@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from platform_sdk.config.errors import UserError
-from platform_sdk.evaluation.run import Evaluated, evaluate
+from platform_sdk.evaluation.run import EvaluationResult, evaluate
 from platform_sdk.records import Evidence, Question, Rollout, Trajectory
 from platform_sdk.sampling.engine import Completion, Request
 from platform_sdk.sampling.rollout import Agent, Search, SearchRequest
@@ -20,7 +20,7 @@ QUESTIONS = [Question(id=f"q{i}", text="?", answers=("x",), dataset="world") for
 
 
 class Idle:
-    """An engine that nobody asks: the agent here only searches."""
+    """An engine that is never asked: the agent here only searches."""
 
     tokenizer = None
     weight_version = "w"
@@ -66,7 +66,7 @@ def test_scores_by_hand(tmp_path: Path) -> None:
         with RolloutSampler(tmp_path / "eval-start/rollouts.jsonl", Searcher(), Idle(), search, 2) as phase:  # type: ignore[arg-type]
             yield phase
 
-    def run(inputs: str) -> Evaluated:
+    def run(inputs: str) -> EvaluationResult:
         outcome = tmp_path / "eval-start/scores.json"
         return evaluate(open_sampler, QUESTIONS, measures, outcome=outcome, inputs=inputs, seed=0)
 
@@ -107,13 +107,13 @@ class Speaker(Searcher):
         return rollout.model_copy(update={"main": said})
 
 
-def test_greedy_scores_stand_beside_the_sampled_ones_and_nothing_is_evaluated_twice(tmp_path: Path) -> None:
+def test_evaluation_adds_greedy_scores_and_is_not_repeated(tmp_path: Path) -> None:
     opened: list[str] = []
 
     def scored(rollouts: Sequence[Rollout]) -> list[dict[str, float]]:
         return [{"em": float(rollout.main.answer == "x"), "turns": 1.0} for rollout in rollouts]
 
-    def run(phase: str) -> Evaluated:
+    def run(phase: str) -> EvaluationResult:
         @contextmanager
         def open_sampler() -> Iterator[RolloutSampler]:
             opened.append(phase)

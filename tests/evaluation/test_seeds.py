@@ -72,7 +72,7 @@ def test_runs_that_differ_in_the_seed_alone_are_one_group(runs: list[Path]) -> N
     assert found.recipes == (("parameters.beta", (0.1, 0.0)),)
 
 
-def test_one_group_and_a_single_seed_have_no_difference_and_no_interval(runs: list[Path]) -> None:
+def test_single_group_has_no_difference_and_single_seed_no_interval(runs: list[Path]) -> None:
     assert compare_seeds(runs[:3]).differences == ()
     assert headlines(compare_seeds(runs[:3])) == []
     alone = compare_seeds(runs[:4]).groups[1].spreads["em"]

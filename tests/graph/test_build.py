@@ -82,7 +82,7 @@ def test_a_finished_shard_that_lost_facts_is_extracted_again(prepare_run: Prepar
     assert (again.digest, len(again.hyperedge_texts)) == (digest, hyperedges)
 
 
-def test_a_merge_that_needs_more_memory_says_which_setting(prepare_run: PrepareRun) -> None:
+def test_merge_beyond_its_memory_names_the_setting_to_raise(prepare_run: PrepareRun) -> None:
     with pytest.raises(UserError, match="needs more than 0.001 GB; raise graph.memory_gb"):
         build(prepare_run("run"), GraphSpec(memory_gb=0.001))
 

@@ -74,7 +74,7 @@ def test_traces_hold_every_turn_and_all_evidence_once(name: str) -> None:
     json.dumps([span.to_dict() for span in spans])
 
 
-def test_calls_of_a_strategy_stand_at_the_turn_that_made_them() -> None:
+def test_strategy_calls_are_attached_to_the_turn_that_made_them() -> None:
     def calls(name: str) -> dict[tuple[str, int], list[str]]:
         return {key: [t.id for t in called] for key, called in call_tree(ROLLOUTS[name]).called.items()}
 

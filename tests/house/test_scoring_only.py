@@ -37,7 +37,7 @@ def learned_beside_a_rival(one: Rollout) -> list[Example]:
 
 @settings(max_examples=40, deadline=None)
 @given(st.sampled_from(sorted(PLAYED)), probes, st.booleans())
-def test_nothing_changes_by_what_is_recorded_for_scoring(name: str, said: list[Any], first: bool) -> None:
+def test_scoring_only_trajectories_change_neither_examples_nor_rewards(name: str, said: list[Any], first: bool) -> None:
     before = PLAYED[name]
     scored = tuple(probe(number, *one) for number, one in enumerate(said))
     others = (*scored, *before.others) if first else (*before.others, *scored)
@@ -60,7 +60,7 @@ def test_a_main_trajectory_for_scoring_only_is_refused() -> None:
         Rollout.model_validate(one.model_dump() | {"main": main.model_dump()})
 
 
-def test_a_call_of_no_trajectory_is_refused() -> None:
+def test_call_of_an_unknown_trajectory_is_refused() -> None:
     one = rollout()
     with pytest.raises(ValidationError, match=r"a turn calls 3\.0, and there is no such trajectory"):
         Rollout.model_validate(one.model_dump() | {"others": [other.model_dump() for other in one.others[:2]]})

@@ -42,14 +42,14 @@ def hopforge(*arguments: str | Path) -> str:
     return done.stdout
 
 
-def test_nothing_else_knows_the_toy() -> None:
+def test_shipped_code_does_not_mention_the_toy_method() -> None:
     names = ("tests.house.toy", "SharedWords", "ToyAgent")
     folders = ("platform_sdk", "components", "pipelines", "manifests", "images")
     files = [path for folder in folders for path in (ROOT / folder).rglob("*") if path.suffix in (".py", ".yaml")]
     assert not [path for path in files if any(name in path.read_text() for name in names)]
 
 
-def test_validate_and_schema() -> None:
+def test_toy_recipe_is_valid_by_command_and_schema() -> None:
     assert "ok (toy, 12 tasks)" in hopforge("validate", RECIPE)
     schema = json.loads(hopforge("schema", TOY / "pipelines/toy/pipeline.yaml"))
     Draft202012Validator.check_schema(schema)
@@ -59,7 +59,7 @@ def test_validate_and_schema() -> None:
 
 
 @pytest.mark.parametrize("cluster", [False, True])
-def test_compile(cluster: bool, tmp_path: Path) -> None:
+def test_toy_recipe_compiles(cluster: bool, tmp_path: Path) -> None:
     options = ["--cluster", ROOT / "pipelines/cluster.yaml"] if cluster else []
     hopforge("compile", RECIPE, "--output", tmp_path / "toy.yaml", *options)
     [pipeline, *_] = yaml.safe_load_all((tmp_path / "toy.yaml").read_text())
@@ -71,7 +71,7 @@ def test_compile(cluster: bool, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("render", [pytorchjob.render, trainjob.render])
-def test_its_steps_become_jobs(render: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_toy_steps_become_jobs(render: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     recipe = load_recipe(RECIPE)
     (tmp_path / "run").mkdir()
     shared: dict[str, Any] = {
@@ -85,15 +85,15 @@ def test_its_steps_become_jobs(render: Any, tmp_path: Path, monkeypatch: pytest.
     ]
     asked: list[StepProcesses] = []
 
-    class Asked(Exception):
+    class LaunchRecorded(Exception):
         pass
 
     def runner(processes: StepProcesses) -> None:
         asked.append(processes)
-        raise Asked
+        raise LaunchRecorded
 
     for step in steps:
-        with pytest.raises(Asked):
+        with pytest.raises(LaunchRecorded):
             launch(step, runner)
     cluster = ClusterSpec(
         workspace=Workspace(claim="w", path=str(tmp_path)), launcher_image="launcher",
@@ -107,7 +107,7 @@ def test_its_steps_become_jobs(render: Any, tmp_path: Path, monkeypatch: pytest.
 
 
 @pytest.mark.e2e(minutes=1)
-def test_a_run_that_is_killed_ends_as_one_that_is_not_and_is_shown(tmp_path: Path) -> None:
+def test_killed_toy_run_equals_an_undisturbed_one_and_has_a_report(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "tests.chaos", "--recipe", "toy", "--short", "--json", "--workdir", str(tmp_path)],
         cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}, capture_output=True, text=True,

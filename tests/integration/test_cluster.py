@@ -171,7 +171,7 @@ def test_a_job_runs_to_its_end_and_a_second_launcher_adopts_it(connection: Any, 
 
 @needs_image
 @pytest.mark.usefixtures("volume")
-def test_a_job_that_fails_says_how_and_with_what_last_words(api: ClusterApi) -> None:
+def test_failed_job_reports_exit_code_and_last_log_lines(api: ClusterApi) -> None:
     with pytest.raises(UserError) as failed:
         run_job(BADLY, api, print)
     message = str(failed.value)
@@ -180,7 +180,7 @@ def test_a_job_that_fails_says_how_and_with_what_last_words(api: ClusterApi) -> 
     assert "/workspace/absent.json" in message, "the last lines of the log say which file is not there"
 
 
-def test_a_job_for_a_queue_that_is_not_there_is_not_made(connection: Any, api: ClusterApi) -> None:
+def test_job_for_a_missing_queue_is_not_created(connection: Any, api: ClusterApi) -> None:
     waiting = described("waiting", "this", queue="no-such-queue", queue_timeout_seconds=60)
     known = api.found(connection.custom_api.list_namespaced_custom_object, *KUEUE[:2], NAMESPACE, KUEUE[2], limit=1)
     why = "no Kueue that speaks" if known is None else "no LocalQueue no-such-queue"
@@ -189,7 +189,7 @@ def test_a_job_for_a_queue_that_is_not_there_is_not_made(connection: Any, api: C
     assert api.get(waiting.name) is None
 
 
-def test_a_job_that_nothing_admits_says_why_it_waits(api: ClusterApi, dead_queue: str) -> None:
+def test_unadmitted_job_reports_why_it_waited(api: ClusterApi, dead_queue: str) -> None:
     waiting = described("waiting", "this", queue=dead_queue, queue_timeout_seconds=60)
     with pytest.raises(UserError, match=r"waited for more than 60 s and was deleted \(Queued: .*no-such-cluster-queue"):
         run_job(waiting, api, print)

@@ -55,7 +55,7 @@ def await_status(podman: Podman, name: str, url: str, seconds: float) -> None:
         time.sleep(2)
 
 
-def test_the_retriever_serves(podman: Podman, workspace: Path) -> None:
+def test_retriever_image_serves_searches(podman: Podman, workspace: Path) -> None:
     run_dir = workspace / "world"
     world = WorldSpec(entities=40, train_questions=5, eval_questions=5)
     prepare(DatasetSpec(format="world", world=world), None, run_dir)
@@ -154,7 +154,7 @@ def test_mlflow_serves_within_what_its_manifest_gives_it(podman: Podman, workspa
 
 
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
-def test_the_workspace_is_made_ready_and_a_corpus_in_it(podman: Podman, workspace: Path) -> None:
+def test_workspace_job_prepares_folders_for_the_loader(podman: Podman, workspace: Path) -> None:
     """Do as docs/cluster.md has the loader do, with few passages and without a Milvus server."""
     before = of_manifest("base", "workspace-init", "workspace-init")
     workspace.chmod(0o755)
@@ -230,7 +230,7 @@ def test_the_sampler_samples_what_the_trainer_would(podman: Podman, workspace: P
         np.testing.assert_allclose(one["logprobs"], other.logprobs, atol=1e-4)
 
 
-def test_the_sampler_serves(podman: Podman, workspace: Path) -> None:
+def test_sampler_image_serves_completions(podman: Podman, workspace: Path) -> None:
     save_model(workspace / "model", heads=4, kv_heads=2, width=128)
     opened(workspace)
     command = ["python", "-m", "vllm.entrypoints.openai.api_server", "--model", "/workspace/model", "--enforce-eager"]

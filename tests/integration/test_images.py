@@ -40,7 +40,7 @@ USER = "10001:10001"
 
 
 @pytest.mark.parametrize("name", BOUNDS)
-def test_it_says_what_it_is_and_is_small(podman: Podman, name: str) -> None:
+def test_image_has_labels_a_bounded_size_and_no_secrets(podman: Podman, name: str) -> None:
     facts = podman.inspect(name)
     labels = facts["Config"]["Labels"]
     commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
@@ -79,14 +79,14 @@ print(json.dumps(found))
 
 
 @pytest.mark.parametrize("name", BOUNDS)
-def test_nothing_is_left_in_it(podman: Podman, name: str) -> None:
+def test_image_holds_no_caches_keys_tests_or_setuid_programs(podman: Podman, name: str) -> None:
     done = podman.run(name, "python", "-c", LEFT, user="0:0")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == {"setuid": [], "caches": [], "keys": [], "tests": [], "programs": []}
 
 
 @pytest.mark.parametrize("name", BOUNDS)
-def test_it_runs_as_nobody_in_particular_and_changes_nothing(podman: Podman, name: str) -> None:
+def test_image_runs_unprivileged_with_a_read_only_installation(podman: Podman, name: str) -> None:
     program = (
         "import os, pathlib, importlib.metadata as m; print(os.getuid(), os.getgid(), m.version('hopforge'));"
         "pathlib.Path('/tmp/x').write_text('x'); pathlib.Path('/opt/hopforge/x').write_text('x')"

@@ -22,7 +22,7 @@ from platform_sdk.sampling.engine import Completion, PromptTooLong, Request, Sam
 from platform_sdk.sampling.load import load_engine
 from platform_sdk.sampling.local_server import local_server
 from platform_sdk.sampling.models import weights_digest
-from platform_sdk.sampling.serve import Served
+from platform_sdk.sampling.serve import ServedModel
 from platform_sdk.tracking.updates import read_updates
 from platform_sdk.training.online.loop import train_online
 from tests.sampling.tiny_models import VOCABULARY, save_model
@@ -52,7 +52,7 @@ def environment() -> dict[str, str]:
 def server(models: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A server as a step brings it."""
     path = tmp_path_factory.mktemp("server") / "server.json"
-    path.write_text(Served(model=str(models[0]), engine=OWN).model_dump_json())
+    path.write_text(ServedModel(model=str(models[0]), engine=OWN).model_dump_json())
     with variables(environment()), local_server(path, []):
         yield os.environ[SAMPLER_URL]
 

@@ -1,6 +1,6 @@
 """Requests of the manifests to a cluster: the table of docs/cluster.md, computed from the rendered overlays.
 
-``python -m tests.kubeflow.sizes`` writes it anew.
+``python -m tests.kubeflow.sizes`` rewrites it.
 """
 
 from __future__ import annotations

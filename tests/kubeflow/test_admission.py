@@ -94,11 +94,11 @@ def refusals(item: Item, annotation: str | None = None, user: str = "anybody", v
     [STEP, EXTRACTION, pytorchjob.render(JOB), pytorchjob.render(SERVED), trainjob.render(JOB)],
     ids=["step", "extraction", "pytorchjob", "with a server", "trainjob"],
 )
-def test_what_runs_are_made_of_is_let_in(item: Item) -> None:
+def test_objects_of_runs_are_admitted(item: Item) -> None:
     assert refusals(item) == []
 
 
-def test_what_the_manifests_put_beside_runs_is_let_in() -> None:
+def test_pods_of_the_manifests_beside_runs_are_admitted() -> None:
     own = [template for namespace, _, template in pods(built("base/team")) if namespace == "hopforge"]
     assert len(own) == 2
     for template in (*own, *built("loader")):
@@ -161,7 +161,7 @@ BAD: list[tuple[str, Change, str]] = [
 
 @pytest.mark.parametrize(("change", "said"), [one[1:] for one in BAD], ids=[one[0] for one in BAD])
 @pytest.mark.parametrize("kind", ["Pod", "Job", "PyTorchJob", "TrainJob"])
-def test_what_runs_must_not_have_is_refused(kind: str, change: Change, said: str) -> None:
+def test_forbidden_pod_fields_are_refused(kind: str, change: Change, said: str) -> None:
     item = copy.deepcopy(
         {
             "Pod": STEP,
@@ -212,7 +212,7 @@ def test_the_namespace_lists_further_secrets(annotation: str, taken: bool) -> No
     assert len(refusals(item)) == 1
 
 
-def test_in_pipelines_own_namespace_it_holds_for_runs_alone() -> None:
+def test_admission_policy_in_kubeflow_namespace_applies_only_to_runs() -> None:
     database = {"kind": "Pod", "spec": {"containers": [{"name": "mysql", "env": [{"name": "X", "valueFrom": SECRET}]}]}}
     labelled = database | {"metadata": {"labels": {"hopforge.dev/task": "t"}}}
     variant = "overlays/single-user"
@@ -224,7 +224,7 @@ def test_in_pipelines_own_namespace_it_holds_for_runs_alone() -> None:
 
 
 @pytest.mark.parametrize("variant", ["overlays/single-node", "overlays/single-user", "overlays/production"])
-def test_it_is_bound_to_the_namespaces_of_runs_and_denies(variant: str) -> None:
+def test_admission_policy_denies_in_the_namespaces_of_runs(variant: str) -> None:
     [binding] = [item["spec"] for item in built(variant) if item["kind"] == "ValidatingAdmissionPolicyBinding"]
     assert binding["policyName"] == "hopforge-runs"
     assert "Deny" in binding["validationActions"]

@@ -108,9 +108,7 @@ def test_the_form_has_texts_defaults_and_choices(compiled: Documents) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*local runner:UserWarning", "ignore:.*base image:RuntimeWarning")
-def test_what_is_filled_in_is_what_the_steps_get(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cluster: ClusterSpec
-) -> None:
+def test_form_values_reach_the_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cluster: ClusterSpec) -> None:
     """The pipeline for a cluster, run here: from the form through the first step into the others."""
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
     workspace = cluster.workspace.model_copy(update={"path": str(tmp_path)})
@@ -129,7 +127,7 @@ def test_what_is_filled_in_is_what_the_steps_get(
     assert len(list((tmp_path / "runs").iterdir())) == 1  # no step ran with what is not allowed
 
 
-def test_what_a_run_was_started_with_is_written_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_form_values_are_recorded_in_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
     run_dir = tmp_path / "runs/toy-1"
     recipe = sent(begun_with(load_recipe(write_toy(tmp_path))))
@@ -145,7 +143,7 @@ def test_what_a_run_was_started_with_is_written_down(tmp_path: Path, monkeypatch
     assert [event["status"] for event in ended] == ["KILLED"]
 
 
-def test_what_is_not_allowed_is_refused_all_at_once(tmp_path: Path) -> None:
+def test_invalid_form_values_are_refused_in_one_message(tmp_path: Path) -> None:
     recipe = sent(begun_with(load_recipe(write_toy(tmp_path))))
     with pytest.raises(UserError) as caught:
         begin_run(str(tmp_path / "run"), recipe, {"rate": 2, "mode": "wel", "spec_normalization": "both"})
@@ -174,7 +172,7 @@ def test_the_cluster_that_is_shown_needs_no_kueue(cluster: ClusterSpec) -> None:
     assert (job.queue, job.priority) == ("hopforge", "usual")
 
 
-def test_a_cluster_file_with_faults_is_refused_with_all_of_them(tmp_path: Path) -> None:
+def test_invalid_cluster_file_is_refused_with_all_problems(tmp_path: Path) -> None:
     path = tmp_path / "cluster.yaml"
     path.write_text(SHIPPED.read_text().replace("nodes: 1", "nodes: 0").replace("# queue: hopforge", "que: hopforge"))
     with pytest.raises(ConfigError) as error:

@@ -115,7 +115,9 @@ def secrets_wanted(items: tuple[Item, ...]) -> set[tuple[str, str, str]]:
     ("namespace", "overlays"),
     [("hopforge", ("two-core", "single-node", "single-node-kueue", "production")), ("kubeflow", ("single-user",))],
 )
-def test_the_commands_make_what_the_overlays_want(namespace: str, overlays: tuple[str, ...], tmp_path: Path) -> None:
+def test_documented_commands_create_the_secrets_of_the_overlays(
+    namespace: str, overlays: tuple[str, ...], tmp_path: Path
+) -> None:
     single_user = namespace == "kubeflow"
     other = ("profile.yaml", "hopforge-milvus") if single_user else ("ns=kubeflow", "overlays/single-user")
     run_all(tmp_path, [block for block in blocks() if not any(word in block for word in other)])

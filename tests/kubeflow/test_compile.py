@@ -37,7 +37,7 @@ def compiled(tmp_path: Path) -> Path:
     return tmp_path / "toy.yaml"
 
 
-def test_here_nothing_is_left_to_fill_in(compiled: Path) -> None:
+def test_pipeline_compiled_for_this_machine_has_only_a_run_dir_input(compiled: Path) -> None:
     root = ir(compiled)["root"]
     assert set(root["inputDefinitions"]["parameters"]) == {"run_dir"}
     given = root["dag"]["tasks"]["make"]["inputs"]["parameters"]
@@ -63,14 +63,14 @@ def test_a_round_trip_keeps_everything(compiled: Path, tmp_path: Path) -> None:
     assert ir(tmp_path / "again.yaml") == ir(compiled)
 
 
-def test_a_step_is_the_shim_alone(compiled: Path) -> None:
+def test_compiled_step_installs_no_packages(compiled: Path) -> None:
     """No pip install on the cluster: the image has everything."""
     container = ir(compiled)["deploymentSpec"]["executors"]["exec-use-01"]["container"]
     assert container["image"] == "none"
     assert not any("pip install" in part for part in container["command"])
 
 
-def test_what_a_recipe_fills_into_the_form(tmp_path: Path) -> None:
+def test_recipe_values_prefill_the_form(tmp_path: Path) -> None:
     filled = form_values(load_recipe(write_toy(tmp_path), ["rate=1", "spec.batch_size=8"]))
     expected = {"seed": 1, "rate": 1.0, "mode": "well", "spec_batch_size": 8, "spec_normalization": "token"}
     assert filled == expected
@@ -92,7 +92,7 @@ def test_ir_is_yaml(tmp_path: Path) -> None:
         write_ir(pipeline, tmp_path / "toy.json")
 
 
-def test_a_component_that_does_not_load(tmp_path: Path) -> None:
+def test_component_that_cannot_be_imported_is_refused(tmp_path: Path) -> None:
     recipe = write_toy(tmp_path)
     component = tmp_path / "components" / "make" / "component.py"
     component.write_text("import nothing_of_that_name\n" + component.read_text())

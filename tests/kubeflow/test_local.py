@@ -23,12 +23,12 @@ HOME = Path(__file__).parents[2]
 RUN = """
 import sys
 from pathlib import Path
-from tests.kubeflow.test_local import Heard, run
+from tests.kubeflow.test_local import EventRecorder, run
 run(Path(sys.argv[1]), Path(sys.argv[2]), *sys.argv[3:])
 """
 
 
-class Heard:
+class EventRecorder:
     def __init__(self) -> None:
         self.events: list[str] = []
 
@@ -49,9 +49,9 @@ class Heard:
         self.events.append(f"!{task}")
 
 
-def run(recipe: Path, run_dir: Path, *overrides: str) -> Heard:
+def run(recipe: Path, run_dir: Path, *overrides: str) -> EventRecorder:
     loaded = load_recipe(recipe, overrides)
-    heard = Heard()
+    heard = EventRecorder()
     order = [task.id for task in loaded.plan]
     with terminable(), locked(run_dir) as lock:
         run_local(compile_recipe(loaded), {RUN_DIR: str(run_dir.resolve())}, order, run_dir, lock, heard)
@@ -69,7 +69,7 @@ def begin(recipe: Path, run_dir: Path, *overrides: str) -> subprocess.Popen[str]
     )
 
 
-def test_a_run(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_local_run_executes_its_steps_in_order(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     heard = run(write_toy(tmp_path), tmp_path / "run", "overlap=true")
     assert heard.events == ["+make", "-make", "+use-01", "-use-01", "+use-02", "-use-02", "+last", "-last"]
     used = (tmp_path / "run" / "use.txt").read_text().splitlines()
@@ -83,7 +83,7 @@ def test_a_run(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert "KFP Executor" in (tmp_path / "run" / "logs" / "make.log").read_text()
 
 
-def test_again(tmp_path: Path) -> None:
+def test_second_run_on_a_directory_repeats_every_step(tmp_path: Path) -> None:
     """A second run on the directory runs every step again; only the newest of KFP's folders stays."""
     recipe = write_toy(tmp_path)
     for _ in range(2):
@@ -107,7 +107,7 @@ def test_a_failed_step(tmp_path: Path, mode: str, says: str) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL], ids=lambda number: number.name)
-def test_a_stopped_run_leaves_no_process_and_goes_on(tmp_path: Path, number: signal.Signals) -> None:
+def test_stopped_run_leaves_no_process_and_resumes(tmp_path: Path, number: signal.Signals) -> None:
     recipe, run_dir = write_toy(tmp_path), tmp_path / "run"
     process = begin(recipe, run_dir, "mode=slow")
     wait_for((run_dir / "pid").exists)
@@ -136,14 +136,14 @@ def test_two_runs_do_not_share_a_directory(tmp_path: Path, monkeypatch: pytest.M
         process.communicate()
 
 
-def test_cause() -> None:
+def test_cause_of_a_failed_step_comes_from_its_log() -> None:
     assert cause(["a", "platform_sdk.config.errors.UserError: b", "c"], 1) == "b\nc"
     assert cause(["RecordError: f:3: no"], 1) == "f:3: no"
     assert cause(["x", "ValueError: y"], 1) == "exit status 1; its last lines:\n  x\n  ValueError: y"
     assert cause([], 137) == "exit status 137, and it wrote nothing"
 
 
-def test_claim(tmp_path: Path) -> None:
+def test_run_directory_is_claimed_by_one_recipe(tmp_path: Path) -> None:
     recipe, run_dir = write_toy(tmp_path), tmp_path / "run"
     claim(run_dir, load_recipe(recipe).resolved())
     before = (run_dir / "recipe.json").read_bytes()
@@ -156,7 +156,7 @@ def test_claim(tmp_path: Path) -> None:
     assert os.listdir(run_dir) == ["recipe.json"]
 
 
-def test_only_the_interpreter_of_a_step_is_replaced(tmp_path: Path) -> None:
+def test_step_command_changes_only_its_interpreter(tmp_path: Path) -> None:
     """KFP's own replacement also changes arguments, e.g. a path below ``lib/python3.11``."""
     code = f"def make(): 'python3 -m kfp.dsl.executor_main {tmp_path}'"
     arguments = ["--executor_input", '{"model": "/lib/python3.11/model"}']
@@ -168,7 +168,7 @@ def test_only_the_interpreter_of_a_step_is_replaced(tmp_path: Path) -> None:
         with_interpreter(["sh", "-c", "python3 x.py"], "python")
 
 
-def test_a_run_in_an_awkward_place(tmp_path: Path) -> None:
+def test_run_below_a_path_with_spaces_and_umlauts_succeeds(tmp_path: Path) -> None:
     place = tmp_path / "lib python3.11 Übung"
     place.mkdir()
     run(write_toy(place), place / "run", "iterations=0", 'spec.lora={"targets": ["python3"]}')

@@ -39,7 +39,7 @@ def the(items: tuple[Item, ...], kind: str, name: str) -> Item:
     return found
 
 
-def test_every_object_is_valid(items: tuple[Item, ...]) -> None:
+def test_every_manifest_object_is_valid(items: tuple[Item, ...]) -> None:
     for item in items:
         group = item["apiVersion"].partition("/")[0]
         if group == "kueue.x-k8s.io":
@@ -91,7 +91,7 @@ def test_no_pod_gets_a_proxy_of_istio(items: tuple[Item, ...]) -> None:
         assert template["metadata"]["labels"]["sidecar.istio.io/inject"] == "false", name
 
 
-def test_who_has_the_workspace_may_write_it_as_the_images_user(items: tuple[Item, ...]) -> None:
+def test_pods_with_the_workspace_can_write_it_as_the_image_user(items: tuple[Item, ...]) -> None:
     [user] = re.findall(r"^USER (\d+):\1$", (MANIFESTS.parent / "images/Dockerfile").read_text(), re.MULTILINE)
     templates = dict([*workloads(items), ("loader", the(built("loader"), "Pod", "loader"))])
     claims = {
@@ -155,19 +155,19 @@ def test_a_teams_namespace_has_a_bound_and_its_containers_defaults(items: tuple[
             }
 
 
-def test_no_overlay_takes_policies_away(items: tuple[Item, ...]) -> None:
+def test_overlays_keep_all_policies_of_the_base(items: tuple[Item, ...]) -> None:
     """Only the base's policy for a Milvus that is elsewhere may be missing."""
     kinds = ("NetworkPolicy", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
     names = [{item["metadata"]["name"] for item in some if item["kind"] in kinds} for some in (built("base"), items)]
     assert names[0] - names[1] == set()
 
 
-def test_only_what_needs_the_api_server_gets_a_token(items: tuple[Item, ...]) -> None:
+def test_only_pods_that_call_the_api_server_get_a_token(items: tuple[Item, ...]) -> None:
     with_token = {n for n, template in workloads(items) if template["spec"].get("automountServiceAccountToken", True)}
     assert with_token == {"reaper"}
 
 
-def test_no_secret_and_no_password_is_in_them(items: tuple[Item, ...]) -> None:
+def test_manifests_hold_no_secrets_or_passwords(items: tuple[Item, ...]) -> None:
     assert not [item for item in items if item["kind"] == "Secret"]
     all_of_them = [one for _, template in workloads(items) for one in containers(template)]
     all_of_them += [item["spec"]["components"] for item in items if item["kind"] == "Milvus"]
@@ -310,7 +310,7 @@ def test_the_retriever_is_scaled_by_a_metric_that_it_has_where_it_is_scraped() -
     assert "replicas" not in the(items, "Deployment", "retriever")["spec"]
 
 
-def test_kueue_is_asked_for_where_it_is_said_to_be() -> None:
+def test_kueue_objects_are_only_in_the_overlays_for_kueue() -> None:
     group = {v: [i for i in built(v) if i["apiVersion"].startswith("kueue.x-k8s.io/")] for v in OVERLAYS}
     assert {v for v in OVERLAYS if group[v]} == {"overlays/single-node-kueue", "overlays/production"}
     for items in filter(None, group.values()):

@@ -41,7 +41,7 @@ def pod() -> Item:
         ("example.com", False),
     ],
 )
-def test_it_answers_by_its_names_in_the_cluster(host: str, taken: bool) -> None:
+def test_mlflow_accepts_only_its_names_in_the_cluster(host: str, taken: bool) -> None:
     from mlflow.server.security_utils import is_allowed_host_header
 
     [server] = pod()["containers"]
@@ -49,7 +49,7 @@ def test_it_answers_by_its_names_in_the_cluster(host: str, taken: bool) -> None:
     assert is_allowed_host_header(hosts.split(","), host) is taken
 
 
-def test_its_database_asks_the_environment_for_user_and_password() -> None:
+def test_mlflow_database_reads_user_and_password_from_the_environment() -> None:
     from sqlalchemy.engine import make_url
 
     [server] = pod()["containers"]
@@ -101,7 +101,7 @@ def object_store(head: int) -> Iterator[tuple[str, list[str]]]:
         (403, ["HEAD /mlflow"], False),  # its keys are not the store's: the pod does not start, and says why
     ],
 )
-def test_its_bucket_is_made_where_there_is_none(head: int, asked: list[str], ends_well: bool) -> None:
+def test_mlflow_bucket_is_created_if_absent(head: int, asked: list[str], ends_well: bool) -> None:
     pytest.importorskip("boto3", reason="the extra [cluster] is not installed")
     [before] = pod()["initContainers"]
     [server] = pod()["containers"]
@@ -184,7 +184,7 @@ def answers(url: str) -> bool:
         return False
 
 
-def test_it_wants_a_user_and_teams_change_their_own_only(server: Server, tmp_path: Path) -> None:
+def test_mlflow_requires_login_and_teams_change_only_their_own_experiments(server: Server, tmp_path: Path) -> None:
     ours, theirs = ("hopforge", "a-teams-password"), ("team-b", "another-password")
     server.create_users(tmp_path / "users", **dict([ours, theirs]))
     create, delete, search = "experiments/create", "experiments/delete", "experiments/search"

@@ -98,7 +98,7 @@ NAMESPACES = {HOME: RUNS, "team-b": RUNS, "team-c": OTHER_TEAM}
 
 
 @pytest.mark.parametrize("variant", ["overlays/single-node", "overlays/production"])
-def test_only_those_speak_that_must(variant: str) -> None:
+def test_network_policies_allow_only_required_connections(variant: str) -> None:
     policies, peers = Policies(built(variant), NAMESPACES), peers_of(variant)
     ours = {HOME, SERVICES, "hopforge-milvus"}
     allowed = {
@@ -115,7 +115,7 @@ def test_only_those_speak_that_must(variant: str) -> None:
     assert allowed - same_pod == expected - same_pod
 
 
-def test_in_pipelines_own_namespace_others_are_left_alone() -> None:
+def test_network_policies_in_kubeflow_namespace_leave_other_pods_alone() -> None:
     """Kubeflow Pipelines for a single user has its own pods beside ours."""
     policies, home = Policies(built("overlays/single-user"), {"kubeflow": RUNS}), "kubeflow"
     ours = {
@@ -144,7 +144,7 @@ def test_in_pipelines_own_namespace_others_are_left_alone() -> None:
     assert all(policies.allow(pod, dns, 53, "UDP") for pod in (*ours.values(), pipelines, run))
 
 
-def test_the_loader_may_what_a_run_may() -> None:
+def test_loader_pod_has_the_connections_of_a_run() -> None:
     items: tuple[Item, ...] = built("overlays/production")
     [pod] = built("loader")
     policies, loader = Policies(items, NAMESPACES), Peer(HOME, pod["metadata"]["labels"])
@@ -156,7 +156,7 @@ def test_the_loader_may_what_a_run_may() -> None:
 
 
 @pytest.mark.parametrize("variant", ["overlays/single-node", "overlays/production"])
-def test_all_of_ours_look_names_up_and_ask_nobody_else(variant: str) -> None:
+def test_own_pods_reach_the_cluster_dns_and_no_other_name_server(variant: str) -> None:
     policies, peers = Policies(built(variant), {}), peers_of(variant)
     for name, peer in peers.items():
         if peer.namespace in (HOME, SERVICES, "hopforge-milvus"):
@@ -166,7 +166,7 @@ def test_all_of_ours_look_names_up_and_ask_nobody_else(variant: str) -> None:
             assert not policies.allow(peer, Peer("kube-system", {"k8s-app": "else"}), 53, "UDP"), name
 
 
-def test_runs_reach_the_internet_where_that_is_asked_for(tmp_path: Path) -> None:
+def test_runs_reach_the_internet_only_with_its_component(tmp_path: Path) -> None:
     shutil.copytree(MANIFESTS, tmp_path / "manifests")
     overlay = tmp_path / "manifests/overlays/single-node/kustomization.yaml"
     overlay.write_text(overlay.read_text() + "  - ../../internet\n")
@@ -180,7 +180,7 @@ def test_runs_reach_the_internet_where_that_is_asked_for(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("variant", ["base", "overlays/single-node", "overlays/production"])
-def test_a_standing_sampler_has_no_routes_that_change_it(variant: str) -> None:
+def test_standing_sampler_has_no_routes_for_new_weights(variant: str) -> None:
     [container] = dict(workloads(built(variant)))["sampler"]["spec"]["containers"]
     assert "VLLM_SERVER_DEV_MODE" not in {variable["name"] for variable in container["env"]}
     assert "VLLM_API_KEY" in {variable["name"] for variable in container["env"]}
@@ -202,7 +202,7 @@ def test_selectors(selector: dict[str, object], labels: dict[str, str], expected
     assert selects(selector, labels) is expected
 
 
-def test_the_evaluator_knows_what_denies() -> None:
+def test_policy_evaluator_follows_the_kubernetes_rules() -> None:
     """Policies as in the documentation of Kubernetes: denied both ways, then opened a little."""
     deny = {"kind": "NetworkPolicy", "metadata": {"name": "d", "namespace": "a"},
             "spec": {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}}  # fmt: skip

@@ -96,7 +96,7 @@ def follow(backend: Any, server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> 
     here.owner_of_this_pod(api)
 
 
-def test_a_step_may_do_what_its_launcher_does(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_step_roles_grant_exactly_the_requests_of_launchers(monkeypatch: pytest.MonkeyPatch) -> None:
     used = set()
     for backend in BACKENDS:
         with ApiServer() as server:
@@ -106,7 +106,7 @@ def test_a_step_may_do_what_its_launcher_does(monkeypatch: pytest.MonkeyPatch) -
     assert granted("default-editor") == used
 
 
-def test_the_reaper_may_do_what_it_does() -> None:
+def test_reaper_role_grants_exactly_its_requests() -> None:
     used = set()
     for backend in BACKENDS.values():
         with ApiServer() as server:

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl
 
 
 def test_the_documented_sizes_are_those_of_the_manifests() -> None:
-    assert written()[1] == table(), "python -m tests.kubeflow.sizes writes the table anew"
+    assert written()[1] == table(), "python -m tests.kubeflow.sizes rewrites the table"
 
 
 def test_a_pod_asks_for_its_containers_or_for_the_largest_before_them() -> None:

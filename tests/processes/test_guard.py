@@ -17,14 +17,14 @@ def test_the_guard_passes_the_status_on() -> None:
     assert subprocess.run([*GUARD, str(os.getpid()), "sh", "-c", "exit 7"], cwd=HOME).returncode == 7
 
 
-def test_a_guard_whose_owner_is_gone_runs_nothing_on() -> None:
+def test_guard_without_its_owner_runs_nothing() -> None:
     """The one that started it may die before the guard has come to look."""
     gone = subprocess.Popen(["true"])
     gone.wait()
     assert subprocess.run([*GUARD, str(gone.pid), "sleep", "60"], cwd=HOME).returncode == 1  # sleep's would be 0
 
 
-def test_nothing_outlives_the_guard(tmp_path: Path) -> None:
+def test_guard_ends_even_children_in_their_own_session(tmp_path: Path) -> None:
     """A child in a session of its own whose parent has ended: in no group and under no parent that could be told."""
     pid = tmp_path / "pid"
     escaped = (

@@ -25,7 +25,7 @@ def specification(folder: Path, *acts: str) -> Path:
     return path
 
 
-def test_all_well(tmp_path: Path) -> None:
+def test_finished_processes_restore_the_signal_handlers(tmp_path: Path) -> None:
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     run_processes(MODULE, specification(tmp_path, "", ""), 2)
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
@@ -67,7 +67,7 @@ def test_the_processes_end_with_their_launcher(tmp_path: Path, number: signal.Si
         assert errors.rstrip().endswith("KeyboardInterrupt")
 
 
-def test_a_process_whose_launcher_is_gone_does_nothing(tmp_path: Path) -> None:
+def test_process_without_its_launcher_does_nothing(tmp_path: Path) -> None:
     """The launcher may be killed before a process that it started has come to ask for its end."""
     gone = subprocess.Popen(["true"])
     gone.wait()

@@ -25,7 +25,7 @@ def of_two(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
     torch.distributed.destroy_process_group()
 
 
-def test_waits_are_on_the_cpu_and_last_for_days(of_two: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_uses_one_gloo_group_with_a_timeout_of_days(of_two: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     waited: list[Any] = []
     monkeypatch.setattr(torch.distributed, "all_gather_object", lambda parts, items, group: waited.append(group))
     shares.wait_for_all()
@@ -34,7 +34,7 @@ def test_waits_are_on_the_cpu_and_last_for_days(of_two: list[Any], monkeypatch: 
     assert of_two == [{"backend": "gloo", "timeout": timedelta(days=7)}], "one group, made once"
 
 
-def test_what_the_first_does_reaches_all(of_two: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_result_of_the_first_process_reaches_all(of_two: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     def gather(parts: list[list[str]], items: list[str], group: str) -> None:
         parts[0], parts[1] = (items or ["of the first"]), []
 
@@ -44,6 +44,6 @@ def test_what_the_first_does_reaches_all(of_two: list[Any], monkeypatch: pytest.
     assert shares.from_first(lambda: pytest.fail("the second does nothing")) == "of the first"
 
 
-def test_a_process_alone_waits_for_nobody() -> None:
+def test_single_process_does_not_wait() -> None:
     shares.wait_for_all()
     assert shares.from_first(lambda: 5) == 5

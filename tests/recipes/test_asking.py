@@ -46,7 +46,7 @@ def test_every_method_answers_one_of_its_questions_and_a_new_one(name: str, tmp_
     assert new["outcome"] in ("answered", "iteration_limit", "context_limit")
 
 
-def test_what_was_read_stands_behind_what_was_said(kg_run: Path) -> None:
+def test_ask_prints_retrieved_triples_after_the_turn_that_searched(kg_run: Path) -> None:
     triple = next(iter(read_jsonl(kg_run / "corpus/triples.jsonl", Triple)))
     done = CliRunner().invoke(app, ["ask", str(kg_run), f"What is the {triple.relation} of {triple.head} ?"])
     assert done.exit_code == 0, done.exception
@@ -79,11 +79,11 @@ def test_seeds_matter_above_temperature_0_alone(kg_run: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda run: shutil.rmtree(run / "index"), r"index: the run's index is gone; repeat the run's hopforge run"),
+        (lambda run: shutil.rmtree(run / "index"), r"index: the run's index is missing; repeat the run's hopforge run"),
         (lambda run: (run / "tracking/run.jsonl").unlink(), r"the run has not finished; repeat its hopforge run"),
         (lambda run: (run / "eval-final/evaluate-step.json").write_text(
             (run / "eval-final/evaluate-step.json").read_text().replace("assets/world-base", "assets/gone")),
-         r"assets/gone: the weights that eval-final evaluated are gone; run the recipe again"),
+         r"assets/gone: the weights that eval-final evaluated are missing; run the recipe again"),
         (lambda run: (run / "eval-final/evaluate-step.json").write_text(
             (run / "eval-final/evaluate-step.json").read_text().replace('"top_k": ', '"top_k": 1')),
          r"evaluate-step.json: was altered after step eval-final: its settings are not those recorded; restore it"),
@@ -91,7 +91,7 @@ def test_seeds_matter_above_temperature_0_alone(kg_run: Path) -> None:
     ],
     ids=["index", "unfinished", "weights", "settings", "recipe"],
 )  # fmt: skip
-def test_what_a_run_lacks_is_told(damage: object, message: str, kg_run: Path, tmp_path: Path) -> None:
+def test_ask_names_the_missing_part_of_a_run(damage: object, message: str, kg_run: Path, tmp_path: Path) -> None:
     run_dir = tmp_path / "run"
     shutil.copytree(kg_run, run_dir)
     damage(run_dir)  # type: ignore[operator]
@@ -103,10 +103,12 @@ def test_what_a_run_lacks_is_told(damage: object, message: str, kg_run: Path, tm
 
 @pytest.mark.parametrize(
     ("name", "option", "message"),
-    [("mygo-text", "--entity", "is for knowledge graphs, but environment world-text is none"),
-     ("mygo-text", "--passages", "is for agents that are given what they read, but mygo's searches")],
+    [("mygo-text", "--entity", "is for knowledge graphs, but environment world-text is not one"),
+     ("mygo-text", "--passages", "is for agents with given passages, but mygo's searches")],
 )  # fmt: skip
-def test_what_an_agent_has_no_use_for_is_refused(name: str, option: str, message: str, tmp_path: Path) -> None:
+def test_ask_options_that_the_agent_does_not_support_are_refused(
+    name: str, option: str, message: str, tmp_path: Path
+) -> None:
     run_dir = finished_run(tmp_path, name)
     done = CliRunner().invoke(app, ["ask", str(run_dir), "Who wrote it ?", option, "x"])
     assert f"{option} {message}" in str(done.exception)
@@ -127,4 +129,4 @@ def test_passages_are_read_from_a_file(tmp_path: Path) -> None:
 
 def test_a_graph_is_entered_at_an_entity(kg_run: Path) -> None:
     done = CliRunner().invoke(app, ["ask", str(kg_run), "Who wrote it ?"])
-    assert "names no entity of the run's graph; say where to start with --entity NAME" in str(done.exception)
+    assert "names no entity of the run's graph; name the start with --entity NAME" in str(done.exception)

@@ -18,7 +18,7 @@ from platform_sdk.recipes import steps
 from platform_sdk.recipes.__main__ import work
 from platform_sdk.recipes.launch import STEPS, EvaluateStep, MethodStep, OnlineStep, SampleStep, launch, split
 from platform_sdk.recipes.method import RunContext
-from platform_sdk.sampling.serve import Served
+from platform_sdk.sampling.serve import ServedModel
 from platform_sdk.training import launch as training_launch
 from platform_sdk.training.online.loop import OnlineResult
 from tests.recipes.toy_method import METHOD, Agent, Carry, Settings
@@ -114,7 +114,7 @@ def test_a_first_round_is_given_an_empty_carry(tmp_path: Path, calls: list[Call]
 
 
 @pytest.mark.parametrize("kind", OWN)
-def test_several_processes_read_the_same_step_from_a_file(
+def test_processes_read_the_same_step_from_a_file(
     kind: type[MethodStep[Any]], tmp_path: Path, calls: list[Call], started: list[tuple[str, int]]
 ) -> None:
     two: dict[str, Any] = {"engine": {"processes": 2}}
@@ -157,7 +157,7 @@ def test_a_step_that_asks_no_model_runs_where_it_is_called(
     ],
 )
 @pytest.mark.parametrize("retrieval", [{}, SERVICE])
-def test_a_cluster_is_told_what_the_processes_need(
+def test_cluster_gets_the_needs_of_the_processes(
     kind: type[MethodStep[Any]],
     engine: dict[str, Any],
     expected: dict[str, Any],
@@ -174,13 +174,13 @@ def test_a_cluster_is_told_what_the_processes_need(
     plain = {"trains": False, "single_process_reason": reason} | expected
     if "server_spec" in plain:
         plain["server_spec"] = folder / plain["server_spec"]
-        served = Served.model_validate_json(plain["server_spec"].read_text())
+        served = ServedModel.model_validate_json(plain["server_spec"].read_text())
         assert (served.model, served.engine) == ("a/model", given.engine)
     assert asked == [StepProcesses("platform_sdk.recipes", folder / f"{given.kind}-step.json", given.kind, **plain)]
     assert STEPS.validate_json(asked[0].spec_file.read_text()) == given
 
 
-def test_processes_that_leave_nothing_are_not_believed(tmp_path: Path, calls: list[Call]) -> None:
+def test_step_without_an_outcome_file_is_an_error(tmp_path: Path, calls: list[Call]) -> None:
     with pytest.raises(UserError, match=r"scores\.json: the step's processes have left none"):
         launch(step_of(EvaluateStep, tmp_path), lambda one: None)
     assert calls == []
@@ -212,7 +212,7 @@ def test_too_many_processes_are_refused_before_any_starts(
         (4, {"engine": "openai", "processes": 2}, 2),
     ],
 )
-def test_how_many_processes_sample(
+def test_sampling_process_count_follows_gpus_and_engine(
     gpus: int, engine: dict[str, Any], expected: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(launch_module, "visible_gpus", lambda: [str(number) for number in range(gpus)])

@@ -22,7 +22,7 @@ from platform_sdk.sampling.pairs import make_pair
         ("tests.house.toy.words", "METHOD of tests.house.toy.words is of type SharedWords"),
     ],
 )
-def test_a_method_that_is_none_is_one_clear_error(name: str, message: str) -> None:
+def test_module_without_a_method_is_one_clear_error(name: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
         load_method(name)
 

@@ -37,7 +37,7 @@ WORLD, WIKI = HOME / "pipelines/mygo/world.yaml", HOME / "pipelines/mygo/2wiki-k
         (WIKI, ["data_dir=/gone"], "13: dataset.triples: there is no file /gone/2wikimultihopqa/kg_triples.tsv"),
     ],
 )
-def test_what_this_machine_lacks_is_named_with_its_line(
+def test_requirements_missing_on_this_machine_are_reported_with_their_lines(
     recipe: Path, changes: list[str], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name in ("vllm", "deepspeed") else object())
@@ -48,7 +48,7 @@ def test_what_this_machine_lacks_is_named_with_its_line(
     assert [line for line in found if message in line], found
 
 
-def test_a_recipe_that_has_everything_is_silent() -> None:
+def test_complete_recipe_has_no_missing_requirements() -> None:
     loaded = load_recipe(WORLD)
     assert (errors(loaded), missing_here(loaded)) == ([], [])
 
@@ -79,7 +79,7 @@ def test_own_reward_that_is_not_named_is_an_error() -> None:
          "sampling.engine.extra: an engine takes 8 GPUs, but a pod has 7 (job.resources.gpus)"),
     ],
 )  # fmt: skip
-def test_what_a_cluster_cannot_do_is_an_error(changes: list[str], message: str) -> None:
+def test_recipe_that_the_cluster_cannot_run_is_an_error(changes: list[str], message: str) -> None:
     cluster = read_as(ClusterSpec, HOME / "pipelines/cluster.yaml")
     found = list(map(str, errors(load_recipe(WORLD, changes), cluster)))
     assert [line for line in found if message in line], found

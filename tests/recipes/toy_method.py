@@ -14,10 +14,10 @@ from platform_sdk.recipes.method import (
     Method,
     Resources,
     RunContext,
-    Sampled,
     Sampling,
+    SamplingOutcome,
     SamplingStep,
-    Selected,
+    SelectionOutcome,
     no_search,
 )
 from platform_sdk.records import Rollout
@@ -49,13 +49,13 @@ class Writing(SamplingStep[Agent, Settings, Carry]):
     def asks_model(self, run: RunContext[Agent]) -> bool:
         return run.agent.form != "direct"
 
-    def sample(self, round: Sampling[Agent, Settings, Carry]) -> Sampled[Carry]:
+    def sample(self, round: Sampling[Agent, Settings, Carry]) -> SamplingOutcome[Carry]:
         raise AssertionError("the launch of steps is tested, not their work")
 
     def select(
         self, settings: Settings, carry: Carry, rollouts: Sequence[Rollout], candidates: Sequence[Rollout]
-    ) -> Selected:
-        return Selected(candidates)
+    ) -> SelectionOutcome:
+        return SelectionOutcome(candidates)
 
 
 class Toy(Method[Agent, EvaluationSpec, Resources]):

@@ -143,7 +143,7 @@ def test_unknown_encoders_are_refused(name: str, says: str) -> None:
         load_encoder(name)
 
 
-def test_a_directory_that_is_no_model_is_refused(tmp_path: Path) -> None:
+def test_directory_without_an_encoder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="cannot be loaded"):
         load_encoder(str(tmp_path))
 

@@ -124,6 +124,6 @@ def test_the_digest_tells_models_and_prefixes_apart(server: Server) -> None:
     assert load_encoder(server.name.replace("some-model", "other")).digest != load_encoder(server.name).digest
 
 
-def test_without_a_key_there_is_a_clear_error(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_api_key_is_reported(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UserError, match=r"the variable OTHER_KEY \(retrieval.api_key_env\) holds no key"):
         load_encoder(server.name, api_key_env="OTHER_KEY")

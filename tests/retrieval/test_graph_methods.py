@@ -34,7 +34,7 @@ VECTORS = st.sampled_from([(1, 0, 0), (0, 1, 0), (1, 1, 0), (1, -1, 0), (-1, 0, 
 
 
 @dataclass(frozen=True)
-class Held(Vectors):
+class MemoryVectors(Vectors):
     """Vectors of a collection without Milvus."""
 
     matrix: np.ndarray = field(kw_only=True)
@@ -47,9 +47,9 @@ class Held(Vectors):
         return self.matrix[list(rows)]
 
 
-def held(vectors: Sequence[tuple[int, ...]]) -> Held:
+def held(vectors: Sequence[tuple[int, ...]]) -> MemoryVectors:
     matrix = unit(np.array(vectors, dtype=np.float32).reshape(-1, 3))
-    return Held(None, "held", len(matrix), 0, RetrievalSpec(), None, matrix=matrix)  # type: ignore[arg-type]
+    return MemoryVectors(None, "held", len(matrix), 0, RetrievalSpec(), None, matrix=matrix)  # type: ignore[arg-type]
 
 
 def unit(vectors: np.ndarray) -> np.ndarray:
@@ -61,7 +61,7 @@ def incidence(rows: Sequence[Sequence[int]]) -> Incidence:
     return Incidence(indptr, np.array([item for row in rows for item in row], dtype=np.int32))
 
 
-class Drawn:
+class MemoryGraph:
     """A graph in memory: the entities of each hyperedge, and a vector of each entity and hyperedge."""
 
     digest = "drawn"
@@ -87,13 +87,13 @@ class Drawn:
 
 
 @st.composite
-def graphs(draw: st.DrawFn) -> Drawn:
+def graphs(draw: st.DrawFn) -> MemoryGraph:
     """Graphs with entities in no hyperedge, hyperedges without entities, hubs, duplicates and equal vectors."""
     entities = draw(st.lists(VECTORS, min_size=1, max_size=8))
     edges = draw(st.lists(st.sets(st.integers(0, len(entities) - 1), max_size=4), min_size=1, max_size=14))
     if draw(st.booleans()):
         edges = [own | {0} for own in edges]
-    return Drawn(edges, entities, draw(st.lists(VECTORS, min_size=len(edges), max_size=len(edges))))
+    return MemoryGraph(edges, entities, draw(st.lists(VECTORS, min_size=len(edges), max_size=len(edges))))
 
 
 def cosine(a: np.ndarray, b: np.ndarray) -> float:
@@ -102,7 +102,7 @@ def cosine(a: np.ndarray, b: np.ndarray) -> float:
 
 
 def brute_prograph(
-    graph: Drawn, linked: Sequence[int], query: np.ndarray, normalisation: str
+    graph: MemoryGraph, linked: Sequence[int], query: np.ndarray, normalisation: str
 ) -> tuple[list[int], list[float], list[dict[str, Any]]]:
     """Rank all hyperedges; return their order, and R and the parts of each."""
     centre = np.mean([graph.entities.matrix[v].astype(float) for v in linked], axis=0) if linked else query
@@ -127,7 +127,7 @@ def brute_prograph(
     graphs(), st.data(), VECTORS, st.sampled_from(["softmax", "sum"]), st.integers(1, 16), st.sampled_from([1, 4, 99])
 )
 def test_prograph_equals_brute_force_over_all_hyperedges(
-    graph: Drawn, data: st.DataObject, vector: Any, normalisation: Any, k: int, reach: int
+    graph: MemoryGraph, data: st.DataObject, vector: Any, normalisation: Any, k: int, reach: int
 ) -> None:
     everything = list(range(graph.entities.rows))
     linked = data.draw(st.one_of(st.just([]), st.just(everything), st.lists(st.sampled_from(everything), unique=True)))
@@ -152,11 +152,11 @@ def test_prograph_equals_brute_force_over_all_hyperedges(
 @settings(max_examples=150, deadline=None)
 @given(graphs(), VECTORS, st.integers(1, 3), st.integers(1, 3), st.integers(1, 16))
 def test_graph_r1_equals_brute_force_over_all_hyperedges(
-    graph: Drawn, vector: Any, entities: int, hyperedges: int, k: int
+    graph: MemoryGraph, vector: Any, entities: int, hyperedges: int, k: int
 ) -> None:
     query = unit(np.array(vector, dtype=np.float32))
 
-    def nearest(vectors: Held) -> list[int]:
+    def nearest(vectors: MemoryVectors) -> list[int]:
         return sorted(range(vectors.rows), key=lambda row: (-cosine(vectors.matrix[row], query), row))
 
     by_entity = [0.0] * len(graph.edges)
@@ -182,7 +182,7 @@ def test_graph_r1_equals_brute_force_over_all_hyperedges(
 
 
 def test_prograph_links_near_entities_where_the_query_names_none() -> None:
-    graph = Drawn([{0, 1}, {2}], [(1, 0, 0), (1, 1, 0), (0, 1, 0)], [(1, 0, 0), (0, 1, 0)])
+    graph = MemoryGraph([{0, 1}, {2}], [(1, 0, 0), (1, 1, 0), (0, 1, 0)], [(1, 0, 0), (0, 1, 0)])
     query = unit(np.array([[1, 0, 0]], dtype=np.float32))
 
     def linked(text: str, **given: Any) -> tuple[str, ...] | None:
@@ -198,7 +198,7 @@ def test_prograph_links_near_entities_where_the_query_names_none() -> None:
 
 def test_prograph_by_hand() -> None:
     """Oslo (v00) is in two hyperedges; v01 in one of them and in one without Oslo; v02 only apart from Oslo."""
-    graph = Drawn([{0, 1}, {0}, {1, 2}, {2}], [(1, 0, 0), (0, 1, 0), (0, 0, -1)], [(1, 0, 0)] * 4)
+    graph = MemoryGraph([{0, 1}, {0}, {1, 2}, {2}], [(1, 0, 0), (0, 1, 0), (0, 0, -1)], [(1, 0, 0)] * 4)
     material = graph.index(prograph.PrographMaterial, prograph.PrographSettings(), EntityLinker([["Oslo"]]))
     query = unit(np.array([[1, 0, 0]], dtype=np.float32))
     [found] = prograph.METHOD.find(material, [SearchRequest("Where is Oslo?")], query, 4)
@@ -212,7 +212,7 @@ def test_prograph_by_hand() -> None:
 
 def test_prograph_reaches_a_hyperedge_that_ties_with_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
     """e02 and e03 tie at log(1 + 2/3); the latter, reached later, is nearer to the query."""
-    graph = Drawn([{0, 1, 2}, {0, 1, 2}, {1}, {2}], [(1, 0, 0)] * 3, [(1, 0, 0), (1, 0, 0), (0, 1, 0), (1, 0, 0)])
+    graph = MemoryGraph([{0, 1, 2}, {0, 1, 2}, {1}, {2}], [(1, 0, 0)] * 3, [(1, 0, 0), (1, 0, 0), (0, 1, 0), (1, 0, 0)])
     material = graph.index(prograph.PrographMaterial, prograph.PrographSettings(), EntityLinker([["Oslo"]]))
     monkeypatch.setattr(prograph.Scorer.candidates, "__defaults__", (1,))
     query = unit(np.array([[1, 0, 0]], dtype=np.float32))

@@ -69,7 +69,7 @@ def test_every_environments_method_is_shipped() -> None:
     assert load_method(OWN).name == OWN
 
 
-def test_module_whose_method_is_no_method_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_module_with_an_invalid_method_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "ownsearch").mkdir()
     (tmp_path / "ownsearch/other.py").write_text("METHOD = 3\n")
     (tmp_path / "ownsearch/broken.py").write_text("METHOD = missing\n")
@@ -124,7 +124,7 @@ def test_collection_that_cannot_be_built_leaves_the_file_to_others(run_dir: Path
 
 
 class Idle:
-    """A sampling engine that nobody asks."""
+    """A sampling engine that is never asked."""
 
     def step(self) -> list[Any]:
         return []

@@ -80,7 +80,7 @@ def test_an_exact_index_gives_what_brute_force_gives(
     ],
     ids=lambda index: index.type,
 )
-def test_approximate_indexes_find_the_same_here(tmp_path: Path, index: IndexSpec) -> None:
+def test_approximate_indexes_find_exact_results_on_small_data(tmp_path: Path, index: IndexSpec) -> None:
     texts, encoder = [f"text {number}" for number in range(300)], Dots()
     vectors = build(tmp_path, texts, encoder, RetrievalSpec(index=index))
     queries, stored = encoder.encode(["one", "two"], kind="query"), encoder.encode(texts, kind="passage")
@@ -102,7 +102,7 @@ def test_equal_texts_tie_and_the_first_rows_win_even_if_they_fill_the_spare_plac
     vectors.close()
 
 
-def test_what_is_found_does_not_depend_on_the_batch(tmp_path: Path, encoder: Encoder, sentences: list[str]) -> None:
+def test_search_results_do_not_depend_on_the_batch(tmp_path: Path, encoder: Encoder, sentences: list[str]) -> None:
     vectors = build(tmp_path, sentences, encoder)
     queries = encoder.encode([f"Where was {text.split(' is ')[0]} born, no {at}?" for at, text in enumerate(sentences)],
                              kind="query")  # fmt: skip
@@ -138,7 +138,7 @@ def test_a_collection_is_built_once(tmp_path: Path) -> None:
     other.close()
 
 
-def test_another_index_is_made_of_the_same_vectors(tmp_path: Path) -> None:
+def test_index_type_change_reuses_the_stored_vectors(tmp_path: Path) -> None:
     texts = [f"text {number}" for number in range(50)]
     build(tmp_path, texts, Dots()).close()
     again = Dots()
@@ -229,25 +229,25 @@ def test_file_in_use_by_another_process_is_waited_for_and_then_a_clear_error(
         waiting.result().close()
 
 
-class Away(Dots):
+class UnavailableEncoder(Dots):
     """An encoder that fails at the passages."""
 
     def _embed(self, texts: list[str]) -> np.ndarray:
-        raise RetrieverFault("the endpoint is away")
+        raise RetrieverFault("the endpoint is unavailable")
 
 
-def test_one_that_cannot_be_opened_leaves_the_file_to_the_others(tmp_path: Path) -> None:
+def test_encoder_failure_during_a_build_leaves_the_file_to_others(tmp_path: Path) -> None:
     encoder = Dots()
     first, second = build(tmp_path, ["a", "b"], encoder), build(tmp_path, ["c"], Dots(digest="0" * 64))
-    with pytest.raises(RetrieverFault, match="the endpoint is away"):
-        build(tmp_path, ["d"], Away(digest="1" * 64))
+    with pytest.raises(RetrieverFault, match="the endpoint is unavailable"):
+        build(tmp_path, ["d"], UnavailableEncoder(digest="1" * 64))
     second.close()
     assert first.nearest(encoder.encode(["b"], kind="query"), 1) == [[(1, 1.0)]]
     first.close()
     subprocess.run([sys.executable, "-c", HOLDER, str(tmp_path / "milvus.db")], check=True, stdin=subprocess.DEVNULL)
 
 
-def test_a_build_that_is_told_to_end_ends_before_the_next_chunk_and_is_gone_on_with(
+def test_interrupted_build_ends_before_the_next_chunk_and_resumes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(milvus, "CHUNK", 10)
@@ -281,7 +281,7 @@ def test_a_collection_whose_creation_was_killed_is_created_again(tmp_path: Path)
     again.close()
 
 
-def test_a_collection_that_is_not_of_this_corpus_stops(tmp_path: Path) -> None:
+def test_collection_of_another_corpus_is_refused(tmp_path: Path) -> None:
     texts = [f"text {n}" for n in range(20)]
     build(tmp_path, texts, Dots()).close()
     with pytest.raises(UserError, match=r"was not made from this corpus.*hopforge.rows"):
@@ -292,7 +292,7 @@ def test_a_collection_that_is_not_of_this_corpus_stops(tmp_path: Path) -> None:
         build(tmp_path, texts, Dots(turned=True))
 
 
-def test_rows_that_went_missing_stop(tmp_path: Path) -> None:
+def test_missing_rows_are_a_fault_and_refused_at_the_next_build(tmp_path: Path) -> None:
     texts = [f"text {n}" for n in range(20)]
     vectors = build(tmp_path, texts, Dots())
     vectors.client.delete(vectors.name, ids=[3])
@@ -303,7 +303,7 @@ def test_rows_that_went_missing_stop(tmp_path: Path) -> None:
         build(tmp_path, texts, Dots())
 
 
-def test_what_milvus_raises_is_a_retriever_fault(tmp_path: Path) -> None:
+def test_milvus_error_becomes_a_retriever_fault(tmp_path: Path) -> None:
     encoder = Dots()
     vectors = build(tmp_path, ["text"], encoder)
     vectors.client.drop_collection(vectors.name)
@@ -312,7 +312,7 @@ def test_what_milvus_raises_is_a_retriever_fault(tmp_path: Path) -> None:
     vectors.close()
 
 
-def test_a_server_that_is_not_there_is_a_clear_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_unreachable_milvus_is_reported_without_its_token(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("MILVUS_TOKEN", "root:secret")
     with pytest.raises(UserError, match=r"Milvus at http://127.0.0.1:1 cannot be reached") as error:
         connection.connect(RetrievalSpec(uri="http://127.0.0.1:1"), None)

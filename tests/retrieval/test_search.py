@@ -119,7 +119,7 @@ def test_a_questions_own_passages_are_searched_and_no_others(run_dir: Path, enco
 
 
 @pytest.mark.parametrize("environment", ["hotpot", "world-kg", "hotpot-kimi"])
-def test_what_is_found_does_not_depend_on_company_or_process(run_dir: Path, environment: str) -> None:
+def test_search_results_do_not_depend_on_batch_or_process(run_dir: Path, environment: str) -> None:
     requests = [
         SearchRequest(f"{word} was {verb} in Oslo?", {"head": head, "question_id": question})
         for word in ("Who", "What painter", "Where and when and why")
@@ -142,7 +142,7 @@ def test_the_index_step_is_quick_when_done(run_dir: Path, encoder: Encoder) -> N
     assert graph.corpus_digest == TripleStore.load(run_dir / "corpus/triples.jsonl").digest
 
 
-def test_data_that_is_not_what_was_prepared_stops(run_dir: Path) -> None:
+def test_data_with_another_digest_than_prepared_is_refused(run_dir: Path) -> None:
     digests = {"passages": Corpus.load(run_dir / "corpus/passages.jsonl").digest, "triples": "0" * 64}
     (run_dir / "corpus/digests.json").write_text(json.dumps(digests))
     assert read_corpus(run_dir).digest == digests["passages"]

@@ -17,7 +17,7 @@ def speak(dialogue: Dialogue) -> Dialogue:
     return dialogue
 
 
-def test_an_example_stands_between_the_instruction_and_the_first_message() -> None:
+def test_worked_example_is_placed_before_the_first_message() -> None:
     dialogue = Dialogue(TOKENIZER, "Answer .", "Who wrote it ?", EXAMPLE)
     roles = ("system", "user", "assistant", "user", "assistant", "user")
     texts = ("Answer .", *EXAMPLE, "Who wrote it ?")
@@ -29,7 +29,7 @@ def test_an_example_stands_between_the_instruction_and_the_first_message() -> No
     assert [(turn.speaker, turn.text) for turn in dialogue.turns] == [("environment", "Who wrote it ?")]
 
 
-def test_another_instruction_leaves_what_was_said_and_drops_the_example() -> None:
+def test_changed_instruction_keeps_the_turns_and_drops_the_example() -> None:
     shown = speak(Dialogue(TOKENIZER, "Answer .", "Who wrote it ?", EXAMPLE)).trajectory("p", "planner")
     bare = speak(Dialogue(TOKENIZER, "Now alone .", "Who wrote it ?")).trajectory("p", "planner")
     assert with_instruction(shown, TOKENIZER, "Now alone .") == bare

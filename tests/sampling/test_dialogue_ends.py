@@ -25,7 +25,9 @@ WORDS = tuple(TOKENIZER("Lena Roth", add_special_tokens=False)["input_ids"])
         ((END,), "stop", "", ()),
     ],
 )
-def test_ends_of_turns(said: tuple[int, ...], finish: str, heard: str, told: tuple[int, ...]) -> None:
+def test_turn_ends_are_recorded_as_the_template_writes_them(
+    said: tuple[int, ...], finish: str, heard: str, told: tuple[int, ...]
+) -> None:
     dialogue = Dialogue(TOKENIZER, "Answer .", "Who wrote it ?")
     start = len(dialogue.token_ids)
     assert dialogue.hear(Completion("r", said, (-0.5,) * len(said), finish)) == heard  # type: ignore[arg-type]

@@ -54,7 +54,7 @@ def test_products_of_one_shape_are_used_where_no_two_agree() -> None:
     assert len(counts.counts) == 1
 
 
-def test_a_cpu_that_cannot_give_it_is_found_out() -> None:
+def test_cpu_without_independent_rows_is_detected() -> None:
     assert measure(40, 9, False, torch.float32, 1, by_place) is None
     layer = torch.nn.Linear(40, 9, bias=False)
     given = torch.randn(5, 40)
@@ -64,7 +64,7 @@ def test_a_cpu_that_cannot_give_it_is_found_out() -> None:
         assert torch.equal(layer(given), expected), "computed all the same, as it comes"
 
 
-def test_a_layer_on_such_a_cpu_gives_each_row_the_same_bits_in_any_company() -> None:
+def test_invariant_layer_gives_each_row_the_same_bits_in_any_batch() -> None:
     for product in (by_small_products, by_parity):
         layer = torch.nn.Linear(40, 9, bias=False)
         assert_rows_independent(layer, product)
@@ -99,6 +99,6 @@ def test_pieces_cover_the_rows_with_the_least_padding(counts: set[int], rows: in
     assert rows <= sum(pieces) < max(rows, 1) + min(counts)
 
 
-def test_the_choice_and_its_cost_are_told() -> None:
+def test_description_names_the_chosen_row_count_and_its_cost() -> None:
     told = make_invariant(torch.nn.Linear(40, 9, bias=False), by_parity).describe()
     assert re.search(r"compute \d+ rows at a time, .* \(\d\.\d\d times the rows and calls of free choice", told)

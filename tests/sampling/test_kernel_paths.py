@@ -38,7 +38,7 @@ def passes(variables: dict[str, str], *options: str) -> None:
     assert " passed" in ended.stdout or "100%" in ended.stdout
 
 
-def test_a_path_on_which_odd_numbers_of_rows_disagree() -> None:
+def test_invariance_tests_pass_on_the_compatible_kernel_path() -> None:
     """``COMPATIBLE`` is a different path on every CPU, with other bits for numbers of rows that 4 does not divide."""
     passes({"MKL_CBWR": "COMPATIBLE"}, "-k", "hundred_batches or real_models or (hundreds and 6-2)")
 
@@ -54,9 +54,11 @@ def test_a_path_on_which_odd_numbers_of_rows_disagree() -> None:
     ],
     ids=lambda value: "-".join(f"{k}={v}" for k, v in value.items()) if isinstance(value, dict) else f"intel={value}",
 )
-def test_every_path_that_settings_can_choose(intel: bool, variables: dict[str, str], tmp_path: Path) -> None:
+def test_invariance_tests_pass_on_every_selectable_kernel_path(
+    intel: bool, variables: dict[str, str], tmp_path: Path
+) -> None:
     more = intel_kernels(tmp_path) if intel else {}
-    passes(variables | more, "-k", "hundred or real_models or company or cache or test_search")
+    passes(variables | more, "-k", "hundred or real_models or any_batch or batch_bitwise or cache or test_search")
 
 
 def intel_kernels(folder: Path) -> dict[str, str]:

@@ -17,7 +17,7 @@ from platform_sdk.config.sampling import SAMPLER_URL, EngineSpec
 from platform_sdk.sampling import serve
 from platform_sdk.sampling.local_server import PYTHON, local_server, vllm_python
 from platform_sdk.sampling.models import weights_digest
-from platform_sdk.sampling.serve import Served, command
+from platform_sdk.sampling.serve import ServedModel, command
 from platform_sdk.sizing.memory import GIB
 from tests.process_watch import alive, wait_for
 from tests.sampling.tiny_models import save_model
@@ -35,7 +35,7 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("STAND_IN", "serve")
     monkeypatch.delenv(SAMPLER_URL, raising=False)
     path = tmp_path / "online-server.json"
-    path.write_text(Served(model="m", engine=EngineSpec(engine="openai")).model_dump_json())
+    path.write_text(ServedModel(model="m", engine=EngineSpec(engine="openai")).model_dump_json())
     return path
 
 
@@ -43,7 +43,7 @@ def pids(served: Path) -> list[int]:
     return [int(pid) for pid in served.with_name("pids").read_text().split()]
 
 
-def test_the_work_finds_a_server_that_answers_and_leaves_none(served: Path) -> None:
+def test_local_server_answers_during_the_step_and_ends_after_it(served: Path) -> None:
     with local_server(served, ["6", "7"]):
         with urllib.request.urlopen(f"{os.environ[SAMPLER_URL]}/health") as answer:
             assert answer.status == 200
@@ -53,13 +53,13 @@ def test_the_work_finds_a_server_that_answers_and_leaves_none(served: Path) -> N
     assert served.with_name("server.log").read_text().startswith(f"loading {served} on GPUs '6,7'\n")
 
 
-def test_an_error_of_the_work_stays_what_it_is_and_ends_the_server(served: Path) -> None:
+def test_error_of_the_step_is_kept_and_ends_the_server(served: Path) -> None:
     with pytest.raises(ZeroDivisionError), local_server(served, []):
         raise ZeroDivisionError
     assert not any(map(alive, pids(served)))
 
 
-def test_a_server_that_does_not_start_is_told_with_its_cause_and_its_last_lines(
+def test_failed_server_start_is_reported_with_cause_and_last_lines(
     served: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("STAND_IN", "fail")
@@ -78,7 +78,7 @@ def test_a_server_that_takes_too_long_is_ended(served: Path, monkeypatch: pytest
         pytest.fail("it never answered")
 
 
-def test_a_server_that_dies_meanwhile_is_why_the_work_failed(served: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_death_of_the_local_server_is_reported_as_the_cause(served: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STAND_IN", "die")
     with pytest.raises(UserError, match="ended with status 9") as caught, local_server(served, []):
         wait_for(lambda: not alive(pids(served)[0]))
@@ -88,7 +88,7 @@ def test_a_server_that_dies_meanwhile_is_why_the_work_failed(served: Path, monke
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
-def test_it_ends_with_the_step_that_brought_it(served: Path, number: signal.Signals) -> None:
+def test_local_server_ends_with_its_killed_step(served: Path, number: signal.Signals) -> None:
     code = (
         "import sys, time; from pathlib import Path; from platform_sdk.sampling.local_server import local_server\n"
         "with local_server(Path(sys.argv[1]), []):\n    print('ready', flush=True); time.sleep(600)"
@@ -103,22 +103,22 @@ def test_it_ends_with_the_step_that_brought_it(served: Path, number: signal.Sign
     wait_for(lambda: not any(map(alive, running)))
 
 
-def test_a_machine_without_vllm_is_told_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_missing_vllm_is_reported_with_a_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv(PYTHON, str(tmp_path / "absent"))
     with pytest.raises(UserError, match="absent cannot be executed"):
         vllm_python()
     monkeypatch.delenv(PYTHON)
     monkeypatch.setattr("platform_sdk.sampling.local_server.find_spec", lambda name: None)
-    with pytest.raises(UserError, match="no vllm is beside"):
+    with pytest.raises(UserError, match="vllm is not installed"):
         vllm_python()
     monkeypatch.setattr("platform_sdk.sampling.local_server.find_spec", lambda name: object())
     assert vllm_python() == sys.executable
 
 
-def test_what_is_served_is_the_model_untied_and_only_to_this_machine(tmp_path: Path) -> None:
+def test_server_command_serves_the_untied_model_on_the_loopback(tmp_path: Path) -> None:
     model = save_model(tmp_path / "model", tied=True)
     engine = EngineSpec(engine="openai", live=7, dtype="bfloat16", max_model_len=128, extra={"enable_lora": False})
-    words = command(Served(model=str(model), engine=engine), tmp_path / "served", 8123, gpus=2, gpu_bytes=GIB)
+    words = command(ServedModel(model=str(model), engine=engine), tmp_path / "served", 8123, gpus=2, gpu_bytes=GIB)
     assert words[:3] == [sys.executable, "-m", "vllm.entrypoints.openai.api_server"]
     assert words[3:] == [
         "--dtype", "bfloat16", "--max-model-len", "128", "--max-num-seqs", "7", "--generation-config", "vllm",
@@ -128,19 +128,19 @@ def test_what_is_served_is_the_model_untied_and_only_to_this_machine(tmp_path: P
     assert '"tie_word_embeddings": false' in (tmp_path / "served/config.json").read_text()
     assert weights_digest(tmp_path / "served") != weights_digest(model)  # the output matrix is there besides
     on_cpu = command(
-        Served(model=str(model), engine=EngineSpec(engine="openai")), tmp_path / "cpu", 8123, gpus=0, gpu_bytes=0
+        ServedModel(model=str(model), engine=EngineSpec(engine="openai")), tmp_path / "cpu", 8123, gpus=0, gpu_bytes=0
     )
     assert "--enforce-eager" in on_cpu
     assert "--no-enable-chunked-prefill" in on_cpu
     assert on_cpu[on_cpu.index("--gpu-memory-utilization") + 1] == "0.25"
 
 
-def test_a_server_leaves_memory_to_a_step_on_the_same_gpu_unless_told_otherwise(tmp_path: Path) -> None:
+def test_server_leaves_memory_to_a_step_on_the_same_gpu_by_default(tmp_path: Path) -> None:
     model = str(save_model(tmp_path / "model"))
     for extra, share in ({}, "0.4"), ({"gpu_memory_utilization": 0.7}, "0.7"):
         engine = EngineSpec(engine="openai", extra=extra)
         words = command(
-            Served(model=model, engine=engine, shares_gpu=True), tmp_path / share, 8123, gpus=1, gpu_bytes=GIB
+            ServedModel(model=model, engine=engine, shares_gpu=True), tmp_path / share, 8123, gpus=1, gpu_bytes=GIB
         )
         assert words[words.index("--gpu-memory-utilization") + 1] == share
 
@@ -149,7 +149,7 @@ def test_heads_that_do_not_divide_are_refused_before_the_server_starts(tmp_path:
     engine = EngineSpec(engine="openai", extra={"tensor_parallel_size": 3})
     model = save_model(tmp_path / "model")
     with pytest.raises(UserError, match=r"extra\.tensor_parallel_size: 4 attention heads .* among 3 GPUs"):
-        command(Served(model=str(model), engine=engine), tmp_path / "served", 1, gpus=3, gpu_bytes=GIB)
+        command(ServedModel(model=str(model), engine=engine), tmp_path / "served", 1, gpus=3, gpu_bytes=GIB)
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_the_servers_process_needs_no_compiler(
 ) -> None:
     spec = tmp_path / "spec.json"
     engine = EngineSpec(engine="openai")
-    spec.write_text(Served(model=str(save_model(tmp_path / "model")), engine=engine).model_dump_json())
+    spec.write_text(ServedModel(model=str(save_model(tmp_path / "model")), engine=engine).model_dump_json())
     became: dict[str, str] = {}
     monkeypatch.setattr(sys, "argv", ["serve", "--spec", str(spec), "--port", "1"])
     monkeypatch.setattr(os, "execve", lambda _program, _words, environment: became.update(environment))

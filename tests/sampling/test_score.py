@@ -75,7 +75,7 @@ def test_scores_are_bitwise_those_recorded_when_sampled(tmp_path: Path, heads: i
 
 
 @pytest.mark.parametrize(("heads", "kv_heads"), [(4, 1), (8, 4), (6, 2)])
-def test_scores_are_bitwise_the_same_in_hundreds_of_companies(
+def test_scores_are_bitwise_the_same_in_hundreds_of_batches(
     tmp_path: Path, heads: int, kv_heads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Any pairs, in any order, with any number of rows and logits at once: shared prompts, prefixes, repeated pairs."""

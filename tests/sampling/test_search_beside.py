@@ -79,7 +79,7 @@ def dialogue(number: int, turns: int) -> Agent[list[Any]]:
     return seen
 
 
-def test_with_more_rollouts_than_places_searches_cost_nothing() -> None:
+def test_searches_overlap_completions_with_more_rollouts_than_slots() -> None:
     """Four dialogues of two completions: two seconds of work for each place, twice. Waiting, each pair takes three."""
     waiting, beside = Clock(), Clock()
     starts = [partial(dialogue, number, 2) for number in range(4)]
@@ -90,7 +90,7 @@ def test_with_more_rollouts_than_places_searches_cost_nothing() -> None:
     assert waiting.completions == beside.completions == 8
 
 
-def test_without_more_rollouts_a_place_waits_for_its_own_search_only() -> None:
+def test_slot_without_spare_rollouts_waits_only_for_its_own_search() -> None:
     clock = Clock()
     starts = [partial(dialogue, number, turns) for number, turns in ((0, 3), (1, 1), (2, 1), (3, 1))]
     found = list(run(starts, clock, clock.answer, live=SLOTS, searches=clock))  # type: ignore[arg-type]
@@ -115,7 +115,7 @@ def test_a_fault_starts_its_rollout_again_and_no_other() -> None:
     # Both faults of 1.0 are met in one search: together with others, and when it is asked alone.
     assert clock.completions == 3 + 1 + 3
     faults["1.0"] = 99
-    with pytest.raises(RetrieverFault, match="gave a rollout up after 4 retriever faults"):
+    with pytest.raises(RetrieverFault, match="gave up a rollout after 4 retriever faults"):
         list(run(starts, clock, search, live=3, searches=clock))  # type: ignore[arg-type]
 
 

@@ -91,7 +91,7 @@ def content(done: Sequence[Completion]) -> list[tuple[tuple[int, ...], tuple[flo
 
 
 @pytest.mark.parametrize(("heads", "kv_heads"), [(4, 1), (4, 4), (8, 2)])
-def test_completions_are_bitwise_the_same_in_any_company(tmp_path: Path, heads: int, kv_heads: int) -> None:
+def test_completions_do_not_depend_on_the_batch_bitwise(tmp_path: Path, heads: int, kv_heads: int) -> None:
     path = save_model(tmp_path, heads=heads, kv_heads=kv_heads)
     prompts, params = work()
     reference = content(without_ends(path, live=32).generate(prompts, params))
@@ -107,7 +107,7 @@ def test_completions_are_bitwise_the_same_in_any_company(tmp_path: Path, heads: 
 
 
 @pytest.mark.parametrize(("heads", "kv_heads"), [(4, 1), (8, 4), (6, 2)])
-def test_hundreds_of_companies_orders_and_caches_leave_no_trace(tmp_path: Path, heads: int, kv_heads: int) -> None:
+def test_hundreds_of_batches_orders_and_caches_leave_no_trace(tmp_path: Path, heads: int, kv_heads: int) -> None:
     """Any subset of requests, in any order, beside any number of others, from any state of the caches."""
     path = save_model(tmp_path, heads=heads, kv_heads=kv_heads, width=8 * heads)
     random = np.random.default_rng(heads)

@@ -58,7 +58,7 @@ def test_bytes_of_a_training_by_hand() -> None:
     assert total(lora=True, bfloat16=False) == 4_000
 
 
-def test_a_training_that_cannot_fit_is_told_with_what_to_do() -> None:
+def test_training_beyond_gpu_memory_is_reported_with_remedies() -> None:
     needed = training_memory(QWEN_7B.parameters, bfloat16=True, zero="zero2", processes=1, lora=False, reference=False)
     fault = training_fault("m", needed, 80 * GIB, processes=1, zero="zero2", lora=False)
     assert fault is not None
@@ -115,7 +115,7 @@ def test_operations_by_hand() -> None:
     [("NVIDIA H100 80GB HBM3", 989e12), ("NVIDIA H100 PCIe", 756e12), ("NVIDIA A100-SXM4-80GB", 312e12),
      ("NVIDIA GeForce RTX 4090", None)],
 )  # fmt: skip
-def test_the_peak_of_a_card(card: str, peak: float | None) -> None:
+def test_peak_speed_follows_from_the_name_of_the_card(card: str, peak: float | None) -> None:
     assert peak_of(card) == peak
 
 

@@ -99,7 +99,7 @@ def test_a_level_starts_from_the_model_of_another_cell(tmp_path: Path) -> None:
     ("changes", "said"),
     [
         ({"baseline": {"rate": "middle"}}, "baseline: rate has no middle; there are low, high"),
-        ({"without": [{"size": "3"}]}, "without: size is no axis; there are rate, batch"),
+        ({"without": [{"size": "3"}]}, "without: size is not an axis; there are rate, batch"),
         ({"published": [{"rate": "low", "em": 1}]}, "published: a row lacks batch"),
         ({"settings": {"spec.batch": 3}}, r"spec\.batch: there is no such field.*\n.*cell low · 3"),
     ],
@@ -120,7 +120,7 @@ def test_shipped_studies_are_whole(path: Path, tmp_path: Path, monkeypatch: pyte
     assert measured <= set(study.document.metrics)
 
 
-def test_what_only_a_cluster_has_is_refused_without_one(tmp_path: Path) -> None:
+def test_cluster_only_settings_without_a_cluster_are_refused(tmp_path: Path) -> None:
     arguments = ["study", "run", str(write_study(tmp_path)), "--queue", "team", "--experiment", "e"]
     with pytest.raises(UserError, match=r"^--queue, --experiment: only a cluster .* add --cluster FILE"):
         CliRunner().invoke(app, arguments, catch_exceptions=False)

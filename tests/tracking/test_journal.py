@@ -10,7 +10,7 @@ from platform_sdk.config.errors import UserError
 from platform_sdk.tracking.journal import Journal, read, step_file
 
 
-def test_what_is_said_twice_stands_once_but_changes_of_state_always(tmp_path: Path) -> None:
+def test_repeated_metrics_are_recorded_once_and_state_changes_always(tmp_path: Path) -> None:
     path = tmp_path / "step.jsonl"
     for _ in range(2):  # a step, and the same step after a kill
         journal = Journal(path)

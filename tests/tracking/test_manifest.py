@@ -20,7 +20,7 @@ def lines(run_dir: Path) -> list[str]:
     return (run_dir / "manifest.jsonl").read_text().splitlines(keepends=True)
 
 
-def test_chain_as_the_definition_says(run_dir: Path) -> None:
+def test_chain_equals_its_definition(run_dir: Path) -> None:
     previous = "0" * 64
     for number, line in enumerate(lines(run_dir)):
         entry = json.loads(line)
@@ -44,7 +44,7 @@ def test_an_altered_field_is_found(run_dir: Path, field: str) -> None:
         manifest.verify(run_dir)
 
 
-def test_an_entry_that_was_written_anew_with_its_hash_breaks_the_chain(run_dir: Path) -> None:
+def test_rewritten_entry_with_a_new_hash_breaks_the_chain(run_dir: Path) -> None:
     content = lines(run_dir)
     entry = json.loads(content[1])
     del entry["hash"]
@@ -72,7 +72,7 @@ def test_a_chain_cut_short_is_found_by_its_published_head(run_dir: Path) -> None
         manifest.verify(run_dir, head=head)
 
 
-def test_what_a_resumed_run_repeats_stands_once(run_dir: Path) -> None:
+def test_repeated_entry_is_recorded_once(run_dir: Path) -> None:
     head = json.loads(lines(run_dir)[-1])["hash"]
     assert manifest.append(run_dir, "step 1", {"data": "1" * 64}) == head
     assert len(lines(run_dir)) == 4

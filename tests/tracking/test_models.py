@@ -81,7 +81,7 @@ def write_run(run_dir: Path, pipeline: str = "mygo") -> str:
 
 
 class Store:
-    """What MLflow has of a run."""
+    """Contents of an MLflow run."""
 
     def __init__(self, folder: Path, run_id: str) -> None:
         self.client = MlflowClient(tracking_uri=f"sqlite:///{folder / 'mlflow.db'}")
@@ -178,7 +178,7 @@ def test_another_view_that_somebody_chose_is_kept(folder: Path) -> None:
     }
 
 
-def test_what_is_delivered_twice_stands_in_mlflow_once(folder: Path) -> None:
+def test_repeated_delivery_is_recorded_once_in_mlflow(folder: Path) -> None:
     run_id = write_run(folder / "twice")
     once: dict[str, Any] = content(folder)
     assert once["MLflow scores of models"]

@@ -20,7 +20,7 @@ def test_equal_inputs_have_equal_digests() -> None:
     assert len(set(others)) == len(others)
 
 
-def test_a_phase_goes_on_with_what_it_was_begun_with(tmp_path: Path) -> None:
+def test_phase_resumes_only_with_its_original_settings(tmp_path: Path) -> None:
     folder = tmp_path / "warmup"
     begin(folder, "a")
     begin(folder, "a")

@@ -77,7 +77,7 @@ def write_figures(run_dir: Path) -> Path:
     return path
 
 
-def test_a_run_with_its_steps(folder: Path, run_dir: Path) -> None:
+def test_run_is_delivered_to_mlflow_with_its_steps(folder: Path, run_dir: Path) -> None:
     figures = write_figures(run_dir)
     scores = run_dir / "scores.json"
     scores.write_text(
@@ -142,7 +142,7 @@ def test_a_run_with_its_steps(folder: Path, run_dir: Path) -> None:
     assert find_run_dir(run_id, folder) == run_dir.resolve() == find_run_dir(str(run_dir), folder).resolve()
 
 
-def test_what_is_repeated_leaves_no_trace(folder: Path, run_dir: Path) -> None:
+def test_repeated_run_and_delivery_create_no_duplicates(folder: Path, run_dir: Path) -> None:
     figures = write_figures(run_dir)
     ids = []
     for _ in range(2):  # the whole run, and the same command again
@@ -159,7 +159,7 @@ def test_what_is_repeated_leaves_no_trace(folder: Path, run_dir: Path) -> None:
     assert len(client(folder).get_metric_history(ids[0], "mean_reward")) == 1
 
 
-def test_altered_note_of_what_was_delivered_is_not_believed(folder: Path, run_dir: Path) -> None:
+def test_altered_delivery_state_is_not_trusted(folder: Path, run_dir: Path) -> None:
     start_run(run_dir, RECIPE, follow=False)
     with step_run(run_dir, "train") as step:
         step.log_metrics({"loss": 1.0})
@@ -203,7 +203,7 @@ def test_a_failed_step_says_why_and_recovers(folder: Path, run_dir: Path) -> Non
     assert {name: run.info.status for name, run in nested(folder, run_id).items()} == {"train": "FINISHED"}
 
 
-def test_another_recipe_is_refused(run_dir: Path) -> None:
+def test_other_recipe_for_an_existing_run_is_refused(run_dir: Path) -> None:
     start_run(run_dir, RECIPE, follow=False)
     with pytest.raises(UserError, match="another recipe"):
         start_run(run_dir, {**RECIPE, "parameters": {}}, follow=False)
@@ -280,7 +280,7 @@ def test_rollouts_become_traces_once(folder: Path, run_dir: Path) -> None:
     assert first.info.tags["reward.f1"] == "1"
 
 
-def test_a_follower_delivers_while_the_run_goes_on(folder: Path, run_dir: Path) -> None:
+def test_follower_delivers_while_the_run_continues(folder: Path, run_dir: Path) -> None:
     start_run(run_dir, RECIPE)
     steps_only_write_down = mock.patch.object(MlflowClient, "__init__", side_effect=AssertionError)
     with steps_only_write_down, step_run(run_dir, "corpus") as step:
@@ -393,7 +393,7 @@ def test_an_unreachable_store_stops_no_step_and_loses_nothing(
     assert list(nested(folder, run_id)) == ["corpus"]
 
 
-def test_errors_of_listing(folder: Path, tmp_path: Path) -> None:
+def test_missing_store_or_run_is_reported(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no such store"):
         listing_uri(tmp_path)
     with pytest.raises(UserError, match="no run directory, no run in"):

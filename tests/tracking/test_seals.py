@@ -114,7 +114,7 @@ def test_kill_between_manifest_and_journal_is_not_taken_for_damage(run: Path) ->
     seals.check(run)
 
 
-def test_unchanged_file_is_read_once_and_a_damaged_memory_accuses_no_file(
+def test_unchanged_files_are_hashed_once_and_a_damaged_cache_is_ignored(
     run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seals.check(run)

@@ -19,7 +19,7 @@ print(finish_run(run_dir, "FINISHED"))
 """
 
 
-def test_both_make_their_way_into_one_store(tmp_path: Path) -> None:
+def test_concurrent_runs_are_delivered_to_one_store(tmp_path: Path) -> None:
     processes = [
         subprocess.Popen([sys.executable, "-c", RUN, str(tmp_path / name)], stdout=subprocess.PIPE, text=True)
         for name in ("one", "other")

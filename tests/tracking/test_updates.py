@@ -44,7 +44,7 @@ def test_a_wrong_line_is_named(tmp_path: Path) -> None:
         read_updates(tmp_path)
 
 
-def test_altered_figure_is_noticed_and_time_is_no_figure(tmp_path: Path) -> None:
+def test_altered_figure_is_detected_and_altered_time_ignored(tmp_path: Path) -> None:
     for number in (1, 2):
         append_update(tmp_path, update(number))
     text = (tmp_path / FILE).read_text()
@@ -72,7 +72,7 @@ def test_the_lines_of_a_growing_file_become_curves(tmp_path: Path, monkeypatch: 
     assert points() == [(1, 0.5), (2, 0.75)]
 
 
-def test_what_was_written_before_a_failure_is_told(tmp_path: Path) -> None:
+def test_updates_before_a_failure_are_reported(tmp_path: Path) -> None:
     with (
         pytest.raises(UserError, match="no more"),
         step_run(tmp_path, "online") as step,
@@ -84,7 +84,7 @@ def test_what_was_written_before_a_failure_is_told(tmp_path: Path) -> None:
     assert [event["iteration"] for event in events if event["event"] == "metrics"] == [1]
 
 
-def test_lines_of_an_earlier_attempt_are_told_when_somebody_has_compared_them(
+def test_updates_of_an_earlier_attempt_are_reported_after_their_check(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "POLL_SECONDS", 0.01)

@@ -59,7 +59,7 @@ def test_the_keys_of_each_segment_by_hand() -> None:
     assert SEGMENTS.key_places == [0, 1, 2, *[0, 1, 2, 3, 4], *[0, 1, 2, 5], *[6, 7, 8, 9]]
 
 
-def test_both_kinds_agree_in_values_and_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_packed_and_varlen_attention_agree_in_values_and_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(varlen, "varlen_attn", definition)
     found = []
     for attention in (packed_attention, varlen_attention):
@@ -88,7 +88,7 @@ def test_loss_and_gradients_of_a_model_agree_with_shared_prompts(
 
 
 @pytest.mark.parametrize("attention", [PACKED, VARLEN])
-def test_under_autocast_examples_share_a_prompt(
+def test_examples_share_a_prompt_under_autocast(
     tiny_model: Path, monkeypatch: pytest.MonkeyPatch, attention: str
 ) -> None:
     """Rotary embeddings leave query and key in float32 while the value is in bfloat16."""

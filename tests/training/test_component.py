@@ -98,7 +98,7 @@ def result(run_dir: Path) -> TrainResult:
 
 
 @pytest.mark.slow  # two processes and kills are tested apart from the component too
-def test_two_processes_train_as_one_and_a_killed_run_as_an_undisturbed_one(
+def test_training_with_two_processes_equals_one_process_even_after_a_kill(
     recipe: Path, tiny_model: Path, rollouts: list[Rollout], tmp_path: Path
 ) -> None:
     alone, whole, killed = (begun(tmp_path / name, rollouts) for name in ("alone", "whole", "killed"))
@@ -136,7 +136,9 @@ def test_two_processes_train_as_one_and_a_killed_run_as_an_undisturbed_one(
 
 
 @pytest.mark.slow  # tests/processes and tests/kubeflow/test_local.py each show their half of the way
-def test_what_a_process_refuses_is_the_steps_error(recipe: Path, rollouts: list[Rollout], tmp_path: Path) -> None:
+def test_refusal_in_a_training_process_is_the_error_of_its_step(
+    recipe: Path, rollouts: list[Rollout], tmp_path: Path
+) -> None:
     with pytest.raises(StepFailed) as caught:
         run(recipe, begun(tmp_path / "run", rollouts), "training.max_length=65")
     assert str(caught.value).startswith("step train failed: max_length 65 exceeds the context of model ")

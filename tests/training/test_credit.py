@@ -30,7 +30,7 @@ from tests.training.online.lucky import nothing
 History = tuple[int, ...]
 
 
-def test_by_hand_with_the_unbiased_deviation() -> None:
+def test_group_advantages_by_hand_use_the_unbiased_deviation() -> None:
     # mean 2; squares 4, 0 and 4, over 3 - 1: a deviation of 2
     assert group_advantages([0.0, 2.0, 4.0]) == pytest.approx([-2 / 2.0001, 0.0, 2 / 2.0001])
     # mean 1/4; squares 3 · 1/16 and 9/16, over 3: a deviation of 1/2
@@ -63,7 +63,7 @@ def test_leave_one_out_compares_with_the_mean_of_the_others() -> None:
 
 
 @pytest.mark.parametrize("rewards", [[], [5.0], [0.1] * 7, [1e-9] * 3])
-def test_nothing_to_compare_is_exactly_zero(rewards: list[float]) -> None:
+def test_equal_rewards_have_exactly_zero_advantage(rewards: list[float]) -> None:
     assert group_advantages(rewards) == [0.0] * len(rewards)
     assert not varied(rewards)
 
@@ -152,12 +152,12 @@ def test_credit_that_does_not_fit_is_refused(key: tuple[str, str], advantages: S
         examples_of([rollout(0)], {TrajectoryKey(*key): advantages})
 
 
-def test_a_missing_reward_is_said_with_those_there_are() -> None:
+def test_missing_reward_is_reported_with_the_available_ones() -> None:
     with pytest.raises(UserError, match=r"q#0 has no reward 'bonus' \(it has em, f1\)"):
         GroupAdvantage("bonus").advantages([rollout(0, em=1.0, f1=1.0)])
 
 
-def test_a_rollout_that_comes_twice_is_refused() -> None:
+def test_duplicate_rollout_is_refused() -> None:
     group = [rollout(3, reward=1.0), rollout(3, reward=0.0)]
     with pytest.raises(UserError, match="q#3 comes twice"):
         examples_of(group, GroupAdvantage("reward").advantages(group))

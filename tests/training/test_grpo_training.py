@@ -72,7 +72,7 @@ def test_the_division_into_micro_batches_changes_nothing(
     ],
 )
 @pytest.mark.slow  # test_steps.py shows the same of likelihood
-def test_two_processes_train_as_one(
+def test_training_with_two_processes_equals_one_process(
     tiny_model: Path, judged: list[Example], tmp_path: Path, change: dict[str, Any]
 ) -> None:
     """24 examples in steps of nine: shares of unequal length, and a last step of six."""

@@ -25,7 +25,7 @@ from platform_sdk.training.launch import processes_for
         (4, {"device": "cpu", "processes": 6}, 6),
     ],
 )
-def test_how_many(
+def test_training_process_count_follows_gpus_and_settings(
     monkeypatch: pytest.MonkeyPatch, gpus: int, settings: dict[str, object], expected: int | None
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus > 0)

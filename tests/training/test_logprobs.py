@@ -89,7 +89,7 @@ def test_a_frozen_output_layer_gets_no_gradient(monkeypatch: pytest.MonkeyPatch,
     assert frozen.grad is None
 
 
-def test_under_autocast_products_are_rounded_and_sums_are_not() -> None:
+def test_autocast_rounds_products_and_not_sums() -> None:
     (hidden, weight, _), targets, upstream = problem()
     with torch.autocast("cpu", torch.bfloat16):
         found = token_logprobs(hidden, weight, None, targets)
@@ -117,7 +117,7 @@ class Largest(TorchDispatchMode):
         return result
 
 
-def test_neither_pass_ever_holds_all_logits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_forward_and_backward_never_hold_all_logits(monkeypatch: pytest.MonkeyPatch) -> None:
     tokens, vocabulary, width = 200, 1000, 10
     monkeypatch.setattr(logprobs, "LOGITS_AT_ONCE", tokens * width)
     hidden = torch.randn(tokens, 3, requires_grad=True)

@@ -22,7 +22,7 @@ STEP = 2.0**-10  # of Adam's first update; below 1 bfloat16's numbers are 2**-8 
 ITERATIONS = 4
 
 
-def test_one_minus_a_step_is_one_in_bfloat16() -> None:
+def test_bfloat16_rounds_one_minus_a_step_to_one() -> None:
     rounded = torch.tensor([1 - STEP, 1 - 2 * STEP, 1 - 3 * STEP, 1 - 4 * STEP]).bfloat16().tolist()
     assert rounded == [1, 1, 1 - 2.0**-8, 1 - 2.0**-8]  # halfway is rounded to the even one
 

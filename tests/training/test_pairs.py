@@ -60,7 +60,7 @@ def test_each_model_learns_its_own_role(tiny_model: Path, rollouts: list[Rollout
     assert onward.weights != result.weights
 
 
-def test_a_role_that_nobody_played_keeps_its_model(tiny_model: Path, rollouts: list[Rollout], tmp_path: Path) -> None:
+def test_role_without_trajectories_keeps_its_model(tiny_model: Path, rollouts: list[Rollout], tmp_path: Path) -> None:
     pair = make_pair(tmp_path / "run/policy", tiny_model, tiny_model)
     write_jsonl(tmp_path / "selected.jsonl", Rollout, [r.model_copy(update={"others": ()}) for r in rollouts])
     result = launch_training(

@@ -92,7 +92,7 @@ def test_an_adapter_of_other_settings_is_refused(
         load_policy(tmp_path, TrainSpec(lora=lora.model_copy(update=change)), attention="packed")
 
 
-def test_an_adapter_goes_on_as_it_is_under_the_recipes_dropout(tiny_model: Path, tmp_path: Path) -> None:
+def test_loaded_adapter_is_unchanged_under_the_recipes_dropout(tiny_model: Path, tmp_path: Path) -> None:
     first = load_policy(tiny_model, TrainSpec(lora=LoraSpec(rank=2, targets=("q_proj",))), attention="packed")
     with torch.no_grad():
         for name, parameter in first.named_parameters():

@@ -28,7 +28,9 @@ def disturb(policy: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", ["full", "new adapter", "adapter trained on"])
-def test_it_stays_what_the_policy_was(tiny_model: Path, dialogues: list[Example], tmp_path: Path, kind: str) -> None:
+def test_reference_keeps_the_initial_policy_while_the_policy_trains(
+    tiny_model: Path, dialogues: list[Example], tmp_path: Path, kind: str
+) -> None:
     torch.manual_seed(0)
     spec = TrainSpec(device="cpu", lora=None if kind == "full" else LoraSpec(rank=2, dropout=0.5))
     model = tiny_model
@@ -59,7 +61,7 @@ def test_it_stays_what_the_policy_was(tiny_model: Path, dialogues: list[Example]
     assert all(p.requires_grad == ("lora_" in name or kind == "full") for name, p in policy.named_parameters())
 
 
-def test_in_bfloat16_it_equals_the_policy_to_the_bit(tiny_model: Path, dialogues: list[Example]) -> None:
+def test_bfloat16_reference_equals_the_policy_bitwise(tiny_model: Path, dialogues: list[Example]) -> None:
     spec = TrainSpec(device="cpu", precision="bfloat16")
     policy = load_policy(tiny_model, spec, attention="packed")
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):

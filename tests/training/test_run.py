@@ -202,6 +202,6 @@ def test_a_length_beyond_the_models_context_is_refused(
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
-def test_a_missing_gpu_is_said(tiny_model: Path, dialogues: list[Example], tmp_path: Path) -> None:
+def test_missing_gpu_is_reported(tiny_model: Path, dialogues: list[Example], tmp_path: Path) -> None:
     with pytest.raises(UserError, match="torch sees no GPU"):
         run(tmp_path, tiny_model, dialogues, SPEC.model_copy(update={"device": "cuda"}))

@@ -82,7 +82,7 @@ def test_every_example_is_worked_on_once_and_no_micro_batch_is_too_long(limit: i
         assert len(micro.examples) == 1 or pack(MIXED, micro, step).input_ids.shape[1] <= limit
 
 
-def test_a_plan_shares_where_it_is_told_to() -> None:
+def test_plan_shares_prompts_only_if_asked() -> None:
     alone, shared = (
         plan(GROUPS, batch_size=8, micro_batch_tokens=1000, epochs=1, seed=0, share_prompts=share)[0]
         for share in (False, True)
@@ -92,7 +92,7 @@ def test_a_plan_shares_where_it_is_told_to() -> None:
     assert replace(alone, shares=(), share_prompts=True) == replace(shared, shares=())
 
 
-def test_other_kinds_of_attention_refuse_it(tiny_model: Path) -> None:
+def test_shared_prompts_need_packed_attention(tiny_model: Path) -> None:
     step = shared_step(GROUPS, 1, 1000, share_prompts=True)
     with pytest.raises(ValueError, match="'packed'"):
         agent_logprobs(load_policy(tiny_model, TrainSpec(), attention="sdpa"), pack(GROUPS, step.shares[0][0], step))

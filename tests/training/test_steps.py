@@ -71,7 +71,9 @@ def test_the_step_leaves_a_model_and_its_figures(tiny_model: Path, selected: Pat
     assert (folder / "model" / "model.safetensors").stat().st_mtime_ns == before
 
 
-def test_nothing_selected_is_said_loudly(tiny_model: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_empty_selection_keeps_the_input_model_with_a_warning(
+    tiny_model: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     write_jsonl(tmp_path / "none.jsonl", Rollout, [])
     result = train_step(tmp_path, "warmup", str(tiny_model), tmp_path / "none.jsonl", SPEC, 3)
     assert result.skipped == "no accepted trajectory"
@@ -84,7 +86,9 @@ def test_nothing_selected_is_said_loudly(tiny_model: Path, tmp_path: Path, caplo
     [{"normalization": "sequence"}, {"deepspeed": "zero2"}, {"deepspeed": "zero3"}],
     ids=lambda change: "-".join(change.values()),
 )
-def test_two_processes_train_as_one(tiny_model: Path, selected: Path, tmp_path: Path, change: dict[str, str]) -> None:
+def test_training_with_two_processes_equals_one_process(
+    tiny_model: Path, selected: Path, tmp_path: Path, change: dict[str, str]
+) -> None:
     """24 examples in steps of 7: shares of unequal length, and a last step of three."""
     if "deepspeed" in change:
         pytest.importorskip("deepspeed", reason="deepspeed is not installed")

@@ -55,7 +55,7 @@ class Prediction(msgspec.Struct, gc=False):
 
 
 def score(gold: Path, predictions: Path) -> Scores:
-    """Score a prediction file; the columns bear the script's names.
+    """Score a prediction file; the columns have the script's names.
 
     Raises:
         RecordError: a file is malformed.

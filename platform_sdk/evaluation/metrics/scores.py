@@ -42,7 +42,7 @@ class Scores:
         self, *, seed: int = 0, resamples: int = 10_000, level: float = 0.95
     ) -> dict[str, tuple[float, float]]:
         """Return each metric's bootstrap interval; the metrics share their resamples of questions."""
-        from platform_sdk.evaluation.intervals import bootstrap_intervals  # numpy only where it is asked for
+        from platform_sdk.evaluation.intervals import bootstrap_intervals  # numpy only if needed
 
         return bootstrap_intervals(self.columns, seed=seed, resamples=resamples, level=level)
 

@@ -52,7 +52,7 @@ class Predictions(msgspec.Struct):
 
 
 def score(gold: Path, predictions: Path, aliases: Path | None = None) -> Scores:
-    """Score a prediction file; the columns bear the script's names.
+    """Score a prediction file; the columns have the script's names.
 
     Args:
         gold: the official list of questions (contexts may be left out).

@@ -81,7 +81,7 @@ class Content:
 
     @cached_property
     def counts(self) -> frozenset[str]:
-        """The metrics that are no shares in 0..1: means of counts, and rewards on a scale of their own."""
+        """The metrics that are not shares in 0..1: means of counts, and rewards on a scale of their own."""
         beyond = {
             metric
             for phase in self.evaluations
@@ -116,7 +116,7 @@ def gather(run_dir: Path, *, rollouts: int) -> Content:
     """Read a run directory, finished or not; of its rollouts at most so many, spread over the phases.
 
     Raises:
-        UserError: it is no run directory, or one of its files is not what it should be or was altered.
+        UserError: it is not a run directory, or one of its files is invalid or was altered.
         RecordError: a rollout cannot be read.
     """
     if not (run_dir / "recipe.json").is_file():

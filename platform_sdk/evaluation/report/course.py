@@ -1,4 +1,4 @@
-"""The course of a run: what was spent on the way, stage by stage, and which score stands where on it."""
+"""The course of a run: what was spent on the way, stage by stage, and the scores along it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ EVALUATION = "eval-"
 
 
 @dataclass(frozen=True)
-class Spent:
+class Expenditure:
     """Seconds, and counts of what was sampled and trained on. Evaluations and the start of engines cost nothing here.
 
     ``rollouts`` are attempts at questions; ``trajectories`` are the dialogues trained on, of all roles
@@ -32,8 +32,8 @@ class Spent:
     def seconds(self) -> float:
         return self.sampling_seconds + self.training_seconds + self.sync_seconds
 
-    def __add__(self, other: Spent) -> Spent:
-        return Spent(**{name: value + getattr(other, name) for name, value in vars(self).items()})
+    def __add__(self, other: Expenditure) -> Expenditure:
+        return Expenditure(**{name: value + getattr(other, name) for name, value in vars(self).items()})
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Stage:
     """One iteration, update or other phase of sampling and training; an update's name is ``uNNNN``."""
 
     name: str
-    spent: Spent
+    spent: Expenditure
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Point:
 
     phase: str
     step: int
-    spent: Spent
+    spent: Expenditure
     scores: dict[str, Any]
 
 
@@ -65,22 +65,22 @@ class Course:
     """Kind of a step: ``iteration``, ``update``, or ``phase`` where neither took place."""
 
     @property
-    def spent(self) -> Spent:
+    def spent(self) -> Expenditure:
         return total(self.stages)
 
     @property
-    def prepared(self) -> Spent:
+    def prepared(self) -> Expenditure:
         return total(self.stages[: self.preparation])
 
 
-def total(stages: Iterable[Stage]) -> Spent:
-    return sum((stage.spent for stage in stages), Spent())
+def total(stages: Iterable[Stage]) -> Expenditure:
+    return sum((stage.spent for stage in stages), Expenditure())
 
 
 def course_of(content: Content) -> Course:
     """Lay out a run's course.
 
-    ``eval-start`` stands behind the warm-up, ``eval-NAME`` behind the stage of that name (``eval-iteration-03``,
+    ``eval-start`` comes after the warm-up, ``eval-NAME`` after the stage of that name (``eval-iteration-03``,
     ``eval-u0050``), ``eval-final`` at the end. Evaluations of other names have no place on it.
     """
     before = [stage for phase in content.phases if phase.name in FIRST_PHASES for stage in _stages(phase)]
@@ -104,7 +104,7 @@ def _stages(phase: Phase) -> list[Stage]:
         return [
             Stage(
                 f"u{update.update:04d}",
-                Spent(
+                Expenditure(
                     update.sampling_seconds,
                     update.training_seconds,
                     update.sync_seconds,
@@ -126,7 +126,7 @@ def _stages(phase: Phase) -> list[Stage]:
     return [
         Stage(
             phase.name,
-            Spent(
+            Expenditure(
                 sampling_seconds=number("sampling_seconds"),
                 training_seconds=number("training_seconds"),
                 rollouts=int(number("rollouts")),

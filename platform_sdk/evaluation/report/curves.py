@@ -126,7 +126,7 @@ def _roles(phase: Phase) -> dict[str, dict[str, Any]]:
 
 
 def _supervised(content: Content) -> list[Curve]:
-    """The loss of each phase of supervised training that is no iteration: a warm-up, a baseline."""
+    """The loss of each phase of supervised training that is not an iteration: a warm-up, a baseline."""
     found = []
     for phase in content.phases:
         if phase in content.iterations:
@@ -177,7 +177,7 @@ def _online(updates: Sequence[Update]) -> list[tuple[str, list[tuple[str, Points
         name: points(lambda update, name=name: update.rewards.get(name))  # type: ignore[misc]
         for name in dict.fromkeys(name for update in updates for name in update.rewards)
     }
-    # The one that is trained for is among the named ones; it is left out if it can be told which it is.
+    # The one that is trained for is among the named ones; it is left out if it can be identified.
     same = [name for name, line in named.items() if line == trained]
     trained_for = "reward" if "reward" in same else same[0] if len(same) == 1 else None
     rewards = {"mean reward" if trained_for is None else f"{name_of(trained_for)} (trained for)": trained}

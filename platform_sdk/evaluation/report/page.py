@@ -41,7 +41,7 @@ def build_report(run_dir: Path, *, rollouts: int = ROLLOUTS) -> str:
         rollouts: At most so many rollouts are embedded, spread over the phases; the page says how many there are.
 
     Raises:
-        UserError: ``run_dir`` is no run directory, or one of its files is not what it should be.
+        UserError: ``run_dir`` is not a run directory, or one of its files is invalid.
         RecordError: a rollout cannot be read.
     """
     content = gather(run_dir, rollouts=rollouts)

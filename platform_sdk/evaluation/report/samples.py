@@ -43,7 +43,7 @@ def sources(folder: Path) -> list[tuple[str, list[Path]]]:
     updates: dict[int, list[Path]] = {}
     for path in sorted((folder / UPDATES_FOLDER).glob("*.jsonl")):
         number = path.name.partition(".")[0]
-        if number.isdigit():  # rollouts that were set aside bear another name
+        if number.isdigit():  # rollouts that were set aside have another name
             updates.setdefault(int(number), []).append(path)
     return [(f"{folder.name} · update {number}", updates[number]) for number in _spread(sorted(updates))]
 

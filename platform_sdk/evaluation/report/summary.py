@@ -15,7 +15,7 @@ def build_summary(run_dir: Path) -> str:
     """Return the scores before and after, and one line for each iteration, as Markdown.
 
     Raises:
-        UserError: ``run_dir`` is no run directory, or one of its files is not what it should be.
+        UserError: ``run_dir`` is not a run directory, or one of its files is invalid.
     """
     content = gather(run_dir, rollouts=0)
     lines = [f"# {_cell(str(content.recipe.get('name', run_dir.name)))}", ""]

@@ -25,7 +25,7 @@ def is_trace(rollout: Rollout) -> bool:
 
 
 def sections(text: str) -> list[list[str]]:
-    """Return the response in its parts, ``[tag, text]``; the tag of what stands outside of all sections is empty."""
+    """Return the response in its parts, ``[tag, text]``; the tag of text outside all sections is empty."""
     parts: list[list[str]] = []
     end = 0
     closings: dict[str, list[re.Match[str]]] = {}

@@ -12,11 +12,11 @@ from platform_sdk.config.pipeline import home
 from platform_sdk.config.recipe import Recipe, load_recipe
 from platform_sdk.config.source import load_source, suggestion
 from platform_sdk.kubeflow.remote.connection import Server
-from platform_sdk.kubeflow.remote.versions import Compiled, compile_for, put
+from platform_sdk.kubeflow.remote.versions import CompiledPipeline, compile_for, put
 
 
 @dataclass(frozen=True)
-class Uploaded:
+class UploadedPipeline:
     """A recipe as a version in the UI; ``new`` if it was uploaded now."""
 
     pipeline: str
@@ -58,7 +58,7 @@ def recipes_of(
 
 def upload(
     server: Server, recipes: Iterable[Recipe], cluster: ClusterSpec, *, namespace: str | None
-) -> Iterator[Uploaded]:
+) -> Iterator[UploadedPipeline]:
     """Upload what is not there yet. Everything is compiled before anything is uploaded.
 
     Args:
@@ -67,10 +67,10 @@ def upload(
     Raises:
         UserError: a pipeline is too large; the server cannot be reached or refuses.
     """
-    compiled: list[Compiled] = [compile_for(recipe, cluster) for recipe in recipes]
+    compiled: list[CompiledPipeline] = [compile_for(recipe, cluster) for recipe in recipes]
     for one in compiled:
         version = put(server, one, namespace)
-        yield Uploaded(
+        yield UploadedPipeline(
             pipeline=one.recipe.pipeline.name,
             recipe=one.recipe.name,
             version=version.name,

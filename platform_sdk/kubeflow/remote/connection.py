@@ -30,7 +30,7 @@ IDS = {  # what every answer of these types has
 }
 
 
-class Unanswered(Exception):
+class TransientError(Exception):
     """The server did not answer, or said that it could not at present. What was asked may have happened."""
 
 
@@ -38,7 +38,7 @@ class Conflict(Exception):
     """Conflict with an object of the same name."""
 
 
-class Unreached(UserError):
+class ServerUnavailable(UserError):
     """The server stayed away for as long as it was asked."""
 
 
@@ -84,13 +84,13 @@ class Server:
         return "/".join((self._access.pages, "#", *parts))
 
     def namespace(self, asked: str | None) -> str | None:
-        """The namespace to speak of: the one asked for in a server of many users, none in one of a single user.
+        """Return the namespace to use: ``asked`` on a multi-user server, None on a single-user server.
 
         Raises:
-            UserError: there is one and should not be, or the other way round.
+            UserError: ``asked`` is given to a single-user server, or missing for a multi-user one.
         """
         if self.multi_user and not asked:
-            raise UserError(f"{self.host} has many users: say whose namespace, with --namespace N")
+            raise UserError(f"{self.host} has many users: give the namespace with --namespace N")
         if not self.multi_user and asked:
             raise UserError(
                 f"{self.host} is installed for a single user and runs everything in its own namespace; leave out "
@@ -103,9 +103,9 @@ class Server:
         for pause in (*PAUSES, None):
             try:
                 return self.once(method, *arguments, **options)
-            except Unanswered as error:
+            except TransientError as error:
                 if pause is None:
-                    raise Unreached(f"{error}; check --host, and that the server runs") from error
+                    raise ServerUnavailable(f"{error}; check --host, and that the server runs") from error
                 self._sleep(pause)
             except Conflict as error:
                 raise UserError(str(error)) from error
@@ -121,7 +121,7 @@ class Server:
                 return found, False
             try:
                 return make(), True
-            except (Unanswered, Conflict) as error:
+            except (TransientError, Conflict) as error:
                 if pause is None or isinstance(error, Conflict):
                     if (found := find()) is not None:
                         return found, False
@@ -133,7 +133,8 @@ class Server:
         """Call a method of the generated API.
 
         Raises:
-            Unanswered, Conflict: see there.
+            TransientError: asking again may help.
+            Conflict: an object of that name exists.
             UserError: the server refuses, or what answers is no such server.
         """
         from kfp_server_api import ApiException
@@ -177,7 +178,7 @@ class Server:
                 f"token ({TOKEN}, {TOKEN_FILE}) or the session ({COOKIES}) still good?"
             )
         if error.status in TRANSIENT and not _denied(said):
-            return Unanswered(f"{self.host} answers HTTP {error.status}: {said}")
+            return TransientError(f"{self.host} answers HTTP {error.status}: {said}")
         return UserError(f"{self.host} refuses (HTTP {error.status}): {said}")
 
     def _failure(self, error: Exception) -> Exception:
@@ -194,7 +195,7 @@ class Server:
                 f"no TLS can be spoken with {self.host}: {_brief(str(tls))}; if it speaks plain HTTP, say http://… in "
                 "--host"
             )
-        return Unanswered(f"{self.host} cannot be reached: {type(cause).__name__}: {_brief(str(cause))}")
+        return TransientError(f"{self.host} cannot be reached: {type(cause).__name__}: {_brief(str(cause))}")
 
 
 def _denied(message: str) -> bool:

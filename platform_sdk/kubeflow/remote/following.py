@@ -7,13 +7,13 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from platform_sdk.config.errors import UserError
-from platform_sdk.kubeflow.remote.connection import Server, Unreached
+from platform_sdk.kubeflow.remote.connection import Server, ServerUnavailable
 from platform_sdk.kubeflow.remote.jobs import Jobs
 from platform_sdk.kubeflow.remote.runs import Run, RunState, look
 
 LOOK_SECONDS = 5.0
 PATIENCE = 1800.0  # how long the server may be away while a run is followed, in seconds
-ENDING_SECONDS = 60.0  # how long an end is waited for that was asked for
+ENDING_SECONDS = 60.0  # how long to wait for a requested end
 
 
 def follow(
@@ -31,7 +31,7 @@ def follow(
         try:
             last = look(server, run, jobs)
             away = 0.0
-        except Unreached as error:
+        except ServerUnavailable as error:
             if away > PATIENCE:
                 raise
             last, away = replace(last, unseen=str(error)), away + LOOK_SECONDS
@@ -46,7 +46,7 @@ def cancel(
 ) -> list[str]:
     """End a run and delete its jobs; names those that were deleted. One that has ended loses only what is left of it.
 
-    Jobs go last: a step that is still at work would make them anew. What may be deleted is, whatever else may not.
+    Jobs go last: a running step would create them again. Jobs that may be deleted are, even if others may not.
 
     Raises:
         UserError: a server refuses or cannot be reached; it says which jobs may be left.
@@ -79,8 +79,8 @@ def cancel(
     if left:
         done = f"\ndeleted: {', '.join(deleted)}" if deleted else ""
         raise UserError(
-            "\n  ".join([f"jobs of run {run.name} may be left in {jobs.namespace}; repeat the command, or have "
-                         "somebody delete them who may:", *left]) + done
+            "\n  ".join([f"jobs of run {run.name} may be left in {jobs.namespace}; repeat the command, or ask "
+                         "an administrator to delete them:", *left]) + done
         )  # fmt: skip
     return deleted
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from platform_sdk.config.errors import UserError
-from platform_sdk.kubeflow.training_job.api import ClusterApi, Unreachable, connect, serves
+from platform_sdk.kubeflow.training_job.api import ApiUnavailable, ClusterApi, connect, serves
 from platform_sdk.kubeflow.training_job.backend import BACKENDS
 from platform_sdk.kubeflow.training_job.description import LABEL_MANAGER, LABEL_RUN, LABEL_STEP, LABEL_TASK, MANAGER
 from platform_sdk.kubeflow.training_job.state import observe
@@ -47,7 +47,7 @@ class Kind:
 
         Raises:
             UserError: they may not be listed.
-            Unreachable: as of ``ClusterApi``.
+            ApiUnavailable: see ``ClusterApi``.
         """
         if not label or self._absent:
             return []
@@ -72,7 +72,7 @@ class Jobs:
     """The cluster's API server, as far as a run's jobs need it.
 
     Args:
-        connection: as of ``ClusterApi``.
+        connection: see ``ClusterApi``.
 
     Raises:
         UserError: there is no cluster to speak to.
@@ -101,7 +101,7 @@ class Jobs:
         """The pods with these labels.
 
         Raises:
-            UserError, Unreachable: as of ``ClusterApi``. So may all methods' calls but those of ``states``.
+            UserError, ApiUnavailable: see ``ClusterApi``; all methods but ``states`` raise them.
         """
         core = self.connection.core_api
         answer = ClusterApi.call(
@@ -142,13 +142,13 @@ class Jobs:
             for kind in self.kinds:
                 try:
                     found = kind.of(label)
-                except Unreachable:
+                except ApiUnavailable:
                     raise
                 except UserError as error:
                     notes.append(f"{kind.name}s are not shown: {error}")
                 else:
                     made += [_state(kind, job, notes) for job in found]
-        except Unreachable as error:
+        except ApiUnavailable as error:
             return (), str(error)
         return tuple(sorted(made, key=lambda job: job.name)), "; ".join(dict.fromkeys(notes))
 
@@ -160,7 +160,7 @@ def step_of(job: Item) -> str:
 
 
 def _state(kind: Kind, job: Item, notes: list[str]) -> JobState:
-    """A job's state. Nothing more is asked for one that has ended, and only why it waits for one that does."""
+    """A job's state. An ended job costs no further request, a waiting one a request for the reason."""
     name, step = job["metadata"]["name"], step_of(job)
     seen = observe(job, None, ())
     try:
@@ -168,7 +168,7 @@ def _state(kind: Kind, job: Item, notes: list[str]) -> JobState:
             seen = observe(job, kind.api.workload(job["metadata"]["uid"]), ())
         elif not seen.state.ended:
             seen = observe(job, None, kind.api.pods(name))
-    except Unreachable:
+    except ApiUnavailable:
         raise
     except UserError as error:
         notes.append(str(error))

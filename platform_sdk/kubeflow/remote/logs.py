@@ -1,8 +1,8 @@
 """Logs of a run's containers: read as it is now, or followed to its end.
 
 A stream ends before its log does when the log is rotated, a connection lost or a server restarted, and some servers say
-so no differently than at the true end. So a log is at its end when its container is, and what came before that goes on
-where it had stopped: every line is asked for with its time, and those that came already are left out.
+so no differently than at the true end. So a log is at its end when its container is, and a stream that ends before is
+resumed where it stopped: lines are requested with their times, and those already received are left out.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from platform_sdk.config.errors import UserError
 from platform_sdk.kubeflow.remote.following import ENDING_SECONDS, LOOK_SECONDS, PATIENCE
 from platform_sdk.kubeflow.remote.jobs import Item, Jobs, step_of
 from platform_sdk.kubeflow.remote.runs import Run
-from platform_sdk.kubeflow.training_job.api import Unreachable
+from platform_sdk.kubeflow.training_job.api import ApiUnavailable
 from platform_sdk.kubeflow.training_job.description import LABEL_STEP, LABEL_TASK
 
 STEP_CONTAINER = "main"  # as the workflow calls the container of a step
@@ -56,7 +56,7 @@ def containers(jobs: Jobs, run: Run, step: str | None) -> tuple[list[Container],
     for kind in jobs.kinds:
         try:
             of_kind = kind.of(run.label)
-        except Unreachable:
+        except ApiUnavailable:
             raise
         except UserError as error:
             notes.append(f"pods of {kind.name}s are not seen: {error}")
@@ -79,7 +79,7 @@ def read_log(jobs: Jobs, container: Container, lines: int) -> Iterator[str] | No
     """The last lines of a container's log as it is now; None where it has not started.
 
     Raises:
-        UserError, Unreachable: as of ``Jobs``; the latter at any line.
+        UserError, ApiUnavailable: see ``Jobs``; the latter at any line.
     """
     answer = jobs.log(container.pod, container.name, tailLines=lines)
     return None if answer is None else (line for line, _ in _lines(answer))
@@ -96,7 +96,7 @@ def follow_log(
 
     Raises:
         UserError: the API server refuses.
-        Unreachable: it stayed away for half an hour, or for a minute once ``over`` was set.
+        ApiUnavailable: it stayed away for half an hour, or for a minute once ``over`` was set.
     """
     delivered = _Delivered()
     away = 0.0
@@ -119,7 +119,7 @@ def follow_log(
             if last:
                 return
             pause = LOOK_SECONDS if stage is Stage.WAITING else AGAIN_SECONDS
-        except Unreachable:
+        except ApiUnavailable:
             if away >= (ENDING_SECONDS if over.is_set() else PATIENCE):
                 raise
             pause = LOOK_SECONDS
@@ -156,7 +156,7 @@ def _lines(answer: Any) -> Iterator[tuple[str, bool]]:
     """The lines of an answer, and whether their ends came with them.
 
     Raises:
-        Unreachable: the connection was lost.
+        ApiUnavailable: the connection was lost.
     """
     from urllib3.exceptions import HTTPError
 
@@ -167,7 +167,7 @@ def _lines(answer: Any) -> Iterator[tuple[str, bool]]:
             for line in whole:
                 yield line.decode(errors="replace"), True
     except (HTTPError, OSError) as error:
-        raise Unreachable(f"the connection to the API server was lost: {type(error).__name__}: {error}") from error
+        raise ApiUnavailable(f"the connection to the API server was lost: {type(error).__name__}: {error}") from error
     finally:
         answer.close()
     if rest:
@@ -205,7 +205,7 @@ class _Delivered:
             self._again[line] -= 1
             return None
         if self._resumed and self._oldest is not None and moment < self._oldest:
-            return None  # from before the last lines that were asked for
+            return None  # from before the last ``lines``
         self._oldest = moment if self._oldest is None else min(moment, self._oldest)
         self._newest = moment if self._newest is None else max(moment, self._newest)
         self._recent.append((moment, line))

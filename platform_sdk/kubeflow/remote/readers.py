@@ -6,12 +6,12 @@ import threading
 from collections.abc import Callable
 
 from platform_sdk.config.errors import UserError
-from platform_sdk.kubeflow.remote.connection import Server, Unreached
+from platform_sdk.kubeflow.remote.connection import Server, ServerUnavailable
 from platform_sdk.kubeflow.remote.following import LOOK_SECONDS, PATIENCE
 from platform_sdk.kubeflow.remote.jobs import Jobs
 from platform_sdk.kubeflow.remote.logs import Container, containers, follow_log
 from platform_sdk.kubeflow.remote.runs import ENDED, Run, look
-from platform_sdk.kubeflow.training_job.api import Unreachable
+from platform_sdk.kubeflow.training_job.api import ApiUnavailable
 
 
 def follow_logs(
@@ -21,7 +21,7 @@ def follow_logs(
     """Follow the logs of the containers there are and of those that come, until the run, or the step, has ended.
 
     Args:
-        lines: how many of the last lines of what is there at first.
+        lines: maximum number of existing lines that are shown first.
         say: given every line, by one thread at a time.
         tell: told what cannot be read, and why.
 
@@ -36,7 +36,7 @@ def follow_logs(
         try:
             ended = _step_ended(server, run, step)  # looked at before the containers are, or the last were missed
             found, notes = containers(jobs, run, step)
-        except (Unreached, Unreachable) as error:
+        except (ServerUnavailable, ApiUnavailable) as error:
             if away >= PATIENCE:
                 raise
             if not away:

@@ -19,7 +19,7 @@ from platform_sdk.kubeflow.remote.versions import compile_for, equals, listed, p
 
 
 @dataclass(frozen=True)
-class Submitted:
+class SubmittedRun:
     """A run that was started, where it is to be seen, and the version it is of."""
 
     run_id: str
@@ -45,7 +45,7 @@ def submit(
     namespace: str | None,
     experiment: str | None = None,
     now: datetime | None = None,
-) -> Submitted:
+) -> SubmittedRun:
     """Start a recipe as a run.
 
     What ``overrides`` set of the pipeline's form become arguments of the run: such runs share a version. A call that is
@@ -67,7 +67,7 @@ def submit(
     started = (now or datetime.now(UTC)).strftime("%Y%m%d-%H%M%S")
     run = f"{recipe.name}-{started}-{secrets.token_hex(2)}"
     run_id = _run(server, run, experiment_id, version.pipeline_id, version.version_id, recipe)
-    return Submitted(
+    return SubmittedRun(
         run_id=run_id,
         run=run,
         run_url=server.link("runs", "details", run_id),

@@ -29,7 +29,7 @@ class Transport(RESTClientObject):  # type: ignore[misc]
         """Send a request as the base class does.
 
         Raises:
-            NotJson: see there.
+            NotJson: the answer is not JSON.
             ApiException: the server's status says so, redirections included.
         """
         try:

@@ -31,7 +31,7 @@ PAGE = 100
 
 
 @dataclass(frozen=True)
-class Compiled:
+class CompiledPipeline:
     """A recipe's pipeline for a cluster; ``digest`` is the SHA-256 (hex) of its canonical representation."""
 
     recipe: Recipe
@@ -54,7 +54,7 @@ class Version:
     new: bool
 
 
-def compile_for(recipe: Recipe, cluster: ClusterSpec) -> Compiled:
+def compile_for(recipe: Recipe, cluster: ClusterSpec) -> CompiledPipeline:
     """Compile a recipe for a cluster.
 
     Raises:
@@ -68,10 +68,10 @@ def compile_for(recipe: Recipe, cluster: ClusterSpec) -> Compiled:
             f"{recipe.path}: the compiled pipeline has {len(canonical):,} bytes in {len(recipe.plan)} tasks, and "
             f"Kubernetes takes no more than {MAX_BYTES:,}; give it fewer repetitions"
         )
-    return Compiled(recipe, pipeline, hashlib.sha256(canonical).hexdigest())
+    return CompiledPipeline(recipe, pipeline, hashlib.sha256(canonical).hexdigest())
 
 
-def put(server: Server, compiled: Compiled, namespace: str | None) -> Version:
+def put(server: Server, compiled: CompiledPipeline, namespace: str | None) -> Version:
     """Upload a version unless it is there; make its pipeline if need be.
 
     Args:

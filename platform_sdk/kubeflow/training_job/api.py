@@ -22,7 +22,7 @@ JOB_UID = "kueue.x-k8s.io/job-uid"
 TRANSIENT = frozenset({429, 500, 502, 503, 504})
 
 
-class Unreachable(UserError):
+class ApiUnavailable(UserError):
     """The API server did not answer, or said that it could not at present; asking again may help."""
 
 
@@ -30,7 +30,7 @@ class AlreadyThere(Exception):
     """An object of that name exists."""
 
 
-class Changed(Unreachable):
+class WriteConflict(ApiUnavailable):
     """The object has changed in between; without a precondition, asking again may help."""
 
 
@@ -64,7 +64,7 @@ class ClusterApi:
         Raises:
             AlreadyThere: there is one of that name.
             UserError: the API server refuses it.
-            Unreachable: see there. So may be all methods' calls.
+            ApiUnavailable: no answer from the API server; all methods raise it.
         """
         self.call(self._custom.create_namespaced_custom_object, *self._place, body, field_validation="Strict")
 
@@ -84,7 +84,7 @@ class ClusterApi:
             version: delete it only if this is its ``resourceVersion`` still.
 
         Raises:
-            Changed: it is another one.
+            WriteConflict: it is another one.
         """
         # All in the body: where there is one, the API server does not look at the query.
         options: Item = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Foreground"}
@@ -173,13 +173,13 @@ class ClusterApi:
             if error.status == 409 and _status(error).get("reason") == "AlreadyExists":
                 raise AlreadyThere from error
             if error.status == 409 and _status(error).get("reason") == "Conflict":
-                raise Changed(f"the API server answered 409: {_message(error)}") from error
+                raise WriteConflict(f"the API server answered 409: {_message(error)}") from error
             if error.status in TRANSIENT or not error.status:
-                raise Unreachable(f"the API server answered {error.status}: {error.reason}") from error
+                raise ApiUnavailable(f"the API server answered {error.status}: {error.reason}") from error
             kind = Forbidden if error.status == 403 else UserError
             raise kind(f"the API server refuses: HTTP {error.status}: {_message(error)}") from error
         except (HTTPError, OSError) as error:
-            raise Unreachable(f"the API server cannot be reached: {type(error).__name__}: {error}") from error
+            raise ApiUnavailable(f"the API server cannot be reached: {type(error).__name__}: {error}") from error
 
 
 def serves(connection: Any, group: str, version: str, plural: str) -> bool:
@@ -187,7 +187,7 @@ def serves(connection: Any, group: str, version: str, plural: str) -> bool:
 
     Raises:
         Forbidden: this account may not ask for the kinds of a group.
-        UserError, Unreachable: as of ``ClusterApi``.
+        UserError, ApiUnavailable: see ``ClusterApi``.
     """
     try:
         answer = ClusterApi.call(connection.custom_api.get_api_resources, group, version, _preload_content=False)

@@ -31,7 +31,7 @@ def choose_backend(job: Description, connection: Any, tell: Callable[[str], None
     cluster serves Trainer 2's API, except for what only a PyTorchJob can do: a vLLM server beside the trainer.
 
     Raises:
-        UserError, Unreachable: as of ``ClusterApi``.
+        UserError, ApiUnavailable: see ``ClusterApi``.
     """
     if job.indexed or job.spec.backend is not None:
         return job
@@ -45,7 +45,7 @@ def default_backend(spec: JobSpec, connection: Any, tell: Callable[[str], None])
     """Return the kind of the jobs of a cluster file that does not name one.
 
     Raises:
-        UserError, Unreachable: as of ``ClusterApi``.
+        UserError, ApiUnavailable: see ``ClusterApi``.
     """
     if spec.backend is not None:
         return spec.backend

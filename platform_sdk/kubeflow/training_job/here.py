@@ -68,7 +68,7 @@ def describe(processes: StepProcesses, cluster: ClusterSpec, run_dir: Path, name
     amounts of a step.
 
     Raises:
-        UserError: vLLM is asked for, and the cluster has no ``job.sampler``; a process wants more GPUs than a pod has;
+        UserError: vLLM is needed, and the cluster has no ``job.sampler``; a process wants more GPUs than a pod has;
             only one process can do the work, and the cluster's jobs have several.
     """
     spec, sampler, served = cluster.job, cluster.job.sampler, processes.server_spec

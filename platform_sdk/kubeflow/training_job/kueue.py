@@ -59,7 +59,7 @@ def read_configuration(connection: Any) -> str:
     """Return the configuration of the cluster's Kueue (YAML).
 
     Raises:
-        UserError, Unreachable: it is not where Kueue's manifests and chart put it, may not be read, or cannot be.
+        UserError, ApiUnavailable: it is not where Kueue's manifests and chart put it, may not be read, or cannot be.
     """
     found = ClusterApi.call(connection.core_api.read_namespaced_config_map, CONFIG_MAP, NAMESPACE)
     text = (found.data or {}).get(KEY)

@@ -2,7 +2,7 @@
 
 The job is looked at every few seconds rather than watched: one small object, and nothing to go wrong when a watch is
 dropped or its history is gone. A queued job is not a failure: queueing and running have time limits of their own. The
-launcher may be killed at any moment; the next one finds the job by its name and goes on following it.
+launcher may be killed at any moment; the next one finds the job by its name and follows it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from functools import partial
 from typing import Protocol, TypeVar
 
 from platform_sdk.config.errors import UserError
-from platform_sdk.kubeflow.training_job.api import AlreadyThere, ClusterApi, Forbidden, Item, Unreachable
+from platform_sdk.kubeflow.training_job.api import AlreadyThere, ApiUnavailable, ClusterApi, Forbidden, Item
 from platform_sdk.kubeflow.training_job.backend import BACKENDS
 from platform_sdk.kubeflow.training_job.description import HEARTBEAT, SPEC_DIGEST, Description
 from platform_sdk.kubeflow.training_job.diagnosis import diagnose
@@ -53,15 +53,15 @@ class RealClock:
 def run_job(job: Description, api: ClusterApi, tell: Callable[[str], None], clock: Clock | None = None) -> None:
     """Run a job to its end.
 
-    A job of that name that is there already is adopted if it is the same one, and made anew if it is the same one and
-    had failed: then this is another attempt, which goes on from the last checkpoint.
+    An existing job of that name is adopted if it has the same specification. If it has failed it is created again: this
+    is then another attempt, which resumes from the last checkpoint.
 
     Args:
-        tell: told every change of state, with the reason the cluster gives.
+        tell: called at every change of state, with the reason the cluster gives.
 
     Raises:
-        UserError: the job failed, waited or ran for too long, was deleted by somebody, is another one than the one that
-            is there, or there is no such queue; Kueue does not manage it; an earlier one does not go; or the API server
+        UserError: the job failed, waited or ran for too long, was deleted, differs from an existing one of
+            that name, or its queue does not exist; Kueue does not manage it; an earlier one stays; or the API server
             refused something or stayed away.
     """
     _Follower(job, api, tell, clock or RealClock()).run()
@@ -118,7 +118,7 @@ class _Follower:
                 continue
             if metadata.get("annotations", {}).get(SPEC_DIGEST) != digest:
                 raise UserError(
-                    f"job {self._job.name} is there already, with another specification; wait for it, or delete it "
+                    f"job {self._job.name} already exists with another specification; wait for it, or delete it "
                     f"({self._kubectl('delete')})"
                 )
             if observe(found, None, ()).state is not State.FAILED:
@@ -172,7 +172,7 @@ class _Follower:
         return observe(found, workload, self._api.pods(self._job.name))
 
     def _check_managed(self) -> None:
-        """Delete a job that Kueue ignores: nobody would start it, or it would run outside every quota.
+        """Delete a job that Kueue ignores: it would never start, or run outside every quota.
 
         That it is suspended proves nothing, since it was created so. Looks are counted and not seconds: while the API
         server is away, Kueue cannot create a Workload either.
@@ -221,7 +221,7 @@ def reached(call: Callable[[], T], tell: Callable[[str], None], left: str, clock
     while True:
         try:
             return call()
-        except Unreachable as error:
+        except ApiUnavailable as error:
             if clock.now() > until:
                 raise UserError(f"{error}, for {API_PATIENCE:g} s; {left}") from error
             if not told:

@@ -1,11 +1,11 @@
-"""End jobs that nobody follows any more.
+"""End jobs that no launcher follows.
 
 A run that is terminated sends no signal to the job that one of its steps created. So a launcher writes a heartbeat into
 its job, and what has had none for a while is deleted: by ``hopforge gc``, which a CronJob calls.
 
-A launcher cannot write while the API server is away, and waits for it. So the while is longer than its patience, with
-time to spare for the CronJob being sooner back than the launcher; and what is written between the look and the deletion
-saves the job.
+A launcher cannot write while the API server is unavailable, and waits for it. So the time without a heartbeat is longer
+than its patience, to spare if the CronJob is back before the launcher; and a heartbeat that is written between the look
+and the deletion saves the job.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from platform_sdk.kubeflow.training_job.api import Changed, ClusterApi
+from platform_sdk.kubeflow.training_job.api import ClusterApi, WriteConflict
 from platform_sdk.kubeflow.training_job.backend import BACKENDS
 from platform_sdk.kubeflow.training_job.description import HEARTBEAT, LABEL_MANAGER, LABEL_RUN, MANAGER
 from platform_sdk.kubeflow.training_job.state import observe
@@ -40,7 +40,7 @@ def reap(
 
     Raises:
         UserError: the API server refuses, or there is none.
-        Unreachable: it cannot be reached.
+        ApiUnavailable: it cannot be reached.
     """
     reaped = []
     for backend in BACKENDS.values():
@@ -52,7 +52,7 @@ def reap(
             try:
                 if not dry_run:
                     api.delete(orphan.name, version)
-            except Changed:
+            except WriteConflict:
                 continue  # by a heartbeat, or whatever else: the next time will tell
             reaped.append(orphan)
     return reaped

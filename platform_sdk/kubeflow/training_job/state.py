@@ -9,7 +9,7 @@ from typing import Any
 
 
 class State(StrEnum):
-    """State of a job. ``PREEMPTED`` is queued again after it had been admitted; it goes on from its checkpoint."""
+    """State of a job. ``PREEMPTED`` is queued again after it had been admitted; it resumes from its checkpoint."""
 
     QUEUED = "Queued"
     ADMITTED = "Admitted"

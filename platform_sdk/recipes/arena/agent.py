@@ -15,7 +15,7 @@ from platform_sdk.recipes.arena import prompts
 from platform_sdk.recipes.arena.grammar import parse, well_formed, without_thoughts
 from platform_sdk.recipes.arena.rewards import rewards
 from platform_sdk.recipes.arena.settings import AgentSpec, EvaluationSettings
-from platform_sdk.recipes.arena.strategies import Spoken, self_ask, sure
+from platform_sdk.recipes.arena.strategies import Conversation, self_ask, sure
 from platform_sdk.recipes.method import Part, RunContext
 from platform_sdk.records import Passage, Question, Rollout, given_evidence
 from platform_sdk.sampling.dialogue import Dialogue
@@ -53,7 +53,7 @@ class Generator(PolicyAgent):
         return rollout.model_copy(update={"rewards": rewards(rollout, self.spec, verdict)})
 
     def prompted(self, question: Question) -> Dialogue:
-        """The dialogue in which a single response is asked for."""
+        """Return the dialogue that asks for a single response."""
         passages = self._passages(question)
         return Dialogue(
             self.policy.tokenizer,
@@ -63,7 +63,7 @@ class Generator(PolicyAgent):
             given_evidence(passages),
         )
 
-    def read(self, dialogue: Dialogue, question: Question, text: str) -> Spoken:
+    def read(self, dialogue: Dialogue, question: Question, text: str) -> Conversation:
         """Read a single response, the last turn of the dialogue."""
         passages, form = self._passages(question), self.spec.form
         text = without_thoughts(text, form)
@@ -72,14 +72,14 @@ class Generator(PolicyAgent):
         response = parse(text, form)
         selected = tuple(n - 1 for n in sorted(response.relevance or ()) if 1 <= n <= len(passages))
         trajectory = dialogue.trajectory("agent", "agent", selected=selected, answer=response.answer)
-        return Spoken(trajectory, outcome="iteration_limit" if response.answer is None else "answered")
+        return Conversation(trajectory, outcome="iteration_limit" if response.answer is None else "answered")
 
-    def _respond(self, speaker: Speaker, question: Question) -> Agent[Spoken]:
+    def _respond(self, speaker: Speaker, question: Question) -> Agent[Conversation]:
         dialogue = self.prompted(question)
         reply = yield from speaker.reply(dialogue, "response")
         if reply is not None:
             return self.read(dialogue, question, reply.text)
-        return Spoken(dialogue.trajectory("agent", "agent"), outcome="context_limit")
+        return Conversation(dialogue.trajectory("agent", "agent"), outcome="context_limit")
 
     def _passages(self, question: Question) -> tuple[Passage, ...]:
         return question.context if self.environment == "distractor" else ()

@@ -17,7 +17,15 @@ from platform_sdk.recipes.arena.agent import Generator, generator, questions_of
 from platform_sdk.recipes.arena.grammar import write
 from platform_sdk.recipes.arena.rewards import gold_numbers, rewards
 from platform_sdk.recipes.arena.settings import AgentSpec, DemonstrationSpec
-from platform_sdk.recipes.method import NoCarry, RunContext, Sampled, Sampling, SamplingStep, Selected, no_search
+from platform_sdk.recipes.method import (
+    NoCarry,
+    RunContext,
+    Sampling,
+    SamplingOutcome,
+    SamplingStep,
+    SelectionOutcome,
+    no_search,
+)
 from platform_sdk.records import Outcome, Question, Rollout, given_evidence
 from platform_sdk.sampling.models import load_tokenizer, weights_digest
 from platform_sdk.sampling.rollout import Agent
@@ -34,26 +42,26 @@ class Demonstrations(SamplingStep[AgentSpec, DemonstrationSpec, NoCarry]):
     def asks_model(self, run: RunContext[AgentSpec]) -> bool:
         return run.agent.form != "direct"
 
-    def sample(self, round: Sampling[AgentSpec, DemonstrationSpec, NoCarry]) -> Sampled[NoCarry]:
+    def sample(self, round: Sampling[AgentSpec, DemonstrationSpec, NoCarry]) -> SamplingOutcome[NoCarry]:
         run = round.run
         if run.agent.form == "think":
             raise UserError("agent.form: there are no demonstrations of the form think; use direct or three_part")
         questions = shuffled(questions_of(run, "train"), f"{round.phase} {run.seed}")[: round.settings.questions]
         explained, found, seconds = (_explained if self.asks_model(run) else _answers)(round, questions)
         figures = {"demonstrations": len(found), "left_out": len(questions) - len(found)}
-        return Sampled(explained, [question.id for question in questions], NoCarry(), found, figures, seconds)
+        return SamplingOutcome(explained, [question.id for question in questions], NoCarry(), found, figures, seconds)
 
     def select(
         self, settings: DemonstrationSpec, carry: NoCarry, rollouts: Sequence[Rollout], candidates: Sequence[Rollout]
-    ) -> Selected:
-        return Selected(candidates)
+    ) -> SelectionOutcome:
+        return SelectionOutcome(candidates)
 
 
 class Explainer(Generator):
     """The model that writes the reasoning; the answer of its rollouts is the explanation."""
 
     def rollout(self, question: Question, attempt: int) -> Agent[Rollout]:
-        """One explanation; one that was cut off at the limit of tokens is none."""
+        """Sample one explanation; one cut off at the limit of tokens does not count."""
         speaker = self.speaker(question, attempt, self.max_tokens)
         gold = sorted(gold_numbers(question))
         dialogue = speaker.dialogue(

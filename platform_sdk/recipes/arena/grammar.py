@@ -12,8 +12,8 @@ what is decided here:
 * The relevance section holds one list of whole numbers such as ``[1,5]``: brackets, ASCII digits, commas. ``[]`` is the
   empty list. A list without brackets, with words, fractions, other separators or digits of another script cannot be
   read. Numbers that no passage has (0, negative, huge) are read: they are wrong, not unreadable.
-* A blank answer is no answer.
-* What a reasoning model thinks first, between ``<think>`` and ``</think>``, is no part of its response; thoughts that
+* A blank answer does not count as an answer.
+* What a reasoning model thinks first, between ``<think>`` and ``</think>``, is not part of its response; thoughts that
   do not end leave no response. Only in the form ``think`` are they a section.
 
 The format ``compat`` is the published code's pattern: the sections from the first character on, with no ``<`` inside
@@ -101,7 +101,7 @@ def well_formed(text: str, form: Form, *, strict: bool = True) -> bool:
 
 
 def numbers(text: str) -> frozenset[int] | None:
-    """The numbers of a list such as ``[1,5]``; None if ``text`` is no such list."""
+    """The numbers of a list such as ``[1,5]``; None if ``text`` is not such a list."""
     found = _LIST.fullmatch(text.strip())
     if found is None:
         return None
@@ -110,7 +110,7 @@ def numbers(text: str) -> frozenset[int] | None:
 
 
 def _number(written: str) -> int:
-    # Python refuses to read thousands of digits; a number that long is no passage's, whatever it is.
+    # Python refuses to read thousands of digits; a number that long is not a passage's.
     return int(written) if len(written) <= _MAX_DIGITS else NO_PASSAGE
 
 

@@ -54,7 +54,7 @@ class RewardSpec(Struct):
         if (self.accuracy == "judge") != (self.judge is not None):
             raise ValueError("judge: {url, model} must be given for accuracy judge, and only for it")
         if taken := sorted(NAMED & self.extra.keys()):
-            raise ValueError(f"extra: {', '.join(taken)} is the name of a reward that there is already; choose another")
+            raise ValueError(f"extra: {', '.join(taken)} is the name of a reward that exists already; choose another")
         return self
 
 

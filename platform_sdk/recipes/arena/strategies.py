@@ -21,7 +21,7 @@ _CANDIDATE = re.compile(r"\d+\s*[.)]\s*(\S.*)")
 
 
 @dataclass(frozen=True)
-class Spoken:
+class Conversation:
     """The dialogues of a rollout: the one with the answer, the others, and how it ended."""
 
     trajectory: Trajectory
@@ -37,7 +37,7 @@ class _Aside:
     text: str | None
 
 
-def sure(speaker: Speaker, question: Question, passages: tuple[Passage, ...], spec: AgentSpec) -> Agent[Spoken]:
+def sure(speaker: Speaker, question: Question, passages: tuple[Passage, ...], spec: AgentSpec) -> Agent[Conversation]:
     """SuRe (Kim et al., 2024): candidates, a summary in favour of each, then the best supported one.
 
     A candidate's score is 1 if its summary is found to support it, plus the number of other candidates whose summary
@@ -52,7 +52,7 @@ def sure(speaker: Speaker, question: Question, passages: tuple[Passage, ...], sp
     if not candidates:
         if named is not None:
             dialogue.note_malformed("no numbered candidate")
-        return Spoken(
+        return Conversation(
             dialogue.trajectory("agent", "agent"), outcome="context_limit" if named is None else "iteration_limit"
         )
     summaries: list[_Aside] = yield _asides(
@@ -86,10 +86,12 @@ def sure(speaker: Speaker, question: Question, passages: tuple[Passage, ...], sp
     best = max(range(len(candidates)), key=lambda n: scores[n])
     asides = tuple(aside.trajectory for aside in (*summaries, *checks, *duels))
     dialogue.note_asked(calls=[aside.id for aside in asides])
-    return Spoken(dialogue.trajectory("agent", "agent", answer=candidates[best]), asides)
+    return Conversation(dialogue.trajectory("agent", "agent", answer=candidates[best]), asides)
 
 
-def self_ask(speaker: Speaker, question: Question, passages: tuple[Passage, ...], spec: AgentSpec) -> Agent[Spoken]:
+def self_ask(
+    speaker: Speaker, question: Question, passages: tuple[Passage, ...], spec: AgentSpec
+) -> Agent[Conversation]:
     """Self-ask (Press et al., 2023): follow-up questions one by one, each answered from the passages by the policy."""
     given = given_evidence(passages)
     dialogue = speaker.dialogue(prompts.SELF_ASK, prompts.opening(question.text, passages), evidence=given)
@@ -122,7 +124,7 @@ def self_ask(speaker: Speaker, question: Question, passages: tuple[Passage, ...]
         dialogue.note_asked([asked], [aside.trajectory.id])
         told = prompts.intermediate((aside.text or "").strip() or "unknown")
         dialogue.tell(told if turn + 1 < spec.follow_ups else f"{told}\n{prompts.no_more_follow_ups()}")
-    return Spoken(
+    return Conversation(
         dialogue.trajectory("agent", "agent", answer=answer), tuple(aside.trajectory for aside in asides), outcome
     )
 
@@ -149,7 +151,7 @@ def _candidates(text: str) -> list[str]:
 
 
 def _verdict(text: str | None, words: str) -> str | None:
-    """The first word of a reply, if it is one of those asked for."""
+    """Return the first word of a reply if it is one of the requested ones."""
     found = re.match(rf"\W*({words})\b", (text or "").lower())
     return found[1] if found else None
 

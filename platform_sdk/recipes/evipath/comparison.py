@@ -52,7 +52,7 @@ def _key(text: str) -> str:
 
 
 def compared(question: str, names: Sequence[str], values: Sequence[Mapping[str, Sequence[str]]]) -> str | None:
-    """Return what a comparison comes to: yes, no, or one of the names; None if it cannot be told.
+    """Return what a comparison comes to: yes, no, or one of the names; None if undecidable.
 
     Args:
         question: in its own words.

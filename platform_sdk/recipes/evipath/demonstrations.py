@@ -86,5 +86,5 @@ def _comparison(medium: Medium) -> Example:
 
 
 def demonstrations(medium: Medium) -> tuple[Example, ...]:
-    """Return the worked paths; what stands last is imitated most."""
+    """Return the worked paths; the last one is imitated most."""
     return _comparison(medium), _bridge(medium)

@@ -127,7 +127,7 @@ def rollouts(
     weights: str,
     corpus: str,
 ) -> list[Rollout]:
-    """Return what is learned of an example, as rollouts that nobody sampled.
+    """Return the dialogues that are learned of an example as rollouts; no policy sampled them.
 
     Executors alone are a rollout each, since a rollout's main trajectory is always learned.
     """

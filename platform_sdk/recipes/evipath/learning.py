@@ -10,8 +10,8 @@ from platform_sdk.recipes.evipath.dialogues import chats, rollouts
 from platform_sdk.recipes.evipath.records import Example
 from platform_sdk.recipes.evipath.settings import AgentSpec, LearningSpec
 from platform_sdk.recipes.evipath.statistics import statistics
-from platform_sdk.recipes.evipath.synthesis import EXAMPLES, REJECTED, Synthesised
-from platform_sdk.recipes.method import RunContext, Sampled, Sampling, SamplingStep, Selected
+from platform_sdk.recipes.evipath.synthesis import EXAMPLES, REJECTED, SynthesisCarry
+from platform_sdk.recipes.method import RunContext, Sampling, SamplingOutcome, SamplingStep, SelectionOutcome
 from platform_sdk.record_files import check_digest, read_jsonl, write_log
 from platform_sdk.records import Rollout
 from platform_sdk.sampling.models import load_tokenizer
@@ -21,16 +21,16 @@ SHOWN = 5
 """Paths whose dialogues the statistics page shows."""
 
 
-class Dialogues(SamplingStep[AgentSpec, LearningSpec, Synthesised]):
+class Dialogues(SamplingStep[AgentSpec, LearningSpec, SynthesisCarry]):
     """The dialogues of kept examples, for supervised fine-tuning: planner, executor, or both."""
 
     settings = LearningSpec
-    carry = Synthesised
+    carry = SynthesisCarry
 
     def asks_model(self, run: RunContext[AgentSpec]) -> bool:
         return False
 
-    def sample(self, round: Sampling[AgentSpec, LearningSpec, Synthesised]) -> Sampled[Synthesised]:
+    def sample(self, round: Sampling[AgentSpec, LearningSpec, SynthesisCarry]) -> SamplingOutcome[SynthesisCarry]:
         run, spec, agent = round.run, round.settings, round.run.agent
         path = run.run_dir / round.carry.phase / EXAMPLES
         check_digest(path, Example, round.carry.examples)
@@ -51,16 +51,16 @@ class Dialogues(SamplingStep[AgentSpec, LearningSpec, Synthesised]):
         shown = (c for e in examples[:SHOWN] for c in chats(e, agent.prompts, agent.sub_questions, spec.roles))
         statistics(synthesised, learned, shown).write(round.folder)
         figures = {"paths": len(examples)}
-        return Sampled(learned, [example.id for example in examples], round.carry, figures=figures)
+        return SamplingOutcome(learned, [example.id for example in examples], round.carry, figures=figures)
 
     def select(
         self,
         settings: LearningSpec,
-        carry: Synthesised,
+        carry: SynthesisCarry,
         rollouts: Sequence[Rollout],
         candidates: Sequence[Rollout],
-    ) -> Selected:
-        return Selected(candidates)
+    ) -> SelectionOutcome:
+        return SelectionOutcome(candidates)
 
 
 def _order(example: Example) -> str:

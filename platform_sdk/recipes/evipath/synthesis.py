@@ -28,7 +28,7 @@ from platform_sdk.recipes.evipath.checks import Limits, in_question, judged
 from platform_sdk.recipes.evipath.evidence import Similarity
 from platform_sdk.recipes.evipath.records import Example
 from platform_sdk.recipes.evipath.settings import AgentSpec, SynthesisSpec
-from platform_sdk.recipes.method import RunContext, Sampled, Sampling, SamplingStep, Selected
+from platform_sdk.recipes.method import RunContext, Sampling, SamplingOutcome, SamplingStep, SelectionOutcome
 from platform_sdk.record_files import AppendLog, digest_records, read_log, remove_log, write_jsonl, write_log
 from platform_sdk.records import Question, Rollout
 from platform_sdk.sampling.rollout import Agent, SearchFunction
@@ -40,10 +40,10 @@ DRAFTS, EXAMPLES, REJECTED = "drafts.jsonl", "examples.jsonl", "rejected.jsonl"
 AGENT = "agent.json"
 """The settings of the agent that the examples were checked for, which an export writes them for."""
 Write = Callable[[Question], Agent[Example]]
-Round = Sampling[AgentSpec, SynthesisSpec, "Synthesised"]
+Round = Sampling[AgentSpec, SynthesisSpec, "SynthesisCarry"]
 
 
-class Synthesised(Struct):
+class SynthesisCarry(Struct):
     """Carry of a synthesis: the folder's name, and the digest of the kept examples."""
 
     phase: str = ""
@@ -60,11 +60,11 @@ class Teaching:
     live: int
 
 
-class Synthesis(SamplingStep[AgentSpec, SynthesisSpec, Synthesised]):
+class Synthesis(SamplingStep[AgentSpec, SynthesisSpec, SynthesisCarry]):
     """Reasoning paths of the training questions; how they are written is a teacher's own."""
 
     settings = SynthesisSpec
-    carry = Synthesised
+    carry = SynthesisCarry
 
     @abstractmethod
     def check(self, spec: SynthesisSpec, questions: Sequence[Question]) -> None:
@@ -74,7 +74,7 @@ class Synthesis(SamplingStep[AgentSpec, SynthesisSpec, Synthesised]):
     def teaching(self, round: Round) -> AbstractContextManager[Teaching]:
         """Open the teacher."""
 
-    def sample(self, round: Round) -> Sampled[Synthesised]:
+    def sample(self, round: Round) -> SamplingOutcome[SynthesisCarry]:
         run, spec = round.run, round.settings
         questions = drawn(run.questions("train"), spec.questions, run.seed)
         self.check(spec, questions)
@@ -85,18 +85,18 @@ class Synthesis(SamplingStep[AgentSpec, SynthesisSpec, Synthesised]):
         kept = write_outcome(round.folder, examples)
         write_json(round.folder / AGENT, agent.model_dump(mode="json"))
         figures = table(examples, seconds)
-        carry = Synthesised(phase=round.phase, examples=digest_records(kept))
-        return Sampled([], [question.id for question in questions], carry, figures=figures, seconds=seconds)
+        carry = SynthesisCarry(phase=round.phase, examples=digest_records(kept))
+        return SamplingOutcome([], [question.id for question in questions], carry, figures=figures, seconds=seconds)
 
     def select(
         self,
         settings: SynthesisSpec,
-        carry: Synthesised,
+        carry: SynthesisCarry,
         rollouts: Sequence[Rollout],
         candidates: Sequence[Rollout],
-    ) -> Selected:
+    ) -> SelectionOutcome:
         """Select nothing: examples are learned from as the rollouts of the step ``dialogues``."""
-        return Selected(())
+        return SelectionOutcome(())
 
 
 def rounded(value: float) -> float:

@@ -35,7 +35,7 @@ class MyGO(Method[AgentSpec, EvaluationSettings, Resources]):
 
     def check_policy(self, run: RunContext[AgentSpec], model: str) -> None:
         if models_of(model) and not run.agent.split:
-            raise UserError("agent.split is false, and one agent has no use for a worker_model; leave one of them out")
+            raise UserError("agent.split is false, and a single agent does not use worker_model; leave one of them out")
 
     def agent(
         self,

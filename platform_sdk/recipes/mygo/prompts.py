@@ -132,7 +132,7 @@ _COMPACT: dict[tuple[str, Medium], RolePrompt] = {
     ("agent", "kg"): RolePrompt("Plan and read : visit a candidate or answer .", _AGENT_EXAMPLE_KG),
 }
 
-# What stands last is imitated most: the step from one sub-question to the next.
+# The last example is imitated most: the step from one sub-question to the next.
 _EXAMPLES: dict[tuple[str, Medium], tuple[tuple[str, ...], ...]] = {
     ("planner", "text"): (examples.PLANNER_TEXT_COMPARISON, examples.PLANNER_TEXT_BRIDGE),
     ("planner", "kg"): (examples.PLANNER_KG_COMPARISON, examples.PLANNER_KG_BRIDGE),

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from platform_sdk.agents.planner_messages import medium_of
-from platform_sdk.recipes.method import NoCarry, Sampled, Sampling, SamplingStep, Selected
+from platform_sdk.recipes.method import NoCarry, Sampling, SamplingOutcome, SamplingStep, SelectionOutcome
 from platform_sdk.recipes.mygo.agent import MujicaLanguage, mujica
 from platform_sdk.recipes.mygo.settings import AgentSpec, WarmupSpec
 from platform_sdk.recipes.selection import acceptance, open_phase, select
@@ -21,17 +21,17 @@ class Warmup(SamplingStep[AgentSpec, WarmupSpec, NoCarry]):
     settings = WarmupSpec
     carry = NoCarry
 
-    def sample(self, round: Sampling[AgentSpec, WarmupSpec, NoCarry]) -> Sampled[NoCarry]:
+    def sample(self, round: Sampling[AgentSpec, WarmupSpec, NoCarry]) -> SamplingOutcome[NoCarry]:
         run = round.run
         questions = shuffled(run.questions("train"), f"warmup {run.seed}")
         with open_phase(round, partial(mujica, demonstrate=True)) as phase:
             sample_warmup(phase, questions, round.settings)
             rollouts, tokenizer = phase.ordered(questions), phase.engine.tokenizer
         language = MujicaLanguage(run.agent, medium_of(run.environment), demonstrate=True)
-        # In the order they were sampled in, so that the number asked for is reached as early as possible.
+        # In the order they were sampled in, so that the wanted number is reached as early as possible.
         place = {question.id: number for number, question in enumerate(questions)}
         right = sorted((r for r in rollouts if r.rewards["em"] == 1), key=lambda r: (r.attempt, place[r.question.id]))
-        return Sampled(
+        return SamplingOutcome(
             rollouts,
             [question.id for question in questions],
             NoCarry(),
@@ -41,10 +41,10 @@ class Warmup(SamplingStep[AgentSpec, WarmupSpec, NoCarry]):
 
     def select(
         self, settings: WarmupSpec, carry: NoCarry, rollouts: Sequence[Rollout], candidates: Sequence[Rollout]
-    ) -> Selected:
+    ) -> SelectionOutcome:
         chosen = select(candidates, "em", 1.0, settings.attempts)[: settings.trajectories]
         figures = {"mean_reward": None, "threshold": 1.0, "wanted": settings.trajectories}
-        return Selected(chosen, figures | acceptance(rollouts, "em", 1.0))
+        return SelectionOutcome(chosen, figures | acceptance(rollouts, "em", 1.0))
 
 
 def sample_warmup(phase: RolloutSampler, questions: Sequence[Question], spec: WarmupSpec) -> None:

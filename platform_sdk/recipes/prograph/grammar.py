@@ -1,6 +1,6 @@
 """The grammar of a turn: ``<think>…</think>``, then one ``<query>…</query>`` or one ``<answer>…</answer>``.
 
-Anything else is malformed, and the agent is told why. White space between tags carries no meaning, since word-level
+Anything else is malformed, and the agent gets the reason. White space between tags carries no meaning, since word-level
 tokenizers put it everywhere.
 """
 

@@ -1,4 +1,4 @@
-"""Make the base models, in stages that each go on from the one before.
+"""Make the base models, in stages that each start from the one before.
 
 ``python -m platform_sdk.recipes.world_base first A`` learns the language with an agent that errs most of the time (some
 35 minutes on one core); ``… second B --start A`` and ``… third C --start B`` go on with agents that err less (7 and 4

@@ -19,30 +19,30 @@ from starlette.requests import ClientDisconnect
 from platform_sdk.config.service import ServiceSpec
 from platform_sdk.records import Evidence
 from platform_sdk.retrieval.service.hosting import Host
-from platform_sdk.retrieval.service.metrics import Counted, Metrics
+from platform_sdk.retrieval.service.metrics import Metrics, RequestCounter
 from platform_sdk.retrieval.service.refusals import (
     OneLength,
-    Refused,
+    RequestError,
     described,
     handle_refusals,
     invalid,
     later,
     unauthorised,
 )
-from platform_sdk.retrieval.service.tokens import Tokens, Unreadable
+from platform_sdk.retrieval.service.tokens import Tokens, UnreadableTokens
 from platform_sdk.retrieval.wire import (
     DIGEST_HEADER,
     MAX_BYTES,
     Fault,
     Item,
-    Listed,
+    ListedCollection,
     SearchAnswer,
     SearchBody,
     Status,
 )
 
 BODY_SECONDS = 10.0
-GONE = 499  # nobody reads it; it is what the metrics call a caller who did not wait
+GONE = 499  # never received: the status in the metrics of a caller who disconnected
 DESCRIPTION = """Searches collections of passages, triples or whatever a retrieval method finds its evidence in.
 
 Queries that arrive at the same time are encoded and searched together. An answer other than 200 has the body of
@@ -52,7 +52,7 @@ Team = Callable[..., Awaitable[str | None]]
 
 
 def create_app(spec: ServiceSpec, tokens: Tokens | None, metrics: Metrics) -> FastAPI:
-    """Build the service. Without ``tokens`` everybody may search, and collections that name teams are for nobody.
+    """Build the service. Without ``tokens`` every caller may search, except in collections that name teams.
 
     Its OpenAPI document is served without ``tokens`` only, and no page that loads scripts from elsewhere ever.
     """
@@ -73,7 +73,7 @@ def create_app(spec: ServiceSpec, tokens: Tokens | None, metrics: Metrics) -> Fa
     _add_operations(app, host, tokens)
     _describe_body(app)
     app.add_middleware(OneLength)
-    app.add_middleware(Counted, metrics=metrics, routes=frozenset(app.openapi()["paths"]))
+    app.add_middleware(RequestCounter, metrics=metrics, routes=frozenset(app.openapi()["paths"]))
     return app
 
 
@@ -97,11 +97,11 @@ def _owner(tokens: Tokens, token: str) -> str:
     """The team of a token.
 
     Raises:
-        Refused: it is unknown, or the tokens cannot be read.
+        RequestError: it is unknown, or the tokens cannot be read.
     """
     try:
         found = tokens.team(token)
-    except Unreadable as error:
+    except UnreadableTokens as error:
         raise later(503, "tokens_unreadable", "the service cannot read its tokens") from error
     if found is None:
         raise unauthorised()
@@ -136,7 +136,7 @@ def _add_searching(
         facts = collection.facts
         if digest is not None and digest != facts.corpus_digest:
             message = f"collection {facts.name} searches corpus {facts.corpus_digest}, not {digest}"
-            raise Refused(409, "other_corpus", message)
+            raise RequestError(409, "other_corpus", message)
         asked = [query.request() for query in body.queries]
         wrong = [collection.retriever.refusal(one) for one in asked]
         good = [one for one, fault in zip(asked, wrong, strict=True) if fault is None]
@@ -161,7 +161,7 @@ def _add_searching(
         )
 
     @app.get("/v1/collections", responses=described(*strangers, 500, 503), summary="The collections a team may search")
-    async def collections(team: Annotated[str | None, Depends(team)]) -> list[Listed]:
+    async def collections(team: Annotated[str | None, Depends(team)]) -> list[ListedCollection]:
         return host.collections_of(team)
 
 
@@ -183,7 +183,7 @@ def _add_operations(app: FastAPI, host: Host, tokens: Tokens | None) -> None:
     ) -> Status:
         """Report readiness: without a collection, ready when every collection that can be opened is. `detail` tells the
         collections of the caller's team that cannot; searches of these are answered 503, and they are tried again.
-        Where tokens are needed, a caller without one is told the status alone, as Kubernetes' probes are.
+        Where tokens are needed, a caller without one, e.g. a Kubernetes probe, gets the status alone.
         """
         if tokens is None:
             status = host.readiness(collection, digest, None)
@@ -202,27 +202,29 @@ async def _body(request: Request) -> bytes:
     """The body, read with bounds in length and time.
 
     Raises:
-        Refused: it is beyond them, or no JSON by its own account.
+        RequestError: it is beyond them, or no JSON by its own account.
         ClientDisconnect: it broke off.
     """
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
-        raise Refused(415, "not_json", "send the body as Content-Type: application/json")
+        raise RequestError(415, "not_json", "send the body as Content-Type: application/json")
     body = bytearray()
     try:
         async with asyncio.timeout(BODY_SECONDS):
             async for chunk in request.stream():
                 body += chunk
                 if len(body) > MAX_BYTES:
-                    raise Refused(413, "body_too_large", f"a body may hold {MAX_BYTES} bytes; ask in several requests")
+                    raise RequestError(
+                        413, "body_too_large", f"a body may hold {MAX_BYTES} bytes; ask in several requests"
+                    )
     except TimeoutError as error:
-        raise Refused(408, "slow_body", f"the body did not come within {BODY_SECONDS:g} s") from error
+        raise RequestError(408, "slow_body", f"the body did not come within {BODY_SECONDS:g} s") from error
     return bytes(body)
 
 
 async def _unless_gone(request: Request, search: Awaitable[list[list[Evidence]]]) -> list[list[Evidence]] | None:
     """Return the result of ``search``, or cancel it and return None if the caller has disconnected."""
     searching = asyncio.ensure_future(search)
-    going = asyncio.ensure_future(request.receive())  # behind the body there is nothing but the end
+    going = asyncio.ensure_future(request.receive())  # after the body only the disconnect can come
     try:
         await asyncio.wait((searching, going), return_when=asyncio.FIRST_COMPLETED)
         return await searching if searching.done() else None

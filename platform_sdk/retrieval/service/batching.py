@@ -1,7 +1,7 @@
 """Concurrent requests as one encoder and one Milvus call.
 
 While a call is at work requests gather, and the next call takes as many as fit: under load batches grow by
-themselves, and at rest nobody waits.
+themselves, and at rest no request waits.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from platform_sdk.sampling.rollout import RetrieverFault, SearchFunction, Search
 log = logging.getLogger(__name__)
 
 
-class Full(Exception):
+class QueueFull(Exception):
     """More queries wait than may. ``retry_after`` is when there may be room, in seconds."""
 
     def __init__(self, retry_after: int) -> None:
@@ -27,7 +27,7 @@ class Full(Exception):
         self.retry_after = retry_after
 
 
-class Stopping(Exception):
+class BatcherClosed(Exception):
     """The service is about to end and takes nothing new."""
 
 
@@ -45,7 +45,7 @@ class Batcher:
         search: ``retriever.search``; called in ``executor``, one call at a time.
         queue: the most queries that may wait.
         batch: the most queries of one call; a request with more is a call of its own.
-        observe: told the number of queries of every call.
+        observe: called with the number of queries of every call.
     """
 
     def __init__(
@@ -65,16 +65,16 @@ class Batcher:
         """Return at most ``k`` pieces of evidence for each request. A cancelled caller is not searched for.
 
         Raises:
-            Full: too many queries wait already.
-            Stopping: ``close`` has been called.
+            QueueFull: too many queries wait already.
+            BatcherClosed: ``close`` has been called.
             TimeoutError: no answer within ``seconds``.
             RetrieverFault: what the retriever rests on failed.
         """
         if self._stopping:
-            raise Stopping
+            raise BatcherClosed
         if self.queries + len(requests) > self._queue and self._waiting:
             calls = 1 + self.queries // self._batch
-            raise Full(max(1, round(calls * self._seconds)))
+            raise QueueFull(max(1, round(calls * self._seconds)))
         waiting = _Waiting(tuple(requests), k, asyncio.get_running_loop().create_future())
         self._waiting[waiting] = None
         self.queries += len(waiting.requests)

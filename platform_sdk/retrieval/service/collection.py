@@ -17,10 +17,10 @@ from platform_sdk.records import Evidence
 from platform_sdk.retrieval.environments import open_retriever
 from platform_sdk.retrieval.milvus import CALL_SECONDS
 from platform_sdk.retrieval.search import IndexRetriever
-from platform_sdk.retrieval.service.batching import Batcher, Full, Stopping
+from platform_sdk.retrieval.service.batching import Batcher, BatcherClosed, QueueFull
 from platform_sdk.retrieval.service.metrics import Metrics, timed
-from platform_sdk.retrieval.service.refusals import Refused, later
-from platform_sdk.retrieval.wire import CollectionFacts, EncoderFacts, Listed, Status
+from platform_sdk.retrieval.service.refusals import RequestError, later
+from platform_sdk.retrieval.wire import CollectionFacts, EncoderFacts, ListedCollection, Status
 from platform_sdk.sampling.rollout import RetrieverFault, SearchRequest
 
 log = logging.getLogger(__name__)
@@ -28,8 +28,8 @@ log = logging.getLogger(__name__)
 LONGEST_PAUSE = 30.0  # seconds between two tries to open a collection
 
 
-class Left(Exception):
-    """The service was told to end while an index was built. What is written stays, and the next start goes on there."""
+class ServiceStopped(Exception):
+    """Stop of the service while an index is built. Written rows stay, and the next start resumes there."""
 
 
 @dataclass(frozen=True)
@@ -44,29 +44,29 @@ class Collection:
         """Joined with others.
 
         Raises:
-            Refused: the queue is full, the deadline has passed, the service ends, or what it rests on is away.
+            RequestError: the queue is full, the deadline has passed, the service ends, or Milvus is unavailable.
         """
         try:
             return await self.batcher.search(requests, k, seconds)
-        except Full as full:
+        except QueueFull as full:
             raise later(429, "queue_full", str(full), full.retry_after) from full
-        except Stopping as error:
+        except BatcherClosed as error:
             raise later(503, "stopping", "the service is about to end") from error
         except TimeoutError as error:
-            raise Refused(504, "deadline", f"no answer within {seconds:g} s") from error
+            raise RequestError(504, "deadline", f"no answer within {seconds:g} s") from error
         except RetrieverFault as error:
             raise later(503, "retriever_fault", str(error)) from error
 
 
-class Hosted:
-    """A collection that the service is told to have, whether it is open or not.
+class HostedCollection:
+    """Collection of the service's configuration, whether it is open or not.
 
-    What it needs and is not there (a Milvus that starts later, a corpus that is still copied) is tried again until the
-    service is told to end.
+    If something that it needs is missing (a Milvus that starts later, a corpus that is still copied), opening is tried
+    again until the service stops.
 
     Args:
         worker: a thread, which opens, searches and closes it.
-        leaving: set when the service is told to end: nothing is built any more.
+        leaving: set when the service stops; then nothing more is built.
     """
 
     def __init__(
@@ -94,15 +94,15 @@ class Hosted:
         """The open collection.
 
         Raises:
-            Refused: it is not open.
+            RequestError: it is not open.
         """
         if self._collection is None:
             raise later(503, self.status.status, self.status.detail)
         return self._collection
 
-    def listed(self) -> Listed:
+    def listed(self) -> ListedCollection:
         facts = self._collection.facts if self._collection else None
-        return Listed(name=self.spec.name, status=self.status, facts=facts)
+        return ListedCollection(name=self.spec.name, status=self.status, facts=facts)
 
     async def serve(self) -> None:
         """Open it, answer its searches until ``end``, and close it."""
@@ -124,15 +124,15 @@ class Hosted:
             self._collection.batcher.close()
 
     async def _opened(self) -> IndexRetriever | None:
-        """The retriever, its encoder warm; None if the service was told to end before."""
+        """Return the retriever, its encoder warm; None if the service stops before."""
         loop = asyncio.get_running_loop()
         pause, told = 1.0, ""
         while not self._leaving.is_set():
             try:
                 return await loop.run_in_executor(self._worker, self._open)
-            except Left:
+            except ServiceStopped:
                 return None
-            except Exception as error:  # whatever it is, /readyz tells it and the process lives
+            except Exception as error:  # /readyz reports any error, and the process lives on
                 detail = f"collection {self.spec.name}: {error}"
                 if detail != told:
                     foreseen = isinstance(error, UserError | RecordError | RetrieverFault)
@@ -145,7 +145,7 @@ class Hosted:
         return None
 
     def _open(self) -> IndexRetriever:
-        # The clients wait for a Milvus that is away, not the thread that searches.
+        # The clients wait for an unavailable Milvus, not the thread that searches.
         retrieval = self.spec.retrieval.model_copy(update={"patience_seconds": 0.0})
         retriever = open_retriever(
             self.spec.environment, self.spec.run_dir, retrieval, show_progress=False, watch=self._watch,
@@ -160,7 +160,7 @@ class Hosted:
 
     def _watch(self, done: int, rows: int) -> None:
         if self._leaving.is_set():
-            raise Left
+            raise ServiceStopped
         self.status = Status(status="loading", detail=f"collection {self.spec.name}: {done} of {rows} are indexed")
 
     def _batcher(self, retriever: IndexRetriever) -> Batcher:

@@ -12,10 +12,10 @@ from pathlib import Path
 
 from platform_sdk.config.service import CollectionSpec, ServiceSpec
 from platform_sdk.retrieval.connection import lite_path
-from platform_sdk.retrieval.service.collection import Collection, Hosted
+from platform_sdk.retrieval.service.collection import Collection, HostedCollection
 from platform_sdk.retrieval.service.metrics import Metrics
-from platform_sdk.retrieval.service.refusals import Refused
-from platform_sdk.retrieval.wire import Listed, Status
+from platform_sdk.retrieval.service.refusals import RequestError
+from platform_sdk.retrieval.wire import ListedCollection, Status
 
 log = logging.getLogger(__name__)
 
@@ -33,10 +33,10 @@ class Host:
         self._leaving = threading.Event()
         self._workers: dict[Path | str, ThreadPoolExecutor] = {}
         self._hosted = {
-            one.name: Hosted(one, spec, metrics, self._worker(one), self._leaving) for one in spec.collections
+            one.name: HostedCollection(one, spec, metrics, self._worker(one), self._leaving) for one in spec.collections
         }
         self.abandoned = False
-        """True if threads were left behind that did not end when they were told to."""
+        """True if threads were left behind that did not end in time."""
 
     def _worker(self, spec: CollectionSpec) -> ThreadPoolExecutor:
         key = lite_path(spec.retrieval, spec.run_dir / "index") or spec.name
@@ -59,7 +59,7 @@ class Host:
         """Return ``status``, its detail of the team's own collections only; or the status of the collection ``name``.
 
         Raises:
-            Refused: the team has no such collection, or all of its own are open and none is of the corpus ``digest``.
+            RequestError: the team has no such collection, or all of its own are open and none has ``digest``.
         """
         asked = self._of(team) if name is None else [self._named(name, team)]
         closed = "; ".join(hosted.status.detail for hosted in asked if not hosted.is_open)
@@ -72,7 +72,7 @@ class Host:
         if status.status != "ready" or digest is None or any(hosted.serves(digest) for hosted in asked):
             return status
         if not closed:
-            raise Refused(409, "other_corpus", f"corpus {digest} is not served")
+            raise RequestError(409, "other_corpus", f"corpus {digest} is not served")
         return Status(status="failed", detail=closed)
 
     def leave(self) -> None:
@@ -89,7 +89,7 @@ class Host:
             hosted.end()
         ended, late = await asyncio.wait(living, timeout=LEAVE_SECONDS)
         for task in late:
-            log.warning("collection %s is left as it is: its thread did not end in time", living[task])
+            log.warning("collection %s was not closed: its thread did not end in time", living[task])
             self.abandoned = True
             task.cancel()
         for worker in self._workers.values():
@@ -101,26 +101,28 @@ class Host:
         """The collection that a request names, or the team's only one.
 
         Raises:
-            Refused: none is named and the team has several, the team has none of that name, or it is not open.
+            RequestError: none is named and the team has several, the team has none of that name, or it is not open.
         """
         if name is not None:
             return self._named(name, team).collection()
         own = self._of(team)
         if not own:
-            raise Refused(404, "no_such_collection", "there is no collection for this team")
+            raise RequestError(404, "no_such_collection", "there is no collection for this team")
         if len(own) > 1:
-            raise Refused(400, "collection_missing", f"name a collection: {', '.join(one.spec.name for one in own)}")
+            raise RequestError(
+                400, "collection_missing", f"name a collection: {', '.join(one.spec.name for one in own)}"
+            )
         return own[0].collection()
 
-    def collections_of(self, team: str | None) -> list[Listed]:
+    def collections_of(self, team: str | None) -> list[ListedCollection]:
         """Return the collections that the team may search, open or not."""
         return [hosted.listed() for hosted in self._of(team)]
 
-    def _of(self, team: str | None) -> list[Hosted]:
+    def _of(self, team: str | None) -> list[HostedCollection]:
         return [hosted for hosted in self._hosted.values() if hosted.is_for(team)]
 
-    def _named(self, name: str, team: str | None) -> Hosted:
+    def _named(self, name: str, team: str | None) -> HostedCollection:
         found = self._hosted.get(name)
         if found is None or not found.is_for(team):  # one answer: a team learns nothing of others' collections
-            raise Refused(404, "no_such_collection", f"there is no collection {name!r} for this team")
+            raise RequestError(404, "no_such_collection", f"there is no collection {name!r} for this team")
         return found

@@ -80,7 +80,7 @@ def timed(histogram: Histogram) -> Iterator[None]:
         histogram.observe(time.monotonic() - began)
 
 
-class Counted:
+class RequestCounter:
     """Counts and times the requests to an application; those to none of ``routes`` together, as ``other``."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics, routes: frozenset[str]) -> None:
@@ -91,7 +91,7 @@ class Counted:
             await self._app(scope, receive, send)
             return
         route = scope["path"] if scope["path"] in self._routes else "other"
-        status = 500  # what is raised is answered by whoever stands around this
+        status = 500  # an outer middleware answers exceptions
 
         async def sent(message: Message) -> None:
             nonlocal status

@@ -1,4 +1,4 @@
-"""Answers that are no success: one body for all of them, whoever refuses."""
+"""Error answers: one body for all of them, from routes and framework alike."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from platform_sdk.retrieval.wire import Fault, Refusal
 
 RETRY_SECONDS = 2
-MAX_ERRORS = 20  # that are told of one body
+MAX_ERRORS = 20  # reported of one body
 
 MEANINGS = {
     400: "The team has several collections and the request names none, or its framing is ambiguous.",
@@ -34,29 +34,29 @@ MEANINGS = {
 WITH_RETRY = {429, 503}
 
 
-class Refused(Exception):
-    """An answer that is no success. ``code`` is for programs."""
+class RequestError(Exception):
+    """Error answer; ``code`` is for programs."""
 
     def __init__(self, status: int, code: str, message: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(message)
         self.status, self.code, self.message, self.headers = status, code, message, dict(headers or {})
 
 
-def later(status: int, code: str, message: str, seconds: int = RETRY_SECONDS) -> Refused:
+def later(status: int, code: str, message: str, seconds: int = RETRY_SECONDS) -> RequestError:
     """A refusal that says when to ask again."""
-    return Refused(status, code, message, {"Retry-After": str(seconds)})
+    return RequestError(status, code, message, {"Retry-After": str(seconds)})
 
 
-def unauthorised() -> Refused:
+def unauthorised() -> RequestError:
     """The refusal of a missing or unknown token."""
-    return Refused(401, "unauthorized", "a team's bearer token is needed", {"WWW-Authenticate": "Bearer"})
+    return RequestError(401, "unauthorized", "a team's bearer token is needed", {"WWW-Authenticate": "Bearer"})
 
 
-def invalid(error: ValidationError) -> Refused:
+def invalid(error: ValidationError) -> RequestError:
     """Return the errors of a body, place by place."""
     if error.error_count() > MAX_ERRORS:
-        return Refused(422, "invalid_request", f"{error.error_count()} things are wrong with the body")
-    return Refused(422, "invalid_request", _told(error.errors(include_url=False, include_input=False)))
+        return RequestError(422, "invalid_request", f"{error.error_count()} things are wrong with the body")
+    return RequestError(422, "invalid_request", _told(error.errors(include_url=False, include_input=False)))
 
 
 def described(*statuses: int) -> dict[int | str, dict[str, Any]]:
@@ -70,29 +70,29 @@ def described(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 
 def handle_refusals(app: FastAPI) -> None:
-    """Answer refusals, those of FastAPI too, and what nobody foresaw."""
+    """Answer refusals, those of FastAPI too, and unexpected exceptions."""
 
-    def answer(request: Request, refused: Refused) -> JSONResponse:
+    def answer(request: Request, refused: RequestError) -> JSONResponse:
         request.state.refusal = refused.code
         refusal = Refusal(error=Fault(code=refused.code, message=refused.message))
         return JSONResponse(refusal.model_dump(), refused.status, refused.headers)
 
-    @app.exception_handler(Refused)
-    async def own(request: Request, error: Refused) -> JSONResponse:
+    @app.exception_handler(RequestError)
+    async def own(request: Request, error: RequestError) -> JSONResponse:
         return answer(request, error)
 
     @app.exception_handler(RequestValidationError)
     async def parameters(request: Request, error: RequestValidationError) -> JSONResponse:
-        return answer(request, Refused(422, "invalid_request", _told(error.errors())))
+        return answer(request, RequestError(422, "invalid_request", _told(error.errors())))
 
     @app.exception_handler(HTTPException)
     async def routing(request: Request, error: HTTPException) -> JSONResponse:
         code = {404: "no_such_route", 405: "no_such_method"}.get(error.status_code, "refused")
-        return answer(request, Refused(error.status_code, code, str(error.detail), error.headers))
+        return answer(request, RequestError(error.status_code, code, str(error.detail), error.headers))
 
     @app.exception_handler(Exception)
     async def unforeseen(request: Request, error: Exception) -> JSONResponse:
-        return answer(request, Refused(500, "internal", f"{type(error).__name__}; the service's log says more"))
+        return answer(request, RequestError(500, "internal", f"{type(error).__name__}; the service's log says more"))
 
 
 class OneLength:

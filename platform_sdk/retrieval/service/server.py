@@ -21,8 +21,8 @@ RENEWAL_TICKS = 50  # of uvicorn, ten a second, between two looks at the certifi
 
 
 class Server(uvicorn.Server):
-    """Told to end, it is ready no longer at once, takes searches for ``drain`` seconds more, answers what it took
-    and ends. Told a second time it takes no more at once."""
+    """Server that stops gracefully: at the first signal it is no longer ready, accepts searches for ``drain`` seconds
+    more, answers the accepted ones and ends. At a second signal it accepts no more at once."""
 
     def __init__(
         self, app: FastAPI, *, bind: str = "127.0.0.1", port: int, connections: int, drain: float = 0.0,
@@ -54,7 +54,7 @@ class Server(uvicorn.Server):
             super().run(sockets)
         finally:
             if self._host.abandoned or self.force_exit:
-                # Python would wait for threads that nothing can end. What they write bears it: it is as if killed.
+                # Python would wait for threads that nothing can end. Their files survive it, as they survive a kill.
                 logging.shutdown()
                 os._exit(128 + (self._told or signal.SIGTERM))
 

@@ -20,10 +20,10 @@ class Certificate:
     key: Path
 
     def load_into(self, context: ssl.SSLContext) -> None:
-        """Have ``context`` show this certificate to whoever connects from now on.
+        """Have ``context`` show this certificate to new connections.
 
         Raises:
-            UserError: a file is missing, is no PEM, the key is encrypted or is not the certificate's.
+            UserError: a file is missing, is not PEM, the key is encrypted or is not the certificate's.
         """
         for option, path in (("--tls-cert", self.certificate), ("--tls-key", self.key)):
             try:
@@ -72,6 +72,6 @@ class Renewal:
             self._certificate.check()
             self._certificate.load_into(self._context)
         except UserError as error:
-            log.error("the former certificate stays: %s", error)
+            log.error("keeping the former certificate: %s", error)
         else:
             log.warning("%s was renewed and is used from now on", self._certificate.certificate)

@@ -14,8 +14,8 @@ log = logging.getLogger(__name__)
 FRESH_SECONDS = 5.0
 
 
-class Unreadable(Exception):
-    """The tokens could be read once and cannot be now; nobody is let in until they can."""
+class UnreadableTokens(Exception):
+    """Tokens that were readable before and are not now; every request is refused until they are."""
 
 
 class Tokens:
@@ -36,14 +36,14 @@ class Tokens:
         """The team whose token this is, or None. Takes equally long for every wrong token.
 
         Raises:
-            Unreadable: see there.
+            UnreadableTokens: the tokens can no longer be read.
         """
         if time.monotonic() - self._at > FRESH_SECONDS:
             try:
                 self._tokens = _read(self._directory)
             except (UserError, OSError) as error:
-                log.error("nobody is let in: %s", error)
-                raise Unreadable(str(error)) from error
+                log.error("every request is refused: %s", error)
+                raise UnreadableTokens(str(error)) from error
             self._at = time.monotonic()
         found = None
         for team, known in self._tokens.items():

@@ -26,7 +26,7 @@ from platform_sdk.sampling.sampler import RolloutAgent, RolloutSampler
 from platform_sdk.tracking.credit import RolloutCredit, credit_file
 from platform_sdk.tracking.outcomes import rename_stale
 from platform_sdk.training.credit import Credit, CreditProbe
-from platform_sdk.training.online.preparation import Prepared, prepare_groups, read_prepared
+from platform_sdk.training.online.preparation import PreparedGroup, prepare_groups, read_prepared
 
 logger = logging.getLogger(__name__)
 Attempts = dict[int, Rollout]
@@ -63,7 +63,7 @@ class Group:
     """
 
     waves: tuple[tuple[Rollout, ...], ...]
-    prepared: Prepared | None = None
+    prepared: PreparedGroup | None = None
 
     @property
     def first(self) -> tuple[Rollout, ...]:
@@ -154,7 +154,7 @@ class GroupSampler:
         waves = [self._waves(done[question.id]) for question in questions]
         if not self._task.credit.prepares:
             return [Group(each) for each in waves]
-        found: dict[str, Prepared] = {}
+        found: dict[str, PreparedGroup] = {}
         for _, prepared in paths:
             found |= read_prepared(prepared, [each[-1] for each in waves])
         return [Group(each, found[question.id]) for question, each in zip(questions, waves, strict=True)]

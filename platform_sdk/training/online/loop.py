@@ -42,7 +42,7 @@ from platform_sdk.training.online.groups import GroupSampler, OnlineTask
 from platform_sdk.training.online.recorder import Recorder
 from platform_sdk.training.online.source import OnlineSource, OnUpdate
 from platform_sdk.training.online.sync import sync_for
-from platform_sdk.training.output import Made, completed, pass_through, read_back, write_model
+from platform_sdk.training.output import TrainedModel, completed, pass_through, read_back, write_model
 from platform_sdk.training.policy import attention_for, load_policy
 from platform_sdk.training.reference import current_policy, reference_for
 from platform_sdk.training.trainer import PolicyTrainer
@@ -52,8 +52,8 @@ COUNTS = ("rollouts", "tokens_sampled", "tokens_trained", "truncated", "dropped"
 SECONDS = ("sampling_seconds", "training_seconds", "sync_seconds")
 
 
-class OnlineResult(Made):
-    """Result of an online run. Counts and seconds are sums over its updates, which stand in ``updates.jsonl``.
+class OnlineResult(TrainedModel):
+    """Result of an online run. Counts and seconds are sums over its updates, which are in ``updates.jsonl``.
 
     ``reward_first`` and ``reward_last`` are the mean rewards of the first and the last update, before it was made;
     ``skipped`` says why nothing was trained, if so.
@@ -93,7 +93,7 @@ def train_online(
 
     Args:
         engine: which engine samples. ``transformers`` shares the policy's weights in each process; ``openai`` is one
-            server for all of them, or one in each pod of the job; ``vllm`` stands in each process.
+            server for all of them, or one in each pod of the job; ``vllm`` runs in each process.
         folder: of the phase: ``rollouts/0001.jsonl``, …, ``updates.jsonl``, ``train.json`` (the result) and
             ``checkpoints`` while it runs. Its name enters the seeds.
         on_update: see ``OnlineSource``.

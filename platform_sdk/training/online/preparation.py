@@ -21,7 +21,7 @@ from platform_sdk.training.credit import Credit, CreditProbe
 T = TypeVar("T")
 
 
-class Prepared(Record):
+class PreparedGroup(Record):
     """A prepared group, and what preparing it cost: requests to the engine, their tokens (sampled or scored), and
     seconds since the group before was done."""
 
@@ -43,7 +43,7 @@ def prepare_groups(
         UserError: the credit changed something that was sampled.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    with AppendLog(path, Prepared) as log:
+    with AppendLog(path, PreparedGroup) as log:
         done = _of(groups, log.records)
         starts = [partial(_prepared, credit, probe, group) for group in groups if group[0].question.id not in done]
         before = time.monotonic()
@@ -55,12 +55,12 @@ def prepare_groups(
                 bar.update()
 
 
-def read_prepared(path: Path, groups: Sequence[Sequence[Rollout]]) -> dict[str, Prepared]:
+def read_prepared(path: Path, groups: Sequence[Sequence[Rollout]]) -> dict[str, PreparedGroup]:
     """Return what ``path`` holds of these groups, by question id; none if there is no such file."""
-    return _of(groups, read_log(path, Prepared))
+    return _of(groups, read_log(path, PreparedGroup))
 
 
-def _of(groups: Sequence[Sequence[Rollout]], records: Sequence[Prepared]) -> dict[str, Prepared]:
+def _of(groups: Sequence[Sequence[Rollout]], records: Sequence[PreparedGroup]) -> dict[str, PreparedGroup]:
     """Return the records of these very groups: those of groups that other weights sampled are passed over."""
     sampled = {group[0].question.id: _sampled(group) for group in groups}
     return {record.question: record for record in records if sampled.get(record.question) == _sampled(record.rollouts)}
@@ -72,7 +72,7 @@ class _Cost:
     tokens: int = 0
 
 
-def _prepared(credit: Credit, probe: CreditProbe, group: Sequence[Rollout]) -> Agent[Prepared]:
+def _prepared(credit: Credit, probe: CreditProbe, group: Sequence[Rollout]) -> Agent[PreparedGroup]:
     cost = _Cost()
     rollouts = yield from _counted(credit.prepare(group, probe), probe, cost)
     if _sampled(rollouts) != _sampled(group):
@@ -81,7 +81,7 @@ def _prepared(credit: Credit, probe: CreditProbe, group: Sequence[Rollout]) -> A
             "add rewards and trajectories for scoring (use: scoring)"
         )
     question = group[0].question.id
-    return Prepared(question=question, rollouts=tuple(rollouts), requests=cost.requests, tokens=cost.tokens)
+    return PreparedGroup(question=question, rollouts=tuple(rollouts), requests=cost.requests, tokens=cost.tokens)
 
 
 def _sampled(group: Sequence[Rollout]) -> list[tuple[Any, ...]]:

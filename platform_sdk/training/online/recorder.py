@@ -15,7 +15,7 @@ from platform_sdk.config.errors import UserError
 from platform_sdk.files import REMEDY
 from platform_sdk.record_files import check_log
 from platform_sdk.tracking.updates import FILE, Update, append_update, keep_updates, read_updates
-from platform_sdk.training.online.source import OnlineSource, Sampled
+from platform_sdk.training.online.source import OnlineSource, SampledUpdate
 from platform_sdk.training.speed import FIGURES
 from platform_sdk.training.trainer import speed_line
 
@@ -80,7 +80,7 @@ class Recorder(TrainerCallback):  # type: ignore[misc]
             logger.info("%s", _told(update))
 
 
-def _update(sampled: Sampled, logs: Sequence[Logs]) -> Update:
+def _update(sampled: SampledUpdate, logs: Sequence[Logs]) -> Update:
     def mean(name: str) -> float:
         return sum(entry[name] for entry in logs) / len(logs)
 

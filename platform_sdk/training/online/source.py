@@ -30,7 +30,7 @@ from platform_sdk.sampling.engine import SamplingEngine
 from platform_sdk.tracking.updates import Preparation
 from platform_sdk.training.batches import Batch, pack, shared_step
 from platform_sdk.training.credit import Credit, turn_credits
-from platform_sdk.training.examples import Example, Fitted, examples_of, fit
+from platform_sdk.training.examples import Example, FittedExamples, examples_of, fit
 from platform_sdk.training.online.groups import Group, GroupSampler
 from platform_sdk.training.online.questions import taken_up
 from platform_sdk.training.online.sync import WeightSync
@@ -40,7 +40,7 @@ OnUpdate = Callable[[int, SamplingEngine], None]
 
 
 @dataclass(frozen=True)
-class Sampled:
+class SampledUpdate:
     """An update's rollouts, as this process's micro-batches of each mini-batch and in figures.
 
     ``reward`` names the one of ``rewards`` that is learned; see ``tracking.updates.Update`` for the rest.
@@ -64,7 +64,7 @@ class Sampled:
 
 
 class OnlineSource:
-    """The source of a ``PolicyTrainer`` (see there).
+    """Source of a ``PolicyTrainer``, see ``trainer.Source``.
 
     Args:
         pool: samples beside the training, where the engine is a process of its own; None: one after the other.
@@ -89,7 +89,7 @@ class OnlineSource:
         self._pool = pool
         self._ahead: dict[int, Future[float]] = {}
         self._state = PartialState()
-        self.current: Sampled | None = None
+        self.current: SampledUpdate | None = None
 
     def __len__(self) -> int:
         return self._spec.updates * self._spec.steps_each
@@ -98,7 +98,7 @@ class OnlineSource:
         update = step // self._spec.steps_each + 1
         if self.current is None or self.current.update != update:
             # Whatever is drawn here, for rollouts or an evaluation, a resumed run may not draw: the trainer's random
-            # numbers go on as if nothing had been.
+            # numbers continue as if there had been no break.
             with torch.random.fork_rng():
                 self.current = self._make(update)
         return self.current.mini_batches[step % self._spec.mini_batches]
@@ -129,7 +129,7 @@ class OnlineSource:
             wait_for_all()
         return version, seconds
 
-    def _make(self, update: int) -> Sampled:
+    def _make(self, update: int) -> SampledUpdate:
         ahead = self._ahead.pop(update, None)
         sampling_seconds = ahead.result() if ahead is not None else None
         version, sync_seconds = self.after(update - 1)
@@ -160,7 +160,9 @@ class OnlineSource:
         size, seed = self._spec.questions, self._seed
         return taken_up(self._questions, update, size, lambda turn: f"online pass {turn} of seed {seed}")
 
-    def _sampled(self, update: int, groups: Sequence[Group], sampling_seconds: float, sync_seconds: float) -> Sampled:
+    def _sampled(
+        self, update: int, groups: Sequence[Group], sampling_seconds: float, sync_seconds: float
+    ) -> SampledUpdate:
         first = [rollout for group in groups for rollout in group.first]
         learned = [rollout for group in groups for rollout in group.learned]
         everything = [rollout for group in groups for rollout in group.sampled]
@@ -170,7 +172,7 @@ class OnlineSource:
         self._sampler.record_credit(update, [each for group, own in pairs for each in turn_credits(group.learned, own)])
         count = self._spec.mini_batches
         fitted = [self._fitted(update, credited[number::count]) for number in range(count)]
-        return Sampled(
+        return SampledUpdate(
             update=update,
             mini_batches=tuple(self._packed(each.examples) for each in fitted),
             weights=first[0].weights,
@@ -191,7 +193,7 @@ class OnlineSource:
             preparation=self._preparation(groups),
         )
 
-    def _fitted(self, update: int, groups: Sequence[Sequence[Example]]) -> Fitted:
+    def _fitted(self, update: int, groups: Sequence[Sequence[Example]]) -> FittedExamples:
         """Return the examples of a mini-batch."""
         examples = [example for group in groups for example in group]
         fitted = fit(examples, self._length, self._spec.too_long)

@@ -15,10 +15,10 @@ from pathlib import Path
 from tests.chaos.drive import adopt_orphans
 from tests.chaos.warm import import_everything
 from tests.e2e.damage.places import places
-from tests.e2e.damage.table import SUBJECTS, Damaged, Row, Table, kind
+from tests.e2e.damage.table import SUBJECTS, Damage, Row, Table, kind
 
 SHORT = [
-    Damaged("finished", file, how)
+    Damage("finished", file, how)
     for file, how in (
         ("online/model/model.safetensors", "flip"),
         ("online/model/config.json", "edit"),
@@ -70,7 +70,7 @@ def _rows(table: Table, arguments: argparse.Namespace, known: Set[str]) -> Itera
     yield from map(table.tried, chosen)
 
 
-def sample(rows: Sequence[Damaged], seed: str) -> list[Damaged]:
+def sample(rows: Sequence[Damage], seed: str) -> list[Damage]:
     """Return one row of each kind of file, drawn from a seed."""
     drawn = random.Random(seed).sample(sorted(rows, key=str), len(rows))
     return list({kind(row.file): row for row in drawn}.values())

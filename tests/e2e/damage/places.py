@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.e2e.damage.table import Damaged, Row, Table
+from tests.e2e.damage.table import Damage, Row, Table
 
 FULL_AT = ("40k", "1m", "3m")
 """Sizes of a disk: one for the first files, one for the corpus, one for the first updates and MLflow's store."""
@@ -43,7 +43,7 @@ def places(table: Table) -> Iterator[Row]:
 def _ended(table: Table, what: str, workdir: Path) -> Row:
     began = time.monotonic()
     told = table.told(table.start(workdir)) or "ENDED WELL"
-    return Row(table.name, Damaged("not begun", "(the run directory)", what), told, time.monotonic() - began)
+    return Row(table.name, Damage("not begun", "(the run directory)", what), told, time.monotonic() - began)
 
 
 @contextlib.contextmanager
@@ -52,7 +52,7 @@ def _row_if_not_mounted(table: Table, what: str) -> Iterator[list[Row]]:
     try:
         yield rows
     except NotMountedError as error:
-        rows.append(Row(table.name, Damaged("not begun", "(the run directory)", what), f"skipped: {error}", 0.0))
+        rows.append(Row(table.name, Damage("not begun", "(the run directory)", what), f"skipped: {error}", 0.0))
 
 
 @contextlib.contextmanager

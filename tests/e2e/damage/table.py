@@ -128,7 +128,7 @@ SUBJECTS = {
 
 
 @dataclass(frozen=True)
-class Damaged:
+class Damage:
     """Damage to a file (by its name in the run) of a run as it is at a moment."""
 
     moment: str
@@ -142,7 +142,7 @@ class Damaged:
 @dataclass(frozen=True)
 class Row:
     recipe: str
-    damaged: Damaged
+    damaged: Damage
     outcome: str
     seconds: float
 
@@ -155,7 +155,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Ended:
+class CommandEnd:
     """End of the command; no code where it had to be killed."""
 
     code: int | None
@@ -182,7 +182,7 @@ class Table:
             self.place.rename(self.folder / moment)
         self.moments = (*moments, "finished")
 
-    def start(self, workdir: Path | None = None) -> Ended:
+    def start(self, workdir: Path | None = None) -> CommandEnd:
         """Give the command, as a user does, and wait for its end and that of everything that it started."""
         with self._started(workdir or self.run_dir) as process:
             try:
@@ -196,13 +196,13 @@ class Table:
         while descendants():
             reap()
             time.sleep(0.005)
-        return Ended(code, said, errors)
+        return CommandEnd(code, said, errors)
 
-    def possible(self) -> list[Damaged]:
+    def possible(self) -> list[Damage]:
         """Return what can be done to the files of each kind, of the runs that there are."""
         return [row for moment in self.moments for row in self._possible(moment)]
 
-    def tried(self, chosen: Damaged) -> Row:
+    def tried(self, chosen: Damage) -> Row:
         """Damage a file of a run as it was, give the command again, and say what came of it."""
         began = time.monotonic()
         self.restore(chosen.moment)
@@ -215,7 +215,7 @@ class Table:
         shutil.rmtree(self.place, ignore_errors=True)
         shutil.copytree(self.folder / moment, self.place, symlinks=True)
 
-    def told(self, ended: Ended) -> str | None:
+    def told(self, ended: CommandEnd) -> str | None:
         """Return the one error that the command ended with, or what was wrong with its end; None if it ended well."""
         everything = ended.said + ended.errors
         if ended.code is None:
@@ -258,7 +258,7 @@ class Table:
         reap()
         reached.unlink()
 
-    def _possible(self, moment: str) -> Iterator[Damaged]:
+    def _possible(self, moment: str) -> Iterator[Damage]:
         run_dir = self.folder / moment / "run"
         sealed = {name for entry in manifest.read(run_dir) for name in entry.files}
         shown = "" if moment == "finished" else self.subject.stops[moment].shown
@@ -273,9 +273,9 @@ class Table:
                 if moment != "finished" and name.startswith(SAME_ALWAYS):
                     continue
                 hows = DAMAGES if (run_dir / name).stat().st_size else OF_EMPTY
-                yield from (Damaged(moment, name, how) for how in (["flip"] if once else hows))
+                yield from (Damage(moment, name, how) for how in (["flip"] if once else hows))
 
-    def _judge(self, file: str, ended: Ended) -> str:
+    def _judge(self, file: str, ended: CommandEnd) -> str:
         told = self.told(ended)
         if told is not None:
             named = Path(file).name in told or (file.startswith("index/") and "run/index" in told)

@@ -170,7 +170,7 @@ def test_musique(score: Any) -> None:
     assert scores.missing == {"": 1}
 
 
-def test_musique_yes_is_a_word_like_others(score: Any) -> None:
+def test_musique_treats_yes_as_an_ordinary_word(score: Any) -> None:
     scores = score(
         "musique",
         [musique("a", answer="yes")],
@@ -246,12 +246,12 @@ def test_qald10(score: Any) -> None:
         ({"answer": {}, "sp": {"a": [], "b": [["T", [1]]]}}, r"predictions: sp.b\[0\]\[1\]: Expected"),
     ],
 )
-def test_bad_prediction_files(score: Any, predictions: Any, message: str) -> None:
+def test_invalid_prediction_files_are_refused(score: Any, predictions: Any, message: str) -> None:
     with pytest.raises(RecordError, match=message):
         score("hotpotqa", [hotpot("a")], predictions)
 
 
-def test_bad_gold_files(score: Any, tmp_path: Path) -> None:
+def test_invalid_gold_files_are_refused(score: Any, tmp_path: Path) -> None:
     with pytest.raises(RecordError, match="gold: record 2: answer: Expected `str`, got `int`"):
         score("hotpotqa", [hotpot("a"), hotpot("b", answer=3)], {"answer": {}, "sp": {}})  # type: ignore[arg-type]
     with pytest.raises(RecordError, match="gold: holds no question"):
@@ -262,6 +262,6 @@ def test_bad_gold_files(score: Any, tmp_path: Path) -> None:
         score_files("nq", tmp_path / "nowhere", tmp_path / "gold")
 
 
-def test_what_json_allows_beyond_unicode_is_scored_all_the_same(score: Any) -> None:
+def test_lone_surrogate_in_predictions_is_scored(score: Any) -> None:
     text = '{"answer": {"a": "\\ud800 cat"}, "sp": {}}'  # half a character, as some tools cut texts
     assert score("hotpotqa", [hotpot("a")], text).means()["f1"] == pytest.approx(2 / 3)

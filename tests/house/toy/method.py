@@ -22,10 +22,10 @@ from platform_sdk.recipes.method import (
     Method,
     Resources,
     RunContext,
-    Sampled,
     Sampling,
+    SamplingOutcome,
     SamplingStep,
-    Selected,
+    SelectionOutcome,
     open_search,
 )
 from platform_sdk.records import Evidence, Question, Rollout, Trajectory
@@ -166,7 +166,7 @@ class BestSettings(BaseModel):
     attempts: int = Field(2, ge=1, le=9)
 
 
-class Seen(BaseModel):
+class BestCarry(BaseModel):
     """The best reward so far."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -174,13 +174,13 @@ class Seen(BaseModel):
     best: float = 0.0
 
 
-class Best(SamplingStep[ToySettings, BestSettings, Seen]):
+class Best(SamplingStep[ToySettings, BestSettings, BestCarry]):
     """Some attempts at every question; the best of each is learned from."""
 
     settings = BestSettings
-    carry = Seen
+    carry = BestCarry
 
-    def sample(self, round: Sampling[ToySettings, BestSettings, Seen]) -> Sampled[Seen]:
+    def sample(self, round: Sampling[ToySettings, BestSettings, BestCarry]) -> SamplingOutcome[BestCarry]:
         run, questions = round.run, round.run.questions("train")
 
         def make_agent(tokenizer: object, weights: str) -> RolloutAgent:
@@ -195,18 +195,18 @@ class Best(SamplingStep[ToySettings, BestSettings, Seen]):
                 phase.once(questions, number, f"attempt {number}")
             rollouts = phase.ordered(questions)
         best = max(rollout.rewards["reward"] for rollout in rollouts)
-        carry = Seen(best=max(best, round.carry.best))
-        return Sampled(rollouts, [question.id for question in questions], carry, seconds=phase.seconds)
+        carry = BestCarry(best=max(best, round.carry.best))
+        return SamplingOutcome(rollouts, [question.id for question in questions], carry, seconds=phase.seconds)
 
     def select(
-        self, settings: BestSettings, carry: Seen, rollouts: Sequence[Rollout], candidates: Sequence[Rollout]
-    ) -> Selected:
+        self, settings: BestSettings, carry: BestCarry, rollouts: Sequence[Rollout], candidates: Sequence[Rollout]
+    ) -> SelectionOutcome:
         best: dict[str, Rollout] = {}
         for rollout in candidates:
             kept = best.setdefault(rollout.question.id, rollout)
             if rollout.rewards["reward"] > kept.rewards["reward"]:
                 best[rollout.question.id] = rollout
-        return Selected(list(best.values()), {"best_reward": carry.best})
+        return SelectionOutcome(list(best.values()), {"best_reward": carry.best})
 
 
 class Toy(Method[ToySettings, EvaluationSpec, Resources]):

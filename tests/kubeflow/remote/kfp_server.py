@@ -29,7 +29,7 @@ PAGE = b"<!doctype html><title>Log in</title>"
 TYPES = {"NUMBER_INTEGER": (int,), "NUMBER_DOUBLE": (int, float), "STRING": (str,), "BOOLEAN": (bool,)}
 
 
-class Refused(Exception):
+class HttpError(Exception):
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
         self.status, self.message = status, message
@@ -74,9 +74,9 @@ class KfpServer:
                     return
                 try:
                     if isinstance(fault, int):
-                        raise Refused(fault, f"HTTP {fault} on demand")
+                        raise HttpError(fault, f"HTTP {fault} on demand")
                     status, answer = 200, server.answer(self.command, unquote(split.path), query, self.headers, body)
-                except Refused as error:
+                except HttpError as error:
                     status, answer = error.status, {"error": error.message, "message": error.message, "details": []}
                 if fault == LOST:
                     self.close_connection = True
@@ -110,7 +110,7 @@ class KfpServer:
 
     def answer(self, method: str, path: str, query: dict[str, str], headers: Any, body: bytes) -> Any:
         if self.token is not None and headers.get("authorization") != f"Bearer {self.token}":
-            raise Refused(401, "Request header error: there is no user identity header.")
+            raise HttpError(401, "Request header error: there is no user identity header.")
         parts = path.removeprefix("/apis/v2beta1/").split("/")
         match method, parts:
             case "GET", ["healthz"]:
@@ -153,10 +153,10 @@ class KfpServer:
             case "POST", ["runs", call] if call.endswith(":terminate"):
                 run = self._get(self.runs, "run", call.removesuffix(":terminate"))
                 if run["state"] in ("SUCCEEDED", "FAILED", "CANCELED"):
-                    raise Refused(400, f"run {run['run_id']} has finished and cannot be terminated")
+                    raise HttpError(400, f"run {run['run_id']} has finished and cannot be terminated")
                 run["state"] = "CANCELING"
                 return {}
-        raise Refused(404, f"{method} {path}")
+        raise HttpError(404, f"{method} {path}")
 
     def run(self) -> Item:
         """The only run there is."""
@@ -207,10 +207,10 @@ class KfpServer:
         given = body.get("runtime_config", {}).get("parameters", {})
         for name, value in given.items():
             if name not in form:
-                raise Refused(400, f"parameter {name} is not an input of the pipeline")
+                raise HttpError(400, f"parameter {name} is not an input of the pipeline")
             kind = TYPES[form[name]["parameterType"]]
             if not isinstance(value, kind) or (isinstance(value, bool) and bool not in kind):
-                raise Refused(400, f"parameter {name} has a wrong type: {value!r}")
+                raise HttpError(400, f"parameter {name} has a wrong type: {value!r}")
         run = {**body, "state": "PENDING", "storage_state": "AVAILABLE", "created_at": "2027-01-15T08:00:00Z"}
         return self._add(self.runs, [], "run", run)
 
@@ -222,7 +222,7 @@ class KfpServer:
 
     def _add(self, items: list[Item], taken: list[Item], kind: str, body: Item) -> Item:
         if any(one["display_name"] == body["display_name"] for one in taken):
-            raise Refused(409, f"Already exist error: a {kind} named {body['display_name']}")
+            raise HttpError(409, f"Already exist error: a {kind} named {body['display_name']}")
         self._number += 1
         items.append(body | {f"{kind}_id": str(uuid.uuid5(uuid.NAMESPACE_URL, f"{kind} {self._number}"))})
         return items[-1]
@@ -231,15 +231,15 @@ class KfpServer:
         for one in items:
             if one[f"{kind}_id"] == id_:
                 return one
-        raise Refused(404, f"ResourceNotFoundError: {kind} {id_} not found.")
+        raise HttpError(404, f"ResourceNotFoundError: {kind} {id_} not found.")
 
     def _check_namespace(self, namespace: str, *, needed: bool) -> None:
         if not self.namespaces and namespace:
-            raise Refused(400, "Invalid input error: In single-user mode, namespaces are not to be given.")
+            raise HttpError(400, "Invalid input error: In single-user mode, namespaces are not to be given.")
         if self.namespaces and needed and not namespace:
-            raise Refused(400, "Invalid input error: An experiment cannot have an empty namespace in multi-user mode")
+            raise HttpError(400, "Invalid input error: An experiment cannot have an empty namespace in multi-user mode")
         if namespace and namespace not in self.namespaces:
-            raise Refused(403, f"User 'me' is not authorized with reason: (request: namespace {namespace})")
+            raise HttpError(403, f"User 'me' is not authorized with reason: (request: namespace {namespace})")
 
 
 def _page(field: str, found: list[Item], query: dict[str, str]) -> Item:

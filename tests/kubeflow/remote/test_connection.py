@@ -27,7 +27,7 @@ def reached(host: str) -> Server:
 
 
 @pytest.mark.parametrize("page", [LOGIN_PAGE, TO_LOGIN])
-def test_a_session_may_end_at_any_call(kfp: KfpServer, recipe: Path, page: str) -> None:
+def test_expired_session_is_reported_at_any_call(kfp: KfpServer, recipe: Path, page: str) -> None:
     for good in itertools.count():
         calls = itertools.count()
         kfp.fault = lambda method, path, calls=calls, good=good: page if next(calls) >= good else None  # type: ignore[misc]
@@ -42,7 +42,7 @@ def test_a_session_may_end_at_any_call(kfp: KfpServer, recipe: Path, page: str) 
     assert (len(kfp.pipelines), len(kfp.versions), len(kfp.experiments), len(kfp.runs)) == (1, 1, 1, 1)
 
 
-def test_an_answer_of_another_server(kfp: KfpServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_answers_unlike_kubeflow_pipelines_are_refused(kfp: KfpServer, monkeypatch: pytest.MonkeyPatch) -> None:
     server = Server(kfp.url)
     monkeypatch.setattr(kfp, "answer", lambda *_: {"kind": "Status"})
     with pytest.raises(UserError, match="answers without the run_id that Kubeflow Pipelines gives"):
@@ -56,7 +56,9 @@ SECRETS = ("KF_PIPELINES_TOKEN", "KF_PIPELINES_COOKIES", "KF_PIPELINES_SA_TOKEN_
 
 
 @pytest.mark.parametrize("name", SECRETS)
-def test_secrets_as_files_and_shells_give_them(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_secrets_are_stripped_and_invalid_ones_refused(
+    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     def give(value: str) -> None:
         (tmp_path / "token").write_bytes(value.encode())
         monkeypatch.setenv(name, str(tmp_path / "token") if name.endswith("PATH") else value)
@@ -71,7 +73,7 @@ def test_secrets_as_files_and_shells_give_them(name: str, monkeypatch: pytest.Mo
             assert "s3c" not in str(caught.value)
 
 
-def test_a_token_is_read_anew(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_changed_token_file_is_read_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text("first")
     monkeypatch.setenv("KF_PIPELINES_SA_TOKEN_PATH", str(file))
@@ -85,7 +87,9 @@ def test_a_token_is_read_anew(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
             server.ask(server.api.runs.run_service_list_runs)
 
 
-def test_a_token_that_is_not_there(kfp: KfpServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_missing_or_empty_token_file_is_an_error(
+    kfp: KfpServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("KF_PIPELINES_SA_TOKEN_PATH", str(tmp_path / "none"))
     with pytest.raises(UserError, match="SA_TOKEN_PATH: .*none holds the token and cannot be read: No such"):
         reached(kfp.url)
@@ -95,7 +99,7 @@ def test_a_token_that_is_not_there(kfp: KfpServer, monkeypatch: pytest.MonkeyPat
     assert kfp.requests == []
 
 
-def test_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_host_addresses_are_completed_or_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     assert access("kubeflow.example/pipeline/").host == "https://kubeflow.example/pipeline"
     assert access("http://localhost:8888").pages == "http://localhost:8888"
     monkeypatch.setenv("KF_PIPELINES_UI_ENDPOINT", "ui.example")
@@ -116,7 +120,7 @@ def certificate(tmp_path: Path) -> Path:
     return tmp_path / "ca.pem"
 
 
-def test_certificates(
+def test_server_certificates_are_verified(
     certificate: Path, recipe: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -138,7 +142,7 @@ def test_certificates(
     assert caplog.records == []
 
 
-def test_a_server_without_tls(kfp: KfpServer, caplog: pytest.LogCaptureFixture) -> None:
+def test_server_without_tls_is_reported_with_a_remedy(kfp: KfpServer, caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(UserError, match=re.escape("if it speaks plain HTTP, say http://… in --host")):
         reached(kfp.url.removeprefix("http://"))
     assert caplog.records == []

@@ -15,7 +15,7 @@ from tests.kubeflow.remote.cluster import Cluster
 from tests.kubeflow.remote.kfp_server import LOGIN_PAGE, TO_LOGIN
 
 
-def test_a_run_is_found_by_what_people_have_of_it(cluster: Cluster) -> None:
+def test_run_is_found_by_name_or_prefix_of_its_id(cluster: Cluster) -> None:
     run = cluster.run
     assert run.steps == ("begin", "make", "use-01", "use-02", "last", "end")
     assert run.namespace == "team-a"
@@ -33,7 +33,7 @@ def test_a_run_is_found_by_what_people_have_of_it(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "d", "ddfce", "-", "make"])
-def test_a_run_is_not_found_by_little_of_its_id(cluster: Cluster, text: str) -> None:
+def test_run_is_not_found_by_a_short_prefix_of_its_id(cluster: Cluster, text: str) -> None:
     cluster.kfp.run()["run_id"] = "ddfce45d-ad8d-5fd2-9a00-43ebb0513d67"
     with pytest.raises(UserError, match="its whole name, its id, or at least the first 6 characters"):
         find_run(cluster.server, text, "team-a")
@@ -115,7 +115,7 @@ def test_a_run_is_followed_to_its_end(cluster: Cluster) -> None:
     assert [(step.name, step.seconds) for step in end.steps][:3] == [("begin", 90.0), ("make", 90.0), ("use-01", None)]
 
 
-def test_servers_that_are_away_are_waited_for(cluster: Cluster) -> None:
+def test_unavailable_servers_are_waited_for(cluster: Cluster) -> None:
     def away() -> None:
         cluster.kfp.fault = lambda method, path: 503
         cluster.kubernetes.fault = lambda method, path: (503, "away")
@@ -132,7 +132,7 @@ def test_servers_that_are_away_are_waited_for(cluster: Cluster) -> None:
     assert ["503" in one.get("unseen", "") for one in told].count(True) == 2
 
 
-def test_jobs_that_have_ended_are_not_asked_about(cluster: Cluster) -> None:
+def test_ended_jobs_are_not_requested_again(cluster: Cluster) -> None:
     kubernetes = cluster.kubernetes
     for task in ("make", "use-01", "use-02"):
         cluster.job(cluster.run, task)
@@ -151,7 +151,7 @@ def test_jobs_that_have_ended_are_not_asked_about(cluster: Cluster) -> None:
     ]
 
 
-def test_what_may_not_be_seen_hides_nothing_else(cluster: Cluster) -> None:
+def test_forbidden_resources_do_not_hide_visible_jobs(cluster: Cluster) -> None:
     kubernetes = cluster.kubernetes
     cluster.job(cluster.run, "make")
     kubernetes.forbidden = {"workloads", "trainjobs"}
@@ -163,7 +163,7 @@ def test_what_may_not_be_seen_hides_nothing_else(cluster: Cluster) -> None:
     assert 'cannot list resource "workloads"' in unseen
 
 
-def test_a_kind_that_is_not_there_is_nothing_to_be_refused(cluster: Cluster) -> None:
+def test_forbidden_kind_that_the_cluster_lacks_is_ignored(cluster: Cluster) -> None:
     """An account without a right to a kind is refused before the cluster is asked whether it has the kind."""
     kubernetes = cluster.kubernetes
     kubernetes.forbidden = kubernetes.unknown = {"trainjobs"}
@@ -178,7 +178,7 @@ def test_a_kind_that_is_not_there_is_nothing_to_be_refused(cluster: Cluster) -> 
 
 
 @pytest.mark.parametrize("page", [LOGIN_PAGE, TO_LOGIN])
-def test_a_session_that_ends_meanwhile_is_no_state_of_the_run(cluster: Cluster, page: str) -> None:
+def test_expired_session_is_not_taken_for_a_run_state(cluster: Cluster, page: str) -> None:
     run = cluster.kfp.run()
     run["state"] = "RUNNING"
     cluster.job(cluster.run, "make")
@@ -220,7 +220,7 @@ def test_cancelling_leaves_nothing_of_the_run_and_all_of_others(cluster: Cluster
     assert told[1:] == [f"run {cluster.run.name} has ended before: CANCELED"]
 
 
-def test_a_run_that_ends_while_it_is_being_ended(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cancel_of_a_run_that_just_succeeded_reports_success(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     def ends(method: str, path: str) -> None:
         if path.endswith(":terminate"):
             cluster.kfp.run()["state"] = "SUCCEEDED"
@@ -231,7 +231,7 @@ def test_a_run_that_ends_while_it_is_being_ended(cluster: Cluster, monkeypatch: 
     assert told == [f"run {cluster.run.name}: SUCCEEDED"]
 
 
-def test_what_was_not_deleted_is_said_and_the_rest_deleted(cluster: Cluster) -> None:
+def test_cancel_names_undeleted_jobs_and_deletes_the_rest(cluster: Cluster) -> None:
     kubernetes = cluster.kubernetes
     cluster.kfp.run()["state"] = "FAILED"
     gone, stays = cluster.job(cluster.run, "make"), cluster.job(cluster.run, "last")
@@ -246,14 +246,14 @@ def test_what_was_not_deleted_is_said_and_the_rest_deleted(cluster: Cluster) -> 
     assert [name for _, name in kubernetes.objects] == [stays]
 
 
-def test_a_run_that_takes_long_to_end_is_not_said_to_have_ended(cluster: Cluster) -> None:
+def test_slowly_ending_run_is_not_reported_as_ended(cluster: Cluster) -> None:
     cluster.kfp.run()["state"] = "RUNNING"
     told: list[str] = []
     cancel(cluster.server, cluster.run, cluster.jobs, told.append, lambda seconds: None)
     assert told[0].startswith(f"run {cluster.run.name}: CANCELING still, after 60 s")
 
 
-def test_other_peoples_pipelines_can_be_watched_too(cluster: Cluster) -> None:
+def test_foreign_pipelines_can_be_watched(cluster: Cluster) -> None:
     """A run that hopforge did not submit has steps, and no jobs of which anybody knows."""
     dag = {"dag": {"tasks": {"b": {"componentRef": {"name": "c"}, "dependentTasks": ["a"]},
                              "a": {"componentRef": {"name": "c"}}}}}  # fmt: skip

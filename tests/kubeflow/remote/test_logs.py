@@ -12,7 +12,7 @@ from platform_sdk.config.errors import UserError
 from platform_sdk.kubeflow.remote import logs, readers
 from platform_sdk.kubeflow.remote.logs import Container, containers, follow_log, read_log
 from platform_sdk.kubeflow.remote.readers import follow_logs
-from platform_sdk.kubeflow.training_job.api import Unreachable
+from platform_sdk.kubeflow.training_job.api import ApiUnavailable
 from tests.kubeflow.remote.cluster import Cluster
 from tests.kubeflow.remote.cluster_server import BROKEN, CLEAN
 from tests.process_watch import wait_for
@@ -100,13 +100,13 @@ def test_a_log_is_followed_from_before_its_container_starts(cluster: Cluster, po
     assert followed(cluster, lambda: None, starts, ends, lines=3) == [*LINES, "last words"]
 
 
-def test_the_last_lines_of_what_is_there(cluster: Cluster, pod: dict[str, Any]) -> None:
+def test_logs_with_a_line_limit_give_the_last_lines(cluster: Cluster, pod: dict[str, Any]) -> None:
     running(pod)
     cluster.kubernetes.cuts = [(100, BROKEN)]
     assert followed(cluster, lambda: pod["status"].update(phase="Failed"), lines=4) == LINES[-4:]
 
 
-def test_a_container_that_may_be_started_again_is_not_at_its_end(cluster: Cluster, pod: dict[str, Any]) -> None:
+def test_restartable_container_is_not_taken_for_ended(cluster: Cluster, pod: dict[str, Any]) -> None:
     running(pod, exitCode=1)
     pod["spec"]["restartPolicy"] = "OnFailure"
     cluster.kubernetes.cuts = [(BYTES, CLEAN)]
@@ -118,7 +118,7 @@ def test_a_container_that_may_be_started_again_is_not_at_its_end(cluster: Cluste
     assert followed(cluster, starts_again) == [*LINES, "second try"]
 
 
-def test_a_pod_that_goes_away(cluster: Cluster, pod: dict[str, Any]) -> None:
+def test_log_of_a_deleted_pod_is_complete(cluster: Cluster, pod: dict[str, Any]) -> None:
     running(pod)
     cluster.kubernetes.cuts = [(BYTES, CLEAN)]
 
@@ -128,7 +128,7 @@ def test_a_pod_that_goes_away(cluster: Cluster, pod: dict[str, Any]) -> None:
     assert followed(cluster, goes) == LINES
 
 
-def test_an_api_server_that_is_away_is_waited_for(cluster: Cluster, pod: dict[str, Any]) -> None:
+def test_unavailable_api_server_is_waited_for(cluster: Cluster, pod: dict[str, Any]) -> None:
     running(pod)
     cluster.kubernetes.cuts = [(300, BROKEN)]
 
@@ -142,12 +142,12 @@ def test_an_api_server_that_is_away_is_waited_for(cluster: Cluster, pod: dict[st
     assert followed(cluster, away, lambda: None, back) == LINES
     cluster.kubernetes.fault = lambda method, path: (503, "away")
     waited: list[float] = []
-    with pytest.raises(Unreachable):
+    with pytest.raises(ApiUnavailable):
         list(follow_log(cluster.jobs, MAIN, 9, threading.Event(), waited.append))
     assert 1700 < sum(waited) < 1900
 
 
-def test_a_log_that_is_cut_while_it_is_read_is_not_taken_for_whole(cluster: Cluster, pod: dict[str, Any]) -> None:
+def test_interrupted_log_is_not_taken_for_complete(cluster: Cluster, pod: dict[str, Any]) -> None:
     class Cut:
         def stream(self, size: int, decode_content: bool) -> Iterator[bytes]:
             from urllib3.exceptions import ProtocolError
@@ -229,7 +229,7 @@ def test_a_step_is_followed_to_its_own_end(cluster: Cluster, quick: None) -> Non
     assert whole(cluster, "make", script) == (["one a"], [])
 
 
-def test_what_may_not_be_read_ends_nothing_else(cluster: Cluster, quick: None) -> None:
+def test_forbidden_log_does_not_end_the_others(cluster: Cluster, quick: None) -> None:
     cluster.kubernetes.fault = lambda method, path: (403, "no logs") if path.endswith("secret/log") else None
 
     def script(said: list[str]) -> None:

@@ -13,13 +13,15 @@ from platform_sdk.config.document import read_as
 from platform_sdk.config.errors import UserError
 from platform_sdk.kubeflow.remote import versions
 from platform_sdk.kubeflow.remote.connection import Server
-from platform_sdk.kubeflow.remote.submit import Submitted, submit
+from platform_sdk.kubeflow.remote.submit import SubmittedRun, submit
 from tests.kubeflow.remote.kfp_server import LOST, KfpServer
 
 PLACE = read_as(ClusterSpec, Path(__file__).parents[3] / "pipelines/cluster.yaml")
 
 
-def started(kfp: KfpServer, recipe: Path, *overrides: str, namespace: str | None = "team-a", **more: Any) -> Submitted:
+def started(
+    kfp: KfpServer, recipe: Path, *overrides: str, namespace: str | None = "team-a", **more: Any
+) -> SubmittedRun:
     slept: list[float] = []
     server = Server(kfp.url, sleep=slept.append)
     return submit(server, recipe, overrides, PLACE, namespace=namespace, **more)
@@ -58,7 +60,7 @@ def test_equal_content_is_one_version_whatever_the_form_says(kfp: KfpServer, rec
     assert defaults == [1.0, 1.0]
 
 
-def test_what_a_recipe_lacks_may_come_from_the_form(kfp: KfpServer, recipe: Path) -> None:
+def test_value_missing_in_the_recipe_may_come_from_the_form(kfp: KfpServer, recipe: Path) -> None:
     recipe.write_text("pipeline: toy\nname: small\n")  # without the rate, which is required
     started(kfp, recipe, "rate=0.25")
     form = kfp.versions[0]["pipeline_spec"]["pipeline_spec"]["root"]["inputDefinitions"]["parameters"]
@@ -84,7 +86,7 @@ CREATING = [
 
 @pytest.mark.parametrize("fault", [LOST, 503])
 @pytest.mark.parametrize("where", CREATING, ids=lambda where: where[1].rpartition("/")[2])
-def test_a_lost_answer_makes_nothing_twice(
+def test_lost_answer_creates_nothing_twice(
     kfp: KfpServer, recipe: Path, where: tuple[str, str], fault: int | str
 ) -> None:
     faults = [fault]
@@ -95,14 +97,14 @@ def test_a_lost_answer_makes_nothing_twice(
     assert (len(kfp.pipelines), len(kfp.versions), len(kfp.experiments)) == (1, 1, 1)
 
 
-def test_a_server_that_is_away_for_a_moment_is_waited_for(kfp: KfpServer, recipe: Path) -> None:
+def test_briefly_unavailable_kfp_server_is_waited_for(kfp: KfpServer, recipe: Path) -> None:
     faults = [503, 502, LOST, 429]
     kfp.fault = lambda method, path: faults.pop() if faults else None
     started(kfp, recipe)
     assert faults == []
 
 
-def test_a_name_that_somebody_took_meanwhile(kfp: KfpServer, recipe: Path) -> None:
+def test_pipeline_created_by_another_submission_is_used(kfp: KfpServer, recipe: Path) -> None:
     """Another submission makes the pipeline between the look and the creation."""
     twice = iter([True])
 
@@ -114,13 +116,13 @@ def test_a_name_that_somebody_took_meanwhile(kfp: KfpServer, recipe: Path) -> No
     assert started(kfp, recipe).pipeline_id == "theirs"
 
 
-def test_everybodys_pipeline_is_not_the_teams(kfp: KfpServer, recipe: Path) -> None:
+def test_shared_pipeline_is_not_taken_for_the_teams(kfp: KfpServer, recipe: Path) -> None:
     kfp.pipelines.append({"pipeline_id": "shared", "display_name": "toy", "namespace": ""})
     assert started(kfp, recipe).pipeline_id != "shared"
 
 
-def test_namespaces(recipe: Path, kfp: KfpServer) -> None:
-    with pytest.raises(UserError, match="has many users: say whose namespace, with --namespace"):
+def test_namespace_is_required_exactly_for_many_users(recipe: Path, kfp: KfpServer) -> None:
+    with pytest.raises(UserError, match="has many users: give the namespace with --namespace"):
         started(kfp, recipe, namespace=None)
     with pytest.raises(UserError, match=r"HTTP 403.*namespace team-b.*is the namespace there and yours"):
         started(kfp, recipe, namespace="team-b")
@@ -146,7 +148,7 @@ def test_tokens_are_sent_and_never_shown(recipe: Path, monkeypatch: pytest.Monke
         assert len(kfp.runs) == 2
 
 
-def test_no_server(recipe: Path) -> None:
+def test_unreachable_or_unknown_server_is_reported(recipe: Path) -> None:
     with KfpServer() as gone:
         pass
     with pytest.raises(UserError, match=r"127\.0\.0\.1:\d+ cannot be reached: .*; check --host"):
@@ -155,14 +157,14 @@ def test_no_server(recipe: Path) -> None:
         Server()
 
 
-def test_a_page_to_log_in_is_no_server(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_login_page_is_not_taken_for_a_kfp_server(monkeypatch: pytest.MonkeyPatch) -> None:
     with KfpServer() as kfp:
         monkeypatch.setattr(kfp, "answer", lambda *_: "<html>")
         with pytest.raises(UserError, match="a page to log in, perhaps"):
             Server(kfp.url)
 
 
-def test_a_pipeline_that_kubernetes_could_not_hold(
+def test_pipeline_too_large_for_kubernetes_is_refused(
     kfp: KfpServer, recipe: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(versions, "MAX_BYTES", 30_000)
@@ -173,7 +175,7 @@ def test_a_pipeline_that_kubernetes_could_not_hold(
     assert kfp.runs == []
 
 
-def test_an_archived_experiment(kfp: KfpServer, recipe: Path) -> None:
+def test_archived_experiment_is_refused(kfp: KfpServer, recipe: Path) -> None:
     started(kfp, recipe)
     kfp.experiments[0]["storage_state"] = "ARCHIVED"
     with pytest.raises(UserError, match="'toy' is archived"):

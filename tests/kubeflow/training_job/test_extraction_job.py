@@ -130,7 +130,7 @@ def test_shards_become_one_job_and_the_graph_of_a_build_here(
     assert cluster.server.requests == []
 
 
-def test_a_failed_job_is_made_again_and_finished_shards_are_not(
+def test_failed_job_is_created_again_without_finished_shards(
     cluster: Cluster, runner: Callable[[], ProcessRunner], prepare_run: PrepareRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run, pods = prepare_run("run"), Pods(cluster)
@@ -155,7 +155,7 @@ def test_a_failed_job_is_made_again_and_finished_shards_are_not(
     assert built.graph.digest == build(prepare_run("here", PASSAGES), SPEC).graph.digest
 
 
-def test_a_job_that_left_a_shard_out_is_not_merged(
+def test_job_with_a_missing_shard_is_not_merged(
     cluster: Cluster, runner: Callable[[], ProcessRunner], prepare_run: PrepareRun
 ) -> None:
     pods = Pods(cluster)

@@ -52,7 +52,7 @@ def summary(job: Description) -> tuple[str, str, int, int, bool]:
         (replace(ONLINE, server_spec=RUN / "s.json"), ("online-online", "trainer", 8, 8, True)),
     ],
 )
-def test_which_job_the_processes_become(processes: StepProcesses, expected: tuple[str, str, int, int, bool]) -> None:
+def test_processes_become_the_expected_job(processes: StepProcesses, expected: tuple[str, str, int, int, bool]) -> None:
     assert summary(job(processes)) == expected
 
 
@@ -80,7 +80,7 @@ def test_a_cluster_without_gpus_runs_one_process_a_pod() -> None:
         assert summary(job(processes, cluster))[2:] == (0, 1, False)
 
 
-def test_what_the_cluster_lacks_is_said() -> None:
+def test_job_without_a_sampler_image_or_enough_gpus_is_refused() -> None:
     without = CLUSTER.model_copy(update={"job": CLUSTER.job.model_copy(update={"sampler": None})})
     served = (replace(SAMPLING, server_spec=RUN / "s"), replace(ONLINE, server_spec=RUN / "s"))
     for processes in (replace(SAMPLING, vllm=True), *served):

@@ -61,7 +61,7 @@ def test_a_job_that_kueue_takes_over_in_time_runs(cluster: Cluster, seconds: int
     assert cluster.told[-1].endswith("Succeeded")
 
 
-def test_an_api_server_that_is_away_does_not_count_against_kueue(cluster: Cluster) -> None:
+def test_unavailable_api_server_does_not_count_against_kueue(cluster: Cluster) -> None:
     began = cluster.clock.now()
     cluster.server.fault = lambda method, path: (
         (503, "ServiceUnavailable") if 15 < cluster.clock.now() - began < 600 else None
@@ -97,7 +97,7 @@ def test_kueues_configuration_says_which_kinds_it_manages(text: str, pytorchjob:
 
 
 @pytest.mark.parametrize("text", ["a list", "- a", "integrations: [x]", "integrations: {frameworks: 3}", "{", ""])
-def test_a_configuration_that_is_none_is_a_user_error(text: str) -> None:
+def test_invalid_kueue_configuration_is_a_user_error(text: str) -> None:
     with pytest.raises(UserError, match="is not a Kueue configuration"):
         manages(text, "pytorchjob")
 
@@ -125,7 +125,7 @@ def test_a_queue_is_checked_before_a_run_starts(
             check_queueing(spec, cluster.connection)
 
 
-def test_a_configuration_that_cannot_be_read_is_said(cluster: Cluster) -> None:
+def test_unreadable_kueue_configuration_is_reported(cluster: Cluster) -> None:
     assert "cannot check that Kueue manages the jobs of queue team-a: " in check_queueing(SPEC, cluster.connection)
     configure(cluster, SHIPPED)
     cluster.server.fault = lambda method, path: (403, "Forbidden") if "configmaps" in path else None
@@ -151,7 +151,7 @@ def test_the_kind_of_a_job_is_the_files_else_a_trainjob_where_that_is_served(
     assert choose_backend(job, cluster.connection, cluster.told.append).spec.backend == chosen
 
 
-def test_a_job_that_is_there_keeps_its_kind(cluster: Cluster) -> None:
+def test_existing_job_keeps_its_kind(cluster: Cluster) -> None:
     """Trainer 2 was installed while the run's PyTorchJob ran: its next launcher adopts that, and creates no other."""
 
     def kill() -> None:

@@ -19,7 +19,7 @@ def states(cluster: Cluster) -> list[str]:
     return [line.removeprefix(f"{JOB.name}: ") for line in cluster.told]
 
 
-def test_from_the_queue_to_the_end(cluster: Cluster) -> None:
+def test_job_passes_from_queued_to_succeeded(cluster: Cluster) -> None:
     cluster.clock.at(1, lambda: cluster.queue("needs 8 more GPUs of flavour h100"))
     cluster.clock.at(1 * HOUR, cluster.admit)
     cluster.clock.at(1 * HOUR + 30, cluster.start)
@@ -41,7 +41,7 @@ def test_from_the_queue_to_the_end(cluster: Cluster) -> None:
     assert beats == pytest.approx(80, abs=2)
 
 
-def test_preempted_twice(cluster: Cluster) -> None:
+def test_twice_preempted_job_succeeds_without_a_new_job(cluster: Cluster) -> None:
     cluster.clock.at(1, lambda: cluster.queue("busy"))
     for start in (10 * MINUTE, 30 * MINUTE, 50 * MINUTE):
         cluster.clock.at(start, cluster.admit)
@@ -71,7 +71,7 @@ def test_waiting_and_running_have_limits_of_their_own(cluster: Cluster) -> None:
         cluster.run(replace(JOB, spec=SPEC.model_copy(update={"run_timeout_seconds": 600})))
 
 
-def test_out_of_memory_is_told_as_such(cluster: Cluster) -> None:
+def test_out_of_memory_is_named_as_the_cause(cluster: Cluster) -> None:
     cluster.clock.at(1, cluster.admit)
     cluster.clock.at(10, cluster.start)
     cluster.clock.at(20, lambda: cluster.fail({"exitCode": 137, "reason": "OOMKilled"}))
@@ -101,14 +101,14 @@ def test_a_killed_launcher_is_followed_by_one_that_adopts(cluster: Cluster) -> N
     assert cluster.jobs == [JOB.name]
 
 
-def test_another_job_of_the_name_is_not_touched(cluster: Cluster) -> None:
+def test_different_job_with_the_same_name_is_left_alone(cluster: Cluster) -> None:
     other = replace(JOB, spec=SPEC.model_copy(update={"nodes": 3}))
     assert other.name == JOB.name
     cluster.clock.at(1, cluster.admit)
     cluster.clock.at(2, cluster.succeed)
     cluster.run(other)
     before = dict(cluster.server.objects)
-    with pytest.raises(UserError, match=r"is there already, with another specification.*kubectl -n team-a delete"):
+    with pytest.raises(UserError, match=r"already exists with another specification.*kubectl -n team-a delete"):
         cluster.run()
     assert cluster.server.objects == before
 
@@ -128,7 +128,7 @@ def test_a_new_attempt_replaces_a_failed_job(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
-def test_an_api_server_that_is_away_for_a_minute_is_waited_for(cluster: Cluster, status: int) -> None:
+def test_api_server_unavailable_for_a_minute_is_waited_for(cluster: Cluster, status: int) -> None:
     away = range(30, 90)
     began = cluster.clock.now()
 
@@ -144,7 +144,7 @@ def test_an_api_server_that_is_away_for_a_minute_is_waited_for(cluster: Cluster,
     assert any("waiting for it" in line for line in cluster.told)
 
 
-def test_an_api_server_that_is_away_when_the_job_is_created(cluster: Cluster) -> None:
+def test_job_created_despite_a_lost_answer_is_adopted(cluster: Cluster) -> None:
     """The create may have gone through though its answer was lost: then the job is adopted, not made twice."""
     first = True
 
@@ -172,14 +172,14 @@ def test_a_refused_job_fails_at_once_and_says_why(cluster: Cluster) -> None:
         cluster.run()
 
 
-def test_a_job_that_somebody_deleted(cluster: Cluster) -> None:
+def test_deleted_job_is_reported(cluster: Cluster) -> None:
     cluster.clock.at(1, cluster.admit)
     cluster.clock.at(30, lambda: cluster.server.objects.clear())
     with pytest.raises(UserError, match="was deleted while it was followed"):
         cluster.run()
 
 
-def test_an_earlier_job_that_does_not_go_is_told_with_what_holds_it(cluster: Cluster) -> None:
+def test_undeletable_earlier_job_is_reported_with_its_finalizers(cluster: Cluster) -> None:
     cluster.clock.at(1, cluster.admit)
     cluster.clock.at(2, cluster.start)
     cluster.clock.at(3, lambda: cluster.fail({"exitCode": 1}))
@@ -197,7 +197,7 @@ def test_an_earlier_job_that_does_not_go_is_told_with_what_holds_it(cluster: Clu
     assert len(told) == 1
     assert cluster.jobs == [JOB.name]
 
-    # What holds it lets go after all: then the job is made anew.
+    # The finalizer is removed after all: then the job is created again.
     now = cluster.clock.now() - 1_800_000_000
     cluster.clock.at(now + 60, lambda: cluster.server.release("pytorchjobs", JOB.name))
     for seconds, action in ((75, cluster.admit), (76, cluster.start), (90, cluster.succeed)):
@@ -211,7 +211,7 @@ def test_an_earlier_job_that_does_not_go_is_told_with_what_holds_it(cluster: Clu
     ("lacks", "said"),
     [("localqueues", "no Kueue that speaks kueue.x-k8s.io/v1beta2"), (None, "there is no LocalQueue nobodys")],
 )
-def test_a_job_for_a_queue_that_is_not_there_fails_at_once(cluster: Cluster, lacks: str | None, said: str) -> None:
+def test_job_for_a_missing_queue_fails_at_once(cluster: Cluster, lacks: str | None, said: str) -> None:
     cluster.server.unknown |= {lacks, "workloads"} if lacks else set()
     began = cluster.clock.now()
     with pytest.raises(UserError, match=rf"cannot be queued: .*{said}.*job\.queue"):
@@ -220,7 +220,7 @@ def test_a_job_for_a_queue_that_is_not_there_fails_at_once(cluster: Cluster, lac
     assert cluster.jobs == []
 
 
-def test_a_queue_that_may_not_be_seen_is_believed(cluster: Cluster) -> None:
+def test_forbidden_queue_lookup_does_not_stop_the_job(cluster: Cluster) -> None:
     cluster.server.fault = lambda method, path: (403, "Forbidden") if "/localqueues/" in path else None
     cluster.clock.at(1, cluster.admit)
     cluster.clock.at(10, cluster.start)
@@ -230,7 +230,7 @@ def test_a_queue_that_may_not_be_seen_is_believed(cluster: Cluster) -> None:
     assert states(cluster)[-1] == "Succeeded"
 
 
-def test_a_job_that_is_there_is_followed_though_its_queue_has_gone(cluster: Cluster) -> None:
+def test_existing_job_is_followed_without_its_queue(cluster: Cluster) -> None:
     def kill() -> None:
         raise KeyboardInterrupt
 

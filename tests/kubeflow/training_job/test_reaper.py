@@ -1,4 +1,4 @@
-"""Reaper that ends the jobs that nobody follows any more, and leaves all others."""
+"""Reaper that ends the jobs that no launcher follows, and leaves all others."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("kubeflow.training", reason="the extra [cluster] is not installed")
 
-from platform_sdk.kubeflow.training_job.api import Unreachable
+from platform_sdk.kubeflow.training_job.api import ApiUnavailable
 from platform_sdk.kubeflow.training_job.launcher import stamp
 from platform_sdk.kubeflow.training_job.reaper import reap
 from tests.kubeflow.training_job.scripted import HOUR, JOB, MINUTE, Cluster
@@ -28,7 +28,7 @@ def terminated(cluster: Cluster) -> float:
     return cluster.clock.now()
 
 
-def test_what_a_terminated_run_leaves_is_reaped(cluster: Cluster) -> None:
+def test_jobs_of_a_terminated_run_are_reaped(cluster: Cluster) -> None:
     end = terminated(cluster)
     assert reap("team-a", end + 40 * MINUTE, connection=cluster.connection) == []
     would = reap("team-a", end + 50 * MINUTE, dry_run=True, connection=cluster.connection)
@@ -46,7 +46,7 @@ def test_finished_jobs_are_not_reaped(cluster: Cluster) -> None:
     assert reap("team-a", cluster.clock.now() + 100 * HOUR, connection=cluster.connection) == []
 
 
-def test_a_job_outlives_an_api_server_that_is_away_for_as_long_as_its_launcher_waits(cluster: Cluster) -> None:
+def test_job_survives_an_api_server_outage_within_its_launchers_patience(cluster: Cluster) -> None:
     """No heartbeat can be written meanwhile; and the reaper, of whose schedule much was missed, is back the sooner."""
     began = cluster.clock.now()
     away = (5 * MINUTE, 34 * MINUTE)
@@ -56,7 +56,7 @@ def test_a_job_outlives_an_api_server_that_is_away_for_as_long_as_its_launcher_w
     reaped = []
 
     def look() -> None:
-        with contextlib.suppress(Unreachable):
+        with contextlib.suppress(ApiUnavailable):
             reaped.extend(reap("team-a", cluster.clock.now(), connection=cluster.connection))
 
     for moment in (10 * MINUTE, 20 * MINUTE, 30 * MINUTE, away[1], 40 * MINUTE, 50 * MINUTE):

@@ -55,7 +55,7 @@ def with_spec(**values: Any) -> Description:
         trainjob.render(with_spec(nodes=1, queue=None, priority=None)),
     ],
 )
-def test_it_is_valid_by_the_published_schema(body: dict[str, Any]) -> None:
+def test_rendered_job_is_valid_by_the_published_schema(body: dict[str, Any]) -> None:
     check(body)
 
 
@@ -71,7 +71,7 @@ def test_a_pytorchjob_obeys_the_webhook() -> None:
             assert (container["name"], container["image"]) == ("pytorch", SPEC.image)
 
 
-def test_a_server_stands_beside_the_trainer_in_every_pod_and_ends_with_it() -> None:
+def test_every_trainer_pod_has_a_server_sidecar() -> None:
     replicas = pytorchjob.render(SERVED)["spec"]["pytorchReplicaSpecs"]
     assert [role["replicas"] for role in replicas.values()] == [1, 2]
     for role in replicas.values():
@@ -99,7 +99,7 @@ def test_a_trainjob_says_that_it_cannot_bring_a_server() -> None:
 
 
 @pytest.mark.parametrize("backend", [pytorchjob, trainjob])
-def test_both_kinds_say_the_same(backend: Any) -> None:
+def test_pytorchjob_and_trainjob_have_the_same_settings(backend: Any) -> None:
     body = backend.render(JOB)
     text = str(body)
     assert body["metadata"]["name"] == JOB.name
@@ -167,7 +167,7 @@ def test_labels_are_valid_and_differ() -> None:
     assert one["metadata"]["labels"]["hopforge.dev/run"] != two["metadata"]["labels"]["hopforge.dev/run"]
 
 
-def test_all_pods_of_runs_say_their_step() -> None:
+def test_pods_of_runs_are_labelled_with_their_step() -> None:
     """The network's policies know pods of runs, those of steps too, by that label."""
     assert replace(JOB, environment=(("HOPFORGE_TASK", "train-03"),)).labels()["hopforge.dev/task"] == "train-03"
     assert JOB.labels()["hopforge.dev/task"] == "train-iteration-03"
@@ -180,7 +180,7 @@ def test_a_finished_job_outlasts_the_patience_of_its_launcher() -> None:
             JobSpec.model_validate(SPEC.model_dump() | {"ttl_seconds": seconds})
 
 
-def test_a_job_that_cannot_be_is_refused() -> None:
+def test_contradictory_job_specs_are_refused() -> None:
     for values, reason in (
         ({"minimum_nodes": 4}, "above nodes"),
         ({"minimum_nodes": 2, "backend": "trainjob"}, "elastic"),

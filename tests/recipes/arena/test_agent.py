@@ -34,7 +34,7 @@ def generator(judge: Any = None, environment: Any = "distractor", **agent: Any) 
     )
 
 
-def test_one_response_is_one_trajectory_with_the_passages_as_evidence() -> None:
+def test_response_becomes_a_single_trajectory_with_the_passages_as_evidence() -> None:
     script = Script(TOKENIZER, lambda place, prompt: WHOLE)
     rollout = script.run(generator().rollout(QUESTION, 3))
     trajectory = rollout.main
@@ -67,7 +67,7 @@ def test_a_worked_example_comes_first_and_is_one(form: Any, worth: set[int] | No
     assert sum(rollout.main.agent_mask) == len(WHOLE) + 1  # the example is no turn of the policy's
 
 
-def test_every_attempt_draws_anew_and_the_same_one_alike() -> None:
+def test_attempts_have_distinct_reproducible_seeds() -> None:
     def seeds(agent: Generator, attempt: int = 0) -> list[int]:
         script = Script(TOKENIZER, lambda place, prompt: WHOLE)
         script.run(agent.rollout(QUESTION, attempt))
@@ -92,7 +92,7 @@ def test_passages_are_numbered_from_one_in_their_order() -> None:
         (None, (), None, "context_limit", None),
     ],
 )
-def test_what_cannot_be_read_is_not_made_up(
+def test_unparsable_response_yields_no_invented_fields(
     text: str | None, selected: tuple[int, ...], answer: str | None, outcome: str, malformed: bool | None
 ) -> None:
     rollout = Script(TOKENIZER, lambda place, prompt: text).run(generator().rollout(QUESTION, 0))
@@ -215,7 +215,7 @@ def test_demonstrations_say_what_is_gold() -> None:
 
 
 @pytest.mark.parametrize("said", ["It goes on…cut", "  ", "so <answer>Bo</answer>", None])
-def test_an_explanation_that_is_none_teaches_nothing(said: str | None) -> None:
+def test_unusable_explanation_yields_no_demonstration(said: str | None) -> None:
     own = generator()
     explained = Script(TOKENIZER, lambda place, prompt: said).run(Explainer(**vars(own)).rollout(QUESTION, 0))
     assert reasoned_demonstration(own, explained) is None

@@ -33,7 +33,7 @@ def test_format_equals_a_pattern_over_single_tags(text: str) -> None:
 
 @given(st.sets(st.integers(-3, 10**19)), st.text(max_size=20), st.text(max_size=20))
 @settings(max_examples=300, deadline=None)
-def test_what_is_written_can_be_read(relevance: set[int], analysis: str, answer: str) -> None:
+def test_written_response_parses_to_the_same_fields(relevance: set[int], analysis: str, answer: str) -> None:
     text = write(sorted(relevance), analysis, answer)
     found = parse(text, "three_part")
     assert found.relevance == frozenset(n if n < 10**18 else 0 for n in relevance)  # too long to be a passage's
@@ -54,7 +54,7 @@ def test_what_is_written_can_be_read(relevance: set[int], analysis: str, answer:
         ("[１,５]", None), ("[٥]", None), ("[²]", None), ("［1,5］", None), ("[1，5]", None), ("[1\u200b]", None),
     ],
 )  # fmt: skip
-def test_lists_of_numbers(written: str, read: set[int] | None) -> None:
+def test_relevance_lists_parse_only_in_the_documented_form(written: str, read: set[int] | None) -> None:
     assert numbers(written) == (None if read is None else frozenset(read))
 
 
@@ -68,13 +68,13 @@ def test_lists_of_numbers(written: str, read: set[int] | None) -> None:
         ("<think><relevance>[1]</relevance></think><answer>Ann</answer>", "Ann", True),  # text, in this form
     ],
 )
-def test_the_naive_form(text: str, answer: str | None, formed: bool) -> None:
+def test_think_form_is_parsed(text: str, answer: str | None, formed: bool) -> None:
     assert parse(text, "think").answer == answer
     assert parse(text, "think").relevance is None
     assert well_formed(text, "think") == formed
 
 
-def test_the_answer_alone() -> None:
+def test_direct_form_is_parsed() -> None:
     assert parse(" Ann \n", "direct").answer == "Ann"
     assert (parse(" \n", "direct").answer, well_formed(" \n", "direct")) == (None, False)
 
@@ -88,6 +88,6 @@ def test_the_answer_alone() -> None:
         ("Ann", "Ann"),
     ],
 )
-def test_a_reasoning_models_thoughts_are_no_response(text: str, response: str) -> None:
+def test_thoughts_of_a_reasoning_model_are_removed_from_the_response(text: str, response: str) -> None:
     assert without_thoughts(text, "direct") == without_thoughts(text, "three_part") == response
     assert without_thoughts(text, "think") == text

@@ -30,7 +30,7 @@ def test_verdicts_and_unreadable_replies_are_metrics_of_their_own(server: Server
     assert "no_verdict" not in measures(spec, None, rollouts)[0]
 
 
-def test_the_papers_own_scores_stand_beside_the_official_ones() -> None:
+def test_arena_scores_are_reported_beside_the_official_ones() -> None:
     # The paper's normaliser puts a space for the hyphen, HotpotQA's deletes it: "Ann-Lee" is "ann lee", or "annlee".
     spec = AgentSpec()
     rollout = rollout_of("<answer>Ann-Lee</answer>", answer="Ann-Lee")

@@ -86,13 +86,13 @@ def test_a_judge_may_be_the_accuracy() -> None:
 
     asked: list[Any] = []
 
-    class Nodding:
+    class NoddingJudge:
         def verdicts(self, items: list[Any]) -> list[str]:
             asked.extend(items)
             return ["unparsable" if response is None else "yes" for _, _, response in items]
 
     both = [rollout_of(WHOLE, answer="Ann Lee"), rollout_of("<answer></answer>")]
-    found = judged(both, judging, Nodding())  # type: ignore[arg-type]
+    found = judged(both, judging, NoddingJudge())  # type: ignore[arg-type]
     assert [rollout.rewards["reward"] for rollout in found] == [13, 0]
     assert [rollout.rewards["no_verdict"] for rollout in found] == [0, 1]
     assert asked == [(QUESTION.text, QUESTION.answers, "Ann Lee"), (QUESTION.text, QUESTION.answers, None)]
@@ -136,7 +136,7 @@ def test_a_recipe_brings_its_own_reward() -> None:
         ({"judge": {"url": "http://localhost:1/v1", "model": "m"}}, "and only for it"),
     ],
 )
-def test_a_reward_that_cannot_be_is_refused(reward: dict[str, Any], message: str) -> None:
+def test_invalid_reward_settings_are_refused(reward: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         spec(**reward)
 
@@ -153,7 +153,7 @@ def test_a_reward_that_cannot_be_is_refused(reward: dict[str, Any], message: str
         ("The the", "", ""),
     ],
 )
-def test_two_normalisers(text: str, spaced: str, squad: str) -> None:
+def test_spaced_and_squad_normalisers_differ(text: str, spaced: str, squad: str) -> None:
     assert (normalize_spaced(text), normalize_squad(text)) == (spaced, squad)
 
 

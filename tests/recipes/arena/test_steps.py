@@ -105,7 +105,7 @@ def test_an_evaluation_names_what_the_form_has_and_splits_by_dataset(model: str,
     assert again == evaluated
 
 
-def test_two_processes_evaluate_as_one(model: str, tmp_path: Path) -> None:
+def test_evaluation_with_two_processes_equals_one_process(model: str, tmp_path: Path) -> None:
     one, two = (new_run(tmp_path / name) for name in ("one", "two"))
     alone = steps.evaluate(METHOD, one, "eval-start", model, EVALUATION)
     step = EvaluateStep(
@@ -138,7 +138,7 @@ def test_online_training_learns_a_recipes_own_reward(undisturbed: tuple[Run, Any
     assert means["vowels"] == pytest.approx(sum(r.rewards["vowels"] for r in sampled) / 24)
 
 
-def test_a_run_that_broke_off_ends_as_one_that_did_not(
+def test_interrupted_online_run_equals_an_undisturbed_one(
     model: str, undisturbed: tuple[Run, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole, expected = undisturbed
@@ -213,7 +213,7 @@ def test_explanations_are_sampled_and_put_in_form(model: str, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(("form", "asks"), [("direct", False), ("three_part", True)])
-def test_answers_alone_need_no_process_beside_this_one(model: str, tmp_path: Path, form: str, asks: bool) -> None:
+def test_demonstrations_ask_the_model_only_for_explanations(model: str, tmp_path: Path, form: str, asks: bool) -> None:
     run = new_run(tmp_path / "run", form=form)
     step = SampleStep(
         method="arena", run_dir=run.run_dir, phase="supervised", model=model, environment=run.environment,

@@ -103,7 +103,7 @@ def test_answer_in_the_question_is_counted_and_no_leak() -> None:
     assert judged(path, LIMITS).kept
 
 
-def test_yes_and_no_are_no_secrets() -> None:
+def test_yes_and_no_answers_are_not_secrets() -> None:
     path = PATH.model_copy(update={"answers": ("yes",), "answer": "yes", "secrets": ()})
     assert judged(with_step(path, 0, thoughts="Let me see, yes."), LIMITS).kept
 

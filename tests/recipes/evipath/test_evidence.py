@@ -27,10 +27,10 @@ def test_similarity_equal_to_tau_is_not_above_it() -> None:
     assert select((0.95, 0.9), 0.9) == (0,)
 
 
-def test_best_is_the_first_of_equals_wherever_it_stands() -> None:
+def test_best_selection_takes_the_first_of_equal_similarities() -> None:
     assert select((0.1, 0.3, 0.3), 0.9) == (1,)
 
 
-def test_nothing_to_select_from_is_an_error() -> None:
+def test_selection_from_empty_evidence_is_an_error() -> None:
     with pytest.raises(ValueError, match="no evidence"):
         select((), 0.9)

@@ -39,7 +39,7 @@ def path_of(question: Question, medium: Any = "kg") -> Example:
 PATHS = [path_of(question) for question in WORLD.train]
 
 
-def test_only_the_agents_words_are_learned() -> None:
+def test_only_agent_tokens_are_learned() -> None:
     for path in PATHS:
         for chat, trajectory in zip(
             chats(path, "compact", 5, ("planner", "executor")), trajectories(path, "compact", 5, TOKENIZER), strict=True

@@ -145,11 +145,11 @@ def test_hotpotqa_needs_an_llm() -> None:
         ("Who is nicer, A or B?", ["1950", "1949"], None),
     ],
 )
-def test_comparison(text: str, values: list[str], answer: str | None) -> None:
+def test_comparison_questions_are_answered_from_facts(text: str, values: list[str], answer: str | None) -> None:
     assert compared(text, ["A", "B"], [{"r": [value]} for value in values]) == answer
 
 
-def test_comparison_of_lives_and_of_numbers() -> None:
+def test_lifetimes_and_counts_are_compared() -> None:
     lives = [{"date of birth": ["1 May 1900"], "date of death": [died]} for died in ("1 June 1950", "1 July 1950")]
     assert compared("Who lived longer, A or B?", ["A", "B"], lives) == "B"
     assert compared("Which has more directors, A or B?", ["A", "B"], [{"d": ["x", "y"]}, {"d": ["z"]}]) == "A"

@@ -62,7 +62,7 @@ def solved(
 
 
 @pytest.mark.parametrize(("mode", "hinted"), [("answer-only", True), ("deductive", False)])
-def test_answer_is_told_in_one_mode_and_learned_in_none(mode: Any, hinted: bool) -> None:
+def test_answer_is_shown_in_answer_only_mode_and_never_learned(mode: Any, hinted: bool) -> None:
     path, prompts = solved(mode)
     assert path.kept, path.detail
     assert prompts[0].rstrip().endswith("Answer : Anna Holm[assistant]") is hinted

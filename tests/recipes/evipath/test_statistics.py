@@ -26,7 +26,7 @@ def test_reasons_come_with_a_case() -> None:
     assert reasons(SET) == [("leak", 1, "33.3 %", "<b>turn 1</b>")]
 
 
-def test_sub_questions_asked_at_once() -> None:
+def test_parallelism_counts_sub_questions_per_step() -> None:
     assert parallelism([PATH, WIDE]) == [(1, 2, "66.7 %"), (2, 1, "33.3 %")]
 
 
@@ -36,7 +36,7 @@ def test_best_similarities_by_tenths() -> None:
     assert sum(count for count, _ in found.values()) == 2
 
 
-def test_other_thresholds() -> None:
+def test_threshold_table_by_hand() -> None:
     # FIRST selected gold 0 of (0.8, 0.3), SECOND gold 1 of (0.4, 0.9).
     found = {row[0]: row[1:] for row in thresholds([PATH])}
     assert found[0.5] == (2, "0.0 %", "100.0 %")

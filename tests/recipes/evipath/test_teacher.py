@@ -63,7 +63,7 @@ def test_good_teacher_writes_a_path_that_is_kept() -> None:
     assert (path.teacher, path.encoder) == ("teacher", "letters")
 
 
-def test_answer_is_told_to_the_teacher_and_not_to_the_student() -> None:
+def test_answer_is_shown_to_the_teacher_and_not_to_the_student() -> None:
     prompts: list[str] = []
 
     def script(role: str, turn: int, prompt: str) -> str:
@@ -133,7 +133,7 @@ def connect(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], OpenAIEngine]:
     return lambda url: OpenAIEngine(url, "teacher")
 
 
-def test_server_that_answers_well(connect: Callable[[str], OpenAIEngine]) -> None:
+def test_path_from_a_good_server_equals_the_scripted_one(connect: Callable[[str], OpenAIEngine]) -> None:
     with server(good) as (url, statuses):
         engine = connect(url)
         assert taught(engine) == taught(ScriptedEngine())
@@ -149,7 +149,7 @@ def test_server_that_answers_late_changes_nothing(connect: Callable[[str], OpenA
     assert statuses == [503, 503, *[200] * 7]
 
 
-def test_server_that_answers_badly(connect: Callable[[str], OpenAIEngine]) -> None:
+def test_path_from_a_useless_server_is_rejected(connect: Callable[[str], OpenAIEngine]) -> None:
     with server(lambda *_: "As a language model, I cannot.") as (url, _):
         engine = connect(url)
         assert taught(engine).rejected == "tags"

@@ -151,7 +151,7 @@ def searches(rollout: Rollout) -> float:
     return measures("text", rollout)["searches"]
 
 
-def test_ablations() -> None:
+def test_ablated_agents_search_themselves_or_step_by_step() -> None:
     alone = play(good_policy, split=False)
     assert alone.others == ()
     assert alone.main.role == "agent"

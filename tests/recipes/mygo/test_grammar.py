@@ -103,7 +103,7 @@ def test_well_formed_readings_come_back_whole(thought: str, chosen: list[int], s
         ("<think>a</think><action></action>", "kg"),
     ],
 )
-def test_everything_else_of_a_planner_is_malformed(text: str, medium: str) -> None:
+def test_planner_text_outside_the_grammar_is_malformed(text: str, medium: str) -> None:
     assert isinstance(parse_planner(text, medium, candidates=2, max_questions=2), Malformed)  # type: ignore[arg-type]
 
 
@@ -121,11 +121,11 @@ def test_everything_else_of_a_planner_is_malformed(text: str, medium: str) -> No
         ("<think>a</think><sentence>I found nothing.</sentence>", "kg"),  # not the fixed sentence
     ],
 )
-def test_everything_else_of_a_worker_is_malformed(text: str, medium: str) -> None:
+def test_worker_text_outside_the_grammar_is_malformed(text: str, medium: str) -> None:
     assert isinstance(parse_worker(text, medium, materials=2), Malformed)  # type: ignore[arg-type]
 
 
-def test_workers_may_find_nothing() -> None:
+def test_worker_reading_may_select_nothing() -> None:
     own = "<think>a</think><select>[-1]</select><sentence>Paris, I think.</sentence>"
     assert parse_worker(own, "text", materials=2) == Reading((), "Paris, I think.")
     for spacing in (NOTHING_FOUND, " nothing relevant was found . "):
@@ -184,23 +184,23 @@ def test_sections_are_those_of_a_plain_reading(text: str, tag: str) -> None:
     assert sections(whole, tag, _TAG) == plainsections(whole, tag, _TAG)
 
 
-class Counted(str):
+class CountingText(str):
     """A text that counts the characters that are copied or passed over."""
 
     __slots__ = ()
     handled = 0
 
-    def _count(self, text: str) -> Counted:
-        Counted.handled += len(text)
-        return Counted(text)
+    def _count(self, text: str) -> CountingText:
+        CountingText.handled += len(text)
+        return CountingText(text)
 
-    def __getitem__(self, key: Any) -> Counted:
+    def __getitem__(self, key: Any) -> CountingText:
         return self._count(super().__getitem__(key))
 
-    def removeprefix(self, prefix: str, /) -> Counted:
+    def removeprefix(self, prefix: str, /) -> CountingText:
         return self._count(super().removeprefix(prefix))
 
-    def strip(self, characters: str | None = None, /) -> Counted:
+    def strip(self, characters: str | None = None, /) -> CountingText:
         return self._count(super().strip(characters))
 
     def partition(self, separator: str, /) -> Any:
@@ -208,15 +208,15 @@ class Counted(str):
 
     def find(self, text: str, start: int = 0, end: int | None = None, /) -> int:  # type: ignore[override]
         found = super().find(text, start, len(self) if end is None else end)
-        Counted.handled += (len(self) if found < 0 else found) - start
+        CountingText.handled += (len(self) if found < 0 else found) - start
         return found
 
 
 @pytest.mark.parametrize("piece", ["<search>x</search>", "<search> ", "<search></search>  \n"])
 def test_twice_as_much_text_is_twice_the_work(piece: str) -> None:
     def work(count: int) -> int:
-        Counted.handled = 0
-        sections(Counted(piece * count), "search", _TAG)
-        return Counted.handled
+        CountingText.handled = 0
+        sections(CountingText(piece * count), "search", _TAG)
+        return CountingText.handled
 
     assert work(2000) <= 2.1 * work(1000)

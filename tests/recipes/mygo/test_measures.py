@@ -32,7 +32,7 @@ def test_measures_by_hand() -> None:
     )
 
 
-def test_what_has_no_gold_has_no_evidence_recall() -> None:
+def test_question_without_gold_evidence_has_no_evidence_recall() -> None:
     made = scored(rollout())
     bare = made.model_copy(update={"question": made.question.model_copy(update={"gold_passages": ()})})
     with_gold, without = measures("text", made), measures("text", bare)

@@ -34,7 +34,7 @@ def rollout(id: str, attempt: int, f1: float) -> Rollout:
         (0.95, 1.0, 0.9, 0.95),  # the cap does not let K fall
     ],
 )
-def test_threshold(k: float, mean: float, cap: float, expected: float) -> None:
+def test_threshold_rises_to_the_midpoint_and_never_falls(k: float, mean: float, cap: float, expected: float) -> None:
     spec = SelectionSpec(initial_threshold=0.5, threshold_cap=cap)
     assert raised_threshold(k, mean, spec) == pytest.approx(expected)
     assert raised_threshold(k, mean, spec.model_copy(update={"threshold": "fixed"})) == k
@@ -58,7 +58,7 @@ def test_attempts_by_hand() -> None:
 @given(
     st.lists(st.sampled_from([0.0, 1.0]), min_size=20, max_size=20), st.integers(1, 4), st.integers(1, 20), st.data()
 )
-def test_a_wave_that_is_interrupted_ends_the_same(
+def test_interrupted_wave_ends_with_the_same_attempts(
     rewards: list[float], m: int, limit: int, data: st.DataObject
 ) -> None:
     def run_to_the_end(done: dict[int, float], interrupt: bool) -> dict[int, float]:

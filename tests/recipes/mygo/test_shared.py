@@ -49,8 +49,8 @@ def names(folder: Path) -> list[str]:
     return [rollout.id for rollout in read_jsonl(folder / "rollouts.jsonl", Rollout)]
 
 
-@pytest.mark.slow  # tests/chaos kills one process's iteration; below, one goes on with what several left
-def test_an_iteration_whose_processes_are_killed_and_started_again_as_more(model: str, tmp_path: Path) -> None:
+@pytest.mark.slow  # tests/chaos kills one process's iteration; below, one process resumes what several left
+def test_killed_iteration_resumes_with_more_processes_to_the_same_end(model: str, tmp_path: Path) -> None:
     """The threshold follows from the first pass over all questions, so every process must have seen all of it."""
     expected = alone(tmp_path / "alone", "iteration", model)
     assert expected["threshold"][1] > 0.3, "the first pass has raised the threshold"
@@ -72,7 +72,7 @@ def test_an_iteration_whose_processes_are_killed_and_started_again_as_more(model
 
 
 @pytest.mark.slow
-def test_a_warm_up_ends_where_one_process_would_end_it(model: str, tmp_path: Path) -> None:
+def test_warm_up_with_two_processes_equals_one_process(model: str, tmp_path: Path) -> None:
     expected = alone(tmp_path / "alone", "warmup", model)
     assert expected["count"] < 3 * len(shared.QUESTIONS), "it had enough before the questions' attempts were used up"
     assert together(tmp_path / "together", "warmup", model, 2) == expected
@@ -81,7 +81,7 @@ def test_a_warm_up_ends_where_one_process_would_end_it(model: str, tmp_path: Pat
     assert max(Counter(name for part in parts for name in part).values()) == 1
 
 
-def test_one_process_goes_on_with_what_several_have_left(model: str, tmp_path: Path) -> None:
+def test_single_process_resumes_from_rollouts_of_several(model: str, tmp_path: Path) -> None:
     expected = alone(tmp_path / "alone", "iteration", model)
     whole = list(read_jsonl(tmp_path / "alone/rollouts.jsonl", Rollout))
     folder = tmp_path / "several"

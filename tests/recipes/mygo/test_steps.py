@@ -29,13 +29,13 @@ def run(tmp_path: Path) -> RunContext[AgentSpec]:
 
 def test_two_models_need_two_roles(run: RunContext[AgentSpec], tmp_path: Path) -> None:
     pair = str(make_pair(tmp_path / "policy", "hopforge:world-base", "hopforge:world-base"))
-    with pytest.raises(UserError, match=r"agent\.split is false, and one agent has no use for a worker_model"):
+    with pytest.raises(UserError, match=r"agent\.split is false, and a single agent does not use worker_model"):
         evaluate(METHOD, run, "eval-start", pair, EvaluationSettings())
     with pytest.raises(UserError, match="online training trains one model"):
         online(METHOD, run, "online", pair, OnlineSpec(updates=1), EvaluationSettings())
 
 
-def test_several_processes_need_an_index_that_several_can_search(run: RunContext[AgentSpec]) -> None:
+def test_several_processes_with_milvus_lite_are_refused(run: RunContext[AgentSpec]) -> None:
     given = {"processes": 2}
     step = EvaluateStep(
         method="mygo", run_dir=run.run_dir, phase="eval-start", model="hopforge:world-base",
@@ -49,7 +49,7 @@ def test_several_processes_need_an_index_that_several_can_search(run: RunContext
         assert METHOD.single_process_reason(step.model_copy(update={"retrieval": retrieval}).context.retrieval) is None
 
 
-def test_no_questions(run: RunContext[AgentSpec], tmp_path: Path) -> None:
+def test_evaluation_without_questions_is_an_error(run: RunContext[AgentSpec], tmp_path: Path) -> None:
     write_jsonl(tmp_path / "corpus/questions.eval.jsonl", Question, [])
     with pytest.raises(UserError, match="there are no questions for eval; see dataset in the recipe"):
         evaluate(METHOD, run, "eval-start", "hopforge:world-base", EvaluationSettings())

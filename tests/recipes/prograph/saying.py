@@ -37,7 +37,7 @@ FACTS = {
 }  # fmt: skip
 
 
-class Saying:
+class ScriptedPolicyEngine:
     """An engine whose policy is a function from a request and the turns taken to a text; scores by the prompt's end."""
 
     weight_version = "w"
@@ -85,6 +85,6 @@ def play(turns: Sequence[str], attempt: int = 0, max_model_len: int = 10_000, **
         Path("run"), "world-text", AgentSpec(**spec), SamplingSpec(), RetrievalSpec.model_validate({}), "c", 0
     )
     agent = ProGraphAgent(context, Policy(TOKENIZER, "w"), Decoding(), "test")
-    engine: Any = Saying(lambda request, taken: turns[taken], max_model_len)
+    engine: Any = ScriptedPolicyEngine(lambda request, taken: turns[taken], max_model_len)
     [rollout] = run([partial(agent.rollout, QUESTION, attempt)], engine, search, live=1)
     return rollout

@@ -24,8 +24,8 @@ from platform_sdk.training.batches import MicroBatch, pack, shared_step
 from platform_sdk.training.credit import Credit, CreditProbe, GroupAdvantage, TrajectoryKey, turn_credits
 from platform_sdk.training.examples import examples_of
 from platform_sdk.training.objectives import GroupRelative
-from platform_sdk.training.online.preparation import Prepared, prepare_groups, read_prepared
-from tests.recipes.prograph.saying import ASK, ASK_MOTHER, RIGHT, WRONG, Saying, play, search
+from platform_sdk.training.online.preparation import PreparedGroup, prepare_groups, read_prepared
+from tests.recipes.prograph.saying import ASK, ASK_MOTHER, RIGHT, WRONG, ScriptedPolicyEngine, play, search
 
 Baseline = Literal["step", "trajectory", "return_to_go"]
 BASELINES: tuple[Baseline, ...] = ("step", "trajectory", "return_to_go")
@@ -66,7 +66,7 @@ def test_return_to_go_by_hand() -> None:
 
 @pytest.mark.parametrize("baseline", BASELINES)
 @pytest.mark.parametrize("dense", [[[0.0, 0.0], [0.0]], [[], [1.0, 2.0]], [[], []]])
-def test_nothing_to_compare_is_exactly_zero(baseline: Baseline, dense: list[list[float]]) -> None:
+def test_steps_without_a_comparison_have_exactly_zero_advantage(baseline: Baseline, dense: list[list[float]]) -> None:
     assert set(flat(step_advantages([0.1, 0.1], dense, baseline))) <= {0.0}
 
 
@@ -152,7 +152,7 @@ def test_each_steps_tokens_carry_its_advantage_and_the_environments_none() -> No
     assert not credit("step").informative(group)
 
 
-def prepared(own: StepCredit, group: list[Rollout], engine: Saying, path: Path) -> Prepared:
+def prepared(own: StepCredit, group: list[Rollout], engine: ScriptedPolicyEngine, path: Path) -> PreparedGroup:
     asked: Any = engine
     prepare_groups(path, [group], own, CreditProbe(asked, "0 online-0001"), search, live=1, description="")
     return read_prepared(path, [group])["q"]
@@ -176,7 +176,7 @@ def test_progress_by_sampling_by_hand(tmp_path: Path) -> None:
         }[int(end), int(number)][taken]
 
     own = credit("step", progress=2.0, estimator="sampling", completions=2)
-    found = prepared(own, group, Saying(says), tmp_path / "prepared.jsonl")
+    found = prepared(own, group, ScriptedPolicyEngine(says), tmp_path / "prepared.jsonl")
     # 1 + 2 requests at the start and 1 + 1 behind the query, once for all who share them; 1 + 2 behind the error.
     assert found.requests == 8
     turns = [[turn.rewards["progress"] for turn in agent_turns(rollout.main)] for rollout in found.rollouts]
@@ -195,7 +195,7 @@ def test_progress_by_sampling_by_hand(tmp_path: Path) -> None:
 
 def test_progress_by_likelihood_by_hand(tmp_path: Path) -> None:
     group = [play([ASK, RIGHT], 0, max_turns=3), play([ASK, ASK_MOTHER, "?"], 1, max_turns=3)]
-    engine = Saying(lambda request, taken: "")
+    engine = ScriptedPolicyEngine(lambda request, taken: "")
     own = credit("step", progress=1.0, estimator="likelihood")
     found = prepared(own, group, engine, tmp_path / "prepared.jsonl")
     # The start and the history behind the first query are shared; one more of each.
@@ -213,12 +213,12 @@ def test_progress_by_likelihood_by_hand(tmp_path: Path) -> None:
     assert [turn.rewards["progress"] for turn in agent_turns(second.main)] == pytest.approx([*steps, 0.0])
     # Where the context has no room for the gold answer, nothing has changed either.
     room = agent_turns(second.main)[1].start + len("<answer>") + len("Lena Roth")
-    small = prepared(own, group, Saying(lambda request, taken: "", room), tmp_path / "small.jsonl")
+    small = prepared(own, group, ScriptedPolicyEngine(lambda request, taken: "", room), tmp_path / "small.jsonl")
     values = [turn.rewards["progress"] for turn in agent_turns(small.rollouts[1].main)]
     assert values == pytest.approx([steps[0], 0.0, 0.0])
 
 
-def test_only_an_estimator_prepares() -> None:
+def test_credit_prepares_only_with_an_estimator() -> None:
     assert credit("step", progress=1.0, estimator="likelihood").prepares
     assert not credit("step", structure=1.0).prepares
 

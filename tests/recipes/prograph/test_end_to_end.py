@@ -13,7 +13,7 @@ import pytest
 from platform_sdk.recipes.prograph.rewards import agent_turns
 from platform_sdk.record_files import read_log
 from platform_sdk.tracking.updates import read_updates
-from platform_sdk.training.online.preparation import Prepared
+from platform_sdk.training.online.preparation import PreparedGroup
 
 ROOT = Path(__file__).parents[3]
 
@@ -32,7 +32,7 @@ def test_killed_run_resumes_to_the_same_end(tmp_path: Path) -> None:
     assert (undisturbed["strikes"], len(killed["strikes"])) == ([], 3)
     online = Path(undisturbed["folder"]) / "run/online"
     prepared = [
-        group for file in sorted(online.glob("rollouts/prepared/*.jsonl")) for group in read_log(file, Prepared)
+        group for file in sorted(online.glob("rollouts/prepared/*.jsonl")) for group in read_log(file, PreparedGroup)
     ]
     assert len(prepared) == 2 * 3
     steps = [turn for group in prepared for rollout in group.rollouts for turn in agent_turns(rollout.main)]

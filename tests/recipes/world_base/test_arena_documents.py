@@ -45,7 +45,7 @@ def test_the_faultless_agent_cites_what_it_claims_and_follows_the_form() -> None
     assert min(seen.values()) > 10
 
 
-def test_an_agent_that_errs_sometimes_leaves_the_form_and_sometimes_not() -> None:
+def test_erring_agent_leaves_the_form_sometimes_but_not_always() -> None:
     replies = [reply for system, _, reply in dialogues(ERRS, 1500) if "relevance" in system]
     malformed = [reply for reply in replies if not grammar.well_formed(reply, "three_part")]
     # 4.5 standard deviations of a share of ERRS.form among so many.

@@ -50,7 +50,7 @@ def test_faultless_agent_keeps_the_grammar_and_claims_what_the_knowledge_says() 
     assert claims > 200
 
 
-def test_agent_that_errs_breaks_the_grammar_at_its_rate_and_is_told_why() -> None:
+def test_erring_agent_breaks_the_grammar_at_its_rate_and_gets_the_reason() -> None:
     turns = Counter[bool]()
     for document in dialogues(ERRS, 1500):
         for message, reply in itertools.pairwise([*document[2:], {"role": "", "content": ""}]):

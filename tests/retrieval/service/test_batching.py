@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from platform_sdk.records import Evidence
-from platform_sdk.retrieval.service.batching import Batcher, Full, Stopping
+from platform_sdk.retrieval.service.batching import Batcher, BatcherClosed, QueueFull
 from platform_sdk.sampling.rollout import RetrieverFault, SearchFunction, SearchRequest
 
 
@@ -65,7 +65,7 @@ async def settled() -> None:
         await asyncio.sleep(0.002)
 
 
-def test_what_waits_is_joined_and_everyone_gets_their_own() -> None:
+def test_waiting_requests_are_batched_and_answered_individually() -> None:
     recorder = Recorder()
 
     async def work(batcher: Batcher) -> list[list[list[Evidence]]]:
@@ -96,7 +96,7 @@ def test_the_queue_is_bounded_and_recovers() -> None:
         tasks += [asyncio.create_task(batcher.search(requests("y", "z"), 1, 10)) for _ in range(2)]
         await settled()
         assert batcher.queries == 4
-        with pytest.raises(Full) as full:
+        with pytest.raises(QueueFull) as full:
             await batcher.search(requests("one more"), 1, 10)
         assert full.value.retry_after >= 1
         recorder.gate.set()
@@ -106,7 +106,7 @@ def test_the_queue_is_bounded_and_recovers() -> None:
     with_batcher(recorder, work, queue=4)
 
 
-def test_a_late_answer_is_no_answer_and_what_nobody_waits_for_is_not_searched() -> None:
+def test_late_answer_times_out_and_abandoned_queries_are_not_searched() -> None:
     recorder = Recorder()
 
     async def work(batcher: Batcher) -> None:
@@ -128,7 +128,7 @@ def test_a_fault_reaches_all_of_its_callers_and_no_others() -> None:
     recorder = Recorder()
 
     async def work(batcher: Batcher) -> None:
-        recorder.fault = RetrieverFault("Milvus is away")
+        recorder.fault = RetrieverFault("Milvus is unavailable")
         failed = await asyncio.gather(
             *(batcher.search(requests(str(i)), 1, 10) for i in range(3)), return_exceptions=True
         )
@@ -139,7 +139,7 @@ def test_a_fault_reaches_all_of_its_callers_and_no_others() -> None:
     with_batcher(recorder, work)
 
 
-def test_who_asks_what_cannot_be_answered_does_not_touch_the_others() -> None:
+def test_failing_request_does_not_affect_others_in_its_batch() -> None:
     recorder = Recorder()
     answer = recorder.__call__
 
@@ -164,7 +164,7 @@ def test_who_asks_what_cannot_be_answered_does_not_touch_the_others() -> None:
     with_batcher(recorder, work, search=search)
 
 
-def test_at_the_end_what_waits_is_answered_and_nothing_new_is_taken() -> None:
+def test_closed_batcher_answers_waiting_requests_and_refuses_new_ones() -> None:
     recorder = Recorder()
 
     async def work(batcher: Batcher) -> None:
@@ -172,7 +172,7 @@ def test_at_the_end_what_waits_is_answered_and_nothing_new_is_taken() -> None:
         tasks = [asyncio.create_task(batcher.search(requests(str(i)), 1, 10)) for i in range(4)]
         await settled()
         batcher.close()
-        with pytest.raises(Stopping):
+        with pytest.raises(BatcherClosed):
             await batcher.search(requests("late"), 1, 10)
         recorder.gate.set()
         began = time.monotonic()

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[3]
 COMPONENT = ROOT / "components/retriever"
 
 
-def test_its_inputs_and_endpoints_are_in_the_readme() -> None:
+def test_service_readme_names_every_input_and_endpoint() -> None:
     readme = (COMPONENT / "README.md").read_text()
     for name in (*ServiceSpec.model_fields, *CollectionSpec.model_fields):
         assert f"`{name}`" in readme, name
@@ -25,7 +25,7 @@ def test_its_inputs_and_endpoints_are_in_the_readme() -> None:
     assert set(re.findall(r"`(GET|POST) (/[\w./]+)`", readme)) == served | documents
 
 
-def test_its_example_serves_recipes_that_there_are() -> None:
+def test_service_example_matches_shipped_recipes() -> None:
     example = read_as(ServiceSpec, COMPONENT / "service.yaml")
     recipes = [load_recipe(ROOT / "pipelines/mygo" / name) for name in ("world.yaml", "hotpotqa-smollm2.yaml")]
     for collection, recipe in zip(example.collections, recipes, strict=True):

@@ -41,7 +41,7 @@ def test_a_build_is_left_unfinished_and_the_next_start_resumes_it(tmp_path: Path
         until(lambda: any("Shutting down" in line for line in service.printed))
         encoder.gate.set()  # the request that is under way is answered, and no other is made
         assert service.end(signal.SIGTERM) == -signal.SIGTERM
-        assert not any("left as it is" in line or "Traceback" in line for line in service.printed)
+        assert not any("was not closed" in line or "Traceback" in line for line in service.printed)
     assert passages(encoder.asked) < rows
     encoder.asked = []
     with served(service_of(tmp_path, encoder)):
@@ -56,7 +56,7 @@ def test_a_build_that_cannot_be_interrupted_is_not_waited_for(tmp_path: Path, en
     with Service(tmp_path, service_of(tmp_path, encoder), before=hurried) as service:
         until(lambda: "are indexed" in told(service))
         assert service.end(signal.SIGINT) == 130  # Python itself would wait for the thread
-        assert any("collection world is left as it is" in line for line in service.printed)
+        assert any("collection world was not closed" in line for line in service.printed)
 
 
 def passages(texts: list[str]) -> int:

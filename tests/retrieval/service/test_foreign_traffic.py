@@ -46,7 +46,7 @@ def traffic(url: str, texts: list[str]) -> Iterator[list[int]]:
             thread.join()
 
 
-def test_searches_beside_foreign_traffic_score_as_alone(tmp_path: Path) -> None:
+def test_searches_during_foreign_traffic_score_the_same(tmp_path: Path) -> None:
     prepare_world(tmp_path)
     corpus = tmp_path / "corpus"
     asked = [SearchRequest(one.text) for one in read_jsonl(corpus / "questions.eval.jsonl", Question)]

@@ -59,11 +59,11 @@ def refused(answer: httpx.Response) -> tuple[int, str]:
     return answer.status_code, answer.json()["error"]["code"]
 
 
-def test_one_that_cannot_be_opened_closes_no_other(world: Path, tmp_path: Path, quick: Embeddings) -> None:
+def test_collection_that_fails_to_open_leaves_others_available(world: Path, tmp_path: Path, quick: Embeddings) -> None:
     (tmp_path / "tokens").mkdir()
     for team in ("red", "blue"):
         (tmp_path / "tokens" / team).write_text(f"{team}-secret")
-    bad = tmp_path / "bad"  # a corpus that nobody has prepared
+    bad = tmp_path / "bad"  # a corpus that was not prepared
     spec = ServiceSpec(collections=(collection("bad", bad, quick, "red"), collection("good", world, quick)))
     with (
         served(spec, Tokens(tmp_path / "tokens")) as url,
@@ -80,7 +80,7 @@ def test_one_that_cannot_be_opened_closes_no_other(world: Path, tmp_path: Path, 
 
         ready = red.get("/readyz")
         assert (ready.status_code, ready.json()["status"]) == (200, "ready")
-        assert "collection bad: " in ready.json()["detail"]  # and nobody need guess why searches of it are refused
+        assert "collection bad: " in ready.json()["detail"]  # so the refusal of its searches is explained
         codes = {name: red.get("/readyz", params={"collection": name}).status_code for name in ("bad", "good", "worse")}
         assert codes == {"bad": 503, "good": 200, "worse": 404}
         digest = answer.json()["corpus_digest"]
@@ -100,7 +100,7 @@ def test_one_that_cannot_be_opened_closes_no_other(world: Path, tmp_path: Path, 
         assert red.post("/v1/search", json=BODY | {"collection": "bad"}).status_code == 200
 
 
-def test_one_that_is_built_for_long_makes_no_other_wait(
+def test_slow_collection_build_does_not_delay_other_collections(
     world: Path, quick: Embeddings, slow: Embeddings, caplog: pytest.LogCaptureFixture
 ) -> None:
     spec = ServiceSpec(collections=(collection("slow", world, slow), collection("quick", world, quick)))
@@ -121,9 +121,7 @@ def test_one_that_is_built_for_long_makes_no_other_wait(
         assert httpx.get(f"{url}/readyz").json() == {"status": "ready", "detail": ""}
 
 
-def test_one_that_hangs_makes_no_other_wait_and_fills_its_own_queue_only(
-    world: Path, quick: Embeddings, slow: Embeddings
-) -> None:
+def test_hanging_collection_fills_only_its_own_queue(world: Path, quick: Embeddings, slow: Embeddings) -> None:
     slow.gate.set()
     spec = ServiceSpec(
         collections=(collection("slow", world, slow), collection("quick", world, quick)),
@@ -155,7 +153,7 @@ def test_one_that_hangs_makes_no_other_wait_and_fills_its_own_queue_only(
         assert [one.result() for one in hanging] == [200] * 5
 
 
-def test_told_to_end_while_it_loads_it_stays_so(world: Path, slow: Embeddings) -> None:
+def test_host_stopped_while_loading_keeps_the_status_stopping(world: Path, slow: Embeddings) -> None:
     spec = collection("slow", world, slow)
     slow.gate.set()
     open_retriever(spec.environment, world, spec.retrieval, show_progress=False).close()

@@ -59,7 +59,7 @@ def test_collection_of_another_team_is_answered_as_an_absent_one(url: str) -> No
 
 
 @pytest.mark.parametrize("team", ["blue", "green", None])
-def test_nothing_names_a_collection_of_another_team(url: str, team: str | None) -> None:
+def test_responses_never_name_a_collection_of_another_team(url: str, team: str | None) -> None:
     with client(url, team) as caller:
         answers = [
             caller.post("/v1/search", json=BODY),
@@ -80,7 +80,7 @@ def test_nothing_names_a_collection_of_another_team(url: str, team: str | None) 
         assert answers[2].json() == {"status": "ready", "detail": ""}
 
 
-def test_own_team_is_told_why_its_collection_is_not_open(url: str) -> None:
+def test_own_team_sees_why_its_collection_is_not_open(url: str) -> None:
     with client(url, "red") as red:
         until(lambda: red.get("/readyz").status_code == 200)
         assert f"collection {HIDDEN}-absent: " in red.get("/readyz").json()["detail"]

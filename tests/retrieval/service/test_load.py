@@ -54,7 +54,7 @@ async def ask_all(url: str, questions: Sequence[str]) -> list[httpx.Response]:
         return await asyncio.gather(*(session.post("/v1/search", json=body) for body in bodies))
 
 
-def test_clients_at_once_are_all_answered_and_joined_in_two_calls(run_dir: Path, encoder: Embeddings) -> None:
+def test_concurrent_clients_are_answered_in_two_calls(run_dir: Path, encoder: Embeddings) -> None:
     texts = [question.text for question in read_jsonl(run_dir / "corpus/questions.eval.jsonl", Question)]
     questions = [f"{at} {texts[at % len(texts)]}" for at in range(CLIENTS)]
     metrics = Metrics()
@@ -77,7 +77,7 @@ def test_clients_at_once_are_all_answered_and_joined_in_two_calls(run_dir: Path,
     assert found == [[(one.id, one.score) for one in evidence] for evidence in expected]
 
 
-def test_clients_past_the_bound_are_told_when_to_come_back(run_dir: Path, encoder: Embeddings) -> None:
+def test_clients_beyond_the_queue_limit_get_retry_after(run_dir: Path, encoder: Embeddings) -> None:
     metrics = Metrics()
     with (
         served(service_of(run_dir, encoder, queue=16, batch=8), metrics=metrics) as url,

@@ -122,7 +122,7 @@ def undisturbed(place: Place) -> list:
 
 
 @pytest.mark.parametrize("what", ["milvus, direct", "milvus, by the service", "the service"])
-def test_rollouts_wait_and_end_as_if_nothing_had_been(
+def test_rollouts_survive_an_outage_unchanged(
     place: Place, undisturbed: list, what: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     process = place.service if what == "the service" else place.milvus
@@ -133,7 +133,7 @@ def test_rollouts_wait_and_end_as_if_nothing_had_been(
     assert process.process.pid != before
 
 
-def test_clients_at_once_are_all_answered_while_milvus_and_the_service_die(place: Place) -> None:
+def test_concurrent_clients_are_answered_despite_kills_of_milvus_and_service(place: Place) -> None:
     questions = [question.text for question in read_jsonl(place.run_dir / "corpus/questions.eval.jsonl", Question)]
     asked = [SearchRequest(text) for text in questions]
     with build_retriever("world-text", place.run_dir, place.direct) as own:
@@ -196,7 +196,7 @@ def test_a_service_that_starts_before_milvus_gets_ready_when_milvus_does(place: 
         early.ready()
 
 
-def test_told_to_end_it_says_so_answers_what_it_took_and_ends(place: Place) -> None:
+def test_terminated_service_answers_accepted_requests_and_ends(place: Place) -> None:
     with Service(place.run_dir, service_of(place.run_dir, place.direct), "--drain", "1") as service:
         service.ready()
         place.milvus.process.send_signal(signal.SIGSTOP)  # so that a request stays under way
@@ -220,7 +220,7 @@ def test_told_to_end_it_says_so_answers_what_it_took_and_ends(place: Place) -> N
         assert "Traceback" not in "".join(service.printed)
 
 
-def test_a_milvus_that_hangs_is_given_up_when_nobody_waits_for_it_any_more(place: Place) -> None:
+def test_hanging_milvus_call_is_abandoned_after_its_deadline(place: Place) -> None:
     spec = service_of(place.run_dir, place.direct).model_copy(update={"deadline_seconds": 1.5})
     with served(spec) as url, httpx.Client(base_url=url, timeout=60) as client:
 
@@ -238,7 +238,7 @@ def test_a_milvus_that_hangs_is_given_up_when_nobody_waits_for_it_any_more(place
         until(lambda: ask("who will it be").status_code == 200)
 
 
-def test_without_patience_a_fault_is_told_at_once(place: Place) -> None:
+def test_fault_without_patience_is_raised_at_once(place: Place) -> None:
     spec = place.direct.model_copy(update={"patience_seconds": 0.0})
     with build_retriever("world-text", place.run_dir, spec) as retriever:
         place.milvus.end()

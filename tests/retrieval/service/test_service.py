@@ -25,7 +25,7 @@ from platform_sdk.retrieval.index import build_index
 from platform_sdk.retrieval.milvus import Vectors
 from platform_sdk.retrieval.remote import RemoteRetriever
 from platform_sdk.retrieval.service.metrics import Metrics
-from platform_sdk.retrieval.service.tokens import Tokens, Unreadable
+from platform_sdk.retrieval.service.tokens import Tokens, UnreadableTokens
 from platform_sdk.sampling.rollout import RetrieverFault, SearchRequest
 from tests.retrieval.processes import STARTED_WITHIN, Embeddings, prepare_world, served, until
 
@@ -67,7 +67,7 @@ def passages(run_dir: Path, encoder: RetrievalSpec) -> CollectionSpec:
     return CollectionSpec(name="passages", run_dir=run_dir, environment="world-text", retrieval=encoder)
 
 
-def test_it_finds_what_a_retriever_in_the_process_finds(
+def test_service_finds_the_same_as_an_in_process_retriever(
     run_dir: Path, encoder: RetrievalSpec, queries: list[SearchRequest]
 ) -> None:
     with open_retriever("world-text", run_dir, REAL, show_progress=False) as own:
@@ -142,7 +142,7 @@ def test_a_request_is_answered_item_by_item_and_refused_with_a_reason(
         assert red.post("/v1/search", json=body).status_code == 401
 
 
-def test_what_is_no_search_is_refused_in_one_shape_and_cheaply(passages: CollectionSpec) -> None:
+def test_invalid_requests_get_small_errors_of_one_format(passages: CollectionSpec) -> None:
     counted = Metrics()
     with served(ServiceSpec(collections=(passages,)), metrics=counted) as url, httpx.Client(base_url=url) as client:
         typed = {"Content-Type": "application/json"}
@@ -191,7 +191,7 @@ def test_what_is_no_search_is_refused_in_one_shape_and_cheaply(passages: Collect
             assert line in metrics.splitlines()
 
 
-def test_who_has_gone_is_not_searched_for(passages: CollectionSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_queries_of_disconnected_clients_are_dropped(passages: CollectionSpec, monkeypatch: pytest.MonkeyPatch) -> None:
     busy, free, searched = threading.Event(), threading.Event(), []
     nearest = Vectors.nearest
 
@@ -231,13 +231,13 @@ def test_who_has_gone_is_not_searched_for(passages: CollectionSpec, monkeypatch:
     assert searched == [1, 2]
 
 
-def test_tokens_that_cannot_be_read_any_more_let_nobody_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreadable_tokens_authorise_no_team(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "red").write_text("red-secret\n")
     tokens = Tokens(tmp_path)
     assert (tokens.team("red-secret"), tokens.team("red-secrét")) == ("red", None)
     monkeypatch.setattr("platform_sdk.retrieval.service.tokens.FRESH_SECONDS", -1.0)
     (tmp_path / "red").rename(tmp_path / ".red")
-    with pytest.raises(Unreadable):
+    with pytest.raises(UnreadableTokens):
         tokens.team("red-secret")
     (tmp_path / "blue").write_text("new")
     assert (tokens.team("red-secret"), tokens.team("new")) == (None, "blue")
@@ -246,7 +246,7 @@ def test_tokens_that_cannot_be_read_any_more_let_nobody_in(tmp_path: Path, monke
         Tokens(tmp_path)
 
 
-def test_an_address_that_is_no_retriever_service_is_told_at_once() -> None:
+def test_url_of_another_server_is_refused_at_once() -> None:
     class Page(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             self.send_response(200)
@@ -262,7 +262,7 @@ def test_an_address_that_is_no_retriever_service_is_told_at_once() -> None:
         server.shutdown()
 
 
-def test_without_a_token_a_team_is_told_what_to_do(
+def test_missing_token_is_reported_with_a_remedy(
     passages: CollectionSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "red").write_text("red-secret")
@@ -278,7 +278,7 @@ def test_without_a_token_a_team_is_told_what_to_do(
             RemoteRetriever(url)
 
 
-def test_many_clients_at_once_get_what_each_asked_for(passages: CollectionSpec, queries: list[SearchRequest]) -> None:
+def test_concurrent_clients_get_their_own_results(passages: CollectionSpec, queries: list[SearchRequest]) -> None:
     with open_retriever("world-text", passages.run_dir, passages.retrieval, show_progress=False) as own:
         expected = own.search(queries, 3)
     metrics = Metrics()
@@ -294,7 +294,7 @@ def test_many_clients_at_once_get_what_each_asked_for(passages: CollectionSpec, 
         assert value(metrics, "batch_queries_count") < 60  # requests were joined
 
 
-def test_rollouts_wait_for_a_service_that_is_away(
+def test_searches_wait_for_an_unavailable_service(
     passages: CollectionSpec, queries: list[SearchRequest], caplog: pytest.LogCaptureFixture
 ) -> None:
     spec = ServiceSpec(collections=(passages,))

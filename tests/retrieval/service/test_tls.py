@@ -110,7 +110,7 @@ def test_renewed_certificate_is_used_without_a_restart(
         until(lambda: reachable(url))
 
 
-def test_files_that_are_no_pair_are_refused_with_the_reason(authority: Authority, tmp_path: Path) -> None:
+def test_mismatched_certificate_files_are_refused_with_the_reason(authority: Authority, tmp_path: Path) -> None:
     one, other = authority.issue("one"), authority.issue("other")
     locked = tmp_path / "locked.key"
     openssl("pkey", "-in", one.key, "-aes256", "-passout", "pass:secret", "-out", locked)

@@ -7,7 +7,7 @@ import pytest
 from platform_sdk.retrieval.service.tokens import Tokens
 
 
-def test_a_token_is_compared_whole(tmp_path: Path) -> None:
+def test_tokens_are_compared_in_full(tmp_path: Path) -> None:
     (tmp_path / "one").write_text("0123456789abcdef\n")
     (tmp_path / "two").write_text("0123456789abcdee\n")
     tokens = Tokens(tmp_path)
@@ -15,6 +15,6 @@ def test_a_token_is_compared_whole(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("given", ["", "0", "0123456789abcde", "0123456789abcdef0", "0123456789ABCDEF"])
-def test_what_is_nearly_a_token_is_none(tmp_path: Path, given: str) -> None:
+def test_near_miss_of_a_token_is_rejected(tmp_path: Path, given: str) -> None:
     (tmp_path / "one").write_text("0123456789abcdef\n")
     assert Tokens(tmp_path).team(given) is None

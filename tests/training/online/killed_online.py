@@ -66,15 +66,15 @@ def before_prepared(number: int) -> None:
     """Kill while the ``number``-th group that a credit prepared is being written down."""
     calls = iter(range(1, 10_000))
 
-    class Dying(AppendLog[preparation.Prepared]):
-        def append(self, record: preparation.Prepared) -> None:
+    class DyingLog(AppendLog[preparation.PreparedGroup]):
+        def append(self, record: preparation.PreparedGroup) -> None:
             if next(calls) == number:
                 self._stream.write(record.model_dump_json().encode()[:40])
                 self._stream.flush()
                 die()
             super().append(record)
 
-    preparation.AppendLog = Dying  # type: ignore[attr-defined,misc]
+    preparation.AppendLog = DyingLog  # type: ignore[attr-defined,misc]
 
 
 Sabotages = list[Callable[[], None]]
@@ -140,7 +140,7 @@ def outcome(folder: Path) -> dict[str, Any]:
     prepared = [
         record.model_dump_json(exclude={"seconds"})
         for path in sorted((folder / "rollouts" / "prepared").glob("*.jsonl"))
-        for record in sorted(read_jsonl(path, preparation.Prepared), key=lambda record: record.question)
+        for record in sorted(read_jsonl(path, preparation.PreparedGroup), key=lambda record: record.question)
     ]
     train = json.loads((folder / "train.json").read_text())
     return {

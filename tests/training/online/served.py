@@ -14,8 +14,8 @@ from platform_sdk.sampling.engine import SamplingParams
 from platform_sdk.sampling.transformers_engine import TransformersEngine
 
 
-class Served:
-    """``deaf``: it answers a request to reload with 200 and goes on with the weights that it has."""
+class StubServer:
+    """``deaf``: it answers a request to reload with 200 and keeps the weights that it has."""
 
     def __init__(self, model: Path, *, deaf: bool) -> None:
         self.engine = TransformersEngine(model, live=8)
@@ -51,9 +51,9 @@ class Served:
 
 
 @contextmanager
-def serving(model: Path, *, deaf: bool = False) -> Iterator[tuple[str, Served]]:
+def serving(model: Path, *, deaf: bool = False) -> Iterator[tuple[str, StubServer]]:
     """The server's URL, and what it serves."""
-    served = Served(model, deaf=deaf)
+    served = StubServer(model, deaf=deaf)
 
     class Handler(BaseHTTPRequestHandler):
         def _handle(self) -> None:

@@ -88,7 +88,7 @@ def test_a_group_is_sampled_once_by_default(tmp_path: Path) -> None:
     assert [[r.attempt for r in group.learned] for group in sampling.gather(1, QUESTIONS)] == [[0, 1]] * 3
 
 
-def test_what_a_killed_process_left_is_used_and_the_rest_is_sampled(tmp_path: Path) -> None:
+def test_rollouts_of_a_killed_process_are_kept_and_missing_ones_sampled(tmp_path: Path) -> None:
     asked: list[tuple[str, int]] = []
     sampler(tmp_path, asked).sample(1, QUESTIONS, "w")
     path = tmp_path / "0001.jsonl"
@@ -122,7 +122,7 @@ def test_a_group_that_is_prepared_is_not_prepared_again(tmp_path: Path) -> None:
     asked: list[tuple[str, int]] = []
     prepared: list[str] = []
 
-    class Noting(GroupAdvantage):
+    class RecordingCredit(GroupAdvantage):
         def prepare(self, group: Sequence[Rollout], probe: CreditProbe) -> Agent[Sequence[Rollout]]:
             prepared.append(group[0].question.id)
             yield from ()
@@ -131,32 +131,34 @@ def test_a_group_that_is_prepared_is_not_prepared_again(tmp_path: Path) -> None:
     def again(credit: Credit) -> GroupSampler:
         return sampler(tmp_path, asked, credit)
 
-    again(Noting("reward")).sample(1, QUESTIONS, "w")
+    again(RecordingCredit("reward")).sample(1, QUESTIONS, "w")
     path = tmp_path / "prepared" / "0001.jsonl"
     path.write_text(path.read_text()[:-30])  # a kill cut the last line short
     assert prepared == ["q0", "q1", "q2"]
-    assert not again(Noting("reward")).whole(1, QUESTIONS)
-    again(Noting("reward")).sample(1, QUESTIONS, "w")
+    assert not again(RecordingCredit("reward")).whole(1, QUESTIONS)
+    again(RecordingCredit("reward")).sample(1, QUESTIONS, "w")
     assert prepared == ["q0", "q1", "q2", "q2"]
-    assert again(Noting("reward")).whole(1, QUESTIONS)
-    groups = again(Noting("reward")).gather(1, QUESTIONS)
+    assert again(RecordingCredit("reward")).whole(1, QUESTIONS)
+    groups = again(RecordingCredit("reward")).gather(1, QUESTIONS)
     assert [[r.attempt for r in group.learned] for group in groups] == [[0, 1], [4, 5], [4, 5]]
     assert all(rollout.rewards["luck"] == 1 for group in groups for rollout in group.learned)
     assert all("luck" not in rollout.rewards for group in groups for rollout in group.sampled)
-    # Other weights' groups are prepared anew, although the questions are the same.
-    again(Noting("reward")).sample(1, QUESTIONS, "others")
+    # Other weights' groups are prepared again, although the questions are the same.
+    again(RecordingCredit("reward")).sample(1, QUESTIONS, "others")
     assert len(prepared) == 7
-    assert {r.weights for group in again(Noting("reward")).gather(1, QUESTIONS) for r in group.learned} == {"others"}
+    assert {r.weights for group in again(RecordingCredit("reward")).gather(1, QUESTIONS) for r in group.learned} == {
+        "others"
+    }
 
 
 def test_a_credit_that_changes_what_was_sampled_is_refused(tmp_path: Path) -> None:
-    class Meddling(GroupAdvantage):
+    class AlteringCredit(GroupAdvantage):
         def prepare(self, group: Sequence[Rollout], probe: CreditProbe) -> Agent[Sequence[Rollout]]:
             yield from ()
             return group[:1]
 
-    with pytest.raises(UserError, match=r"Meddling.prepare changed what was sampled at question q0"):
-        sampler(tmp_path, [], Meddling("reward")).sample(1, QUESTIONS, "w")
+    with pytest.raises(UserError, match=r"AlteringCredit.prepare changed what was sampled at question q0"):
+        sampler(tmp_path, [], AlteringCredit("reward")).sample(1, QUESTIONS, "w")
 
 
 def test_a_reward_that_the_agent_does_not_give_is_named(tmp_path: Path) -> None:

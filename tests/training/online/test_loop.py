@@ -27,7 +27,7 @@ from platform_sdk.tracking.credit import RolloutCredit, credit_file
 from platform_sdk.tracking.updates import Update, read_updates
 from platform_sdk.training.credit import Credit, TrajectoryKey, group_advantages, turn_credits
 from platform_sdk.training.online.loop import OnlineResult, train_online
-from platform_sdk.training.online.preparation import Prepared
+from platform_sdk.training.online.preparation import PreparedGroup
 from platform_sdk.training.online.questions import taken_up
 from platform_sdk.training.trainer import PolicyTrainer
 from tests.sampling.tiny_models import save_model
@@ -128,7 +128,7 @@ def test_a_credit_prepares_groups_once_and_what_it_samples_is_recorded_but_not_l
     plain = {name: value for name, value in updates[0].rewards.items() if name != "progress"}
     assert plain == alone[1][0].rewards, "the rollouts are those of any credit"
     for update in updates:
-        groups = list(read_jsonl(tmp_path / f"online/rollouts/prepared/{update.update:04d}.jsonl", Prepared))
+        groups = list(read_jsonl(tmp_path / f"online/rollouts/prepared/{update.update:04d}.jsonl", PreparedGroup))
         sampled = {one.id: one for one in rollouts(tmp_path, update.update)}
         prepared = [one for group in groups for one in group.rollouts]
         assert {one.id for one in prepared} == set(sampled)
@@ -194,7 +194,7 @@ def test_every_half_has_the_advantage_of_its_own_reward() -> None:
     ]
 
 
-def test_what_a_run_leaves(model: Path, tmp_path: Path) -> None:
+def test_online_run_writes_model_rollouts_and_updates(model: Path, tmp_path: Path) -> None:
     result, updates = run(model, tmp_path, max_length=5)
     folder = tmp_path / "online"
     assert sorted(path.name for path in folder.iterdir()) == ["model", "rollouts", "train.json", "updates.jsonl"]
@@ -227,7 +227,7 @@ def test_a_finished_run_is_not_repeated(model: Path, tmp_path: Path, monkeypatch
     assert run(model, tmp_path, updates=1)[0] == first
 
 
-def test_without_an_update_the_policy_stays(model: Path, tmp_path: Path) -> None:
+def test_policy_without_updates_is_unchanged(model: Path, tmp_path: Path) -> None:
     result, updates = run(model, tmp_path, updates=0)
     assert (result.skipped, result.weights, updates) == ("updates is 0", weights_digest(model), [])
     assert weights_digest(result.model) == result.weights
@@ -370,9 +370,7 @@ def assert_same_run(folder: Path, alone: Run) -> None:
 
 
 @pytest.mark.slow  # tests/training/test_steps.py trains with two processes
-def test_two_processes_learn_as_one_with_an_engine_each_or_one_server_for_both(
-    model: Path, tmp_path: Path, alone: Run
-) -> None:
+def test_online_run_with_two_processes_equals_one_process(model: Path, tmp_path: Path, alone: Run) -> None:
     with serving(model) as (url, server):
         two_processes(model, tmp_path, {"own": ({}, None), "served": ({}, url), "stepwise": ({}, None)})
         assert server.reloads == 4, "one process speaks for both"
@@ -386,7 +384,7 @@ def test_two_processes_learn_as_one_with_an_engine_each_or_one_server_for_both(
     ]
 
 
-def test_two_processes_under_zero_learn_as_one(model: Path, tmp_path: Path, alone: Run) -> None:
+def test_online_run_under_zero_equals_one_process(model: Path, tmp_path: Path, alone: Run) -> None:
     pytest.importorskip("deepspeed", reason="deepspeed is not installed")
     two_processes(model, tmp_path, {"zero2": ({"deepspeed": "zero2"}, None)})
     assert_same_run(tmp_path / "zero2" / "online", alone)

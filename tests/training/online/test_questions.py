@@ -17,7 +17,7 @@ def test_every_pass_takes_every_question_once_in_an_order_of_its_own() -> None:
     assert row != again
 
 
-def test_an_update_takes_what_comes_next_whatever_was_asked_before() -> None:
+def test_questions_of_an_update_do_not_depend_on_earlier_calls() -> None:
     row = [id for update in range(1, 15) for id in taken(update, size=1)]
     assert taken(2) == row[3:6]
     assert taken(3) == list(dict.fromkeys(row[6:9])), "it reaches into the next pass"

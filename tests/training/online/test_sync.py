@@ -94,7 +94,7 @@ def test_weights_that_go_through_files_are_the_same(
     assert [one.logprobs for one in by_file] == [one.logprobs for one in engine.generate([PROMPT], PARAMS)]
 
 
-class Deaf(TransformersEngine):
+class DeafEngine(TransformersEngine):
     """Says yes to new weights, and checks nothing: what a server does whose reload went wrong."""
 
     def load_weights(self, path: Path | str, probe: Probe | None = None) -> None:
@@ -104,11 +104,11 @@ class Deaf(TransformersEngine):
 @pytest.mark.parametrize(
     ("scale", "message"), [(0.05, "does not sample from these"), (1e-6, "still samples from the old")]
 )
-def test_a_reload_that_changes_nothing_is_caught_however_small_the_update(
+def test_ineffective_reload_is_detected_even_after_a_small_update(
     model: Path, tmp_path: Path, scale: float, message: str
 ) -> None:
     policy = load_policy(model, TrainSpec(), attention=PACKED)
-    sync = SavedWeights(Deaf(model, live=2), policy, "float32", tmp_path / "weights", shared="all")
+    sync = SavedWeights(DeafEngine(model, live=2), policy, "float32", tmp_path / "weights", shared="all")
     sync.refresh()
     change(policy, scale)
     with pytest.raises(WeightsMismatch, match=message):
