@@ -80,7 +80,7 @@ def test_a_wikidata_dump_becomes_triples(tmp_path: Path, suffix: str, pack: Any)
 def test_a_damaged_dump_names_its_line(tmp_path: Path) -> None:
     source = tmp_path / "dump.json"
     source.write_bytes(dump().replace(b'"id": "Q3"', b'"id": 3'))
-    with pytest.raises(RecordError, match=r"dump.json: line 4: is no entity"):
+    with pytest.raises(RecordError, match=r"dump.json: line 4: is not an entity"):
         convert_wikidata(source, tmp_path / "kg.tsv")
     assert not (tmp_path / "kg.tsv").exists()
     source.write_bytes(dump())
