@@ -37,7 +37,7 @@ def test_killed_runs_end_as_the_undisturbed_one(model: Path, tmp_path: Path, cha
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert finished.returncode == 0, finished.stderr[-3000:]
-    results = json.loads(finished.stdout)
+    results = json.loads(finished.stdout.splitlines()[-1])  # DeepSpeed, where it is installed, says more
     undisturbed = results.pop("undisturbed")
     assert undisturbed["status"] == 0, finished.stderr[-3000:]
     assert undisturbed["count"] >= 4 * 2 * 3
