@@ -275,7 +275,10 @@ class Delivery:
         self.client.log_artifact(run_id, str(path), event["folder"] or None)
 
     def _end(self, run_id: str, event: Event, *, adopted: bool = False) -> None:
-        self._batch(run_id, tags={"error": event["error"]} if "error" in event else {})
+        if "error" in event:
+            self._batch(run_id, tags={"error": event["error"]})
+        elif "error" in self.client.get_run(run_id).data.tags:  # of an earlier start, which this one has made good
+            self.client.delete_tag(run_id, "error")
         if "manifest_head" in event:
             self._batch(self._run_id, tags={"manifest_head": event["manifest_head"]})
         if not adopted:  # an adopted run is ended by its creator

@@ -200,7 +200,9 @@ def test_a_failed_step_says_why_and_recovers(folder: Path, run_dir: Path) -> Non
     with step_run(run_dir, "train"):
         assert client(folder).get_run(run_id).info.status == "FAILED"  # nothing is delivered before a step ends
     finish_run(run_dir, "FINISHED")
-    assert {name: run.info.status for name, run in nested(folder, run_id).items()} == {"train": "FINISHED"}
+    resumed = nested(folder, run_id)
+    assert {name: run.info.status for name, run in resumed.items()} == {"train": "FINISHED"}
+    assert "error" not in resumed["train"].data.tags
 
 
 def test_other_recipe_for_an_existing_run_is_refused(run_dir: Path) -> None:
