@@ -82,7 +82,7 @@ def evaluate(
         for question, rollout in zip([*questions] * len(answers), chain(*answers), strict=True):
             if rollout.question != question:
                 raise UserError(
-                    f"{outcome.with_name('rollouts.jsonl')}: {rollout.id}: its question or gold answer is not the "
+                    f"{outcome.with_name(ROLLOUTS)}: {rollout.id}: its question or gold answer is not the "
                     f"corpus's, so it was altered; {REMEDY}"
                 )
         per_question = {r.question.id: dict(values) for r, values in zip(rollouts, measures(rollouts), strict=True)}

@@ -9,7 +9,7 @@ from platform_sdk.errors import UserError
 from platform_sdk.files import REMEDY, read_model, read_object
 from platform_sdk.recipes.launch import EvaluateStep
 from platform_sdk.sampling.pairs import models_of
-from platform_sdk.tracking.journal import STATE_EVENTS, read, run_file, step_file
+from platform_sdk.tracking.journal import DIGEST, STATE_EVENTS, read, run_file, step_file
 from platform_sdk.tracking.listing import FINAL, RECIPE, START
 
 SPEC = "evaluate-step.json"
@@ -72,7 +72,7 @@ def open_finished(run_dir: Path, *, before: bool = False) -> FinishedRun:
 def _recorded(run_dir: Path, phase: str, name: str) -> str:
     """Return a digest that a phase's step recorded; empty if it did not, as of older runs."""
     tags = [event["tags"] for event in read(step_file(run_dir, phase))[0] if event["event"] == "tags"]
-    found = [one[tag] for one in tags if (tag := f"hopforge.digest.{name}") in one]
+    found = [one[tag] for one in tags if (tag := f"{DIGEST}{name}") in one]
     return str(found[-1]) if found else ""
 
 

@@ -21,7 +21,7 @@ from platform_sdk.config.online import OnlineSpec
 from platform_sdk.config.sampling import EvaluationSpec
 from platform_sdk.errors import UserError
 from platform_sdk.evaluation import run as evaluation_run
-from platform_sdk.evaluation.run import EvaluationResult
+from platform_sdk.evaluation.run import ROLLOUTS, EvaluationResult
 from platform_sdk.files import REMEDY, read_object
 from platform_sdk.recipes.decodings import evaluated_agent
 from platform_sdk.recipes.method import AnyMethod, RunContext, Sampling, SamplingStep
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 EVALUATION = "evaluation"
 """Names the seeds of every evaluation alike: the same questions are asked of every model with the same seeds."""
-ROLLOUTS, CANDIDATES, SELECTED = "rollouts.jsonl", "candidates.jsonl", "selected.jsonl"
+CANDIDATES, SELECTED = "candidates.jsonl", "selected.jsonl"
 SAMPLE, FIGURES = "sample.json", "figures.json"
 
 AnyRun = RunContext[Any]

@@ -83,7 +83,8 @@ class StepRun:
         Args:
             path: ``PHASE/scores.json``.
             iteration: How many iterations or updates of training went before.
-            model: The digest of the weights that were evaluated.
+            model: The digest of the weights that were evaluated. With ``questions``, the scores are also those of the
+                logged model on that dataset, and of its registered version.
             questions: The digest of the questions.
         """
         scores = read_object(path)
@@ -93,18 +94,16 @@ class StepRun:
             numbers[f"{phase}/{metric}"] = score["value"]
             numbers |= {f"{phase}/{metric}_{end}": score[end] for end in ("low", "high") if end in score}
         self.log_metrics(numbers, iteration=iteration)
-        self.log_score_point(path, iteration=iteration, model=model, questions=questions)
+        self._log_score_point(scores, iteration, model, questions)
         self.log_artifact(path)
 
-    def log_score_point(
-        self, path: Path, *, iteration: int, model: str | None = None, questions: str | None = None
-    ) -> None:
-        """Log the shown scores of an evaluation as points of the run's curves ``Scores/em``, ``Scores/f1``, ….
+    def log_score_point(self, path: Path, *, iteration: int) -> None:
+        """Log the shown scores of an evaluation as points of the run's curves ``Scores/em``, ``Scores/f1``, …."""
+        self._log_score_point(read_object(path), iteration)
 
-        If ``model`` and ``questions`` are given, the scores are also those of the logged model on that dataset, and of
-        its registered version.
-        """
-        scores = read_object(path)
+    def _log_score_point(
+        self, scores: Mapping[str, Any], iteration: int, model: str | None = None, questions: str | None = None
+    ) -> None:
         metrics = scores["metrics"]
         shown = [name for name in scores.get("shown") or metrics if name in metrics]
         self._journal.append(

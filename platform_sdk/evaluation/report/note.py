@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from platform_sdk.evaluation.report.content import FINAL, START, Content, Difference, gather
+from platform_sdk.evaluation.report.content import FINAL, START, Content, gather
 from platform_sdk.evaluation.report.facts import parameters_of
-from platform_sdk.evaluation.report.summary import score_text
+from platform_sdk.evaluation.report.summary import difference_text, score_text
 
 REPORT = "report.html"
 
@@ -39,7 +39,7 @@ def _headline(content: Content) -> str:
     before, after = (content.scores(phase)["metrics"][metric]["value"] for phase in (START, FINAL))  # type: ignore[index]
     return (
         f"**{metric} {content.amount(metric, before)} → {content.amount(metric, after)}**, "
-        f"difference {_change(content, change)} on {change.n} questions"
+        f"difference {difference_text(content, change)} on {change.n} questions"
     )
 
 
@@ -51,16 +51,10 @@ def _scores(content: Content) -> str:
     lines = []
     for metric in (metric for metric in content.metrics if metric in content.shown_metrics):
         values = " → ".join(score_text(content, metric, found["metrics"].get(metric)) for found in evaluated.values())
-        paired = f", difference {_change(content, changes[metric])}" if metric in changes else ""
+        paired = f", difference {difference_text(content, changes[metric])}" if metric in changes else ""
         lines.append(f"- {metric}: {values}{paired}")
     count = next(iter(evaluated.values()))["n"]
     same = ", differences on the same questions" if changes else ""
     return f"Scores of {' → '.join(evaluated)} on {count} questions, shares in percent, 95 % intervals{same}:\n\n" + (
         "\n".join(lines)
     )
-
-
-def _change(content: Content, change: Difference) -> str:
-    parts = (change.value, change.low, change.high)
-    value, low, high = (content.amount(change.metric, part, signed=True) for part in parts)
-    return f"**{value}** ({low} to {high})"

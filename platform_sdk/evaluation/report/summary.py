@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from platform_sdk.evaluation.report.content import FINAL, START, Content, gather
+from platform_sdk.evaluation.report.content import FINAL, START, Content, Difference, gather
 from platform_sdk.tracking.updates import Update
 
 LEARNED = ("mean_reward", "loss", "kl", "zero_variance")
@@ -30,12 +30,9 @@ def build_summary(run_dir: Path) -> str:
     else:
         lines.append("No evaluation has finished yet.")
     for change in (change for change in content.differences if change.metric in content.shown_metrics):
-        value, low, high = (
-            content.amount(change.metric, amount, signed=True) for amount in (change.value, change.low, change.high)
-        )
         lines.append(
             f"\n{_cell(change.metric)}, {FINAL} − {START} on the same {change.n} questions: "
-            f"**{value}** ({low} to {high})"
+            f"{difference_text(content, change)}"
         )
     if content.iterations:
         names = ["mean_reward", "threshold", "acceptance_rate", "examples", "loss_last"]
@@ -58,6 +55,13 @@ def _row(*cells: str) -> list[str]:
 
 def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("\n", " ").replace("<", "&lt;")
+
+
+def difference_text(content: Content, change: Difference) -> str:
+    """Return a paired difference with its interval, as Markdown."""
+    parts = (change.value, change.low, change.high)
+    value, low, high = (content.amount(change.metric, part, signed=True) for part in parts)
+    return f"**{value}** ({low} to {high})"
 
 
 def score_text(content: Content, metric: str, score: dict[str, float] | None) -> str:
