@@ -26,6 +26,7 @@ def evaluate(
     seed: int,
     scores: dsl.Output[dsl.Dataset],
     metrics: dsl.Output[dsl.Metrics],
+    iterations: int = -1,
 ) -> NamedTuple("Outputs", [("scores_digest", str)]):
     """Answer every evaluation question once and score the answers.
 
@@ -49,11 +50,12 @@ def evaluate(
         seed: Of the bootstrap, and of sampling where it is not greedy.
         scores: Where the scores are, and their digest.
         metrics: The mean of each metric.
+        iterations: How many iterations the run makes; nothing is evaluated after one beyond. Below 0: all.
     """
     from pathlib import Path
 
     from platform_sdk.evaluation.run import ROLLOUTS, written_files
-    from platform_sdk.kubeflow.component import describe, log_numbers, received
+    from platform_sdk.kubeflow.component import describe, describe_skipped, log_numbers, received
     from platform_sdk.kubeflow.training_job.here import job_runner
     from platform_sdk.recipes.launch import EvaluateStep, launch
     from platform_sdk.record_files import check_digest
@@ -62,6 +64,9 @@ def evaluate(
     from platform_sdk.tracking import step_run
 
     run = Path(run_dir)
+    if 0 <= iterations < iteration:
+        describe_skipped(f"iteration {iteration} of {iterations}", run, scores)
+        return ("",)
     given = {"agent": agent, "sampling": sampling, "retrieval": retrieval, "evaluation": evaluation}
     arguments = EvaluateStep(
         method=method,

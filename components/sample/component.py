@@ -27,6 +27,7 @@ def sample(
     train_digest: str,
     seed: int,
     rollouts: dsl.Output[dsl.Dataset],
+    iterations: int = -1,
 ) -> NamedTuple("Outputs", [("rollouts_digest", str), ("carry", dict)]):
     """Sample the rollouts of a round of a method's own step; a killed round resumes and samples no attempt twice.
 
@@ -52,11 +53,12 @@ def sample(
         train_digest: Digest of the questions.
         seed: Of everything that is drawn.
         rollouts: Where the rollouts are, and their digest.
+        iterations: How many iterations the run makes; the rounds beyond hand on what they were given. Below 0: all.
     """
     from pathlib import Path
 
     from platform_sdk.files import read_object
-    from platform_sdk.kubeflow.component import describe, received
+    from platform_sdk.kubeflow.component import describe, describe_skipped, received
     from platform_sdk.kubeflow.training_job.here import job_runner
     from platform_sdk.recipes.launch import SampleStep, launch
     from platform_sdk.record_files import check_digest, digest_records
@@ -65,6 +67,9 @@ def sample(
     from platform_sdk.tracking import step_run
 
     run = Path(run_dir)
+    if 0 <= iterations < iteration:
+        describe_skipped(f"iteration {iteration} of {iterations}", run, rollouts)
+        return "", received(carry)
     structs = {"agent": agent, "sampling": sampling, "retrieval": retrieval, "settings": settings, "carry": carry}
     arguments = SampleStep(
         method=method,

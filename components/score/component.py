@@ -40,7 +40,7 @@ def score(
         settings: The step's own settings.
         carry: What the phase's sampling handed on.
         searched_digest: Digest of what is searched.
-        rollouts_digest: Digest of the phase's rollouts.
+        rollouts_digest: Digest of the phase's rollouts; empty where nothing was to be sampled.
         seed: The run's.
         selected: Where the selected rollouts are, and their digest.
         figures: The phase's figures.
@@ -50,11 +50,14 @@ def score(
 
     from platform_sdk.evaluation.report import build_selection
     from platform_sdk.files import check_handed_on, read_object
-    from platform_sdk.kubeflow.component import describe, log_numbers, received
+    from platform_sdk.kubeflow.component import describe, describe_skipped, log_numbers, received
     from platform_sdk.recipes.method import load_method
     from platform_sdk.recipes.steps import select, step_of
     from platform_sdk.tracking import step_run
 
+    if not rollouts_digest:
+        describe_skipped(f"{phase}: nothing was to be sampled", Path(run_dir), selected)
+        return ("",)
     run, loaded = Path(run_dir), load_method(method)
     own = step_of(loaded, step)
     structs = (received(struct) for struct in (agent, sampling, retrieval))

@@ -31,7 +31,7 @@ def train(
         iteration: The number of the round from 1; 0 for one that stands alone.
         model_path: The policy to start from.
         model_digest: Digest of its weights.
-        selected_digest: Digest of the selected rollouts.
+        selected_digest: Digest of the selected rollouts; empty where nothing was to be sampled.
         training: Optimiser, batches, precision (platform_sdk.config.training).
         seed: Of the order of the examples.
         model: Where the trained policy is, and the digest of its weights.
@@ -41,7 +41,7 @@ def train(
     from pathlib import Path
 
     from platform_sdk.config.training import TrainSpec
-    from platform_sdk.kubeflow.component import describe, log_numbers, received
+    from platform_sdk.kubeflow.component import describe, describe_skipped, log_numbers, received
     from platform_sdk.kubeflow.training_job.here import job_runner
     from platform_sdk.record_files import check_digest
     from platform_sdk.records import Rollout
@@ -51,6 +51,9 @@ def train(
     from platform_sdk.training.launch import TrainStep, launch_training
 
     run = Path(run_dir)
+    if not selected_digest:
+        describe_skipped(f"{phase}: nothing was to be sampled", run, model)
+        return model_path, model_digest
     spec = TrainSpec.model_validate(received(training))
     selected = run / phase / "selected.jsonl"
     with step_run(run, f"train-{phase}") as step:

@@ -182,7 +182,7 @@ def _print_forms(found: dict[str, list[Recipe]], as_json: bool) -> None:
         if not recipes:
             continue
         console.print(f"\n[bold]{escape(name)}[/bold]: {escape(recipes[0].pipeline.document.description)}")
-        fields = [_cells(field, recipes[0]) for field in sorted(recipes[0].pipeline.form, key=lambda one: one.name)]
+        fields = [_cells(field, recipes[0]) for field in sorted(recipes[0].form, key=lambda one: one.name)]
         if console.width >= WIDE:
             table = Table(box=None, header_style="bold", pad_edge=False)
             for title in ("parameter", "group", "type", "default"):
@@ -206,7 +206,7 @@ def _cells(field: FormField, recipe: Recipe) -> tuple[str, str, str, str, str]:
 
 
 def _as_json(name: str, recipes: Sequence[Recipe]) -> dict[str, Any]:
-    form = sorted(recipes[0].pipeline.form, key=lambda field: field.name) if recipes else []
+    form = sorted(recipes[0].form, key=lambda field: field.name) if recipes else []
     return {
         "pipeline": name,
         "form": [

@@ -20,6 +20,7 @@ from platform_sdk.config.document import problems_of
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.form import MAX_FIELDS, FormField, read_form
 from platform_sdk.config.parameter import IDENTIFIER, Declaration, Parameter, problems_of_parameter
+from platform_sdk.config.references import ParameterPart, parse
 from platform_sdk.config.source import ConfigError, FieldPath, Source, load_source, suggestion
 from platform_sdk.display import excerpt, shortened
 
@@ -130,6 +131,12 @@ class Pipeline:
     def run_time(self) -> dict[str, Parameter]:
         """The parameters that the form sets, or sets fields of; the others' values are known at compilation."""
         return {field.path[0]: self.document.parameters[field.path[0]] for field in self.form}
+
+    @property
+    def counts(self) -> frozenset[str]:
+        """The parameters that say how often a repeat's steps run."""
+        repeats = [parse(block.repeat.count) for block in self.document.steps if isinstance(block, RepeatBlock)]
+        return frozenset(count.name for count in repeats if isinstance(count, ParameterPart) and not count.fields)
 
     def component_path(self, component: str) -> Path:
         """Return the file of a component: one of the pipeline's own, else a shipped one."""

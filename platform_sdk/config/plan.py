@@ -11,7 +11,7 @@ from platform_sdk.config.errors import UserError
 from platform_sdk.config.pipeline import Pipeline, Repeat, Step
 from platform_sdk.config.references import StepOutput, parse
 from platform_sdk.config.source import FieldPath, Problem, suggestion
-from platform_sdk.config.task import Task, Wire
+from platform_sdk.config.task import FromParameter, Task, Wire
 from platform_sdk.config.wiring import Scope, Wiring
 from platform_sdk.display import excerpt
 
@@ -83,7 +83,7 @@ class _Unroller:
             self.problem((*path, "component"), f"{error}{remedy}")
 
     def _repeat(self, repeat: Repeat, path: FieldPath, outer: Scope) -> None:
-        count = self.wiring.fixed(repeat.count, (*path, "count"), "integer", fallback=1)
+        count = self.wiring.fixed(repeat.count, (*path, "count"), "integer", fallback=1, of_form=True)
         if count < 0:
             self.problem((*path, "count"), f"must be 0 or more, but is {count}")
         lags = {}
@@ -115,12 +115,26 @@ class _Unroller:
             )
             for index, step in enumerate(repeat.steps):
                 self._add(step, (*path, "steps", index), scope.steps[step.id], scope)
+            if iteration == 1:
+                self._check_limit(repeat, (*path, "count"), scope)
             for name, carry in repeat.carry.items():
                 history[name].append(self.wiring.wire(carry.next, (*path, "carry", name, "next"), scope))
         for name, past in history.items():
             if name in outer.carried:
                 self.problem((*path, "carry", name), "another repeat carries this name already; use another one")
             outer.carried[name] = past[-1]
+
+    def _check_limit(self, repeat: Repeat, place: FieldPath, scope: Scope) -> None:
+        """Refuse a count that the form sets, but that no step of the repeat is told."""
+        count = self.wiring.wire(repeat.count, place, scope)
+        tasks = [self.tasks[id] for step in repeat.steps if (id := scope.steps[step.id]) in self.tasks]
+        if isinstance(count, FromParameter) and not any(count in task.inputs.values() for task in tasks):
+            self.problem(
+                place,
+                f"is in the form, so a run may have fewer iterations than are compiled, and no step here gets "
+                f"{count.name}, by which one sees that it is beyond the last (the component sample does, by its input "
+                f"iterations); wire it, or take {count.name} out of the form",
+            )
 
     def _add(self, step: Step, path: FieldPath, id: str, scope: Scope) -> None:
         if id in self.producers:

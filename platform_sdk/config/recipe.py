@@ -16,7 +16,7 @@ from platform_sdk.config.bounded_yaml import MAX_DEPTH
 from platform_sdk.config.code import add_source_folder
 from platform_sdk.config.document import problems_of
 from platform_sdk.config.errors import UserError
-from platform_sdk.config.form import with_value
+from platform_sdk.config.form import FormField, read_form, with_value
 from platform_sdk.config.parameter import Parameter, check_scalar
 from platform_sdk.config.pipeline import STEP_ID, Pipeline, find_pipeline, home, load_pipeline
 from platform_sdk.config.plan import make_plan
@@ -63,6 +63,20 @@ class Recipe:
     def resolved(self) -> dict[str, Any]:
         """Return the content of ``recipe.json``: everything that decides the outcome of a run."""
         return {"pipeline": self.pipeline.name, "name": self.name, "parameters": self.parameters}
+
+    @property
+    def run_time(self) -> dict[str, Parameter]:
+        """The parameters that the form sets, or sets fields of. A count is at most what the plan is unrolled to."""
+        unrolled = {name: {"maximum": self.parameters[name]} for name in self.pipeline.counts}
+        return {
+            name: parameter.model_copy(update=unrolled.get(name)) for name, parameter in self.pipeline.run_time.items()
+        }
+
+    @property
+    def form(self) -> tuple[FormField, ...]:
+        """The pipeline's form, with this recipe's bounds."""
+        declared = self.pipeline.document.parameters | self.run_time
+        return read_form(self.pipeline.source, self.pipeline.document.form, declared)[0]
 
     def settings(self, name: str) -> Any:
         """A struct parameter as its pydantic model."""

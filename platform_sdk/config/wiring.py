@@ -79,9 +79,16 @@ class Wiring:
         self._standing_in.pop()
         return wire
 
-    def fixed(self, value: Any, path: FieldPath, type_: str | None, *, fallback: int) -> Any:
-        """Return a value that shapes the pipeline and so must be known when it is compiled."""
+    def fixed(self, value: Any, path: FieldPath, type_: str | None, *, fallback: int, of_form: bool = False) -> Any:
+        """Return a value that shapes the pipeline and so must be known when it is compiled.
+
+        Args:
+            fallback: What is returned where the value is wrong.
+            of_form: The value may be a parameter of the form; it is the recipe's then.
+        """
         wire = self.wire(value, path, Scope())
+        if of_form and isinstance(wire, FromParameter) and wire.name in self.pipeline.run_time:
+            wire = Constant(self.values[wire.name])
         if wire is None or (isinstance(wire, Constant) and wire.value is UNKNOWN):
             return fallback
         if not isinstance(wire, Constant):

@@ -44,7 +44,7 @@ def compile_recipe(recipe: Recipe, cluster: ClusterSpec | None = None) -> GraphC
     Raises:
         UserError: a component cannot be loaded.
     """
-    form = () if cluster is None else recipe.pipeline.form
+    form = () if cluster is None else recipe.form
 
     def body(*values: Any) -> None:
         given = dict(zip(inputs, values, strict=True))
@@ -58,7 +58,7 @@ def compile_recipe(recipe: Recipe, cluster: ClusterSpec | None = None) -> GraphC
         with dsl.ExitHandler(exit_task=ended, name="run"):
             begun = begin(run_dir=run_dir, recipe=sent(begun_with(recipe)), **given)
             place(begun.set_caching_options(False), cluster)
-            filled = {name: given[name] if name in given else begun.outputs[name] for name in recipe.pipeline.run_time}
+            filled = {name: given[name] if name in given else begun.outputs[name] for name in recipe.run_time}
             for task in _steps(recipe, {RUN_DIR: run_dir, **filled}).values():
                 place(task.after(begun), cluster)
 
@@ -86,7 +86,7 @@ def compile_recipe(recipe: Recipe, cluster: ClusterSpec | None = None) -> GraphC
 def _constants(recipe: Recipe) -> dict[str, Any]:
     """The values of what the form sets, as on this machine, where they are known."""
     values = {}
-    for name, parameter in recipe.pipeline.run_time.items():
+    for name, parameter in recipe.run_time.items():
         value = recipe.parameters[name]
         values[name] = float(value) if parameter.type == "number" else sent(value)
     return values
@@ -116,7 +116,7 @@ def _steps(recipe: Recipe, channels: Mapping[str, Any]) -> dict[str, Any]:
 
 def form_values(recipe: Recipe) -> dict[str, Any]:
     """Return the arguments with which a pipeline compiled for a cluster becomes this recipe's run."""
-    return {field.name: field.value_in(recipe.parameters) for field in recipe.pipeline.form}
+    return {field.name: field.value_in(recipe.parameters) for field in recipe.form}
 
 
 def write_ir(pipeline: GraphComponent, path: Path) -> None:

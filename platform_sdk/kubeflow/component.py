@@ -24,6 +24,13 @@ def describe(artifact: Any, path: Path, **facts: Any) -> None:
     Path(artifact.path).write_text(json.dumps(metadata, indent=1) + "\n", encoding="utf-8")
 
 
+def describe_skipped(reason: str, run_dir: Path, *artifacts: Any) -> None:
+    """Print why a step has nothing to do, and describe its artifacts so."""
+    print(f"nothing to do: {reason}", flush=True)
+    for artifact in artifacts:
+        describe(artifact, run_dir, skipped=reason)
+
+
 def log_numbers(metrics: Any, numbers: dict[str, Any]) -> None:
     """Write the numbers among ``numbers`` into a Metrics artifact."""
     for name, value in numbers.items():

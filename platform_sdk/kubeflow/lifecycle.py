@@ -25,10 +25,10 @@ def begun_with(recipe: Recipe) -> dict[str, Any]:
     checks = {"type", "description", "choices", "minimum", "maximum", "schema_"}
     return {
         **recipe.resolved(),
-        "form": {field.name: ".".join(field.path) for field in recipe.pipeline.form},
+        "form": {field.name: ".".join(field.path) for field in recipe.form},
         "declared": {
             name: parameter.model_dump(mode="json", by_alias=True, include=checks, exclude_defaults=True)
-            for name, parameter in recipe.pipeline.run_time.items()
+            for name, parameter in recipe.run_time.items()
         },
     }
 

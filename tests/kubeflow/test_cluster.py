@@ -4,27 +4,30 @@ from __future__ import annotations
 
 import ast
 import json
+from collections.abc import Sequence
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
 import pytest
-from kfp import components, local
+from kfp import components, dsl, local
 from ruamel.yaml import YAML
 
 pytest.importorskip("kfp.kubernetes", reason="the extra [cluster] is not installed")
 
 from platform_sdk.config.cluster import ClusterSpec
+from platform_sdk.config.components import read_interface
 from platform_sdk.config.document import read_as
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.recipe import load_recipe
 from platform_sdk.config.source import ConfigError
-from platform_sdk.kubeflow.compile import compile_recipe, write_ir
+from platform_sdk.kubeflow.compile import compile_recipe, load_component, write_ir
 from platform_sdk.kubeflow.component import sent
 from platform_sdk.kubeflow.lifecycle import begin_run, begun_with, end_run
 from platform_sdk.kubeflow.training_job.here import CLUSTER, job_runner
 from platform_sdk.processes.launch import StepProcesses
 from platform_sdk.tracking.journal import read, run_file
-from tests.kubeflow.toy import write_toy
+from tests.kubeflow.toy import PIPELINE, write_toy
 
 HOME = Path(__file__).parents[2]
 SHIPPED = HOME / "pipelines/cluster.yaml"
@@ -141,6 +144,46 @@ def test_form_values_are_recorded_in_the_run(tmp_path: Path, monkeypatch: pytest
     end_run(str(run_dir), "CANCELLED")
     ended = [event for event in read(run_file(run_dir))[0] if event["event"] == "ended"]
     assert [event["status"] for event in ended] == ["KILLED"]
+
+
+def test_the_form_sets_fewer_iterations_than_are_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
+    pipeline = PIPELINE.replace("form: [seed,", "form: [iterations,").replace(
+        "iteration: ${iteration}", "iteration: ${parameters.iterations}"
+    )
+    recipe = load_recipe(write_toy(tmp_path, pipeline=pipeline), ["iterations=3"])
+    [field] = [field for field in recipe.form if field.name == "iterations"]
+    assert (field.value_in(recipe.parameters), field.bounds) == (3, "at least 0, at most 3")
+    begun = sent(begun_with(recipe))
+    begin_run(str(tmp_path / "run"), begun, {"iterations": 1.0})
+    assert json.loads((tmp_path / "run/recipe.json").read_text())["parameters"]["iterations"] == 1
+    with pytest.raises(UserError, match="iterations: must be at most 3, but is 4"):
+        begin_run(str(tmp_path / "other"), begun, {"iterations": 4})
+
+
+def test_iteration_beyond_the_last_hands_on_what_it_was_given(tmp_path: Path) -> None:
+    shared = {"run_dir": str(tmp_path), "method": "mygo", "phase": "iteration-03", "iteration": 3, "seed": 0}
+    model = {"model_path": "/the/policy", "model_digest": "abc"}
+    structs: dict[str, Any] = {"agent": {}, "sampling": {}, "retrieval": {}}
+    found: dict[str, Any] = {"environment": "world-kg", "searched_digest": "", "index_digest": ""}
+    artifacts = {name: dsl.Dataset(uri=str(tmp_path / name)) for name in ("rollouts", "selected", "model", "scores")}
+
+    def call(component: str, outputs: Sequence[str], **inputs: Any) -> Any:
+        function = load_component(read_interface(HOME / f"components/{component}/component.py")).python_func  # type: ignore[attr-defined]
+        given = {**shared, **model, **structs, **found, **inputs, **{name: artifacts.get(name) for name in outputs}}
+        return function(**{name: given[name] for name in signature(function).parameters})
+
+    carry = {"threshold": 0.75}
+    sampled = call("sample", ["rollouts"], step="iteration", settings={}, carry=carry, train_digest="", iterations=2)
+    assert sampled == ("", carry)
+    outputs = ["selected", "figures", "card"]
+    scored = call("score", outputs, step="iteration", settings={}, carry=carry, rollouts_digest=sampled[0])
+    assert scored == ("",)
+    trained = call("train", ["model", "metrics"], selected_digest=scored[0], training={})
+    assert trained == tuple(model.values())
+    assert call("evaluate", ["scores", "metrics"], evaluation={}, eval_digest="", iterations=2) == ("",)
+    assert {path.name for path in tmp_path.iterdir()} == set(artifacts), "no phase was begun, and nothing tracked"
+    assert json.loads((tmp_path / "rollouts").read_text())["skipped"] == "iteration 3 of 2"
 
 
 def test_invalid_form_values_are_refused_in_one_message(tmp_path: Path) -> None:

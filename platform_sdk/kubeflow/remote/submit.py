@@ -85,7 +85,7 @@ def submit(
 
 def _without_form(path: Path, overrides: Sequence[str], recipe: Recipe, cluster: ClusterSpec) -> Recipe:
     """The recipe whose values become the version's defaults: as its file says, where that is a whole recipe."""
-    filled = {".".join(field.path) for field in recipe.pipeline.form}
+    filled = {".".join(field.path) for field in recipe.form} - recipe.pipeline.counts
     rest = [override for override in overrides if override.partition("=")[0] not in filled]
     try:
         return load_recipe(path, rest, cluster.environment)
