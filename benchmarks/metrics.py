@@ -136,7 +136,7 @@ def plain_names(question: dict[str, Any], place: int, aliases: dict[str, list[st
     """Every way to name the gold triple at ``place``."""
     head, relation, tail = question["evidences"][place]
     heads, tails = [head], [tail]
-    if question["evidences_id"]:
+    if question.get("evidences_id"):  # generated questions have none
         head_id, _, tail_id = question["evidences_id"][place]
         heads, tails = heads + aliases.get(head_id, []), tails + aliases.get(tail_id, [])
     return [plain_triple([one, relation, other]) for one in heads for other in tails]

@@ -39,7 +39,6 @@ def test_every_method_answers_one_of_its_questions_and_a_new_one(name: str, tmp_
     assert known["gold"] == list(question.answers)
     assert known["turns"]
     assert {turn["speaker"] for turn in known["turns"]} == {"agent", "environment"}
-    assert asked(run_dir, question.text)["answer"] == known["answer"]  # greedy: the same words again
     entity = next(iter(read_jsonl(run_dir / "corpus/triples.jsonl", Triple))).head
     new = asked(name, f"Who is the director of {entity} then ?", "--folder", tmp_path)
     assert new["gold"] is None
