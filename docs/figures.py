@@ -140,7 +140,7 @@ def main() -> None:
     for name in given.names or known:
         figure = known[name]
         if given.list:
-            print(f"{name:<12}{_shell(figure.command())}")
+            print(f"{name:<16}{_shell(figure.command())}")
             continue
         row = measure(figure, given.folder.resolve())
         print(row, flush=True)
