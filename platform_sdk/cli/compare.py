@@ -19,10 +19,6 @@ if TYPE_CHECKING:
     from platform_sdk.evaluation.seeds import SeedComparison
 
 
-def register(app: typer.Typer) -> None:
-    app.command("compare")(compare)
-
-
 def compare(
     runs: Annotated[
         list[str],

@@ -39,12 +39,6 @@ NamespaceOption = Annotated[
 STATUSES = {"SUCCEEDED": 0, "FAILED": 1, "CANCELED": 3}
 
 
-def register(app: typer.Typer) -> None:
-    app.command("watch")(watch)
-    app.command("logs")(logs)
-    app.command("cancel")(cancel)
-
-
 def watch(
     run: RunArgument,
     namespace: NamespaceOption = None,

@@ -14,10 +14,6 @@ if TYPE_CHECKING:
     from platform_sdk.evaluation.metrics import Scores
 
 
-def register(app: typer.Typer) -> None:
-    app.command("metrics")(metrics)
-
-
 def metrics(
     dataset: Annotated[
         Literal["hotpotqa", "2wikimultihopqa", "musique", "nq", "qald10"],

@@ -32,11 +32,6 @@ ClusterOption = Annotated[
 WIDE = 120  # columns of a terminal that has room for a form's fields side by side
 
 
-def register(app: typer.Typer) -> None:
-    app.command("submit")(submit)
-    app.command("upload")(upload)
-
-
 def submit(
     recipe: RecipeArgument,
     namespace: NamespaceOption = None,

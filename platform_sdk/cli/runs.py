@@ -15,11 +15,6 @@ from platform_sdk.config.errors import UserError
 RUNS = Path("runs")
 
 
-def register(app: typer.Typer) -> None:
-    app.command("runs")(runs)
-    app.command("report")(report)
-
-
 def runs(
     folder: Annotated[Path, typer.Argument(help="The folder that holds the run directories.")] = RUNS,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON list.")] = False,

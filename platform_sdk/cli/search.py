@@ -34,11 +34,6 @@ WorkdirOption = Annotated[
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 
-def register(app: typer.Typer) -> None:
-    app.command("search")(search)
-    app.command("recall")(recall)
-
-
 def search(
     question: Annotated[str, typer.Argument(help="Text to search by.")],
     recipe: RecipeOption,

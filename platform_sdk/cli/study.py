@@ -36,10 +36,6 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object.
 study = Application(help="Run a paper's table as one file, and print it beside the paper's.", no_args_is_help=True)
 
 
-def register(app: typer.Typer) -> None:
-    app.add_typer(study, name="study")
-
-
 @study.command("run")
 def run(
     file: StudyArgument,
