@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -194,14 +194,10 @@ def _thoughts(text: str) -> str:
 class ModelSynthesis(Synthesis):
     """Synthesis by a language model, through any sampling engine."""
 
-    def check(self, spec: SynthesisSpec, questions: Sequence[Question]) -> None:
-        """Accept every dataset."""
-
     @contextmanager
     def teaching(self, round: Round) -> Iterator[Teaching]:
         run, spec, medium = round.run, round.settings, medium_of(round.run.environment)
-        engine = load_engine(run.sampling.engine, round.model)
-        try:
+        with closing(load_engine(run.sampling.engine, round.model)) as engine:
             policy = Policy(engine.tokenizer, engine.weight_version)
             if spec.mode != "abductive":
                 with open_search(run) as search:
@@ -212,5 +208,3 @@ class ModelSynthesis(Synthesis):
             compare, encoder = open_similarity(run)
             writer = AbductiveTeacher(policy, run.decoding, run.agent, spec, proxy, compare, encoder, run.seed)
             yield Teaching(writer.example, engine, no_search, run.sampling.engine.live)
-        finally:
-            engine.close()
