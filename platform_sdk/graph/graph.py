@@ -13,10 +13,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pydantic import BaseModel, ConfigDict
 
 from platform_sdk import files
 from platform_sdk.config.graph import GraphSpec
+from platform_sdk.config.struct import Struct
 from platform_sdk.errors import UserError
 from platform_sdk.graph.merge import merge
 from platform_sdk.records import Source
@@ -28,13 +28,12 @@ ENTITIES, HYPEREDGES, MENTIONS = "entities.parquet", "hyperedges.parquet", "ment
 T = TypeVar("T")
 
 
-class Manifest(BaseModel):
+class Manifest(Struct):
     """Counts, digests and origin of a graph's files, as ``merge.MergeResult`` says.
 
     ``digest`` is of the content: independent of compression and order.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
     schema_version: int = SCHEMA
     digest: str
     extractor: str
