@@ -72,6 +72,13 @@ def _model_of_recipe(text: str) -> str:
     return str(read_object(Path(text.removeprefix("run:")) / RECIPE)["parameters"]["model"])
 
 
+def base_of(name: str | Path) -> Path:
+    """Return the local directory of a model that holds its configuration: of a LoRA adapter its base's."""
+    path = resolve(name)
+    adapter = _adapter(path)
+    return base_of(adapter["base_model_name_or_path"]) if adapter else path
+
+
 def load_model(
     name: str | Path, *, dtype: str = "float32", device: str = "cpu", attention: str | None = None
 ) -> PreTrainedModel:
@@ -177,11 +184,7 @@ def save_merged(name: str | Path, target: Path) -> None:
 
 
 def _stored_dtype(name: str | Path) -> str:
-    path = resolve(name)
-    adapter = _adapter(path)
-    if adapter:
-        return _stored_dtype(adapter["base_model_name_or_path"])
-    config = read_object(path / "config.json")
+    config = read_object(base_of(name) / "config.json")
     return str(config.get("dtype") or config.get("torch_dtype") or "float32")
 
 

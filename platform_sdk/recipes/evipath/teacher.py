@@ -20,7 +20,7 @@ from platform_sdk.agents.speaker import Decoding, Policy, Speaker
 from platform_sdk.recipes.evipath import evidence
 from platform_sdk.recipes.evipath import teacher_prompts as told
 from platform_sdk.recipes.evipath.evidence import Comparison
-from platform_sdk.recipes.evipath.grammar import ANSWERING, ASKING, parse_planner, parse_turn, tags_of
+from platform_sdk.recipes.evipath.grammar import ANSWERING, ASKING, parse_planner, tags_of, thoughts_of
 from platform_sdk.recipes.evipath.planning import without_plan
 from platform_sdk.recipes.evipath.proxy import Facts, Proxy, open_proxy
 from platform_sdk.recipes.evipath.records import Example, Step, SubQuestion
@@ -123,7 +123,7 @@ class AbductiveTeacher:
             if isinstance(action, Malformed):
                 reason = "action" if tags_of(text) in (ASKING, ANSWERING) else "tags"
                 raise Rejection(reason, f"turn {turn + 1}: {action.reason}: {text}")
-            thoughts = _thoughts(text)
+            thoughts = thoughts_of(text)
             if turn == 0:
                 plan, thoughts = without_plan(thoughts)
                 path = path.model_copy(update={"plan": plan})
@@ -184,11 +184,6 @@ class AbductiveTeacher:
             question=question, candidate=candidate, answer=sentence, shown=shown, selected=selected,
             similarities=similarities, thoughts=thoughts,
         )  # fmt: skip
-
-
-def _thoughts(text: str) -> str:
-    turn = parse_turn(text)
-    return "" if isinstance(turn, Malformed) else turn[0]
 
 
 class ModelSynthesis(Synthesis):
