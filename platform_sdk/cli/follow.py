@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from platform_sdk.cli.runs import RUNS
-from platform_sdk.cli.terminal import say
+from platform_sdk.cli.terminal import Terminal, say
 from platform_sdk.config.errors import UserError
 
 if TYPE_CHECKING:
@@ -63,7 +63,6 @@ def watch(
             raise typer.Exit(130) from error
     from rich.live import Live
 
-    from platform_sdk.cli.terminal import Terminal
     from platform_sdk.kubeflow.remote.following import follow
 
     server, found, jobs, unseen = _find(run, namespace, host)

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from platform_sdk.cli.terminal import say
+from platform_sdk.cli.terminal import Terminal, say
 from platform_sdk.config.errors import UserError
 
 RUNS = Path("runs")
@@ -37,8 +37,6 @@ def runs(
         typer.echo(json.dumps([row.model_dump() for row in rows], indent=1))
         return
     from rich.table import Table
-
-    from platform_sdk.cli.terminal import Terminal
 
     table = Table(box=None, header_style="bold", pad_edge=False)
     for title in ("run", "recipe", "started (UTC)", "status"):

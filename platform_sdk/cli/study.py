@@ -16,7 +16,7 @@ from platform_sdk.cli.follow import HostOption
 from platform_sdk.cli.remote import NamespaceOption, read_cluster
 from platform_sdk.cli.run import SetOption, run_recipe
 from platform_sdk.cli.runs import RUNS
-from platform_sdk.cli.terminal import say
+from platform_sdk.cli.terminal import Terminal, say
 from platform_sdk.errors import UserError
 
 if TYPE_CHECKING:
@@ -99,7 +99,6 @@ def status(
     from rich.markup import escape
     from rich.table import Table
 
-    from platform_sdk.cli.terminal import Terminal
     from platform_sdk.studies.cells import state_of
 
     loaded = _load(file, folder, overrides)
