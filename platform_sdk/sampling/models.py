@@ -54,7 +54,9 @@ def resolve(name: str | Path) -> Path:
             raise UserError(f"model {text}: this package ships no such model (looked in {ASSETS})")
         return path
     if text.startswith("run:"):
-        return trained_model(Path(text.removeprefix("run:"))) or resolve(_model_of_recipe(text))
+        run_dir = Path(text.removeprefix("run:"))
+        # A run that trains no model has the one that it begins with.
+        return trained_model(run_dir) or resolve(str(read_object(run_dir / RECIPE)["parameters"]["model"]))
     if text.startswith("package:"):
         return _from_package(text.removeprefix("package:"))
     path = Path(text).expanduser()
@@ -65,11 +67,6 @@ def resolve(name: str | Path) -> Path:
     if path.is_absolute() or text.startswith((".", "~")):
         raise UserError(f"model {text}: no such directory")
     return _from_hub(text)
-
-
-def _model_of_recipe(text: str) -> str:
-    """Return the model that a run begins with, for a run that trains none."""
-    return str(read_object(Path(text.removeprefix("run:")) / RECIPE)["parameters"]["model"])
 
 
 def base_of(name: str | Path) -> Path:
