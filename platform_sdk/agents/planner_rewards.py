@@ -6,12 +6,9 @@ An answer that was never given scores 0.
 
 from __future__ import annotations
 
-from typing import Literal
-
+from platform_sdk.agents.planner_messages import Medium
 from platform_sdk.evaluation.answers import exact_match, f1_score
 from platform_sdk.records import Evidence, Question, Rollout, Trajectory
-
-Medium = Literal["text", "kg"]
 
 
 def rewards(rollout: Rollout) -> dict[str, float]:

@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
+from platform_sdk.agents import planner_messages as messages
+from platform_sdk.agents.planner_messages import Medium
 from platform_sdk.agents.speaker import PolicyAgent, Speaker
 from platform_sdk.records import Evidence, Outcome, Question, Rollout, Trajectory
 from platform_sdk.sampling.dialogue import Dialogue
@@ -71,14 +73,9 @@ class Language(Protocol):
     def read_worker(self, text: str, materials: int) -> Reading | Malformed:
         """Parse a worker's turn, which was shown so many pieces of evidence."""
 
-    def materials(self, evidence: Sequence[Evidence]) -> str:
-        """Write evidence as an agent without workers is shown it."""
-
-    def observation(self, seen: Sequence[str], new_candidates: Sequence[str], first: int) -> str:
-        """Write what came back to the planner; new candidate entities are numbered from ``first``."""
-
-    def error(self, reason: str) -> str:
-        """Write that the planner's turn was malformed."""
+    @property
+    def medium(self) -> Medium:
+        """Texts or a graph, in which a search starts from an entity."""
 
     @property
     def unreadable(self) -> str:
@@ -91,14 +88,13 @@ class Language(Protocol):
 
 @dataclass(frozen=True)
 class Limits:
-    """``split``: planner and workers; else one agent plans and reads. ``graph``: a search starts from an entity."""
+    """``split``: planner and workers; else one agent plans and reads."""
 
     iterations: int
     planner_tokens: int
     worker_tokens: int
     top_k: int
     split: bool = True
-    graph: bool = False
 
 
 class Entity(NamedTuple):
@@ -128,7 +124,8 @@ class PlannerWorker(PolicyAgent):
     def rollout(self, question: Question, attempt: int) -> Agent[Rollout]:
         """One attempt at a question; returns the scored rollout."""
         speaker = self.speaker(question, attempt, self.limits.planner_tokens)
-        candidates = topics(question) if self.limits.graph else []
+        medium = self.language.medium
+        candidates = topics(question) if medium == "kg" else []
         names = [entity.name for entity in candidates]
         role = "planner" if self.limits.split else "agent"
         planner = self.language.planner(speaker, question, names, role)
@@ -143,7 +140,7 @@ class PlannerWorker(PolicyAgent):
             action = Malformed(CUT_OFF) if reply.cut else self.language.read_planner(reply.text, len(candidates))
             if isinstance(action, Malformed):
                 planner.note_malformed(action.reason)
-                planner.tell(self.language.error(action.reason))
+                planner.tell(messages.error_observation(action.reason))
                 continue
             if isinstance(action, Answer):
                 answer, outcome = action.text, "answered"
@@ -164,11 +161,11 @@ class PlannerWorker(PolicyAgent):
                 planner.note_asked(queries)
                 lists: list[list[Evidence]] = yield Search(tuple(requests), self.limits.top_k)
                 evidence = [item for items in lists for item in items]
-                seen = [self.language.materials(evidence)]
-                found = [leads_to(item) for item in evidence] if self.limits.graph else []
+                seen = [messages.materials(evidence, medium)]
+                found = [leads_to(item) for item in evidence] if medium == "kg" else []
             known = {entity.key for entity in candidates}
             new = [entity for entity in _distinct(found) if entity.key not in known]
-            planner.tell(self.language.observation(seen, [entity.name for entity in new], len(candidates)), evidence)
+            planner.tell(messages.observation(seen, [entity.name for entity in new], len(candidates)), evidence)
             candidates += new
         main = planner.trajectory(role, role, answer=answer)
         rollout = self.recorded(question, attempt, speaker.seed, main, workers, outcome)
@@ -187,7 +184,7 @@ class PlannerWorker(PolicyAgent):
             worker.note_malformed(reading.reason)
             return Report(worker.trajectory(id, "worker"), self.language.unreadable)
         trajectory = worker.trajectory(id, "worker", selected=reading.selected, answer=reading.sentence)
-        found = tuple(leads_to(evidence[i]) for i in reading.selected) if self.limits.graph else ()
+        found = tuple(leads_to(evidence[i]) for i in reading.selected) if self.language.medium == "kg" else ()
         return Report(trajectory, reading.sentence, found)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Callable
 from importlib.metadata import version
 from typing import Annotated
 
@@ -35,14 +36,28 @@ from platform_sdk.display import DisplayFormatter
 from platform_sdk.files import storage_error
 
 app = Application(name="hopforge", no_args_is_help=True, pretty_exceptions_enable=False)
-for title, modules in {
-    "Recipes and runs": (run, evaluate, runs, ask, compare, study, export),
-    "Clusters": (remote, follow, gc),
-    "Data and retrieval": (search, graph, synthesize, serve),
-    "Scores and records": (metrics, score, convert),
-}.items():
-    for module in modules:
-        module.register(app.group(title))
+COMMANDS: dict[str, dict[str, typer.Typer | Callable[..., None]]] = {
+    "Recipes and runs": {
+        "run": run.run, "compile": run.compile_, "validate": run.validate, "schema": run.schema,
+        "evaluate": evaluate.evaluate, "runs": runs.runs, "report": runs.report, "ask": ask.ask,
+        "compare": compare.compare, "study": study.study, "export": export.export,
+    },
+    "Clusters": {
+        "submit": remote.submit, "upload": remote.upload, "watch": follow.watch, "logs": follow.logs,
+        "cancel": follow.cancel, "gc": gc.gc,
+    },
+    "Data and retrieval": {
+        "search": search.search, "recall": search.recall, "graph": graph.graph, "synthesize": synthesize.synthesize,
+        "serve": serve.serve,
+    },
+    "Scores and records": {"metrics": metrics.metrics, "score": score.score, "convert": convert.convert},
+}  # fmt: skip
+for heading, commands in COMMANDS.items():
+    for name, command in commands.items():
+        if isinstance(command, typer.Typer):
+            app.add_typer(command, name=name, rich_help_panel=heading)
+        else:
+            app.command(name, rich_help_panel=heading)(command)
 
 
 def _show_version(wanted: bool) -> None:

@@ -1,4 +1,4 @@
-"""The command line's frame: commands under headings, and help that shows what was written."""
+"""The command line's frame: help that shows what was written."""
 
 from __future__ import annotations
 
@@ -34,25 +34,16 @@ class _Group(_Parameters, TyperGroup):
 
 
 class Application(typer.Typer):
-    """Typer application with headings for its commands."""
+    """Typer application whose help is written in the commands' docstrings."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(cls=_Group, **settings)
-        self._heading: str | None = None
-
-    def group(self, heading: str) -> Application:
-        """Return this application; commands attached from now on are listed under ``heading``."""
-        self._heading = heading
-        return self
 
     def command(self, name: str | None = None, **settings: Any) -> Callable[[Any], Any]:
         def attach(function: Any) -> Any:
             # Docstrings are broken where the code is wide enough, help where the terminal is.
             help = _LINE_BREAK.sub(" ", escape(inspect.cleandoc(function.__doc__ or "")))
-            options = {"cls": _Command, "rich_help_panel": self._heading, "help": help, **settings}
+            options = {"cls": _Command, "help": help, **settings}
             return super(Application, self).command(name, **options)(function)
 
         return attach
-
-    def add_typer(self, typer_instance: typer.Typer, **settings: Any) -> None:
-        super().add_typer(typer_instance, **{"rich_help_panel": self._heading, **settings})

@@ -18,11 +18,6 @@ if TYPE_CHECKING:
     from platform_sdk.records import Evidence, Rollout, Trajectory, Turn
 
 
-def register(app: typer.Typer) -> None:
-    """Attach the command."""
-    app.command("ask")(ask)
-
-
 def ask(
     run: Annotated[str, typer.Argument(help="A finished run: its directory, its name in --folder, or its MLflow id.")],
     question: Annotated[str, typer.Argument(help="The question, in quotes.")],

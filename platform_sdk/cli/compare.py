@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from platform_sdk.cli.runs import RUNS
-from platform_sdk.cli.terminal import say
+from platform_sdk.cli.terminal import Terminal, say
 from platform_sdk.errors import UserError
 
 if TYPE_CHECKING:
@@ -17,10 +17,6 @@ if TYPE_CHECKING:
 
     from platform_sdk.evaluation.compare import Comparison
     from platform_sdk.evaluation.seeds import SeedComparison
-
-
-def register(app: typer.Typer) -> None:
-    app.command("compare")(compare)
 
 
 def compare(
@@ -81,7 +77,6 @@ def _print_groups(comparison: SeedComparison) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    from platform_sdk.cli.terminal import Terminal
     from platform_sdk.evaluation.seed_comparison import headlines, score_rows
 
     console = Terminal(highlight=False)
@@ -104,7 +99,6 @@ def _print_tables(comparison: Comparison) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    from platform_sdk.cli.terminal import Terminal
     from platform_sdk.evaluation.comparison import headline, score_rows, sentence, spent_rows
 
     console = Terminal(highlight=False)

@@ -21,10 +21,6 @@ class Form(StrEnum):
     TWOWIKI = "2wikimultihopqa"
 
 
-def register(app: typer.Typer) -> None:
-    app.command("convert")(convert)
-
-
 def convert(
     files: Annotated[list[Path], typer.Argument(metavar="FILE…", help="What to convert; it stays as it is.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="The new file; it must not exist yet.")],

@@ -19,10 +19,6 @@ if TYPE_CHECKING:
     from platform_sdk.config.recipe import Recipe
 
 
-def register(app: typer.Typer) -> None:
-    app.command("evaluate")(evaluate)
-
-
 def evaluate(
     model: Annotated[
         str,

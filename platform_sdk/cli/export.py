@@ -12,11 +12,6 @@ from platform_sdk.cli.terminal import say
 from platform_sdk.errors import UserError
 
 
-def register(app: typer.Typer) -> None:
-    """Attach the command."""
-    app.command("export")(export)
-
-
 def export(
     run: Annotated[
         str,

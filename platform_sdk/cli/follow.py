@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from platform_sdk.cli.runs import RUNS
-from platform_sdk.cli.terminal import say
+from platform_sdk.cli.terminal import Terminal, say
 from platform_sdk.config.errors import UserError
 
 if TYPE_CHECKING:
@@ -39,12 +39,6 @@ NamespaceOption = Annotated[
 STATUSES = {"SUCCEEDED": 0, "FAILED": 1, "CANCELED": 3}
 
 
-def register(app: typer.Typer) -> None:
-    app.command("watch")(watch)
-    app.command("logs")(logs)
-    app.command("cancel")(cancel)
-
-
 def watch(
     run: RunArgument,
     namespace: NamespaceOption = None,
@@ -69,7 +63,6 @@ def watch(
             raise typer.Exit(130) from error
     from rich.live import Live
 
-    from platform_sdk.cli.terminal import Terminal
     from platform_sdk.kubeflow.remote.following import follow
 
     server, found, jobs, unseen = _find(run, namespace, host)
@@ -99,12 +92,12 @@ def watch(
 
 def _watch_here(run_dir: Path, as_json: bool) -> NoReturn:
     """Follow a run on this machine, and exit as it ended."""
-    from platform_sdk.cli.local_watch import began_at, steps_of, watch_local
+    from platform_sdk.cli.local_watch import Teller, began_at, steps_of, watch_local
     from platform_sdk.cli.progress import Progress, print_outcome
     from platform_sdk.kubeflow.runs import outcome
 
     if as_json:
-        state = watch_local(run_dir, _LocalTeller())
+        state = watch_local(run_dir, Teller())
         say(json.dumps({"run": str(run_dir), "state": state}))
     else:
         ago = max(time.time() - began_at(run_dir), 0.0)
@@ -115,22 +108,6 @@ def _watch_here(run_dir: Path, as_json: bool) -> NoReturn:
         else:
             say(f"the run {'failed' if state == 'FAILED' else 'was stopped'}; see hopforge logs {run_dir}", err=True)
     raise typer.Exit({"FINISHED": 0, "FAILED": 1, "KILLED": 3}[state])
-
-
-class _LocalTeller:
-    """Prints a line for each change of a step on this machine."""
-
-    def started(self, task: str, ago: float = 0.0) -> None:
-        say(json.dumps({"step": task, "state": "RUNNING"}))
-
-    def said(self, task: str, line: str) -> None:
-        pass
-
-    def finished(self, task: str, seconds: float) -> None:
-        say(json.dumps({"step": task, "state": "SUCCEEDED", "seconds": round(seconds, 1)}))
-
-    def failed(self, task: str, seconds: float) -> None:
-        say(json.dumps({"step": task, "state": "FAILED", "seconds": round(seconds, 1)}))
 
 
 def logs(

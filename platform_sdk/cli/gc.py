@@ -13,10 +13,6 @@ from platform_sdk.cli.terminal import say
 from platform_sdk.config.errors import UserError
 
 
-def register(app: typer.Typer) -> None:
-    app.command("gc")(gc)
-
-
 def gc(
     namespace: Annotated[
         str | None, typer.Option("--namespace", "-n", help="Namespace of the jobs (default: that of this pod).")

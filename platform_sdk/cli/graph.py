@@ -25,11 +25,6 @@ if TYPE_CHECKING:
 graph = Application(help="Build, measure, show, extend and export a knowledge hypergraph.", no_args_is_help=True)
 
 
-def register(app: typer.Typer) -> None:
-    """Attach the commands."""
-    app.add_typer(graph, name="graph")
-
-
 @graph.command("build")
 def build(
     recipe: RecipeOption, overrides: SetOption = None, workdir: WorkdirOption = None, as_json: JsonOption = False

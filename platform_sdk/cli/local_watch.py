@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal
 
+from platform_sdk.cli.terminal import say
 from platform_sdk.config.errors import UserError
 from platform_sdk.files import read_object, whole_lines
-from platform_sdk.kubeflow.local import is_locked
+from platform_sdk.kubeflow.local import Listener, is_locked
 from platform_sdk.kubeflow.runs import STEPS
 from platform_sdk.tracking.journal import STATE_EVENTS, read, run_file
 
@@ -17,16 +19,17 @@ PAUSE = 0.5
 State = Literal["FINISHED", "FAILED", "KILLED"]
 
 
-class Watcher(Protocol):
-    """Hears of the steps of a run; ``ago`` is how many seconds ago a step began."""
+class Teller(Listener):
+    """Prints a line of JSON for each change of a step."""
 
-    def started(self, task: str, ago: float = 0.0) -> None: ...
+    def started(self, task: str, ago: float = 0.0) -> None:
+        say(json.dumps({"step": task, "state": "RUNNING"}))
 
-    def said(self, task: str, line: str) -> None: ...
+    def finished(self, task: str, seconds: float) -> None:
+        say(json.dumps({"step": task, "state": "SUCCEEDED", "seconds": round(seconds, 1)}))
 
-    def finished(self, task: str, seconds: float) -> None: ...
-
-    def failed(self, task: str, seconds: float) -> None: ...
+    def failed(self, task: str, seconds: float) -> None:
+        say(json.dumps({"step": task, "state": "FAILED", "seconds": round(seconds, 1)}))
 
 
 def steps_of(run_dir: Path) -> list[str]:
@@ -49,7 +52,7 @@ def began_at(run_dir: Path) -> float:
     return times[-1] / 1000 if times else time.time()
 
 
-def watch_local(run_dir: Path, watcher: Watcher, *, pause: Callable[[float], None] = time.sleep) -> State:
+def watch_local(run_dir: Path, watcher: Listener, *, pause: Callable[[float], None] = time.sleep) -> State:
     """Tell ``watcher`` of every step that is done, then of what the run does, until it ends; return how it ended."""
     steps, told, current, offset = steps_of(run_dir), 0, "", 0
     while True:

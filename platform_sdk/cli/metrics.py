@@ -8,14 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from platform_sdk.cli.terminal import say
+from platform_sdk.cli.terminal import Terminal, say
 
 if TYPE_CHECKING:
     from platform_sdk.evaluation.metrics import Scores
-
-
-def register(app: typer.Typer) -> None:
-    app.command("metrics")(metrics)
 
 
 def metrics(
@@ -76,7 +72,6 @@ def _print_tables(dataset: str, scores: Scores, bounds: dict[str, tuple[float, f
     from rich.markup import escape
     from rich.table import Table
 
-    from platform_sdk.cli.terminal import Terminal
     from platform_sdk.display import shortened
 
     console = Terminal()

@@ -18,6 +18,7 @@ from rich.text import Text
 from platform_sdk.cli.step_output import StepOutput
 from platform_sdk.cli.terminal import Terminal
 from platform_sdk.evaluation.metrics import COUNTS
+from platform_sdk.kubeflow.local import Listener
 
 if TYPE_CHECKING:
     from platform_sdk.kubeflow.runs import Outcome
@@ -26,7 +27,7 @@ MINUTE = 60.0
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 
 
-class Progress:
+class Progress(Listener):
     """Tells how a run goes: every step as it ends, and what the running one says of its progress.
 
     On a terminal the running step has one line, redrawn; elsewhere a line as it begins, and one every minute.

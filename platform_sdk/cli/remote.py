@@ -13,7 +13,7 @@ import typer
 
 from platform_sdk.cli.follow import HostOption, watch
 from platform_sdk.cli.run import RecipeArgument, SetOption
-from platform_sdk.cli.terminal import say
+from platform_sdk.cli.terminal import Terminal, say
 from platform_sdk.config.errors import UserError
 
 if TYPE_CHECKING:
@@ -30,11 +30,6 @@ ClusterOption = Annotated[
                  envvar="HOPFORGE_CLUSTER_FILE"),
 ]  # fmt: skip
 WIDE = 120  # columns of a terminal that has room for a form's fields side by side
-
-
-def register(app: typer.Typer) -> None:
-    app.command("submit")(submit)
-    app.command("upload")(upload)
 
 
 def submit(
@@ -173,8 +168,6 @@ def _print_forms(found: dict[str, list[Recipe]], as_json: bool) -> None:
     from rich.markup import escape
     from rich.padding import Padding
     from rich.table import Table
-
-    from platform_sdk.cli.terminal import Terminal
 
     # A pipe has no width of its own, and wrapped lines are useless to its reader.
     console = Terminal(highlight=False, width=None if sys.stdout.isatty() else 200)

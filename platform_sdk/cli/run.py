@@ -29,13 +29,6 @@ SetOption = Annotated[
 ]
 
 
-def register(app: typer.Typer) -> None:
-    app.command("run")(run)
-    app.command("compile")(compile_)
-    app.command("validate")(validate)
-    app.command("schema")(schema)
-
-
 def run(
     recipe: RecipeArgument,
     overrides: SetOption = None,

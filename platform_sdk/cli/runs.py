@@ -9,15 +9,10 @@ from typing import Annotated
 
 import typer
 
-from platform_sdk.cli.terminal import say
+from platform_sdk.cli.terminal import Terminal, say
 from platform_sdk.config.errors import UserError
 
 RUNS = Path("runs")
-
-
-def register(app: typer.Typer) -> None:
-    app.command("runs")(runs)
-    app.command("report")(report)
 
 
 def runs(
@@ -42,8 +37,6 @@ def runs(
         typer.echo(json.dumps([row.model_dump() for row in rows], indent=1))
         return
     from rich.table import Table
-
-    from platform_sdk.cli.terminal import Terminal
 
     table = Table(box=None, header_style="bold", pad_edge=False)
     for title in ("run", "recipe", "started (UTC)", "status"):

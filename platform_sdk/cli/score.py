@@ -11,10 +11,6 @@ import typer
 from platform_sdk.cli.run import SetOption
 
 
-def register(app: typer.Typer) -> None:
-    app.command("score")(score)
-
-
 def score(
     recipe: Annotated[
         Path,

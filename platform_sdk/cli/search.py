@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from platform_sdk.cli.terminal import say
+from platform_sdk.cli.terminal import Terminal, say
 from platform_sdk.config.errors import UserError
 
 if TYPE_CHECKING:
@@ -32,11 +32,6 @@ WorkdirOption = Annotated[
     typer.Option(help="Directory of data and index, made if missing (default: runs/NAME of the recipe)."),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
-
-
-def register(app: typer.Typer) -> None:
-    app.command("search")(search)
-    app.command("recall")(recall)
 
 
 def search(
@@ -80,8 +75,6 @@ def search(
         return
     from rich.markup import escape
     from rich.table import Table
-
-    from platform_sdk.cli.terminal import Terminal
 
     table = Table("score", "id", "title", "text")
     for hit in found:
@@ -159,8 +152,6 @@ def _measured(recipe: Recipe, workdir: Path | None, ks: list[int]) -> tuple[dict
 def _print_recall(compared: list[dict[str, Any]]) -> None:
     """Print a row for each method and k, of several methods with the difference from the first."""
     from rich.table import Table
-
-    from platform_sdk.cli.terminal import Terminal
 
     first, *others = compared
     title = f"{first['recipe']} ({first['environment']}): {first['n']} questions, percent"

@@ -17,12 +17,10 @@ if TYPE_CHECKING:
     from platform_sdk.config.service import ServiceSpec
 
 
-def register(app: typer.Typer) -> None:
-    services = Application(help="Serve what runs need.", no_args_is_help=True)
-    services.command("retriever")(retriever)
-    app.add_typer(services, name="serve")
+serve = Application(help="Serve what runs need.", no_args_is_help=True)
 
 
+@serve.command("retriever")
 def retriever(
     recipe: Annotated[
         Path | None, typer.Option("--recipe", metavar="RECIPE", help="Serve what this recipe's agent searches.")

@@ -16,7 +16,7 @@ from platform_sdk.cli.follow import HostOption
 from platform_sdk.cli.remote import NamespaceOption, read_cluster
 from platform_sdk.cli.run import SetOption, run_recipe
 from platform_sdk.cli.runs import RUNS
-from platform_sdk.cli.terminal import say
+from platform_sdk.cli.terminal import Terminal, say
 from platform_sdk.errors import UserError
 
 if TYPE_CHECKING:
@@ -34,10 +34,6 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object.
 
 
 study = Application(help="Run a paper's table as one file, and print it beside the paper's.", no_args_is_help=True)
-
-
-def register(app: typer.Typer) -> None:
-    app.add_typer(study, name="study")
 
 
 @study.command("run")
@@ -103,7 +99,6 @@ def status(
     from rich.markup import escape
     from rich.table import Table
 
-    from platform_sdk.cli.terminal import Terminal
     from platform_sdk.studies.cells import state_of
 
     loaded = _load(file, folder, overrides)

@@ -19,11 +19,6 @@ if TYPE_CHECKING:
 PHASE = "synthesis"
 
 
-def register(app: typer.Typer) -> None:
-    """Attach the command."""
-    app.command("synthesize")(synthesize)
-
-
 def synthesize(
     recipe: RecipeOption, overrides: SetOption = None, workdir: WorkdirOption = None, as_json: JsonOption = False
 ) -> None:

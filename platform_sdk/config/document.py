@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from platform_sdk.config.source import ConfigError, FieldPath, Problem, Source, load_source
+from platform_sdk.config.source import ConfigError, Problem, Source, load_source
 from platform_sdk.display import excerpt
 
 M = TypeVar("M", bound=BaseModel)
@@ -19,21 +19,28 @@ def read_as(model: type[M], path: Path) -> M:
     Raises:
         ConfigError: with every problem there is.
     """
-    source = load_source(path)
+    return validated(model, load_source(path))
+
+
+def validated(model: type[M], source: Source) -> M:
+    """Return the ``model`` that a YAML document holds.
+
+    Raises:
+        ConfigError: with every problem there is, at its line.
+    """
     try:
         return model.model_validate(source.data)
     except ValidationError as error:
-        raise ConfigError(problems_of(error, source, ())) from error
+        raise ConfigError(_problems(error, source)) from error
 
 
-def problems_of(error: ValidationError, source: Source, prefix: FieldPath) -> list[Problem]:
-    """Pydantic's errors as problems at their lines."""
+def _problems(error: ValidationError, source: Source) -> list[Problem]:
     problems = []
     for item in error.errors():
         location = item["loc"]
         if location[:1] == ("steps",) and len(location) > 2:
             location = location[:2] + location[3:]  # without the tag of the union that pydantic puts there
-        path = prefix + tuple(part for part in location if part != "[key]")
+        path = tuple(part for part in location if part != "[key]")
         problems.append(source.problem(path, _message(item["type"], item["msg"], item["input"])))
     return problems
 

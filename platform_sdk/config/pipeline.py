@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Discriminator, Field, Tag, ValidationError
+from pydantic import Discriminator, Field, Tag
 
 import platform_sdk
-from platform_sdk.config.document import problems_of
+from platform_sdk.config.document import validated
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.form import MAX_FIELDS, FormField, read_form
 from platform_sdk.config.parameter import IDENTIFIER, Declaration, Parameter, problems_of_parameter
@@ -188,10 +188,7 @@ def load_pipeline(path: Path) -> Pipeline:
         ConfigError: with every problem there is in the declarations.
     """
     source = load_source(path)
-    try:
-        document = Document.model_validate(source.data)
-    except ValidationError as error:
-        raise ConfigError(problems_of(error, source, ())) from error
+    document = validated(Document, source)
     declared = document.parameters
     packages = ("platform_sdk", *([document.method.partition(".")[0]] if "." in document.method else []))
     problems = [

@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from platform_sdk.config.bounded_yaml import MAX_DEPTH
 from platform_sdk.config.code import add_source_folder
-from platform_sdk.config.document import problems_of
+from platform_sdk.config.document import validated
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.form import FormField, read_form, with_value
 from platform_sdk.config.parameter import Parameter, check_scalar
@@ -112,10 +112,7 @@ def load_recipe(path: Path, overrides: Sequence[str] = (), variables: Mapping[st
         path = home() / path
     source = load_source(path)
     add_source_folder(path.parent)
-    try:
-        document = RecipeDocument.model_validate(source.data)
-    except ValidationError as error:
-        raise ConfigError(problems_of(error, source, ())) from error
+    document = validated(RecipeDocument, source)
     try:
         pipeline_path = find_pipeline(document.pipeline, path)
     except UserError as error:

@@ -4,7 +4,7 @@ The conventions differ in two places only: what a yes/no answer is worth when it
 empty answer is worth against an empty gold answer.
 
 There are two normalisers. ``squad`` (:func:`normalize_squad`) is that of the official scripts and of all metrics: it
-deletes punctuation. ``spaced`` (:func:`normalize_spaced`) is that of ARENA's reward: it puts a space in its place. They
+deletes punctuation. ``spaced`` (:func:`spaced_bag`) is that of ARENA's reward: it puts a space in its place. They
 are never mixed: a function of this module that is not called ``spaced`` knows the first one only.
 
 Normalised texts and their token bags are remembered, since the same golds and the same predictions
@@ -74,18 +74,14 @@ def normalize_squad(text: str) -> str:
 
 @lru_cache(maxsize=1 << 17)
 def spaced_bag(text: str) -> Bag:
-    """Return the tokens of ``text`` under ARENA's normaliser."""
+    """Return the tokens of ``text`` under ARENA's normaliser.
+
+    It lowercases, turns punctuation into spaces, drops the articles a, an, the, and collapses whitespace. Punctuation
+    is ASCII's, ``_`` included, with the curly quotes and the acute accent that stands for one. So ``U.S.`` is ``u s``
+    here and ``us`` under :func:`normalize_squad`.
+    """
     tokens = _ARTICLE.sub(" ", text.lower().translate(_SPACED_PUNCTUATION)).split()
     return Bag(" ".join(tokens), tokens, frozenset(tokens))
-
-
-def normalize_spaced(text: str) -> str:
-    """Lowercase, turn punctuation into spaces, drop the articles a, an, the, and collapse whitespace.
-
-    Punctuation is ASCII's, ``_`` included, with the curly quotes and the acute accent that stands for one. So ``U.S.``
-    is ``u s`` here and ``us`` under :func:`normalize_squad`.
-    """
-    return spaced_bag(text).text
 
 
 def spaced_exact_match(prediction: str | None, golds: Iterable[str]) -> float:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from platform_sdk.config.differences import ABSENT
 from platform_sdk.evaluation.compare import Comparison, Cost, Evaluation, Side
-from platform_sdk.evaluation.report.content import HEADLINE, amount
+from platform_sdk.evaluation.report.content import HEADLINE, amount, kind_of, p_text, setting_text
 from platform_sdk.evaluation.report.curves import Curve, name_of
 from platform_sdk.evaluation.report.facts import duration
 from platform_sdk.evaluation.report.lines import Line, line_chart
@@ -78,9 +76,9 @@ def score_rows(comparison: Comparison) -> list[ScoreRow]:
             interval=" to ".join(
                 _score(comparison, found.metric, end, signed=True) for end in (found.low, found.high)
             ),
-            p="< 0.001" if found.p_value < 0.001 else f"{found.p_value:.3f}",
+            p=p_text(found.p_value).removeprefix("= "),
             n=str(found.n),
-            kind="good" if found.low > 0 else "bad" if found.high < 0 else "even",
+            kind=kind_of(found.low, found.high),
         )
         for found in comparison.differences
     ]  # fmt: skip
@@ -91,12 +89,10 @@ def headline(comparison: Comparison) -> str:
     metric = comparison.metric
     found = comparison.difference(metric)
     [row] = [row for row in score_rows(comparison) if row.name == name_of(metric)]
-    apart = found.low > 0 or found.high < 0
-    told = "" if apart else " The interval holds 0: the runs cannot be told apart."
-    p = row.p if row.p.startswith("<") else f"= {row.p}"
+    told = "" if row.kind != "even" else " The interval holds 0: the runs cannot be told apart."
     sides = f"{row.first} for {comparison.first.name} and {row.second} for {comparison.second.name}"
     return (
-        f"{row.name} {sides}: a difference of {row.difference} (95 %: {row.interval}, p {p}), "
+        f"{row.name} {sides}: a difference of {row.difference} (95 %: {row.interval}, p {p_text(found.p_value)}), "
         f"paired over {row.n} questions.{told}"
     )
 
@@ -122,13 +118,13 @@ def sentence(comparison: Comparison) -> str:
 
 def build_comparison(comparison: Comparison) -> str:
     """Return the comparison as one HTML page."""
-    metrics = list(dict.fromkeys((comparison.metric, *_both(comparison))))
+    metrics = list(dict.fromkeys((comparison.metric, *(found.metric for found in comparison.differences))))
     return render(
         FOLDER / "comparison.html.j2",
         ("hypergraph.js", "export.js"),
         name=f"{comparison.first.name} and {comparison.second.name}",
         comparison=comparison,
-        recipes=[(name, _setting(old), _setting(new)) for name, old, new in comparison.recipes],
+        recipes=[(name, setting_text(old), setting_text(new)) for name, old, new in comparison.recipes],
         headline=headline(comparison),
         sentence=sentence(comparison),
         spent=spent_rows(comparison),
@@ -139,14 +135,6 @@ def build_comparison(comparison: Comparison) -> str:
         taken=_taken(comparison, metrics),
         name_of=name_of,
     )
-
-
-def _setting(value: Any) -> str:
-    return "–" if value == ABSENT else json.dumps(value, ensure_ascii=False)
-
-
-def _both(comparison: Comparison) -> list[str]:
-    return [found.metric for found in comparison.differences]
 
 
 def _curves(comparison: Comparison, metrics: Sequence[str]) -> list[Curve]:

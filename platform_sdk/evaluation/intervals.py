@@ -74,14 +74,7 @@ def interval_over_seeds(values: Sequence[float]) -> tuple[float, float]:
     return mean - reach, mean + reach
 
 
-def paired_over_seeds(
-    a: Sequence[Sequence[float]],
-    b: Sequence[Sequence[float]],
-    *,
-    seed: int = 0,
-    resamples: int = 10_000,
-    level: float = 0.95,
-) -> PairedDifference:
+def paired_over_seeds(a: Sequence[Sequence[float]], b: Sequence[Sequence[float]]) -> PairedDifference:
     """Compare two groups of runs on the same questions; ``a[s][i]`` is the score of question ``i`` with seed ``s``.
 
     Of one seed each it is a paired bootstrap over the questions. Otherwise the variance of the difference is that of
@@ -96,7 +89,7 @@ def paired_over_seeds(
     if first.shape[1:] != second.shape[1:]:
         raise ValueError(f"a paired comparison needs the same questions, not {first.shape[1]} and {second.shape[1]}")
     if len(first) == len(second) == 1:
-        return paired_bootstrap(first[0], second[0], seed=seed, resamples=resamples, level=level)
+        return paired_bootstrap(first[0], second[0])
     changes = first.mean(axis=0) - second.mean(axis=0)
     samples = [changes, *(group.mean(axis=1) for group in (first, second))]
     parts = [(float(each.var(ddof=1)) / len(each), len(each) - 1) for each in samples if len(each) > 1]
@@ -104,7 +97,7 @@ def paired_over_seeds(
     if variance == 0:
         return PairedDifference(difference, difference, difference, float(difference == 0))
     freedom = variance**2 / sum(part**2 / degrees for part, degrees in parts)
-    reach = float(stdtrit(freedom, (1 + level) / 2)) * variance**0.5
+    reach = float(stdtrit(freedom, 0.975)) * variance**0.5
     p_value = 2 * float(stdtr(freedom, -abs(difference) / variance**0.5))
     return PairedDifference(difference, difference - reach, difference + reach, p_value)
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any, NamedTuple
 
-from platform_sdk.config.differences import ABSENT
 from platform_sdk.evaluation.report.charts import Interval, interval_plot
-from platform_sdk.evaluation.report.content import amount
+from platform_sdk.evaluation.report.content import amount, kind_of, p_text, setting_text
 from platform_sdk.evaluation.report.curves import PALETTE, name_of
 from platform_sdk.evaluation.report.page import FOLDER
 from platform_sdk.evaluation.seeds import Group, GroupDifference, SeedComparison, Spread
@@ -31,7 +29,7 @@ def headlines(comparison: SeedComparison) -> list[str]:
         cell = difference_cell(comparison, change)
         apart = "" if cell.kind != "even" else " The interval holds 0: they cannot be told apart."
         means = [mean_cell(comparison, comparison.metric, one).value for one in (first, group)]
-        p = "< 0.001" if change.p_value < 0.001 else f"= {change.p_value:.3f}"
+        p = p_text(change.p_value)
         sides = f"{means[0]} for {first.name} and {means[1]} for {group.name}"
         found.append(
             f"{name_of(comparison.metric)} {sides}: a difference of {cell.value} (95 %: {cell.interval}, p {p}), "
@@ -53,7 +51,7 @@ def difference_cell(comparison: SeedComparison, change: GroupDifference) -> Cell
         amount(each, count=change.metric in comparison.counts, signed=True)
         for each in (change.difference, change.low, change.high)
     )
-    return Cell(value, f"{low} to {high}", "good" if change.low > 0 else "bad" if change.high < 0 else "even")
+    return Cell(value, f"{low} to {high}", kind_of(change.low, change.high))
 
 
 def score_rows(comparison: SeedComparison) -> list[tuple[str, list[Cell]]]:
@@ -94,7 +92,7 @@ def build_seed_comparison(comparison: SeedComparison) -> str:
             for place, (seed, run) in enumerate(zip(group.seeds, group.runs, strict=True))
         ],
         plot=_plot(comparison, colours),
-        recipes=[(name, [_setting(value) for value in values]) for name, values in comparison.recipes],
+        recipes=[(name, [setting_text(value) for value in values]) for name, values in comparison.recipes],
     )
 
 
@@ -124,7 +122,3 @@ def _difference(comparison: SeedComparison, group: Group, metric: str) -> GroupD
 
 def _amount(comparison: SeedComparison, metric: str, value: float) -> str:
     return amount(value, count=metric in comparison.counts)
-
-
-def _setting(value: Any) -> str:
-    return "–" if value == ABSENT else json.dumps(value, ensure_ascii=False)

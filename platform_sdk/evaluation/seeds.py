@@ -76,11 +76,8 @@ def compare_seeds(runs: Sequence[Path], *, metric: str = HEADLINE[0]) -> SeedCom
     groups = list(members.values())
     for places in groups:
         seeds = [_seed(contents[place]) for place in places]
-        if repeated := [
-            content
-            for content, seed in zip(map(contents.__getitem__, places), seeds, strict=True)
-            if seeds.count(seed) > 1
-        ]:
+        repeated = [contents[place] for place, seed in zip(places, seeds, strict=True) if seeds.count(seed) > 1]
+        if repeated:
             runs_named = ", ".join(str(content.run_dir) for content in repeated)
             raise UserError(f"compare: {runs_named} are of one recipe and one seed; name one run of each seed")
     metrics = _shared_metrics(lasts)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from itertools import count, islice
 from pathlib import Path
@@ -248,11 +248,8 @@ def _engine(spec: GraphSpec) -> Iterator[Extractor]:
     from platform_sdk.sampling.load import load_engine
 
     assert spec.model is not None, "GraphSpec has checked it"
-    engine = load_engine(spec.engine, spec.model)
-    try:
+    with closing(load_engine(spec.engine, spec.model)) as engine:
         yield lambda batch: llm.extract(engine, batch, spec.passes, spec.max_tokens)
-    finally:
-        engine.close()
 
 
 def _settings(spec: GraphSpec) -> dict[str, object]:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from platform_sdk.config.struct import Struct
 from platform_sdk.records import Record, Source
 
 
-class Mention(BaseModel):
+class Mention(Struct):
     """An entity as one fact names it. ``rule`` says how it was found; a ``span`` may be linked to a title."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
     name: str = Field(pattern=r"\S")
     type: str = ""
     description: str = ""
@@ -20,10 +20,9 @@ class Mention(BaseModel):
     rule: str = "given"
 
 
-class Fact(BaseModel):
+class Fact(Struct):
     """A sentence, the entities in it and its place in a passage: a hyperedge before merging."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
     text: str = Field(pattern=r"\S")
     entities: tuple[Mention, ...]
     source: Source

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Generic, Self, TypeVar, overload
 
 import duckdb
@@ -14,14 +13,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pydantic import BaseModel, ConfigDict
 
 from platform_sdk import files
 from platform_sdk.config.graph import GraphSpec
+from platform_sdk.config.struct import Struct
 from platform_sdk.errors import UserError
-from platform_sdk.graph.facts import Extraction, Fact
 from platform_sdk.graph.merge import merge
-from platform_sdk.record_files import write_jsonl
 from platform_sdk.records import Source
 
 SCHEMA = 2
@@ -31,13 +28,12 @@ ENTITIES, HYPEREDGES, MENTIONS = "entities.parquet", "hyperedges.parquet", "ment
 T = TypeVar("T")
 
 
-class Manifest(BaseModel):
+class Manifest(Struct):
     """Counts, digests and origin of a graph's files, as ``merge.MergeResult`` says.
 
     ``digest`` is of the content: independent of compression and order.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
     schema_version: int = SCHEMA
     digest: str
     extractor: str
@@ -192,11 +188,3 @@ def write_graph(
     )
     files.write_text(folder / MANIFEST, manifest.model_dump_json(indent=1))
     return Graph(folder, manifest)
-
-
-def graph_of(facts: Iterable[Fact], titles: Iterable[tuple[str, str]] = ()) -> Graph:
-    """Return the graph of a few facts. Its files are deleted at once; it lives as long as the object."""
-    with TemporaryDirectory() as folder:
-        path = Path(folder) / "facts.jsonl"
-        write_jsonl(path, Extraction, (Extraction(chunk=str(i), facts=(fact,)) for i, fact in enumerate(facts)))
-        return write_graph(Path(folder), [path], titles=titles, extractor="given", version=1, inputs="")

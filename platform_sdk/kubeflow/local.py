@@ -21,7 +21,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Any, Protocol, TextIO
+from typing import Any, TextIO
 from unittest import mock
 
 from kfp import local
@@ -40,29 +40,15 @@ _LAUNCH = "python3 -m kfp.dsl.executor_main"
 _TOLD = re.compile(r"^(?:\w+\.)*(?:UserError|ConfigError|RecordError|ManifestError): (.*)$")
 
 
-class Listener(Protocol):
-    """Callbacks for the progress of a run."""
+class Listener:
+    """Callbacks for the progress of a run, here ignored; ``ago`` is how many seconds ago a step began."""
 
-    def started(self, task: str) -> None: ...
+    def started(self, task: str, ago: float = 0.0) -> None: ...
 
     def said(self, task: str, line: str) -> None: ...
 
     def stopping(self, task: str) -> None:
         """The run was interrupted; its step is being ended."""
-
-    def finished(self, task: str, seconds: float) -> None: ...
-
-    def failed(self, task: str, seconds: float) -> None: ...
-
-
-class SilentListener:
-    """Listener that ignores the progress of a run."""
-
-    def started(self, task: str) -> None: ...
-
-    def said(self, task: str, line: str) -> None: ...
-
-    def stopping(self, task: str) -> None: ...
 
     def finished(self, task: str, seconds: float) -> None: ...
 

@@ -17,7 +17,7 @@ from platform_sdk.files import read_object, write_text
 from platform_sdk.kubeflow.claim import FILE as CLAIM
 from platform_sdk.kubeflow.claim import claim
 from platform_sdk.kubeflow.compile import compile_recipe
-from platform_sdk.kubeflow.local import Listener, SilentListener, locked, run_local, terminable
+from platform_sdk.kubeflow.local import Listener, locked, run_local, terminable
 from platform_sdk.tracking import RunInfo, finish_run, start_run
 from platform_sdk.tracking.completion import complete_since
 from platform_sdk.tracking.store import stored_in
@@ -68,7 +68,7 @@ def execute(recipe: Recipe, run_dir: Path, listener: Listener | None = None) -> 
         order = [task.id for task in recipe.plan]
         write_text(run_dir / STEPS, json.dumps({"steps": order}) + "\n")
         try:
-            run_local(pipeline, {RUN_DIR: str(run_dir.resolve())}, order, run_dir, lock, listener or SilentListener())
+            run_local(pipeline, {RUN_DIR: str(run_dir.resolve())}, order, run_dir, lock, listener or Listener())
         except BaseException as error:
             try:
                 finish_run(run_dir, "KILLED" if isinstance(error, KeyboardInterrupt) else "FAILED")

@@ -7,6 +7,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from math import log
@@ -88,16 +89,13 @@ def ask(
     _require_index(method, context)
     question, known = _question(method, context, text, entities, passages, notes)
     evaluation = method.evaluation_settings.model_validate(step.evaluation | {"temperature": temperature})
-    loaded = load_engine(engine, step.model)
-    try:
+    with closing(load_engine(engine, step.model)) as loaded:
         if run.weights and loaded.weight_version != run.weights:
             raise UserError(f"{step.model}: holds other weights than the run evaluated; run the recipe again")
         with method.resources(context) as resources:
             policy = Policy(loaded.tokenizer, loaded.weight_version)
             agent = method.agent(context, policy, "ask", resources, evaluation)
             [rollout] = play([partial(agent.rollout, question, 0)], loaded, resources.search, live=1)
-    finally:
-        loaded.close()
     return AnswerAttempt(rollout, known, tuple(notes))
 
 

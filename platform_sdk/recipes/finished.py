@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from platform_sdk.errors import UserError
-from platform_sdk.files import REMEDY, read_model, read_object
+from platform_sdk.files import REMEDY, read_model
 from platform_sdk.recipes.launch import EvaluateStep
 from platform_sdk.sampling.pairs import models_of
 from platform_sdk.tracking.journal import DIGEST, STATE_EVENTS, read, run_file, step_file
@@ -74,8 +74,3 @@ def _recorded(run_dir: Path, phase: str, name: str) -> str:
     tags = [event["tags"] for event in read(step_file(run_dir, phase))[0] if event["event"] == "tags"]
     found = [one[tag] for one in tags if (tag := f"{DIGEST}{name}") in one]
     return str(found[-1]) if found else ""
-
-
-def recipe_of(run_dir: Path) -> dict[str, object]:
-    """Return the recipe that a run directory was made of, every value resolved."""
-    return read_object(run_dir / RECIPE)

@@ -154,15 +154,15 @@ class SamplingStep(ABC, Generic[A, S, C]):
             UserError: the settings do not fit the agent, the model or the data.
         """
 
-    @abstractmethod
     def select(
         self, settings: S, carry: C, rollouts: Sequence[Rollout], candidates: Sequence[Rollout]
     ) -> SelectionOutcome:
-        """Choose from ``candidates`` (the rollouts, unless ``sample`` gave others) what is learned from.
+        """Choose what is learned from ``candidates`` (the rollouts, unless ``sample`` gave others); by default all.
 
         Args:
             carry: what the round handed on.
         """
+        return SelectionOutcome(candidates)
 
 
 class Method(ABC, Generic[A, E, Res]):

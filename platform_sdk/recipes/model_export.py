@@ -10,12 +10,12 @@ from typing import Any
 
 from platform_sdk.errors import UserError
 from platform_sdk.files import read_object, write_text
-from platform_sdk.recipes.finished import FinishedRun, recipe_of
+from platform_sdk.recipes.finished import FinishedRun
 from platform_sdk.sampling.models import load_tokenizer, resolve, save_merged
 from platform_sdk.sampling.pairs import model_files, models_of, policy_digest
 from platform_sdk.tracking import manifest
 from platform_sdk.tracking.journal import read, run_file
-from platform_sdk.tracking.listing import FINAL, START
+from platform_sdk.tracking.listing import FINAL, RECIPE, START
 
 CARD = "README.md"
 OURS = "training.json"
@@ -55,7 +55,7 @@ def _write(model: Path, target: Path) -> Path:
 
 
 def _card(run: FinishedRun, roles: dict[str, Path]) -> str:
-    recipe: dict[str, Any] = recipe_of(run.run_dir)
+    recipe = read_object(run.run_dir / RECIPE)
     given, step = recipe["parameters"], run.evaluated
     course = "that training by hopforge began with" if step.phase == START else "trained by hopforge"
     header = {

@@ -183,9 +183,7 @@ def evaluated_before(method: AnyMethod, run: AnyRun, phase: str, model: str, eva
     outcome = run.run_dir / phase / evaluation_run.SCORES
     if not any(path != outcome for path in run.run_dir.glob(f"eval-*/{evaluation_run.SCORES}")):
         return False  # before the weights' digest is computed
-    return (
-        evaluation_run.evaluated_before(outcome, _evaluation_inputs(run, policy_digest(model), evaluation)) is not None
-    )
+    return evaluation_run.evaluated_before(outcome, run.inputs_digest(policy_digest(model), evaluation)) is not None
 
 
 def online(
@@ -219,7 +217,7 @@ def online(
                 searching=run.sampling.engine.searching,
             )  # fmt: skip
             # On a GPU a resumed run need not come to the very weights that were evaluated before it was killed.
-            set_aside(run.run_dir / name, _evaluation_inputs(run, weights, evaluation))
+            set_aside(run.run_dir / name, run.inputs_digest(weights, evaluation))
             _evaluate(method, run, name, weights, evaluation, opened)
 
         task = OnlineTask(
@@ -301,12 +299,8 @@ def _evaluate(
         method.questions(run, "eval"),
         measures,
         outcome=run.run_dir / phase / evaluation_run.SCORES,
-        inputs=_evaluation_inputs(run, weights, evaluation),
+        inputs=run.inputs_digest(weights, evaluation),
         seed=run.seed,
         shown=method.shown_metrics,
         greedy=evaluation.both,
     )
-
-
-def _evaluation_inputs(run: AnyRun, weights: str, evaluation: EvaluationSpec) -> str:
-    return run.inputs_digest(weights, evaluation)

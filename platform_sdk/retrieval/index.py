@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -126,13 +126,10 @@ def build_index(run_dir: Path, spec: RetrievalSpec, environment: str, *, show_pr
         name = f"{facts.name}_{facts.corpus_digest[:16]}_{facts.encoder.identity[:16]}"
         return IndexResult(name, facts.method, facts.rows, 0, facts.corpus_digest, facts.encoder.digest)
     method = method_of(environment, spec)
-    index = open_index(method, run_dir, spec, show_progress=show_progress)
-    try:
+    with closing(open_index(method, run_dir, spec, show_progress=show_progress)) as index:
         name = "+".join(vectors.name for vectors in index.vectors.values())
         added = sum(vectors.encoded for vectors in index.vectors.values())
         return IndexResult(name, method.name, index.rows, added, index.material.digest, index.encoder.digest)
-    finally:
-        index.close()
 
 
 def connect(run_dir: Path, spec: RetrievalSpec, environment: str) -> RemoteRetriever:

@@ -82,7 +82,7 @@ class Dialogue:
 
     def recite(self, text: str) -> None:
         """Append a turn of the agent that no policy sampled, so that the dialogue's log-probabilities are unknown."""
-        said = (*_encode(self.tokenizer, text), self.tokenizer.eos_token_id)
+        said = (*encode(self.tokenizer, text), self.tokenizer.eos_token_id)
         self.hear(Completion("recited", said, (0.0,) * len(said), "stop"))
         self._recited = True
 
@@ -105,7 +105,7 @@ class Dialogue:
     def tell(self, text: str, evidence: Sequence[Evidence] = ()) -> None:
         """Append a message of the environment, which shows ``evidence``, and the opening of the agent's next turn."""
         before, after = _wrapping(self.tokenizer)
-        tokens = _encode(self.tokenizer, before + text + after)
+        tokens = encode(self.tokenizer, before + text + after)
         # The template closes the agent's turn; a policy that closed it in the same way has sampled that token already.
         # Behind another end token the template's still comes, so that the next turn begins as it always does.
         if self.token_ids[-1] == tokens[0] and tokens[0] in _special(self.tokenizer):
@@ -160,10 +160,11 @@ def with_instruction(trajectory: Trajectory, tokenizer: Any, system: str) -> Tra
 def _head(tokenizer: Any, system: str, opening: str, example: Sequence[str] = ()) -> list[int]:
     shown = [{"role": ("user", "assistant")[i % 2], "content": text} for i, text in enumerate(example)]
     messages = [{"role": "system", "content": system}, *shown, {"role": "user", "content": opening}]
-    return _encode(tokenizer, tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
+    return encode(tokenizer, tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
 
 
-def _encode(tokenizer: Any, text: str) -> list[int]:
+def encode(tokenizer: Any, text: str) -> list[int]:
+    """Return a text's tokens, without any special token around them."""
     return list(tokenizer(text, add_special_tokens=False)["input_ids"])
 
 

@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from http.client import HTTPConnection, HTTPException
 from importlib.util import find_spec
 from pathlib import Path
@@ -116,14 +116,12 @@ def _wait_until_healthy(process: subprocess.Popen[bytes], port: int, path: Path)
 
 
 def _healthy(port: int) -> bool:
-    connection = HTTPConnection(HOST, port, timeout=10)  # which asks no proxy
-    try:
-        connection.request("GET", HEALTH)
-        return connection.getresponse().status == 200
-    except (HTTPException, OSError):
-        return False
-    finally:
-        connection.close()
+    with closing(HTTPConnection(HOST, port, timeout=10)) as connection:  # which asks no proxy
+        try:
+            connection.request("GET", HEALTH)
+            return connection.getresponse().status == 200
+        except (HTTPException, OSError):
+            return False
 
 
 def _gone(process: subprocess.Popen[bytes]) -> bool:

@@ -54,7 +54,9 @@ def resolve(name: str | Path) -> Path:
             raise UserError(f"model {text}: this package ships no such model (looked in {ASSETS})")
         return path
     if text.startswith("run:"):
-        return trained_model(Path(text.removeprefix("run:"))) or resolve(_model_of_recipe(text))
+        run_dir = Path(text.removeprefix("run:"))
+        # A run that trains no model has the one that it begins with.
+        return trained_model(run_dir) or resolve(str(read_object(run_dir / RECIPE)["parameters"]["model"]))
     if text.startswith("package:"):
         return _from_package(text.removeprefix("package:"))
     path = Path(text).expanduser()
@@ -67,9 +69,11 @@ def resolve(name: str | Path) -> Path:
     return _from_hub(text)
 
 
-def _model_of_recipe(text: str) -> str:
-    """Return the model that a run begins with, for a run that trains none."""
-    return str(read_object(Path(text.removeprefix("run:")) / RECIPE)["parameters"]["model"])
+def base_of(name: str | Path) -> Path:
+    """Return the local directory of a model that holds its configuration: of a LoRA adapter its base's."""
+    path = resolve(name)
+    adapter = _adapter(path)
+    return base_of(adapter["base_model_name_or_path"]) if adapter else path
 
 
 def load_model(
@@ -177,11 +181,7 @@ def save_merged(name: str | Path, target: Path) -> None:
 
 
 def _stored_dtype(name: str | Path) -> str:
-    path = resolve(name)
-    adapter = _adapter(path)
-    if adapter:
-        return _stored_dtype(adapter["base_model_name_or_path"])
-    config = read_object(path / "config.json")
+    config = read_object(base_of(name) / "config.json")
     return str(config.get("dtype") or config.get("torch_dtype") or "float32")
 
 

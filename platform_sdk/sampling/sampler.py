@@ -11,7 +11,7 @@ import json
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -208,13 +208,10 @@ def open_sampler(
     """
     from platform_sdk.sampling.load import load_engine
 
-    engine = load_engine(spec, model)
-    try:
+    with closing(load_engine(spec, model)) as engine:
         agent = make_agent(engine.tokenizer, engine.weight_version)
         with RolloutSampler(path, agent, engine, search, spec.live, own_share(), spec.searching) as sampler:
             yield sampler
-    finally:
-        engine.close()
 
 
 def seconds_of(clock: Path) -> float:

@@ -7,7 +7,7 @@ import io
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from platform_sdk.evaluation.report.content import amount
+from platform_sdk.evaluation.report.content import amount, p_text
 from platform_sdk.evaluation.report.curves import name_of
 from platform_sdk.pages import render
 from platform_sdk.studies.table import Measurement, StudyTable
@@ -116,9 +116,5 @@ def _cells(table: StudyTable, metric: str, one: Measurement) -> list[str]:
         found = [written(one.mean), f"{written(one.low)} to {written(one.high)}"]
     if table.baseline:
         pair = one.paired
-        found.append(NONE if pair is None else f"{written(pair.difference, True)}, {p_text(pair.p_value)}")
+        found.append(NONE if pair is None else f"{written(pair.difference, True)}, p {p_text(pair.p_value)}")
     return [*found, NONE if one.published is None else f"{one.published:g}"]
-
-
-def p_text(p_value: float) -> str:
-    return "p < 0.001" if p_value < 0.001 else f"p = {p_value:.3f}"

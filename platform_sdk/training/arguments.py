@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +15,7 @@ from transformers import AutoConfig, TrainingArguments
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.training import OptimiserSpec
 from platform_sdk.processes.environment import under_torchrun
-from platform_sdk.sampling.models import resolve
+from platform_sdk.sampling.models import base_of
 from platform_sdk.sizing.memory import training_fault, training_memory
 from platform_sdk.sizing.shape import shape_of
 
@@ -43,11 +42,7 @@ def context_length(spec: OptimiserSpec, model: str | Path) -> int:
     Raises:
         UserError: ``max_length`` is beyond the model's context.
     """
-    path = resolve(model)
-    adapter = path / "adapter_config.json"
-    if adapter.exists():
-        path = resolve(json.loads(adapter.read_text())["base_model_name_or_path"])
-    context: int = AutoConfig.from_pretrained(path).max_position_embeddings
+    context: int = AutoConfig.from_pretrained(base_of(model)).max_position_embeddings
     if spec.max_length is not None and spec.max_length > context:
         raise UserError(f"max_length {spec.max_length} exceeds the context of model {model}: {context} tokens")
     return spec.max_length or context
@@ -61,11 +56,8 @@ def check_memory(spec: OptimiserSpec, model: str | Path, args: TrainingArguments
     """
     if args.device.type != "cuda":
         return
-    path = resolve(model)
-    adapter = path / "adapter_config.json"
-    base = resolve(json.loads(adapter.read_text())["base_model_name_or_path"]) if adapter.exists() else path
     try:
-        parameters = shape_of(AutoConfig.from_pretrained(base).to_dict()).parameters
+        parameters = shape_of(AutoConfig.from_pretrained(base_of(model)).to_dict()).parameters
     except KeyError:  # a model of another family: its size is not known
         return
     sizes: dict[str, Any] = {"zero": spec.deepspeed, "processes": args.world_size, "lora": spec.lora is not None}

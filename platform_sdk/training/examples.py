@@ -147,14 +147,6 @@ def digest_examples(examples: Iterable[Example]) -> str:
     """SHA-256 (hex) over everything of the examples that training can see, in their order."""
     sha = hashlib.sha256()
     for example in examples:
-        content = (
-            example.id,
-            example.token_ids,
-            example.agent_mask,
-            example.logprobs,
-            example.weights,
-            example.advantages,
-        )
-        sha.update(repr(content).encode())
+        sha.update(repr(tuple(vars(example).values())).encode())
         sha.update(b"\n")
     return sha.hexdigest()

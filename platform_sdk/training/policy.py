@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +101,17 @@ def _lora_settings(lora: LoraSpec) -> dict[str, Any]:
         "lora_dropout": lora.dropout,
         "target_modules": lora.targets if isinstance(lora.targets, str) else list(lora.targets),
     }
+
+
+@contextmanager
+def evaluating(policy: Any) -> Iterator[None]:
+    """Turn dropout off in this context."""
+    training = policy.training
+    policy.eval()
+    try:
+        yield
+    finally:
+        policy.train(training)
 
 
 def agent_logprobs(model: torch.nn.Module, batch: Batch, temperature: float = 1.0) -> torch.Tensor:

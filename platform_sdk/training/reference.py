@@ -19,7 +19,7 @@ from platform_sdk.config.training import OptimiserSpec
 from platform_sdk.sampling.models import load_model, resolve
 from platform_sdk.training.arguments import bfloat16_for
 from platform_sdk.training.batches import Batch
-from platform_sdk.training.policy import agent_logprobs, attention_for, halve_frozen
+from platform_sdk.training.policy import agent_logprobs, attention_for, evaluating, halve_frozen
 
 
 class Reference(Protocol):
@@ -77,13 +77,8 @@ class _Itself:
         self._policy, self._autocast = policy, autocast
 
     def logprobs(self, batch: Batch, temperature: float = 1.0) -> torch.Tensor:
-        training = self._policy.training
-        self._policy.eval()
-        try:
-            with self._weights():
-                return _logprobs(self._policy, batch, self._autocast, temperature)
-        finally:
-            self._policy.train(training)
+        with evaluating(self._policy), self._weights():
+            return _logprobs(self._policy, batch, self._autocast, temperature)
 
     def _weights(self) -> AbstractContextManager[None]:
         return nullcontext()

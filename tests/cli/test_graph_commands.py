@@ -6,10 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
-from platform_sdk.cli import graph
+from platform_sdk.cli import app
 from platform_sdk.config.recipe import load_recipe
 from platform_sdk.data.corpus import Corpus
 from platform_sdk.errors import UserError
@@ -21,9 +20,6 @@ WORLD = ["--set", "dataset.world.entities=40", "--set", "dataset.world.eval_ques
 
 
 def call(workdir: Path, command: str, *arguments: str) -> str:
-    app = typer.Typer()
-    graph.register(app)
-    app.command("other")(lambda: None)
     place = ["--recipe", str(RECIPE), "--workdir", str(workdir), *WORLD]
     result = CliRunner().invoke(app, ["graph", command, *arguments, *place])
     if result.exception:

@@ -6,10 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
-import typer
 from typer.testing import CliRunner, Result
 
-from platform_sdk.cli.metrics import register
+from platform_sdk.cli import app
 from platform_sdk.config.errors import UserError
 from platform_sdk.record_files import RecordError
 
@@ -25,9 +24,6 @@ def files(tmp_path: Path) -> list[str]:
 
 
 def invoke(*arguments: str) -> Result:
-    app = typer.Typer()
-    app.callback()(lambda: None)
-    register(app)
     return CliRunner().invoke(app, ["metrics", *arguments])
 
 

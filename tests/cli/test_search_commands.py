@@ -10,10 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-import typer
 from typer.testing import CliRunner
 
-from platform_sdk.cli import graph, search
+from platform_sdk.cli import app
 from platform_sdk.config.errors import UserError
 from platform_sdk.data.corpus import Corpus
 from platform_sdk.graph.facts import Extraction, Fact, Mention
@@ -35,9 +34,6 @@ def encoder() -> Encoder:
 
 
 def call(command: str, recipe: str, workdir: Path, *arguments: str) -> str:
-    app = typer.Typer()
-    search.register(app)
-    graph.register(app)
     place = ["--recipe", str(ROOT / "pipelines/mygo" / recipe), "--workdir", str(workdir), *THREADS]
     result = CliRunner().invoke(app, [*command.split(), *place, *arguments])
     if result.exception:
@@ -178,8 +174,6 @@ def test_k_option_that_is_not_numbers_is_refused(tmp_path: Path, k: str) -> None
 
 
 def test_a_method_that_searches_nothing_has_no_recall(tmp_path: Path) -> None:
-    app = typer.Typer()
-    search.register(app)
     recipe = ROOT / "pipelines/arena/hotpotqa-smollm2.yaml"
     result = CliRunner().invoke(app, ["recall", "--recipe", str(recipe), "--workdir", str(tmp_path)])
     assert isinstance(result.exception, UserError)

@@ -9,9 +9,10 @@ import pytest
 
 from platform_sdk.errors import UserError
 from platform_sdk.graph.facts import Extraction, Fact, Mention
-from platform_sdk.graph.graph import Graph, graph_of, write_graph
+from platform_sdk.graph.graph import Graph, write_graph
 from platform_sdk.record_files import write_jsonl
 from platform_sdk.records import Source
+from tests.graph.small import graph_of
 
 BORN = Fact(
     text="President Barack Obama was born in Honolulu.",

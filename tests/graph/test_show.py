@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from platform_sdk.graph.facts import Fact, Mention
-from platform_sdk.graph.graph import graph_of
 from platform_sdk.graph.show import MAX_EDGES, find_entity, neighbourhood, write_page
 from platform_sdk.records import Source
+from tests.graph.small import graph_of
 
 HOSTILE = "</script><img src=x onerror='window.hurt=1'>\" 'שלום' \u202ereversed"
 

@@ -41,7 +41,7 @@ def interval_plot(rows: Sequence[tuple[str, Sequence[Interval]]]) -> Markup:
         parts.append(label(left - 14, y + (row - gap) / 2 + 5, name, "row", "end"))
         for interval in intervals:
             centre = y + inner / 2
-            at, low, high = (_percent(share) for share in (interval.value, interval.low, interval.high))
+            at, low, high = (f"{100 * share:.1f} %" for share in (interval.value, interval.low, interval.high))
             tip = f"{name}, {interval.label}: {at} ({low} to {high})"
             parts.append(shape('<g style="--c:var(--{0})"><title>{1}</title>', interval.colour, tip))
             parts.append(
@@ -57,10 +57,6 @@ def interval_plot(rows: Sequence[tuple[str, Sequence[Interval]]]) -> Markup:
             y += inner
         y += gap
     return picture(width, height, parts, "Scores with their 95 % intervals for each phase")
-
-
-def _percent(value: float) -> str:
-    return f"{100 * value:.1f} %"
 
 
 def shape(template: str, *values: float | str) -> Markup:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from platform_sdk.config.differences import ABSENT
 from platform_sdk.config.errors import UserError
 from platform_sdk.evaluation.intervals import paired_bootstrap
 from platform_sdk.evaluation.metrics import COUNTS
@@ -146,6 +148,21 @@ def amount(value: float, *, count: bool = False, signed: bool = False) -> str:
     """Write a score: a share in percent, the mean of a count as it is."""
     text = f"{value:+.2f}" if count else f"{100 * value:+.1f}"
     return text.replace("-", "−") if signed else text.removeprefix("+")
+
+
+def p_text(p_value: float) -> str:
+    """Write a p value with its sign of relation: = 0.013, < 0.001."""
+    return "< 0.001" if p_value < 0.001 else f"= {p_value:.3f}"
+
+
+def kind_of(low: float, high: float) -> str:
+    """Return good, bad or even, as the interval of a difference lies to zero."""
+    return "good" if low > 0 else "bad" if high < 0 else "even"
+
+
+def setting_text(value: Any) -> str:
+    """Write a recipe's setting in a comparison of recipes."""
+    return "–" if value == ABSENT else json.dumps(value, ensure_ascii=False)
 
 
 def _is_phase(folder: Path) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from platform_sdk.evaluation.report.content import FINAL, FIRST_PHASES, START, Content, Phase
@@ -101,19 +101,9 @@ def course_of(content: Content) -> Course:
 
 def _stages(phase: Phase) -> list[Stage]:
     if phase.updates:
+        names = [field.name for field in fields(Expenditure)]
         return [
-            Stage(
-                f"u{update.update:04d}",
-                Expenditure(
-                    update.sampling_seconds,
-                    update.training_seconds,
-                    update.sync_seconds,
-                    update.rollouts,
-                    update.trajectories,
-                    update.tokens_sampled,
-                    update.tokens_trained,
-                ),
-            )
+            Stage(f"u{update.update:04d}", Expenditure(**{name: getattr(update, name) for name in names}))
             for update in phase.updates
         ]
     figures = phase.figures

@@ -10,7 +10,7 @@ from typing import Any
 from markupsafe import Markup
 
 from platform_sdk.evaluation.report.charts import Interval, interval_plot
-from platform_sdk.evaluation.report.content import FINAL, FIRST_PHASES, START, Content, Difference, Phase, gather
+from platform_sdk.evaluation.report.content import FINAL, FIRST_PHASES, START, Content, Phase, gather, kind_of
 from platform_sdk.evaluation.report.curves import curves, name_of
 from platform_sdk.evaluation.report.facts import facts_of
 from platform_sdk.evaluation.report.viewer import viewer_data
@@ -55,7 +55,7 @@ def build_report(run_dir: Path, *, rollouts: int = ROLLOUTS) -> str:
         name_of=name_of,
         description=str(content.environment.get("description") or content.recipe.get("description") or ""),
         facts=facts_of(content),
-        kind=_kind,
+        kind_of=kind_of,
         headlines=_headlines(content, folded),
         changes={change.metric: change for change in content.differences},
         colour=_colour,
@@ -110,10 +110,6 @@ def _intervals(content: Content, folded: Mapping[str, str]) -> Markup | None:
 def _outcome(recipe: dict[str, Any]) -> str:
     """Return the name of the reward that a rollout is trained for."""
     return str(recipe.get("parameters", {}).get("online", {}).get("reward", "reward"))
-
-
-def _kind(change: Difference) -> str:
-    return "good" if change.low > 0 else "bad" if change.high < 0 else "even"
 
 
 def _folded(content: Content) -> dict[str, str]:

@@ -10,7 +10,7 @@ from typing import Any
 from platform_sdk.evaluation.report.gold import GoldEvidence
 from platform_sdk.evaluation.report.samples import Sample
 from platform_sdk.evaluation.report.trace import is_trace, trace_of
-from platform_sdk.records import Evidence, Rollout, Trajectory, Turn
+from platform_sdk.records import Rollout, Trajectory, Turn
 from platform_sdk.tracking.traces import CallTree, call_tree
 
 LONGEST_TEXT = 4000
@@ -106,7 +106,7 @@ def _evidence(trajectory: Trajectory, context: _Context) -> list[list[Any]]:
     places = context.gold.places(trajectory)
     found: list[list[Any]] = []
     for index, item in enumerate(trajectory.evidence):
-        place = context.table.setdefault(_text_of(item), len(context.table))
+        place = context.table.setdefault(item.model_dump_json(exclude={"score", "parts"}), len(context.table))
         parts = _rounded(item.parts)
         flags = [int(index in trajectory.selected), int(index in places)]
         found.append([place, round(item.score, 4), *flags, *([parts] if parts else [])])
@@ -115,10 +115,6 @@ def _evidence(trajectory: Trajectory, context: _Context) -> list[list[Any]]:
 
 def _rounded(parts: Mapping[str, Any]) -> dict[str, Any]:
     return {name: _rounded(value) if isinstance(value, Mapping) else round(value, 4) for name, value in parts.items()}
-
-
-def _text_of(item: Evidence) -> str:
-    return item.model_dump_json(exclude={"score", "parts"})
 
 
 def _clip(turn: Turn, place: int) -> str:

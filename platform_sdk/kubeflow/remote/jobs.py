@@ -8,7 +8,7 @@ from typing import Any
 
 from platform_sdk.config.errors import UserError
 from platform_sdk.kubeflow.training_job.api import ApiUnavailable, ClusterApi, connect, serves
-from platform_sdk.kubeflow.training_job.backend import BACKENDS
+from platform_sdk.kubeflow.training_job.backend import BACKENDS, api_of
 from platform_sdk.kubeflow.training_job.description import LABEL_MANAGER, LABEL_RUN, LABEL_STEP, LABEL_TASK, MANAGER
 from platform_sdk.kubeflow.training_job.state import observe
 
@@ -87,15 +87,12 @@ class Jobs:
         self.kinds = tuple(
             Kind(
                 backend.KIND,
-                ClusterApi(
-                    self.namespace, group=backend.GROUP, version=backend.VERSION, plural=backend.PLURAL,
-                    selector=backend.POD_SELECTOR, connection=self.connection,
-                ),
+                api_of(name, self.namespace, self.connection),
                 self.connection,
                 (backend.GROUP, backend.VERSION, backend.PLURAL),
             )
-            for backend in BACKENDS.values()
-        )  # fmt: skip
+            for name, backend in BACKENDS.items()
+        )
 
     def pods(self, selector: str) -> list[Item]:
         """The pods with these labels.

@@ -15,13 +15,18 @@ BackendName = Literal["pytorchjob", "trainjob"]
 BACKENDS = {"pytorchjob": pytorchjob, "trainjob": trainjob, "job": indexedjob}
 
 
+def api_of(backend: str, namespace: str, connection: Any = None) -> ClusterApi:
+    """Return the API of a kind of job in a namespace."""
+    kind = BACKENDS[backend]
+    return ClusterApi(
+        namespace, group=kind.GROUP, version=kind.VERSION, plural=kind.PLURAL, selector=kind.POD_SELECTOR,
+        connection=connection,
+    )  # fmt: skip
+
+
 def api_for(job: Description, connection: Any = None) -> ClusterApi:
     """Return the API of the job's kind."""
-    backend = BACKENDS[job.backend]
-    return ClusterApi(
-        job.namespace, group=backend.GROUP, version=backend.VERSION, plural=backend.PLURAL,
-        selector=backend.POD_SELECTOR, connection=connection,
-    )  # fmt: skip
+    return api_of(job.backend, job.namespace, connection)
 
 
 def choose_backend(job: Description, connection: Any, tell: Callable[[str], None]) -> Description:

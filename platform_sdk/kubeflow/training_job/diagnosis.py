@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Protocol
+from typing import Any
 
+from platform_sdk.kubeflow.training_job.api import ClusterApi
 from platform_sdk.kubeflow.training_job.description import SAMPLER
 
 LINES = 20
@@ -12,32 +13,22 @@ WARNINGS = 5
 TOLD_TO_END = (137, 143)  # SIGKILL, SIGTERM
 
 
-class Evidence(Protocol):
-    """Sources of a diagnosis (see ``api.ClusterApi``)."""
-
-    def pods(self, name: str) -> list[dict[str, Any]]: ...
-
-    def log(self, pod: str, container: str, lines: int) -> str: ...
-
-    def warnings(self, name: str) -> list[str]: ...
-
-
-def diagnose(name: str, reason: str, evidence: Evidence) -> str:
+def diagnose(name: str, reason: str, api: ClusterApi) -> str:
     """A message for people: what the operator says, and of every failed pod its end and last log lines."""
     parts = [f"job {name} failed" + (f": {reason}" if reason else "")]
     failed = 0
-    for pod in evidence.pods(name):
+    for pod in api.pods(name):
         pod_name = pod["metadata"]["name"]
         ends = list(_ends(pod))
         failed += bool(ends)
         for container, text in ends:
             parts.append(f"pod {pod_name}: {text}")
-            lines = evidence.log(pod_name, container, LINES).splitlines() if container else []
+            lines = api.log(pod_name, container, LINES).splitlines() if container else []
             parts += [f"  {line}" for line in lines]
         if ends:
-            parts += [f"  event {text}" for text in evidence.warnings(pod_name)[-WARNINGS:]]
+            parts += [f"  event {text}" for text in api.warnings(pod_name)[-WARNINGS:]]
     if not failed:
-        parts += [f"  event {text}" for text in evidence.warnings(name)[-WARNINGS:]]
+        parts += [f"  event {text}" for text in api.warnings(name)[-WARNINGS:]]
     return "\n".join(parts)
 
 

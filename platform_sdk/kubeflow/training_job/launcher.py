@@ -33,21 +33,11 @@ DELETION_PATIENCE = 600.0  # how long an earlier job may take to go, in seconds;
 
 
 class Clock(Protocol):
-    """Time, which a test may let pass as it likes."""
+    """The module ``time``, or what a test lets pass as it likes."""
 
-    def now(self) -> float:
-        """Seconds since 1970."""
-        ...
+    def time(self) -> float: ...
 
-    def sleep(self, seconds: float) -> None: ...
-
-
-class RealClock:
-    def now(self) -> float:
-        return time.time()
-
-    def sleep(self, seconds: float) -> None:
-        time.sleep(seconds)
+    def sleep(self, seconds: float, /) -> None: ...
 
 
 def run_job(job: Description, api: ClusterApi, tell: Callable[[str], None], clock: Clock | None = None) -> None:
@@ -64,7 +54,7 @@ def run_job(job: Description, api: ClusterApi, tell: Callable[[str], None], cloc
             that name, or its queue does not exist; Kueue does not manage it; an earlier one stays; or the API server
             refused something or stayed away.
     """
-    _Follower(job, api, tell, clock or RealClock()).run()
+    _Follower(job, api, tell, clock or time).run()
 
 
 class _Follower:
@@ -77,11 +67,11 @@ class _Follower:
     def run(self) -> None:
         self._create()
         last: Observation | None = None
-        looked, beaten = self._clock.now(), 0.0
+        looked, beaten = self._clock.time(), 0.0
         while True:
-            now = self._clock.now()
+            now = self._clock.time()
             if now - beaten >= HEARTBEAT_SECONDS:
-                self._reached(lambda: self._api.annotate(self._job.name, {HEARTBEAT: stamp(self._clock.now())}))
+                self._reached(lambda: self._api.annotate(self._job.name, {HEARTBEAT: stamp(self._clock.time())}))
                 beaten = now
             seen = self._reached(self._look)
             if seen is None:
@@ -145,10 +135,10 @@ class _Follower:
 
     def _await_end_of(self, uid: str) -> None:
         """Wait for a job that is being deleted to be gone."""
-        since = self._clock.now()
+        since = self._clock.time()
         self._tell(f"{self._job.name}: an earlier one is being deleted; waiting for its end")
         while (found := self._reached(lambda: self._api.get(self._job.name))) and found["metadata"]["uid"] == uid:
-            if self._clock.now() - since > DELETION_PATIENCE:
+            if self._clock.time() - since > DELETION_PATIENCE:
                 raise UserError(self._held(found))
             self._clock.sleep(LOOK_SECONDS)
 
@@ -215,14 +205,14 @@ def reached(call: Callable[[], T], tell: Callable[[str], None], left: str, clock
     Raises:
         UserError: it was away for ``API_PATIENCE``; and what the call raises.
     """
-    clock = clock or RealClock()
-    until = clock.now() + API_PATIENCE
+    clock = clock or time
+    until = clock.time() + API_PATIENCE
     told = False
     while True:
         try:
             return call()
         except ApiUnavailable as error:
-            if clock.now() > until:
+            if clock.time() > until:
                 raise UserError(f"{error}, for {API_PATIENCE:g} s; {left}") from error
             if not told:
                 tell(f"{error}; waiting for it")

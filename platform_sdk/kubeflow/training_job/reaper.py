@@ -16,7 +16,7 @@ from datetime import datetime
 from typing import Any
 
 from platform_sdk.kubeflow.training_job.api import ClusterApi, WriteConflict
-from platform_sdk.kubeflow.training_job.backend import BACKENDS
+from platform_sdk.kubeflow.training_job.backend import BACKENDS, api_of
 from platform_sdk.kubeflow.training_job.description import HEARTBEAT, LABEL_MANAGER, LABEL_RUN, MANAGER
 from platform_sdk.kubeflow.training_job.state import observe
 
@@ -43,11 +43,8 @@ def reap(
         ApiUnavailable: it cannot be reached.
     """
     reaped = []
-    for backend in BACKENDS.values():
-        api = ClusterApi(
-            namespace, group=backend.GROUP, version=backend.VERSION, plural=backend.PLURAL,
-            selector=backend.POD_SELECTOR, connection=connection,
-        )  # fmt: skip
+    for name, backend in BACKENDS.items():
+        api = api_of(name, namespace, connection)
         for orphan, version in _orphans(api, backend.KIND, now, silent_seconds):
             try:
                 if not dry_run:

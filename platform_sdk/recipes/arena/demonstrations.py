@@ -23,7 +23,6 @@ from platform_sdk.recipes.method import (
     Sampling,
     SamplingOutcome,
     SamplingStep,
-    SelectionOutcome,
     no_search,
 )
 from platform_sdk.records import Outcome, Question, Rollout, given_evidence
@@ -50,11 +49,6 @@ class Demonstrations(SamplingStep[AgentSpec, DemonstrationSpec, NoCarry]):
         explained, found, seconds = (_explained if self.asks_model(run) else _answers)(round, questions)
         figures = {"demonstrations": len(found), "left_out": len(questions) - len(found)}
         return SamplingOutcome(explained, [question.id for question in questions], NoCarry(), found, figures, seconds)
-
-    def select(
-        self, settings: DemonstrationSpec, carry: NoCarry, rollouts: Sequence[Rollout], candidates: Sequence[Rollout]
-    ) -> SelectionOutcome:
-        return SelectionOutcome(candidates)
 
 
 class Explainer(Generator):

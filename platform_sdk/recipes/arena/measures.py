@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from platform_sdk.config.judge import JudgeSpec
 from platform_sdk.evaluation.answers import f1_score, spaced_exact_match, spaced_f1
-from platform_sdk.recipes.arena.rewards import items_of, verdicts_on
+from platform_sdk.recipes.arena.rewards import items_of
 from platform_sdk.recipes.arena.settings import AgentSpec
 from platform_sdk.records import Rollout
 
@@ -25,7 +25,7 @@ def measures(spec: AgentSpec, judge: JudgeSpec | None, rollouts: Sequence[Rollou
         from platform_sdk.evaluation.judge import NO_VERDICT, Judge
 
         with Judge(judge) as opened:
-            for values, verdict in zip(found, verdicts_on(rollouts, opened), strict=True):
+            for values, verdict in zip(found, opened.verdicts(items_of(rollouts)), strict=True):
                 values["judge"] = float(verdict == "yes")
                 values[NO_VERDICT] = float(verdict == "unparsable")
             for values, verdict in zip(found, opened.verdicts(items_of(rollouts), papers=True), strict=True):

@@ -144,13 +144,12 @@ User : Intermediate answer : Lena Roth
 You : {FINAL} Lena Roth"""
 
 
+NO_MORE_FOLLOW_UPS = f"No further questions . Reply with {FINAL} now ."
+
+
 def intermediate(answer: str) -> str:
     """Return self-ask's reply to a follow-up question."""
     return f"Intermediate answer : {answer}"
-
-
-def no_more_follow_ups() -> str:
-    return f"No further questions . Reply with {FINAL} now ."
 
 
 def _numbered(passages: Sequence[Passage]) -> list[str]:

@@ -67,16 +67,11 @@ def rewards(rollout: Rollout, spec: AgentSpec, judged: Verdict | None = None) ->
 
 def judged(rollouts: Sequence[Rollout], spec: AgentSpec, judge: Judge) -> list[Rollout]:
     """The rollouts with all their rewards, where accuracy is a judge's, who is asked about all of them at once."""
-    verdicts = verdicts_on(rollouts, judge)
+    verdicts = judge.verdicts(items_of(rollouts))
     return [
         rollout.model_copy(update={"rewards": rewards(rollout, spec, verdict)})
         for rollout, verdict in zip(rollouts, verdicts, strict=True)
     ]
-
-
-def verdicts_on(rollouts: Sequence[Rollout], judge: Judge) -> list[Verdict]:
-    """A judge's verdict on each rollout's answer; one without an answer is wrong, and not asked about."""
-    return judge.verdicts(items_of(rollouts))
 
 
 def items_of(rollouts: Sequence[Rollout]) -> list[tuple[str, tuple[str, ...], str | None]]:

@@ -123,7 +123,7 @@ def self_ask(
         asides.append(aside)
         dialogue.note_asked([asked], [aside.trajectory.id])
         told = prompts.intermediate((aside.text or "").strip() or "unknown")
-        dialogue.tell(told if turn + 1 < spec.follow_ups else f"{told}\n{prompts.no_more_follow_ups()}")
+        dialogue.tell(told if turn + 1 < spec.follow_ups else f"{told}\n{prompts.NO_MORE_FOLLOW_UPS}")
     return Conversation(
         dialogue.trajectory("agent", "agent", answer=answer), tuple(aside.trajectory for aside in asides), outcome
     )

@@ -43,32 +43,22 @@ class EviPathLanguage:
     def read_worker(self, text: str, materials: int) -> Reading | Malformed:
         return parse_executor(text, materials=materials)
 
-    def materials(self, evidence: Sequence[Evidence]) -> str:
-        return messages.materials(evidence, self.medium)
-
-    def observation(self, seen: Sequence[str], new_candidates: Sequence[str], first: int) -> str:
-        return messages.observation(seen, new_candidates, first)
-
-    def error(self, reason: str) -> str:
-        return messages.error_observation(reason)
-
     def _instruction(self, role: Role) -> str:
         return prompts.instruction(self.spec.prompts, role, self.medium, max_questions=self.spec.sub_questions)
 
 
 def evipath(run: RunContext[AgentSpec], policy: Policy, decoding: Decoding, seed_name: str) -> PlannerWorker:
     """Return the run's agent."""
-    spec, medium = run.agent, medium_of(run.environment)
+    spec = run.agent
     return PlannerWorker(
         policy=policy,
         decoding=decoding,
-        language=EviPathLanguage(spec, medium),
+        language=EviPathLanguage(spec, medium_of(run.environment)),
         limits=Limits(
             iterations=spec.iteration_limit,
             planner_tokens=spec.planner_tokens,
             worker_tokens=spec.executor_tokens,
             top_k=spec.top_k,
-            graph=medium == "kg",
         ),
         score=rewards,
         corpus=run.corpus_digest,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, zip_longest
-from typing import Any, Literal, TypedDict
+from typing import Any
 
 from platform_sdk.agents import planner_messages as messages
 from platform_sdk.recipes.evipath import prompts
@@ -14,11 +14,6 @@ from platform_sdk.recipes.evipath.prompts import Role, Style
 from platform_sdk.recipes.evipath.records import Example, SubQuestion
 from platform_sdk.records import Evidence, Question, Rollout, Trajectory
 from platform_sdk.sampling.dialogue import Dialogue
-
-
-class Message(TypedDict):
-    role: Literal["system", "user", "assistant"]
-    content: str
 
 
 @dataclass(frozen=True)
@@ -31,11 +26,9 @@ class Chat:
     turns: tuple[str, ...]
 
     @property
-    def messages(self) -> list[Message]:
-        said = [
-            Message(role="assistant" if place % 2 else "user", content=text) for place, text in enumerate(self.turns)
-        ]
-        return [Message(role="system", content=self.system), *said]
+    def messages(self) -> list[dict[str, str]]:
+        said = [(("user", "assistant")[place % 2], text) for place, text in enumerate(self.turns)]
+        return [{"role": role, "content": text} for role, text in (("system", self.system), *said)]
 
 
 def planner_turns(example: Example, style: Style) -> list[str]:

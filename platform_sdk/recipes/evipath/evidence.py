@@ -4,21 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
 
-import numpy as np
+from platform_sdk.retrieval.encoders import Encoder
 
 DIGITS = 4
 """Similarities are rounded, so that a CPU's last bits change no record."""
-
-
-class TextEncoder(Protocol):
-    """Makes texts into vectors of length 1 (see ``retrieval.encoders.Encoder``)."""
-
-    digest: str
-
-    def encode(self, texts: Sequence[str], *, kind: Literal["passage"]) -> np.ndarray:
-        """Return one row for each text."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +35,7 @@ def select(similarities: Sequence[float], tau: float) -> tuple[int, ...]:
 class Similarity:
     """Cosine similarities by an encoder; equal texts of a batch are encoded once."""
 
-    encoder: TextEncoder
+    encoder: Encoder
 
     def __call__(self, items: Sequence[Comparison]) -> list[tuple[float, ...]]:
         """Return the similarities of each item's sentence to its evidence."""

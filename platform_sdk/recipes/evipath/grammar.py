@@ -47,6 +47,12 @@ def parse_turn(text: str) -> tuple[str, str] | Malformed:
     return (turn["think"].strip(), rest) if rest else Malformed("an action must follow </think>")
 
 
+def thoughts_of(text: str) -> str:
+    """Return a turn's thoughts; nothing of a malformed one."""
+    turn = parse_turn(text)
+    return "" if isinstance(turn, Malformed) else turn[0]
+
+
 def parse_planner(text: str, medium: Medium, *, candidates: int, max_questions: int) -> Ask | Answer | Malformed:
     """Parse a planner's turn.
 

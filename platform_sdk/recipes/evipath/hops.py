@@ -137,7 +137,7 @@ def _of_triples(question: Question, facts: Facts, rng: random.Random) -> Solutio
         values = tuple(triple.tail for triple in group)
         needs.append(
             Need(
-                planned=_planned(relation, words.need, head, parent, tongue),
+                planned=relation if tongue == "world" else words.need.format(x=parent.planned if parent else head),
                 named=words.need.format(x=subject),
                 question=question_of(drawn(words.questions, rng).format(x=subject), tongue),
                 sentence=drawn(words.sentences, rng).format(x=subject, y=joined([*map(_value, values)], tongue)),
@@ -155,12 +155,6 @@ def _of_triples(question: Question, facts: Facts, rng: random.Random) -> Solutio
     if answer is None:
         return Refusal("comparison", f"what was found cannot be compared: {question.text}")
     return Solution(tuple(needs), answer, by_comparison=True)
-
-
-def _planned(relation: str, need: str, head: str, parent: Need | None, tongue: Tongue) -> str:
-    if tongue == "world":
-        return relation
-    return need.format(x=head if parent is None else parent.planned)
 
 
 def _value(text: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from hashlib import sha256
 
 from platform_sdk.agents.planner_rewards import rewards
@@ -11,7 +10,7 @@ from platform_sdk.recipes.evipath.records import Example
 from platform_sdk.recipes.evipath.settings import AgentSpec, LearningSpec
 from platform_sdk.recipes.evipath.statistics import statistics
 from platform_sdk.recipes.evipath.synthesis import EXAMPLES, REJECTED, SynthesisCarry
-from platform_sdk.recipes.method import RunContext, Sampling, SamplingOutcome, SamplingStep, SelectionOutcome
+from platform_sdk.recipes.method import RunContext, Sampling, SamplingOutcome, SamplingStep
 from platform_sdk.record_files import check_digest, read_jsonl, write_log
 from platform_sdk.records import Rollout
 from platform_sdk.sampling.models import load_tokenizer
@@ -52,15 +51,6 @@ class Dialogues(SamplingStep[AgentSpec, LearningSpec, SynthesisCarry]):
         statistics(synthesised, learned, shown).write(round.folder)
         figures = {"paths": len(examples)}
         return SamplingOutcome(learned, [example.id for example in examples], round.carry, figures=figures)
-
-    def select(
-        self,
-        settings: LearningSpec,
-        carry: SynthesisCarry,
-        rollouts: Sequence[Rollout],
-        candidates: Sequence[Rollout],
-    ) -> SelectionOutcome:
-        return SelectionOutcome(candidates)
 
 
 def _order(example: Example) -> str:

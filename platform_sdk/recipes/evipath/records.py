@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from platform_sdk.agents.planner_messages import Medium
+from platform_sdk.config.struct import Struct
 from platform_sdk.records import Evidence, Record
 
 
-class SubQuestion(BaseModel):
+class SubQuestion(Struct):
     """A sub-question that the planner sends out, and the executor's work on it.
 
     Attributes:
@@ -24,8 +25,6 @@ class SubQuestion(BaseModel):
         thoughts: the executor's.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     question: str
     candidate: str = ""
     answer: str
@@ -35,10 +34,8 @@ class SubQuestion(BaseModel):
     thoughts: str
 
 
-class Step(BaseModel):
+class Step(Struct):
     """A turn of the planner: thoughts, and sub-questions that do not depend on each other."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     thoughts: str
     asked: tuple[SubQuestion, ...]

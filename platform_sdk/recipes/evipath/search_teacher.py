@@ -12,7 +12,7 @@ from platform_sdk.agents.speaker import Policy, Speaker
 from platform_sdk.recipes.evipath.agent import EviPathLanguage, evipath
 from platform_sdk.recipes.evipath.demonstrations import demonstrations
 from platform_sdk.recipes.evipath.dialogues import executor_chats, planner_chat
-from platform_sdk.recipes.evipath.grammar import parse_planner, parse_turn
+from platform_sdk.recipes.evipath.grammar import parse_planner, thoughts_of
 from platform_sdk.recipes.evipath.planning import without_plan
 from platform_sdk.recipes.evipath.records import Example, Step, SubQuestion
 from platform_sdk.recipes.evipath.settings import AgentSpec, SynthesisSpec
@@ -106,10 +106,9 @@ def path_of(rollout: Rollout, medium: Medium, agent: AgentSpec) -> Example:
             continue
         known = path.known_candidates()[-1]
         action = parse_planner(turn.text, medium, candidates=len(known), max_questions=agent.sub_questions)
-        said = parse_turn(turn.text)
         assert not isinstance(action, Malformed)
-        assert not isinstance(said, Malformed)
-        plan, thoughts = without_plan(said[0]) if not path.steps else ((), said[0])
+        thoughts = thoughts_of(turn.text)
+        plan, thoughts = without_plan(thoughts) if not path.steps else ((), thoughts)
         if plan:
             path = path.model_copy(update={"plan": plan})
         if isinstance(action, Answer):
@@ -123,9 +122,8 @@ def path_of(rollout: Rollout, medium: Medium, agent: AgentSpec) -> Example:
 
 
 def _read(worker: Trajectory, question: str, candidate: str, places: dict[str, int]) -> SubQuestion:
-    said = parse_turn(worker.turns[-1].text)
     return SubQuestion(
         question=question, candidate=candidate, answer=worker.answer or "", selected=worker.selected,
         shown=tuple(places[item.id] for item in worker.evidence),
-        thoughts="" if isinstance(said, Malformed) else said[0],
+        thoughts=thoughts_of(worker.turns[-1].text),
     )  # fmt: skip

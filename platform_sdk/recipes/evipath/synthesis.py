@@ -28,9 +28,9 @@ from platform_sdk.recipes.evipath.checks import Limits, in_question, judged
 from platform_sdk.recipes.evipath.evidence import Similarity
 from platform_sdk.recipes.evipath.records import Example
 from platform_sdk.recipes.evipath.settings import AgentSpec, SynthesisSpec
-from platform_sdk.recipes.method import RunContext, Sampling, SamplingOutcome, SamplingStep, SelectionOutcome
+from platform_sdk.recipes.method import RunContext, Sampling, SamplingOutcome, SamplingStep
 from platform_sdk.record_files import AppendLog, digest_records, read_log, remove_log, write_jsonl, write_log
-from platform_sdk.records import Question, Rollout
+from platform_sdk.records import Question
 from platform_sdk.sampling.rollout import Agent, SearchFunction
 from platform_sdk.sampling.rollout import run as run_agents
 from platform_sdk.sampling.sampler import seconds_of
@@ -61,14 +61,16 @@ class Teaching:
 
 
 class Synthesis(SamplingStep[AgentSpec, SynthesisSpec, SynthesisCarry]):
-    """Reasoning paths of the training questions; how they are written is a teacher's own."""
+    """Reasoning paths of the training questions; how they are written is a teacher's own.
+
+    It leaves no rollouts to select from: its examples are learned from as those of the step ``dialogues``.
+    """
 
     settings = SynthesisSpec
     carry = SynthesisCarry
 
-    @abstractmethod
     def check(self, spec: SynthesisSpec, questions: Sequence[Question]) -> None:
-        """Raise a UserError if the teacher cannot do what is asked."""
+        """Raise a UserError if the teacher cannot do what is asked; by default it accepts every dataset."""
 
     @abstractmethod
     def teaching(self, round: Round) -> AbstractContextManager[Teaching]:
@@ -87,16 +89,6 @@ class Synthesis(SamplingStep[AgentSpec, SynthesisSpec, SynthesisCarry]):
         figures = table(examples, seconds)
         carry = SynthesisCarry(phase=round.phase, examples=digest_records(kept))
         return SamplingOutcome([], [question.id for question in questions], carry, figures=figures, seconds=seconds)
-
-    def select(
-        self,
-        settings: SynthesisSpec,
-        carry: SynthesisCarry,
-        rollouts: Sequence[Rollout],
-        candidates: Sequence[Rollout],
-    ) -> SelectionOutcome:
-        """Select nothing: examples are learned from as the rollouts of the step ``dialogues``."""
-        return SelectionOutcome(())
 
 
 def rounded(value: float) -> float:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,7 +20,7 @@ from platform_sdk.agents.speaker import Decoding, Policy, Speaker
 from platform_sdk.recipes.evipath import evidence
 from platform_sdk.recipes.evipath import teacher_prompts as told
 from platform_sdk.recipes.evipath.evidence import Comparison
-from platform_sdk.recipes.evipath.grammar import ANSWERING, ASKING, parse_planner, parse_turn, tags_of
+from platform_sdk.recipes.evipath.grammar import ANSWERING, ASKING, parse_planner, tags_of, thoughts_of
 from platform_sdk.recipes.evipath.planning import without_plan
 from platform_sdk.recipes.evipath.proxy import Facts, Proxy, open_proxy
 from platform_sdk.recipes.evipath.records import Example, Step, SubQuestion
@@ -123,7 +123,7 @@ class AbductiveTeacher:
             if isinstance(action, Malformed):
                 reason = "action" if tags_of(text) in (ASKING, ANSWERING) else "tags"
                 raise Rejection(reason, f"turn {turn + 1}: {action.reason}: {text}")
-            thoughts = _thoughts(text)
+            thoughts = thoughts_of(text)
             if turn == 0:
                 plan, thoughts = without_plan(thoughts)
                 path = path.model_copy(update={"plan": plan})
@@ -186,22 +186,13 @@ class AbductiveTeacher:
         )  # fmt: skip
 
 
-def _thoughts(text: str) -> str:
-    turn = parse_turn(text)
-    return "" if isinstance(turn, Malformed) else turn[0]
-
-
 class ModelSynthesis(Synthesis):
     """Synthesis by a language model, through any sampling engine."""
-
-    def check(self, spec: SynthesisSpec, questions: Sequence[Question]) -> None:
-        """Accept every dataset."""
 
     @contextmanager
     def teaching(self, round: Round) -> Iterator[Teaching]:
         run, spec, medium = round.run, round.settings, medium_of(round.run.environment)
-        engine = load_engine(run.sampling.engine, round.model)
-        try:
+        with closing(load_engine(run.sampling.engine, round.model)) as engine:
             policy = Policy(engine.tokenizer, engine.weight_version)
             if spec.mode != "abductive":
                 with open_search(run) as search:
@@ -212,5 +203,3 @@ class ModelSynthesis(Synthesis):
             compare, encoder = open_similarity(run)
             writer = AbductiveTeacher(policy, run.decoding, run.agent, spec, proxy, compare, encoder, run.seed)
             yield Teaching(writer.example, engine, no_search, run.sampling.engine.live)
-        finally:
-            engine.close()

@@ -57,15 +57,6 @@ class MujicaLanguage:
     def read_worker(self, text: str, materials: int) -> Reading | Malformed:
         return parse_worker(text, self.medium, materials=materials)
 
-    def materials(self, evidence: Sequence[Evidence]) -> str:
-        return messages.materials(evidence, self.medium)
-
-    def observation(self, seen: Sequence[str], new_candidates: Sequence[str], first: int) -> str:
-        return messages.observation(seen, new_candidates, first)
-
-    def error(self, reason: str) -> str:
-        return messages.error_observation(reason)
-
     def undemonstrated(self, tokenizer: Any, rollout: Rollout) -> Rollout:
         """Return the rollout as if it had been sampled without worked examples: what the warm-up learns from.
 
@@ -87,18 +78,17 @@ def mujica(
     run: RunContext[AgentSpec], policy: Policy, decoding: Decoding, seed_name: str, *, demonstrate: bool = False
 ) -> PlannerWorker:
     """Return the run's agent."""
-    spec, medium = run.agent, medium_of(run.environment)
+    spec = run.agent
     return PlannerWorker(
         policy=policy,
         decoding=decoding,
-        language=MujicaLanguage(spec, medium, demonstrate),
+        language=MujicaLanguage(spec, medium_of(run.environment), demonstrate),
         limits=Limits(
             iterations=spec.iteration_limit,
             planner_tokens=spec.planner_tokens,
             worker_tokens=spec.worker_tokens,
             top_k=spec.top_k,
             split=spec.split,
-            graph=medium == "kg",
         ),
         score=partial(scored, spec),
         corpus=run.corpus_digest,

@@ -8,47 +8,31 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
 
 from platform_sdk.agents.planner_worker import Answer, Malformed
-from platform_sdk.agents.speaker import Decoding, Policy, Reply, Speaker
-from platform_sdk.recipes.method import RunContext
+from platform_sdk.agents.speaker import PolicyAgent, Reply
 from platform_sdk.recipes.prograph import prompts
 from platform_sdk.recipes.prograph.grammar import parse
 from platform_sdk.recipes.prograph.rewards import rewards
 from platform_sdk.recipes.prograph.settings import AgentSpec
 from platform_sdk.recipes.prograph.structure import with_structure
-from platform_sdk.records import Evidence, Question, Rollout, Trajectory
+from platform_sdk.records import Evidence, Outcome, Question, Rollout, Trajectory
 from platform_sdk.sampling.dialogue import Dialogue
 from platform_sdk.sampling.rollout import Agent, Search, SearchRequest
-from platform_sdk.sampling.seeds import seed_of
 
-Outcome = Literal["answered", "iteration_limit", "context_limit"]
 Speak = Callable[[Dialogue, int], Agent[Reply | None]]
 """Samples the next turn of a dialogue, given its index from 0; None if the dialogue leaves no room."""
 
 
 @dataclass(frozen=True)
-class ProGraphAgent:
-    """The agent with everything that a rollout depends on besides the question and the attempt."""
+class ProGraphAgent(PolicyAgent):
+    """The agent that ``spec`` describes."""
 
-    run: RunContext[AgentSpec]
-    policy: Policy
-    decoding: Decoding
-    seed_name: str
-
-    @property
-    def weights(self) -> str:
-        return self.policy.weights
-
-    @property
-    def corpus(self) -> str:
-        return self.run.corpus_digest
+    spec: AgentSpec
 
     def rollout(self, question: Question, attempt: int) -> Agent[Rollout]:
         """Make one attempt at a question; return the scored rollout."""
-        spec, seed = self.run.agent, seed_of(self.run.seed, self.seed_name, question.id, attempt)
-        speaker = Speaker(self.policy.tokenizer, self.decoding, f"{question.id}#{attempt}", seed, spec.max_tokens)
+        spec, speaker = self.spec, self.speaker(question, attempt, self.spec.max_tokens)
         dialogue = speaker.dialogue(
             prompts.instruction(spec.prompts, spec.max_turns),
             prompts.opening(question.text),
@@ -60,10 +44,7 @@ class ProGraphAgent:
 
         main, outcome = yield from converse(dialogue, spec, speak)
         main = main.model_copy(update={"turns": with_structure(question.answers, main.turns)})
-        rollout = Rollout(
-            question=question, attempt=attempt, seed=seed, main=main, outcome=outcome, weights=self.weights,
-            corpus=self.corpus,
-        )  # fmt: skip
+        rollout = self.recorded(question, attempt, speaker.seed, main, (), outcome)
         return rollout.model_copy(update={"rewards": rewards(rollout)})
 
 

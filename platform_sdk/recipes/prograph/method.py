@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 
 from platform_sdk.agents.speaker import Decoding, Policy
 from platform_sdk.config.online import OnlineSpec
 from platform_sdk.config.sampling import EvaluationSpec
 from platform_sdk.errors import UserError
-from platform_sdk.recipes.method import Method, Resources, RunContext, open_search
+from platform_sdk.recipes.method import Method, Resources, RunContext
 from platform_sdk.recipes.prograph.agent import ProGraphAgent
 from platform_sdk.recipes.prograph.credit import StepCredit
 from platform_sdk.recipes.prograph.measures import measures
@@ -36,11 +35,6 @@ class ProGraph(Method[AgentSpec, EvaluationSpec, Resources]):
                 "ProGraph's agent gives a query alone; choose a method that searches by the query, e.g. passages"
             )
 
-    @contextmanager
-    def resources(self, run: RunContext[AgentSpec]) -> Iterator[Resources]:
-        with open_search(run) as search:
-            yield Resources(search)
-
     def agent(
         self,
         run: RunContext[AgentSpec],
@@ -50,7 +44,7 @@ class ProGraph(Method[AgentSpec, EvaluationSpec, Resources]):
         evaluation: EvaluationSpec | None = None,
     ) -> ProGraphAgent:
         decoding = run.decoding if evaluation is None else Decoding(evaluation.temperature, evaluation.top_p)
-        return ProGraphAgent(run, policy, decoding, seed_name)
+        return ProGraphAgent(policy, decoding, run.corpus_digest, run.seed, seed_name, run.agent)
 
     def rewards(self, run: RunContext[AgentSpec], rollout: Rollout) -> Mapping[str, float]:
         return rewards(rollout)

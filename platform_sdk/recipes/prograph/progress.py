@@ -24,7 +24,7 @@ from platform_sdk.recipes.prograph.agent import converse
 from platform_sdk.recipes.prograph.rewards import agent_turns, outcome
 from platform_sdk.recipes.prograph.settings import AgentSpec
 from platform_sdk.records import Rollout, Turn
-from platform_sdk.sampling.dialogue import Dialogue
+from platform_sdk.sampling.dialogue import Dialogue, encode
 from platform_sdk.sampling.engine import PromptTooLong, SamplingParams
 from platform_sdk.sampling.rollout import Agent, Together
 from platform_sdk.training.credit import CreditProbe, reward_of
@@ -61,7 +61,7 @@ def with_sampling(
 
 def with_likelihood(group: Sequence[Rollout], probe: CreditProbe) -> Agent[Sequence[Rollout]]:
     """Return the group with the step progress that the likelihood of the gold answer shows."""
-    opening, gold = (_encode(probe.tokenizer, text) for text in (_OPENING, group[0].question.answers[0]))
+    opening, gold = (encode(probe.tokenizer, text) for text in (_OPENING, group[0].question.answers[0]))
     prompts = [_answering(rollout, probe.tokenizer, opening) for rollout in group]
     room = probe.engine.max_model_len - len(gold)
     fitting = [prompt for own in prompts for prompt in own if prompt is not None and len(prompt) <= room]
@@ -80,9 +80,7 @@ def _complete(
     probe: CreditProbe, spec: AgentSpec, decoding: Decoding, reward: str, rollout: Rollout, end: int, number: int
 ) -> Agent[float]:
     """Play a rollout's history of ``end`` tokens on to its end; return the outcome reward."""
-    params = SamplingParams(
-        temperature=decoding.temperature, top_p=decoding.top_p, top_k=decoding.top_k, max_tokens=spec.max_tokens
-    )
+    params = SamplingParams(**vars(decoding), max_tokens=spec.max_tokens)
 
     def speak(dialogue: Dialogue, turn: int) -> Agent[Reply | None]:
         try:
@@ -98,14 +96,14 @@ def _complete(
     return outcome(rollout.question, trajectory)[reward]
 
 
-def _answering(rollout: Rollout, tokenizer: Any, opening: Tokens) -> list[Tokens | None]:
+def _answering(rollout: Rollout, tokenizer: Any, opening: Sequence[int]) -> list[Tokens | None]:
     """Return the prompts behind which the gold answer is scored: before each turn, and behind the last one."""
     turns, tokens = agent_turns(rollout.main), rollout.main.token_ids
     prompts: list[Tokens | None] = [(*tokens[: turn.start], *opening) for turn in turns]
     if rollout.main.answer is None or not turns:
         return [*prompts, None]
     said, _, _ = turns[-1].text.rpartition(_OPENING)
-    return [*prompts, (*tokens[: turns[-1].start], *_encode(tokenizer, said + _OPENING))]
+    return [*prompts, (*tokens[: turns[-1].start], *encode(tokenizer, said + _OPENING))]
 
 
 def _known(prompts: Sequence[Tokens | None], values: Mapping[Tokens, float]) -> list[float]:
@@ -135,7 +133,3 @@ def _with_progress(rollout: Rollout, certainties: Sequence[float]) -> Rollout:
     main = rollout.main.model_copy(update={"turns": tuple(map(changed, rollout.main.turns))})
     rewards = {**rollout.rewards, "certainty": certainties[0], "progress": mean}
     return rollout.model_copy(update={"main": main, "rewards": rewards})
-
-
-def _encode(tokenizer: Any, text: str) -> Tokens:
-    return tuple(tokenizer(text, add_special_tokens=False)["input_ids"])

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from pathlib import Path
 
 from transformers import set_seed
@@ -22,7 +21,6 @@ from platform_sdk.config.online import OnlineSpec
 from platform_sdk.config.sampling import PLACING, EngineSpec
 from platform_sdk.processes.environment import is_main_process
 from platform_sdk.record_files import digest_records
-from platform_sdk.sampling.engine import SamplingEngine
 from platform_sdk.sampling.load import load_engine
 from platform_sdk.sampling.models import weights_digest
 from platform_sdk.tracking.outcomes import digest_of, write_json
@@ -142,8 +140,10 @@ def _train(
     policy = load_policy(model, spec, attention=attention, device=str(args.device))
     temperature = task.temperature if spec.scale_logits else 1.0
     reference = reference_for(model, policy, spec, str(args.device)) if spec.beta else None
+    # The engine's threads are the trainer's: both work in this process, one after the other.
+    unthreaded = engine_spec.model_copy(update={"threads": None})
     # On a fault the engine is closed first, so that what it is asked for beside the training ends at once.
-    with _beside(engine_spec) as pool, _engine(engine_spec, model) as engine:
+    with _beside(engine_spec) as pool, closing(load_engine(unthreaded, model)) as engine:
         sampler = GroupSampler(spec, task, engine, folder / "rollouts", folder.name, seed)
         sync = sync_for(engine_spec, engine, policy, folder / "weights")
         source = OnlineSource(
@@ -199,13 +199,3 @@ def _inputs(spec: OnlineSpec, task: OnlineTask, parent: str, engine: EngineSpec,
 def _beside(spec: EngineSpec) -> AbstractContextManager[ThreadPoolExecutor | None]:
     """A thread in which a server can be sampled from while this process trains."""
     return ThreadPoolExecutor(1, "sampling") if spec.engine == "openai" else nullcontext()
-
-
-@contextmanager
-def _engine(spec: EngineSpec, model: str | Path) -> Iterator[SamplingEngine]:
-    # The engine's threads are the trainer's: both work in this process, one after the other.
-    engine = load_engine(spec.model_copy(update={"threads": None}), model)
-    try:
-        yield engine
-    finally:
-        engine.close()

@@ -5,10 +5,9 @@ One class for each way: an engine in this process shares the policy's tensors, a
 
 from __future__ import annotations
 
-import contextlib
 import shutil
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,6 +23,7 @@ from platform_sdk.sampling.models import OUTPUT, tensors_digest
 from platform_sdk.sampling.transformers_engine import TransformersEngine
 from platform_sdk.training.attention import Segments
 from platform_sdk.training.checkpoints import publish, staging
+from platform_sdk.training.policy import evaluating
 
 
 class WeightSync(ABC):
@@ -147,7 +147,7 @@ def probe_of_policy(policy: Any) -> Probe:
     model = _plain(policy)
     prompts = probing.probe_prompts(int(model.config.vocab_size))
     logprobs = []
-    with _evaluating(policy), torch.no_grad():
+    with evaluating(policy), torch.no_grad():
         for prompt in prompts:
             tokens = torch.tensor([prompt], device=model.device)
             ends = torch.tensor([0, len(prompt)], dtype=torch.int32, device=model.device)
@@ -168,14 +168,3 @@ def probe_of_policy(policy: Any) -> Probe:
 def _plain(policy: Any) -> Any:
     """The transformers model under an adapter."""
     return policy.get_base_model() if hasattr(policy, "peft_config") else policy
-
-
-@contextlib.contextmanager
-def _evaluating(policy: Any) -> Iterator[None]:
-    """Turn dropout off in this context."""
-    training = policy.training
-    policy.eval()
-    try:
-        yield
-    finally:
-        policy.train(training)

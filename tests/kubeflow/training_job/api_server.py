@@ -25,11 +25,11 @@ class VirtualClock:
     """Time that passes only when somebody sleeps; ``at`` plans what the cluster does meanwhile."""
 
     def __init__(self) -> None:
-        self.time = 1_800_000_000.0
+        self._now = 1_800_000_000.0
         self._planned: list[tuple[float, int, Callable[[], None]]] = []
 
-    def now(self) -> float:
-        return self.time
+    def time(self) -> float:
+        return self._now
 
     def at(self, seconds: float, action: Callable[[], None]) -> None:
         """Let ``action`` happen ``seconds`` after the clock was made."""
@@ -37,11 +37,11 @@ class VirtualClock:
         self._planned.sort(key=lambda entry: entry[:2])
 
     def sleep(self, seconds: float) -> None:
-        until = self.time + seconds
+        until = self._now + seconds
         while self._planned and self._planned[0][0] <= until:
-            self.time, _, action = self._planned.pop(0)
+            self._now, _, action = self._planned.pop(0)
             action()
-        self.time = until
+        self._now = until
 
 
 class ApiServer:

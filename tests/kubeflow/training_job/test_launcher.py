@@ -63,7 +63,7 @@ def test_waiting_and_running_have_limits_of_their_own(cluster: Cluster) -> None:
         cluster.run(replace(JOB, spec=SPEC.model_copy(update={"queue_timeout_seconds": 1800})))
     assert cluster.jobs == []
 
-    later = cluster.clock.now() - 1_800_000_000 + 1
+    later = cluster.clock.time() - 1_800_000_000 + 1
     cluster.clock.at(later, lambda: cluster.queue("needs 8 more GPUs"))
     cluster.clock.at(later + HOUR, cluster.admit)
     cluster.clock.at(later + HOUR, cluster.start)
@@ -121,7 +121,7 @@ def test_a_new_attempt_replaces_a_failed_job(cluster: Cluster) -> None:
         cluster.run()
     first = cluster.server.job()["metadata"]["uid"]
     for seconds, action in ((11, cluster.admit), (12, cluster.start), (13, cluster.succeed)):
-        cluster.clock.at(cluster.clock.now() - 1_800_000_000 + seconds, action)
+        cluster.clock.at(cluster.clock.time() - 1_800_000_000 + seconds, action)
     cluster.run()
     assert cluster.server.job()["metadata"]["uid"] != first
     assert "an earlier attempt had failed; created again" in states(cluster)
@@ -130,10 +130,10 @@ def test_a_new_attempt_replaces_a_failed_job(cluster: Cluster) -> None:
 @pytest.mark.parametrize("status", [429, 500, 503])
 def test_api_server_unavailable_for_a_minute_is_waited_for(cluster: Cluster, status: int) -> None:
     away = range(30, 90)
-    began = cluster.clock.now()
+    began = cluster.clock.time()
 
     def fault(method: str, path: str) -> tuple[int, str] | None:
-        return (status, "ServiceUnavailable") if int(cluster.clock.now() - began) in away else None
+        return (status, "ServiceUnavailable") if int(cluster.clock.time() - began) in away else None
 
     cluster.server.fault = fault
     cluster.clock.at(1, cluster.admit)
@@ -187,18 +187,18 @@ def test_undeletable_earlier_job_is_reported_with_its_finalizers(cluster: Cluste
         cluster.run()
     failed = cluster.server.job()
     failed["metadata"]["finalizers"] = ["foregroundDeletion", "example.com/audit"]
-    began = cluster.clock.now()
+    began = cluster.clock.time()
     with pytest.raises(UserError) as caught:
         cluster.run()
     assert "foregroundDeletion, example.com/audit" in str(caught.value)
     assert "kubectl -n team-a describe pytorchjob" in str(caught.value)
-    assert 5 * MINUTE < cluster.clock.now() - began < 15 * MINUTE
+    assert 5 * MINUTE < cluster.clock.time() - began < 15 * MINUTE
     told = [line for line in cluster.told if "is being deleted" in line]
     assert len(told) == 1
     assert cluster.jobs == [JOB.name]
 
     # The finalizer is removed after all: then the job is created again.
-    now = cluster.clock.now() - 1_800_000_000
+    now = cluster.clock.time() - 1_800_000_000
     cluster.clock.at(now + 60, lambda: cluster.server.release("pytorchjobs", JOB.name))
     for seconds, action in ((75, cluster.admit), (76, cluster.start), (90, cluster.succeed)):
         cluster.clock.at(now + seconds, action)
@@ -213,10 +213,10 @@ def test_undeletable_earlier_job_is_reported_with_its_finalizers(cluster: Cluste
 )
 def test_job_for_a_missing_queue_fails_at_once(cluster: Cluster, lacks: str | None, said: str) -> None:
     cluster.server.unknown |= {lacks, "workloads"} if lacks else set()
-    began = cluster.clock.now()
+    began = cluster.clock.time()
     with pytest.raises(UserError, match=rf"cannot be queued: .*{said}.*job\.queue"):
         cluster.run(replace(JOB, spec=SPEC.model_copy(update={"queue": "nobodys"})))
-    assert cluster.clock.now() == began
+    assert cluster.clock.time() == began
     assert cluster.jobs == []
 
 

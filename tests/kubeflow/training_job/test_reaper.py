@@ -25,7 +25,7 @@ def terminated(cluster: Cluster) -> float:
     cluster.clock.at(10 * MINUTE, terminate)
     with pytest.raises(SystemExit):
         cluster.run()
-    return cluster.clock.now()
+    return cluster.clock.time()
 
 
 def test_jobs_of_a_terminated_run_are_reaped(cluster: Cluster) -> None:
@@ -43,21 +43,21 @@ def test_finished_jobs_are_not_reaped(cluster: Cluster) -> None:
     cluster.clock.at(1, cluster.admit)
     cluster.clock.at(2, cluster.succeed)
     cluster.run()
-    assert reap("team-a", cluster.clock.now() + 100 * HOUR, connection=cluster.connection) == []
+    assert reap("team-a", cluster.clock.time() + 100 * HOUR, connection=cluster.connection) == []
 
 
 def test_job_survives_an_api_server_outage_within_its_launchers_patience(cluster: Cluster) -> None:
     """No heartbeat can be written meanwhile; and the reaper, of whose schedule much was missed, is back the sooner."""
-    began = cluster.clock.now()
+    began = cluster.clock.time()
     away = (5 * MINUTE, 34 * MINUTE)
     cluster.server.fault = lambda method, path: (
-        (503, "ServiceUnavailable") if away[0] <= cluster.clock.now() - began < away[1] else None
+        (503, "ServiceUnavailable") if away[0] <= cluster.clock.time() - began < away[1] else None
     )
     reaped = []
 
     def look() -> None:
         with contextlib.suppress(ApiUnavailable):
-            reaped.extend(reap("team-a", cluster.clock.now(), connection=cluster.connection))
+            reaped.extend(reap("team-a", cluster.clock.time(), connection=cluster.connection))
 
     for moment in (10 * MINUTE, 20 * MINUTE, 30 * MINUTE, away[1], 40 * MINUTE, 50 * MINUTE):
         cluster.clock.at(moment, look)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from platform_sdk.evaluation.answers import normalize_spaced, normalize_squad, spaced_exact_match, spaced_f1
+from platform_sdk.evaluation.answers import normalize_squad, spaced_bag, spaced_exact_match, spaced_f1
 from platform_sdk.recipes.arena.brevity import brevity
 from platform_sdk.recipes.arena.rewards import judged, rewards
 from platform_sdk.recipes.arena.settings import AgentSpec
@@ -154,7 +154,7 @@ def test_invalid_reward_settings_are_refused(reward: dict[str, Any], message: st
     ],
 )
 def test_spaced_and_squad_normalisers_differ(text: str, spaced: str, squad: str) -> None:
-    assert (normalize_spaced(text), normalize_squad(text)) == (spaced, squad)
+    assert (spaced_bag(text).text, normalize_squad(text)) == (spaced, squad)
 
 
 def test_scores_under_the_spaced_normaliser() -> None:

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from platform_sdk.agents.speaker import Decoding, Policy
-from platform_sdk.config.retrieval import RetrievalSpec
-from platform_sdk.config.sampling import SamplingSpec
-from platform_sdk.recipes.method import RunContext
 from platform_sdk.recipes.prograph.agent import ProGraphAgent
 from platform_sdk.recipes.prograph.settings import AgentSpec
 from platform_sdk.records import Evidence, Question, Rollout
@@ -81,10 +77,7 @@ def search(requests: Sequence[SearchRequest], k: int) -> list[list[Evidence]]:
 
 def play(turns: Sequence[str], attempt: int = 0, max_model_len: int = 10_000, **spec: Any) -> Rollout:
     """Return the rollout of an agent whose turns say ``turns``."""
-    context = RunContext(
-        Path("run"), "world-text", AgentSpec(**spec), SamplingSpec(), RetrievalSpec.model_validate({}), "c", 0
-    )
-    agent = ProGraphAgent(context, Policy(TOKENIZER, "w"), Decoding(), "test")
+    agent = ProGraphAgent(Policy(TOKENIZER, "w"), Decoding(), "c", 0, "test", AgentSpec(**spec))
     engine: Any = ScriptedPolicyEngine(lambda request, taken: turns[taken], max_model_len)
     [rollout] = run([partial(agent.rollout, QUESTION, attempt)], engine, search, live=1)
     return rollout
