@@ -66,11 +66,16 @@ class Recipe:
 
     @property
     def run_time(self) -> dict[str, Parameter]:
-        """The parameters that the form sets, or sets fields of. A count is at most what the plan is unrolled to."""
-        unrolled = {name: {"maximum": self.parameters[name]} for name in self.pipeline.counts}
-        return {
-            name: parameter.model_copy(update=unrolled.get(name)) for name, parameter in self.pipeline.run_time.items()
-        }
+        """The parameters that the form sets, or sets fields of. A count is from 0 to what the plan is unrolled to."""
+
+        def within(name: str, parameter: Parameter) -> Parameter:
+            if name not in self.pipeline.counts:
+                return parameter
+            low, high = max(parameter.minimum or 0, 0), self.parameters[name]
+            choices = tuple(choice for choice in parameter.choices if low <= choice <= high)  # type: ignore[operator]
+            return parameter.model_copy(update={"minimum": low, "maximum": high, "choices": choices})
+
+        return {name: within(name, parameter) for name, parameter in self.pipeline.run_time.items()}
 
     @property
     def form(self) -> tuple[FormField, ...]:
