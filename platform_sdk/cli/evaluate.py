@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import tempfile
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -109,10 +108,6 @@ def _only_evaluating(path: Path, overrides: list[str]) -> Recipe:
                 f"{path.parent}: is a run of pipeline {begun['pipeline']}, which is not one of hopforge's own; add "
                 "--recipe FILE, the recipe that the run was made of"
             ) from error
-        with tempfile.TemporaryDirectory() as folder:
-            copy = Path(folder) / "recipe.yaml"
-            copy.write_text(json.dumps(begun))
-            return _only_evaluating(copy, overrides)
     pipeline = load_recipe(path, overrides).pipeline
     document = pipeline.document
     if not document.evaluation_only:
