@@ -100,13 +100,13 @@ def _only_evaluating(path: Path, overrides: list[str]) -> Recipe:
     from platform_sdk.files import read_object
 
     if path.suffix == ".json":  # what a run was begun with: a recipe, all of its values resolved
-        begun = read_object(path)
+        begun = read_object(path).get("pipeline")
         try:
-            find_pipeline(str(begun["pipeline"]), path)
+            find_pipeline(str(begun), path)
         except UserError as error:
             raise UserError(
-                f"{path.parent}: is a run of pipeline {begun['pipeline']}, which is not one of hopforge's own; add "
-                "--recipe FILE, the recipe that the run was made of"
+                f"{path.parent}: is a run of pipeline {begun}, which is not one of hopforge's own; add --recipe FILE, "
+                "the recipe that the run was made of"
             ) from error
     pipeline = load_recipe(path, overrides).pipeline
     document = pipeline.document

@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from platform_sdk.config.bounded_yaml import MAX_DEPTH
 from platform_sdk.config.code import add_source_folder
-from platform_sdk.config.document import problems_of
+from platform_sdk.config.document import problems_of, readable
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.form import FormField, read_form, with_value
 from platform_sdk.config.parameter import Parameter, check_scalar
@@ -287,7 +287,7 @@ def _remedy(model: type[BaseModel], type_: str, message: str, location: tuple[in
         known = _fields(model, location[:-1])
         near = difflib.get_close_matches(shortened(name), known, n=1)
         return f"there is no such field; {f'did you mean {near[0]}? ' if near else ''}known are {', '.join(known)}"
-    message = message.removeprefix("Value error, ").removeprefix("Input ")
+    message = readable(message).removeprefix("Input ")
     if isinstance(value, (dict, list)) or (isinstance(value, str) and value in message):
         return message
     told = f"{message}, but is {excerpt(value)}"
