@@ -56,7 +56,12 @@ def writing(path: Path, *, durable: bool = True) -> Iterator[IO[bytes]]:
     owner = f"{os.uname().nodename}.{os.getpid()}.{threading.get_ident()}"
     temporary = path.with_name(f".{path.name}.{owner}.tmp")
     try:
-        with temporary.open("wb") as stream:
+        file = temporary.open("wb")
+    except OSError as error:
+        error.filename = str(path)  # the name that was asked for
+        raise
+    try:
+        with file as stream:
             yield stream
             stream.flush()
             if durable:

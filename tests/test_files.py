@@ -41,6 +41,15 @@ def test_writing_that_fails_leaves_the_old_file_and_nothing_else(tmp_path: Path)
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_a_place_that_cannot_be_written_is_told_by_the_name_that_was_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / ("x" * 250)  # the temporary file's name is longer than a file system allows
+    with pytest.raises(OSError, match="name too long") as caught:
+        write_text(path, "new")
+    told = storage_error(caught.value)
+    assert told is not None
+    assert str(told).startswith(f"{path}: cannot be written")
+
+
 def test_writers_of_one_process_do_not_share_a_temporary_file(tmp_path: Path) -> None:
     path, texts = tmp_path / "figures.json", [str(number) * 50_000 for number in range(4)]
     threads = [threading.Thread(target=write_text, args=(path, text)) for text in texts for _ in range(5)]

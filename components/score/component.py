@@ -57,6 +57,7 @@ def score(
 
     if not rollouts_digest:
         describe_skipped(f"{phase}: nothing was to be sampled", Path(run_dir), selected)
+        Path(card.path).write_text(f"# {phase}: beyond the run's iterations\n", encoding="utf-8")
         return ("",)
     run, loaded = Path(run_dir), load_method(method)
     own = step_of(loaded, step)

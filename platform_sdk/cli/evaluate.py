@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import tempfile
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -97,18 +96,14 @@ def _only_evaluating(path: Path, overrides: list[str]) -> Recipe:
     from platform_sdk.files import read_object
 
     if path.suffix == ".json":  # what a run was begun with: a recipe, all of its values resolved
-        begun = read_object(path)
+        begun = read_object(path).get("pipeline")
         try:
-            find_pipeline(str(begun["pipeline"]), path)
+            find_pipeline(str(begun), path)
         except UserError as error:
             raise UserError(
-                f"{path.parent}: is a run of pipeline {begun['pipeline']}, which is not one of hopforge's own; add "
-                "--recipe FILE, the recipe that the run was made of"
+                f"{path.parent}: is a run of pipeline {begun}, which is not one of hopforge's own; add --recipe FILE, "
+                "the recipe that the run was made of"
             ) from error
-        with tempfile.TemporaryDirectory() as folder:
-            copy = Path(folder) / "recipe.yaml"
-            copy.write_text(json.dumps(begun))
-            return _only_evaluating(copy, overrides)
     pipeline = load_recipe(path, overrides).pipeline
     document = pipeline.document
     if not document.evaluation_only:

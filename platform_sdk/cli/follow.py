@@ -232,8 +232,14 @@ def _find(run: str, namespace: str | None, host: str | None) -> tuple[Server, Ru
     from platform_sdk.kubeflow.remote.connection import Server
     from platform_sdk.kubeflow.remote.jobs import Jobs
     from platform_sdk.kubeflow.remote.runs import find_run
+    from platform_sdk.tracking.listing import find_local_run
 
-    server = Server(host)
+    try:
+        server = Server(host)
+    except UserError as error:
+        if find_local_run(run, RUNS) is not None:
+            raise UserError(f"{run}: a run on this machine; stop it with Ctrl-C where it runs") from error
+        raise UserError(f"{run}: no run directory and no run in {RUNS}, and {error}") from error
     found = find_run(server, run, namespace)
     try:
         return server, found, Jobs(found.namespace), ""

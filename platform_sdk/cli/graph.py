@@ -86,7 +86,9 @@ def show(
         write_page(found, output)
     if as_json:
         say(json.dumps(found))
-    elif output is None:
+    elif output is not None:
+        say(str(output))
+    else:
         say(f"{found['name']} ({found['entity']}; {', '.join(found['aliases']) or 'no aliases'})")
         for edge in found["hyperedges"]:
             say(f"  {edge['hyperedge']} [{edge['passage']}] {edge['text']}")
@@ -104,6 +106,7 @@ def export(
     from platform_sdk.graph.stats import write_export
 
     write_export(_opened(_recipe(recipe, overrides), workdir), output)
+    say(str(output))
 
 
 def _recipe(path: Path, overrides: list[str] | None) -> Recipe:

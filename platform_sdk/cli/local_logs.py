@@ -24,6 +24,8 @@ def print_logs(run_dir: Path, step: str | None, lines: int, follow: bool, print_
         going_on = follow and is_locked(run_dir)  # asked first: what is written before the end is read once more
         logs = sorted((run_dir / "logs").glob("*.log"), key=lambda path: (path.stat().st_mtime_ns, path.name))
         names = [path.stem for path in logs]
+        if not logs and not going_on:
+            raise UserError(f"{run_dir}: no step has written a log yet; hopforge watch says how far the run is")
         if step is not None and step not in names and not going_on:
             raise UserError(f"{run_dir}: step {step!r} has no log; {suggestion(step, names)}")
         for path in logs:

@@ -108,9 +108,9 @@ def upload(
 ) -> None:
     """Put pipelines into the Kubeflow UI: a version for every recipe, whose values the form begins with.
 
-    --set changes a value of every recipe, also one that shapes the pipeline and so cannot be in the form, e.g.
-    hopforge upload mygo --set iterations=10. Nothing is taken from this machine's environment: HOPFORGE_DATA is the
-    cluster file's.
+    --set changes a value of every recipe, also one that shapes the pipeline: hopforge upload mygo --set iterations=10
+    compiles ten iterations, and the form can set fewer. Nothing is taken from this machine's environment: HOPFORGE_DATA
+    is the cluster file's.
 
     What is there already is left as it is. Authentication is that of hopforge submit.
     """
@@ -188,7 +188,8 @@ def _print_forms(found: dict[str, list[Recipe]], as_json: bool) -> None:
             for parameter, group, kind, default, text in fields:
                 console.print(f"[bold]{parameter}[/bold]  {escape(f'{kind}, by default {default}  ({group})')}")
                 console.print(Padding(escape(text), (0, 0, 0, 4)))
-        console.print(f"versions: {', '.join(recipe.name for recipe in recipes)} (defaults shown: {recipes[0].name})")
+        versions, shown = ", ".join(recipe.name for recipe in recipes), recipes[0].name
+        console.print(f"versions: {versions} (defaults and bounds shown: {shown})")
 
 
 def _cells(field: FormField, recipe: Recipe) -> tuple[str, str, str, str, str]:
@@ -199,6 +200,7 @@ def _cells(field: FormField, recipe: Recipe) -> tuple[str, str, str, str, str]:
 
 
 def _as_json(name: str, recipes: Sequence[Recipe]) -> dict[str, Any]:
+    forms = {recipe.name: {field.name: field for field in recipe.form} for recipe in recipes}
     form = sorted(recipes[0].form, key=lambda field: field.name) if recipes else []
     return {
         "pipeline": name,
@@ -209,8 +211,8 @@ def _as_json(name: str, recipes: Sequence[Recipe]) -> dict[str, Any]:
                 "group": field.group,
                 "type": field.type,
                 "choices": list(field.choices),
-                "bounds": field.bounds,
-                "description": field.text,
+                "bounds": {recipe: fields[field.name].bounds for recipe, fields in forms.items()},
+                "description": field.description,
                 "defaults": {recipe.name: field.value_in(recipe.parameters) for recipe in recipes},
             }
             for field in form

@@ -183,10 +183,10 @@ def _shown(hit: Evidence) -> dict[str, Any]:
 
 
 def _numbers(text: str) -> list[int]:
-    try:
-        return sorted({int(part) for part in text.split(",")})
-    except ValueError as error:
-        raise UserError(f"-k takes whole numbers separated by commas, e.g. 2,5,10, not {text}") from error
+    parts = text.split(",")
+    if not all(part.strip().isdecimal() and int(part) for part in parts):
+        raise UserError(f"-k takes whole numbers from 1, separated by commas, e.g. 2,5,10, not {text}")
+    return sorted({int(part) for part in parts})
 
 
 def _scope(given: list[str]) -> dict[str, str]:

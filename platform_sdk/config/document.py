@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -51,4 +52,10 @@ def _message(type_: str, message: str, value: Any) -> str:
     if type_ == "missing":
         return "is required; add it"
     given = "" if isinstance(value, (dict, list)) else f" (it is {excerpt(value)})"
-    return message.removeprefix("Value error, ") + given
+    return readable(message) + given
+
+
+def readable(message: str) -> str:
+    """Return a message of pydantic's without the names of its own types."""
+    message = message.removeprefix("Value error, ")
+    return re.sub(r"^\w+ should have (.+) after validation, not (.+)$", r"must have \1, not \2", message)

@@ -128,7 +128,7 @@ class _Unroller:
         """Refuse a count that the form sets, but that no step of the repeat is told."""
         count = self.wiring.wire(repeat.count, place, scope)
         tasks = [self.tasks[id] for step in repeat.steps if (id := scope.steps[step.id]) in self.tasks]
-        if isinstance(count, FromParameter) and not any(count in task.inputs.values() for task in tasks):
+        if isinstance(count, FromParameter) and tasks and not any(count in task.inputs.values() for task in tasks):
             self.problem(
                 place,
                 f"is in the form, so a run may have fewer iterations than are compiled, and no step here gets "

@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from platform_sdk.config.bounded_yaml import MAX_DEPTH
 from platform_sdk.config.code import add_source_folder
-from platform_sdk.config.document import validated
+from platform_sdk.config.document import readable, validated
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.form import FormField, read_form, with_value
 from platform_sdk.config.parameter import Parameter, check_scalar
@@ -66,11 +66,16 @@ class Recipe:
 
     @property
     def run_time(self) -> dict[str, Parameter]:
-        """The parameters that the form sets, or sets fields of. A count is at most what the plan is unrolled to."""
-        unrolled = {name: {"maximum": self.parameters[name]} for name in self.pipeline.counts}
-        return {
-            name: parameter.model_copy(update=unrolled.get(name)) for name, parameter in self.pipeline.run_time.items()
-        }
+        """The parameters that the form sets, or sets fields of. A count is from 0 to what the plan is unrolled to."""
+
+        def within(name: str, parameter: Parameter) -> Parameter:
+            if name not in self.pipeline.counts:
+                return parameter
+            low, high = max(parameter.minimum or 0, 0), self.parameters[name]
+            choices = tuple(choice for choice in parameter.choices if low <= choice <= high)  # type: ignore[operator]
+            return parameter.model_copy(update={"minimum": low, "maximum": high, "choices": choices})
+
+        return {name: within(name, parameter) for name, parameter in self.pipeline.run_time.items()}
 
     @property
     def form(self) -> tuple[FormField, ...]:
@@ -279,7 +284,7 @@ def _remedy(model: type[BaseModel], type_: str, message: str, location: tuple[in
         known = _fields(model, location[:-1])
         near = difflib.get_close_matches(shortened(name), known, n=1)
         return f"there is no such field; {f'did you mean {near[0]}? ' if near else ''}known are {', '.join(known)}"
-    message = message.removeprefix("Value error, ").removeprefix("Input ")
+    message = readable(message).removeprefix("Input ")
     if isinstance(value, (dict, list)) or (isinstance(value, str) and value in message):
         return message
     told = f"{message}, but is {excerpt(value)}"

@@ -109,7 +109,7 @@ def parse_value(text: str) -> Any:
     try:
         return read_yaml(text)[0]
     except YamlError as error:
-        raise ValueError(f"{excerpt(text)} {error}; to mean it as text, put it in quotes") from error
+        raise ValueError(f"{excerpt(text)}: {error}; to mean it as text, put it in quotes") from error
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:

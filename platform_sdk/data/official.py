@@ -126,7 +126,8 @@ def load_questions(
             answer itself is accepted.
 
     Raises:
-        RecordError: the file cannot be read, or a record is malformed: names file, record number and field.
+        RecordError: the file cannot be read or holds no question, or a record is malformed: names file, record number
+            and field.
     """
     names = Names(
         read_entity_names(labels) if labels and format == "qald10" else {},
@@ -152,6 +153,8 @@ def load_questions(
             continue
         seen.add(question.id)
         questions.append(question)
+    if not questions:
+        raise RecordError(f"{path}: holds no question" + (f" that is valid; {skipped[0]}" if skipped else ""))
     return LoadedQuestions(questions, skipped)
 
 

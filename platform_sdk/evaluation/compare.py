@@ -197,7 +197,8 @@ def require_same_questions(contents: list[Content], lasts: list[dict[str, dict[s
     """Raise a UserError if the two runs were not evaluated on the same questions."""
     first, second = (set(values) for values in lasts)
     problems = [
-        f"{len(only)} questions were asked in {content.run_dir} alone ({_some(only)})"
+        f"{len(only)} {'question was' if len(only) == 1 else 'questions were'} asked in {content.run_dir} alone "
+        f"({_some(only)})"
         for content, only in zip(contents, (first - second, second - first), strict=True)
         if only
     ]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from platform_sdk import files
-from platform_sdk.display import near_names, shortened
+from platform_sdk.display import excerpt, near_names
 from platform_sdk.errors import UserError
 from platform_sdk.graph.graph import Graph
 from platform_sdk.pages import embedded_json, render
@@ -33,7 +33,7 @@ def find_entity(graph: Graph, wanted: str) -> int:
     if alias is None:
         known = chain(graph.entity_names, chain.from_iterable(graph.entity_aliases))
         remedy = near_names(wanted, known) or "; hopforge graph export lists names and aliases"
-        raise UserError(f"the graph has no entity {shortened(wanted)}{remedy}")
+        raise UserError(f"the graph has no entity {excerpt(wanted)}{remedy}")
     return alias
 
 

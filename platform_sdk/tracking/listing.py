@@ -131,14 +131,20 @@ def find_run_dir(reference: str, folder: Path) -> Path:
     path = Path(reference)
     if path.exists():
         raise UserError(f"{path}: not a run directory (it holds no recipe.json)")
+    try:
+        uri = listing_uri(folder)
+    except UserError as error:
+        raise UserError(
+            f"{reference}: no run directory, and no run in {folder}; check the path, or name the folder of the run "
+            "with --folder"
+        ) from error
     import mlflow
     from mlflow.exceptions import MlflowException
 
-    uri = listing_uri(folder)
     try:
         tags = mlflow.MlflowClient(tracking_uri=uri).get_run(reference).data.tags
     except MlflowException as error:
-        raise UserError(f"{reference}: no run directory, no run in {folder}, and no run in {uri}") from error
+        raise UserError(f"{reference}: no run directory, and no run in {folder} or {uri}") from error
     if "hopforge.run_dir" not in tags:
         raise UserError(f"{reference}: an MLflow run, but none of hopforge's pipeline runs")
     found = Path(tags["hopforge.run_dir"])

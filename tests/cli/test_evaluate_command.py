@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from platform_sdk.cli import app
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.recipe import load_recipe
+from platform_sdk.tracking.journal import Journal, run_file
 
 HOME = Path(__file__).parents[2]
 RECIPES = ["mygo/world", "mygo/world-grpo", "arena/world", "arena-baselines/sft-reasoning-smollm2", "evipath/world",
@@ -40,6 +41,18 @@ def test_a_runs_own_recipe_answers_other_questions(tmp_path: Path) -> None:
         steps(str(tmp_path), "--dataset", "squad=dev.json")
     with pytest.raises(UserError, match="must look like FORMAT=FILE"):
         steps(str(tmp_path), "--dataset", "musique")
+
+
+def test_what_a_run_lacks_here_is_told_at_the_line_of_its_own_recipe(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("HOPFORGE_DATA", raising=False)
+    recipe = load_recipe(HOME / "pipelines/mygo/world.yaml")
+    (tmp_path / "recipe.json").write_text(json.dumps(recipe.resolved(), indent=1))
+    Journal(run_file(tmp_path)).append("ended", status="FINISHED")
+    arguments = ["evaluate", str(tmp_path), "--environment", "musique", "--dataset", "musique=dev.jsonl"]
+    with pytest.raises(UserError, match=r"recipe\.json:\d+: dataset: its paths are relative to data_dir"):
+        CliRunner().invoke(app, arguments, catch_exceptions=False)
 
 
 def test_a_run_is_found_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

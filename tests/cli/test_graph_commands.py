@@ -36,7 +36,7 @@ def test_graph_commands_build_export_and_describe_a_graph(tmp_path: Path) -> Non
     assert (built["entities"], built["digest"]) == (len(opened.entity_ids), opened.digest)
     assert json.loads(call(tmp_path, "build", "--json"))["extracted"] == 0
 
-    call(tmp_path, "export", "-o", str(tmp_path / "graph.jsonl"))
+    assert call(tmp_path, "export", "-o", str(tmp_path / "graph.jsonl")).strip() == str(tmp_path / "graph.jsonl")
     rows = [json.loads(line) for line in (tmp_path / "graph.jsonl").read_text().splitlines()]
     entities, edges = rows[: built["entities"]], rows[built["entities"] :]
     assert all(row.keys() == {"entity", "name", "aliases", "embedded"} for row in entities)
@@ -52,9 +52,9 @@ def test_graph_commands_build_export_and_describe_a_graph(tmp_path: Path) -> Non
     stats = json.loads(call(tmp_path, "stats", "--json"))
     assert stats["hyperedges"] == built["hyperedges"]
     assert stats["maximum_hyperedges_per_entity"] == max(stats["hubs"].values())
-    with pytest.raises(UserError, match="no entity Nobody; hopforge graph export lists"):
+    with pytest.raises(UserError, match="no entity 'Nobody'; hopforge graph export lists"):
         call(tmp_path, "show", "Nobody")
-    with pytest.raises(UserError, match=f"no entity {name.lower()}x; did you mean .*{name}"):
+    with pytest.raises(UserError, match=f"no entity '{name.lower()}x'; did you mean .*{name}"):
         call(tmp_path, "show", f"{name.lower()}x")
 
     Corpus([Passage(id="new", title="Nobody", text=f"Nobody knows {name}.")]).save(tmp_path / "more.jsonl")

@@ -219,7 +219,11 @@ def test_upload_dry_run_describes_the_forms_of_all_pipelines(shell: Shell) -> No
     kl = next(field for field in forms["arena"] if field["name"] == "online_kl")
     assert kl["choices"] == ["k1", "k2", "k3"]
     assert kl["defaults"]["arena-mixed-qwen2-5-7b"] == "k2"
+    iterations = next(field for field in forms["mygo"] if field["name"] == "iterations")
+    for recipe, compiled in iterations["defaults"].items():
+        assert iterations["bounds"][recipe] == f"at least 0, at most {compiled}"
     out, _ = shell("upload", "arena", "--dry-run")
+    assert "(defaults and bounds shown: arena-" in out
     assert "k1 | k2 | k3" in out
     assert shell.kfp.requests == []
 

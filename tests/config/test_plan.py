@@ -218,6 +218,12 @@ def test_a_long_chain_of_stand_ins_is_refused(tmp_path: Path) -> None:
     assert_problem(tmp_path, pipeline, "instead.Output is a chain of more than 40 stand-ins; name an output of a step")
 
 
+def test_a_count_in_the_form_may_repeat_steps_that_are_all_left_out(tmp_path: Path) -> None:
+    left_out = "- id: use\n          when: false\n          instead: {Output: none}\n"
+    pipeline = PIPELINE.replace("form: [seed,", "form: [iterations,").replace("- id: use\n", left_out)
+    assert list(plan_of(tmp_path, pipeline=pipeline)) == ["make", "last"]
+
+
 def test_many_iterations_keep_their_order(tmp_path: Path) -> None:
     assert list(plan_of(tmp_path, "iterations=101"))[-2:] == ["use-101", "last"]
 

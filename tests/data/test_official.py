@@ -172,6 +172,16 @@ def test_missing_fields_and_bad_lines(tmp_path: Path) -> None:
         load_questions(tmp_path / "nowhere", "hotpotqa")
 
 
+def test_a_file_without_questions_is_refused(tmp_path: Path) -> None:
+    path = write(tmp_path / "f", [], lines=True)
+    for format in ("jsonl", "musique"):
+        with pytest.raises(RecordError, match=r"f: holds no question$"):
+            load_questions(path, format)  # type: ignore[arg-type]
+    path.write_text("{")
+    with pytest.raises(RecordError, match=r"f: holds no question that is valid; .*f: record 1: not valid JSON"):
+        load_questions(path, "musique", skip_invalid=True)
+
+
 def test_skipping_lists_every_record_left_out(tmp_path: Path) -> None:
     path = tmp_path / "f"
     path.write_text("\n".join(["{", json.dumps(MUSIQUE), json.dumps(MUSIQUE | {"id": "2hop__", "answer": 1})]))

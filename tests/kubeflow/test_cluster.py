@@ -161,12 +161,27 @@ def test_the_form_sets_fewer_iterations_than_are_compiled(tmp_path: Path, monkey
         begin_run(str(tmp_path / "other"), begun, {"iterations": 4})
 
 
+def test_a_count_in_the_form_is_neither_negative_nor_above_the_compiled_one(tmp_path: Path) -> None:
+    pipeline = PIPELINE.replace("form: [seed,", "form: [iterations,").replace(
+        "iteration: ${iteration}", "iteration: ${parameters.iterations}"
+    )
+    unbounded = pipeline.replace("default: 2, minimum: 0", "default: 2")
+    recipe = load_recipe(write_toy(tmp_path / "unbounded", pipeline=unbounded))
+    with pytest.raises(UserError, match="iterations: must be at least 0, but is -1"):
+        begin_run(str(tmp_path / "run"), sent(begun_with(recipe)), {"iterations": -1})
+    chosen = pipeline.replace("default: 2, minimum: 0", "default: 2, choices: [0, 1, 2, 5]")
+    recipe = load_recipe(write_toy(tmp_path / "chosen", pipeline=chosen))
+    assert [field.choices for field in recipe.form if field.name == "iterations"] == [(0, 1, 2)]
+
+
 def test_iteration_beyond_the_last_hands_on_what_it_was_given(tmp_path: Path) -> None:
     shared = {"run_dir": str(tmp_path), "method": "mygo", "phase": "iteration-03", "iteration": 3, "seed": 0}
     model = {"model_path": "/the/policy", "model_digest": "abc"}
     structs: dict[str, Any] = {"agent": {}, "sampling": {}, "retrieval": {}}
     found: dict[str, Any] = {"environment": "world-kg", "searched_digest": "", "index_digest": ""}
-    artifacts = {name: dsl.Dataset(uri=str(tmp_path / name)) for name in ("rollouts", "selected", "model", "scores")}
+    artifacts = {
+        name: dsl.Dataset(uri=str(tmp_path / name)) for name in ("rollouts", "selected", "card", "model", "scores")
+    }
 
     def call(component: str, outputs: Sequence[str], **inputs: Any) -> Any:
         function = load_component(read_interface(HOME / f"components/{component}/component.py")).python_func  # type: ignore[attr-defined]

@@ -398,7 +398,7 @@ def test_an_unreachable_store_stops_no_step_and_loses_nothing(
 def test_missing_store_or_run_is_reported(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no such store"):
         listing_uri(tmp_path)
-    with pytest.raises(UserError, match="no run directory, no run in"):
+    with pytest.raises(UserError, match="no run directory, and no run in"):
         find_run_dir("f" * 32, folder)
     with pytest.raises(UserError, match="not a run directory"):
         find_run_dir(str(tmp_path), folder)

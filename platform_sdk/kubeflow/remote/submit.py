@@ -48,8 +48,9 @@ def submit(
 ) -> SubmittedRun:
     """Start a recipe as a run.
 
-    What ``overrides`` set of the pipeline's form become arguments of the run: such runs share a version. A call that is
-    repeated because it was interrupted uploads nothing twice, but starts another run.
+    What ``overrides`` set of the pipeline's form become arguments of the run: such runs share a version. Only a
+    repeat's count has a version for each of its values, since no run makes more iterations than are
+    compiled. A call that is repeated because it was interrupted uploads nothing twice, but starts another run.
 
     Args:
         namespace: Whose run it is, on a server of many users.
