@@ -43,7 +43,7 @@ def test_a_runs_own_recipe_answers_other_questions(tmp_path: Path) -> None:
         steps(str(tmp_path), "--dataset", "musique")
 
 
-def test_what_a_run_lacks_here_is_told_at_the_line_of_its_own_recipe(
+def test_lack_of_a_run_is_told_at_the_line_of_its_own_recipe(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("HOPFORGE_DATA", raising=False)
