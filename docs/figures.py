@@ -69,7 +69,7 @@ SMALL_ENCODER = (
     "--set", "retrieval.device=cpu",
 )  # fmt: skip
 FIGURES: tuple[Scores | Recall, ...] = (
-    Scores("mygo", "settings chosen on this world", ("pipelines/mygo/world.yaml",)),
+    Scores("mygo", "temperature chosen on this world, selection on world 101", ("pipelines/mygo/world.yaml",)),
     Scores("mygo-23", "a world nobody tuned on", ("pipelines/mygo/world.yaml", "--set", "dataset.world.seed=23")),
     Scores("grpo", "GRPO from MyGO's start; settings chosen on world 101", ("pipelines/mygo/world-grpo.yaml",)),
     Scores("arena", "settings chosen on world 101", ("pipelines/arena/world.yaml",)),
