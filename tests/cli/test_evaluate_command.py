@@ -43,9 +43,7 @@ def test_a_runs_own_recipe_answers_other_questions(tmp_path: Path) -> None:
         steps(str(tmp_path), "--dataset", "musique")
 
 
-def test_lack_of_a_run_is_told_at_the_line_of_its_own_recipe(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lack_of_a_run_is_told_at_the_line_of_its_own_recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HOPFORGE_DATA", raising=False)
     recipe = load_recipe(HOME / "pipelines/mygo/world.yaml")
     (tmp_path / "recipe.json").write_text(json.dumps(recipe.resolved(), indent=1))
