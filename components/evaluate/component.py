@@ -55,7 +55,7 @@ def evaluate(
     from pathlib import Path
 
     from platform_sdk.evaluation.run import ROLLOUTS, written_files
-    from platform_sdk.kubeflow.component import describe, describe_skipped, log_numbers, received
+    from platform_sdk.kubeflow.component import beyond_last, describe, log_numbers, received
     from platform_sdk.kubeflow.training_job.here import job_runner
     from platform_sdk.recipes.launch import EvaluateStep, launch
     from platform_sdk.record_files import check_digest
@@ -64,8 +64,7 @@ def evaluate(
     from platform_sdk.tracking import step_run
 
     run = Path(run_dir)
-    if 0 <= iterations < iteration:
-        describe_skipped(f"iteration {iteration} of {iterations}", run, scores)
+    if beyond_last(iteration, iterations, run, scores):
         return ("",)
     given = {"agent": agent, "sampling": sampling, "retrieval": retrieval, "evaluation": evaluation}
     arguments = EvaluateStep(

@@ -58,7 +58,7 @@ def sample(
     from pathlib import Path
 
     from platform_sdk.files import read_object
-    from platform_sdk.kubeflow.component import describe, describe_skipped, received
+    from platform_sdk.kubeflow.component import beyond_last, describe, received
     from platform_sdk.kubeflow.training_job.here import job_runner
     from platform_sdk.recipes.launch import SampleStep, launch
     from platform_sdk.record_files import check_digest, digest_records
@@ -67,8 +67,7 @@ def sample(
     from platform_sdk.tracking import step_run
 
     run = Path(run_dir)
-    if 0 <= iterations < iteration:
-        describe_skipped(f"iteration {iteration} of {iterations}", run, rollouts)
+    if beyond_last(iteration, iterations, run, rollouts):
         return "", received(carry)
     structs = {"agent": agent, "sampling": sampling, "retrieval": retrieval, "settings": settings, "carry": carry}
     arguments = SampleStep(

@@ -31,6 +31,14 @@ def describe_skipped(reason: str, run_dir: Path, *artifacts: Any) -> None:
         describe(artifact, run_dir, skipped=reason)
 
 
+def beyond_last(iteration: int, iterations: int, run_dir: Path, *artifacts: Any) -> bool:
+    """Return whether a run of ``iterations`` has no such iteration, and say so if it has none; below 0 it has all."""
+    beyond = 0 <= iterations < iteration
+    if beyond:
+        describe_skipped(f"iteration {iteration} of {iterations}", run_dir, *artifacts)
+    return beyond
+
+
 def log_numbers(metrics: Any, numbers: dict[str, Any]) -> None:
     """Write the numbers among ``numbers`` into a Metrics artifact."""
     for name, value in numbers.items():
