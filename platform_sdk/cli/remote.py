@@ -201,7 +201,7 @@ def _cells(field: FormField, recipe: Recipe) -> tuple[str, str, str, str, str]:
 
 def _as_json(name: str, recipes: Sequence[Recipe]) -> dict[str, Any]:
     forms = {recipe.name: {field.name: field for field in recipe.form} for recipe in recipes}
-    form = sorted(recipes[0].form, key=lambda field: field.name) if recipes else []
+    form = sorted(forms[recipes[0].name].values(), key=lambda field: field.name) if recipes else []
     return {
         "pipeline": name,
         "form": [

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
+from platform_sdk.config.document import readable
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.parameter import Parameter, check_scalar
 from platform_sdk.config.source import Problem, Source, suggestion
@@ -173,7 +174,7 @@ def filled_in(
             for item in error.errors():
                 place = ".".join(str(part) for part in (name, *item["loc"]))
                 given = "" if isinstance(item["input"], (dict, list)) else f" (it is {excerpt(item['input'])})"
-                problems.append(f"{place}: {item['msg'].removeprefix('Value error, ')}{given}")
+                problems.append(f"{place}: {readable(item['msg'])}{given}")
     if problems:
         raise UserError("the run cannot be started with these values:\n" + "\n".join(f"  {text}" for text in problems))
     return values
