@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from platform_sdk.config.cluster import ClusterSpec
     from platform_sdk.studies.cells import CellState
     from platform_sdk.studies.study import Cell, Study
+    from platform_sdk.studies.table import StudyTable
 
 StudyArgument = Annotated[Path, typer.Argument(metavar="FILE", help="A study, e.g. studies/world-mygo.yaml.")]
 OnlyOption = Annotated[
@@ -125,7 +126,10 @@ def table(
     file: StudyArgument,
     overrides: SetOption = None,
     folder: FolderOption = RUNS,
-    format: Annotated[str, typer.Option(help="markdown, csv, latex or html.")] = "markdown",
+    format: Annotated[
+        str | None,
+        typer.Option(help="markdown, csv, latex or html; if left out, as the name of the file ends, else markdown."),
+    ] = None,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Write it into this file.")] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -134,15 +138,13 @@ def table(
     Cells that have not finished or were altered are left empty, and named below the table.
     """
     from platform_sdk.studies.cells import state_of
-    from platform_sdk.studies.formats import FORMATS
     from platform_sdk.studies.table import tabulate
 
-    if format not in FORMATS:
-        raise UserError(f"--format {format}: there is no such format; choose {', '.join(FORMATS)}")
+    write = _as_json if as_json else _format(format, output)
     loaded = _load(file, folder, overrides)
     states = [state_of(cell) for cell in loaded.cells]
     made = tabulate(loaded, {one.cell: one.run_dir for one in states if one.state == "finished"})
-    text = made.model_dump_json(indent=1) + "\n" if as_json else FORMATS[format](made)
+    text = write(made)
     if output is None:
         say(text.removesuffix("\n"))
     else:
@@ -151,6 +153,22 @@ def table(
         write_text(output, text)
         say(output)
     _end_if_altered(states)
+
+
+def _as_json(table: StudyTable) -> str:
+    return table.model_dump_json(indent=1) + "\n"
+
+
+def _format(name: str | None, output: Path | None) -> Callable[[StudyTable], str]:
+    """Return what writes a table: the format of that name, else of the file's, else Markdown."""
+    from platform_sdk.studies.formats import FORMATS, SUFFIXES
+
+    if name is None and output is not None:
+        if (name := SUFFIXES.get(output.suffix.lower())) is None:
+            raise UserError(f"{output}: its name ends in no known format; say one: --format {', '.join(FORMATS)}")
+    elif name is not None and name not in FORMATS:
+        raise UserError(f"--format {name}: there is no such format; choose {', '.join(FORMATS)}")
+    return FORMATS[name or "markdown"]
 
 
 def _end_if_altered(states: Sequence[CellState]) -> None:

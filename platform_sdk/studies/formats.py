@@ -6,6 +6,7 @@ import csv
 import io
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from platform_sdk.evaluation.report.content import amount, p_text
 from platform_sdk.evaluation.report.curves import name_of
@@ -19,23 +20,18 @@ _LATEX = str.maketrans({**{sign: f"\\{sign}" for sign in "&%$#_{}"}, "~": r"\tex
 
 def header(table: StudyTable) -> list[str]:
     """Return the titles of the columns."""
-    compared = bool(table.baseline)
-    of_metric = [
-        title
-        for metric in table.metrics
-        for title in (name_of(metric), "95 %", *(["difference, p"] if compared else []), "published")
-    ]
-    return [*table.axes, "seeds", "n", *of_metric]
+    return [*table.axes, "seeds", "n", *(column.title for columns in _columns(table).values() for column in columns)]
 
 
 def lines(table: StudyTable) -> list[list[str]]:
     """Return the rows as text: shares in percent, counts as they are, published values as printed."""
+    columns = _columns(table)
     return [
         [
             *row.place,
             str(len(row.runs)) if row.runs else NONE,
             str(max((one.n for one in row.metrics.values()), default=0) or NONE),
-            *(text for metric, one in row.metrics.items() for text in _cells(table, metric, one)),
+            *(column.text(one) or NONE for metric, one in row.metrics.items() for column in columns[metric]),
         ]
         for row in table.rows
     ]
@@ -44,7 +40,8 @@ def lines(table: StudyTable) -> list[list[str]]:
 def notes(table: StudyTable) -> list[str]:
     """Say how to read the numbers, and which runs are missing."""
     said = [
-        "Scores in percent; 95 % intervals are Student's over seeds, of a single seed the bootstrap's over questions."
+        "Scores in percent; 95 % intervals are Student's over seeds, within the scale; of a single seed the "
+        "bootstrap's over questions."
     ]
     if table.baseline:
         levels = ", ".join(f"{axis} {level}" for axis, level in table.baseline.items())
@@ -105,16 +102,43 @@ FORMATS: Mapping[str, Callable[[StudyTable], str]] = {
     "latex": latex,
     "html": page,
 }
+SUFFIXES: Mapping[str, str] = {".md": "markdown", ".csv": "csv", ".tex": "latex", ".html": "html"}
 
 
-def _cells(table: StudyTable, metric: str, one: Measurement) -> list[str]:
+class _Column(NamedTuple):
+    """A column of one metric; its text is empty where there is nothing to show."""
+
+    title: str
+    text: Callable[[Measurement], str]
+
+
+def _columns(table: StudyTable) -> dict[str, list[_Column]]:
+    """Return the columns of each metric: those that some row has something to show in."""
+    return {metric: _of_metric(table, metric) for metric in table.metrics}
+
+
+def _of_metric(table: StudyTable, metric: str) -> list[_Column]:
     def written(value: float, signed: bool = False) -> str:
         return amount(value, count=metric in table.counts, signed=signed)
 
-    found = [NONE, NONE]
-    if one.mean is not None and one.low is not None and one.high is not None:
-        found = [written(one.mean), f"{written(one.low)} to {written(one.high)}"]
+    def mean(one: Measurement) -> str:
+        return "" if one.mean is None else written(one.mean)
+
+    def interval(one: Measurement) -> str:
+        return "" if one.low is None or one.high is None else f"{written(one.low)} to {written(one.high)}"
+
+    def difference(one: Measurement) -> str:
+        if (pair := one.paired) is None:
+            return ""
+        limits = f"{written(pair.low)} to {written(pair.high)}"
+        return f"{written(pair.difference, True)} ({limits}), p {p_text(pair.p_value)}"
+
+    measured = [row.metrics[metric] for row in table.rows]
+    columns = [_Column(name_of(metric), mean), _Column("95 %", interval)]
+    if any(len(one.values) > 1 for one in measured):
+        columns.append(_Column("each seed", lambda one: ", ".join(written(value) for value in one.values)))
     if table.baseline:
-        pair = one.paired
-        found.append(NONE if pair is None else f"{written(pair.difference, True)}, p {p_text(pair.p_value)}")
-    return [*found, NONE if one.published is None else f"{one.published:g}"]
+        columns.append(_Column("difference (95 %), p", difference))
+    if any(one.published is not None for one in measured):
+        columns.append(_Column("published", lambda one: "" if one.published is None else f"{one.published:g}"))
+    return columns

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from platform_sdk.evaluation.compare import Result, last_scores, require_same_questions
@@ -27,8 +27,8 @@ class BaselineDifference(Result):
 class Measurement(Result):
     """A metric of a cell.
 
-    The interval is Student's over the seeds, or of a single run the bootstrap's over the questions. ``published`` is in
-    the paper's unit.
+    The interval is Student's over the seeds, of a share within 0..1, or of a single run the bootstrap's over the
+    questions. ``published`` is in the paper's unit.
     """
 
     n: int = 0
@@ -76,7 +76,7 @@ def tabulate(study: Study, finished: Mapping[Cell, Path]) -> StudyTable:
     read = {place: [_read(run) for run in group.values()] for place, group in runs.items()}
     for group in read.values():
         _require_one_set_of_questions(group)
-    contents = [content for group in read.values() for content, _ in group]
+    counts = frozenset[str]().union(*(content.counts for group in read.values() for content, _ in group))
     return StudyTable(
         name=study.name,
         title=study.document.title,
@@ -87,12 +87,12 @@ def tabulate(study: Study, finished: Mapping[Cell, Path]) -> StudyTable:
             Row(
                 place=place,
                 runs={seed: str(run) for seed, run in runs[place].items()},
-                metrics={metric: _measured(study, place, metric, read) for metric in study.document.metrics},
+                metrics={metric: _measured(study, place, metric, read, counts) for metric in study.document.metrics},
             )
             for place in study.places
         ),
         missing=tuple(str(cell) for cell in study.cells if cell not in finished),
-        counts=tuple(sorted(frozenset().union(*(content.counts for content in contents)))),
+        counts=tuple(sorted(counts)),
     )
 
 
@@ -101,13 +101,18 @@ def _read(run_dir: Path) -> Read:
     return content, last_scores(content)
 
 
-def _measured(study: Study, place: Place, metric: str, read: Mapping[Place, Sequence[Read]]) -> Measurement:
+def _measured(
+    study: Study, place: Place, metric: str, read: Mapping[Place, Sequence[Read]], counts: Collection[str]
+) -> Measurement:
     published = study.published(place, metric)
     columns = _columns(metric, read[place])
     if not columns:
         return Measurement(published=published)
     values = [sum(column) / len(column) for column in columns]
     low, high = interval_over_seeds(values) if len(values) > 1 else bootstrap_interval(columns[0])
+    if metric not in counts:
+        # Student's interval knows no bounds; the mean of shares has them, so nothing is lost beyond.
+        low, high = max(low, 0.0), min(high, 1.0)
     return Measurement(
         n=len(columns[0]),
         mean=sum(values) / len(values),

@@ -126,6 +126,33 @@ def test_cluster_only_settings_without_a_cluster_are_refused(tmp_path: Path) -> 
         CliRunner().invoke(app, arguments, catch_exceptions=False)
 
 
+@pytest.mark.parametrize(
+    ("options", "begins"),
+    [
+        (["-o", "table.md"], "# Toy\n"),
+        (["-o", "table.TEX"], "% Toy\n"),
+        (["-o", "table.csv"], "rate,batch,metric,"),
+        (["-o", "table.html"], "<!doctype html>"),
+        (["-o", "table.md", "--format", "csv"], "rate,batch,metric,"),
+        (["-o", "table.pdf", "--json"], "{\n"),
+    ],
+)
+def test_a_table_is_written_as_its_file_is_named(tmp_path: Path, options: list[str], begins: str) -> None:
+    path = write_study(tmp_path)
+    options[1] = str(tmp_path / options[1])
+    CliRunner().invoke(app, ["study", "table", str(path), *options], catch_exceptions=False)
+    assert Path(options[1]).read_text().startswith(begins)
+
+
+def test_a_table_of_no_known_format_is_refused(tmp_path: Path) -> None:
+    output = tmp_path / "table.pdf"
+    with pytest.raises(UserError, match=r"table.pdf: its name ends in no known format; say one: --format markdown"):
+        CliRunner().invoke(
+            app, ["study", "table", str(write_study(tmp_path)), "-o", str(output)], catch_exceptions=False
+        )
+    assert not output.exists()
+
+
 @pytest.mark.slow  # the killed study shows cells that are found again
 def test_a_failed_cell_does_not_lose_the_others(tmp_path: Path) -> None:
     axes = {"mode": {"bug": {"settings": {"mode": "bug"}}, "well": {}}}

@@ -47,8 +47,9 @@ def table(tmp_path: Path) -> StudyTable:
 
 def test_means_intervals_and_paired_differences(table: StudyTable) -> None:
     grpo, mygo, later = (row.metrics["em"] for row in table.rows)
-    # Means of 0.2 and 0.4: deviation 0.141421, of the mean 0.1; 97.5 % quantile of one degree of freedom 12.7062.
-    assert (grpo.mean, grpo.low, grpo.high) == pytest.approx((0.3, 0.3 - 1.27062, 0.3 + 1.27062), abs=1e-5)
+    # Means of 0.2 and 0.4: deviation 0.141421, of the mean 0.1; 97.5 % quantile of one degree of freedom 12.7062. A
+    # mean of shares is not beyond 0 and 1, as 0.3 ± 1.27062 would be.
+    assert (grpo.mean, grpo.low, grpo.high) == (pytest.approx(0.3), 0, 1)
     assert grpo.paired is None
     assert mygo.mean == pytest.approx(0.7)
     # Of the ten questions' differences four are 0, four 0.5 and two 1: mean 0.4, variance 1.4 / 9, of the mean
@@ -63,21 +64,39 @@ def test_means_intervals_and_paired_differences(table: StudyTable) -> None:
     assert table.missing == ("later, seed 0", "later, seed 1")
 
 
+def test_seeds_near_each_other_have_an_interval_within_the_bounds(tmp_path: Path) -> None:
+    row = make_table(tmp_path, make_run(tmp_path, 50, 100), make_run(tmp_path, 52, 100)).rows[0].metrics["em"]
+    # Deviation 0.0141421, of the mean 0.01.
+    assert (row.mean, row.low, row.high) == pytest.approx((0.51, 0.51 - 0.127062, 0.51 + 0.127062), abs=1e-5)
+
+
 def test_a_single_seed_has_the_interval_over_its_questions(tmp_path: Path) -> None:
-    row = make_table(tmp_path, make_run(tmp_path, 10)).rows[0].metrics["em"]
+    table = make_table(tmp_path, make_run(tmp_path, 10))
+    row = table.rows[0].metrics["em"]
     assert (row.mean, row.low, row.high) == (1, 1, 1)
+    assert "each seed" not in FORMATS["markdown"](table)
 
 
 def test_every_format_shows_the_same_numbers(table: StudyTable) -> None:
     shown = {name: format(table) for name, format in FORMATS.items()}
-    assert "| GRPO | 2 | 10 | 30.0 | -97.1 to 157.1 | – | – |" in shown["markdown"]
-    assert "| MyGO & <co> | 2 | 10 | 70.0 | -57.1 to 197.1 | +40.0, p = 0.082 | 77.6 |" in shown["markdown"]
-    assert "| later | – | – | – | – | – | – |" in shown["markdown"]
-    assert r"MyGO \& <co> & 2 & 10 & 70.0 & -57.1 to 197.1 & +40.0, p = 0.082 & 77.6 \\" in shown["latex"]
+    mygo = ["2", "10", "70.0", "0.0 to 100.0", "60.0, 80.0", "+40.0 (-7.0 to 87.0), p = 0.082", "77.6"]
+    assert "| GRPO | 2 | 10 | 30.0 | 0.0 to 100.0 | 20.0, 40.0 | – | – |" in shown["markdown"]
+    assert f"| MyGO & <co> | {' | '.join(mygo)} |" in shown["markdown"]
+    assert "| later | – | – | – | – | – | – | – |" in shown["markdown"]
+    assert r"MyGO \& <co> & " + " & ".join(mygo) + r" \\" in shown["latex"]
     assert '<th scope="row">MyGO &amp; &lt;co&gt;</th><td class="n">2</td><td class="n">10</td>' in shown["html"]
     rows = list(csv.DictReader(io.StringIO(shown["csv"])))
     assert [row["method"] for row in rows] == ["GRPO", "MyGO & <co>", "later"]
     assert (float(rows[1]["mean"]), float(rows[1]["published"]), rows[2]["mean"]) == (pytest.approx(0.7), 77.6, "")
+
+
+def test_published_column_is_left_out_where_no_value_was_published(table: StudyTable) -> None:
+    rows = [
+        row.model_copy(update={"metrics": {"em": row.metrics["em"].model_copy(update={"published": None})}})
+        for row in table.rows
+    ]
+    unpublished = FORMATS["markdown"](table.model_copy(update={"rows": tuple(rows)}))
+    assert ("published" in FORMATS["markdown"](table), "published" in unpublished) == (True, False)
 
 
 def test_cells_of_other_questions_are_not_compared(tmp_path: Path) -> None:
