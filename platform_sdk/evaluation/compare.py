@@ -17,7 +17,7 @@ from platform_sdk.config.differences import differences
 from platform_sdk.config.errors import UserError
 from platform_sdk.evaluation.intervals import paired_bootstrap
 from platform_sdk.evaluation.report.content import HEADLINE, Content, gather
-from platform_sdk.evaluation.report.course import Expenditure, Point, course_of
+from platform_sdk.evaluation.report.course import Course, Expenditure, Point, course_of
 from platform_sdk.record_files import read_jsonl
 from platform_sdk.records import Question
 
@@ -249,8 +249,13 @@ def _side(content: Content, name: str) -> Side:
         step=course.step,
         cost=_cost(course.spent),
         preparation=_cost(course.prepared),
-        evaluations=tuple(_evaluation(point) for point in course.points),
+        evaluations=evaluations_of(course),
     )
+
+
+def evaluations_of(course: Course) -> tuple[Evaluation, ...]:
+    """Return the evaluations on the way, each with what had been spent until then."""
+    return tuple(_evaluation(point) for point in course.points)
 
 
 def _evaluation(point: Point) -> Evaluation:

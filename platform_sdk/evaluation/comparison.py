@@ -7,16 +7,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from platform_sdk.evaluation.compare import Comparison, Cost, Evaluation, Side
-from platform_sdk.evaluation.report.content import HEADLINE, amount, kind_of, p_text, setting_text
-from platform_sdk.evaluation.report.curves import Curve, name_of
+from platform_sdk.evaluation.cost_curves import Costed, cost_curves
+from platform_sdk.evaluation.report.content import amount, kind_of, p_text, setting_text
+from platform_sdk.evaluation.report.curves import name_of
 from platform_sdk.evaluation.report.facts import duration
-from platform_sdk.evaluation.report.lines import Line, line_chart
 from platform_sdk.evaluation.report.page import FOLDER
 from platform_sdk.pages import render
 
 COLOURS = ("c-final", "c-threshold")
 MANIFOLD = 2.0  # from here on a ratio is said as a multiple, not in percent
-UNITS = ((2 * 3600.0, 3600.0, "hours"), (120.0, 60.0, "minutes"), (0.0, 1.0, "seconds"))  # from, size, name
 
 
 @dataclass(frozen=True)
@@ -130,39 +129,18 @@ def build_comparison(comparison: Comparison) -> str:
         spent=spent_rows(comparison),
         scores=score_rows(comparison),
         means=[name_of(found.metric) for found in comparison.differences if found.metric in comparison.counts],
-        curves=_curves(comparison, [metric for metric in metrics if metric in (comparison.metric, *HEADLINE)]),
+        curves=cost_curves(
+            [
+                Costed(side.name, colour, side.evaluations)
+                for side, colour in zip((comparison.first, comparison.second), COLOURS, strict=True)
+            ],
+            comparison.metric,
+            comparison.counts,
+        ),
         metrics=metrics,
         taken=_taken(comparison, metrics),
         name_of=name_of,
     )
-
-
-def _curves(comparison: Comparison, metrics: Sequence[str]) -> list[Curve]:
-    sides = (comparison.first, comparison.second)
-    longest = max((side.last.cost.seconds for side in sides), default=0.0)
-    _, size, unit = next(unit for unit in UNITS if longest >= unit[0])
-    curves = []
-    for metric in metrics:
-        for title, axis, cost in (
-            (f"{name_of(metric)} against time", unit, lambda taken: taken.cost.seconds / size),
-            (f"{name_of(metric)} against trajectories", "trajectories", lambda taken: float(taken.cost.trajectories)),
-            (f"{name_of(metric)} against sampled tokens", "tokens", lambda taken: float(taken.cost.tokens_sampled)),
-        ):
-            lines = []
-            for side, colour in zip(sides, COLOURS, strict=True):
-                having = [(taken, taken.scores[metric]) for taken in side.evaluations if metric in taken.scores]
-                bounds = [(s.low, s.high) for _, s in having if s.low is not None and s.high is not None]
-                lines.append(
-                    Line(
-                        side.name,
-                        [(cost(taken), score.value) for taken, score in having],
-                        colour,
-                        bounds=bounds if len(bounds) == len(having) else (),
-                    )
-                )
-            svg = line_chart(title, lines, unit=metric not in comparison.counts, x=axis)
-            curves.append(Curve(title, lines, svg, axis))
-    return curves
 
 
 def _taken(comparison: Comparison, metrics: Sequence[str]) -> list[dict[str, Any]]:

@@ -65,13 +65,17 @@ def paired_bootstrap(
     return PairedDifference(float(differences.mean()), float(low[0]), float(high[0]), min(1.0, 2 * float(tail)))
 
 
-def interval_over_seeds(values: Sequence[float]) -> tuple[float, float]:
-    """Return Student's 95 % interval of the mean of the scores of two or more seeds."""
+def interval_over_seeds(values: Sequence[float], *, share: bool) -> tuple[float, float]:
+    """Return Student's 95 % interval of the mean of the scores of two or more seeds.
+
+    Of a share in 0..1 it ends there: the mean of shares lies within, so that nothing is lost beyond.
+    """
     if len(values) < 2:
         raise ValueError("an interval over seeds needs at least two")
     mean, error = float(np.mean(values)), float(np.std(values, ddof=1)) / len(values) ** 0.5
     reach = float(stdtrit(len(values) - 1, 0.975)) * error
-    return mean - reach, mean + reach
+    low, high = mean - reach, mean + reach
+    return (max(low, 0.0), min(high, 1.0)) if share else (low, high)
 
 
 def paired_over_seeds(a: Sequence[Sequence[float]], b: Sequence[Sequence[float]]) -> PairedDifference:

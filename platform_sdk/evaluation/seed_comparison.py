@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from platform_sdk.evaluation.cost_curves import Costed, cost_curves
 from platform_sdk.evaluation.report.charts import Interval, interval_plot
 from platform_sdk.evaluation.report.content import amount, kind_of, p_text, setting_text
 from platform_sdk.evaluation.report.curves import PALETTE, name_of
@@ -92,6 +93,15 @@ def build_seed_comparison(comparison: SeedComparison) -> str:
             for place, (seed, run) in enumerate(zip(group.seeds, group.runs, strict=True))
         ],
         plot=_plot(comparison, colours),
+        curves=cost_curves(
+            [
+                Costed(f"{group.name}, seed {seed}", colour, taken, bounded=False)
+                for group, colour in zip(comparison.groups, colours, strict=True)
+                for seed, taken in zip(group.seeds, group.evaluations, strict=True)
+            ],
+            comparison.metric,
+            comparison.counts,
+        ),
         recipes=[(name, [setting_text(value) for value in values]) for name, values in comparison.recipes],
     )
 
@@ -112,7 +122,7 @@ def _plot(comparison: SeedComparison, colours: list[str]) -> Any:
 
 
 def _interval(name: str, spread: Spread, colour: str) -> Interval:
-    low, high = (spread.mean if end is None else min(1.0, max(0.0, end)) for end in (spread.low, spread.high))
+    low, high = (spread.mean if end is None else end for end in (spread.low, spread.high))
     return Interval(name, spread.mean, low, high, colour)
 
 

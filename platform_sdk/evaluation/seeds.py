@@ -9,9 +9,10 @@ from typing import Any
 
 from platform_sdk.config.differences import differences
 from platform_sdk.config.errors import UserError
-from platform_sdk.evaluation.compare import Result, last_scores, require_same_questions
+from platform_sdk.evaluation.compare import Evaluation, Result, evaluations_of, last_scores, require_same_questions
 from platform_sdk.evaluation.intervals import interval_over_seeds, paired_over_seeds
 from platform_sdk.evaluation.report.content import HEADLINE, Content, gather
+from platform_sdk.evaluation.report.course import course_of
 
 Scores = dict[str, dict[str, float]]  # of each question, by metric
 
@@ -26,12 +27,13 @@ class Spread(Result):
 
 
 class Group(Result):
-    """Runs whose recipes are equal but for the seed. ``spreads`` are by metric."""
+    """Runs whose recipes are equal but for the seed, each with its ``evaluations``. ``spreads`` are by metric."""
 
     name: str
     runs: tuple[str, ...]
     seeds: tuple[str, ...]
     spreads: dict[str, Spread]
+    evaluations: tuple[tuple[Evaluation, ...], ...]
 
 
 class GroupDifference(Result):
@@ -83,6 +85,7 @@ def compare_seeds(runs: Sequence[Path], *, metric: str = HEADLINE[0]) -> SeedCom
     metrics = _shared_metrics(lasts)
     if metric not in metrics:
         raise UserError(f"all runs must have measured {metric}; they have in common: {', '.join(metrics)}")
+    counts = frozenset[str]().union(*(content.counts for content in contents))
     names = _names([[contents[place] for place in places] for places in groups])
     return SeedComparison(
         questions=len(lasts[0]),
@@ -92,7 +95,11 @@ def compare_seeds(runs: Sequence[Path], *, metric: str = HEADLINE[0]) -> SeedCom
                 name=name,
                 runs=tuple(str(contents[place].run_dir) for place in places),
                 seeds=tuple(_seed(contents[place]) for place in places),
-                spreads={each: _spread([_column(lasts[place], each) for place in places]) for each in metrics},
+                spreads={
+                    each: _spread([_column(lasts[place], each) for place in places], share=each not in counts)
+                    for each in metrics
+                },
+                evaluations=tuple(evaluations_of(course_of(contents[place])) for place in places),
             )
             for name, places in zip(names, groups, strict=True)
         ),
@@ -101,7 +108,7 @@ def compare_seeds(runs: Sequence[Path], *, metric: str = HEADLINE[0]) -> SeedCom
             for name, places in list(zip(names, groups, strict=True))[1:]
             for each in metrics
         ),
-        counts=tuple(sorted(frozenset().union(*(content.counts for content in contents)))),
+        counts=tuple(sorted(counts)),
         recipes=_changes([_setup(contents[places[0]]) for places in groups]),
     )
 
@@ -134,9 +141,9 @@ def _column(scores: Scores, metric: str) -> list[float]:
     return [scores[question][metric] for question in sorted(scores)]
 
 
-def _spread(columns: Sequence[Sequence[float]]) -> Spread:
+def _spread(columns: Sequence[Sequence[float]], *, share: bool) -> Spread:
     values = [sum(column) / len(column) for column in columns]
-    low, high = interval_over_seeds(values) if len(values) > 1 else (None, None)
+    low, high = interval_over_seeds(values, share=share) if len(values) > 1 else (None, None)
     return Spread(mean=sum(values) / len(values), low=low, high=high, values=tuple(values))
 
 

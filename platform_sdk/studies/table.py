@@ -27,8 +27,8 @@ class BaselineDifference(Result):
 class Measurement(Result):
     """A metric of a cell.
 
-    The interval is Student's over the seeds, of a share within 0..1, or of a single run the bootstrap's over the
-    questions. ``published`` is in the paper's unit.
+    The interval is Student's over the seeds, or of a single run the bootstrap's over the questions. ``published`` is in
+    the paper's unit.
     """
 
     n: int = 0
@@ -109,10 +109,8 @@ def _measured(
     if not columns:
         return Measurement(published=published)
     values = [sum(column) / len(column) for column in columns]
-    low, high = interval_over_seeds(values) if len(values) > 1 else bootstrap_interval(columns[0])
-    if metric not in counts:
-        # Student's interval knows no bounds; the mean of shares has them, so nothing is lost beyond.
-        low, high = max(low, 0.0), min(high, 1.0)
+    seeds = len(values) > 1
+    low, high = interval_over_seeds(values, share=metric not in counts) if seeds else bootstrap_interval(columns[0])
     return Measurement(
         n=len(columns[0]),
         mean=sum(values) / len(values),

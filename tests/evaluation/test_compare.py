@@ -225,12 +225,9 @@ def test_compare_page_shows_scores_and_costs(open_page: Any, tmp_path: Path) -> 
     assert "60 % less time and 44 % fewer trajectories" in page.inner_text(".lead:last-of-type")
     assert HOSTILE in page.inner_text("h1")
     assert page.locator("#curves figure figcaption").all_inner_texts() == [
-        "EM against time",
-        "EM against trajectories",
-        "EM against sampled tokens",
-        "F1 against time",
-        "F1 against trajectories",
-        "F1 against sampled tokens",
+        f"{metric} against {cost}"
+        for metric in ("EM", "F1")
+        for cost in ("time", "rollouts", "sampled tokens", "trajectories")
     ]
     assert page.locator("#curves figure").first.locator("circle").count() == 6
     assert page.locator("#recipes tbody tr").count() == 4

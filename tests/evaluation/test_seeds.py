@@ -28,6 +28,7 @@ def make_seed(folder: Path, recipe: str, beta: float, seed: int, right: int, hos
     found = {"pipeline": "p", "name": recipe + hostile, "parameters": {"beta": beta, "seed": seed}}
     (run_dir / "recipe.json").write_text(json.dumps(found))
     write_jsonl(run_dir / "corpus" / "questions.eval.jsonl", Question, [question(n) for n in range(10)])
+    write_evaluation(run_dir, "eval-start", 1)
     write_evaluation(run_dir, "eval-final", right)
     return run_dir
 
@@ -41,9 +42,16 @@ def runs(tmp_path: Path) -> list[Path]:
 
 def test_interval_over_seeds_is_students() -> None:
     # Mean 0.3, deviation 0.1: 4.303 · 0.1 / √3 to either side.
-    assert interval_over_seeds([0.2, 0.3, 0.4]) == pytest.approx((0.3 - 0.248414, 0.3 + 0.248414), abs=1e-5)
+    expected = pytest.approx((0.3 - 0.248414, 0.3 + 0.248414), abs=1e-5)
+    assert interval_over_seeds([0.2, 0.3, 0.4], share=True) == expected
     with pytest.raises(ValueError, match="at least two"):
-        interval_over_seeds([0.5])
+        interval_over_seeds([0.5], share=True)
+
+
+def test_interval_over_seeds_of_a_share_is_within_its_bounds() -> None:
+    # Mean 0.5 or 2, 12.706 · 0.5 to either side.
+    assert interval_over_seeds([0.0, 1.0], share=True) == (0, 1)
+    assert interval_over_seeds([1.5, 2.5], share=False) == pytest.approx((2 - 6.3531, 2 + 6.3531), abs=1e-4)
 
 
 def test_paired_difference_is_students_over_questions_and_seeds() -> None:
@@ -112,9 +120,22 @@ def test_page_of_several_runs(open_page: Any, tmp_path: Path) -> None:
     )
     assert "a difference of +55.0" in page.inner_text(".verdict-line")
     assert page.locator(".scores tbody tr").first.locator("th, td").all_inner_texts() == [
-        "EM", "25.0 -38.5 to 88.5", "80.0 55.2 to 104.8", "+55.0 " + page.inner_text(".scores td:last-child small")
+        "EM", "25.0 0.0 to 88.5", "80.0 55.2 to 100.0", "+55.0 " + page.inner_text(".scores td:last-child small")
     ]  # fmt: skip
     assert page.locator("#runs tbody tr").count() == 5
+    curves = page.locator("#curves figure")
+    assert curves.locator("figcaption").all_inner_texts() == [
+        f"{metric} against {cost}"
+        for metric in ("EM", "F1")
+        for cost in ("time", "rollouts", "sampled tokens", "trajectories")
+    ]
+    assert curves.first.locator(".legend > span").count() == 2
+    assert curves.first.locator("path.curve").count() == 5
+    tips = curves.first.locator("circle title").evaluate_all("all => all.map(one => one.textContent)")
+    assert [tip for tip in tips if tip.startswith(f"{NAME}, seed 2")] == [
+        f"{NAME}, seed 2, seconds 0: 0.1",
+        f"{NAME}, seed 2, seconds 0: 0.7",
+    ]
     assert NAME in page.inner_text("h1")
     assert page.evaluate("window.hurt") is None
     assert page.locator("img").count() == 0
