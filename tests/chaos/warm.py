@@ -91,6 +91,7 @@ def _be(command: list[str], given: dict[str, Any], mask: set[int]) -> None:
     code = 1
     try:
         gc.freeze()  # nothing of the parent's is collected here, and so closed
+        gc.callbacks.clear()  # of the tests' libraries: a KeyboardInterrupt within one would be swallowed
         if given["start_new_session"]:
             os.setsid()
         for number in (signal.SIGTERM, signal.SIGCHLD):
