@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,11 @@ from platform_sdk.files import read_object, write_text
 FILE = "recipe.json"
 
 
-def claim(run_dir: Path, recipe: Mapping[str, Any]) -> None:
+def claim(run_dir: Path, recipe: Mapping[str, Any], *, beside: Collection[str] = ()) -> None:
     """Write the resolved recipe into a new run directory; check that it is the one of a begun run.
+
+    Args:
+        beside: dotted names of settings that may differ.
 
     Raises:
         UserError: the directory holds a run of another recipe; the message says what differs.
@@ -26,7 +29,7 @@ def claim(run_dir: Path, recipe: Mapping[str, Any]) -> None:
         write_text(path, json.dumps(resolved, indent=1, ensure_ascii=False) + "\n")
         return
     found = read_object(path)
-    changes = list(differences(found, resolved))
+    changes = [change for change in differences(found, resolved) if change.name not in beside]
     if changes:
         raise UserError(
             f"{path}: is of a run with other parameters; choose another --workdir, or repeat the command that "

@@ -36,7 +36,8 @@ def finished_at(recipe: Recipe, run_dir: Path) -> datetime | None:
     if not (run_dir / CLAIM).is_file():
         return None
     with locked(run_dir):
-        claim(run_dir, recipe.resolved())
+        # Where the data lie is a matter of the machine; whether they are the same is asked next.
+        claim(run_dir, recipe.resolved(), beside=("parameters.data_dir",))
         if not _has_the_data(recipe, run_dir):
             return None
         since = complete_since(run_dir, [task.id for task in recipe.plan])

@@ -10,7 +10,10 @@ from typing import Any
 
 import pytest
 
+from platform_sdk.config.errors import UserError
+from platform_sdk.config.recipe import load_recipe
 from platform_sdk.evaluation.report import build_report
+from platform_sdk.kubeflow.runs import finished_at
 from platform_sdk.tracking.store import folder_uri
 from tests.e2e.runs import (
     RECIPES,
@@ -129,3 +132,12 @@ def test_finished_run_is_not_repeated_and_its_lost_files_are_made_again(undistur
     assert (undisturbed / "report.html").stat().st_size > 10_000
     assert "finished already" in again()
     assert [path.stat().st_mtime_ns for path in files] == before
+
+
+def test_finished_run_is_found_wherever_its_data_lie_now(undisturbed: Path, tmp_path: Path) -> None:
+    def finished(**changed: Any) -> bool:
+        return finished_at(load_recipe(RECIPES / RECIPE, options(SMALL | changed)), undisturbed) is not None
+
+    assert finished(data_dir=str(tmp_path))
+    with pytest.raises(UserError, match=r"run with other parameters.*\n.*dataset.world.seed"):
+        finished(**{"dataset.world.seed": 8})

@@ -110,7 +110,8 @@ def test_a_failed_step(tmp_path: Path, mode: str, says: str) -> None:
 def test_stopped_run_leaves_no_process_and_resumes(tmp_path: Path, number: signal.Signals) -> None:
     recipe, run_dir = write_toy(tmp_path), tmp_path / "run"
     process = begin(recipe, run_dir, "mode=slow")
-    wait_for((run_dir / "pid").exists)
+    wait_for(lambda: (run_dir / "pid").exists() or process.poll() is not None)
+    assert process.poll() is None, process.communicate()
     step = int((run_dir / "pid").read_text() or "0")
     assert alive(step)
     log = run_dir / "logs" / "make.log"
