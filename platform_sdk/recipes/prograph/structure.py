@@ -5,7 +5,8 @@ With V(G_t) the entities that turn t retrieved: r_con = |V(G_t) ∩ V(s_<t)| / |
 
 - V(G_t) are the entities of the evidence, by their names (``entity_names``, or ``entities`` where those are names
   themselves, as a triple's); a piece that has none, e.g. a passage, counts as its title.
-- Names are compared in lower case, without punctuation and the articles a, an, the.
+- Names are compared in lower case, without punctuation and the articles a, an, the. What stands in brackets at a name's
+  end tells namesakes apart, and is in no question or answer: texts are searched for the name before it.
 - An entity is in V(s_<t) if its name is in the text before turn t as a run of whole words (question, the agent's turns,
   knowledge), or if an earlier turn retrieved it. So no entity linker is needed.
 - An entity is in V(y*) if its name is in an accepted answer as a run of whole words.
@@ -19,6 +20,7 @@ from collections.abc import Iterable, Sequence
 from platform_sdk.records import Evidence, Turn
 
 _WORD = re.compile(r"\w+")
+_BRACKET = re.compile(r"\s*\([^()]*\)\s*$")
 _ARTICLES = frozenset({"a", "an", "the"})
 
 
@@ -30,18 +32,18 @@ def with_structure(answers: Sequence[str], turns: Sequence[Turn]) -> tuple[Turn,
         if turn.speaker == "agent" and turn.queries:
             reply = turns[place + 1].evidence if place + 1 < len(turns) else ()
             found = entities(reply)
-            connected = {name for name in found if name in known or f" {name} " in text}
-            rewards = _rewards(len(found), len(connected), sum(f" {name} " in gold for name in found))
+            connected = sum(name in known or f" {spoken} " in text for name, spoken in found.items())
+            rewards = _rewards(len(found), connected, sum(f" {spoken} " in gold for spoken in found.values()))
             scored[place] = turn.model_copy(update={"rewards": rewards})
-            known |= found
+            known |= found.keys()
         text += _padded([turn.text])
     return tuple(scored)
 
 
-def entities(evidence: Iterable[Evidence]) -> set[str]:
-    """Return V(G_t): the distinct entities of the evidence, as their names are compared."""
+def entities(evidence: Iterable[Evidence]) -> dict[str, str]:
+    """Return V(G_t), the distinct entities of the evidence: of each its normalised name, and what texts call it."""
     names = {name for item in evidence for name in (item.entity_names or item.entities or (item.title,))}
-    return {normal for name in names if (normal := _normalised(name))}
+    return {normal: _normalised(_BRACKET.sub("", name)) or normal for name in names if (normal := _normalised(name))}
 
 
 def _rewards(found: int, connected: int, answering: int) -> dict[str, float]:

@@ -24,6 +24,15 @@ from platform_sdk.records import Evidence, Turn
 from tests.recipes.prograph.saying import ASK, ASK_MOTHER, RIGHT, WRONG, play
 
 
+def turn(text: str, **changes: Any) -> Turn:
+    return Turn(speaker=changes.pop("speaker", "agent"), text=text, start=0, end=0, **changes)
+
+
+def shown(*titles: str) -> Turn:
+    evidence = tuple(Evidence(kind="passage", id=name, title=name, text="-", score=0.0) for name in titles)
+    return turn("found", speaker="environment", evidence=evidence)
+
+
 @pytest.mark.parametrize(
     ("text", "action"),
     [
@@ -115,13 +124,6 @@ def test_empty_retrieval_has_no_structure_and_a_passage_counts_as_its_title() ->
     assert agent_turns(nothing.main)[0].rewards == {"con": 0.0, "ans": 0.0, "struct": 0.0}
     assert "nothing found" in nothing.main.turns[2].text
 
-    def turn(text: str, **changes: Any) -> Turn:
-        return Turn(speaker=changes.pop("speaker", "agent"), text=text, start=0, end=0, **changes)
-
-    def shown(*titles: str) -> Turn:
-        evidence = tuple(Evidence(kind="passage", id=name, title=name, text="-", score=0.0) for name in titles)
-        return turn("found", speaker="environment", evidence=evidence)
-
     turns = [
         turn("Where is the Red House, not Redhouse or Hill?", speaker="environment"),
         turn("a", queries=("x",)),
@@ -133,6 +135,16 @@ def test_empty_retrieval_has_no_structure_and_a_passage_counts_as_its_title() ->
     assert scored[1].rewards == pytest.approx({"con": 1 / 3, "ans": 1 / 3, "struct": 2 / 3})
     # Paris and the Red House were found before; "House not" runs over the comma, which is no word.
     assert scored[3].rewards == pytest.approx({"con": 3 / 4, "ans": 2 / 4, "struct": 5 / 4})
+
+
+def test_namesakes_are_two_entities_that_texts_call_alike() -> None:
+    turns = [
+        turn("question: where is Oslo ?", speaker="environment"),
+        turn("a", queries=("x",)),
+        shown("Oslo (city)", "Oslo (band)", "Bergen (city)", "(1999)"),
+    ]
+    scored = with_structure(("Bergen",), turns)
+    assert scored[1].rewards == pytest.approx({"con": 2 / 4, "ans": 1 / 4, "struct": 3 / 4})
 
 
 def test_retrieval_that_needs_more_than_a_query_is_refused() -> None:
