@@ -50,7 +50,8 @@ class StudyDocument(Struct):
         default_factory=dict, description="the levels that the other levels of their axes are compared with"
     )
     published: tuple[dict[str, str | float], ...] = Field(
-        (), description="a row for each cell: its levels, and the paper's value of each metric as the paper prints it"
+        (),
+        description="a row for each cell: its levels, and the paper's values: in percent, counts as they are",
     )
 
     @model_validator(mode="after")
@@ -190,7 +191,8 @@ def _cell(
     given = [f"{name}={json.dumps(value)}" for name, value in settings]
     other = {axis: level for part in levels for axis, level in part.model_of.items()}
     needs = None
-    if other:
+    # A model that the command names needs no cell's: so such a cell is submitted once the other's place is known.
+    if other and not any(text.startswith("model=") for text in overrides):
         names = zip(document.axes, place, strict=True)
         source = tuple(other.get(axis, level) for axis, level in names)
         if (source, seed) not in cells:
@@ -198,7 +200,7 @@ def _cell(
                 f"{path}: {' · '.join(place)}: model_of names {' · '.join(source)}, which is left out or itself has a "
                 "model_of; name a cell that is trained"
             )
-        needs = cells[source, seed].run_dir
+        needs = cells[source, seed].run_dir.resolve()
         given.append(f"model={json.dumps(f'run:{needs}')}")
     given += [f"seed={seed}", *overrides]
     try:
@@ -207,7 +209,9 @@ def _cell(
         error.add_note(f"(in {path}, cell {' · '.join(place)})")
         raise
     resolved = recipe.resolved()
-    # Where the data lie is a matter of the machine: the cell is the same.
+    # Where the data and the runs lie is a matter of the machine: the cell is the same.
     resolved["parameters"] = {key: value for key, value in resolved["parameters"].items() if key != "data_dir"}
+    if needs is not None:
+        resolved["parameters"]["model"] = f"run:{needs.name}"
     name = f"{recipe.name}-{digest_of(resolved)[:12]}"
     return Cell(place, seed, recipe_path, tuple(given), recipe, folder / name, needs)

@@ -95,6 +95,26 @@ def test_a_level_starts_from_the_model_of_another_cell(tmp_path: Path) -> None:
         assert cells["out", size].recipe.parameters["model"] == f"run:{cells['in', size].run_dir}"
 
 
+def test_a_cell_with_another_ones_model_is_the_same_however_the_folder_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    axes = {"data": {"in": {}, "out": {"model_of": {"data": "in"}, "settings": {"iterations": 0}}}}
+    path = write_study(tmp_path, recipe=str(HOME / "pipelines/mygo/world.yaml"), settings={}, axes=axes, seeds=[4])
+    short, whole, elsewhere = (
+        load_study(path, folder).cells[1] for folder in (Path("runs"), tmp_path / "runs", tmp_path / "others")
+    )
+    assert short.recipe == whole.recipe
+    assert short.run_dir.name == whole.run_dir.name == elsewhere.run_dir.name
+
+
+def test_a_named_model_takes_the_place_of_another_cells(tmp_path: Path) -> None:
+    axes = {"data": {"in": {}, "out": {"model_of": {"data": "in"}, "settings": {"iterations": 0}}}}
+    path = write_study(tmp_path, recipe=str(HOME / "pipelines/mygo/world.yaml"), settings={}, axes=axes, seeds=[4])
+    out = load_study(path, tmp_path, ["model=run:/results/in"]).cells[1]
+    assert (out.place, out.needs, out.recipe.parameters["model"]) == (("out",), None, "run:/results/in")
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
