@@ -79,7 +79,8 @@ FIGURES: tuple[Scores | Recall, ...] = (
     _recall("recall-2wiki", "8,559 passages", "pipelines/prograph/2wiki-qwen2.5-3b.yaml", *ALL, *SMALL_ENCODER),
     _recall(
         "recall-musique", "5,976 passages", "pipelines/prograph/musique-smollm2.yaml", *ALL,
-        "--set", "dataset.corpus=musique/corpus.jsonl",
+        "--set", "dataset.corpus=musique/corpus.jsonl", "--set", "build_graph=false",
+        "--set", "retrieval.method=passages",
     ),
 )  # fmt: skip
 
