@@ -312,11 +312,14 @@ def test_triples_of_homonyms_are_found_by_the_heads_id(tmp_path: Path, cheap: Em
     ]
     write_jsonl(tmp_path / "corpus/triples.jsonl", Triple, [*store, TRIPLES[0]])
     build_index(tmp_path, cheap.spec(), "2wiki-kg")
-    scopes = [{"head": "Q2", "head_name": "Amberfall"}, {"head": "Amberfall"}, {"head": "Q7", "head_name": "Ada Kahn"}]
+    scopes = [
+        {"head": "Q2", "head_name": "Amberfall"}, {"head": "Amberfall"}, {"head": "Q7", "head_name": "Ada Kahn"},
+        {"head": "Q3", "head_name": "Amberfall"},  # an entity without triples, beside two homonyms
+    ]  # fmt: skip
     with build_retriever("2wiki-kg", tmp_path, cheap.spec()) as retriever:
         found = retriever.search([SearchRequest("Who directed it?", scope) for scope in scopes], 5)
     assert [[item.entities for item in items] for items in found] == [
-        [("Q2", "Q12")], [("Q1", "Q11"), ("Q2", "Q12")], [("Ada Kahn", "Oslo")],
+        [("Q2", "Q12")], [("Q1", "Q11"), ("Q2", "Q12")], [("Ada Kahn", "Oslo")], [],
     ]  # fmt: skip
     assert found[0][0].entity_names == ("Amberfall", "Ida Roth")
     assert found[2][0].entity_names == ()

@@ -1,7 +1,8 @@
 """The triples of one entity, by similarity to the query.
 
-An entity is visited by its id, which keeps those of one name apart, or else by its name. One without triples gives no
-evidence: that is the graph's answer, not a fault.
+An entity is visited by its id, which keeps those of one name apart, or else by its name. An id that the graph lacks is
+looked up by its name among the heads without an id, since a head with another id is another entity. One without triples
+gives no evidence: that is the graph's answer, not a fault.
 """
 
 from __future__ import annotations
@@ -29,6 +30,11 @@ class TripleMaterial(Material):
     def texts(self) -> Mapping[str, Sequence[str]]:
         """Return each triple in words."""
         return {"triples": [triple.text for triple in self.triples]}
+
+    def rows_of(self, scope: Mapping[str, str]) -> Sequence[int]:
+        """Return the rows of the entity visited: its id's, or else its name's whose head has no id."""
+        named = self.by_head.get(scope.get("head_name", ""), ())
+        return self.by_head.get(scope["head"]) or [row for row in named if not self.triples[row].head_id]
 
     def evidence(self, row: int, score: float) -> Evidence:
         """Return the triple in ``row`` as evidence; its title is the tail, the agent's next candidate."""
@@ -63,11 +69,7 @@ class Triples(RetrievalMethod[TripleMaterial, NoSettings]):
     def find(
         self, index: Index[TripleMaterial, NoSettings], requests: Sequence[SearchRequest], queries: np.ndarray, k: int
     ) -> list[list[Evidence]]:
-        by_head = index.material.by_head
-        rows = [
-            by_head.get(request.scope["head"]) or by_head.get(request.scope.get("head_name", ""), ())
-            for request in requests
-        ]
+        rows = [index.material.rows_of(request.scope) for request in requests]
         hits = index.vectors["triples"].nearest_among(queries, rows, k)
         return [[index.material.evidence(*hit) for hit in own] for own in hits]
 
