@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -237,15 +238,10 @@ def _hotpot(record: HotpotRecord) -> Question:
 
 
 def _twowiki(record: TwoWikiRecord, aliases: Aliases) -> Question:
-    ids = record.evidences_id
-    if ids and len(ids) != len(record.evidences):
-        raise _Missing(f"evidences_id: {len(ids)} entries, but evidences has {len(record.evidences)}")
-    triples = []
-    for number, (head, relation, tail) in enumerate(record.evidences):
-        head_id, _, tail_id = ids[number] if ids else ("", "", "")
-        triples.append(
-            Triple(head=head, relation=relation, tail=tail, head_id=_entity(head_id), tail_id=_entity(tail_id))
-        )
+    triples = [
+        Triple(head=head, relation=relation, tail=tail, head_id=_entity(head_id), tail_id=_entity(tail_id))
+        for (head, relation, tail), (head_id, _, tail_id) in zip(record.evidences, _evidence_ids(record), strict=True)
+    ]
     tails: set[str] = set()
     entry_points: dict[str, str] = {}
     for triple in triples:
@@ -262,6 +258,28 @@ def _twowiki(record: TwoWikiRecord, aliases: Aliases) -> Question:
             "context": _context(record.id, record.context, " "),
         }
     )
+
+
+def _evidence_ids(record: TwoWikiRecord) -> list[NameTriple]:
+    """Return the ids of each evidence; blank ones where there are none or it is not certain whose they are.
+
+    Some records list evidences entity by entity (A, A, B), but their ids in turn (A, B, A): by position, two entities
+    would have one id. A relation's n-th entity has its n-th id, and the facts of both are in the same order.
+    """
+    names, ids = record.evidences, record.evidences_id
+    if ids and len(ids) != len(names):
+        raise _Missing(f"evidences_id: {len(ids)} entries, but evidences has {len(names)}")
+    places, found = list(_places(names)), dict(zip(_places(ids), ids, strict=True))
+    return [found[place] for place in places] if set(places) == set(found) else [("", "", "")] * len(names)
+
+
+def _places(triples: Iterable[NameTriple]) -> Iterator[tuple[str, int, int]]:
+    """Yield each triple's relation, which of the relation's heads it has, and which of that head's facts it is."""
+    heads: defaultdict[str, dict[str, int]] = defaultdict(dict)
+    facts: Counter[tuple[str, str]] = Counter()
+    for head, relation, _ in triples:
+        yield relation, heads[relation].setdefault(head, len(heads[relation])), facts[relation, head]
+        facts[relation, head] += 1
 
 
 def _entity(identifier: str) -> str:

@@ -77,6 +77,30 @@ def test_twowiki_without_ids_and_without_context(tmp_path: Path) -> None:
     assert question.gold_triples[0].head_id == ""
 
 
+@pytest.mark.parametrize(
+    ("heads", "ids", "expected"),
+    [
+        # Ann has two facts, Bo one; the ids are given in turn, with the tails' beside them.
+        (["Ann", "Ann", "Bo"], ["Q1 Q16", "Q2 Q30", "Q1 Q142"], ["Q1 Q16", "Q1 Q142", "Q2 Q30"]),
+        (["Ann", "Bo", "Ann"], ["Q1 Q16", "Q2 Q30", "Q1 Q142"], ["Q1 Q16", "Q2 Q30", "Q1 Q142"]),
+        (["Ann", "Ann", "Bo"], ["Q1 Q16", "Q2 Q30", "Q2 Q142"], [" ", " ", " "]),  # Ann has two facts, Q1 one
+        (["Ann", "Ann", "Bo"], ["Q1 Q16", "Q2 Q30", "Q3 Q142"], [" ", " ", " "]),  # two of one name: who is who?
+    ],
+)
+def test_twowiki_ids_in_another_order_go_to_the_entity_they_belong_to(
+    tmp_path: Path, heads: list[str], ids: list[str], expected: list[str]
+) -> None:
+    record = TWOWIKI | {
+        "evidences": [[head, "country", f"T{n}"] for n, head in enumerate(heads)],
+        "evidences_id": [[one.split()[0], "country", one.split()[1]] for one in ids],
+    }
+    (question,) = load_questions(write(tmp_path / "f", [record]), "2wikimultihopqa").questions
+    assert [(t.head, t.tail) for t in question.gold_triples] == [(head, f"T{n}") for n, head in enumerate(heads)]
+    assert [f"{t.head_id} {t.tail_id}" for t in question.gold_triples] == expected
+    assert question.topic_entities == ("Ann", "Bo")
+    assert question.topic_ids == (("Q1", "Q2") if expected[0] != " " else ())
+
+
 def test_musique(tmp_path: Path) -> None:
     (question,) = load_questions(write(tmp_path / "f", [MUSIQUE], lines=True), "musique").questions
     assert question.answers == ("Ann", "Anna")
@@ -211,6 +235,18 @@ def test_real_files_load_whole(real_data: Path, name: str) -> None:
     questions = load_questions(real_data / name, format).questions  # type: ignore[arg-type]
     assert len(questions) == count
     assert all(question.dataset == format and question.text and question.answers for question in questions)
+
+
+def test_no_real_id_stands_for_two_heads_of_a_question(real_data: Path) -> None:
+    shared: list[str] = []
+    topics: dict[str, str] = {}
+    for name in ("train.json", "dev.json", "dev_questions_nocontext.json"):
+        for question in load_questions(real_data / "2wikimultihopqa" / name, "2wikimultihopqa").questions:
+            heads = {triple.head: triple.head_id for triple in question.gold_triples if triple.head_id}
+            shared += [question.id] * (len(set(heads.values())) < len(heads))
+            topics |= zip(question.topic_entities, question.topic_ids, strict=False)
+    assert shared == []
+    assert (topics["Kyle Wiltjer"], topics["Christopher T. Russell"]) == ("Q6451516", "Q5113312")
 
 
 def test_real_oddities_are_kept_as_found(real_data: Path) -> None:
