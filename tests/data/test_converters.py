@@ -26,8 +26,9 @@ def entity(id: str, label: str | None, **claims: list[Any]) -> dict[str, Any]:
     return {"id": id, "type": "item", "labels": labels, "claims": claims or []}
 
 
-def claim(type: str, value: Any, rank: str = "normal") -> dict[str, Any]:
-    return {"mainsnak": {"snaktype": "value", "datavalue": {"type": type, "value": value}}, "rank": rank}
+def claim(type: str, value: Any, rank: str = "normal", datatype: str = "") -> dict[str, Any]:
+    snak = {"snaktype": "value", "datatype": datatype or type, "datavalue": {"type": type, "value": value}}
+    return {"mainsnak": snak, "rank": rank}
 
 
 def item(id: str, rank: str = "normal") -> dict[str, Any]:
@@ -42,9 +43,13 @@ ENTITIES = [
     entity(
         "Q1", "Amberfall\t(film)", P57=[item("Q2"), item("Q9", "deprecated")], P577=[time("+1947-08-15T00:00:00Z", 11)],
         P2047=[claim("quantity", {"amount": "+97", "unit": "Q7727"})],
-        P1476=[claim("monolingualtext", {"text": "Amber"})],
+        P1476=[claim("monolingualtext", {"text": "Amber"}), claim("string", "Ambre")],
+        P345=[claim("string", "tt0000001", datatype="external-id")],
+        P856=[claim("string", "http://amberfall.example", datatype="url")],
+        P18=[claim("string", "Amberfall poster.jpg", datatype="commonsMedia")],
     ),
     entity("Q2", "Ida Roth", P569=[time("+1901-00-00T00:00:00Z", 9)], P27=[item("Q5")],
+           P2031=[time("+1920-05-00T00:00:00Z", 10), time("-0044-03-05T00:00:00Z", 11)],
            P570=[{"mainsnak": {"snaktype": "somevalue"}, "rank": "normal"}]),
     entity("Q3", "Nobody's", P57=[item("Q2")]),
     entity("Q5", None),
@@ -65,15 +70,18 @@ def test_a_wikidata_dump_becomes_triples(tmp_path: Path, suffix: str, pack: Any)
     source.write_bytes(pack(dump()))
     ids.write_text("Q1\nQ2\n")
     arguments = ["convert", str(source), "--from", "wikidata", "--entities", str(ids), "-o", str(tmp_path / "kg.tsv")]
-    assert CliRunner().invoke(app, arguments, catch_exceptions=False).stdout.startswith("6 triples")
+    assert CliRunner().invoke(app, arguments, catch_exceptions=False).stdout.startswith("9 triples")
     found = TripleStore.load(tmp_path / "kg.tsv").triples
     assert [(t.head_id, t.head, t.relation, t.tail_id, t.tail) for t in found] == [
         ("Q1", "Amberfall (film)", "director", "Q2", "Ida Roth"),
-        ("Q1", "Amberfall (film)", "publication date", "", "1947-08-15"),
+        ("Q1", "Amberfall (film)", "publication date", "", "15 August 1947"),
         ("Q1", "Amberfall (film)", "duration", "", "97"),
         ("Q1", "Amberfall (film)", "P1476", "", "Amber"),  # a property that the dump does not label
+        ("Q1", "Amberfall (film)", "P1476", "", "Ambre"),
         ("Q2", "Ida Roth", "date of birth", "", "1901"),
         ("Q2", "Ida Roth", "country of citizenship", "Q5", "Q5"),
+        ("Q2", "Ida Roth", "P2031", "", "May 1920"),
+        ("Q2", "Ida Roth", "P2031", "", "5 March 44 BC"),
     ]
 
 
