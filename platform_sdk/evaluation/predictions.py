@@ -3,7 +3,8 @@
 HotpotQA and 2WikiMultihopQA: one JSON object of ``answer``, ``sp`` (and ``evidence``) by id; no agent names supporting
 sentences, so these are empty, and the scripts say that they are missing. MuSiQue: JSONL of ``id``,
 ``predicted_answer``, ``predicted_support_idxs``, ``predicted_answerable``; a question without an answer has an empty
-one, since the script wants every line. NQ: JSONL of ``question`` and ``prediction``. QALD-10: a JSON object of lists of
+one, since the script wants every line, and the paragraphs are those of the question's own that the agent chose (none
+where it was not given them). NQ: JSONL of ``question`` and ``prediction``. QALD-10: a JSON object of lists of
 answers by id. A generated world has no script: its form is HotpotQA's.
 """
 
@@ -34,7 +35,7 @@ def _write(stem: Path, dataset: str, rollouts: Sequence[Rollout]) -> Path:
                 {
                     "id": rollout.question.id,
                     "predicted_answer": rollout.main.answer or "",
-                    "predicted_support_idxs": [],
+                    "predicted_support_idxs": _chosen_paragraphs(rollout),
                     "predicted_answerable": True,
                 }
                 for rollout in rollouts
@@ -48,6 +49,13 @@ def _write(stem: Path, dataset: str, rollouts: Sequence[Rollout]) -> Path:
             answers = {question.id: answer for question, answer in answered}
             evidence: dict[str, Any] = {"evidence": {}} if dataset == "2wikimultihopqa" else {}
             return _object(stem, {"answer": answers, "sp": {}, **evidence})
+
+
+def _chosen_paragraphs(rollout: Rollout) -> list[int]:
+    """Return the ``idx`` of each chosen passage of the question's context, which ends the passage's id."""
+    given = {passage.id for passage in rollout.question.context}
+    chosen = (rollout.main.evidence[place].id for place in rollout.main.selected)
+    return [int(id.rpartition("/")[2]) for id in chosen if id in given]
 
 
 def _object(stem: Path, content: dict[str, Any]) -> Path:

@@ -13,7 +13,7 @@ from platform_sdk.data.official import load_questions
 from platform_sdk.evaluation.answers import exact_match, f1_score
 from platform_sdk.evaluation.metrics import score_files
 from platform_sdk.evaluation.predictions import write_predictions
-from platform_sdk.records import Question, Rollout, Trajectory
+from platform_sdk.records import Evidence, Question, Rollout, Trajectory, Turn, given_evidence
 
 ALIASES = [
     {"Q_id": "Q30", "aliases": ["United States of America", "USA"], "demonyms": ["American"]},
@@ -84,6 +84,26 @@ def test_official_scores_of_the_written_predictions(
         assert [values[name] for name in columns] == pytest.approx([em, f1])
     if dataset in ("hotpotqa", "2wikimultihopqa"):
         assert [(v["prec"], v["recall"]) for v in found] == [pytest.approx(tuple(w[2:])) for w in worth]
+
+
+def test_musique_predictions_name_the_chosen_paragraphs_of_the_questions_own(tmp_path: Path) -> None:
+    paragraphs = [
+        {"idx": idx, "title": "T", "paragraph_text": f"Text {idx}.", "is_supporting": idx != 5} for idx in (5, 7, 9)
+    ]
+    record = {**MUSIQUE, "id": "2hop__1_2", "answer": "Rome", "answer_aliases": [], "paragraphs": paragraphs}
+    (tmp_path / "gold").write_text(json.dumps(record))
+    [question] = load_questions(tmp_path / "gold", "musique").questions
+    given = given_evidence(question.context)
+    found = (*given[:2], Evidence(kind="passage", id="1", text="Text 9.", score=0.5))  # 1: of a corpus, not of context
+    # Chosen are idx 5 and 7 of the gold 7 and 9, F1 1/2; then 7 and a passage of a corpus, precision 1, recall 1/2.
+    for evidence, selected, idxs, f1 in ((given, (0, 1), [5, 7], 0.5), (found, (1, 2), [7], 2 / 3)):
+        rollout = answered(question, "Rome")
+        turn = Turn(speaker="environment", text="", start=0, end=0, evidence=evidence)
+        main = rollout.main.model_copy(update={"turns": (turn,), "selected": selected})
+        [path] = write_predictions(tmp_path, [rollout.model_copy(update={"main": main})])
+        assert json.loads(path.read_text())["predicted_support_idxs"] == idxs
+        [values] = score_files("musique", tmp_path / "gold", path).per_question().values()
+        assert values["support_f1"] == pytest.approx(f1)
 
 
 def test_each_dataset_has_a_file_of_its_own(tmp_path: Path) -> None:
