@@ -29,6 +29,7 @@ from platform_sdk.config.training import OptimiserSpec
 from platform_sdk.data.dataset import HUB
 from platform_sdk.recipes.fit import misfits
 from platform_sdk.recipes.selection import NO_OWN_REWARD, SelectionSpec
+from platform_sdk.retrieval.index import METHODS
 from platform_sdk.retrieval.load import PACKAGES
 from platform_sdk.sampling.local_server import PYTHON as VLLM_PYTHON
 from platform_sdk.sampling.models import ASSETS, GGUF_PACKAGES
@@ -38,6 +39,7 @@ POLICY = "policy"
 """The component that finds a model; its inputs ``name`` and ``worker_name`` are models' names."""
 GPU_DEVICES = ("nvidia*", "nvhost*", "dxg", "kfd")
 """Names of GPUs in /dev: of NVIDIA, of its embedded boards, under WSL, of AMD. Asking torch takes seconds."""
+GIVE_TRIPLES = "name their files (hopforge convert --from wikidata makes one), or give a retrieval.url"
 NO_DATA_DIR = (
     "its paths are relative to data_dir, which is not set; give --set data_dir=DIR or the variable HOPFORGE_DATA"
 )
@@ -45,8 +47,9 @@ NO_DATA_DIR = (
 
 def errors(recipe: Recipe, cluster: ClusterSpec | None = None) -> list[Problem]:
     """Return what is wrong with a recipe wherever it runs, or on ``cluster``."""
+    found = [*_method(recipe), *_own_reward(recipe), *_triples(recipe)]
     on_cluster = _beyond_jobs(recipe, cluster) if cluster else ()
-    return _placed(recipe, [*_method(recipe), *_own_reward(recipe), *on_cluster]) or misfits(recipe, cluster)
+    return _placed(recipe, [*found, *on_cluster]) or misfits(recipe, cluster)
 
 
 def missing_here(recipe: Recipe) -> list[Problem]:
@@ -85,6 +88,14 @@ def _own_reward(recipe: Recipe) -> Iterator[Found]:
     for path, selection in models_in(structs, SelectionSpec):
         if selection.reward == "own" and getattr(structs.get("agent"), "reward", None) is None:
             yield (*path, "reward"), NO_OWN_REWARD
+
+
+def _triples(recipe: Recipe) -> Iterator[Found]:
+    structs, environment = recipe.structs, recipe.parameters.get("environment", "")
+    specs = [spec for _, spec in models_in(structs, RetrievalSpec) if spec.url is None]
+    there = [dataset.format == "world" or dataset.triples for _, dataset in models_in(structs, DatasetSpec)]
+    if there and not any(there) and "triples" in [spec.method or METHODS.get(environment) for spec in specs]:
+        yield ("dataset", "triples"), f"is empty, but environment {environment} searches triples; {GIVE_TRIPLES}"
 
 
 def _data(recipe: Recipe) -> Iterator[Found]:

@@ -71,6 +71,28 @@ def test_own_reward_that_is_not_named_is_an_error() -> None:
     assert errors(load_recipe(WORLD, named)) == []
 
 
+MIXED = '{"format": "mixed", "mixture": [{"format": "qald10", "eval": "q.json"%s}]}'
+
+
+@pytest.mark.parametrize(
+    ("changes", "wrong"),
+    [
+        (["dataset.triples=[]"], True),
+        (["dataset=" + MIXED % ""], True),
+        (["dataset.triples=[]", "environment=2wiki-text", "retrieval.method=triples"], True),
+        (["dataset=" + MIXED % ', "triples": "kg.tsv"'], False),
+        (["dataset.triples=[]", "environment=2wiki-text"], False),
+        (["dataset.triples=[]", "retrieval.method=none"], False),
+        (["dataset.triples=[]", "retrieval.url=http://retriever:8080"], False),
+        (["dataset={format: world}"], False),
+    ],
+)
+def test_a_graph_without_triples_is_an_error(changes: list[str], wrong: bool) -> None:
+    found = list(map(str, errors(load_recipe(WIKI, changes))))
+    assert [line for line in found if "dataset.triples: is empty, but environment 2wiki-" in line] == found
+    assert len(found) == wrong
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
