@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from platform_sdk.config.judge import JudgeSpec
 from platform_sdk.evaluation.answers import f1_score, spaced_exact_match, spaced_f1
-from platform_sdk.recipes.arena.rewards import items_of
+from platform_sdk.recipes.arena.rewards import items_of, response_of
 from platform_sdk.recipes.arena.settings import AgentSpec
 from platform_sdk.records import Rollout
 
@@ -18,7 +18,8 @@ def measures(spec: AgentSpec, judge: JudgeSpec | None, rollouts: Sequence[Rollou
 
     Where the questions are of several datasets, each metric of ``PER_DATASET`` is also given by dataset, as
     ``em_hotpotqa``. ``arena_em``, ``arena_f1`` and ``arena_judge`` are the paper's own: under its normaliser, and in
-    its prompt. A form without sections has no format, and without a relevance section neither relevance nor bonus.
+    its prompt, which shows the judge the whole response and not the parsed answer (appendix C.3). A form without
+    sections has no format, and without a relevance section neither relevance nor bonus.
     """
     found = [_measures(spec, rollout) for rollout in rollouts]
     if judge is not None:
@@ -28,7 +29,10 @@ def measures(spec: AgentSpec, judge: JudgeSpec | None, rollouts: Sequence[Rollou
             for values, verdict in zip(found, opened.verdicts(items_of(rollouts)), strict=True):
                 values["judge"] = float(verdict == "yes")
                 values[NO_VERDICT] = float(verdict == "unparsable")
-            for values, verdict in zip(found, opened.verdicts(items_of(rollouts), papers=True), strict=True):
+            whole = [
+                (rollout.question.text, rollout.question.answers, response_of(rollout, spec)) for rollout in rollouts
+            ]
+            for values, verdict in zip(found, opened.verdicts(whole, papers=True), strict=True):
                 values["arena_judge"] = float(verdict == "yes")
     if len({rollout.question.dataset for rollout in rollouts}) > 1:
         for rollout, values in zip(rollouts, found, strict=True):

@@ -75,7 +75,11 @@ def judged(rollouts: Sequence[Rollout], spec: AgentSpec, judge: Judge) -> list[R
 
 
 def items_of(rollouts: Sequence[Rollout]) -> list[tuple[str, tuple[str, ...], str | None]]:
-    """Return what a judge is shown of each rollout: question, accepted answers, answer."""
+    """Return what a judge is shown of each rollout: question, accepted answers, answer.
+
+    Not the whole response, which ARENA shows its judge: accuracy is of the answer section, and an analysis that names
+    an accepted answer without giving it would be rewarded.
+    """
     return [(rollout.question.text, rollout.question.answers, rollout.main.answer) for rollout in rollouts]
 
 

@@ -18,7 +18,8 @@ def test_verdicts_and_unreadable_replies_are_metrics_of_their_own(server: Server
     server.replies = {"Bo Li": "Hard to say."}
     spec = AgentSpec()
     judge = JudgeSpec(url=server.url, model="judge-1", cache=str(tmp_path))
-    rollouts = [rollout_of(f"<answer>{answer}</answer>", answer=answer) for answer in ("it was Ann Lee", "Bo Li", "Cy")]
+    answers = ("it was Ann Lee", "Bo Li", "Cy")
+    rollouts = [rollout_of(f"<analysis>a</analysis><answer>{answer}</answer>", answer=answer) for answer in answers]
     rollouts = [rollout.model_copy(update={"rewards": rewards(rollout, spec)}) for rollout in rollouts]
     found = measures(spec, judge, rollouts)
     assert [(values["em"], values["judge"], values["no_verdict"]) for values in found] == [
@@ -28,6 +29,31 @@ def test_verdicts_and_unreadable_replies_are_metrics_of_their_own(server: Server
     ]
     assert [values["arena_judge"] for values in found] == [1, 0, 0]
     assert "no_verdict" not in measures(spec, None, rollouts)[0]
+
+
+TABLE_8 = """\
+*************Consider a knowledge Q&A RAG task to test the capability of a testing model, the correct answer list \
+is:*************
+['Ann Lee', 'A. Lee']
+
+
+
+*************Here is the model's response:*************
+<analysis>see Ann Lee</analysis>
+
+
+
+*************Please check if the model's answer is correct. As long as the model's answer hits any item (or synonym) \
+in the correct answer list, it can be considered correct. You only need to answer "yes" or "no".*************"""
+
+
+def test_the_papers_judge_reads_the_whole_response_in_the_papers_prompt(server: Server, tmp_path: Path) -> None:
+    spec = AgentSpec()
+    judge = JudgeSpec(url=server.url, model="judge-1", cache=str(tmp_path))
+    rollout = rollout_of("<analysis>see Ann Lee</analysis>")  # holds no answer that could be parsed
+    [found] = measures(spec, judge, [rollout.model_copy(update={"rewards": rewards(rollout, spec)})])
+    assert (found["judge"], found["arena_judge"]) == (0, 1)
+    assert [request["messages"] for request in server.requests] == [[{"role": "user", "content": TABLE_8}]]
 
 
 def test_arena_scores_are_reported_beside_the_official_ones() -> None:
