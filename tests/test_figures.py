@@ -1,4 +1,4 @@
-"""The README's tables of figures: rows are rewritten in place, and every row names a command of the script."""
+"""The pages' tables of figures: rows are rewritten in place, and every row names a command of the script."""
 
 from __future__ import annotations
 
@@ -48,9 +48,10 @@ def test_a_row_shows_sampled_and_greedy_scores_before_and_after(figures: ModuleT
     ]  # fmt: skip
 
 
-def test_every_row_of_the_readme_is_of_a_command_that_the_script_knows(figures: ModuleType) -> None:
+def test_every_row_of_a_page_is_of_a_command_that_the_script_knows(figures: ModuleType) -> None:
     known = {f"| {figures._shell(figure.command())} |" for figure in figures.FIGURES}
-    rows = [line for line in (HOME / "docs/results.md").read_text().splitlines() if line.startswith("| `hopforge r")]
-    measured = [row for row in rows if row.count("|") > 3]
-    assert measured
-    assert not [row for row in measured if not any(row.startswith(command) for command in known)]
+    for page in figures.PAGES:
+        rows = [line for line in page.read_text().splitlines() if line.startswith("| `hopforge r")]
+        measured = [row for row in rows if row.count("|") > 3]
+        assert measured, page
+        assert not [row for row in measured if not any(row.startswith(command) for command in known)], page

@@ -75,6 +75,17 @@ def test_commands_in_the_documents_exist_with_their_options() -> None:
         assert {word.partition("=")[0] for word in words if re.match("--?[a-z]", word)} <= known, line
 
 
+def test_the_page_of_all_commands_names_every_command_and_no_other() -> None:
+    top: Any = get_command(app)
+    groups = {name: getattr(command, "commands", {}) for name, command in top.commands.items()}
+    rows = re.findall(r"^\| (`hopforge .*?) \| ", (DOCS / "reference/commands.md").read_text(), re.MULTILINE)
+    named = set()
+    for span in re.findall("`([^`]+)`", " ".join(rows).replace("\\|", "|")):
+        name, *rest = span.removeprefix("hopforge ").split()
+        named |= {f"{name} {inner}" for inner in rest[0].split("|")} if groups.get(name) else {name}
+    assert named == {f"{name} {inner}".strip() for name, inners in groups.items() for inner in inners or [""]}
+
+
 def test_recipe_of_the_quick_start_is_valid(tmp_path: Path) -> None:
     (block,) = re.findall(r"```yaml\n(.*?)```", (DOCS / "quick-start.md").read_text(encoding="utf-8"), re.DOTALL)
     (tmp_path / "my-run.yaml").write_text(block)
