@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from platform_sdk.config.recipe import load_recipe
 from platform_sdk.config.sampling import EngineSpec
 from platform_sdk.recipes import method as room
 from platform_sdk.recipes import selection, steps
@@ -71,6 +72,30 @@ def test_evaluations_sample_from_a_distribution_of_their_own(context: Context) -
     found = [(request.params.temperature, request.params.top_p) for request in asked]
     assert found == [(0.0, 1.0), (0.3, 0.5), (0.8, 0.9), (0.8, 0.9)]  # two of an iteration are accepted
     assert [request.dialogue for request in asked] == ["e#0", "e#0", "q#0", "q#1"]
+
+
+def phases(*settings: str) -> dict[str, dict[str, Any]]:
+    """Return the evaluations of the shipped recipe with these settings, by their phases."""
+    recipe = load_recipe(Path("pipelines/mygo/world.yaml"), ["iterations=2", *settings])
+    wires = [task.inputs for task in recipe.plan if task.component == "evaluate"]
+    return {inputs["phase"].value: inputs["evaluation"].value for inputs in wires}  # type: ignore[union-attr]
+
+
+def test_each_switch_adds_its_evaluations() -> None:
+    assert list(phases()) == ["eval-start", "eval-final"]
+    both = list(phases("evaluate_base=true", "evaluate_iterations=true"))
+    assert both == ["eval-base", "eval-start", "eval-iteration-01", "eval-iteration-02", "eval-final"]
+
+
+def test_the_base_model_is_evaluated_with_the_worked_example(context: Context) -> None:
+    given, asked = context
+    evaluations = phases("evaluate_base=true", "base_evaluation.temperature=0.7")
+    for phase in ("eval-base", "eval-start"):
+        steps.evaluate(METHOD, given, phase, "m", EvaluationSettings.model_validate(evaluations[phase]))
+    # eval-base once, as sampled; eval-start as sampled and greedily.
+    assert [request.params.temperature for request in asked] == [0.7, 0.7, 0.0]
+    shown = ["Example" in TOKENIZER.decode(request.token_ids) for request in asked]
+    assert shown == [True, False, False]
 
 
 def test_the_warm_up_is_sampled_with_worked_examples_and_learned_without(context: Context, tmp_path: Path) -> None:
