@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -77,6 +77,7 @@ def evaluate(
         show_plan(loaded, run_dir, as_json)
         return
     result, _ = run_recipe(loaded, run_dir, None if quiet else sys.stderr if as_json else sys.stdout)
+    result = replace(result, scores=result.scores[-1:])  # nothing was trained: those of the start are the same
     if as_json:
         typer.echo(json.dumps(asdict(result), indent=1))
     elif not quiet:
