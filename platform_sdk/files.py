@@ -21,6 +21,7 @@ from pydantic import BaseModel, ValidationError
 from platform_sdk.errors import UserError
 
 REMEDY = "restore it from a copy, or start the run again in another --workdir"
+WRITABLE = "free space or name a place that can be written (--workdir, -o), then repeat the command"
 _STORAGE_ERRNOS = frozenset(
     {
         errno.ENOSPC,
@@ -51,12 +52,14 @@ def writing(path: Path, *, durable: bool = True) -> Iterator[IO[bytes]]:
         path: The file; missing folders are made.
         durable: Flush to the disk before and after renaming, so that a power cut keeps the new file too.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     # Pods on a shared volume have equal process ids, threads of one process too.
     owner = f"{os.uname().nodename}.{os.getpid()}.{threading.get_ident()}"
     temporary = path.with_name(f".{path.name}.{owner}.tmp")
     try:
         file = temporary.open("wb")
+    except FileNotFoundError as error:
+        raise _takes_no_files(path) from error
     except OSError as error:
         error.filename = str(path)  # the name that was asked for
         raise
@@ -74,6 +77,19 @@ def writing(path: Path, *, durable: bool = True) -> Iterator[IO[bytes]]:
         raise
     if durable:
         sync(path.parent)
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder and those above it, where they are missing."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except FileNotFoundError as error:
+        raise _takes_no_files(path) from error
+
+
+def _takes_no_files(path: Path) -> UserError:
+    """Return the error of a path in a folder such as /proc, which is there and still answers that it is not."""
+    return UserError(f"{path}: cannot be written: its folder takes no files; {WRITABLE}")
 
 
 def name_file(error: OSError, path: Path) -> None:
@@ -231,7 +247,6 @@ def storage_error(error: BaseException) -> UserError | None:
             name = (seen.filename2 or seen.filename) if isinstance(seen, OSError) else None
             where = f"{name}: " if name else ""
             reason = (seen.strerror if isinstance(seen, OSError) else None) or text.strip().splitlines()[0][:300]
-            remedy = "free space or name a place that can be written (--workdir, -o), then repeat the command"
-            return UserError(f"{where or 'a file '}cannot be written: {reason}; {remedy}")
+            return UserError(f"{where or 'a file '}cannot be written: {reason}; {WRITABLE}")
         seen = seen.__cause__ or seen.__context__
     return None

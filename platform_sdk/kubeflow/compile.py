@@ -12,6 +12,7 @@ import importlib.util
 import inspect
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from kfp import compiler, dsl
@@ -26,6 +27,7 @@ from platform_sdk.config.errors import UserError
 from platform_sdk.config.form import FormField
 from platform_sdk.config.recipe import Recipe
 from platform_sdk.config.task import RUN_DIR, Constant, FromParameter, FromTask
+from platform_sdk.files import write_text
 from platform_sdk.kubeflow.component import sent
 from platform_sdk.kubeflow.lifecycle import begun_with
 from platform_sdk.kubeflow.lifecycle_components import lifecycle_components
@@ -123,8 +125,10 @@ def write_ir(pipeline: GraphComponent, path: Path) -> None:
     """Write the pipeline's intermediate representation, which ``kfp.components.load_component_from_file`` reads."""
     if path.suffix not in (".yaml", ".yml"):
         raise UserError(f"{path}: KFP writes pipelines as YAML; end the name in .yaml")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    compiler.Compiler().compile(pipeline, str(path))
+    with TemporaryDirectory() as folder:
+        written = Path(folder) / "pipeline.yaml"
+        compiler.Compiler().compile(pipeline, str(written))
+        write_text(path, written.read_text(encoding="utf-8"))
 
 
 def load_component(interface: Interface) -> BaseComponent:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from platform_sdk.errors import UserError
-from platform_sdk.files import read_object, write_text
+from platform_sdk.files import make_folder, read_object, write_text
 from platform_sdk.recipes.finished import FinishedRun
 from platform_sdk.sampling.models import load_tokenizer, resolve, save_merged
 from platform_sdk.sampling.pairs import model_files, models_of, policy_digest
@@ -43,7 +43,7 @@ def export_model(run: FinishedRun, output: Path) -> list[Path]:
 
 
 def _write(model: Path, target: Path) -> Path:
-    target.mkdir(parents=True, exist_ok=True)
+    make_folder(target)
     if (resolve(model) / "adapter_config.json").is_file():
         save_merged(model, target)
         load_tokenizer(model).save_pretrained(target)

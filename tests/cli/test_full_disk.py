@@ -53,3 +53,8 @@ def test_unwritable_path_is_reported(tmp_path: Path) -> None:
         tmp_path, "compile", WORLD, "-o", "file/in/pipeline.yaml"
     )
     assert "folder.yaml: cannot be written: Is a directory" in told(tmp_path, "compile", WORLD, "-o", "folder.yaml")
+    for command in (
+        ("compile", WORLD, "-o", "/proc/pipeline.yaml"),
+        ("compile", WORLD, "-o", "/proc/in/pipeline.yaml"),
+    ):
+        assert "cannot be written: its folder takes no files; free space or name a place" in told(tmp_path, *command)
