@@ -105,17 +105,18 @@ def _turns(trajectory: Trajectory, parent: str, start: int, tree: CallTree) -> t
     found: list[Piece] = []
     clock, number = start, 0
     queries: tuple[str, ...] = ()
+    searched = False
     for place, turn in enumerate(trajectory.turns):
         length = max(turn.end - turn.start, 1)
         if turn.speaker == "agent":
             number += 1
-            queries = turn.queries
+            queries, searched = turn.queries, bool(turn.queries) and not turn.calls
             tokens = length if trajectory.use == "training" else None
             shown = {"tokens": tokens, "queries": queries, "calls": turn.calls, "rewards": turn.rewards}
             found.append(Piece(f"{parent}/turn {place}", parent, f"{trajectory.role} turn {number}", "LLM", clock,
                                clock + length, None, turn.text, {name: v for name, v in shown.items() if v},
                                turn.malformed))  # fmt: skip
-        elif turn.evidence:
+        elif turn.evidence or searched:  # a search may find nothing
             documents = [
                 {"id": item.id, "page_content": item.text, "metadata": {"title": item.title, "score": item.score}
                  | item.model_dump(include={"parts", "entities", "source", "query_entities"})}

@@ -73,9 +73,8 @@ def page_of(folder: Path, found: Rollout) -> str:
 def test_hyperedges_are_drawn_with_their_score_parts_and_gold_passages(open_page: Any, tmp_path: Path) -> None:
     page = open_page(page_of(tmp_path, searched(*hyperedges())))
     drawing = page.locator(".subgraph .hypergraph")
-    assert (
-        page.locator(".subgraph > summary").inner_text() == "Subgraph 2 hyperedges, 3 entities, 1 of them in the query"
-    )
+    told = page.locator(".subgraph > summary").inner_text()
+    assert told == "Subgraph 2 hyperedges, 3 entities, 1 of them linked from the query"
     edges = drawing.locator(".edge")
     assert edges.locator(".score").all_inner_texts() == ["0.5", "0.3"]
     assert edges.locator(".parts").evaluate_all("all => all.map(bar => bar.children.length)") == [3, 1]
@@ -103,7 +102,7 @@ def test_the_table_says_the_same_as_the_drawing(open_page: Any, tmp_path: Path) 
         "hyperedge and its entities", "s", "S", "I", "S · I", "score"
     ]  # fmt: skip
     rows = [
-        ["Blue Harbourin the query", "0.9", "0.5", "0.6", "0.3", ""],
+        ["Blue Harbourlinked from the query", "0.9", "0.5", "0.6", "0.3", ""],
         [NAMES["anna"], "0.2", "0.25", "0.4", "0.1", ""],
         ["Lyon", "0.1", "0.25", "0.4", "0.1", ""],
     ]

@@ -103,6 +103,14 @@ def test_traces_say_what_a_turn_searched_for_and_was_worth() -> None:
     assert "probe probe-1 (for scoring only)" in spans
 
 
+def test_search_that_finds_nothing_is_a_span_too() -> None:
+    rollout = ROLLOUTS["stepwise"]
+    turns = tuple(turn.model_copy(update={"evidence": ()}) for turn in rollout.main.turns)
+    main = rollout.main.model_copy(update={"turns": turns})
+    found = [each for each in pieces(rollout.model_copy(update={"main": main})) if each.kind == "RETRIEVER"]
+    assert [(each.inputs, each.outputs) for each in found] == [(("Who directed Amberfall ?",), [])]
+
+
 @pytest.fixture
 def opened(open_page: Any, tmp_path: Path) -> Any:
     (tmp_path / "run" / "eval-final").mkdir(parents=True)
@@ -138,7 +146,7 @@ def test_the_page_shows_rewards_of_turns_parts_of_scores_and_what_is_apart(opene
     drawing = detail.locator(".subgraph")
     assert drawing.locator(".edge .words").inner_text() == "rank 0.25"
     assert drawing.locator(".entity bdi").all_inner_texts() == ["Ida Roth", "Amberfall"]
-    assert "The query names no entity of the graph." in drawing.inner_text()
+    assert "No entity of the graph is linked from the query." in drawing.inner_text()
     drawing.locator(".same summary").click()
     assert "passage p7" in drawing.locator(".whole").inner_text()
     assert drawing.locator(".same tr:not(.whole) td:nth-child(2)").all_inner_texts() == ["0.5", "–"]

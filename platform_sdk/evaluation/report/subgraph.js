@@ -22,7 +22,7 @@ const subgraphView = ({ data, make, badge, number }) => {
       };
     });
 
-  // The entities of the query that are in the hyperedges, and how many others it has.
+  // The entities linked from the query, by name or by similarity, that are in the hyperedges, and how many others it has.
   const rootsOf = (edges) => {
     const ids = [...new Set(edges.flatMap((edge) => edge.item.query_entities || []))];
     const met = new Set(edges.flatMap((edge) => edge.entities.map((one) => one.id)));
@@ -30,11 +30,11 @@ const subgraphView = ({ data, make, badge, number }) => {
     return { roots, missed: ids.filter((id) => !met.has(id)) };
   };
 
-  // The record gives the ids of the query's entities; their names are known where some hyperedge of the page has them.
+  // The record gives the ids of the linked entities; their names are known where some hyperedge of the page has them.
   const missedLine = (ids) => {
     const known = ids.map((id) => names.get(id)).filter(Boolean), other = ids.length - known.length;
     const listed = [...known, ...(other ? [`${other} ${known.length ? "more" : ids.length > 1 ? "entities" : "entity"}`] : [])];
-    return `Of the query, in none of these hyperedges: ${listed.join(", ")}.`;
+    return `Linked from the query, in none of these hyperedges: ${listed.join(", ")}.`;
   };
 
   const goldLine = (edges, gold) => {
@@ -68,7 +68,7 @@ const subgraphView = ({ data, make, badge, number }) => {
         make("small", "", edge.parts.map((one) => `${one.name} ${number(one.value)}`).join(", ")));
       node.append(make("tbody", "", make("tr", "whole", title, cell(edge.score)), ...edge.entities.map((one) => {
         const row = heading("", "row");
-        row.append(make("bdi", "", one.name), rooted.has(one.id) ? badge("in the query", "accent") : "");
+        row.append(make("bdi", "", one.name), rooted.has(one.id) ? badge("linked from the query", "accent") : "");
         return make("tr", "", row, ...columns.map((name) => cell(one.parts[name])), product ? cell(one.value) : null, make("td"));
       })));
     }
@@ -89,13 +89,13 @@ const subgraphView = ({ data, make, badge, number }) => {
     if (!edges.length) return null;
     const { roots, missed } = rootsOf(edges), count = new Set(edges.flatMap((edge) => edge.entities.map((one) => one.id))).size;
     const told = `${edges.length} hyperedge${edges.length > 1 ? "s" : ""}, ${count} entities`
-      + (roots.length ? `, ${roots.length} of them in the query` : "");
+      + (roots.length ? `, ${roots.length} of them linked from the query` : "");
     const node = make("details", "subgraph", make("summary", "", "Subgraph ", make("small", "", told)));
     const fill = () => {
       if (!node.open || node.children.length > 1) return;
       const linked = edges.some((edge) => edge.item.query_entities);
       const said = missed.length ? missedLine(missed)
-        : linked && !roots.length ? "The query names no entity of the graph." : null;
+        : linked && !roots.length ? "No entity of the graph is linked from the query." : null;
       node.append(make("div", "drawn", hypergraph.draw({ edges, roots, told: `Subgraph: ${told}` })),
         ...[edges.some((edge) => edge.entities.some((one) => one.value !== undefined))
           ? make("p", "note", "A number at an entity, a piece of a bar and a line's width: what the entity adds to the score, S · I.") : null,
