@@ -71,6 +71,8 @@ class IndexSpec(Struct):
 
 
 SHIPPED_METHODS = "platform_sdk.retrieval.methods"
+GRAPH_METHODS = ("hyperedge", "graph_r1", "prograph")
+"""The shipped methods that search the run's knowledge hypergraph."""
 
 
 def method_module(name: str) -> str:

@@ -20,7 +20,7 @@ from platform_sdk.config.dataset import DatasetSpec
 from platform_sdk.config.graph import GraphSpec
 from platform_sdk.config.online import OnlineSpec
 from platform_sdk.config.recipe import Recipe
-from platform_sdk.config.retrieval import RetrievalSpec
+from platform_sdk.config.retrieval import GRAPH_METHODS, RetrievalSpec
 from platform_sdk.config.sampling import EngineSpec
 from platform_sdk.config.source import FieldPath, Problem, dotted, load_source, suggestion
 from platform_sdk.config.struct import models_in
@@ -37,6 +37,8 @@ from platform_sdk.sampling.models import ASSETS, GGUF_PACKAGES
 Found = tuple[FieldPath, str]
 POLICY = "policy"
 """The component that finds a model; its inputs ``name`` and ``worker_name`` are models' names."""
+GRAPH = "graph"
+"""The component that builds a knowledge hypergraph."""
 GPU_DEVICES = ("nvidia*", "nvhost*", "dxg", "kfd")
 """Names of GPUs in /dev: of NVIDIA, of its embedded boards, under WSL, of AMD. Asking torch takes seconds."""
 GIVE_TRIPLES = "name their files (hopforge convert --from wikidata makes one), or give a retrieval.url"
@@ -47,7 +49,7 @@ NO_DATA_DIR = (
 
 def errors(recipe: Recipe, cluster: ClusterSpec | None = None) -> list[Problem]:
     """Return what is wrong with a recipe wherever it runs, or on ``cluster``."""
-    found = [*_method(recipe), *_own_reward(recipe), *_triples(recipe)]
+    found = [*_method(recipe), *_own_reward(recipe), *_triples(recipe), *_graph(recipe)]
     on_cluster = _beyond_jobs(recipe, cluster) if cluster else ()
     return _placed(recipe, [*found, *on_cluster]) or misfits(recipe, cluster)
 
@@ -111,6 +113,21 @@ def _data(recipe: Recipe) -> Iterator[Found]:
                     yield ("dataset",), NO_DATA_DIR
                 elif not (found := Path(folder or "") / given).is_file():
                     yield place, f"there is no file {found}; check the path" + (" and data_dir" * (one != str(found)))
+
+
+def _graph(recipe: Recipe) -> Iterator[Found]:
+    builders = [step for step, _ in recipe.pipeline.document.placed_steps() if step.component == GRAPH]
+    if not builders or any(task.component == GRAPH for task in recipe.plan):
+        return
+    for path, retrieval in models_in(recipe.structs, RetrievalSpec):
+        if retrieval.method in GRAPH_METHODS:
+            yield (
+                (*path, "method"),
+                (
+                    f"{retrieval.method} searches a graph, but step {builders[0].id}, which builds it, is left out by "
+                    f"{builders[0].when}; turn that on, or choose a method that searches passages, e.g. chunk"
+                ),
+            )
 
 
 def _models(recipe: Recipe) -> Iterator[Found]:

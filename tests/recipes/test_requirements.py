@@ -64,6 +64,14 @@ def test_a_method_that_does_not_exist_is_an_error(tmp_path: Path) -> None:
     assert str(problem).startswith(f"{folder}/pipeline.yaml:6: method: there is no method migo; did you mean mygo?")
 
 
+def test_graph_method_without_the_step_that_builds_the_graph_is_an_error() -> None:
+    recipe = HOME / "pipelines/prograph/world.yaml"
+    [problem] = errors(load_recipe(recipe, ["build_graph=false"]))
+    told = "retrieval.method: prograph searches a graph, but step graph, which builds it, is left out"
+    assert f"{told} by ${{parameters.build_graph}}; turn that on" in str(problem)
+    assert errors(load_recipe(recipe, ["build_graph=false", "retrieval.method=chunk"])) == []
+
+
 def test_own_reward_that_is_not_named_is_an_error() -> None:
     [problem] = errors(load_recipe(WORLD, ["selection.reward=own"]))
     assert "selection.reward: is own, and there is none: name it in agent.reward" in str(problem)
