@@ -28,8 +28,9 @@ def graph(
     from typing import NamedTuple
 
     from platform_sdk.config.graph import GraphSpec
-    from platform_sdk.graph.build import build, graph_folder
+    from platform_sdk.graph.build import build
     from platform_sdk.graph.graph import MANIFEST
+    from platform_sdk.graph.sources import graph_folder
     from platform_sdk.kubeflow.component import describe, received
     from platform_sdk.kubeflow.training_job.here import job_runner
     from platform_sdk.tracking import step_run

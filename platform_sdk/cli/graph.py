@@ -126,13 +126,16 @@ def _spec(recipe: Recipe) -> GraphSpec:
 
 
 def _opened(recipe: Recipe, workdir: Path | None) -> Graph:
-    from platform_sdk.graph.build import graph_folder
-    from platform_sdk.graph.graph import MANIFEST, Graph
+    from platform_sdk.graph.graph import MANIFEST, Graph, check_extractor
+    from platform_sdk.graph.sources import graph_folder
 
     folder = graph_folder(workdir or Path("runs") / recipe.name)
     if not (folder / MANIFEST).exists():
-        raise UserError(f"{folder}: holds no graph; build it first: hopforge graph build --recipe {recipe.path}")
-    return Graph.open(folder)
+        place = f" --workdir {workdir}" if workdir else ""
+        raise UserError(f"{folder}: holds no graph; build it first: hopforge graph build --recipe {recipe.path}{place}")
+    opened = Graph.open(folder)
+    check_extractor(folder, _spec(recipe))
+    return opened
 
 
 def _print_built(built: BuildResult, begun: float, as_json: bool) -> None:

@@ -210,8 +210,24 @@ def _retriever(recipe: Recipe, workdir: Path | None) -> Iterator[tuple[Retriever
     from platform_sdk.retrieval.environments import build_retriever
 
     run_dir = prepared_run(recipe, workdir)
+    _check_graph(recipe, run_dir)
     with build_retriever(recipe.parameters["environment"], run_dir, recipe.settings("retrieval")) as retriever:
         yield retriever, run_dir
+
+
+def _check_graph(recipe: Recipe, run_dir: Path) -> None:
+    """Refuse a graph of another extractor than the recipe's; a recipe that says nothing of its graph takes any."""
+    from platform_sdk.config.graph import GraphSpec
+    from platform_sdk.config.retrieval import GRAPH_METHODS
+    from platform_sdk.graph.graph import MANIFEST, check_extractor
+    from platform_sdk.graph.sources import graph_folder
+
+    folder = graph_folder(run_dir)
+    if recipe.settings("retrieval").method not in GRAPH_METHODS or not (folder / MANIFEST).exists():
+        return
+    spec = recipe.structs.get("graph")
+    if isinstance(spec, GraphSpec) and spec != GraphSpec():
+        check_extractor(folder, spec)
 
 
 def prepared_run(recipe: Recipe, workdir: Path | None) -> Path:

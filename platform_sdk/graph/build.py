@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -19,19 +20,19 @@ from pathlib import Path
 from platform_sdk.config.graph import GraphSpec
 from platform_sdk.config.struct import Struct
 from platform_sdk.data.corpus import Corpus, TripleStore
-from platform_sdk.data.dataset import PASSAGES, TRIPLES, check_prepared
 from platform_sdk.display import shortened
 from platform_sdk.errors import UserError
 from platform_sdk.files import read_object
 from platform_sdk.graph import llm, rules, triples
 from platform_sdk.graph.chunks import Chunk, chunks
 from platform_sdk.graph.facts import Extraction
-from platform_sdk.graph.graph import MANIFEST, SCHEMA, Graph, write_graph
+from platform_sdk.graph.graph import MANIFEST, Graph, check_extractor, write_graph
+from platform_sdk.graph.sources import Sources, graph_folder
 from platform_sdk.processes.launch import ProcessRunner, StepProcesses
-from platform_sdk.record_files import AppendLog, check_log, read_jsonl
-from platform_sdk.records import Passage, Triple
+from platform_sdk.record_files import AppendLog, check_log
 from platform_sdk.tracking.outcomes import begin, digest_of, write_json
 
+logger = logging.getLogger(__name__)
 VERSIONS = {"rules": rules.VERSION, "triples": triples.VERSION, "llm": llm.VERSION}
 EXTRACTIONS = "extractions"
 CHUNKS_PER_LOG = 1000
@@ -47,10 +48,6 @@ class BuildResult:
     extracted: int
 
 
-def graph_folder(run_dir: Path) -> Path:
-    return run_dir / "graph"
-
-
 def build(run_dir: Path, spec: GraphSpec, runner: ProcessRunner | None = None) -> BuildResult:
     """Build the graph of a run's corpus and of what was added to it; resume a build that was killed.
 
@@ -60,22 +57,25 @@ def build(run_dir: Path, spec: GraphSpec, runner: ProcessRunner | None = None) -
         runner: Extracts the shards elsewhere; without it they are extracted here, one after another.
 
     Raises:
-        UserError: the folder has a graph of other settings, the corpus was altered, the model cannot be used, or the
-            runner left out a shard; another process builds the graph.
+        UserError: the folder has a graph of other settings, the corpus is empty or was altered, the model cannot be
+            used, or the runner left out a shard; another process builds the graph.
     """
     with _locked(graph_folder(run_dir)) as folder:
         return _build(folder, run_dir, spec, runner)
 
 
 def _build(folder: Path, run_dir: Path, spec: GraphSpec, runner: ProcessRunner | None = None) -> BuildResult:
-    sources = _Sources(run_dir)
-    settings = _settings(spec)
-    inputs = digest_of(settings, sources.digests)
-    if (folder / MANIFEST).exists():
-        built = read_object(folder / MANIFEST)
-        if (built.get("inputs"), built.get("schema_version")) == (inputs, SCHEMA):
-            return BuildResult(Graph.open(folder), 0)
-    begin(folder, digest_of(settings, sources.digests[:2]))
+    sources = Sources(run_dir)
+    if not sources.any(spec.extractor):
+        wanted = "triples" if spec.extractor == "triples" else "corpus"
+        raise UserError(
+            f"{run_dir}: there is nothing to build a graph of; the extractor {spec.extractor} reads dataset.{wanted}"
+        )
+    settings, digests = _settings(spec), sources.digests()
+    inputs = digest_of(settings, digests)
+    begin(folder, digest_of(settings, digests[:2]))
+    if built := _built(folder, inputs):
+        return BuildResult(built, 0)
     step = ExtractStep(run_dir=run_dir, spec=spec, inputs=inputs)
     extracted = _extract(step, runner)
     logs = [log for shard in range(spec.shards) for log in step.logs(shard)]
@@ -93,14 +93,28 @@ def _build(folder: Path, run_dir: Path, spec: GraphSpec, runner: ProcessRunner |
     return BuildResult(graph, extracted)
 
 
+def _built(folder: Path, inputs: str) -> Graph | None:
+    """Return the graph in ``folder`` if it is of ``inputs`` and whole."""
+    if not (folder / MANIFEST).exists():
+        return None
+    try:
+        if read_object(folder / MANIFEST).get("inputs") == inputs:
+            return Graph.open(folder)
+    except UserError as error:
+        logger.warning("%s: is merged again, since it was damaged: %s", folder, error)
+    return None
+
+
 def add(run_dir: Path, spec: GraphSpec, path: Path) -> BuildResult:
     """Add a file of passages (or, to a graph of triples, of triples) to a run's graph.
 
     Raises:
-        UserError: a passage's id is that of another passage; or as ``build``.
+        UserError: a passage's id is that of another passage, or the graph is of another extractor; or as ``build``.
     """
     with _locked(graph_folder(run_dir)) as folder:
-        sources = _Sources(run_dir)
+        if (folder / MANIFEST).exists():
+            check_extractor(folder, spec)
+        sources = Sources(run_dir)
         if spec.extractor == "triples":
             added: Corpus | TripleStore = TripleStore.load(path)
         else:
@@ -111,7 +125,7 @@ def add(run_dir: Path, spec: GraphSpec, path: Path) -> BuildResult:
                     raise UserError(
                         f"{path}: passage {shortened(passage.id)} is in the graph with another title or text; rename it"
                     )
-        added.save(sources.added / f"{spec.extractor}-{added.digest}.jsonl")
+        sources.add(spec.extractor, added)
         return _build(folder, run_dir, spec)
 
 
@@ -200,7 +214,7 @@ def extract_shard(step: ExtractStep, shard: int) -> int:
             done.update(record.chunk for record in log.records)
     before = len(done)
 
-    stream = _extractions(_Sources(step.run_dir), step.spec, shard, lambda chunk: chunk not in done)
+    stream = _extractions(Sources(step.run_dir), step.spec, shard, lambda chunk: chunk not in done)
     for number in count(int(logs[-1].name.split(".")[1]) + 1 if logs else 0):
         with AppendLog(step.folder / f"{name}.{number:06}.jsonl", Extraction) as log:
             for extraction in islice(stream, CHUNKS_PER_LOG):
@@ -212,9 +226,7 @@ def extract_shard(step: ExtractStep, shard: int) -> int:
     return len(done) - before
 
 
-def _extractions(
-    sources: _Sources, spec: GraphSpec, shard: int, is_open: Callable[[str], bool]
-) -> Iterator[Extraction]:
+def _extractions(sources: Sources, spec: GraphSpec, shard: int, is_open: Callable[[str], bool]) -> Iterator[Extraction]:
     def is_own(id: str) -> bool:
         return int(hashlib.sha256(id.encode()).hexdigest()[:16], 16) % spec.shards == shard
 
@@ -263,28 +275,3 @@ def _settings(spec: GraphSpec) -> dict[str, object]:
         settings |= {"model": policy_digest(spec.model), "dtype": spec.engine.dtype, "passes": spec.passes}
         settings |= {"max_tokens": spec.max_tokens, "engine": spec.engine.engine}
     return settings
-
-
-class _Sources:
-    """The prepared corpus of a run and what was added to its graph, read as streams."""
-
-    def __init__(self, run_dir: Path) -> None:
-        self.added = graph_folder(run_dir) / "added"
-        self._run_dir = run_dir
-
-    @property
-    def digests(self) -> list[str]:
-        """Digests of passages and triples, and the names of the added files, which are digests too."""
-        return [*check_prepared(self._run_dir), *(path.name for path in self._files("*"))]
-
-    def passages(self) -> Iterator[Passage]:
-        yield from read_jsonl(self._run_dir / PASSAGES, Passage)
-        for kind in ("llm", "rules"):
-            for path in self._files(kind):
-                yield from read_jsonl(path, Passage)
-
-    def triples(self) -> Iterator[Iterator[Triple]]:
-        yield from (read_jsonl(path, Triple) for path in (self._run_dir / TRIPLES, *self._files("triples")))
-
-    def _files(self, kind: str) -> list[Path]:
-        return sorted(self.added.glob(f"{kind}-*.jsonl"))

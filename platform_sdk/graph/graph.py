@@ -24,6 +24,10 @@ from platform_sdk.records import Source
 SCHEMA = 2
 MANIFEST = "manifest.json"
 ENTITIES, HYPEREDGES, MENTIONS = "entities.parquet", "hyperedges.parquet", "mentions.parquet"
+FILES = sorted(
+    [ENTITIES, HYPEREDGES, MENTIONS]
+    + [f"{name}.{part}.npy" for name in ("edge_entities", "entity_edges") for part in ("indptr", "indices")]
+)
 
 T = TypeVar("T")
 
@@ -135,11 +139,35 @@ class Graph:
                 "build the graph again"
             )
         manifest = files.read_model(folder / MANIFEST, Manifest)
+        if sorted(manifest.files) != FILES:
+            raise UserError(f"{folder / MANIFEST}: files: must be {', '.join(FILES)}; build the graph again")
         for name, digest in manifest.files.items():
             if not (folder / name).exists():
                 raise UserError(f"{folder / name}: is missing; build the graph again")
-            files.check_handed_on(folder / name, "content", files.sha256(folder / name), digest)
-        return cls(folder, manifest)
+            if files.sha256(folder / name) != digest:
+                raise UserError(f"{folder / name}: was altered after it was written; build the graph again")
+        graph = cls(folder, manifest)
+        counts = (len(graph.entity_ids), len(graph.hyperedge_ids), graph.mentions.metadata.num_rows)
+        if (manifest.entities, manifest.hyperedges, manifest.mentions) != counts:
+            raise UserError(
+                f"{folder / MANIFEST}: its counts of entities, hyperedges and mentions were altered (the tables have "
+                f"{counts}); build the graph again"
+            )
+        return graph
+
+
+def check_extractor(folder: Path, spec: GraphSpec) -> None:
+    """Compare how the graph in ``folder`` was made with how a recipe makes its graph.
+
+    Raises:
+        UserError: there is no graph, or it was made by another extractor.
+    """
+    made = files.read_object(folder / MANIFEST).get("extractor")
+    if made != spec.extractor:
+        raise UserError(
+            f"{folder}: holds a graph of graph.extractor {made}, but the recipe's is {spec.extractor}; "
+            f"set graph.extractor={made}, or use another --workdir"
+        )
 
 
 def _source(passage: str, start: int | None, end: int | None) -> Source:
@@ -178,13 +206,12 @@ def write_graph(
         raise UserError(
             f"{folder}: the merge needs more than {memory_gb:g} GB; raise graph.memory_gb and repeat the command"
         ) from error
-    names = sorted(path.name for path in folder.iterdir() if path.suffix in (".parquet", ".npy"))
     manifest = Manifest(
         **asdict(merged),
         extractor=extractor,
         version=version,
         inputs=inputs,
-        files={name: files.sha256(folder / name) for name in names},
+        files={name: files.sha256(folder / name) for name in FILES},
     )
     files.write_text(folder / MANIFEST, manifest.model_dump_json(indent=1))
     return Graph(folder, manifest)

@@ -1,7 +1,7 @@
 """Extraction by a language model: records in lines, a marker between fields, and an end marker.
 
 After its first answer the model is asked a few times for facts that it missed, until it has none. A line that is no
-record is kept as malformed.
+record is kept as malformed, and so is the last line of an answer that was cut at ``max_tokens``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from platform_sdk.records import Source
 from platform_sdk.sampling.dialogue import Dialogue
 from platform_sdk.sampling.engine import SamplingEngine, SamplingParams, generate
 
-VERSION = 1
+VERSION = 2
 FIELD, END = "<|>", "<done>"
 
 SYSTEM = f"""You extract facts from a text. For each fact write one line
@@ -41,6 +41,7 @@ def extract(engine: SamplingEngine, chunks: Sequence[Chunk], passes: int, max_to
     opening = [f"{chunk.passage.title}\n\n{chunk.text}" for chunk in chunks]
     dialogues = [Dialogue(engine.tokenizer, SYSTEM, text) for text in opening]
     answers: list[list[str]] = [[] for _ in chunks]
+    torn: list[list[str]] = [[] for _ in chunks]
     asked = list(range(len(chunks)))
     for chunk, dialogue in zip(chunks, dialogues, strict=True):
         if len(dialogue.token_ids) + max_tokens > engine.max_model_len:
@@ -50,16 +51,20 @@ def extract(engine: SamplingEngine, chunks: Sequence[Chunk], passes: int, max_to
             )
     for _ in range(passes + 1):
         completions = generate(engine, [dialogues[i].token_ids for i in asked], params)
-        for i, completion in zip(asked, completions, strict=True):
-            answers[i].append(dialogues[i].hear(completion).removesuffix(END))
-        asked = [i for i in asked if answers[i][-1].strip()]
+        said = [dialogues[i].hear(completion) for i, completion in zip(asked, completions, strict=True)]
+        for i, text, completion in zip(asked, said, completions, strict=True):
+            cut = completion.finish == "length" and not text.endswith(END)
+            lines, _, last = text.rpartition("\n") if cut else (text.removesuffix(END), "", "")
+            answers[i].append(lines)
+            torn[i] += filter(None, [last.strip()])
+        asked = [i for i, text in zip(asked, said, strict=True) if text.removesuffix(END).strip()]
         for i in asked:
             dialogues[i].tell(MISSED)
         # A dialogue that has filled the context is not asked again.
         asked = [i for i in asked if len(dialogues[i].token_ids) + max_tokens <= engine.max_model_len]
-    for chunk, texts in zip(chunks, answers, strict=True):
+    for chunk, texts, rest in zip(chunks, answers, torn, strict=True):
         facts, malformed = parse(chunk, "\n".join(texts))
-        yield Extraction(chunk=chunk.id, facts=facts, malformed=malformed)
+        yield Extraction(chunk=chunk.id, facts=facts, malformed=(*malformed, *rest))
 
 
 def parse(chunk: Chunk, answer: str) -> tuple[tuple[Fact, ...], tuple[str, ...]]:

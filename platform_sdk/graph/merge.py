@@ -31,7 +31,16 @@ import numpy as np
 import pyarrow as pa
 
 from platform_sdk import files
-from platform_sdk.graph.statements import ENTITIES, FACTS, HYPEREDGES, LINKS, MACROS, TABLES, TITLES
+from platform_sdk.graph.statements import (
+    ENTITIES,
+    FACTS,
+    HYPEREDGES,
+    LINKS,
+    MACROS,
+    MALFORMED_RECORDS,
+    TABLES,
+    TITLES,
+)
 
 logger = logging.getLogger(__name__)
 ROWS = 65_536
@@ -79,7 +88,7 @@ def merge(
         _load_titles(db, titles)
         db.execute(TITLES)
         db.execute(FACTS, {"paths": [str(path) for path in extractions]})
-        db.execute("CREATE TABLE malformed AS SELECT DISTINCT chunk, unnest(malformed) AS record FROM facts")
+        db.execute(MALFORMED_RECORDS)
         chunks = _number(db, "SELECT count(DISTINCT chunk) FROM facts")
         for stage, statements in (("hyperedges", HYPEREDGES), ("links", LINKS), ("entities", ENTITIES)):
             logger.info(stage)

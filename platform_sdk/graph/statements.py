@@ -34,6 +34,13 @@ CREATE TABLE facts AS
     )
 """
 
+# A chunk has a row for each fact, with all of its malformed records.
+MALFORMED_RECORDS = """
+CREATE TABLE malformed AS
+    SELECT chunk, unnest(malformed) AS record
+    FROM (SELECT DISTINCT chunk, malformed FROM facts WHERE len(malformed) > 0)
+"""
+
 # Two facts are one hyperedge where text and source are equal, as they are where chunks overlap. From here on, rows of
 # sorted tables stand for hyperedges, names and entities: numbers are joined and sorted much faster than texts.
 HYPEREDGES = """

@@ -17,18 +17,20 @@ from platform_sdk.records import Passage
 
 RECIPE = Path(__file__).resolve().parents[2] / "pipelines/mygo/world-text.yaml"
 WORLD = ["--set", "dataset.world.entities=40", "--set", "dataset.world.eval_questions=10"]
+FEW = ["--set", "dataset.world.train_questions=20"]
 
 
-def call(workdir: Path, command: str, *arguments: str) -> str:
-    place = ["--recipe", str(RECIPE), "--workdir", str(workdir), *WORLD]
-    result = CliRunner().invoke(app, ["graph", command, *arguments, *place])
+def call(workdir: Path, command: str, *arguments: str, recipe: Path = RECIPE) -> str:
+    place = ["--recipe", str(recipe), "--workdir", str(workdir), *WORLD]
+    group = [] if command == "search" else ["graph"]
+    result = CliRunner().invoke(app, [*group, command, *arguments, *place])
     if result.exception:
         raise result.exception
     return result.stdout
 
 
 def test_graph_commands_build_export_and_describe_a_graph(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="holds no graph; build it first"):
+    with pytest.raises(UserError, match=f"build it first: hopforge graph build --recipe {RECIPE} --workdir {tmp_path}"):
         call(tmp_path, "stats")
     built = json.loads(call(tmp_path, "build", "--json"))
     assert built.keys() >= {"entities", "hyperedges", "mentions", "digest", "seconds", "peak_mb"}
@@ -67,3 +69,13 @@ def test_graph_commands_build_export_and_describe_a_graph(tmp_path: Path) -> Non
     with pytest.raises(UserError, match="holds a run, whose graph must not change; choose another --workdir"):
         call(tmp_path, "add", str(tmp_path / "more.jsonl"))
     assert json.loads(call(tmp_path, "build", "--json"))["digest"] == added["digest"]
+
+
+def test_graph_of_another_extractor_is_refused(tmp_path: Path) -> None:
+    recipe = RECIPE.parents[1] / "prograph/world.yaml"
+    call(tmp_path, "build", *FEW, recipe=recipe)
+    call(tmp_path, "stats", *FEW, recipe=recipe)
+    for command in (["stats"], ["show", "any"], ["export", "-o", str(tmp_path / "graph.jsonl")], ["search", "any"]):
+        with pytest.raises(UserError, match="graph.extractor rules, but the recipe's is triples; set graph.extractor"):
+            call(tmp_path, *command, *FEW, "--set", "graph.extractor=triples", recipe=recipe)
+    assert not (tmp_path / "graph.jsonl").exists()

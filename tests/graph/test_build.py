@@ -9,6 +9,7 @@ import random
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -276,11 +277,68 @@ def test_graph_of_an_older_schema_is_built_again(prepare_run: PrepareRun) -> Non
     assert (again.extracted, again.graph.digest) == (0, digest)
 
 
-def test_graph_of_other_settings_is_refused(prepare_run: PrepareRun) -> None:
+def _alter(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1] + b"\0")
+
+
+def _rewrite(path: Path, **fields: object) -> None:
+    path.write_text(json.dumps(json.loads(path.read_text()) | fields))
+
+
+@pytest.mark.parametrize(
+    ("damage", "told"),
+    [
+        (lambda folder: (folder / "mentions.parquet").unlink(), "mentions.parquet: is missing; build the graph again"),
+        (lambda folder: _alter(folder / "entities.parquet"), "entities.parquet: was altered after it was written"),
+        (lambda folder: (folder / MANIFEST).write_text('{"schema_ver'), "is not valid JSON"),
+        (lambda folder: _rewrite(folder / MANIFEST, entities=999), "counts of entities, hyperedges and mentions"),
+        (lambda folder: (_rewrite(folder / MANIFEST, files={}), _alter(folder / "entities.parquet")), "files: must be"),
+    ],
+)
+def test_damaged_graph_is_refused_and_merged_again_by_build(
+    prepare_run: PrepareRun, caplog: pytest.LogCaptureFixture, damage: Callable[[Path], object], told: str
+) -> None:
+    run = prepare_run("run")
+    whole = build(run, SMALL).graph.manifest
+    damage(run / "graph")
+    with pytest.raises(UserError, match=told):
+        Graph.open(run / "graph")
+    again = build(run, SMALL)
+    assert (again.extracted, again.graph.manifest) == (0, whole)
+    assert "is merged again, since it was damaged" in caplog.text
+    assert Graph.open(run / "graph").digest == whole.digest
+
+
+def test_added_file_that_was_altered_is_refused(prepare_run: PrepareRun, tmp_path: Path) -> None:
+    run = prepare_run("run", PASSAGES[:3])
+    Corpus(PASSAGES[3:]).save(tmp_path / "more.jsonl")
+    add(run, SMALL, tmp_path / "more.jsonl")
+    [file] = (run / "graph/added").iterdir()
+    file.write_bytes(file.read_bytes().replace(b"Louvre", b"Palace"))
+    with pytest.raises(UserError, match=rf"{file.name}: its content was altered"):
+        build(run, SMALL)
+
+
+def test_graph_of_nothing_is_refused(prepare_run: PrepareRun, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="nothing to build a graph of; the extractor triples reads dataset.triples"):
+        build(prepare_run("run", triples=[]), GraphSpec(extractor="triples"))
+    assert build(prepare_run("run"), SMALL).graph.manifest.hyperedges  # nothing was begun with triples
+    empty = prepare_run("without passages", [])
+    with pytest.raises(UserError, match="nothing to build a graph of; the extractor rules reads dataset.corpus"):
+        build(empty, SMALL)
+    Corpus(PASSAGES[:1]).save(tmp_path / "more.jsonl")
+    assert add(empty, SMALL, tmp_path / "more.jsonl").graph.manifest.passages == 1
+
+
+def test_graph_of_other_settings_is_refused(prepare_run: PrepareRun, tmp_path: Path) -> None:
     run = prepare_run("run")
     build(run, SMALL)
     with pytest.raises(UserError, match="begun with other settings"):
         build(run, GraphSpec(extractor="triples"))
+    TripleStore(TRIPLES).save(tmp_path / "more.jsonl")
+    with pytest.raises(UserError, match="graph.extractor rules, but the recipe's is triples"):
+        add(run, GraphSpec(extractor="triples"), tmp_path / "more.jsonl")
+    assert not (run / "graph/added").exists()
 
 
 def test_blank_triple_is_left_out(prepare_run: PrepareRun) -> None:

@@ -108,6 +108,24 @@ def test_model_is_asked_again_until_it_misses_nothing(passes: int, facts: int, a
     assert "fact<|>It is cold." in prompts[-1] or asked == 1
 
 
+@pytest.mark.parametrize(
+    ("cut", "entities", "malformed"),
+    [
+        ("Norway<|>country<|>", ["Oslo"], ("entity<|>Norway<|>country<|>",)),
+        ("Norway<|>country<|>\n", ["Oslo", "Norway"], ()),
+    ],
+)
+def test_torn_last_line_of_an_answer_that_was_cut_is_malformed(
+    cut: str, entities: list[str], malformed: tuple[str, ...]
+) -> None:
+    [chunk] = chunks(PASSAGE, 1200, 100)
+    length = len(ANSWER[: ANSWER.index(cut) + len(cut)].encode())
+    [extraction] = extract(scripted([]), [chunk], 0, length)
+    [fact] = extraction.facts
+    assert [mention.name for mention in fact.entities] == entities
+    assert extraction.malformed == malformed
+
+
 def test_chunk_longer_than_the_context_is_refused() -> None:
     [chunk] = chunks(PASSAGE, 1200, 100)
     with pytest.raises(UserError, match=r"passage p: .* lower graph\.chunk_tokens"):

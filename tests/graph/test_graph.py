@@ -107,6 +107,17 @@ def test_graph_is_the_same_in_any_order_and_any_number_of_files(tmp_path: Path) 
     assert list(reopened.entity_texts) == [reopened.entity_texts[i] for i in range(4)]
 
 
+def test_equal_malformed_records_of_a_chunk_all_count(tmp_path: Path) -> None:
+    read = Extraction(chunk="c", facts=(BORN, FILM), malformed=("nonsense", "nonsense"))
+    for name in ("a.jsonl", "b.jsonl"):  # a chunk that two logs have is one
+        write_jsonl(tmp_path / name, Extraction, [read])
+    graph = write_graph(
+        tmp_path / "graph", [tmp_path / "a.jsonl", tmp_path / "b.jsonl"], extractor="given", version=1, inputs="i"
+    )
+    assert (graph.manifest.chunks, graph.manifest.malformed) == (1, 2)
+    assert (tmp_path / "graph/malformed.jsonl").read_text().count("nonsense") == 2
+
+
 def test_empty_graph_has_empty_rows() -> None:
     graph = graph_of([])
     assert len(graph.entity_ids) == len(graph.hyperedge_texts) == len(graph.entity_edges.indices) == 0

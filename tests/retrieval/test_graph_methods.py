@@ -15,9 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from platform_sdk.config.errors import UserError
-from platform_sdk.config.retrieval import RetrievalSpec
+from platform_sdk.config.graph import GraphSpec
+from platform_sdk.config.retrieval import GRAPH_METHODS, RetrievalSpec
 from platform_sdk.config.service import CollectionSpec, ServiceSpec
-from platform_sdk.data.corpus import Corpus
+from platform_sdk.data.corpus import Corpus, TripleStore
+from platform_sdk.graph.build import add, build
 from platform_sdk.graph.facts import Extraction, Fact, Mention
 from platform_sdk.graph.graph import Graph, Incidence, write_graph
 from platform_sdk.graph.linking import EntityLinker
@@ -227,7 +229,7 @@ PASSAGES = [
 ]
 FACTS = [("Oslo is in Norway.", 0, "Oslo", "Norway"), ("Ibsen died in Oslo.", 0, "Ibsen", "Oslo"),
          ("Ibsen was born in Skien.", 1, "Ibsen", "Skien"), ("Lima is in Peru.", 2, "Lima", "Peru")]  # fmt: skip
-METHODS = ["chunk", "hyperedge", "graph_r1", "prograph"]
+METHODS = ["none", "chunk", *GRAPH_METHODS]
 
 
 @pytest.fixture
@@ -269,7 +271,23 @@ def test_service_finds_what_the_process_finds_for_every_method(run_dir: Path, mo
     assert all(set(hit.entities) == set(hit.parts["entities"]) for hit in (*named, *unnamed))
 
 
+def test_hyperedges_of_added_passages_have_their_titles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "any")
+    Corpus(PASSAGES).save(tmp_path / "corpus/passages.jsonl")
+    TripleStore([]).save(tmp_path / "corpus/triples.jsonl")
+    build(tmp_path, GraphSpec())
+    new = Passage(id="p3", title="Amberfall", text="It was directed by Ida Roth.")
+    Corpus([new]).save(tmp_path / "more.jsonl")
+    add(tmp_path, GraphSpec(), tmp_path / "more.jsonl")
+    with Embeddings() as cheap:
+        spec = cheap.spec().model_copy(update={"method": "hyperedge"})
+        with open_retriever("anything", tmp_path, spec, show_progress=False) as retriever:
+            [found] = retriever.search([SearchRequest("Who directed Amberfall?")], 9)
+    titles = {hit.text: hit.title for hit in found}
+    assert (titles[new.text], titles["Lima is in Peru."]) == ("Amberfall", "Lima")
+
+
 def test_graph_methods_without_a_graph_say_how_to_build_it(tmp_path: Path) -> None:
-    for method in METHODS[1:]:
+    for method in GRAPH_METHODS:
         with pytest.raises(UserError, match="holds no graph; build it first: hopforge graph build --recipe"):
             open_retriever("anything", tmp_path, RetrievalSpec(method=method))

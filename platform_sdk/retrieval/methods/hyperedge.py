@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from platform_sdk.config.errors import UserError
-from platform_sdk.data.dataset import read_corpus
+from platform_sdk.data.dataset import PASSAGES, read_corpus
 from platform_sdk.graph.graph import MANIFEST, Graph
+from platform_sdk.graph.sources import Sources, graph_folder
 from platform_sdk.records import Evidence
 from platform_sdk.retrieval.method import Index, Material, NoSettings, RetrievalMethod
 from platform_sdk.sampling.rollout import SearchRequest
@@ -45,17 +46,17 @@ class HyperedgeMaterial(Material):
 
 
 def load_graph(run_dir: Path) -> tuple[Graph, dict[str, str]]:
-    """Return a run's graph, and the titles of its passages by id: none where it was made of triples.
+    """Return a run's graph, and the titles of the corpus's passages and of those that were added to the graph, by id.
 
     Raises:
         UserError: there is no graph, or it is damaged.
     """
-    folder = run_dir / "graph"
+    folder = graph_folder(run_dir)
     if not (folder / MANIFEST).exists():
         build = f"hopforge graph build --recipe RECIPE --workdir {run_dir}"
         raise UserError(f"{folder}: holds no graph; build it first: {build}")
-    corpus = run_dir / "corpus" / "passages.jsonl"
-    titles = {passage.id: passage.title for passage in read_corpus(run_dir).passages} if corpus.exists() else {}
+    passages = read_corpus(run_dir).passages if (run_dir / PASSAGES).exists() else ()
+    titles = {passage.id: passage.title for passage in (*passages, *Sources(run_dir).added_passages())}
     return Graph.open(folder), titles
 
 
