@@ -97,11 +97,13 @@ def measure_recall(
 
 def _gold(question: Question, scope: Sequence[str], triples: bool) -> list[tuple[SearchRequest, str]]:
     """Distinct gold triples by text, or gold passages by title, each with the search that should find it."""
-    named = [("", title) for title in question.gold_passages]
+    named = [("", "", title) for title in question.gold_passages]
     if triples:
-        named = [(triple.head_id or triple.head, triple.text) for triple in question.gold_triples]
+        named = [(triple.head_id, triple.head, triple.text) for triple in question.gold_triples]
     found = []
-    for head, name in dict.fromkeys(named):
-        values = {"head": head, "question_id": question.id}
-        found.append((SearchRequest(question.text, {key: values[key] for key in scope}), name))
+    for id, head, name in dict.fromkeys(named):
+        values = {"head": id or head, "question_id": question.id}
+        # As an agent visits an entity: a graph may know its name and not its id.
+        by_name = {"head_name": head} if id and "head" in scope else {}
+        found.append((SearchRequest(question.text, {key: values[key] for key in scope} | by_name), name))
     return found

@@ -323,3 +323,8 @@ def test_triples_of_homonyms_are_found_by_the_heads_id(tmp_path: Path, cheap: Em
     ]  # fmt: skip
     assert found[0][0].entity_names == ("Amberfall", "Ida Roth")
     assert found[2][0].entity_names == ()
+    # Recall visits as agents do: the gold head's id is not in this graph, its name is.
+    gold = TRIPLES[0].model_copy(update={"head_id": "Q7"})
+    asked = Question(id="q", text="Where?", answers=("Oslo",), dataset="test", gold_triples=(gold,))
+    with build_retriever("2wiki-kg", tmp_path, cheap.spec()) as retriever:
+        assert measure_recall(retriever, ("head", "question_id"), [asked], (5,)).at == {5: 1.0}
