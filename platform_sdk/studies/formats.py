@@ -119,7 +119,7 @@ def _columns(table: StudyTable) -> dict[str, list[_Column]]:
 
 def _of_metric(table: StudyTable, metric: str) -> list[_Column]:
     def written(value: float, signed: bool = False) -> str:
-        return amount(value, count=metric in table.counts, signed=signed)
+        return amount(value, count=metric in table.counts, signed=signed).replace("-", "−")
 
     def mean(one: Measurement) -> str:
         return "" if one.mean is None else written(one.mean)

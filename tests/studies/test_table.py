@@ -79,11 +79,11 @@ def test_a_single_seed_has_the_interval_over_its_questions(tmp_path: Path) -> No
 
 def test_every_format_shows_the_same_numbers(table: StudyTable) -> None:
     shown = {name: format(table) for name, format in FORMATS.items()}
-    mygo = ["2", "10", "70.0", "0.0 to 100.0", "60.0, 80.0", "+40.0 (-7.0 to 87.0), p = 0.082", "77.6"]
+    mygo = ["2", "10", "70.0", "0.0 to 100.0", "60.0, 80.0", "+40.0 (−7.0 to 87.0), p = 0.082", "77.6"]
     assert "| GRPO | 2 | 10 | 30.0 | 0.0 to 100.0 | 20.0, 40.0 | – | – |" in shown["markdown"]
     assert f"| MyGO & <co> | {' | '.join(mygo)} |" in shown["markdown"]
     assert "| later | – | – | – | – | – | – | – |" in shown["markdown"]
-    assert r"MyGO \& <co> & " + " & ".join(mygo) + r" \\" in shown["latex"]
+    assert r"MyGO \& <co> & " + " & ".join(mygo).replace("−", "$-$") + r" \\" in shown["latex"]
     assert '<th scope="row">MyGO &amp; &lt;co&gt;</th><td class="n">2</td><td class="n">10</td>' in shown["html"]
     rows = list(csv.DictReader(io.StringIO(shown["csv"])))
     assert [row["method"] for row in rows] == ["GRPO", "MyGO & <co>", "later"]
