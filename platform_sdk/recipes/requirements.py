@@ -20,7 +20,7 @@ from platform_sdk.config.dataset import DatasetSpec
 from platform_sdk.config.graph import GraphSpec
 from platform_sdk.config.online import OnlineSpec
 from platform_sdk.config.recipe import Recipe
-from platform_sdk.config.retrieval import GRAPH_METHODS, RetrievalSpec
+from platform_sdk.config.retrieval import GRAPH_METHODS, METHODS, RetrievalSpec
 from platform_sdk.config.sampling import EngineSpec
 from platform_sdk.config.source import FieldPath, Problem, dotted, load_source, suggestion
 from platform_sdk.config.struct import models_in
@@ -29,7 +29,6 @@ from platform_sdk.config.training import OptimiserSpec
 from platform_sdk.data.dataset import HUB
 from platform_sdk.recipes.fit import misfits
 from platform_sdk.recipes.selection import NO_OWN_REWARD, SelectionSpec
-from platform_sdk.retrieval.index import METHODS
 from platform_sdk.retrieval.load import PACKAGES
 from platform_sdk.sampling.local_server import PYTHON as VLLM_PYTHON
 from platform_sdk.sampling.models import ASSETS, GGUF_PACKAGES

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from platform_sdk.config.errors import UserError
-from platform_sdk.config.retrieval import DEFAULTS, RetrievalSpec
+from platform_sdk.config.retrieval import DEFAULTS, METHODS, RetrievalSpec
 from platform_sdk.files import read_model, write_text
 from platform_sdk.retrieval.encoders import NoEncoder
 from platform_sdk.retrieval.load import load_encoder
@@ -18,21 +18,6 @@ from platform_sdk.retrieval.method import Index, Material, RetrievalMethod, load
 from platform_sdk.retrieval.milvus import CALL_SECONDS, Vectors, Watch, open_vectors
 from platform_sdk.retrieval.remote import RemoteRetriever
 from platform_sdk.retrieval.wire import CollectionFacts
-
-METHODS = {
-    "own-text": "passages",
-    "own-kg": "triples",
-    "2wiki-text": "passages",
-    "hotpot": "passages",
-    "musique": "passages",
-    "nq": "passages",
-    "world-text": "passages",
-    "2wiki-kg": "triples",
-    "qald-kg": "triples",
-    "world-kg": "triples",
-    "hotpot-kimi": "contexts",
-}
-"""The retrieval method of each environment, for recipes that name none."""
 
 
 @dataclass(frozen=True)

@@ -20,14 +20,14 @@ import numpy as np
 import pytest
 
 from platform_sdk.config.errors import UserError
-from platform_sdk.config.retrieval import RetrievalSpec
+from platform_sdk.config.retrieval import METHODS, RetrievalSpec
 from platform_sdk.config.service import CollectionSpec, ServiceSpec
 from platform_sdk.record_files import write_jsonl
 from platform_sdk.records import Evidence, Question, Source, Triple
 from platform_sdk.retrieval import index
 from platform_sdk.retrieval.encoders import Encoder
 from platform_sdk.retrieval.environments import build_retriever, open_retriever
-from platform_sdk.retrieval.index import METHODS, build_index
+from platform_sdk.retrieval.index import build_index
 from platform_sdk.retrieval.method import load_method
 from platform_sdk.retrieval.recall import measure_recall
 from platform_sdk.retrieval.remote import RemoteRetriever
