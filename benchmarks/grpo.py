@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import random
 import re
@@ -30,6 +31,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import median
+from types import SimpleNamespace
 from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -44,28 +46,30 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast,
 from transformers.utils import logging as transformers_logging
 from trl import GRPOConfig, GRPOTrainer
 
-from platform_sdk.config.online import OnlineSpec
+from platform_sdk.config.credit import GdpoCreditSpec, GroupCreditSpec
+from platform_sdk.config.online import CispoClip, GspoClip, OnlineSpec
+from platform_sdk.training.advantages import gdpo_advantages, update_advantages
 from platform_sdk.training.arguments import set_steps, training_arguments
 from platform_sdk.training.batches import Batch, pack, shared_step
-from platform_sdk.training.credit import update_advantages
 from platform_sdk.training.examples import Example
 from platform_sdk.training.objectives import GroupRelative
 from platform_sdk.training.policy import agent_logprobs, load_policy
 from platform_sdk.training.reference import reference_for
 from platform_sdk.training.trainer import PolicyTrainer
 
-VOCABULARY, SEED = 32_000, 0
+VOCABULARY, SEED, END = 32_000, 0, 2
 RATIO_WANTED = 2.0
 TOLERANCE = 1e-4
 
 
 @dataclass(frozen=True)
 class Group:
-    """Completions of one prompt, and their rewards."""
+    """Completions of one prompt, and their rewards; ``style`` is a second reward, for GDPO."""
 
     prompt: tuple[int, ...]
     completions: tuple[tuple[int, ...], ...]
     rewards: tuple[float, ...]
+    style: tuple[float, ...] = ()
 
 
 Updates = Sequence[Sequence[Group]]
@@ -114,7 +118,7 @@ class Recorded:
     def __getitem__(self, step: int) -> Sequence[Batch]:
         if step % self._spec.steps_each == 0:
             groups = self._updates[step // self._spec.steps_each]
-            advantages = update_advantages([group.rewards for group in groups], self._spec.credit)
+            advantages = _advantages(groups, self._spec)
             examples = [
                 _examples(f"q{number}", *each) for number, each in enumerate(zip(groups, advantages, strict=True))
             ]
@@ -123,12 +127,31 @@ class Recorded:
         return self._steps[step % self._spec.mini_batches]
 
     def _step(self, examples: Sequence[Example]) -> list[Batch]:
-        planned = shared_step(examples, 1, self._spec.micro_batch_tokens, share_prompts=True)
-        batches = [pack(examples, micro, planned) for micro in planned.shares[0]]
+        shown = [each for each in examples if not self._spec.mask_truncated or each.token_ids[-1] == END]
+        masked = len(examples) - len(shown)
+        planned = shared_step(shown, 1, self._spec.micro_batch_tokens, share_prompts=True, masked=masked)
+        batches = [pack(shown, micro, planned) for micro in planned.shares[0]]
         with self._run.generation(), torch.no_grad():
             return [
-                replace(batch, old_logprobs=agent_logprobs(self._policy, batch, self._temperature)) for batch in batches
+                replace(
+                    batch,
+                    old_logprobs=agent_logprobs(self._policy, batch, self._temperature),
+                    engine_logprobs=batch.old_logprobs,
+                )
+                for batch in batches
             ]
+
+
+def _advantages(groups: Sequence[Group], spec: OnlineSpec) -> list[list[float]]:
+    if isinstance(spec.credit, GdpoCreditSpec):
+        return gdpo_advantages([{"gain": group.rewards, "style": group.style} for group in groups], spec.credit)
+    assert isinstance(spec.credit, GroupCreditSpec)
+    return update_advantages([group.rewards for group in groups], spec.credit)
+
+
+def _engine_logprobs(completion: Sequence[int]) -> list[float]:
+    """Return what an engine that is unlike the trainer might report: about log 1/60, and off by up to 1."""
+    return [-4.1 + math.sin(7 * token) for token in completion]
 
 
 def _examples(name: str, group: Group, advantages: Sequence[float]) -> list[Example]:
@@ -138,7 +161,7 @@ def _examples(name: str, group: Group, advantages: Sequence[float]) -> list[Exam
             id=f"{name}#{number}",
             token_ids=group.prompt + completion,
             agent_mask=(0,) * prompt + (1,) * len(completion),
-            logprobs=(0.0,) * (prompt + len(completion)),
+            logprobs=((0.0,) * prompt + tuple(_engine_logprobs(completion))),
             weights="",
             advantages=(0.0,) * prompt + (advantage,) * len(completion),
         )
@@ -156,7 +179,7 @@ def run_hopforge(model: Path, updates: Updates, spec: OnlineSpec, folder: Path, 
         policy,
         args,
         source=Recorded(updates, spec, policy, run, temperature),
-        objective=GroupRelative(spec.clip, spec.beta, spec.kl, spec.normalization, spec.normalization_length),
+        objective=GroupRelative.of(spec),
         reference=reference_for(model, policy, spec, "cpu"),
         temperature=temperature,
         callbacks=[run],
@@ -180,12 +203,16 @@ def run_trl(
             return {
                 "prompt_ids": [list(group.prompt) for group, _ in chosen],
                 "completion_ids": [list(group.completions[number]) for group, number in chosen],
-                "logprobs": [[0.0] * len(group.completions[number]) for group, number in chosen],  # not looked at
+                "logprobs": [_engine_logprobs(group.completions[number]) for group, number in chosen],
                 "gain": [group.rewards[number] for group, number in chosen],
+                "style": [(group.style or group.rewards)[number] for group, number in chosen],
             }
 
-    def reward(completions: list[str], gain: list[float], **_: Any) -> list[float]:
+    def gain(completions: list[str], gain: list[float], **_: Any) -> list[float]:
         return gain
+
+    def style(completions: list[str], style: list[float], **_: Any) -> list[float]:
+        return style
 
     questions, steps = len(updates[0]), len(updates) * spec.steps_each
     order = [n * size + k for part in range(spec.mini_batches) for n in range(part, questions, spec.mini_batches)
@@ -194,10 +221,8 @@ def run_trl(
         output_dir=str(folder), per_device_train_batch_size=questions * size // spec.mini_batches // parts,
         gradient_accumulation_steps=parts, steps_per_generation=parts * spec.mini_batches,
         num_generations=size, num_iterations=spec.iterations, max_steps=steps,
-        shuffle_dataset=False, beta=spec.beta, epsilon=spec.clip, temperature=temperature,
-        scale_rewards=spec.credit.scale,
-        loss_type={"token": "dapo", "sequence": "grpo", "constant": "dr_grpo"}[spec.normalization],
-        use_bias_correction_kl=False,
+        shuffle_dataset=False, beta=spec.beta, temperature=temperature, mask_truncated_completions=spec.mask_truncated,
+        use_bias_correction_kl=False, **_trl_options(spec),
         learning_rate=spec.learning_rate, lr_scheduler_type="cosine_with_min_lr",
         lr_scheduler_kwargs={"min_lr_rate": spec.minimum_learning_rate / spec.learning_rate},
         warmup_steps=round(spec.warmup_ratio * steps), optim="adamw_torch_fused",
@@ -217,14 +242,44 @@ def run_trl(
         trl_utils._use_triton = lambda _device: True
     try:
         trainer = GRPOTrainer(
-            str(model), reward_funcs=reward, args=config, train_dataset=prompts,
-            processing_class=PreTrainedTokenizerFast.from_pretrained(model), rollout_func=rollout, callbacks=[run],
+            str(model), reward_funcs=[gain, style] if isinstance(spec.credit, GdpoCreditSpec) else gain, args=config,
+            train_dataset=prompts, processing_class=PreTrainedTokenizerFast.from_pretrained(model),
+            rollout_func=rollout, callbacks=[run],
         )  # fmt: skip
+        if spec.engine_correction is not None:  # TRL corrects for vLLM alone, of which the rollouts here need nothing
+            trainer.use_vllm, trainer._last_loaded_step = True, None
+            trainer.vllm_generation = SimpleNamespace(sync_weights=lambda: None)
         trainer.remove_callback(PrinterCallback)
         trainer.train()
     finally:
         trl_utils._use_triton, grpo_trainer.shuffle_sequence_dict = before
     return run
+
+
+def _trl_options(spec: OnlineSpec) -> dict[str, Any]:
+    """Return TRL's names of the loss, the clipping, the credit and the correction."""
+    options: dict[str, Any] = {
+        "loss_type": {"token": "dapo", "sequence": "grpo", "constant": "dr_grpo"}[spec.normalization],
+    }
+    if isinstance(spec.clip, CispoClip):
+        options |= {"loss_type": "cispo", "epsilon_high": spec.clip.maximum}
+    elif isinstance(spec.clip, float):
+        options |= {"epsilon": spec.clip}
+    else:
+        options |= {"epsilon": spec.clip.low, "epsilon_high": spec.clip.high}
+    if isinstance(spec.clip, GspoClip):
+        options |= {"importance_sampling_level": "sequence"}
+    if isinstance(spec.credit, GdpoCreditSpec):
+        options |= {"multi_objective_aggregation": "normalize_then_sum"}
+        options |= {"reward_weights": [spec.credit.weights["gain"], spec.credit.weights["style"]]}
+    elif isinstance(spec.credit, GroupCreditSpec):
+        options |= {"scale_rewards": spec.credit.scale}
+    if spec.engine_correction is not None:
+        options |= {
+            "vllm_importance_sampling_mode": f"{spec.engine_correction.level}_truncate",
+            "vllm_importance_sampling_clip_max": spec.engine_correction.maximum,
+        }
+    return options
 
 
 def _chosen(values: Any, order: Sequence[int]) -> Any:
@@ -237,7 +292,7 @@ def make_model(path: Path, vocabulary: int, hidden: int, layers: int) -> None:
     config = LlamaConfig(
         vocab_size=vocabulary, hidden_size=hidden, intermediate_size=8 * hidden // 3, num_hidden_layers=layers,
         num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=1024, tie_word_embeddings=True,
-        pad_token_id=0, bos_token_id=1, eos_token_id=2,
+        pad_token_id=0, bos_token_id=1, eos_token_id=END,
     )  # fmt: skip
     LlamaForCausalLM(config).save_pretrained(path)
     words = {f"w{i}": i for i in range(vocabulary)}

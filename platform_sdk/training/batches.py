@@ -70,6 +70,8 @@ class Batch:
             example of the step.
         advantages: (A,) float32, 0 where the examples have none.
         reference_logprobs: (A,) float32, of the policy not to stray from; None where the objective needs none.
+        engine_logprobs: (A,) float32, as the sampling engine reported them, where ``old_logprobs`` are the trainer's of
+            the same tokens; None where the objective needs none.
         step_tokens: agent tokens of the whole step, over micro-batches and processes.
         step_examples: examples of the whole step.
     """
@@ -86,6 +88,7 @@ class Batch:
     step_tokens: int
     step_examples: int
     reference_logprobs: torch.Tensor | None = None
+    engine_logprobs: torch.Tensor | None = None
 
     def to(self, device: torch.device) -> Batch:
         values = {field.name: getattr(self, field.name) for field in fields(self)}
@@ -114,10 +117,15 @@ def plan(
 
 
 def shared_step(
-    examples: Sequence[Example], processes: int, micro_batch_tokens: int, share_prompts: bool = False
+    examples: Sequence[Example], processes: int, micro_batch_tokens: int, share_prompts: bool = False, masked: int = 0
 ) -> Step:
-    """The one step that learns from all of these examples, whatever their order."""
-    return _step(examples, range(len(examples)), processes, micro_batch_tokens, share_prompts)
+    """The one step that learns from all of these examples, whatever their order.
+
+    Args:
+        masked: examples that are left out of the loss, but count in the step's number of examples.
+    """
+    step = _step(examples, range(len(examples)), processes, micro_batch_tokens, share_prompts)
+    return replace(step, examples=step.examples + masked)
 
 
 def _step(

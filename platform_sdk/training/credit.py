@@ -9,19 +9,17 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import Any, NamedTuple
 
-from platform_sdk.config.online import GroupCreditSpec
+from platform_sdk.config.credit import AdvantageSpec, GdpoCreditSpec, GroupCreditSpec
 from platform_sdk.errors import UserError
 from platform_sdk.records import Rollout, Trajectory
 from platform_sdk.sampling.engine import Completion, SamplingEngine, SamplingParams
 from platform_sdk.sampling.rollout import Agent, Consult, Generate
 from platform_sdk.sampling.seeds import seed_of
 from platform_sdk.tracking.credit import RolloutCredit, TurnCredit
-
-EPSILON = 1e-4
-GRPO = GroupCreditSpec()
+from platform_sdk.training.advantages import GRPO, gdpo_advantages, update_advantages, varied
 
 
 class TrajectoryKey(NamedTuple):
@@ -123,12 +121,13 @@ class GroupAdvantage(Credit):
     published code and TRL. ``docs/grpo.md`` says whose the other settings are.
 
     Attributes:
+        reward: the name of the trained reward; GDPO trains for those of ``spec.weights`` instead.
         worth: a called trajectory's own reward, for ``others: own``; None where nothing can be said, and the trajectory
             is not trained on. It is compared with those of all called trajectories of the group.
     """
 
     reward: str
-    spec: GroupCreditSpec = GRPO
+    spec: GroupCreditSpec | GdpoCreditSpec = GRPO
     worth: Callable[[Rollout, Trajectory], float | None] | None = None
 
     def advantages(self, group: Sequence[Rollout]) -> Advantages:
@@ -136,7 +135,8 @@ class GroupAdvantage(Credit):
         return found
 
     def update_advantages(self, groups: Sequence[Sequence[Rollout]]) -> list[Advantages]:
-        main = update_advantages([self._rewards(group) for group in groups], self.spec)
+        quiet = [muted(group, self.spec) for group in groups]
+        main = [_silenced(values, mute) for values, mute in zip(self._main(groups), quiet, strict=True)]
         found = [
             {
                 TrajectoryKey(rollout.id, trajectory.id): _spread(value, trajectory)
@@ -145,10 +145,11 @@ class GroupAdvantage(Credit):
             }
             for group, values in zip(groups, main, strict=True)
         ]
-        if self.spec.others != "own":
+        if not isinstance(self.spec, GroupCreditSpec) or self.spec.others != "own":
             return [*found]
         called = [[each for rollout in group for each in self._worths(rollout)] for group in groups]
         own = update_advantages([[worth for _, _, worth in each] for each in called], self.spec)
+        own = [_silenced(values, mute) for values, mute in zip(own, quiet, strict=True)]
         return [
             shared
             | {
@@ -162,10 +163,15 @@ class GroupAdvantage(Credit):
         return any(any(values) for values in self.advantages(group).values())
 
     def repeats(self, group: Sequence[Rollout]) -> bool:
-        return not self.informative(group) if self.spec.resample == "equal" else not any(self._rewards(group))
+        return not self.informative(group) if self.spec.resample == "equal" else not any(rewards_of(group, self.reward))
 
-    def _rewards(self, group: Sequence[Rollout]) -> list[float]:
-        return [reward_of(rollout, self.reward) for rollout in group]
+    def _main(self, groups: Sequence[Sequence[Rollout]]) -> list[list[float]]:
+        """Return the advantages of the main trajectories."""
+        if isinstance(self.spec, GdpoCreditSpec):
+            return gdpo_advantages(
+                [{name: rewards_of(group, name) for name in self.spec.weights} for group in groups], self.spec
+            )
+        return update_advantages([rewards_of(group, self.reward) for group in groups], self.spec)
 
     def _worths(self, rollout: Rollout) -> Iterator[tuple[Rollout, Trajectory, float]]:
         """Yield the called trajectories that have a reward of their own."""
@@ -173,6 +179,17 @@ class GroupAdvantage(Credit):
         for trajectory in rollout.trajectories:
             if trajectory is not rollout.main and (worth := self.worth(rollout, trajectory)) is not None:
                 yield rollout, trajectory, worth
+
+
+def muted(group: Sequence[Rollout], spec: AdvantageSpec) -> bool:
+    """Return whether the group has no advantages since its attempts are equal in the outcome ``spec.mute_ties_of``."""
+    return spec.mute_ties_of is not None and not varied(
+        [reward_of(rollout, spec.mute_ties_of, "credit.mute_ties_of") for rollout in group]
+    )
+
+
+def _silenced(values: Sequence[float], mute: bool) -> list[float]:
+    return [0.0] * len(values) if mute else list(values)
 
 
 def _spread(value: float, trajectory: Trajectory) -> tuple[float, ...]:
@@ -194,8 +211,16 @@ def turn_credits(group: Sequence[Rollout], advantages: Advantages) -> Iterator[R
             )
 
 
-def reward_of(rollout: Rollout, name: str) -> float:
+def rewards_of(group: Sequence[Rollout], name: str) -> list[float]:
+    """Return the named reward of each rollout of a group."""
+    return [reward_of(rollout, name) for rollout in group]
+
+
+def reward_of(rollout: Rollout, name: str, setting: str = "online.reward") -> float:
     """Return a rollout's named reward.
+
+    Args:
+        setting: which setting names it.
 
     Raises:
         UserError: it has no such reward.
@@ -203,45 +228,6 @@ def reward_of(rollout: Rollout, name: str) -> float:
     if name not in rollout.rewards:
         raise UserError(
             f"rollout {rollout.id} has no reward {name!r} (it has {', '.join(rollout.rewards) or 'none'}); "
-            "name one of these in online.reward"
+            f"name one of these in {setting}"
         )
     return rollout.rewards[name]
-
-
-def group_advantages(rewards: Sequence[float], spec: GroupCreditSpec = GRPO) -> list[float]:
-    """Return the advantages of a group that is an update by itself.
-
-    By default (r - mean) / (std + 1e-4); where all rewards are equal exactly zero, whatever the baseline but ``none``.
-    """
-    return update_advantages([rewards], spec)[0]
-
-
-def update_advantages(groups: Sequence[Sequence[float]], spec: GroupCreditSpec) -> list[list[float]]:
-    """Return the advantages of the rewards of an update's groups."""
-    together = [reward for rewards in groups for reward in rewards]
-    overall = stdev(together) if len(together) > 1 else 0.0
-    found = []
-    for rewards in groups:
-        if spec.baseline != "none" and not varied(rewards):
-            found.append([0.0] * len(rewards))
-            continue
-        centred = _compared(rewards, spec.baseline)
-        if spec.scale != "none":
-            deviation = overall if spec.scale == "batch" else stdev(rewards)
-            centred = [value / (deviation + EPSILON) for value in centred]
-        found.append([max(value, 0.0) for value in centred] if spec.positive_only else centred)
-    return found
-
-
-def _compared(rewards: Sequence[float], baseline: str) -> list[float]:
-    if baseline == "none":
-        return list(rewards)
-    mean = fmean(rewards)
-    if baseline == "leave_one_out":  # r - (n mean - r) / (n - 1)
-        return [(reward - mean) * len(rewards) / (len(rewards) - 1) for reward in rewards]
-    return [reward - mean for reward in rewards]
-
-
-def varied(rewards: Sequence[float]) -> bool:
-    """Return whether the rewards are not all equal."""
-    return any(reward != rewards[0] for reward in rewards)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
 from typing import Literal
@@ -92,6 +92,24 @@ def examples_of(
         for key, (rollout, trajectory) in trajectories.items()
         if (role is None or trajectory.role == role) and (advantages is None or key in advantages)
     ]
+
+
+def truncated_examples(rollouts: Iterable[Rollout], ends: Container[int]) -> set[str]:
+    """Return the ids of the examples of trajectories that a limit of tokens ended: no end token is their last one.
+
+    The main trajectory of a rollout that ran out of context is one of them.
+
+    Args:
+        ends: tokens that end a turn.
+    """
+    found = set()
+    for rollout in rollouts:
+        for trajectory in rollout.trajectories:
+            spoken = [token for token, mask in zip(trajectory.token_ids, trajectory.agent_mask, strict=True) if mask]
+            full = trajectory is rollout.main and rollout.outcome == "context_limit"
+            if full or (spoken and spoken[-1] not in ends):
+                found.add(f"{rollout.id}/{trajectory.id}")
+    return found
 
 
 def _check(advantages: Advantages, trajectories: Mapping[TrajectoryKey, Trajectory]) -> None:

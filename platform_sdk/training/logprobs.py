@@ -22,14 +22,17 @@ LOGITS_AT_ONCE_ON_GPU = 2**28  # 1 GiB: products of this size keep a card busy
 
 
 @contextmanager
-def scoring(model: torch.nn.Module, targets: torch.Tensor, temperature: float = 1.0) -> Iterator[None]:
-    """Let ``model`` return as its logits, (1, A, 1), the log-probabilities of ``targets`` (A,), in float32.
+def scoring(
+    model: torch.nn.Module, targets: torch.Tensor, temperature: float = 1.0, *, entropy: bool = False
+) -> Iterator[None]:
+    """Let ``model`` return as its logits, (1, A, 2) float32, the log-probabilities of ``targets`` (A,) and entropies.
 
     The output layer itself computes them, in its own forward: so DDP, DeepSpeed and PEFT see a forward pass like
     any other and bring its weight along. Outside, for instance where the model generates, nothing is changed.
 
     Args:
         model: a causal language model, wrapped in whatever the trainer wraps it in.
+        entropy: compute the entropies; otherwise they are 0.
 
     Raises:
         UserError: the model's logits are not simply its output layer's, so the result would be another.
@@ -45,7 +48,9 @@ def scoring(model: torch.nn.Module, targets: torch.Tensor, temperature: float = 
 
     def forward(hidden: torch.Tensor) -> torch.Tensor:
         flat = hidden.reshape(-1, hidden.shape[-1])
-        return token_logprobs(flat, head.weight, head.bias, targets, temperature)[None, :, None]
+        return torch.stack(token_scores(flat, head.weight, head.bias, targets, temperature, entropy=entropy), dim=-1)[
+            None
+        ]
 
     hidden_by = head.__dict__.get("forward")
     made: list[torch.Tensor] = []
@@ -83,20 +88,30 @@ def token_logprobs(
     hidden: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, targets: torch.Tensor,
     temperature: float = 1.0,
 ) -> torch.Tensor:  # fmt: skip
-    """log softmax((hidden · weightᵀ + bias) / temperature) at the targets, (A,) float32.
+    """log softmax((hidden · weightᵀ + bias) / temperature) at the targets, (A,) float32; see ``token_scores``."""
+    return token_scores(hidden, weight, bias, targets, temperature, entropy=False)[0]
 
-    The products are in autocast's precision where it is on, their sums and the softmax in float32.
+
+def token_scores(
+    hidden: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, targets: torch.Tensor, temperature: float,
+    *, entropy: bool,
+) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
+    """log softmax((hidden · weightᵀ + bias) / temperature) at the targets, and the softmax's entropies: (A,) float32.
+
+    The products are in autocast's precision where it is on, their sums and the softmax in float32. Entropies have no
+    gradient.
 
     Args:
         hidden: (A, H).
         weight: (V, H).
         bias: (V,) or none.
         targets: (A,) int64, below V.
+        entropy: compute the entropies; otherwise they are 0.
     """
     device = hidden.device.type
     precision = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
-    result: torch.Tensor = _TokenLogprobs.apply(  # type: ignore[no-untyped-call]
-        hidden, weight, bias, targets, precision, temperature
+    result: tuple[torch.Tensor, torch.Tensor] = _TokenScores.apply(  # type: ignore[no-untyped-call]
+        hidden, weight, bias, targets, precision, temperature, entropy
     )
     return result
 
@@ -112,29 +127,39 @@ def _product(
         return torch.mm(left.float(), right.float(), out=out)
 
 
-class _TokenLogprobs(torch.autograd.Function):
+class _TokenScores(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, hidden: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, targets: torch.Tensor,
-        precision: torch.dtype, temperature: float,
-    ) -> torch.Tensor:  # fmt: skip
+        precision: torch.dtype, temperature: float, entropy: bool,
+    ) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
         ctx.precision, ctx.temperature = precision, temperature
         normaliser = hidden.new_full((len(targets),), -torch.inf, dtype=torch.float32)
         chosen = torch.zeros_like(normaliser)
+        entropies = torch.zeros_like(normaliser)
         parts = _parts(targets, weight)
         for part in parts:
             logits = _logits(hidden, weight, bias, part, precision, temperature)
-            normaliser = torch.logaddexp(normaliser, torch.logsumexp(logits, dim=1))
+            own = torch.logsumexp(logits, dim=1)
+            total = torch.logaddexp(normaliser, own)
+            if entropy:
+                # H = Σ_k w_k H_k + H(w), of the parts so far and this one with their shares w.
+                before, share = (normaliser - total).exp(), (own - total).exp()
+                inside = torch.special.entr((logits - own[:, None]).exp_()).sum(dim=1)
+                between = torch.special.entr(before) + torch.special.entr(share)
+                entropies = before * entropies + share * inside + between
+            normaliser = total
             place = targets - part.start
             here = (place >= 0) & (place < logits.shape[1])
             found = logits.gather(1, place.clamp(0, logits.shape[1] - 1)[:, None])[:, 0]
             chosen = torch.where(here, found, chosen)
         only = logits if len(parts) == 1 else None  # small enough to be kept
         ctx.save_for_backward(hidden, weight, bias, targets, normaliser, only)
-        return chosen - normaliser
+        ctx.mark_non_differentiable(entropies)
+        return chosen - normaliser, entropies
 
     @staticmethod
-    def backward(ctx: Any, upstream: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+    def backward(ctx: Any, upstream: torch.Tensor, _: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         """d log p(t) / d logit_v = (1(v = t) - p_v) / temperature."""
         hidden, weight, bias, targets, normaliser, only = ctx.saved_tensors
         of_hidden, of_weight, of_bias = ctx.needs_input_grad[:3]
@@ -156,7 +181,15 @@ class _TokenLogprobs(torch.autograd.Function):
                 grad_weight[part] = _product(grad.T, hidden, ctx.precision)
             if grad_bias is not None:
                 grad_bias[part] = grad.sum(dim=0)
-        return None if grad_hidden is None else grad_hidden.to(hidden.dtype), grad_weight, grad_bias, None, None, None
+        return (
+            None if grad_hidden is None else grad_hidden.to(hidden.dtype),
+            grad_weight,
+            grad_bias,
+            None,
+            None,
+            None,
+            None,
+        )
 
 
 def _parts(targets: torch.Tensor, weight: torch.Tensor) -> list[slice]:

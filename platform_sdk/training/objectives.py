@@ -15,7 +15,11 @@ from typing import Literal
 
 import torch
 
+from platform_sdk.config.online import CispoClip, Clip, EngineCorrection, GspoClip, OnlineSpec
 from platform_sdk.training.batches import Batch
+
+TAIL = 2.0
+"""Ratios above it, or below its inverse, are the tail."""
 
 Objective = Callable[[torch.Tensor, Batch], tuple[torch.Tensor, dict[str, torch.Tensor]]]
 
@@ -47,11 +51,20 @@ class MaximumLikelihood:
 
 @dataclass(frozen=True)
 class GroupRelative:
-    r"""GRPO: a clipped policy gradient with advantages relative to the group, and a KL term per token.
+    r"""A policy gradient with advantages relative to the group, a bounded ratio, and a KL term per token.
 
-    Per agent token, with Â its rollout's advantage, ρ = π_θ / π_old and d = log π_ref - log π_θ:
-    -min(ρ Â, clip(ρ, 1 - ``clip``, 1 + ``clip``) Â) + ``beta`` · kl. Sources: DeepSeekMath (Shao et al., 2024),
-    equation 3; ARENA for ``k2``.
+    Per agent token, with Â its advantage, ρ = π_θ / π_old and d = log π_ref - log π_θ: w · surrogate + ``beta`` · kl.
+    ``clip`` chooses the surrogate:
+
+    - a number, GRPO's (DeepSeekMath, Shao et al., 2024, equation 3): -min(ρ Â, clip(ρ, 1 - ``clip``, 1 + ``clip``) Â);
+    - ``ClipRange``: the same with bounds of their own, 1 - ``low`` and 1 + ``high`` (clip-higher, DAPO);
+    - ``CispoClip``: -sg(min(ρ, ``maximum``)) Â log π_θ, with sg a constant to the gradient (MiniMax-M1; ``cispo`` in
+      TRL);
+    - ``GspoClip``: as ``ClipRange``, with the trajectory's ratio s = (Π ρ)^(1/length) for ρ. Its gradient is a token's
+      own, s ∇log π_θ, as in GSPO-token, which is GSPO's where all tokens of a trajectory share Â.
+
+    w is 1, or with ``correction`` the truncated importance weight min(π_old / π_engine, maximum), where π_old is the
+    trainer's and π_engine the engine's opinion of the same tokens (TIS).
 
     ``kl`` names the estimator (Schulman, 2020), and with it what pulls the policy back, since as a part of the loss
     it is its *gradient* that counts:
@@ -59,7 +72,7 @@ class GroupRelative:
     - ``k3``, exp(d) - d - 1: gradient (1 - π_ref/π_θ) ∇log π_θ, without bound where the policy has come to give a
       sampled token much less than the reference does; on the policy's own samples it descends KL(π_ref ‖ π_θ);
     - ``k2``, d²/2: gradient -d ∇log π_θ, finite and growing with the logarithm alone; on the policy's own samples it
-      descends KL(π_θ ‖ π_ref);
+      descends KL(π_θ ‖ π_ref); ARENA's;
     - ``k1``, -d: gradient ∇log π_θ, which the reference does not enter. On the policy's own samples its mean is
       zero: unbiased as a figure, as a loss it is noise and holds nothing back. There for comparison.
 
@@ -76,34 +89,74 @@ class GroupRelative:
     to what they were really drawn from would start off 1 and be clipped before anything was learned. With
     ``OnlineSpec.scale_logits`` π, π_old and π_ref are at the sampling temperature; nothing changes here.
 
-    Statistics, all with the loss's weights: ``policy_loss`` and ``kl`` (loss = policy_loss + beta · kl),
-    ``clip_fraction`` (tokens whose gradient the clipping cut off) and ``ratio``, the mean of ρ.
+    Statistics with the loss's weights: ``policy_loss`` and ``kl`` (loss = policy_loss + beta · kl), ``clip_fraction``
+    (tokens whose gradient the bound changed) and ``ratio``, the mean of ρ. Means over the step's agent tokens:
+    ``ratio_tail``, the share with ρ above 2 or below 1/2; ``ratio_moment1`` and ``ratio_moment2``, of ρ and ρ², from
+    which ``effective_sample_size`` follows; with importance weights ``importance`` and ``importance_truncated``, their
+    mean and the share at the bound.
     """
 
-    clip: float = 0.2
+    clip: Clip = 0.2
     beta: float = 0.04
     kl: Literal["k1", "k2", "k3"] = "k2"
     normalization: Literal["token", "sequence", "constant"] = "token"
     length: int | None = None
+    correction: EngineCorrection | None = None
+
+    @classmethod
+    def of(cls, spec: OnlineSpec) -> GroupRelative:
+        """Return the objective of an online run."""
+        return cls(spec.clip, spec.beta, spec.kl, spec.normalization, spec.normalization_length, spec.engine_correction)
 
     def __call__(self, logprobs: torch.Tensor, batch: Batch) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         if batch.old_logprobs is None:
             raise ValueError("a policy gradient needs log-probabilities, but no policy sampled some of these examples")
         weights = self._weights(batch)
-        ratio = torch.exp(logprobs - batch.old_logprobs)
-        free = ratio * batch.advantages
-        held = ratio.clamp(1 - self.clip, 1 + self.clip) * batch.advantages
-        loss = policy_loss = -(weights * torch.minimum(free, held)).sum()
+        log_ratio = logprobs - batch.old_logprobs
+        if isinstance(self.clip, GspoClip):
+            log_ratio = _mean_of_example(log_ratio.detach(), batch) + logprobs - logprobs.detach()
+        ratio = torch.exp(log_ratio)
+        gain, bounded = self._gain(ratio, logprobs, batch.advantages)
+        importance = None if self.correction is None else importance_weights(batch, self.correction)
+        if importance is not None:
+            gain = importance * gain
+        loss = policy_loss = -(weights * gain).sum()
         statistics = {
             "policy_loss": policy_loss.detach(),
-            "clip_fraction": (weights * (held < free)).sum(),
+            "clip_fraction": (weights * bounded).sum(),
             "ratio": (weights * ratio.detach()).sum(),
+        }
+        statistics |= {
+            name: value / batch.step_tokens for name, value in self._sums(ratio.detach(), importance).items()
         }
         if self.beta > 0:
             kl = (weights * self._divergence(logprobs, batch)).sum()
             statistics["kl"] = kl.detach()
             loss = policy_loss + self.beta * kl
         return loss, statistics
+
+    def _gain(
+        self, ratio: torch.Tensor, logprobs: torch.Tensor, advantages: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return what each token's loss is the negative of, and which tokens the bound changed."""
+        if isinstance(self.clip, CispoClip):
+            weight = ratio.detach().clamp(max=self.clip.maximum)
+            return weight * advantages * logprobs, (ratio.detach() > self.clip.maximum) & (advantages != 0)
+        low, high = (self.clip, self.clip) if isinstance(self.clip, float) else (self.clip.low, self.clip.high)
+        free = ratio * advantages
+        held = ratio.clamp(1 - low, 1 + high) * advantages
+        return torch.minimum(free, held), held < free
+
+    def _sums(self, ratio: torch.Tensor, importance: torch.Tensor | None) -> dict[str, torch.Tensor]:
+        sums = {
+            "ratio_tail": ((ratio > TAIL) | (ratio < 1 / TAIL)).sum(),
+            "ratio_moment1": ratio.sum(),
+            "ratio_moment2": ratio.square().sum(),
+        }
+        if importance is not None and self.correction is not None:
+            sums["importance"] = importance.sum()
+            sums["importance_truncated"] = (importance >= self.correction.maximum).sum()
+        return sums
 
     def _weights(self, batch: Batch) -> torch.Tensor:
         """(A,), over a whole step adding up to 1 (``constant``: to the examples' mean length by ``length``)."""
@@ -122,3 +175,28 @@ class GroupRelative:
         if self.kl == "k1":
             return -d
         return d.square() / 2 if self.kl == "k2" else torch.exp(d) - d - 1
+
+
+def importance_weights(batch: Batch, correction: EngineCorrection) -> torch.Tensor:
+    """Return min(π_old / π_engine, maximum) of each agent token, or of all tokens of its trajectory together."""
+    if batch.old_logprobs is None or batch.engine_logprobs is None:
+        raise ValueError("a correction needs the log-probabilities of the trainer's and of the engine's policy")
+    difference = batch.old_logprobs - batch.engine_logprobs
+    if correction.level == "sequence":
+        difference = _sum_of_example(difference, batch)
+    return torch.exp(difference).clamp(max=correction.maximum)
+
+
+def effective_sample_size(moment1: float, moment2: float) -> float:
+    """Return the effective share of weighted samples, (Σ ρ)² / (n Σ ρ²) (Kish), from the means of ρ and ρ²."""
+    return moment1**2 / moment2
+
+
+def _sum_of_example(values: torch.Tensor, batch: Batch) -> torch.Tensor:
+    """Return for each agent token the sum of the values of its example, which is whole in a micro-batch."""
+    sums = values.new_zeros(int(batch.example.max()) + 1 if len(values) else 0)
+    return sums.index_add(0, batch.example, values)[batch.example]
+
+
+def _mean_of_example(values: torch.Tensor, batch: Batch) -> torch.Tensor:
+    return _sum_of_example(values, batch) / _sum_of_example(torch.ones_like(values), batch)

@@ -115,11 +115,23 @@ def evaluating(policy: Any) -> Iterator[None]:
 
 
 def agent_logprobs(model: torch.nn.Module, batch: Batch, temperature: float = 1.0) -> torch.Tensor:
-    """log π of the batch's agent tokens, (A,) float32, at a temperature: that of the logits divided by it.
+    """Return log π of the batch's agent tokens, (A,) float32; see ``agent_scores``."""
+    return agent_scores(model, batch, temperature, entropy=False)[0]
+
+
+def agent_scores(
+    model: torch.nn.Module, batch: Batch, temperature: float, *, entropy: bool = True
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return log π of the batch's agent tokens, and π's entropy where each was chosen, (A,) float32 both.
+
+    π is at a temperature: its logits are divided by it. Entropies have no gradient.
 
     Hidden states reach the output layer only where an agent's token is predicted, and logits are made for a part
     of the vocabulary at a time: with a vocabulary of 150,000 they would be most of the memory, and with a small
     model most of the work.
+
+    Args:
+        entropy: compute the entropies; otherwise they are 0.
 
     Raises:
         UserError: the model's logits are not simply its output layer's.
@@ -127,7 +139,7 @@ def agent_logprobs(model: torch.nn.Module, batch: Batch, temperature: float = 1.
     longest = max(batch.segments.lengths)
     if max(batch.segments.continues) >= 0 and unwrapped(model).config._attn_implementation not in SHARING:
         raise ValueError(f"examples that share a prompt need attention {PACKED!r} or {VARLEN!r}")
-    with scoring(model, batch.targets, temperature):
+    with scoring(model, batch.targets, temperature, entropy=entropy):
         output = model(
             input_ids=batch.input_ids,
             position_ids=batch.position_ids,
@@ -139,5 +151,5 @@ def agent_logprobs(model: torch.nn.Module, batch: Batch, temperature: float = 1.
             max_length_q=longest,
             max_length_k=longest,
         )
-    logprobs: torch.Tensor = output.logits[0, :, 0]
-    return logprobs
+    logprobs, entropies = output.logits[0].unbind(dim=-1)
+    return logprobs, entropies.detach()

@@ -27,7 +27,7 @@ from platform_sdk.training.checkpoints import discard_after, discard_older, late
 from platform_sdk.training.examples import Example
 from platform_sdk.training.masters import master_weights
 from platform_sdk.training.objectives import Objective
-from platform_sdk.training.policy import agent_logprobs
+from platform_sdk.training.policy import agent_scores
 from platform_sdk.training.reference import Reference
 from platform_sdk.training.speed import StepSpeed
 
@@ -55,16 +55,18 @@ class PolicyTrainer(Trainer):  # type: ignore[misc]
 
     Args:
         temperature: of the policy and the reference that the objective sees.
+        entropy: log the policy's entropy.
     """
 
     def __init__(
         self, model: Any, args: TrainingArguments, *, source: Source, objective: Objective,
-        reference: Reference | None = None, temperature: float = 1.0, callbacks: Sequence[TrainerCallback] = (),
+        reference: Reference | None = None, temperature: float = 1.0, entropy: bool = False,
+        callbacks: Sequence[TrainerCallback] = (),
     ) -> None:  # fmt: skip
         self._source = source
         self._objective = objective
         self._reference = reference
-        self._temperature = temperature
+        self._temperature, self._entropy = temperature, entropy
         self._statistics: dict[str, torch.Tensor] = {}
         self._begun = 0.0
         super().__init__(model, args, train_dataset=source, callbacks=list(callbacks))
@@ -91,8 +93,9 @@ class PolicyTrainer(Trainer):  # type: ignore[misc]
     ) -> torch.Tensor:
         """Accumulate the gradient of a whole step; return the step's loss.
 
-        A statistic beside the objective's: ``logprob_difference``, the mean distance of the policy's log-probabilities
-        from the sampling engine's, which in the first step on rollouts is the engine's own error.
+        Statistics besides the objective's, means over the agent's tokens: the policy's ``entropy``, if asked for; and
+        ``logprob_difference``, the distance of its log-probabilities from the sampling engine's, which in the first
+        step on rollouts is the engine's own error.
 
         Gradients are averaged over processes, so each loss is multiplied by their number: the sum over
         micro-batches and processes is the step's loss whatever the division.
@@ -112,10 +115,12 @@ class PolicyTrainer(Trainer):  # type: ignore[misc]
             if self._reference is not None:
                 batch = replace(batch, reference_logprobs=self._reference.logprobs(batch, self._temperature))
             with local:
-                logprobs = agent_logprobs(model, batch, self._temperature)
+                logprobs, entropies = agent_scores(model, batch, self._temperature, entropy=self._entropy)
                 loss, named = self._objective(logprobs, batch)
                 loss = loss * self.args.world_size
                 self.accelerator.backward(loss, **({"scale_wrt_gas": False} if self.is_deepspeed_enabled else {}))
+            if self._entropy:
+                named = {**named, "entropy": entropies.sum() / batch.step_tokens}
             if batch.old_logprobs is not None:
                 off = (logprobs.detach() - batch.old_logprobs).abs().sum() / batch.step_tokens
                 named = {**named, "logprob_difference": off}

@@ -33,7 +33,7 @@ def run(model: Path, examples: list[Example], spec: OnlineSpec, folder: Path) ->
         policy,
         args,
         source=PlannedSteps(steps, examples, args.process_index),
-        objective=GroupRelative(spec.clip, spec.beta, spec.kl, spec.normalization),
+        objective=GroupRelative.of(spec),
         reference=reference_for(model, policy, spec, "cpu"),
     )
     trainer.train()

@@ -29,7 +29,8 @@ from platform_sdk.record_files import write_jsonl
 from platform_sdk.records import Rollout
 from platform_sdk.training.examples import Example
 from platform_sdk.training.launch import TrainStep, launch_training
-from tests.kubeflow.training_job.api_server import ApiServer, VirtualClock
+from tests.kubeflow.training_job.api_server import ApiServer
+from tests.kubeflow.training_job.virtual_clock import VirtualClock
 from tests.training.test_steps import as_rollout
 
 ROOT = Path(__file__).parents[2]
@@ -113,7 +114,7 @@ def test_a_job_trains_as_this_machine_would_and_outlives_a_killed_worker(
     here = launch_training(step.model_copy(update={"spec": SPEC.model_copy(update={"processes": 2})}))
     told: list[str] = []
     with ApiServer() as server:
-        kubelet, clock = Kubelet(server), VirtualClock()
+        kubelet, clock = Kubelet(server), VirtualClock(server)
         connection = TrainingClient(client_configuration=Configuration(host=server.url))
         description = Description(
             run="r", step="train", namespace="team", module="", spec_file="", workspace=Workspace(claim="w"),

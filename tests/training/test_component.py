@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from platform_sdk.config.training import TrainSpec
-from platform_sdk.kubeflow.local import StepFailed
+from platform_sdk.execution.local import StepFailed
 from platform_sdk.record_files import digest_records, write_jsonl
 from platform_sdk.records import Rollout
 from platform_sdk.sampling.models import weights_digest
@@ -20,7 +20,7 @@ from platform_sdk.tracking.journal import read, step_file
 from platform_sdk.training.examples import Example
 from platform_sdk.training.launch import TrainStep, launch_training
 from platform_sdk.training.run import TrainResult
-from tests.kubeflow.test_local import run
+from tests.execution.test_local import run
 from tests.process_watch import alive, wait_for
 from tests.training.test_steps import as_rollout
 
@@ -51,7 +51,9 @@ steps:
       training: ${parameters.training}
       seed: 3
 """
-BEGIN = "import sys; from pathlib import Path; from tests.kubeflow.test_local import run; run(*map(Path, sys.argv[1:]))"
+BEGIN = (
+    "import sys; from pathlib import Path; from tests.execution.test_local import run; run(*map(Path, sys.argv[1:]))"
+)
 
 
 @pytest.fixture

@@ -10,19 +10,13 @@ from typing import Any
 
 import pytest
 
-from platform_sdk.config.online import GroupCreditSpec
+from platform_sdk.config.credit import GroupCreditSpec
 from platform_sdk.errors import UserError
 from platform_sdk.recipes.selection import Acceptance
 from platform_sdk.records import Question, Rollout, Trajectory
 from platform_sdk.sampling.rollout import Agent, Together
-from platform_sdk.training.credit import (
-    CreditProbe,
-    GroupAdvantage,
-    TrajectoryKey,
-    group_advantages,
-    update_advantages,
-    varied,
-)
+from platform_sdk.training.advantages import group_advantages, update_advantages, varied
+from platform_sdk.training.credit import CreditProbe, GroupAdvantage, TrajectoryKey
 from platform_sdk.training.examples import examples_of
 from platform_sdk.training.online.preparation import prepare_groups, read_prepared
 from tests.training.online.lucky import nothing
@@ -48,7 +42,7 @@ def test_group_advantages_by_hand_use_the_unbiased_deviation() -> None:
         ({"scale": "batch"}, [[-2 / (2 + 1e-4), 2 / (2 + 1e-4)], [0, 0]]),
         ({"scale": "none", "baseline": "leave_one_out"}, [[1 - 5, 5 - 1], [0, 0]]),
         ({"scale": "none", "baseline": "none"}, [[1, 5], [1, 1]]),
-        ({"scale": "none", "positive_only": True}, [[0, 2], [0, 0]]),
+        ({"scale": "none", "negative_weight": 0.0}, [[0, 2], [0, 0]]),
         ({}, [[-2 / (sqrt(8) + 1e-4), 2 / (sqrt(8) + 1e-4)], [0, 0]]),
     ],
 )

@@ -5,16 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 from math import exp, inf, log
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
+from platform_sdk.config.online import CispoClip, ClipRange, EngineCorrection, GspoClip
 from platform_sdk.config.training import TrainSpec
 from platform_sdk.records import Question, Rollout, Trajectory
 from platform_sdk.training.batches import Batch, MicroBatch, pack, shared_step
 from platform_sdk.training.credit import GroupAdvantage
 from platform_sdk.training.examples import Example, examples_of
-from platform_sdk.training.objectives import GroupRelative
+from platform_sdk.training.objectives import GroupRelative, effective_sample_size
 from platform_sdk.training.policy import agent_logprobs, load_policy
 
 
@@ -55,6 +57,70 @@ def test_clipping_on_both_sides_by_hand() -> None:
     loss.backward()
     # d ρ / d log π = ρ; nothing flows where the clipped value counts.
     torch.testing.assert_close(logprobs.grad, torch.tensor([0.0, -1.0, 0.0, 1.5, 0.9]) / 5)
+
+
+def test_bounds_of_their_own_by_hand() -> None:
+    logprobs = ratios(*RATIOS)
+    loss, _ = GroupRelative(ClipRange(type="range", low=0.4, high=0.28), 0.0)(logprobs, batch_of(TWO))
+    assert loss.item() == pytest.approx((-2 * 1.28 - 1.0 + 0.6 + 1.5 + 0.9) / 5)
+
+
+def test_cispo_by_hand_keeps_every_gradient() -> None:
+    logprobs = ratios(*RATIOS)
+    loss, statistics = GroupRelative(CispoClip(type="cispo", maximum=1.2), 0.0)(logprobs, batch_of(TWO))
+    weights, advantages = torch.tensor([1.2, 0.5, 0.5, 1.2, 0.9]), torch.tensor([2.0, 2.0, -1.0, -1.0, -1.0])
+    torch.testing.assert_close(loss, -(weights * advantages * logprobs.detach()).sum() / 5)
+    assert statistics["clip_fraction"].item() == pytest.approx(2 / 5)
+    loss.backward()
+    torch.testing.assert_close(logprobs.grad, -weights * advantages / 5)
+
+
+def test_gspo_by_hand_has_one_ratio_for_a_trajectory() -> None:
+    """Ratios √(3/4) and ∛(27/40): within the bounds for the first; below for the second, whose Â is negative."""
+    logprobs = ratios(*RATIOS)
+    objective = GroupRelative(GspoClip(type="gspo", low=0.12, high=0.1), 0.0, "k2", "sequence")
+    loss, statistics = objective(logprobs, batch_of(TWO))
+    assert loss.item() == pytest.approx((-2 * 0.75**0.5 + 0.88) / 2)
+    assert statistics["clip_fraction"].item() == pytest.approx(1 / 2)
+    loss.backward()
+    first = -2 * 0.75**0.5 / 2 / 2
+    torch.testing.assert_close(logprobs.grad, torch.tensor([first, first, 0.0, 0.0, 0.0]))
+
+
+def test_engine_correction_by_hand_multiplies_losses_by_truncated_weights() -> None:
+    """The engine gave 1/8, 1/2, 1/4, 1/4 and 1/40 where the trainer gives 1/4: weights 2, 1/2, 1, 1 and 10."""
+    batch = replace(batch_of(TWO), engine_logprobs=torch.tensor([1 / 8, 1 / 2, 1 / 4, 1 / 4, 1 / 40]).log())
+    token = GroupRelative(0.2, 0.0, correction=EngineCorrection(maximum=3.0))
+    loss, statistics = token(ratios(*RATIOS), batch)
+    assert loss.item() == pytest.approx((2 * -2.4 - 0.5 * 1.0 + 0.8 + 1.5 + 3 * 0.9) / 5)
+    assert statistics["importance"].item() == pytest.approx((2 + 0.5 + 1 + 1 + 3) / 5)
+    assert statistics["importance_truncated"].item() == pytest.approx(1 / 5)
+    sequence = GroupRelative(0.2, 0.0, correction=EngineCorrection(level="sequence", maximum=3.0))
+    assert sequence(ratios(*RATIOS), batch)[0].item() == pytest.approx((-2.4 - 1.0 + 3 * (0.8 + 1.5 + 0.9)) / 5)
+    with pytest.raises(ValueError, match="the engine's policy"):
+        token(ratios(*RATIOS), batch_of(TWO))
+
+
+def test_tail_and_effective_sample_size_by_hand() -> None:
+    _, statistics = GroupRelative(0.2, 0.0)(ratios(4.0, 1.0, 0.25, 1.0, 1.0), batch_of(TWO))
+    assert statistics["ratio_tail"].item() == pytest.approx(2 / 5)
+    moments = statistics["ratio_moment1"].item(), statistics["ratio_moment2"].item()
+    assert moments == pytest.approx((7.25 / 5, 19.0625 / 5))
+    assert effective_sample_size(*moments) == pytest.approx(7.25**2 / (5 * 19.0625))
+
+
+@pytest.mark.parametrize("clip", [CispoClip(type="cispo", maximum=1.2), GspoClip(type="gspo", low=0.12, high=0.1)])
+def test_micro_batches_add_up_under_every_clip_and_correction(clip: Any) -> None:
+    objective = GroupRelative(clip, 0.0, "k2", "sequence", None, EngineCorrection(level="sequence", maximum=1.5))
+    engine, logprobs = torch.tensor([-1.0, -2.0, -1.5, -0.5, -3.0]), ratios(*RATIOS).detach()
+    whole = objective(logprobs, replace(batch_of(TWO), engine_logprobs=engine))
+    parts = [
+        objective(logprobs[:2], replace(batch_of(TWO[:1], TWO), engine_logprobs=engine[:2])),
+        objective(logprobs[2:], replace(batch_of(TWO[1:], TWO), engine_logprobs=engine[2:])),
+    ]
+    torch.testing.assert_close(parts[0][0] + parts[1][0], whole[0])
+    for name, value in whole[1].items():
+        torch.testing.assert_close(parts[0][1][name] + parts[1][1][name], value)
 
 
 def test_sequence_normalisation_is_the_mean_of_the_examples_means() -> None:

@@ -24,7 +24,7 @@ from platform_sdk.config.training import LoraSpec, TrainSpec
 from platform_sdk.training import logprobs
 from platform_sdk.training.batches import MicroBatch, pack, shared_step
 from platform_sdk.training.examples import Example
-from platform_sdk.training.logprobs import token_logprobs
+from platform_sdk.training.logprobs import token_logprobs, token_scores
 from platform_sdk.training.policy import agent_logprobs, load_policy
 
 TOKENS, HIDDEN, VOCABULARY = 7, 5, 23
@@ -87,6 +87,17 @@ def test_a_frozen_output_layer_gets_no_gradient(monkeypatch: pytest.MonkeyPatch,
     expected = torch.autograd.grad(whole(hidden, frozen, None, targets).sum(), hidden)[0]
     torch.testing.assert_close(hidden.grad, expected, atol=1e-5, rtol=1e-5)
     assert frozen.grad is None
+
+
+@pytest.mark.parametrize("width", [1, 4, 22, 1000])
+def test_entropies_equal_the_definition_and_have_no_gradient(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+    monkeypatch.setattr(logprobs, "LOGITS_AT_ONCE", width * TOKENS)
+    inputs, targets, _ = problem()
+    values, entropies = token_scores(*inputs, targets, 0.7, entropy=True)
+    expected = torch.distributions.Categorical(logits=torch.nn.functional.linear(*inputs) / 0.7).entropy()
+    torch.testing.assert_close(entropies, expected, atol=1e-5, rtol=1e-5)
+    assert not entropies.requires_grad
+    assert torch.equal(values, token_logprobs(*inputs, targets, 0.7))
 
 
 def test_autocast_rounds_products_and_not_sums() -> None:

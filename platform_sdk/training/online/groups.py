@@ -7,7 +7,7 @@ same rollouts in the same order.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -60,10 +60,12 @@ class Group:
     """The rollouts at one question, in waves of equal size, each of which but the last was to be repeated.
 
     ``prepared`` is the last wave as its credit prepared it, with what that cost; None where it prepares nothing.
+    ``replaced`` is a group that another question's replaces in the update.
     """
 
     waves: tuple[tuple[Rollout, ...], ...]
     prepared: PreparedGroup | None = None
+    replaced: bool = False
 
     @property
     def first(self) -> tuple[Rollout, ...]:
@@ -100,26 +102,31 @@ class GroupSampler:
         """Sample and prepare this process's share of an update's groups; return the seconds that the sampling took.
 
         What an earlier process left is used where it is of the same weights, and set aside otherwise.
+
+        Args:
+            questions: the update's, and behind them those that may replace questions whose groups teach nothing.
         """
         path, prepared = self._paths(update, self._state.process_index)
         self._set_aside_unless(path, version)
         agent = self._task.make_agent(self._engine.tokenizer, version, f"{self._phase}-{update:04d}")
-        mine = self._share(questions)
+        asked: list[Question] = []
         with RolloutSampler(
             path, agent, self._engine, self._task.search, self._task.live,
             searching=self._task.searching,
         ) as phase:  # fmt: skip
-            for wave in range(1 + self._spec.resamples):
-                missing = [
-                    partial(phase.attempt, question, number)
-                    for question in mine
-                    for number in self._missing(phase.done.get(question.id, {}), wave)
-                ]
-                if missing:
-                    phase.play(missing, f"update {update}: sampling")
+            for mine in self._rounds(questions, self._state.process_index, phase.done):
+                asked += mine
+                for wave in range(1 + self._spec.resamples):
+                    missing = [
+                        partial(phase.attempt, question, number)
+                        for question in mine
+                        for number in self._missing(phase.done.get(question.id, {}), wave)
+                    ]
+                    if missing:
+                        phase.play(missing, f"update {update}: sampling")
         if self._task.credit.prepares:
             prepare_groups(
-                prepared, [self._waves(phase.done[question.id])[-1] for question in mine], self._task.credit,
+                prepared, self._prepared_waves([phase.done[question.id] for question in asked]), self._task.credit,
                 CreditProbe(self._engine, f"{self._seed} {self._phase}-{update:04d}"), self._task.search,
                 live=max(1, self._task.live // self._spec.group), description=f"update {update}: preparing",
             )  # fmt: skip
@@ -132,14 +139,18 @@ class GroupSampler:
             return False
         done = _by_question(read_log(path, Rollout))
         versions = {rollout.weights for attempts in done.values() for rollout in attempts.values()}
-        mine = self._share(questions)
-        if len(versions) != 1 or any(
-            self._missing(done.get(question.id, {}), wave)
-            for question in mine
-            for wave in range(1 + self._spec.resamples)
-        ):
+        if len(versions) != 1:
             return False
-        groups = [self._waves(done[question.id])[-1] for question in mine]
+        asked: list[Question] = []
+        for mine in self._rounds(questions, self._state.process_index, done):
+            asked += mine
+            if any(
+                self._missing(done.get(question.id, {}), wave)
+                for question in mine
+                for wave in range(1 + self._spec.resamples)
+            ):
+                return False
+        groups = self._prepared_waves([done[question.id] for question in asked])
         return not self._task.credit.prepares or len(read_prepared(prepared, groups)) == len(groups)
 
     def gather(self, update: int, questions: Sequence[Question]) -> list[Group]:
@@ -151,13 +162,19 @@ class GroupSampler:
             if not path.exists():
                 raise UserError(f"{path}: written by another process, but not visible here; use a shared directory")
             done |= _by_question(read_log(path, Rollout))
-        waves = [self._waves(done[question.id]) for question in questions]
-        if not self._task.credit.prepares:
-            return [Group(each) for each in waves]
+        asked = {
+            question.id
+            for process in range(self._state.num_processes)
+            for mine in self._rounds(questions, process, done)
+            for question in mine
+        }
+        attempts = {question.id: done[question.id] for question in questions if question.id in asked}
         found: dict[str, PreparedGroup] = {}
-        for _, prepared in paths:
-            found |= read_prepared(prepared, [each[-1] for each in waves])
-        return [Group(each, found[question.id]) for question, each in zip(questions, waves, strict=True)]
+        if self._task.credit.prepares:
+            waves = self._prepared_waves(list(attempts.values()))
+            for _, prepared in paths:
+                found |= read_prepared(prepared, waves)
+        return [Group(self._waves(own), found.get(id), self._is_replaced(own)) for id, own in attempts.items()]
 
     def record_credit(self, update: int, credits: Sequence[RolloutCredit]) -> None:
         """Write down what the turns of an update are worth; the main process does, for all processes."""
@@ -166,8 +183,27 @@ class GroupSampler:
             path.parent.mkdir(exist_ok=True)
             write_log(path, RolloutCredit, credits)
 
-    def _share(self, questions: Sequence[Question]) -> Sequence[Question]:
-        return questions[self._state.process_index :: self._state.num_processes]
+    def _rounds(
+        self, questions: Sequence[Question], process: int, done: Mapping[str, Attempts]
+    ) -> Iterator[Sequence[Question]]:
+        """Yield the questions that a process asks, round by round; one round is done before the next is asked for.
+
+        The first is its share of the update's questions; a further one has a question for each group that is replaced,
+        as long as there are any.
+        """
+        size, process_count = self._spec.questions, self._state.num_processes
+        asked, rest = questions[:size][process::process_count], questions[size:][process::process_count]
+        while asked:
+            yield asked
+            missing = sum(self._is_replaced(done[question.id]) for question in asked)
+            asked, rest = rest[:missing], rest[missing:]
+
+    def _is_replaced(self, attempts: Attempts) -> bool:
+        return self._spec.refills > 0 and self._task.credit.repeats(self._waves(attempts)[-1])
+
+    def _prepared_waves(self, groups: Sequence[Attempts]) -> list[tuple[Rollout, ...]]:
+        """Return what is learned from of the groups that are not replaced."""
+        return [self._waves(attempts)[-1] for attempts in groups if not self._is_replaced(attempts)]
 
     def _paths(self, update: int, process: int) -> tuple[Path, Path]:
         """Return the files of a process: of the rollouts as they were sampled, and of the prepared groups."""

@@ -139,6 +139,7 @@ def _train(
     attention = attention_for(spec, device)
     policy = load_policy(model, spec, attention=attention, device=str(args.device))
     temperature = task.temperature if spec.scale_logits else 1.0
+    recomputes = spec.scale_logits or spec.engine_correction is not None
     reference = reference_for(model, policy, spec, str(args.device)) if spec.beta else None
     # The engine's threads are the trainer's: both work in this process, one after the other.
     unthreaded = engine_spec.model_copy(update={"threads": None})
@@ -149,12 +150,12 @@ def _train(
         source = OnlineSource(
             spec, task.questions, task.credit, sampler, sync, pool=pool, length=context_length(spec, model),
             share_prompts=attention in SHARING, seed=seed, on_update=on_update,
-            sampled_by=current_policy(policy, spec, device) if spec.scale_logits else None, temperature=temperature,
+            sampled_by=current_policy(policy, spec, device) if recomputes else None, temperature=temperature,
         )  # fmt: skip
-        objective = GroupRelative(spec.clip, spec.beta, spec.kl, spec.normalization, spec.normalization_length)
+        objective = GroupRelative.of(spec)
         trainer = PolicyTrainer(
             policy, args, source=source, objective=objective, reference=reference, temperature=temperature,
-            callbacks=[Recorder(source, folder), *masters_of(spec, model)],
+            entropy=True, callbacks=[Recorder(source, folder), *masters_of(spec, model)],
         )  # fmt: skip
         trainer.resume()
         if on_update is not None and spec.evaluate_every and spec.updates % spec.evaluate_every == 0:

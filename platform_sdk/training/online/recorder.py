@@ -15,13 +15,15 @@ from platform_sdk.config.errors import UserError
 from platform_sdk.files import REMEDY
 from platform_sdk.record_files import check_log
 from platform_sdk.tracking.updates import FILE, Update, append_update, keep_updates, read_updates
+from platform_sdk.training.objectives import effective_sample_size
 from platform_sdk.training.online.source import OnlineSource, SampledUpdate
 from platform_sdk.training.speed import FIGURES
 from platform_sdk.training.trainer import speed_line
 
 logger = logging.getLogger(__name__)
 Logs = dict[str, float]
-NOT_STATISTICS = {*Update.model_fields, *FIGURES, "seconds", "epoch", "step"}
+MOMENTS = ("ratio_moment1", "ratio_moment2")
+NOT_STATISTICS = {*Update.model_fields, *FIGURES, *MOMENTS, "seconds", "epoch", "step"}
 
 
 class Recorder(TrainerCallback):  # type: ignore[misc]
@@ -101,7 +103,13 @@ def _update(sampled: SampledUpdate, logs: Sequence[Logs]) -> Update:
         loss=mean("loss"),
         kl=mean_if_there("kl"),
         clip_fraction=mean_if_there("clip_fraction"),
-        statistics={name: mean(name) for name in logs[0] if name not in NOT_STATISTICS},
+        masked=sampled.masked,
+        replaced=sampled.replaced,
+        statistics={
+            **{name: mean(name) for name in logs[0] if name not in NOT_STATISTICS},
+            "effective_sample_size": sum(effective_sample_size(*map(entry.__getitem__, MOMENTS)) for entry in logs)
+            / len(logs),
+        },
         learning_rate=logs[-1]["learning_rate"],
         grad_norm=mean_if_there("grad_norm"),
         sampling_seconds=round(sampled.sampling_seconds, 3),

@@ -15,7 +15,7 @@ process of its own. Their log-probabilities are of those weights, and the ratio 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, replace
 
@@ -26,11 +26,12 @@ from platform_sdk.config.errors import UserError
 from platform_sdk.config.online import OnlineSpec
 from platform_sdk.processes.shares import wait_for_all
 from platform_sdk.records import Question, Rollout
+from platform_sdk.sampling.dialogue import special_tokens
 from platform_sdk.sampling.engine import SamplingEngine
 from platform_sdk.tracking.updates import Preparation
 from platform_sdk.training.batches import Batch, pack, shared_step
 from platform_sdk.training.credit import Credit, turn_credits
-from platform_sdk.training.examples import Example, FittedExamples, examples_of, fit
+from platform_sdk.training.examples import Example, FittedExamples, examples_of, fit, truncated_examples
 from platform_sdk.training.online.groups import Group, GroupSampler
 from platform_sdk.training.online.questions import taken_up
 from platform_sdk.training.online.sync import WeightSync
@@ -58,6 +59,8 @@ class SampledUpdate:
     agent_tokens: int
     truncated: int
     dropped: int
+    masked: int
+    replaced: int
     sampling_seconds: float
     sync_seconds: float
     preparation: Preparation | None
@@ -157,68 +160,96 @@ class OnlineSource:
         self._ahead[update] = done
 
     def _taken_up(self, update: int) -> list[Question]:
-        size, seed = self._spec.questions, self._seed
+        """Return the questions of an update, and behind them those that may replace them, which are else skipped."""
+        size, seed = self._spec.questions * (1 + self._spec.refills), self._seed
         return taken_up(self._questions, update, size, lambda turn: f"online pass {turn} of seed {seed}")
 
     def _sampled(
         self, update: int, groups: Sequence[Group], sampling_seconds: float, sync_seconds: float
     ) -> SampledUpdate:
         first = [rollout for group in groups for rollout in group.first]
-        learned = [rollout for group in groups for rollout in group.learned]
         everything = [rollout for group in groups for rollout in group.sampled]
-        advantages = self._credit.update_advantages([group.learned for group in groups])
-        pairs = list(zip(groups, advantages, strict=True))
+        kept = self._kept(groups)
+        learned = [rollout for group in kept for rollout in group.learned]
+        advantages = self._credit.update_advantages([group.learned for group in kept])
+        pairs = list(zip(kept, advantages, strict=True))
         credited = [examples_of(group.learned, own) for group, own in pairs]
         self._sampler.record_credit(update, [each for group, own in pairs for each in turn_credits(group.learned, own)])
         count = self._spec.mini_batches
-        fitted = [self._fitted(update, credited[number::count]) for number in range(count)]
+        masked = self._truncated(learned)
+        fitted = [self._fitted(update, credited[number::count], masked) for number in range(count)]
         return SampledUpdate(
             update=update,
-            mini_batches=tuple(self._packed(each.examples) for each in fitted),
+            mini_batches=tuple(self._packed(examples, left_out) for examples, left_out in fitted),
             weights=first[0].weights,
             reward=self._spec.reward,
             rewards={
                 name: _mean(first if name in first[0].rewards else learned, name)
-                for name in sorted({*first[0].rewards, *learned[0].rewards})
+                for name in sorted({*first[0].rewards, *(name for rollout in learned for name in rollout.rewards)})
             },
             zero_variance=sum(not self._credit.informative(group.learned) for group in groups) / len(groups),
             rollouts=len(everything),
-            trajectories=sum(len(each.examples) for each in fitted),
+            trajectories=sum(len(each.examples) for each, _ in fitted),
             tokens_sampled=sum(sum(t.agent_mask) for rollout in everything for t in rollout.trajectories),
-            agent_tokens=sum(example.agent_tokens for each in fitted for example in each.examples),
-            truncated=sum(each.truncated for each in fitted),
-            dropped=sum(each.dropped_too_long + each.dropped_empty for each in fitted),
+            agent_tokens=sum(example.agent_tokens for each, _ in fitted for example in each.examples),
+            truncated=sum(each.truncated for each, _ in fitted),
+            dropped=sum(each.dropped_too_long + each.dropped_empty for each, _ in fitted),
+            masked=sum(left_out for _, left_out in fitted),
+            replaced=len(groups) - len(kept),
             sampling_seconds=sampling_seconds,
             sync_seconds=sync_seconds,
             preparation=self._preparation(groups),
         )
 
-    def _fitted(self, update: int, groups: Sequence[Sequence[Example]]) -> FittedExamples:
-        """Return the examples of a mini-batch."""
+    def _kept(self, groups: Sequence[Group]) -> list[Group]:
+        """Return the groups that are learned from: without replaced ones, unless a mini-batch would be empty."""
+        kept = [group for group in groups if not group.replaced]
+        missing = max(0, self._spec.mini_batches - len(kept))
+        return kept + [group for group in groups if group.replaced][:missing]
+
+    def _truncated(self, rollouts: Sequence[Rollout]) -> set[str]:
+        """Return the ids of the examples that are left out since a limit ended them."""
+        if not self._spec.mask_truncated:
+            return set()
+        return truncated_examples(rollouts, special_tokens(self._sync.engine.tokenizer))
+
+    def _fitted(
+        self, update: int, groups: Sequence[Sequence[Example]], masked: Container[str]
+    ) -> tuple[FittedExamples, int]:
+        """Return the examples of a mini-batch, and how many masked ones are not among them."""
         examples = [example for group in groups for example in group]
-        fitted = fit(examples, self._length, self._spec.too_long)
+        shown = [example for example in examples if example.id not in masked]
+        fitted = fit(shown, self._length, self._spec.too_long)
         if not fitted.examples:
+            ended = "; raise the agent's max_tokens, or unset mask_truncated" if len(shown) < len(examples) else ""
             raise UserError(
                 f"update {update}: no trajectory of a mini-batch has credit and an agent's token within max_length "
-                f"{self._length}"
+                f"{self._length}{ended}"
             )
-        return fitted
+        return fitted, len(examples) - len(shown)
 
-    def _packed(self, examples: Sequence[Example]) -> tuple[Batch, ...]:
+    def _packed(self, fitted: FittedExamples, masked: int) -> tuple[Batch, ...]:
         """Return this process's micro-batches of an optimiser step."""
-        step = shared_step(examples, self._state.num_processes, self._spec.micro_batch_tokens, self._share_prompts)
+        examples = fitted.examples
+        step = shared_step(
+            examples, self._state.num_processes, self._spec.micro_batch_tokens, self._share_prompts, masked
+        )
         batches = [pack(examples, micro, step) for micro in step.shares[self._state.process_index]]
         if self._sampled_by is None:
             return tuple(batches)
-        moved = [batch.to(self._state.device) for batch in batches]
         return tuple(
-            replace(batch, old_logprobs=self._sampled_by.logprobs(batch, self._temperature)) for batch in moved
+            replace(
+                batch,
+                old_logprobs=self._sampled_by.logprobs(batch, self._temperature),
+                engine_logprobs=batch.old_logprobs,
+            )
+            for batch in (batch.to(self._state.device) for batch in batches)
         )
 
     def _preparation(self, groups: Sequence[Group]) -> Preparation | None:
         """Return what preparing cost: in all processes, and in this one's seconds; None where nothing is prepared."""
         prepared = [group.prepared for group in groups if group.prepared is not None]
-        own = groups[self._state.process_index :: self._state.num_processes]
+        own = groups[self._state.process_index :: self._state.num_processes]  # nearly, where questions were replaced
         if not prepared:
             return None
         return Preparation(

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from platform_sdk.records import Rollout, Trajectory
 from platform_sdk.sampling.engine import Completion, SamplingParams
 from platform_sdk.sampling.rollout import Agent, Together
-from platform_sdk.training.credit import Advantages, Credit, CreditProbe, TrajectoryKey, group_advantages, varied
+from platform_sdk.training.advantages import group_advantages, varied
+from platform_sdk.training.credit import Advantages, Credit, CreditProbe, TrajectoryKey
 from tests.training.online.lucky import LUCKY, WORDS
 
 HALF = WORDS // 2

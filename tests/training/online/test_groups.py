@@ -51,6 +51,7 @@ SCRIPT: dict[str, Sequence[float]] = {
     "q0": [0, 1],  # varies at once
     "q1": [1, 1, 0, 0, 1, 0],  # in the third wave
     "q2": [0, 0, 0, 0, 0, 0],  # never
+    "q3": [0, 1],
 }
 QUESTIONS = [question(number) for number in range(3)]
 
@@ -86,6 +87,33 @@ def test_a_group_is_sampled_once_by_default(tmp_path: Path) -> None:
     sampling.sample(1, QUESTIONS, "w")
     assert len(asked) == 6
     assert [[r.attempt for r in group.learned] for group in sampling.gather(1, QUESTIONS)] == [[0, 1]] * 3
+
+
+REFILLED = [question(number) for number in (1, 0, 2, 3, 4, 5)]
+
+
+def test_groups_that_teach_nothing_are_replaced_by_other_questions(tmp_path: Path) -> None:
+    """Two questions an update: q1 teaches nothing, nor does q2, which is asked instead; q3 does."""
+    asked: list[tuple[str, int]] = []
+    sampling = sampler(tmp_path, asked, questions=2, resamples=0, refills=2)
+    sampling.sample(1, REFILLED, "w")
+    assert sorted({id for id, _ in asked}) == ["q0", "q1", "q2", "q3"]
+    groups = sampling.gather(1, REFILLED)
+    assert [(group.first[0].question.id, group.replaced) for group in groups] == [
+        ("q1", True), ("q0", False), ("q2", True), ("q3", False),
+    ]  # fmt: skip
+    assert sampling.whole(1, REFILLED)
+    asked.clear()
+    again = sampler(tmp_path, asked, questions=2, resamples=0, refills=2)
+    again.sample(1, REFILLED, "w")
+    assert asked == []
+
+
+def test_refills_end_with_the_questions_that_may_replace_others(tmp_path: Path) -> None:
+    asked: list[tuple[str, int]] = []
+    sampling = sampler(tmp_path, asked, questions=2, resamples=0, refills=1)
+    sampling.sample(1, REFILLED[:3], "w")
+    assert [group.replaced for group in sampling.gather(1, REFILLED[:3])] == [True, False, True]
 
 
 def test_rollouts_of_a_killed_process_are_kept_and_missing_ones_sampled(tmp_path: Path) -> None:

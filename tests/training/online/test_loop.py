@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import statistics
 import subprocess
@@ -21,11 +22,13 @@ from platform_sdk.config.errors import UserError
 from platform_sdk.config.sampling import EngineSpec
 from platform_sdk.record_files import read_jsonl
 from platform_sdk.records import Rollout, Trajectory, Turn
+from platform_sdk.sampling.dialogue import special_tokens
 from platform_sdk.sampling.engine import SamplingEngine, WeightsMismatch
-from platform_sdk.sampling.models import load_model, weights_digest
+from platform_sdk.sampling.models import load_model, load_tokenizer, weights_digest
 from platform_sdk.tracking.credit import RolloutCredit, credit_file
 from platform_sdk.tracking.updates import Update, read_updates
-from platform_sdk.training.credit import Credit, TrajectoryKey, group_advantages, turn_credits
+from platform_sdk.training.advantages import group_advantages
+from platform_sdk.training.credit import Credit, GroupAdvantage, TrajectoryKey, turn_credits
 from platform_sdk.training.online.loop import OnlineResult, train_online
 from platform_sdk.training.online.preparation import PreparedGroup
 from platform_sdk.training.online.questions import taken_up
@@ -308,6 +311,49 @@ def test_scaled_logits_train_the_policy_that_sampled(model: Path, tmp_path: Path
     _, [plain] = run(model, tmp_path / "plain", updates=1)
     assert update.loss == pytest.approx(plain.loss, abs=1e-5)  # advantages alone
     assert update.grad_norm != pytest.approx(plain.grad_norm, rel=0.05)
+
+
+def test_entropy_and_ratios_are_recorded(alone: Run) -> None:
+    """On policy all ratios are 1 but for rounding; a policy that learns to say some words is surer of them."""
+    _, updates = alone
+    assert [update.statistics["effective_sample_size"] for update in updates] == pytest.approx([1.0] * 4, abs=1e-4)
+    assert [update.statistics["ratio_tail"] for update in updates] == [0.0] * 4
+    entropies = [update.statistics["entropy"] for update in updates]
+    assert 0 < entropies[-1] < entropies[0] < math.log(40)
+
+
+def test_truncated_trajectories_are_left_out_of_the_loss_and_compared(model: Path, tmp_path: Path) -> None:
+    _, [update] = run(model, tmp_path, updates=1, mask_truncated=True, normalization="sequence", learning_rate=1e-9)
+    ends = special_tokens(load_tokenizer(model))
+    done = rollouts(tmp_path, 1)
+    cut = [one for one in done if one.main.token_ids[-1] not in ends]
+    assert 0 < len(cut) < len(done)
+    assert (update.masked, update.trajectories) == (len(cut), len(done) - len(cut))
+    total = 0.0
+    for one in done:
+        group = [other.rewards["reward"] for other in done if other.question.id == one.question.id]
+        total -= 0.0 if one in cut else group_advantages(group)[group.index(one.rewards["reward"])]
+    assert update.loss == pytest.approx(total / len(done), abs=1e-5)
+
+
+def test_questions_replace_those_that_teach_nothing(model: Path, tmp_path: Path) -> None:
+    credit = GroupAdvantage("any")  # 0 or 1, often the same for both attempts
+    _, updates = run(model, tmp_path, credit=credit, reward="any", group=2, questions=2, refills=2)
+    assert sum(update.replaced for update in updates) > 0
+    for update in updates:
+        groups = update.rollouts // 2
+        assert update.zero_variance == pytest.approx(update.replaced / groups)
+        assert update.trajectories == 2 * (groups - update.replaced) <= 4
+        assert groups <= 6
+
+
+def test_engine_correction_weighs_tokens_by_the_trainers_probability(model: Path, tmp_path: Path, alone: Run) -> None:
+    """An engine in the process has the trainer's own probabilities: weights of 1, and the same run."""
+    result, updates = run(model, tmp_path, engine_correction={"level": "token", "maximum": 2.0})
+    assert [update.statistics["importance"] for update in updates] == pytest.approx([1.0] * 4, abs=1e-4)
+    assert [update.statistics["importance_truncated"] for update in updates] == [0.0] * 4
+    assert [update.loss for update in updates] == pytest.approx([update.loss for update in alone[1]], abs=1e-3)
+    assert result.inputs != alone[0].inputs
 
 
 @pytest.mark.parametrize("which", ["alone", "off_policy"])

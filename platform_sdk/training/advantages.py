@@ -1,0 +1,103 @@
+"""Advantages from rewards: pure functions of the groups of an update, free of torch.
+
+A group is the attempts at one question that are compared with each other. ``docs/grpo.md`` has the formulae.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import fsum
+from statistics import fmean, stdev
+from typing import Any
+
+from platform_sdk.config.credit import AdvantageSpec, GdpoCreditSpec, GroupCreditSpec
+
+EPSILON = 1e-4
+GRPO = GroupCreditSpec()
+
+Groups = Sequence[Sequence[float]]
+
+
+def group_advantages(rewards: Sequence[float], spec: GroupCreditSpec = GRPO) -> list[float]:
+    """Return the advantages of a group that is an update by itself.
+
+    By default (r - mean) / (std + 1e-4); where all rewards are equal exactly zero, whatever the baseline but ``none``.
+    """
+    return update_advantages([rewards], spec)[0]
+
+
+def update_advantages(groups: Groups, spec: GroupCreditSpec) -> list[list[float]]:
+    """Return the advantages of the rewards of an update's groups."""
+    together = [reward for rewards in groups for reward in rewards]
+    overall = stdev(together) if len(together) > 1 else 0.0
+    found = []
+    for rewards in groups:
+        if spec.baseline != "none" and not varied(rewards):
+            found.append([0.0] * len(rewards))
+            continue
+        centred = _compared(rewards, spec.baseline)
+        if spec.scale != "none":
+            deviation = overall if spec.scale == "batch" else stdev(rewards)
+            centred = [value / (deviation + EPSILON) for value in centred]
+        found.append(weighed(centred, spec))
+    return found
+
+
+def gdpo_advantages(groups: Sequence[Mapping[str, Sequence[float]]], spec: GdpoCreditSpec) -> list[list[float]]:
+    """Return GDPO's advantages: A = whiten(Σ_k w_k (r_k - mean_k) / (std_k + 1e-4)).
+
+    Source: Liu et al., 2026, arXiv 2601.05242. Means and deviations are the group's, the whitening is over all values
+    of the update. TRL's ``multi_objective_aggregation="normalize_then_sum"`` computes the same.
+
+    Args:
+        groups: each attempt's values of every reward of ``spec.weights``, by its name.
+    """
+    sums = [
+        weighted_sum([(weight, group_advantages(rewards[name])) for name, weight in spec.weights.items()])
+        for rewards in groups
+    ]
+    return [weighed(values, spec) for values in whitened(sums)]
+
+
+def weighted_sum(parts: Sequence[tuple[float, Sequence[float]]]) -> list[float]:
+    """Return the weighted sum of equally long sequences."""
+    return [
+        fsum(terms) for terms in zip(*([weight * value for value in values] for weight, values in parts), strict=True)
+    ]
+
+
+def whitened(groups: Groups) -> list[list[float]]:
+    """Return the values less their mean over all groups, divided by their deviation over all; zeros stay zeros.
+
+    Groups of normalised values add up to 0, so that the mean is 0 but for rounding. A group of zeros taught nothing
+    before, and teaches nothing after.
+    """
+    together = [value for values in groups for value in values]
+    if not varied(together):
+        return [[0.0] * len(values) for values in groups]
+    mean, deviation = fmean(together), stdev(together)
+    return [
+        [(value - mean) / (deviation + EPSILON) for value in values] if any(values) else [0.0] * len(values)
+        for values in groups
+    ]
+
+
+def weighed(values: Sequence[float], spec: AdvantageSpec) -> list[float]:
+    """Return the values with those below 0 multiplied by ``spec.negative_weight``."""
+    if spec.negative_weight == 1:
+        return list(values)
+    return [value if value > 0 else spec.negative_weight * value or 0.0 for value in values]
+
+
+def varied(rewards: Sequence[Any]) -> bool:
+    """Return whether the rewards are not all equal."""
+    return any(reward != rewards[0] for reward in rewards)
+
+
+def _compared(rewards: Sequence[float], baseline: str) -> list[float]:
+    if baseline == "none":
+        return list(rewards)
+    mean = fmean(rewards)
+    if baseline == "leave_one_out":  # r - (n mean - r) / (n - 1)
+        return [(reward - mean) * len(rewards) / (len(rewards) - 1) for reward in rewards]
+    return [reward - mean for reward in rewards]

@@ -1,0 +1,68 @@
+"""Probability of the gold answer behind the histories of a dialogue, as the sampling policy sees it.
+
+It is the geometric mean of the probabilities of the answer's tokens. (Their mean logarithm itself would punish a wrong
+answer without bound, and teach never to answer.) IGPO (Wang et al., 2025, arXiv 2510.14967) and ProGraph-R1's estimator
+``likelihood`` take it for P(y*).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from math import exp
+from statistics import fmean
+
+from platform_sdk.records import Rollout, Turn
+from platform_sdk.sampling.dialogue import encode
+from platform_sdk.sampling.rollout import Agent, Together
+from platform_sdk.training.credit import CreditProbe
+
+Tokens = tuple[int, ...]
+CERTAINTY = "certainty"
+
+
+def answer_likelihoods(
+    prompts: Sequence[Sequence[Tokens | None]], gold: str, probe: CreditProbe
+) -> Agent[list[list[float]]]:
+    """Return the probability of the gold answer behind each prompt of each rollout; equal prompts are scored once.
+
+    Where there is no prompt, or the context leaves no room for the answer, the probability is the one before.
+    """
+    answer = encode(probe.tokenizer, gold)
+    room = probe.engine.max_model_len - len(answer)
+    fitting = [prompt for own in prompts for prompt in own if prompt is not None and len(prompt) <= room]
+    asked = list(dict.fromkeys(fitting))
+    scores: list[tuple[float, ...]] = yield Together(tuple(probe.score(prompt, answer) for prompt in asked))
+    values = {prompt: exp(fmean(score)) for prompt, score in zip(asked, scores, strict=True)}
+    return [_known(own, values) for own in prompts]
+
+
+def with_changes(rollout: Rollout, certainties: Sequence[float], name: str) -> Rollout:
+    """Return the rollout with the change of P that each of the agent's turns made, as its reward ``name``.
+
+    The rollout's own ``name`` is the mean of its turns', and its ``certainty`` is P at the start.
+
+    Args:
+        certainties: P before each of the agent's turns, and behind the last one.
+    """
+    changes = iter(pairwise(certainties))
+    mean = (certainties[-1] - certainties[0]) / max(1, len(certainties) - 1)
+
+    def changed(turn: Turn) -> Turn:
+        if turn.speaker != "agent":
+            return turn
+        before, after = next(changes)
+        return turn.model_copy(update={"rewards": {**turn.rewards, CERTAINTY: after, name: after - before}})
+
+    main = rollout.main.model_copy(update={"turns": tuple(map(changed, rollout.main.turns))})
+    rewards = {**rollout.rewards, CERTAINTY: certainties[0], name: mean}
+    return rollout.model_copy(update={"main": main, "rewards": rewards})
+
+
+def _known(prompts: Sequence[Tokens | None], values: Mapping[Tokens, float]) -> list[float]:
+    """Return the value of each prompt, or the one before it where there is none."""
+    known: list[float] = []
+    for prompt in prompts:
+        before = known[-1] if known else 0.0
+        known.append(before if prompt is None else values.get(prompt, before))
+    return known
