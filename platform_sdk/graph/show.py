@@ -6,10 +6,10 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from platform_sdk import files
 from platform_sdk.display import excerpt, near_names
 from platform_sdk.errors import UserError
 from platform_sdk.graph.graph import Graph
+from platform_sdk.outputs import write_output
 from platform_sdk.pages import embedded_json, render
 
 TEMPLATE = Path(__file__).with_name("neighbourhood.html.j2")
@@ -76,4 +76,4 @@ def write_page(found: dict[str, Any], path: Path) -> None:
         data=embedded_json(found | {"hyperedges": edges}),
         **{name: found[name] for name in ("name", "entity", "aliases", "embedded")},
     )
-    files.write_text(path, page)
+    write_output(path, page)

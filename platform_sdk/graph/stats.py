@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from platform_sdk import files
 from platform_sdk.graph.graph import Graph
+from platform_sdk.outputs import writing_output
 
 HUBS = 10
 
@@ -48,7 +48,7 @@ def measure(graph: Graph) -> dict[str, Any]:
 def write_export(graph: Graph, path: Path) -> None:
     """Write entities, then hyperedges as JSON lines; ``embedded`` is the very text given to the encoder."""
     ids = list(graph.entity_ids)
-    with files.writing(path) as stream:
+    with writing_output(path) as stream:
         entities = zip(ids, graph.entity_names, graph.entity_aliases, graph.entity_texts, strict=True)
         for id, name, aliases, text in entities:
             row = {"entity": id, "name": name, "aliases": aliases, "embedded": text}

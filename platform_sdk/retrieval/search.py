@@ -82,6 +82,7 @@ class IndexRetriever(Retriever):
             RetrieverFault: one of them failed.
         """
         self.index.encoder.encode(["Who wrote it?"], kind="query")
+        self.index.material.warm()
         for vectors in self.index.vectors.values():
             vectors.warm()
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import PydanticCustomError
 
 from platform_sdk.records import Evidence
 from platform_sdk.sampling.rollout import SearchRequest
@@ -71,6 +73,27 @@ class SearchBody(Wire):
     deadline_ms: Whole | None = Field(
         None, ge=1, le=600_000, description="How long the caller will wait; the service's own limit if left out."
     )
+
+
+def parse_body(raw: bytes) -> SearchBody:
+    """Return the request that a body holds.
+
+    Raises:
+        ValidationError: it is not a valid request, or an object in it has a key twice.
+    """
+    body = SearchBody.model_validate_json(raw)
+    json.loads(raw, object_pairs_hook=_with_unique_keys)
+    return body
+
+
+def _with_unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        error = PydanticCustomError("duplicate_key", "is given twice; send it once")
+        raise ValidationError.from_exception_data("SearchBody", [{"type": error, "loc": (twice,), "input": twice}])
+    return found
 
 
 class Fault(Wire):

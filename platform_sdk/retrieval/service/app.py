@@ -39,6 +39,7 @@ from platform_sdk.retrieval.wire import (
     SearchAnswer,
     SearchBody,
     Status,
+    parse_body,
 )
 
 BODY_SECONDS = 10.0
@@ -127,7 +128,7 @@ def _add_searching(
         """Search a batch of queries. What is wrong with one query does not touch the others."""
         try:
             raw = await _body(request)
-            body = SearchBody.model_validate_json(raw)
+            body = parse_body(raw)
         except ValidationError as error:
             raise invalid(error) from error
         except ClientDisconnect:

@@ -22,6 +22,7 @@ from platform_sdk.retrieval.service.metrics import Metrics, timed
 from platform_sdk.retrieval.service.refusals import RequestError, later
 from platform_sdk.retrieval.wire import CollectionFacts, EncoderFacts, ListedCollection, Status
 from platform_sdk.sampling.rollout import RetrieverFault, SearchRequest
+from platform_sdk.tracking.opened import RECIPE, open_run
 
 log = logging.getLogger(__name__)
 
@@ -145,6 +146,9 @@ class HostedCollection:
         return None
 
     def _open(self) -> IndexRetriever:
+        if (self.spec.run_dir / RECIPE).is_file():
+            for report in open_run(self.spec.run_dir).altered:
+                log.warning("collection %s: %s", self.spec.name, report)
         # The clients wait for an unavailable Milvus, not the thread that searches.
         retrieval = self.spec.retrieval.model_copy(update={"patience_seconds": 0.0})
         retriever = open_retriever(

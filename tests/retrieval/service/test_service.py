@@ -159,6 +159,7 @@ def test_invalid_requests_get_small_errors_of_one_format(passages: CollectionSpe
                 "invalid_request",
             ),
             (client.post("/v1/search", content=unknown, headers=typed), 422, "invalid_request"),
+            (client.post("/v1/search", content=good[:-1] + b', "k": 2}', headers=typed), 422, "invalid_request"),
             (client.post("/v1/search", content=good.ljust(1 << 21), headers=typed), 413, "body_too_large"),
             (client.get("/v1/search"), 405, "no_such_method"),
             (client.get("/v2/search"), 404, "no_such_route"),
@@ -179,10 +180,10 @@ def test_invalid_requests_get_small_errors_of_one_format(passages: CollectionSpe
         }
         metrics = counted.text()
         for line in (
-            'hopforge_retriever_requests_total{route="/v1/search",status="422"} 4.0',
+            'hopforge_retriever_requests_total{route="/v1/search",status="422"} 5.0',
             'hopforge_retriever_requests_total{route="other",status="404"} 3.0',
             'hopforge_retriever_errors_total{code="body_too_large"} 1.0',
-            'hopforge_retriever_request_seconds_count{route="/v1/search"} 8.0',
+            'hopforge_retriever_request_seconds_count{route="/v1/search"} 9.0',
             'hopforge_retriever_encode_seconds_count{collection="passages"} 1.0',
             'hopforge_retriever_search_seconds_count{collection="passages"} 1.0',
             'hopforge_retriever_batch_queries_sum{collection="passages"} 2.0',

@@ -1,0 +1,78 @@
+"""BM25 over the words of a corpus, as a sparse matrix of words and texts.
+
+The weight of a word in a text does not depend on the query, so it is computed once, and a search is a product of two
+sparse matrices. ``scipy.sparse`` does both; ``bm25s`` stores the same matrix, but gives ranked lists of one
+query at a time where ``linked`` needs the scores of certain texts. ``tests/retrieval/test_lexical.py`` compares the
+scores with ``bm25s``.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import sparse
+
+from platform_sdk.records import Passage
+
+K1, B = 1.2, 0.75
+COMMON_SHARE = 0.1
+"""Words in more than this share of the texts are left out: they cost most of a search's time and decide nothing."""
+COMMON_MINIMUM = 100
+"""No word is left out of a corpus for being in this number of texts or fewer."""
+
+_WORD = re.compile(r"\w+")
+
+
+def words(text: str) -> list[str]:
+    """Return the words of a text, in their order, case-folded, with equivalent Unicode characters made equal."""
+    return _WORD.findall(unicodedata.normalize("NFKC", text).casefold())
+
+
+def titled_texts(passages: Sequence[Passage]) -> list[str]:
+    """Return the texts of passages, each with its title twice: a title's words say what the passage is about."""
+    return [f"{passage.title} {passage.title} {passage.text}" for passage in passages]
+
+
+@dataclass(frozen=True)
+class Lexical:
+    """BM25 weights: ``weights[word, text]``. Words are numbered in alphabetical order."""
+
+    numbers: dict[str, int]
+    rarity: np.ndarray  # the inverse document frequency of each word
+    weights: sparse.csr_matrix
+
+    @classmethod
+    def build(cls, texts: Sequence[str]) -> Lexical:
+        """Return the weights of all words of ``texts``, in time linear in their length."""
+        counts = [Counter(words(text)) for text in texts]
+        lengths = np.array([own.total() for own in counts], dtype=np.float64)
+        numbers = {word: number for number, word in enumerate(sorted({word for own in counts for word in own}))}
+        rows = np.array([numbers[word] for own in counts for word in own], dtype=np.int64)
+        columns = np.repeat(np.arange(len(counts)), [len(own) for own in counts])
+        times = np.array([times for own in counts for times in own.values()], dtype=np.float64)
+        frequencies = np.bincount(rows, minlength=len(numbers))
+        rarity = np.log1p((len(texts) - frequencies + 0.5) / (frequencies + 0.5))
+        relative = lengths / lengths.mean() if lengths.any() else lengths
+        values = rarity[rows] * times * (K1 + 1) / (times + K1 * (1 - B + B * relative[columns]))
+        kept = frequencies[rows] <= max(COMMON_SHARE * len(texts), COMMON_MINIMUM)
+        shape = (len(numbers), len(texts))
+        weights = sparse.csr_matrix((values[kept], (rows[kept], columns[kept])), shape=shape)
+        weights.sort_indices()
+        return cls(numbers, rarity, weights)
+
+    def scores(self, queries: Sequence[str]) -> sparse.csr_matrix:
+        """Return the score of each text for each query; a repeated word counts once, and an unknown word nothing."""
+        known = [sorted({self.numbers[word] for word in words(query) if word in self.numbers}) for query in queries]
+        indptr = np.cumsum([0, *map(len, known)])
+        indices = np.array([number for own in known for number in own], dtype=np.int64)
+        chosen = sparse.csr_matrix((np.ones(len(indices)), indices, indptr), shape=(len(queries), len(self.numbers)))
+        return chosen @ self.weights
+
+    def weight(self, text: str) -> float:
+        """Return the summed rarity of the distinct words of ``text``."""
+        return float(sum(self.rarity[self.numbers[word]] for word in sorted(set(words(text))) if word in self.numbers))

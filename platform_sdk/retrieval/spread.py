@@ -1,0 +1,109 @@
+"""The graphs of a batch of queries: passages that share names with each query's best passages, in one sparse matrix."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from scipy import sparse
+
+from platform_sdk.retrieval.pagerank import personalised_pagerank, stochastic
+
+RANK_DIGITS = 9
+EXPLAINED = 5
+"""Names that a result gives at most."""
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A bipartite graph of passages and names for each query; the rows of ``weights`` are passages, its columns names.
+
+    ``owners`` is the query of each row, ascending, ``passages`` its passage, ascending within a query; ``names`` is the
+    name of each column. A walk goes from a passage to one of its names, and on to one of the name's passages.
+    """
+
+    owners: np.ndarray
+    passages: np.ndarray
+    names: np.ndarray
+    weights: sparse.csr_matrix
+    start: np.ndarray
+
+    @classmethod
+    def over(
+        cls, weights: sparse.csr_matrix, members: sparse.csr_matrix, seeds: Sequence[tuple[np.ndarray, np.ndarray]]
+    ) -> Spread:
+        """Return the graphs of the passages that share a name with seeds, and of all names among these passages.
+
+        A walk starts at a seed with a probability proportional to the square of its score above the query's lowest.
+
+        Args:
+            weights: ``weights[passage, name]`` of the whole corpus.
+            members: the transposed matrix.
+            seeds: distinct passages for each query, at least one, with their scores.
+        """
+        passages, names = weights.shape
+        owners = np.repeat(np.arange(len(seeds)), [len(rows) for rows, _ in seeds])
+        first = owners * passages + np.concatenate([rows for rows, _ in seeds])
+        named, which, _ = _entries(weights, first % passages)
+        joined = np.unique((first // passages)[which] * names + named)
+        reached, which, _ = _entries(members, joined % names)
+        nodes = np.union1d(first, (joined // names)[which] * passages + reached)
+        named, which, values = _entries(weights, nodes % passages)
+        keys, columns = np.unique((nodes // passages)[which] * names + named, return_inverse=True)
+        indptr = np.searchsorted(which, np.arange(len(nodes) + 1))
+        part = sparse.csr_matrix((values, columns, indptr), shape=(len(nodes), len(keys)))
+        start = np.zeros(len(nodes))
+        start[np.searchsorted(nodes, first)] = np.concatenate([_start(scores) for _, scores in seeds])
+        return cls(nodes // passages, nodes % passages, keys % names if names else keys, part, start)
+
+    @cached_property
+    def steps(self) -> tuple[sparse.csr_matrix, sparse.csr_matrix]:
+        """The probabilities of going from passages to names, and from names to passages."""
+        return stochastic(self.weights), stochastic(self.weights.T.tocsr())
+
+    def ranks(self, damping: float) -> np.ndarray:
+        """Return the PageRank of each row in its query's graph."""
+        ranks = personalised_pagerank(self.steps, self.start, damping, self.owners)
+        return np.asarray(np.round(ranks, RANK_DIGITS))
+
+    def brought(self, ranks: np.ndarray) -> np.ndarray:
+        """Return the rank that each row got through each of its names from other rows, by entry of ``weights``."""
+        to_names = self.steps[0]
+        rows = np.repeat(np.arange(len(ranks)), np.diff(to_names.indptr))
+        flows = ranks[rows] * to_names.data
+        columns = to_names.indices
+        names = np.bincount(columns, flows, minlength=len(self.names))
+        totals = np.bincount(columns, self.weights.data, minlength=len(self.names))
+        return np.asarray(np.round((names[columns] - flows) * self.weights.data / totals[columns], RANK_DIGITS))
+
+    def reasons(self, brought: np.ndarray, row: int) -> list[int]:
+        """Return the names that brought rank to a row, those of the most rank first."""
+        own = slice(self.weights.indptr[row], self.weights.indptr[row + 1])
+        names = self.names[self.weights.indices[own]].tolist()
+        ordered = sorted(zip(brought[own].tolist(), names, strict=True), key=lambda entry: (-entry[0], entry[1]))
+        return [name for value, name in ordered[:EXPLAINED] if value > 0]
+
+
+def best(rows: np.ndarray, scores: np.ndarray, count: int, above: float = -np.inf) -> np.ndarray:
+    """Return the ``count`` rows of the highest scores, best first; ties by row; only scores ``above`` a bound."""
+    if len(scores) > count:
+        kept = scores >= np.partition(scores, -count)[-count]
+        rows, scores = rows[kept], scores[kept]
+    order = np.lexsort((rows, -scores))[:count]
+    return rows[order[scores[order] > above]]
+
+
+def _start(scores: np.ndarray) -> np.ndarray:
+    above = np.square(scores - scores.min())
+    return above / above.sum() if above.any() else np.full(len(scores), 1 / len(scores))
+
+
+def _entries(matrix: sparse.csr_matrix, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the columns of ``rows``, one row after the other, with the place of each column's row, and its value."""
+    lengths = matrix.indptr[rows + 1] - matrix.indptr[rows]
+    ends = np.cumsum(lengths)
+    which = np.repeat(np.arange(len(rows)), lengths)
+    places = np.arange(len(which)) + (matrix.indptr[rows] - (ends - lengths))[which]
+    return matrix.indices[places].astype(np.int64), which, matrix.data[places]

@@ -1,0 +1,65 @@
+"""BM25 against bm25s, and the names of passages."""
+
+from __future__ import annotations
+
+import bm25s
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from platform_sdk.records import Passage
+from platform_sdk.retrieval.lexical import K1, B, Lexical, words
+from platform_sdk.retrieval.names import Names, capitalised, common_words, title_forms
+
+WORDS = st.lists(st.sampled_from(["oslo", "lima", "river", "film", "the", "1905"]), min_size=1, max_size=9)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(WORDS, min_size=1, max_size=12), st.sets(st.sampled_from(["oslo", "film", "the", "1905"]), min_size=1))
+def test_scores_equal_bm25s(texts: list[list[str]], query: set[str]) -> None:
+    peer = bm25s.BM25(k1=K1, b=B, method="lucene")
+    peer.index(texts, show_progress=False)
+    known = sorted(word for word in query if any(word in text for text in texts))
+    expected = peer.get_scores(known) * (K1 + 1) if known else np.zeros(len(texts))
+    found = Lexical.build([" ".join(text) for text in texts]).scores([" ".join(sorted(query))])
+    assert found.toarray()[0] == pytest.approx(expected, rel=1e-5, abs=1e-6)
+
+
+def test_common_words_are_left_out_of_a_large_corpus() -> None:
+    texts = ["the river"] * 101 + ["a film"] * 900
+    assert Lexical.build(texts).scores(["the"]).nnz == 0
+    assert Lexical.build(texts[1:]).scores(["the"]).nnz == 100
+
+
+def test_queries_without_known_words_have_no_scores() -> None:
+    lexical = Lexical.build(["Oslo is in Norway."])
+    assert lexical.scores(["", "?!", "Lima", "oslo OSLO"]).toarray()[:, 0].tolist() == pytest.approx(
+        [0, 0, 0, lexical.rarity[lexical.numbers["oslo"]] * 2.2 / 2.2]
+    )
+
+
+def test_words_are_equal_for_equivalent_characters() -> None:
+    assert words("Ｏｓｌｏ, STRASSE; Ça") == words("oslo straße ça") == ["oslo", "strasse", "ça"]
+
+
+def test_names_are_runs_of_capitalised_words() -> None:
+    text = "The film Numb was made by Émile de la Tour's brother in New York. Films of 1905 and Öst-Berlin’s."
+    common = common_words([text, "the films that films make"])
+    assert capitalised(text, common) == ["Numb", "Émile de la Tour", "New York", "Öst-Berlin"]
+    assert title_forms("Numb (Rihanna song)") == ("Numb (Rihanna song)", "Numb")
+    assert title_forms("(1905)") == ("(1905)",)
+    assert title_forms("?") == ()
+
+
+def test_names_join_passages_by_titles_and_shared_names() -> None:
+    texts = {
+        "Numb (song)": "It was sung by Ada Kahn.",
+        "Ada Kahn": "She met Bela Lund.",
+        "Lima": "Bela Lund lives here.",
+    }
+    passages = [Passage(id=title, title=title, text=text) for title, text in texts.items()]
+    names = Names.build(passages, 60)
+    assert names.labels == ["Ada Kahn", "Bela Lund"]
+    # A title mentioned elsewhere, the passage's own, and a shared name; each over two passages.
+    assert names.weights.toarray().tolist() == [[0.5, 0], [1.0, 0.1], [0, 0.1]]
