@@ -8,7 +8,9 @@ finite or exceed 64 bits, control characters, lone surrogates.
 
 from __future__ import annotations
 
+import math
 import re
+import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +32,17 @@ _LONGEST_INTEGER = 100  # characters: 64 bits in base 2 with underscores; Python
 
 _CORE = "tag:yaml.org,2002:"
 _FORBIDDEN = re.compile("[\\x00-\\x08\\x0b\\x0c\\x0e-\\x1f\\x7f\\ud800-\\udfff]")
+
+
+def number_fault(value: float) -> str | None:
+    """Return why a number cannot be a setting, or None: it must be finite, and 0 or large enough for full precision."""
+    if not math.isfinite(value):
+        return "is not a finite number"
+    if value == 0 and math.copysign(1, value) < 0:
+        return "is a negative zero; write 0"
+    if 0 < abs(value) < sys.float_info.min:
+        return f"is so close to 0 that it has lost its digits; write 0, or at least {sys.float_info.min:.1e}"
+    return None
 
 
 class YamlError(ValueError):
@@ -198,8 +211,8 @@ class _Builder:
             raise YamlError(_line(node), f"{excerpt(text)} cannot be read as {kind}") from error
         if isinstance(value, int) and abs(value) > MAX_INTEGER:
             raise YamlError(_line(node), f"the integer {shortened(text)} exceeds 64 bits")
-        if isinstance(value, float) and not abs(value) < float("inf"):
-            raise YamlError(_line(node), f"{shortened(text)} is not a finite number")
+        if isinstance(value, float) and (fault := number_fault(value)):
+            raise YamlError(_line(node), f"{shortened(text)} {fault}")
         return value
 
 

@@ -32,7 +32,7 @@ class Link:
         port = self.port
         match self.wire:
             case Constant(value=value):
-                if value is UNKNOWN or (not port.artifact and has_type(value, port.type)):
+                if value is UNKNOWN or has_type(value, port.type):
                     return None
                 found = f"is {excerpt(value)}"
             case FromParameter(name=name):
@@ -45,14 +45,14 @@ class Link:
                     return None
                 if output not in interface.outputs:
                     known = suggestion(output, interface.outputs)
-                    return f"component {interface.path.parent.name} has no output {excerpt(output)}; {known}"
+                    return f"component {interface.component} has no output {excerpt(output)}; {known}"
                 if task not in tasks and not self.stand_in:
                     return (
                         f"needs the step {task}, which its `when` leaves out; give that step a stand-in for the output:"
                         f" instead: {{{output}: …}}"
                     )
                 given = interface.outputs[output]
-                if given.type == port.type or (port.type == "Artifact" and given.artifact):
+                if given.type == port.type:
                     return None
                 found = f"output {output} of {task} is of type {given.type}"
         taker = f" for component {self.component}" if self.place[0] == "inputs" else ""

@@ -13,6 +13,9 @@ from pydantic import AfterValidator, Field, StringConstraints, model_validator
 from platform_sdk.config.struct import Struct
 from platform_sdk.credentials import has_credentials
 
+CLUSTER = "HOPFORGE_CLUSTER"
+"""The environment variable that is set in every step on a cluster: a ``ClusterSpec`` as JSON."""
+
 # A name of a Kubernetes object (RFC 1123 subdomain), and a quantity as 500m, 4, 16Gi.
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$")]
 # A name that is a label's value too.
@@ -81,11 +84,16 @@ class JobSpec(Struct):
         description="pytorchjob: training-operator (v1); trainjob: Kubeflow Trainer (v2). Default: trainjob where the "
         "cluster serves its API and the job allows it (not elastic, no vLLM server beside the trainer).",
     )
-    runtime: Name = Field("torch-distributed", description="trainjob: the ClusterTrainingRuntime.")
+    runtime: Name = Field(
+        "hopforge",
+        description="trainjob: the ClusterTrainingRuntime, as in manifests/trainer: it mounts the workspace.",
+    )
     image: str = Field(min_length=1, description="Of the pods, by digest where results must be repeatable.")
     nodes: int = Field(1, ge=1, description="Pods.")
     minimum_nodes: int | None = Field(None, ge=1, description="pytorchjob: elastic between this and nodes.")
-    restarts: int = Field(3, ge=0, description="How often torch's launcher starts the processes again.")
+    restarts: int = Field(
+        3, ge=0, description="How often torch's launcher starts the processes again, and how often a pod is replaced."
+    )
     resources: Resources = Resources()
     sampler: SamplerSpec | None = Field(
         None, description="For recipes that sample with vLLM: engine vllm, or openai without a url."
@@ -139,6 +147,9 @@ class ClusterSpec(Struct):
 
     workspace: Workspace
     launcher_image: str = Field(min_length=1, description="Of the steps' own pods, which have no GPU.")
+    service_account: Name | None = Field(
+        None, description="Account of the steps' pods, as launcher of manifests/; none: that of Kubeflow Pipelines."
+    )
     launcher: LauncherResources = LauncherResources()
     environment: dict[str, Annotated[str, AfterValidator(_without_password)]] = Field(
         default_factory=dict, description="Of the steps, as MLFLOW_TRACKING_URI."

@@ -27,6 +27,22 @@ def find_definition(name: str) -> Definition:
             not define the name.
     """
     module, _, wanted = name.partition(":")
+    tree = parse_module(name)
+    found = [node for node in tree.body if isinstance(node, Definition) and wanted in _names(node)]
+    if not found:
+        raise ValueError(
+            f"{name} cannot be found: {_source(module)} defines no function, class or value {wanted} at its top level"
+        )
+    return found[-1]
+
+
+def parse_module(name: str) -> ast.Module:
+    """Return the syntax tree of the module of ``module`` or ``module:name``.
+
+    Raises:
+        ValueError: the module is Python's own, has no source on the Python path or is not valid Python.
+    """
+    module = name.partition(":")[0]
     top = module.partition(".")[0]
     if not all(part.isidentifier() for part in module.split(".")):
         raise ValueError(f"{name} names no module; write package.module:function")
@@ -37,16 +53,10 @@ def find_definition(name: str) -> Definition:
         raise ValueError(f"{name} cannot be found: no source of {module} on the Python path; check the spelling and "
                          "PYTHONPATH")  # fmt: skip
     try:
-        tree = ast.parse(path.read_bytes(), filename=str(path))
+        return ast.parse(path.read_bytes(), filename=str(path))
     except (SyntaxError, ValueError) as error:
         line = f":{error.lineno}" if isinstance(error, SyntaxError) else ""
         raise ValueError(f"{name} cannot be read: {path}{line} is not valid Python") from error
-    found = [node for node in tree.body if isinstance(node, Definition) and wanted in _names(node)]
-    if not found:
-        raise ValueError(
-            f"{name} cannot be found: {path} defines no function, class or value {wanted} at its top level"
-        )
-    return found[-1]
 
 
 def _names(node: Definition) -> list[str]:

@@ -1,7 +1,8 @@
-"""Inputs and outputs of a component, read from its ``component.py`` without running it.
+"""Inputs and outputs of a step, read from its module without importing it.
 
-A component is a function with the decorator ``@dsl.component``; its signature is its interface. Reading
-the syntax tree instead of importing keeps kfp out of ``hopforge validate``.
+A component of a pipeline names a step: a shipped one (``sample`` is ``platform_sdk/steps/sample.py``), or any module on
+the Python path by its dotted name. The module defines the models ``Inputs`` and ``Outputs`` and a function ``run``
+(``platform_sdk/steps/base.py``). Reading the syntax tree runs no line of it, so ``hopforge validate`` stays quick.
 """
 
 from __future__ import annotations
@@ -11,11 +12,14 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from platform_sdk.config.code import find_definition, parse_module
 from platform_sdk.config.errors import UserError
 
-# Annotations of parameters, and what KFP calls them; every other type is an artifact's.
+STEPS = "platform_sdk.steps"
+# Annotations of fields, and the types of pipeline parameters.
 PARAMETER_TYPES = {
     "str": "string",
+    "Path": "string",
     "int": "integer",
     "float": "number",
     "bool": "boolean",
@@ -26,104 +30,112 @@ PARAMETER_TYPES = {
 
 @dataclass(frozen=True)
 class Port:
-    """An input or output: a parameter (``string``, ``struct``, …) or an artifact (``Dataset``, ``Model``, …)."""
+    """An input or output: its type (``string``, ``struct``, …), and for an input whether it must be given."""
 
     type: str
     required: bool = True
 
-    @property
-    def artifact(self) -> bool:
-        return self.type not in PARAMETER_TYPES.values()
-
 
 @dataclass(frozen=True)
 class Interface:
-    """The interface of one component; ``function`` is its name in ``path``."""
+    """The interface of a component: its name in pipelines, what it takes, gives, and shows besides its card."""
 
-    path: Path
-    function: str
+    component: str
     inputs: dict[str, Port]
     outputs: dict[str, Port]
+    shows: tuple[str, ...] = ()
+
+
+def step_module(component: str) -> str:
+    """Return the dotted name of a component's module."""
+    return component if "." in component else f"{STEPS}.{component}"
+
+
+def component_names() -> list[str]:
+    """Return the names of the shipped components."""
+    folder = Path(__file__).parents[1] / "steps"
+    return sorted(path.stem for path in folder.glob("*.py") if path.stem not in ("__init__", "base"))
 
 
 @cache
-def read_interface(path: Path) -> Interface:
-    """Read the interface of the component in ``path``.
+def read_interface(component: str) -> Interface:
+    """Read the interface of a component.
 
     Raises:
-        UserError: there is no such file, it does not hold exactly one component, or an annotation is not
-            one that a component may have.
+        UserError: there is no such module, it lacks ``Inputs``, ``Outputs`` or ``run``, or a field has a type that a
+            pipeline cannot hand over.
     """
+    module = step_module(component)
+    if "." not in component and component not in component_names():
+        raise UserError(f"there is no component {component}")
+    _definition(component, f"{module}:run")
+    return Interface(
+        component, _fields(component, f"{module}:Inputs"), _fields(component, f"{module}:Outputs"), _shows(module)
+    )
+
+
+def _shows(module: str) -> tuple[str, ...]:
+    """Return the value of a module's ``SHOWS``; nothing where it has none."""
+    for node in parse_module(module).body:
+        if isinstance(node, ast.Assign) and [ast.unparse(target) for target in node.targets] == ["SHOWS"]:
+            return tuple(ast.literal_eval(node.value))
+    return ()
+
+
+def _fields(component: str, name: str) -> dict[str, Port]:
+    """Return the fields of a model, those of its base classes first."""
+    node = _definition(component, name)
+    if not isinstance(node, ast.ClassDef):
+        raise UserError(f"component {component}: {name} must be a class")
+    module = name.partition(":")[0]
+    fields: dict[str, Port] = {}
+    for base in node.bases:
+        if (found := _base(component, module, base)) is not None:
+            fields |= _fields(component, found)
+    for item in node.body:
+        if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name):
+            type_ = _last(item.annotation)
+            if type_ not in PARAMETER_TYPES:
+                raise UserError(
+                    f"component {component}: {module}:{item.lineno}: {item.target.id} must be annotated with one of "
+                    f"{', '.join(PARAMETER_TYPES)}, but is {ast.unparse(item.annotation)}"
+                )
+            fields[item.target.id] = Port(PARAMETER_TYPES[type_], required=_is_required(item.value))
+    return fields
+
+
+def _is_required(value: ast.expr | None) -> bool:
+    """Return whether a field has no default: none at all, or a ``Field`` whose default is left out or ``...``."""
+    if isinstance(value, ast.Call) and _last(value.func) == "Field":
+        named = {keyword.arg for keyword in value.keywords}
+        if named & {"default", "default_factory"}:
+            return False
+        return not value.args or (isinstance(value.args[0], ast.Constant) and value.args[0].value is ...)
+    return value is None
+
+
+def _base(component: str, module: str, base: ast.expr) -> str | None:
+    """Return ``module:name`` of a base class with fields; None for pydantic's and hopforge's empty ones."""
+    name = _last(base)
+    if name in ("BaseModel", "Struct"):
+        return None
+    tree = parse_module(module)
+    for node in tree.body:
+        if isinstance(node, ast.ImportFrom) and any((alias.asname or alias.name) == name for alias in node.names):
+            original = next(alias.name for alias in node.names if (alias.asname or alias.name) == name)
+            return f"{node.module}:{original}"
+    return f"{module}:{name}"
+
+
+def _definition(component: str, name: str) -> ast.AST:
     try:
-        tree = ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
-    except FileNotFoundError as error:
-        raise UserError(f"{path}: no such component") from error
-    except SyntaxError as error:
-        raise UserError(f"{path}:{error.lineno}: is not valid Python: {error.msg}") from error
-    functions = [
-        node for node in tree.body if isinstance(node, ast.FunctionDef) and any(map(_is_component, node.decorator_list))
-    ]
-    if len(functions) != 1:
-        raise UserError(f"{path}: must hold exactly one function with @dsl.component, but holds {len(functions)}")
-    function = functions[0]
-    inputs: dict[str, Port] = {}
-    outputs: dict[str, Port] = {}
-    arguments = [*function.args.args, *function.args.kwonlyargs]
-    defaults: list[ast.expr | None] = [None] * (len(function.args.args) - len(function.args.defaults))
-    defaults += [*function.args.defaults, *function.args.kw_defaults]
-    for argument, default in zip(arguments, defaults, strict=True):
-        direction, type_ = _annotation(path, argument)
-        (outputs if direction == "Output" else inputs)[argument.arg] = Port(type_, required=default is None)
-    outputs |= _returned(path, function)
-    return Interface(path, function.name, inputs, outputs)
-
-
-def _is_component(decorator: ast.expr) -> bool:
-    target = decorator.func if isinstance(decorator, ast.Call) else decorator
-    return ast.unparse(target) in ("dsl.component", "component", "kfp.dsl.component")
-
-
-def _annotation(path: Path, argument: ast.arg) -> tuple[str, str]:
-    """``("Input" | "Output" | "", type)`` of an argument."""
-    node = argument.annotation
-    if isinstance(node, ast.Subscript) and _last(node.value) in ("Input", "Output"):
-        return _last(node.value), _last(node.slice)
-    name = _last(node) if node else ""
-    if name not in PARAMETER_TYPES:
-        raise UserError(
-            f"{path}:{argument.lineno}: {argument.arg}: must be annotated with one of {', '.join(PARAMETER_TYPES)}, "
-            "Input[ARTIFACT] or Output[ARTIFACT]"
-        )
-    return "", PARAMETER_TYPES[name]
-
-
-def _returned(path: Path, function: ast.FunctionDef) -> dict[str, Port]:
-    """The parameters a component returns: ``NamedTuple("Outputs", [("name", str), …])``, one unnamed, or none."""
-    node = function.returns
-    match node:
-        case None | ast.Constant(value=None):
-            return {}
-        case ast.Call(func=func, args=[_, ast.List(elts=fields)]) if _last(func) == "NamedTuple":
-            pairs = [(field.elts[0], field.elts[1]) for field in fields if isinstance(field, ast.Tuple)]
-        case ast.Name():
-            pairs = [(ast.Constant("Output"), node)]
-        case _:
-            pairs = []
-    ports = {
-        name.value: Port(PARAMETER_TYPES[_last(type_)])
-        for name, type_ in pairs
-        if isinstance(name, ast.Constant) and isinstance(name.value, str) and _last(type_) in PARAMETER_TYPES
-    }
-    if not ports or len(ports) != len(pairs):
-        raise UserError(
-            f'{path}:{function.lineno}: the return annotation must be NamedTuple("Outputs", [("name", str), …]) '
-            f"of {', '.join(PARAMETER_TYPES)}"
-        )
-    return ports
+        return find_definition(name)
+    except ValueError as error:
+        raise UserError(f"component {component}: {error}") from error
 
 
 def _last(node: ast.expr) -> str:
-    """``Dataset`` of ``Dataset``, ``dsl.Dataset`` or ``"Dataset"``; the part before ``[`` of ``dict[str, int]``."""
+    """``Dataset`` of ``Dataset`` or ``dsl.Dataset``; the part before ``[`` of ``dict[str, int]``."""
     match node:
         case ast.Attribute(attr=name) | ast.Name(id=name) | ast.Constant(value=str(name)):
             return name

@@ -9,6 +9,9 @@ from pydantic import BeforeValidator, Field, model_validator
 from platform_sdk.config.struct import Struct
 from platform_sdk.config.world import WorldSpec
 
+HUB = "hf://"
+"""Prefix of a file's name on the Hugging Face hub."""
+
 Format = Literal["jsonl", "hotpotqa", "2wikimultihopqa", "musique", "nq", "qald10"]
 
 

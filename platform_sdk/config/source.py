@@ -12,6 +12,7 @@ from platform_sdk.config.bounded_yaml import MAX_CHARACTERS, YamlError, read_yam
 from platform_sdk.config.bounded_yaml import FieldPath as FieldPath
 from platform_sdk.config.errors import UserError
 from platform_sdk.display import excerpt, shortened
+from platform_sdk.files import open_regular
 
 MAX_PROBLEMS = 100  # that one file or value reports
 MAX_BYTES = 4 * MAX_CHARACTERS  # UTF-8 has four bytes a character at most
@@ -77,7 +78,7 @@ def load_source(path: Path) -> Source:
     """
     name = str(path)
     try:
-        with path.open("rb") as stream:
+        with open_regular(path) as stream:
             data = stream.read(MAX_BYTES + 1)
         text = data.decode("utf-8-sig", errors="strict" if len(data) <= MAX_BYTES else "ignore")
     except FileNotFoundError as error:

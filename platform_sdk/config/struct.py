@@ -1,6 +1,6 @@
 """Base of everything that is read from a file: a recipe's structs, declarations, specifications of steps."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict
@@ -14,6 +14,11 @@ class Struct(BaseModel):
     """A pydantic model that is immutable and allows neither unknown fields nor infinite numbers."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+def equal_to(default: Any) -> Callable[[Any], bool]:
+    """Return an ``exclude_if`` that leaves a field out at its default, so settings without it keep their digest."""
+    return lambda value: bool(value == default)
 
 
 def models_in(value: Any, kind: type[M], path: FieldPath = ()) -> Iterator[tuple[FieldPath, M]]:

@@ -39,12 +39,32 @@ Wire = Constant | FromParameter | FromTask
 
 @dataclass(frozen=True)
 class Task:
-    """One step of one iteration: ``id`` is the step's, with the iteration's number behind it (``train-02``)."""
+    """One step of one iteration: ``id`` is the step's, followed by the iteration's number (``train-02``).
+
+    ``group`` is the id of the group that the task belongs to; empty outside of groups.
+    """
 
     id: str
     component: str
     inputs: Mapping[str, Wire]
+    group: str = ""
 
     @property
     def upstream(self) -> set[str]:
         return {wire.task for wire in self.inputs.values() if isinstance(wire, FromTask)}
+
+
+@dataclass(frozen=True)
+class Group:
+    """Tasks that are one step on a cluster, as all iterations of a repeat; ``carried`` is what they hand on."""
+
+    id: str
+    carried: Mapping[str, Wire]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The tasks of a run in topological order, and the groups that some of them belong to."""
+
+    tasks: tuple[Task, ...] = ()
+    groups: tuple[Group, ...] = ()

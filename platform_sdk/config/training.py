@@ -17,7 +17,7 @@ class LoraSpec(Struct):
     rank: int = Field(
         default=16, ge=1, le=65_536, description="width of an adapter: more can learn more and needs more memory"
     )
-    alpha: float = Field(default=32.0, gt=0, le=1e6, description="the adapter's output is scaled by alpha / rank")
+    alpha: float = Field(default=32.0, ge=1e-6, le=1e6, description="the adapter's output is scaled by alpha / rank")
     dropout: float = Field(
         default=0.0, ge=0, lt=1, description="share of an adapter's inputs that each training step leaves out"
     )
@@ -34,7 +34,7 @@ class OptimiserSpec(Struct):
     """
 
     learning_rate: float = Field(
-        default=5e-7, gt=0, le=10, description="learning rate at the start; it falls along a cosine"
+        default=5e-7, ge=1e-12, le=10, description="learning rate at the start; it falls along a cosine"
     )
     minimum_learning_rate: float = Field(default=1e-8, ge=0, le=10, description="learning rate at the end")
     warmup_ratio: float = Field(
@@ -56,7 +56,7 @@ class OptimiserSpec(Struct):
     betas: tuple[Share, Share] = Field(
         default=(0.9, 0.999), description="of AdamW: how slowly the means of gradient and squared gradient forget"
     )
-    epsilon: float = Field(default=1e-8, gt=0, le=1, description="of AdamW, keeps its division from 0")
+    epsilon: float = Field(default=1e-8, ge=1e-16, le=1, description="of AdamW, keeps its division from 0")
     max_grad_norm: float = Field(
         default=1.0, ge=0, le=1e6, description="a longer gradient is cut to this length; 0: none is"
     )
@@ -83,7 +83,7 @@ class OptimiserSpec(Struct):
         default=None, ge=1, le=1024, description="training processes; null: one per visible GPU, 1 on a CPU"
     )
     threads: int = Field(default=1, ge=1, le=1024, description="CPU threads of each process")
-    checkpoint_steps: int = Field(default=50, ge=1, le=1_000_000_000, description="optimiser steps between checkpoints")
+    checkpoint_steps: int = Field(default=50, ge=1, le=1_000_000, description="optimiser steps between checkpoints")
 
     @model_validator(mode="after")
     def _agree(self) -> Self:

@@ -1,64 +1,121 @@
-"""Descriptions of the artifacts that components make."""
+"""Kubeflow components of steps, made from what the steps take and give.
+
+KFP takes a lightweight component's source from a file, so the source of each is written here: a function that calls
+``pod.run_step``. Structs travel as JSON text, because KFP's own structs turn integers into floats and hold no null.
+"""
 
 from __future__ import annotations
 
-import json
+import importlib.util
+import keyword
 import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-# The image that runs the steps on a cluster: Python with hopforge installed, no GPU.
+from kfp.dsl.base_component import BaseComponent
+
+from platform_sdk.config.components import Port, read_interface
+
 LAUNCHER_IMAGE = os.environ.get("HOPFORGE_LAUNCHER_IMAGE", "hopforge/launcher:latest")
-NULL = "${null}"
+"""The image that runs the steps on a cluster: Python with hopforge installed, no GPU."""
+
+PYTHON_TYPES = {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "struct": "str", "list": "str"}
+ARTIFACTS = {"card": "Markdown", "metrics": "Metrics", "page": "HTML"}
+CARD = "card"
 
 
-def describe(artifact: Any, path: Path, **facts: Any) -> None:
-    """Fill an artifact's metadata (digest, counts, parents) and write them, with where the content is, at its path.
+@dataclass(frozen=True)
+class Signature:
+    """A component's interface: types of its inputs and outputs by name, and its artifacts.
 
-    The content itself stays in the run directory: an artifact that copied a model or a thousand rollouts would
-    double every run.
+    Inputs have no descriptions: Argo keeps a component's text eight times for each step, and the form's text is the
+    pipeline's.
     """
-    metadata = {"path": str(path.resolve()), **facts}
-    artifact.metadata.update(metadata)
-    Path(artifact.path).parent.mkdir(parents=True, exist_ok=True)
-    Path(artifact.path).write_text(json.dumps(metadata, indent=1) + "\n", encoding="utf-8")
+
+    name: str
+    inputs: Mapping[str, str]
+    outputs: Mapping[str, str] = field(default_factory=dict)
+    shown: Sequence[str] = (CARD,)
 
 
-def describe_skipped(reason: str, run_dir: Path, *artifacts: Any) -> None:
-    """Print why a step has nothing to do, and describe its artifacts so."""
-    print(f"nothing to do: {reason}", flush=True)
-    for artifact in artifacts:
-        describe(artifact, run_dir, skipped=reason)
+# As short as can be: Argo keeps it several times for each step.
+_SOURCE = """\
+from typing import NamedTuple
+
+from kfp import dsl
 
 
-def beyond_last(iteration: int, iterations: int, run_dir: Path, *artifacts: Any) -> bool:
-    """Return whether a run of ``iterations`` has no such iteration, and say so if it has none; below 0 it has all."""
-    beyond = 0 <= iterations < iteration
-    if beyond:
-        describe_skipped(f"iteration {iteration} of {iterations}", run_dir, *artifacts)
-    return beyond
+@dsl.component(base_image={image!r}, install_kfp_package=False)
+def {function}({parameters}){returned}:
+    from platform_sdk.kubeflow.pod import {call}
+
+    return {call}({arguments}dict({given}), dict({shown}){names})
+"""
 
 
-def log_numbers(metrics: Any, numbers: dict[str, Any]) -> None:
-    """Write the numbers among ``numbers`` into a Metrics artifact."""
-    for name, value in numbers.items():
-        if isinstance(value, (int, float)) and not isinstance(value, bool):
-            metrics.log_metric(name, float(value))
+def step_component(component: str) -> BaseComponent:
+    """Return the Kubeflow component of a step, with all that the step takes from earlier steps as inputs."""
+    interface = read_interface(component)
+    inputs = {
+        name: port.type
+        for name, port in interface.inputs.items()
+        if port.type not in ("struct", "list") and name != "run_dir"
+    }
+    return task_component(component, component, inputs, interface.outputs)
 
 
-def sent(value: Any) -> Any:
-    """A parameter's value as KFP's parameters can hold it: they know no null inside a struct."""
-    if isinstance(value, dict):
-        return {key: NULL if inner is None else sent(inner) for key, inner in value.items()}
-    return [NULL if inner is None else sent(inner) for inner in value] if isinstance(value, list) else value
+def task_component(task: str, component: str, inputs: Mapping[str, str], outputs: Mapping[str, Port]) -> BaseComponent:
+    """Return the component of one task of a pipeline.
+
+    Args:
+        inputs: types of what earlier tasks hand on to it; all else is in the run directory.
+    """
+    shown = (CARD, *read_interface(component).shows) if component else (CARD,)
+    signature = Signature(task, inputs, {name: port.type for name, port in outputs.items()}, shown)
+    return made(signature, "run_step", {"run_dir": "string", "settings": "string"}, repr(task))
 
 
-def received(value: Any) -> Any:
-    """A struct as the recipe gave it: undoes ``sent``, and KFP's doubles, as which 16 arrives as 16.0."""
-    if isinstance(value, dict):
-        return {key: received(inner) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [received(inner) for inner in value]
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    return None if value == NULL else value
+def made(
+    signature: Signature, call: str, common: Mapping[str, str], first: str, *, status: bool = False
+) -> BaseComponent:
+    """Write a component's source, and let KFP read it.
+
+    Args:
+        call: the function of ``pod`` that does the work; it gets ``first``, the ``common`` inputs, the other inputs and
+            the artifacts, and the names of the outputs, where there are any, in whose order it returns them.
+        status: the component is an exit task, and gets the final status of the others as ``status``.
+    """
+    prefix = signature.name.replace("-", "_")
+    function = f"{prefix}_" if keyword.iskeyword(prefix) else prefix
+    inputs = {**common, **signature.inputs}
+    artifacts = {f"{prefix}_{kind}": kind for kind in signature.shown}
+    parameters = [f"{name}: {PYTHON_TYPES[type_]}" for name, type_ in inputs.items()]
+    parameters += [f"{name}: dsl.Output[dsl.{ARTIFACTS[kind]}]" for name, kind in artifacts.items()]
+    parameters += ["status: dsl.PipelineTaskFinalStatus"] if status else []
+    returned = [f'("{name}", {PYTHON_TYPES[type_]})' for name, type_ in signature.outputs.items()]
+    tuple_type = f'NamedTuple("Outputs", [{", ".join(returned)}])'
+    arguments = [first, *common, *(["status.state"] if status else [])]
+    source = _SOURCE.format(
+        image=LAUNCHER_IMAGE,
+        function=function,
+        parameters=", ".join(parameters),
+        returned=f" -> {tuple_type}" if returned else "",
+        call=call,
+        given=", ".join(f"{name}={name}" for name in signature.inputs),
+        shown=", ".join(f"{kind}={name}" for name, kind in artifacts.items()),
+        arguments="".join(f"{one}, " for one in arguments if one),
+        names=f", {[*signature.outputs]}" if returned else "",
+    )
+    with tempfile.TemporaryDirectory(prefix="hopforge-component-") as folder:
+        path = Path(folder) / f"{function}_component.py"
+        path.write_text(source, encoding="utf-8")
+        specification = importlib.util.spec_from_file_location(f"hopforge_{function}", path)
+        assert specification is not None
+        assert specification.loader is not None
+        module = importlib.util.module_from_spec(specification)
+        specification.loader.exec_module(module)
+    component: BaseComponent = getattr(module, function)
+    component.component_spec.name = component.name = signature.name
+    return component

@@ -1,67 +1,152 @@
-"""Begin and end of a run on a cluster, where its first and last step do what ``runs.execute`` does on one machine.
+"""Begin and end of a run on a cluster, where its first and last step do what ``execution.runs.execute`` does here.
 
-The first step takes the filled-in form, writes down what the run was really started with, and hands on the structs
-that the form set fields of. Imported in steps, where kfp has only what a step needs.
+The first step checks the filled-in form, and writes what the run is really started with into the run's directory:
+``recipe.json`` and ``plan.json``. Iterations are planned there too, so a version of a pipeline serves any number.
 """
 
 from __future__ import annotations
 
+import base64
+import json
+import os
+import zlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+from platform_sdk.config.cluster import CLUSTER, ClusterSpec
+from platform_sdk.config.document import validated
 from platform_sdk.config.errors import UserError
-from platform_sdk.config.form import filled_in
-from platform_sdk.config.parameter import Parameter
+from platform_sdk.config.form import FormField, check_form
+from platform_sdk.config.pipeline import Document, read_pipeline
+from platform_sdk.config.plan import make_plan
 from platform_sdk.config.recipe import Recipe
-from platform_sdk.kubeflow.claim import FILE, claim
-from platform_sdk.kubeflow.component import received, sent
+from platform_sdk.config.source import ConfigError, Source
+from platform_sdk.execution.claim import FILE as CLAIM
+from platform_sdk.execution.claim import claim
+from platform_sdk.execution.plan import FILE as PLAN
+from platform_sdk.execution.plan import write_plan
+from platform_sdk.files import read_model, read_object, sha256, write_text
 from platform_sdk.tracking import finish_run, start_run
+from platform_sdk.tracking.journal import STATE_EVENTS, journals, read, run_file
+from platform_sdk.tracking.outcomes import digest_of
 
-STATES: dict[str, Literal["FINISHED", "KILLED"]] = {"SUCCEEDED": "FINISHED", "CANCELLED": "KILLED"}
-
-
-def begun_with(recipe: Recipe) -> dict[str, Any]:
-    """Return the parts of a recipe that ``begin_run`` needs: its values, and what the form sets of them."""
-    checks = {"type", "description", "choices", "minimum", "maximum", "schema_"}
-    return {
-        **recipe.resolved(),
-        "form": {field.name: ".".join(field.path) for field in recipe.form},
-        "declared": {
-            name: parameter.model_dump(mode="json", by_alias=True, include=checks, exclude_defaults=True)
-            for name, parameter in recipe.run_time.items()
-        },
-    }
+Status = Literal["FINISHED", "FAILED", "KILLED"]
+CLUSTER_FILE = "cluster.json"
 
 
-def begin_run(run_dir: str, recipe: dict[str, Any], filled: dict[str, Any]) -> dict[str, Any]:
-    """Fill in the form, claim the run directory for the recipe with these values, and begin the run.
+def run_folder(workspace: str, run_name: str, run_id: str) -> Path:
+    """Return the directory of a run on a cluster: its own, the same when it is retried."""
+    return Path(workspace) / "runs" / f"{run_name}-{run_id}"
+
+
+def begun_with(recipe: Recipe, cluster: ClusterSpec | None = None) -> dict[str, Any]:
+    """Return what ``begin_run`` needs: the pipeline's document, the recipe's name and values, and the cluster."""
+    place = None if cluster is None else cluster.model_dump(mode="json")
+    return {"document": recipe.pipeline.source.data, "cluster": place, **recipe.resolved()}
+
+
+def packed(content: Mapping[str, Any]) -> str:
+    """Return plain data as compressed text: Argo keeps an input of a step eight times, quoted several times over."""
+    return base64.b64encode(zlib.compress(json.dumps(content).encode(), 9)).decode()
+
+
+def unpacked(text: str) -> dict[str, Any]:
+    """Return the data that ``packed`` made a text of."""
+    content: dict[str, Any] = json.loads(zlib.decompress(base64.b64decode(text)))
+    return content
+
+
+def enter_cluster(run_dir: Path, cluster: ClusterSpec | None = None) -> None:
+    """Set the environment of steps, and let those of this process make jobs in the cluster.
 
     Args:
-        recipe: What ``begun_with`` gave.
+        cluster: by default what the run directory holds.
+    """
+    path = run_dir / CLUSTER_FILE
+    if cluster is None and path.is_file():
+        cluster = read_model(path, ClusterSpec)
+    if cluster is not None:
+        for variable, value in cluster.environment.items():
+            os.environ.setdefault(variable, value)
+        os.environ[CLUSTER] = cluster.model_dump_json()
+
+
+def begin_run(
+    run_dir: Path, recipe: Mapping[str, Any], filled: Mapping[str, Any]
+) -> tuple[list[FormField], dict[str, Any]]:
+    """Check the form's values, claim the run directory for the recipe with these values, plan and begin the run.
+
+    Args:
+        recipe: The content of ``begun_with``.
         filled: The form's values by the names that Kubeflow has for them.
 
     Returns:
-        The values of all parameters, as KFP's parameters can hold them.
+        The form's fields, and the values of all parameters.
 
     Raises:
         UserError: a value is not allowed; the directory holds a run of another recipe.
     """
-    known = received(recipe)
-    declared = {name: Parameter.model_validate(one) for name, one in known["declared"].items()}
-    values = {known["form"][name]: value for name, value in received(filled).items()}
-    parameters = filled_in(known["parameters"], declared, values)
-    resolved = {"pipeline": known["pipeline"], "name": known["name"], "parameters": parameters}
-    claim(Path(run_dir), resolved)
-    start_run(Path(run_dir), resolved, follow=False)
-    return {name: sent(value) for name, value in parameters.items()}
+    cluster = None if recipe["cluster"] is None else ClusterSpec.model_validate(recipe["cluster"])
+    enter_cluster(run_dir, cluster)
+    source = Source("pipeline.yaml", dict(recipe["document"]), {})
+    pipeline = read_pipeline(source, validated(Document, source))
+    fields = [field for field in pipeline.form if field.name in filled]
+    settings = {field.name: field.setting for field in fields}
+    parameters = check_form(settings, recipe["parameters"], pipeline.run_time, filled)
+    plan, problems = make_plan(pipeline, parameters)
+    if problems:
+        raise ConfigError(problems)
+    resolved = {"pipeline": recipe["pipeline"], "name": recipe["name"], "parameters": parameters}
+    claim(run_dir, resolved)
+    write_plan(run_dir, plan, parameters)
+    if cluster is not None:
+        write_text(run_dir / CLUSTER_FILE, cluster.model_dump_json(indent=1) + "\n")
+    start_run(run_dir, resolved, follow=False)
+    return fields, parameters
 
 
-def end_run(run_dir: str, state: str) -> None:
-    """End the run as its steps ended (KFP's ``SUCCEEDED``, ``FAILED`` or ``CANCELLED``).
+def settings_digest(run_dir: Path) -> str:
+    """Return the digest of a run's settings: its recipe and its plan."""
+    return digest_of(*(sha256(run_dir / name) for name in (CLAIM, PLAN)))
+
+
+def check_settings(run_dir: Path, digest: str) -> None:
+    """Check that a run's settings are those that it began with.
+
+    Raises:
+        UserError: the run was never begun, or a file was altered since.
+    """
+    for name in (CLAIM, PLAN):
+        if not (run_dir / name).is_file():
+            raise UserError(f"{run_dir / name}: no such file; the step begin has not run; see its log")
+    if settings_digest(run_dir) != digest:
+        raise UserError(f"{run_dir}: {CLAIM} or {PLAN} was altered since the step begin wrote it; start the run again")
+
+
+def reopen(run_dir: Path) -> None:
+    """Take up a run that has ended: Kubeflow retries a run from its failed step on, not from its first one."""
+    events = [event for event in read(run_file(run_dir))[0] if event["event"] in STATE_EVENTS]
+    if events and events[-1].get("status"):
+        start_run(run_dir, read_object(run_dir / CLAIM), follow=False)
+
+
+def end_run(run_dir: Path, status: Status) -> None:
+    """End the run in MLflow, whoever sees its end first; an equal end is recorded once.
 
     Raises:
         UserError: it was never begun, or MLflow could not be reached.
     """
-    if not (Path(run_dir) / FILE).exists():
+    if not (run_dir / CLAIM).exists():
         raise UserError(f"{run_dir}: the run was never begun; see the log of the step begin")
-    finish_run(Path(run_dir), STATES.get(state, "FAILED"))
+    finish_run(run_dir, status)
+
+
+def failures(run_dir: Path) -> dict[str, str]:
+    """Return the errors of the run's failed steps, by their names."""
+    found = {}
+    for name, path in journals(run_dir).items():
+        states = [event for event in read(path)[0] if event["event"] in STATE_EVENTS]
+        if name.startswith("steps/") and states and states[-1].get("status") == "FAILED":
+            found[name.removeprefix("steps/")] = str(states[-1].get("error", ""))
+    return found

@@ -1,74 +1,100 @@
 from __future__ import annotations
 
+import importlib
+import inspect
+import itertools
 from pathlib import Path
 
 import pytest
 
-from platform_sdk.config.components import Port, read_interface
+from platform_sdk.config.components import Port, component_names, read_interface
 from platform_sdk.config.errors import UserError
+from platform_sdk.execution.step import load_step
 
-SHIPPED = sorted((Path(__file__).parents[2] / "components").glob("*/component.py"))
-
-
-def read(folder: Path, signature: str, decorator: str = "@dsl.component(base_image='x')") -> object:
-    path = folder / "component.py"
-    path.write_text(f"from kfp import dsl\n\n{decorator}\ndef f{signature}:\n    pass\n")
-    return read_interface(path)
+HOME = Path(__file__).parents[2]
+NUMBER = itertools.count()
+HEAD = "from platform_sdk.execution.step import StepInputs, StepOutputs\n"
 
 
-def test_component_signature_becomes_an_interface(tmp_path: Path) -> None:
-    interface = read(
-        tmp_path,
-        "(a: str, b: dict, c: dsl.Input[dsl.Model], d: dsl.Output[dsl.Dataset], e: float = 0.5, *,"
-        ' f: list, g: bool = True) -> NamedTuple("Outputs", [("x", str), ("y", int)])',
+@pytest.fixture
+def read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> object:
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def read(source: str) -> object:
+        name = f"ownsteps{next(NUMBER)}"
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").touch()
+        (tmp_path / name / "step.py").write_text(HEAD + source)
+        importlib.invalidate_caches()
+        return read_interface(f"{name}.step")
+
+    return read
+
+
+def test_models_of_a_step_become_an_interface(read: object) -> None:
+    interface = read(  # type: ignore[operator]
+        "from pydantic import Field\nSHOWS = ('metrics',)\n"
+        "class Inputs(StepInputs):\n"
+        "    '''Text.'''\n    a: str\n    b: dict[str, int]\n    e: float = 0.5\n"
+        "    f: list[int] = Field(min_length=1)\n"
+        "    g: bool = Field(True)\n    h: int = Field(default_factory=int)\n"
+        "class Outputs(StepOutputs):\n    x: str\n    y: int\n"
+        "def run(inputs): ...\n"
     )
-    assert interface.inputs == {  # type: ignore[attr-defined]
+    assert interface.inputs == {
+        "run_dir": Port("string"),
         "a": Port("string"),
         "b": Port("struct"),
-        "c": Port("Model"),
         "e": Port("number", required=False),
         "f": Port("list"),
         "g": Port("boolean", required=False),
+        "h": Port("integer", required=False),
     }
-    assert interface.outputs == {"d": Port("Dataset"), "x": Port("string"), "y": Port("integer")}  # type: ignore[attr-defined]
-    assert Port("Model").artifact
-    assert not Port("struct").artifact
+    assert interface.outputs == {"x": Port("string"), "y": Port("integer")}
+    assert interface.shows == ("metrics",)
+
+
+WHOLE = "class Inputs(StepInputs):\n    a: str\nclass Outputs(StepOutputs):\n    x: str\ndef run(inputs): ...\n"
 
 
 @pytest.mark.parametrize(
-    ("signature", "decorator", "says"),
+    ("old", "new", "message"),
     [
-        ("(a)", "@dsl.component", "a: must be annotated"),
-        ("(a: set)", "@dsl.component", "a: must be annotated"),
-        ("(a: str) -> tuple[int, str]", "@dsl.component", "return annotation"),
-        ("(a: str)", "@cached", "exactly one function with @dsl.component, but holds 0"),
-        ("(a: str", "@dsl.component", "is not valid Python"),
+        ("a: str", "a: set[str]", "a must be annotated with one of str, Path, int, .*, but is set"),
+        ("def run(inputs): ...", "", "defines no function, class or value run"),
+        ("class Outputs", "class Output", "defines no function, class or value Outputs"),
+        ("x: str", "x: str(", "is not valid Python"),
     ],
 )
-def test_invalid_component_source_is_refused(tmp_path: Path, signature: str, decorator: str, says: str) -> None:
-    with pytest.raises(UserError, match=says):
-        read(tmp_path, signature, decorator)
+def test_invalid_step_module_is_refused(read: object, old: str, new: str, message: str) -> None:
+    assert old in WHOLE
+    with pytest.raises(UserError, match=message):
+        read(WHOLE.replace(old, new, 1))  # type: ignore[operator]
 
 
-def test_missing_component_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="no such component"):
-        read_interface(tmp_path / "component.py")
+@pytest.mark.parametrize("name", ["nothing", "own.nothing"])
+def test_missing_component_is_refused(name: str) -> None:
+    with pytest.raises(UserError, match="there is no component nothing|cannot be found"):
+        read_interface(name)
 
 
-@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.parent.name)
-def test_shipped_components_are_read_as_kfp_reads_them(path: Path) -> None:
-    from platform_sdk.kubeflow.compile import KFP_TYPES, load_component
+@pytest.mark.parametrize("name", component_names())
+def test_shipped_steps_are_read_as_python_reads_them(name: str) -> None:
+    interface, step = read_interface(name), load_step(name)
+    for model, ports in ((step.Inputs, interface.inputs), (step.Outputs, interface.outputs)):
+        assert {field: info.is_required() for field, info in model.model_fields.items()} == {
+            field: port.required for field, port in ports.items()
+        }
+    assert list(inspect.signature(step.run).parameters) == ["inputs"]
+    readme = (HOME / "components" / name / "README.md").read_text()
+    for field in (*interface.inputs, *interface.outputs):
+        assert f"`{field}`" in readme, f"{field} is not in the README"
 
-    interface = read_interface(path)
-    specification = load_component(interface).component_spec
-    ours = {name: KFP_TYPES.get(port.type, f"system.{port.type}@0.0.1") for name, port in interface.inputs.items()}
-    assert {name: spec.type for name, spec in (specification.inputs or {}).items()} == ours
-    assert {n for n, p in interface.inputs.items() if not p.required} == {
-        name for name, spec in (specification.inputs or {}).items() if spec.optional
-    }
-    theirs = {name: spec.type for name, spec in (specification.outputs or {}).items()}
-    ours = {name: KFP_TYPES.get(port.type, f"system.{port.type}@0.0.1") for name, port in interface.outputs.items()}
-    assert theirs == ours
-    readme = (path.parent / "README.md").read_text()
-    for name in (*interface.inputs, *interface.outputs):
-        assert f"`{name}`" in readme, f"{name} is not in the README"
+
+@pytest.mark.parametrize("name", component_names())
+def test_shipped_components_take_and_give_what_their_steps_do(name: str) -> None:
+    component = importlib.import_module(f"components.{name}.component").component
+    interface = read_interface(name)
+    shown = {f"{name}_{kind}" for kind in ("card", *interface.shows)}
+    assert set(component.component_spec.outputs) == set(interface.outputs) | shown
+    assert set(component.component_spec.inputs) <= {*interface.inputs, "run_dir", "settings"}

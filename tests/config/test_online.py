@@ -41,11 +41,29 @@ def test_invalid_online_settings_are_refused(field: str, value: object) -> None:
         ({"scale_logits": True, "off_policy": True}, "scale_logits"),
         ({"credit": {"baseline": "none"}}, "set scale to none"),
         ({"credit": {"baseline": "none", "scale": "batch"}}, "set scale to none"),
+        ({"clip": {"type": "gspo"}}, "set normalization to sequence"),
+        ({"scale_logits": True, "engine_correction": {}}, "engine_correction compares probabilities at temperature 1"),
+        ({"resamples": 1, "refills": 1}, "set one of them to 0"),
+        ({"credit": {"mute_ties_of": "reward"}}, "whose ties have no advantage anyway"),
+        ({"credit": {"type": "gdpo", "weights": {}}}, "weights"),
+        ({"credit": {"type": "gdpo", "weights": {"em": 1}, "scale": "batch"}}, "scale"),
+        ({"credit": {"negative_weight": 1.1}}, "negative_weight"),
+        ({"credit": {"positive_only": True}}, "positive_only"),
     ],
 )
 def test_settings_that_contradict_each_other_are_refused(settings: dict[str, object], fault: str) -> None:
     with pytest.raises(ValidationError, match=fault):
         OnlineSpec.model_validate({"updates": 1, **settings})
+
+
+def test_later_settings_leave_the_digest_of_their_defaults_alone() -> None:
+    dumped = OnlineSpec(updates=1).model_dump(mode="json")
+    assert not dumped.keys() & {"engine_correction", "mask_truncated", "refills"}
+    assert dumped["clip"] == 0.2
+    assert dumped["credit"] == {"baseline": "mean", "scale": "group", "others": "shared", "resample": "equal"}
+    changed = {"clip": {"type": "cispo"}, "refills": 2, "credit": {"type": "gdpo", "weights": {"em": 1}}}
+    spec = OnlineSpec.model_validate(dumped | changed)
+    assert OnlineSpec.model_validate(spec.model_dump(mode="json")) == spec
 
 
 def test_the_number_of_updates_has_no_default() -> None:

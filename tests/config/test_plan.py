@@ -10,7 +10,7 @@ from platform_sdk.config.components import read_interface
 from platform_sdk.config.plan import carried_from
 from platform_sdk.config.recipe import load_recipe
 from platform_sdk.config.source import ConfigError
-from platform_sdk.config.task import Constant, FromParameter, FromTask
+from platform_sdk.config.task import Constant, FromParameter, FromTask, Group
 from tests.kubeflow.toy import PIPELINE, write_toy
 
 HOME = Path(__file__).parents[2]
@@ -100,7 +100,7 @@ def test_shipped_pipelines_equal_themselves_written_out(path: Path, tmp_path: Pa
     once = data.pop("inputs")
     for block in data["steps"]:
         for step in block["repeat"]["steps"] if "repeat" in block else [block]:
-            known = read_interface(recipe.pipeline.component_path(step["component"])).inputs
+            known = read_interface(step["component"]).inputs
             step["inputs"] = {name: once[name] for name in once if name in known} | step["inputs"]
     (tmp_path / "pipeline.yaml").write_text(json.dumps(data))
     (tmp_path / "recipe.yaml").write_text(re.sub("^pipeline: .*", "pipeline: ./pipeline.yaml", path.read_text()))
@@ -111,13 +111,13 @@ def test_shipped_pipelines_equal_themselves_written_out(path: Path, tmp_path: Pa
     ("old", "new", "says"),
     [
         ("level: $", "levle: $", "pipeline.yaml:18 inputs.levle no step's component has this input; did you mean level?"),
-        ("outputs.level", "outputs.leevl", "pipeline.yaml:18 inputs.level component make has no output 'leevl'; did you mean level?"),
+        ("outputs.level", "outputs.leevl", "pipeline.yaml:18 inputs.level component tests.kubeflow.toysteps.make has no output 'leevl'; did you mean level?"),
         ("steps.make", "steps.mke", "pipeline.yaml:18 inputs.level there is no step 'mke' to refer to here; did you mean make?"),
         ("steps.make", "steps.use", "inputs.level there is no step 'use' to refer to here; it is inside a repeat: carry its output"),
         ("steps.make.outputs.level", "iteration", "inputs.level ${iteration} is not the number of an iteration here; it is for steps of a repeat"),
         ("steps.make.outputs.level", "carry.digest", "inputs.level nothing is carried as 'digest' here"),
-        ("${steps.make.outputs.level}", "one", "inputs.level must be of type number for component use, but is 'one'"),
-        ("${run.dir}", "${parameters.seed}", "inputs.run_dir must be of type string for component make, but parameter seed is of type integer"),
+        ("${steps.make.outputs.level}", "one", "inputs.level must be of type number for component tests.kubeflow.toysteps.use, but is 'one'"),
+        ("${run.dir}", "${parameters.seed}", "inputs.run_dir must be of type string for component tests.kubeflow.toysteps.make, but parameter seed is of type integer"),
         (
             "${parameters.seed}", "${steps.make.outputs.digest}",
             "pipeline.yaml:19 inputs.seed step make gets this input, but does not come after step make, whose output it is; "
@@ -135,7 +135,9 @@ def test_shared_inputs_are_checked(tmp_path: Path, old: str, new: str, says: str
 def left_out(switch: str, instead: str = "instead: {Output: other}") -> str:
     """The toy whose step in the repeat is left out where the switch is false."""
     return PIPELINE.replace(
-        "component: use\n    ", f"component: use\n          when: {switch}\n          {instead}\n    ", 1
+        "component: tests.kubeflow.toysteps.use\n    ",
+        f"component: tests.kubeflow.toysteps.use\n          when: {switch}\n          {instead}\n    ",
+        1,
     )
 
 
@@ -153,7 +155,7 @@ def test_a_stand_in_in_a_repeat_is_of_its_iteration(tmp_path: Path) -> None:
     """The second step of an iteration gets the first's output, or what that was given if it is left out."""
     second = """\
         - id: refine
-          component: use
+          component: tests.kubeflow.toysteps.use
           inputs: {run_dir: a, phase: b, iteration: 1, level: 1, digest: "${steps.use.outputs.Output}"}
 """
     carried = left_out("${parameters.overlap}", "instead: {Output: '${carry.digest}'}")
@@ -170,7 +172,7 @@ def test_a_stand_in_in_a_repeat_is_of_its_iteration(tmp_path: Path) -> None:
 
 
 def test_stand_ins_reach_shared_inputs_and_each_other(tmp_path: Path) -> None:
-    step = "  - {{id: {0}, component: use, when: false, instead: {{Output: '{1}'}}, inputs: {{}}}}\n"
+    step = "  - {{id: {0}, component: tests.kubeflow.toysteps.use, when: false, instead: {{Output: '{1}'}}, inputs: {{}}}}\n"
     pipeline = shared().replace("level: 1,", "level: 1, old: '${steps.two.outputs.Output}',")
     steps = step.format("two", "${steps.one.outputs.Output}") + step.format("one", "${steps.make.outputs.digest}")
     assert plan_of(tmp_path, pipeline=pipeline + steps)["last"]["old"] == FromTask("make", "digest")
@@ -185,9 +187,9 @@ def test_stand_ins_reach_shared_inputs_and_each_other(tmp_path: Path) -> None:
     [
         ("{Output: 3}", "pipeline.yaml:37 steps[1].repeat.steps[0].instead.Output must be of type string, but is 3"),
         ("{Output: '${parameters.rate}'}", "must be of type string, but parameter rate is of type number"),
-        ("{Output: '${steps.make.outputs.data}'}", "must be of type string, but output data of make is of type Dataset"),
+        ("{Output: '${steps.make.outputs.level}'}", "must be of type string, but output level of make is of type number"),
         ("{Output: '${steps.mke.outputs.digest}'}", "instead.Output there is no step 'mke' to refer to here; did you mean make?"),
-        ("{Output: a, Outptu: b}", "instead.Outptu component use has no output 'Outptu'; did you mean Output?"),
+        ("{Output: a, Outptu: b}", "instead.Outptu component tests.kubeflow.toysteps.use has no output 'Outptu'; did you mean Output?"),
         ("{Output: '${steps.use.outputs.Output}'}", "instead.Output refers to step use, which it stands in for; name an output of another step"),
     ],
 )  # fmt: skip
@@ -199,7 +201,7 @@ def test_stand_in_is_checked_whether_its_step_is_on_or_off(
 
 def test_stand_in_inside_a_text_is_refused(tmp_path: Path) -> None:
     """Refuse a stand-in in a text: it would be accepted only while the step is left out."""
-    step = "  - {id: more, component: use, when: false, instead: {Output: a}, inputs: {}}\n"
+    step = "  - {id: more, component: tests.kubeflow.toysteps.use, when: false, instead: {Output: a}, inputs: {}}\n"
     pipeline = PIPELINE.replace("phase: last", "phase: 'p-${steps.more.outputs.Output}'") + step
     assert_problem(
         tmp_path, pipeline, "only the iteration, ${run.method} and parameters outside the form can be in a text"
@@ -207,21 +209,45 @@ def test_stand_in_inside_a_text_is_refused(tmp_path: Path) -> None:
 
 
 def test_stand_ins_for_each_other_are_refused(tmp_path: Path) -> None:
-    step = "  - {{id: {0}, component: use, when: false, instead: {{Output: '${{steps.{1}.outputs.Output}}'}}, inputs: {{}}}}\n"
+    step = "  - {{id: {0}, component: tests.kubeflow.toysteps.use, when: false, instead: {{Output: '${{steps.{1}.outputs.Output}}'}}, inputs: {{}}}}\n"
     says = "instead.Output refers to step one, which it stands in for"
     assert_problem(tmp_path, PIPELINE + step.format("one", "two") + step.format("two", "one"), says)
 
 
 def test_a_long_chain_of_stand_ins_is_refused(tmp_path: Path) -> None:
-    step = "  - {{id: s{0}, component: use, when: false, instead: {{Output: '${{steps.s{1}.outputs.Output}}'}}}}\n"
+    step = "  - {{id: s{0}, component: tests.kubeflow.toysteps.use, when: false, instead: {{Output: '${{steps.s{1}.outputs.Output}}'}}}}\n"
     pipeline = PIPELINE + "".join(step.format(n, n + 1) for n in range(400))
     assert_problem(tmp_path, pipeline, "instead.Output is a chain of more than 40 stand-ins; name an output of a step")
 
 
-def test_a_count_in_the_form_may_repeat_steps_that_are_all_left_out(tmp_path: Path) -> None:
-    left_out = "- id: use\n          when: false\n          instead: {Output: none}\n"
-    pipeline = PIPELINE.replace("form: [seed,", "form: [iterations,").replace("- id: use\n", left_out)
-    assert list(plan_of(tmp_path, pipeline=pipeline)) == ["make", "last"]
+def test_a_count_in_the_form_is_the_recipes(tmp_path: Path) -> None:
+    pipeline = PIPELINE.replace("{seed: seed,", "{iterations: iterations,")
+    assert list(plan_of(tmp_path, "iterations=1", pipeline=pipeline)) == ["make", "use-01", "last"]
+
+
+def test_iterations_belong_to_a_loop_that_hands_on_what_it_carries(tmp_path: Path) -> None:
+    recipe = load_recipe(write_toy(tmp_path))
+    assert {task.id: task.group for task in recipe.plan} == {
+        "make": "", "use-01": "iterations", "use-02": "iterations", "last": "",
+    }  # fmt: skip
+    newest = FromTask("use-02", "Output")
+    assert recipe.groups == (Group("iterations", {"digest": newest, "old": newest}),)
+    start = FromTask("make", "digest")
+    assert load_recipe(recipe.path, ["iterations=0"]).groups == (Group("iterations", {"digest": start, "old": start}),)
+
+
+def test_group_of_steps_hands_on_what_others_take(tmp_path: Path) -> None:
+    pipeline = PIPELINE.replace("id: make\n", "id: make\n    group: start\n")
+    recipe = load_recipe(write_toy(tmp_path, pipeline=pipeline), ["iterations=0"])
+    assert {task.id: task.group for task in recipe.plan} == {"make": "start", "last": ""}
+    assert recipe.groups[1] == Group("start", {"make_digest": FromTask("make", "digest")})
+
+
+def test_group_that_waits_for_a_step_that_waits_for_it_is_refused(tmp_path: Path) -> None:
+    pipeline = PIPELINE.replace("id: make\n", "id: make\n    group: both\n").replace(
+        "id: last\n", "id: last\n    group: both\n"
+    )
+    assert_problem(tmp_path, pipeline, "the steps wait for each other: both, iterations")
 
 
 def test_many_iterations_keep_their_order(tmp_path: Path) -> None:
@@ -236,20 +262,19 @@ def test_many_iterations_keep_their_order(tmp_path: Path) -> None:
         ("level: ${steps.make.outputs.level}", "level: ${steps.mke.outputs.level}", "no step 'mke' to refer to here; did you mean make?"),
         ("level: 1,", "level: '${steps.use.outputs.Output}',", "it is inside a repeat: carry its output"),
         ("level: 1,", "level: one,", "must be of type number, but is 'one'"),
-        ("level: 1,", "", "pipeline.yaml:45 steps[2].inputs component use needs the input 'level' (number)"),
-        ("level: 1,", "level: 1, levle: 2,", "component use has no input 'levle'; did you mean level?"),
+        ("level: 1,", "", "pipeline.yaml:45 steps[2].inputs component tests.kubeflow.toysteps.use needs the input 'level' (number)"),
+        ("level: 1,", "level: 1, levle: 2,", "component tests.kubeflow.toysteps.use has no input 'levle'; did you mean level?"),
         ("rate: ${parameters.rate}\n      mode", "rate: ${parameters.mode}\n      mode", "must be of type number, but parameter mode is of type string"),
-        ("digest: ${carry.digest}", "digest: ${steps.make.outputs.data}", "must be of type string, but output data of make is of type Dataset"),
+        ("digest: ${carry.digest}", "digest: ${steps.make.outputs.level}", "must be of type string, but output level of make is of type number"),
         ("digest: ${carry.digest}", "digest: ${carry.digset}", "nothing is carried as 'digset' here; did you mean digest?"),
-        ("component: use\n          inputs", "component: uze\n          inputs", "no such component; did you mean use?"),
+        ("component: tests.kubeflow.toysteps.use\n          inputs", "component: samle\n          inputs", "there is no component samle; did you mean sample?"),
         ("spec: ${parameters.spec}", "spec: ${parameters.spec.lora}", "take spec out of the form"),
-        ("count: ${parameters.iterations}", "count: ${parameters.seed}", "steps[1].repeat.count is in the form, so a run may have fewer iterations than are compiled, and no step here gets seed"),
         ("count: ${parameters.iterations}", "count: ${parameters.rate}", "must be of type integer, but is 0.5"),
         ("count: ${parameters.iterations}", "count: ${run.dir}", "must be a value or a parameter"),
         ("count: ${parameters.iterations}", "count: -1", "must be 0 or more"),
         ("lag: ${parameters.overlap}", "lag: 2", "must be 0 or 1"),
-        ("component: use\n          inputs", "component: use\n          when: false\n          inputs", "steps[2].inputs.digest needs the step use-02, which its `when` leaves out; give that step a stand-in for the output: instead: {Output: …}"),
-        ("component: use\n          inputs", "component: use\n          when: ${parameters.iterations}\n          inputs", "when must be of type boolean, but is 2"),
+        ("component: tests.kubeflow.toysteps.use\n          inputs", "component: tests.kubeflow.toysteps.use\n          when: false\n          inputs", "steps[2].inputs.digest needs the step use-02, which its `when` leaves out; give that step a stand-in for the output: instead: {Output: …}"),
+        ("component: tests.kubeflow.toysteps.use\n          inputs", "component: tests.kubeflow.toysteps.use\n          when: ${parameters.iterations}\n          inputs", "when must be of type boolean, but is 2"),
         ("iteration: ${iteration}", "iteration: ${step}", "${step} is not the number of an iteration here; here it is ${iteration}"),
         ("phase: last", "phase: '${iteration}'", "it is for steps of a repeat"),
         ("phase: last", "phase: 'a${parameters.seed}'", "parameters outside the form can be in a text"),
@@ -270,7 +295,7 @@ def test_wiring_is_checked(tmp_path: Path, old: str, new: str, says: str) -> Non
 
 def test_steps_in_a_cycle_are_refused(tmp_path: Path) -> None:
     inputs = "{{run_dir: a, phase: a, iteration: 1, level: 1, digest: '${{steps.{1}.outputs.Output}}'}}"
-    step = "  - {{id: {0}, component: use, inputs: " + inputs + "}}\n"
+    step = "  - {{id: {0}, component: tests.kubeflow.toysteps.use, inputs: " + inputs + "}}\n"
     pipeline = PIPELINE + step.format("one", "two") + step.format("two", "one") + step.format("behind", "two")
     with pytest.raises(ConfigError) as caught:
         plan_of(tmp_path, pipeline=pipeline)
@@ -291,6 +316,6 @@ def test_recipe_problems_are_reported_together(tmp_path: Path) -> None:
         f"{home}/small.yaml:5: parameters.mood: there is no such parameter; did you mean mode?",
         "--set spec.batch_sise=3: spec.batch_sise: there is no such field; did you mean batch_size?",
         f"{home}/pipeline.yaml:21: steps[0].inputs.seed: there is no parameter 'sede'",
-        "component use needs the input 'level'",
+        "component tests.kubeflow.toysteps.use needs the input 'level'",
     ):
         assert any(part in line for line in lines), (part, lines)

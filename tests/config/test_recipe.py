@@ -62,7 +62,7 @@ def test_parameter_without_a_default_is_required(recipe: Path) -> None:
 @pytest.mark.parametrize(
     ("override", "says"),
     [
-        ("iterations=20000", "20000 iterations of 1 steps make more than 400 tasks"),
+        ("iterations=20000", "20000 iterations of 1 steps make more than 1000 tasks"),
         ("rate=.inf", ".inf is not a finite number"),
         ("rate=1e999", "1e999 is not a finite number"),
         ("spec.learning_rate=inf", "spec.learning_rate: should be a valid number"),
@@ -179,7 +179,7 @@ def test_recipe_schema_describes_parameters(recipe: Path) -> None:
     assert parameters["properties"]["rate"] == {
         "type": "number", "description": "A rate", "minimum": 0, "maximum": 1,
     }  # fmt: skip
-    assert parameters["properties"]["mode"]["enum"] == ["well", "slow", "user-error", "bug"]
+    assert parameters["properties"]["mode"]["enum"] == ["well", "slow", "user-error", "bug", "killed"]
     assert parameters["properties"]["seed"]["description"] == "General: Of everything"
     assert parameters["properties"]["spec"]["properties"]["epochs"]["minimum"] == 1
     assert "LoraSpec" in schema["$defs"]

@@ -36,7 +36,7 @@ BEYOND = {
     r"|cannot be found|settings are those of a method|there is no setting"
     r"|validation errors? for|collection names what",
     "retrieval: what the back end has": r"^index\.",
-    "engine: arguments of another engine": r"^url is of a server|^gpus is what|^extra holds",
+    "engine: arguments of another engine": r"^url is of a server|^gpus is what|^extra holds|^extra\.\w+ must be",
     "training: rates and what online training takes": r"is above learning_rate|^deepspeed zero3",
     "online: settings that go together": r"^baseline none keeps|^mini_batches \d+ is above|^normalization constant and"
     r"|^scale_logits ",
@@ -173,8 +173,8 @@ def values_of(node: dict[str, Any], definitions: dict[str, Any], depth: int = 0)
     """Draw what a schema accepts, as far as types, choices, patterns and bounds go."""
     if "$ref" in node:
         return values_of(definitions[node["$ref"].rpartition("/")[2]], definitions, depth + 1)
-    if "anyOf" in node:
-        return st.one_of([values_of(one, definitions, depth) for one in node["anyOf"]])
+    if choices := node.get("anyOf") or node.get("oneOf"):
+        return st.one_of([values_of(one, definitions, depth) for one in choices])
     if "const" in node:
         return st.just(node["const"])
     if "enum" in node:
@@ -199,7 +199,7 @@ def objects(node: dict[str, Any], definitions: dict[str, Any], depth: int) -> st
     if not node.get("properties"):
         inner = node.get("additionalProperties", {})
         inner = values_of(inner, definitions, depth + 1) if isinstance(inner, dict) else st.nothing()
-        return st.dictionaries(st.sampled_from(["a", "b"]), inner, max_size=1)
+        return st.dictionaries(st.sampled_from(["a", "b"]), inner, min_size=node.get("minProperties", 0), max_size=1)
     known = {name: values_of(field, definitions, depth + 1) for name, field in node["properties"].items()
              if depth < 4 or name in node.get("required", [])}  # fmt: skip
     required = {name: known[name] for name in node.get("required", [])}

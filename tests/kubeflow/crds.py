@@ -25,8 +25,8 @@ def check(item: dict[str, Any]) -> None:
         pytest.skip(f"the schema {path.name} is not at hand (HOPFORGE_CRDS names their folder)")
     [schema] = [v["schema"]["openAPIV3Schema"] for v in _definition(path)["versions"] if v["name"] == version]
     jsonschema.Draft7Validator(schema).validate(item)
-    unknown = list(_unknown(item, schema, ""))
-    assert unknown == []
+    assert list(_unknown(item, schema, "")) == []
+    assert list(_duplicates(item, schema, "")) == []
 
 
 @cache
@@ -49,3 +49,17 @@ def _unknown(value: Any, schema: dict[str, Any], path: str) -> Any:
     elif isinstance(value, list):
         for inner in value:
             yield from _unknown(inner, schema.get("items", {}), f"{path}[]")
+
+
+def _duplicates(value: Any, schema: dict[str, Any], path: str) -> Any:
+    """The entries of a list whose keys another entry has: the API server refuses them."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _duplicates(inner, schema.get("properties", {}).get(key, {}), f"{path}.{key}")
+    elif isinstance(value, list):
+        keys = schema.get("x-kubernetes-list-map-keys", ())
+        entries = [tuple(inner.get(key) for key in keys) for inner in value] if keys else []
+        for number, (entry, inner) in enumerate(zip(entries or value, value, strict=True)):
+            if entries and entry in entries[:number]:
+                yield f"{path}[{number}]"
+            yield from _duplicates(inner, schema.get("items", {}), f"{path}[]")

@@ -1,7 +1,6 @@
 """Compiled pipelines, small enough to be read in a review: ``make golden`` writes it, a test compares.
 
-Left out is what says nothing about the pipeline: kfp's version, the source of the components (which is in the review
-itself), and numbers and structs where they are the recipe's, which then stand as ``${parameters.…}``.
+Left out are kfp's version, the source of the components, and the recipe that the first step is given.
 """
 
 from __future__ import annotations
@@ -13,11 +12,10 @@ from typing import Any
 from google.protobuf import json_format
 from ruamel.yaml import YAML
 
-from platform_sdk.config.cluster import ClusterSpec
+from platform_sdk.config.cluster import CLUSTER, ClusterSpec
 from platform_sdk.config.document import read_as
 from platform_sdk.config.recipe import load_recipe
 from platform_sdk.kubeflow.compile import compile_recipe
-from platform_sdk.kubeflow.training_job.here import CLUSTER
 
 HOME = Path(__file__).parents[2]
 FOLDER = Path(__file__).parent / "golden"
@@ -41,13 +39,11 @@ def text_of(recipe: Path) -> str:
     platform = json_format.MessageToDict(compiled.platform_spec)
     placed = platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]
     dags = {name: component["dag"]["tasks"] for name, component in spec["components"].items() if "dag" in component}
-    [begin] = [tasks["begin"] for tasks in dags.values() if "begin" in tasks]
-    parameters = begin["inputs"]["parameters"]["recipe"]["runtimeValue"]["constant"]["parameters"]
     content = {
         "pipeline": spec["pipelineInfo"],
         "form": spec["root"]["inputDefinitions"]["parameters"],
         "steps": {
-            name: {id_: _task(spec, id_, task, parameters) for id_, task in tasks.items()}
+            name: {id_: _task(spec, task) for id_, task in tasks.items()}
             for name, tasks in {"root": spec["root"]["dag"]["tasks"], **dags}.items()
         },
         "containers": _alike(
@@ -63,12 +59,9 @@ def text_of(recipe: Path) -> str:
     return f"# {recipe.relative_to(HOME)}: written by `make golden`\n{stream.getvalue()}"
 
 
-def _task(spec: Item, id_: str, task: Item, parameters: Item) -> Item:
+def _task(spec: Item, task: Item) -> Item:
     component = spec["components"][task["componentRef"]["name"]]
-    inputs = {
-        name: _wire(wire, {} if id_ == "begin" else parameters)
-        for name, wire in task.get("inputs", {}).get("parameters", {}).items()
-    }
+    inputs = {name: _wire(name, wire) for name, wire in task.get("inputs", {}).get("parameters", {}).items()}
     kept = {"inputs": inputs, "after": sorted(task.get("dependentTasks", ())), "caching": task.get("cachingOptions")}
     outputs = component.get("outputDefinitions", {})
     kept["gives"] = {
@@ -80,12 +73,10 @@ def _task(spec: Item, id_: str, task: Item, parameters: Item) -> Item:
     return {key: value for key, value in kept.items() if value}
 
 
-def _wire(wire: Item, parameters: Item) -> Any:
+def _wire(name: str, wire: Item) -> Any:
     if "runtimeValue" in wire:
         value = wire["runtimeValue"]["constant"]
-        if isinstance(value, dict):
-            return next((f"${{parameters.{name}}}" for name, one in parameters.items() if one == value), value)
-        return value
+        return "the recipe and its pipeline as JSON" if name == "recipe" else value
     if "taskOutputParameter" in wire:
         return "${{{producerTask}.{outputParameterKey}}}".format(**wire["taskOutputParameter"])
     if "componentInputParameter" in wire:

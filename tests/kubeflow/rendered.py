@@ -10,9 +10,7 @@ from typing import Any
 from ruamel.yaml import YAML
 
 MANIFESTS = Path(__file__).resolve().parents[2] / "manifests"
-OVERLAYS = [
-    f"overlays/{name}" for name in ("two-core", "single-node", "single-node-kueue", "single-user", "production")
-]
+OVERLAYS = [f"overlays/{path.name}" for path in sorted((MANIFESTS / "overlays").iterdir())]
 WORKLOADS = {"Deployment", "StatefulSet", "CronJob", "Job"}
 Item = dict[str, Any]
 
@@ -55,4 +53,10 @@ def workloads(items: tuple[Item, ...]) -> list[tuple[str, Item]]:
     """Names and pod templates of what runs."""
     found = [(item["metadata"]["name"], template_of(item)) for item in items if item["kind"] in WORKLOADS]
     assert found
+    return found
+
+
+def the(items: tuple[Item, ...], kind: str, name: str) -> Item:
+    """The one object of this kind and name."""
+    [found] = [item for item in items if (item["kind"], item["metadata"]["name"]) == (kind, name)]
     return found

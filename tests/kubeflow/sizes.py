@@ -15,6 +15,8 @@ PAGE = MANIFESTS.parent / "docs/cluster.md"
 BEGIN, END = "<!-- sizes: written by python -m tests.kubeflow.sizes -->\n", "<!-- end of sizes -->\n"
 SHOWN = ("two-core", "single-node", "production")
 MIB = 2**20
+CONTROLLERS = {"jobset-controller-manager": 500, "kueue-controller-manager": 500}
+"""Thousandths of a core that JobSet's controller, which Trainer 2 installs, and Kueue's request as installed."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,8 @@ def table() -> str:
             rows.append((f"`{name}`", *(str(found.get((stands, name), "")) for found in columns.values())))
         totals = (sum((a for (s, _), a in found.items() if s is stands), Amounts()) for found in columns.values())
         rows.append((title, *(f"**{total}**" for total in totals)))
+    for name, cpu in CONTROLLERS.items():
+        rows.append((f"`{name}`, where installed", *(f"{cpu / 1000:g}" for _ in SHOWN)))
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 

@@ -4,34 +4,43 @@ from __future__ import annotations
 
 import ast
 import json
-from collections.abc import Sequence
-from inspect import signature
+import os
+import signal
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from kfp import components, dsl, local
+from kfp import components, local
 from ruamel.yaml import YAML
 
 pytest.importorskip("kfp.kubernetes", reason="the extra [cluster] is not installed")
 
-from platform_sdk.config.cluster import ClusterSpec
-from platform_sdk.config.components import read_interface
+from platform_sdk.config.cluster import CLUSTER, ClusterSpec
 from platform_sdk.config.document import read_as
 from platform_sdk.config.errors import UserError
-from platform_sdk.config.recipe import load_recipe
+from platform_sdk.config.recipe import Recipe, load_recipe
 from platform_sdk.config.source import ConfigError
-from platform_sdk.kubeflow.compile import compile_recipe, load_component, write_ir
-from platform_sdk.kubeflow.component import sent
-from platform_sdk.kubeflow.lifecycle import begin_run, begun_with, end_run
-from platform_sdk.kubeflow.training_job.here import CLUSTER, job_runner
+from platform_sdk.kubeflow.compile import compile_recipe, write_ir
+from platform_sdk.kubeflow.lifecycle import (
+    begin_run,
+    begun_with,
+    enter_cluster,
+    packed,
+    run_folder,
+    settings_digest,
+    unpacked,
+)
+from platform_sdk.kubeflow.pod import begin, end, run_step
+from platform_sdk.kubeflow.training_job.here import job_runner
 from platform_sdk.processes.launch import StepProcesses
-from platform_sdk.tracking.journal import read, run_file
+from platform_sdk.tracking.journal import STATE_EVENTS, read, run_file
 from tests.kubeflow.toy import PIPELINE, write_toy
 
 HOME = Path(__file__).parents[2]
 SHIPPED = HOME / "pipelines/cluster.yaml"
-FORM = {"seed", "rate", "mode", "spec_batch_size", "spec_normalization"}
+FORM = {"f1_run_seed", "f2_run_rate", "f3_run_mode", "d1_training_batch", "d2_training_normalization"}
 Documents = tuple[dict[str, Any], dict[str, Any]]
 
 
@@ -49,7 +58,7 @@ def compiled(tmp_path: Path, cluster: ClusterSpec) -> Documents:
     return pipeline, platform
 
 
-def test_every_step_gets_the_workspace_and_knows_its_cluster(compiled: Documents, cluster: ClusterSpec) -> None:
+def test_every_step_gets_the_workspace_and_the_secrets(compiled: Documents, cluster: ClusterSpec) -> None:
     pipeline, platform = compiled
     executors = pipeline["deploymentSpec"]["executors"]
     placed = platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]
@@ -57,157 +66,243 @@ def test_every_step_gets_the_workspace_and_knows_its_cluster(compiled: Documents
     for name, executor in executors.items():
         container = executor["container"]
         assert container["image"] == "registry.example/hopforge/launcher:0.1.0"
-        variables = {one["name"]: one["value"] for one in container["env"]}
-        assert ClusterSpec.model_validate_json(variables[CLUSTER]) == cluster
-        assert variables["MLFLOW_TRACKING_URI"] == "http://mlflow.hopforge-services:5000"
+        task = name.removeprefix("exec-")
+        assert container["env"] == [{"name": "HOPFORGE_TASK", "value": task}]
         [mount] = placed[name]["pvcMount"]
         assert (mount["constant"], mount["mountPath"]) == ("workspace", "/workspace")
-        secrets = [(one["secretName"], *one["keyToEnv"]) for one in placed[name]["secretAsEnv"]]
-        assert ("run-access", {"secretKey": "retriever-token", "envVar": "HOPFORGE_RETRIEVER_TOKEN"}) in secrets
-        assert len(secrets) == len(cluster.secrets) == 3
-        task = name.removeprefix("exec-")
+        given = {
+            one["envVar"]: f"{secret['secretName']}/{one['secretKey']}"
+            for secret in placed[name]["secretAsEnv"]
+            for one in secret["keyToEnv"]
+        }
+        assert given == cluster.secrets
         assert placed[name]["podMetadata"]["labels"] == {"hopforge.dev/task": task, "sidecar.istio.io/inject": "false"}
-        # The namespace's standard asks for it, and KFP leaves it to the image.
-        assert placed[name]["securityContext"] == {"runAsNonRoot": True}
+        # The namespace's standard asks for it, and KFP leaves it to the image, of whose user Kubernetes takes the uid.
+        assert placed[name]["securityContext"] == {"runAsNonRoot": True, "runAsGroup": "10001"}
 
 
-def test_a_run_has_a_directory_of_its_own_a_first_step_and_a_last_one(compiled: Documents) -> None:
+@pytest.fixture
+def environment() -> Iterator[None]:
+    """Restore the environment variables that a step sets in its process."""
+    before = dict(os.environ)
+    yield
+    os.environ.clear()
+    os.environ.update(before)
+
+
+def test_steps_enter_the_cluster_that_the_run_was_compiled_for(
+    tmp_path: Path, cluster: ClusterSpec, environment: None
+) -> None:
+    os.environ.pop("HOPFORGE_CACHE", None)
+    recipe = load_recipe(write_toy(tmp_path))
+    local_store = cluster.environment | {"MLFLOW_TRACKING_URI": f"sqlite:///{tmp_path}/mlflow.db"}
+    place = cluster.model_copy(update={"environment": local_store})
+    begin_run(tmp_path / "run", unpacked(packed(begun_with(recipe, place))), {})
+    os.environ.pop(CLUSTER)
+    os.environ["HOPFORGE_CACHE"] = "/elsewhere"
+    enter_cluster(tmp_path / "run")
+    assert ClusterSpec.model_validate_json(os.environ[CLUSTER]) == place
+    assert os.environ["HF_HOME"] == place.environment["HF_HOME"]
+    assert os.environ["HOPFORGE_CACHE"] == "/elsewhere"  # the pod's own comes first
+
+
+def test_run_has_a_first_step_and_a_last_one(compiled: Documents) -> None:
     pipeline, _ = compiled
     form = pipeline["root"]["inputDefinitions"]["parameters"]
-    assert set(form) == FORM  # the directory is no question to people
+    assert set(form) == FORM
     tasks = pipeline["root"]["dag"]["tasks"]
     assert tasks["end"]["triggerPolicy"]["strategy"] == "ALL_UPSTREAM_TASKS_COMPLETED"
     [inner] = [pipeline["components"][name] for name in pipeline["components"] if name.startswith("comp-exit-handler")]
     steps = inner["dag"]["tasks"]
-    assert set(steps) == {"begin", "make", "use-01", "use-02", "last"}
-    for name in set(steps) - {"begin"}:
-        assert "begin" in steps[name]["dependentTasks"]
-        directory = steps[name]["inputs"]["parameters"]["run_dir"]["runtimeValue"]["constant"]
-        assert directory.startswith("/workspace/runs/")
-        assert directory.endswith("{{$.pipeline_job_uuid}}")
+    assert all("begin" in steps[name]["dependentTasks"] for name in set(steps) - {"begin"})
     given = steps["begin"]["inputs"]["parameters"]
-    assert set(given) == {"run_dir", "recipe", *FORM}
+    assert set(given) == {"run_id", "run_name", "workspace", "recipe", *FORM}
     assert all("componentInputParameter" in given[name] for name in FORM)
-    taken = steps["make"]["inputs"]["parameters"]
-    assert "componentInputParameter" in taken["seed"]
-    assert taken["spec"] == {"taskOutputParameter": {"producerTask": "begin", "outputParameterKey": "spec"}}
     for task in (steps["begin"], tasks["end"]):
         assert not task.get("cachingOptions", {}).get("enableCache")
 
 
 def test_the_form_has_texts_defaults_and_choices(compiled: Documents) -> None:
     form = compiled[0]["root"]["inputDefinitions"]["parameters"]
-    assert form["seed"] == {
+    assert form["f1_run_seed"] == {
         "parameterType": "NUMBER_INTEGER",
         "defaultValue": 7.0,
         "isOptional": True,
-        "description": "General: Of everything",
+        "description": "Of everything. Setting: seed",
     }
-    assert form["rate"]["description"] == "A rate (at least 0, at most 1)"
-    assert form["mode"]["literals"] == ["well", "slow", "user-error", "bug"]
-    assert form["spec_normalization"]["literals"] == ["token", "sequence"]
-    assert form["spec_batch_size"]["defaultValue"] == 3.0
-    assert "examples per optimiser step" in form["spec_batch_size"]["description"]
+    assert form["f2_run_rate"]["description"] == "A rate (at least 0, at most 1). Setting: rate"
+    assert form["f3_run_mode"]["literals"] == ["well", "slow", "user-error", "bug", "killed"]
+    assert form["d2_training_normalization"]["literals"] == ["token", "sequence"]
+    assert form["d1_training_batch"]["defaultValue"] == 3.0
+    assert "Examples per optimiser step" in form["d1_training_batch"]["description"]
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cluster: ClusterSpec) -> ClusterSpec:
+    """A cluster whose workspace is on this machine, with an MLflow store of its own."""
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
+    monkeypatch.setattr("platform_sdk.kubeflow.pod.TERMINATION_LOG", tmp_path / "termination-log")
+    workspace = cluster.workspace.model_copy(update={"path": str(tmp_path)})
+    return cluster.model_copy(update={"workspace": workspace, "environment": {}})
 
 
 @pytest.mark.filterwarnings("ignore:.*local runner:UserWarning", "ignore:.*base image:RuntimeWarning")
-def test_form_values_reach_the_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cluster: ClusterSpec) -> None:
-    """The pipeline for a cluster, run here: from the form through the first step into the others."""
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
-    workspace = cluster.workspace.model_copy(update={"path": str(tmp_path)})
-    place = cluster.model_copy(update={"workspace": workspace, "environment": {}})
-    pipeline = compile_recipe(load_recipe(write_toy(tmp_path), ["iterations=0", "seed=7"]), place)
+def test_form_values_reach_the_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: ClusterSpec) -> None:
+    """The pipeline for a cluster, run here: two runs with different values, each in a directory of its own."""
+    pipeline = compile_recipe(load_recipe(write_toy(tmp_path), ["iterations=1", "seed=7"]), place)
+    monkeypatch.delenv(CLUSTER, raising=False)
     local.init(local.SubprocessRunner(use_venv=False), pipeline_root=str(tmp_path / "kfp"))
-    pipeline(seed=8, spec_batch_size=5, spec_normalization="sequence")
-    [run_dir] = (tmp_path / "runs").iterdir()
-    seed, rate, spec = ast.literal_eval((run_dir / "make.txt").read_text())
-    assert (seed, rate, spec["batch_size"], spec["normalization"], spec["lora"]) == (8, 0.5, 5, "sequence", "${null}")
-    resolved = json.loads((run_dir / "recipe.json").read_text())["parameters"]
-    assert (resolved["seed"], resolved["spec"]["batch_size"], resolved["iterations"]) == (8, 5, 0)
-    assert resolved["spec"]["lora"] is None
+    found = {}
+    for seed, size in ((8, 5), (9, 6)):
+        pipeline(f1_run_seed=seed, d1_training_batch=size, d2_training_normalization="sequence")
+        [run_dir] = set((tmp_path / "runs").iterdir()) - set(found)
+        found[run_dir] = (seed, size)
+    for run_dir, (seed, size) in found.items():
+        drawn, rate, spec = ast.literal_eval((run_dir / "make.txt").read_text())
+        assert (drawn, rate, spec["batch_size"], spec["normalization"], spec["lora"]) == (
+            seed, 0.5, size, "sequence", None
+        )  # fmt: skip
+        assert (run_dir / "use.txt").read_text().splitlines() == [
+            f"iteration-01 1 0.5 d{seed} d{seed}", f"last 9 1.0 d{seed}/1 ",
+        ]  # fmt: skip
+        resolved = json.loads((run_dir / "recipe.json").read_text())["parameters"]
+        assert (resolved["seed"], resolved["spec"]["batch_size"], resolved["iterations"]) == (seed, size, 1)
+        assert states(run_dir)[-1] == "FINISHED"
     with pytest.raises(RuntimeError, match="begin"):
-        pipeline(spec_batch_size=0)
-    assert len(list((tmp_path / "runs").iterdir())) == 1  # no step ran with what is not allowed
+        pipeline(d1_training_batch=0)
+    assert len(list((tmp_path / "runs").iterdir())) == 2  # no step ran with what is not allowed
 
 
-def test_form_values_are_recorded_in_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
-    run_dir = tmp_path / "runs/toy-1"
-    recipe = sent(begun_with(load_recipe(write_toy(tmp_path))))
-    filled = {"seed": 8.0, "rate": 0.25, "spec_batch_size": 4.0}  # as KFP hands them on
-    begin_run(str(run_dir), recipe, filled)
-    resolved = json.loads((run_dir / "recipe.json").read_text())
-    local = load_recipe(tmp_path / "pipelines/toy/small.yaml", ["seed=8", "rate=0.25", "spec.batch_size=4"])
-    assert resolved == local.resolved()  # the same as on one machine
-    with pytest.raises(UserError, match="seed: 8 → 9"):
-        begin_run(str(run_dir), recipe, filled | {"seed": 9})
-    end_run(str(run_dir), "CANCELLED")
-    ended = [event for event in read(run_file(run_dir))[0] if event["event"] == "ended"]
-    assert [event["status"] for event in ended] == ["KILLED"]
+def states(run_dir: Path) -> list[str]:
+    """Return how the run's state changed, as its journal has it."""
+    return [event.get("status", "RUNNING") for event in read(run_file(run_dir))[0] if event["event"] in STATE_EVENTS]
 
 
-def test_the_form_sets_fewer_iterations_than_are_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
-    pipeline = PIPELINE.replace("form: [seed,", "form: [iterations,").replace(
-        "iteration: ${iteration}", "iteration: ${parameters.iterations}"
-    )
-    recipe = load_recipe(write_toy(tmp_path, pipeline=pipeline), ["iterations=3"])
-    [field] = [field for field in recipe.form if field.name == "iterations"]
-    assert (field.value_in(recipe.parameters), field.bounds) == (3, "at least 0, at most 3")
-    begun = sent(begun_with(recipe))
-    begin_run(str(tmp_path / "run"), begun, {"iterations": 1.0})
-    assert json.loads((tmp_path / "run/recipe.json").read_text())["parameters"]["iterations"] == 1
-    with pytest.raises(UserError, match="iterations: must be at most 3, but is 4"):
-        begin_run(str(tmp_path / "other"), begun, {"iterations": 4})
+class Artifact:
+    """An artifact as KFP hands it to a component."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.metadata, self.metrics = str(path), {}, {}  # type: ignore[var-annotated]
+
+    def log_metric(self, name: str, value: float) -> None:
+        self.metrics[name] = value
 
 
-def test_a_count_in_the_form_is_neither_negative_nor_above_the_compiled_one(tmp_path: Path) -> None:
-    pipeline = PIPELINE.replace("form: [seed,", "form: [iterations,").replace(
-        "iteration: ${iteration}", "iteration: ${parameters.iterations}"
-    )
-    unbounded = pipeline.replace("default: 2, minimum: 0", "default: 2")
-    recipe = load_recipe(write_toy(tmp_path / "unbounded", pipeline=unbounded))
-    with pytest.raises(UserError, match="iterations: must be at least 0, but is -1"):
-        begin_run(str(tmp_path / "run"), sent(begun_with(recipe)), {"iterations": -1})
-    chosen = pipeline.replace("default: 2, minimum: 0", "default: 2, choices: [0, 1, 2, 5]")
-    recipe = load_recipe(write_toy(tmp_path / "chosen", pipeline=chosen))
-    assert [field.choices for field in recipe.form if field.name == "iterations"] == [(0, 1, 2)]
+class Pods:
+    """The pods of a run of the toy, called one by one as Kubeflow calls them."""
+
+    def __init__(self, folder: Path, recipe: Recipe) -> None:
+        self.folder, self.recipe = folder, recipe
+        self.place = {"run_id": "1234", "run_name": recipe.name, "workspace": str(folder)}
+        self.run_dir = run_folder(str(folder), recipe.name, "1234")
+        self.settings = ""
+
+    def shown(self) -> dict[str, Artifact]:
+        return {kind: Artifact(self.folder / kind) for kind in ("card", "metrics")}
+
+    def begin(self, **filled: Any) -> None:
+        given = {"recipe": packed(begun_with(self.recipe)), **filled}
+        [self.settings] = begin(**self.place, given=given, shown=self.shown(), outputs=["settings"])
+
+    def step(self, task: str, *outputs: str, **given: Any) -> Any:
+        return run_step(task, str(self.run_dir), self.settings, given, self.shown(), outputs)
+
+    def all(self) -> None:
+        digest, level = self.step("make", "digest", "level")
+        [digest] = self.step("iterations", "digest", make_digest=digest, make_level=level)
+        self.step("last", digest=digest)
+
+    def end(self, state: str) -> None:
+        end(**self.place, state=state, given={}, shown=self.shown())
 
 
-def test_iteration_beyond_the_last_hands_on_what_it_was_given(tmp_path: Path) -> None:
-    shared = {"run_dir": str(tmp_path), "method": "mygo", "phase": "iteration-03", "iteration": 3, "seed": 0}
-    model = {"model_path": "/the/policy", "model_digest": "abc"}
-    structs: dict[str, Any] = {"agent": {}, "sampling": {}, "retrieval": {}}
-    found: dict[str, Any] = {"environment": "world-kg", "searched_digest": "", "index_digest": ""}
-    artifacts = {
-        name: dsl.Dataset(uri=str(tmp_path / name)) for name in ("rollouts", "selected", "card", "model", "scores")
-    }
-
-    def call(component: str, outputs: Sequence[str], **inputs: Any) -> Any:
-        function = load_component(read_interface(HOME / f"components/{component}/component.py")).python_func  # type: ignore[attr-defined]
-        given = {**shared, **model, **structs, **found, **inputs, **{name: artifacts.get(name) for name in outputs}}
-        return function(**{name: given[name] for name in signature(function).parameters})
-
-    carry = {"threshold": 0.75}
-    sampled = call("sample", ["rollouts"], step="iteration", settings={}, carry=carry, train_digest="", iterations=2)
-    assert sampled == ("", carry)
-    outputs = ["selected", "figures", "card"]
-    scored = call("score", outputs, step="iteration", settings={}, carry=carry, rollouts_digest=sampled[0])
-    assert scored == ("",)
-    trained = call("train", ["model", "metrics"], selected_digest=scored[0], training={})
-    assert trained == tuple(model.values())
-    assert call("evaluate", ["scores", "metrics"], evaluation={}, eval_digest="", iterations=2) == ("",)
-    assert {path.name for path in tmp_path.iterdir()} == set(artifacts), "no phase was begun, and nothing tracked"
-    assert json.loads((tmp_path / "rollouts").read_text())["skipped"] == "iteration 3 of 2"
+@pytest.fixture
+def pods(tmp_path: Path, place: ClusterSpec) -> Pods:
+    return Pods(tmp_path, load_recipe(write_toy(tmp_path)))
 
 
-def test_invalid_form_values_are_refused_in_one_message(tmp_path: Path) -> None:
-    recipe = sent(begun_with(load_recipe(write_toy(tmp_path))))
-    with pytest.raises(UserError) as caught:
-        begin_run(str(tmp_path / "run"), recipe, {"rate": 2, "mode": "wel", "spec_normalization": "both"})
-    for said in ("rate: must be at most 1, but is 2", "did you mean well?", "spec.normalization: Input should be"):
-        assert said in str(caught.value)
-    assert not (tmp_path / "run").exists()
+def test_form_values_are_recorded_in_the_run(pods: Pods, tmp_path: Path) -> None:
+    pods.begin(f1_run_seed=8, f2_run_rate=0.25, d1_training_batch=4)
+    resolved = json.loads((pods.run_dir / "recipe.json").read_text())
+    here = load_recipe(tmp_path / "pipelines/toy/small.yaml", ["seed=8", "rate=0.25", "spec.batch_size=4"])
+    assert resolved == here.resolved()  # the same as on one machine
+    with pytest.raises(SystemExit):
+        pods.begin(f1_run_seed=9, f2_run_rate=0.25, d1_training_batch=4)
+
+
+def test_form_sets_the_number_of_iterations(tmp_path: Path, place: ClusterSpec) -> None:
+    pipeline = PIPELINE.replace("{seed: seed,", "{iterations: iterations,")
+    for count in (0, 1, 5):
+        folder = tmp_path / str(count)
+        pods = Pods(folder, load_recipe(write_toy(folder, pipeline=pipeline), ["iterations=2"]))
+        [field] = [field for field in pods.recipe.form if field.setting == "iterations"]
+        pods.begin(**{field.name: count})
+        pods.all()
+        used = [line.split()[0] for line in (pods.run_dir / "use.txt").read_text().splitlines()]
+        assert used == [*(f"iteration-{n:02d}" for n in range(1, count + 1)), "last"]
+        assert states(pods.run_dir) == ["RUNNING", "FINISHED"]
+
+
+@pytest.mark.parametrize(
+    ("state", "terminated", "expected"),
+    [("SUCCEEDED", None, "FINISHED"), ("FAILED", None, "FAILED"), ("FAILED", False, "FAILED"),
+     ("FAILED", True, "KILLED"), ("RUNNING", None, "KILLED")],
+)  # fmt: skip
+def test_last_step_ends_the_run_as_its_steps_ended(
+    pods: Pods, monkeypatch: pytest.MonkeyPatch, state: str, terminated: bool | None, expected: str
+) -> None:
+    """A cancelled run's exit task is told RUNNING; a terminated workflow says so in its specification."""
+    monkeypatch.setattr("platform_sdk.kubeflow.pod.was_terminated", lambda: terminated)
+    pods.begin()
+    pods.end(state)
+    assert states(pods.run_dir) == ["RUNNING", expected]
+
+
+def test_retried_run_runs_again_and_is_closed_without_the_exit_task(pods: Pods, tmp_path: Path) -> None:
+    """Kubeflow retries from the failed step on, and does not repeat an exit task that has succeeded."""
+    pods.begin(f3_run_mode="user-error")
+    (tmp_path / "termination-log").touch()
+    with pytest.raises(SystemExit):
+        pods.step("make")
+    assert (tmp_path / "termination-log").read_text() == "the data are wrong;\nmend them"
+    pods.end("FAILED")
+    assert states(pods.run_dir)[-1] == "FAILED"
+    plan = pods.run_dir / "plan.json"
+    plan.write_text(plan.read_text().replace("user-error", "well"))  # as if the cause had been fixed
+    with pytest.raises(SystemExit):
+        pods.step("make")
+    assert "was altered since the step begin wrote it" in (tmp_path / "termination-log").read_text()
+    pods.settings = settings_digest(pods.run_dir)
+    pods.all()
+    assert states(pods.run_dir)[-2:] == ["RUNNING", "FINISHED"]
+
+
+def test_interrupted_step_ends_the_run_as_killed(pods: Pods) -> None:
+    pods.begin(f3_run_mode="slow")
+    timer = threading.Timer(2.0, lambda: os.kill(os.getpid(), signal.SIGTERM))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        pods.step("make")
+    assert states(pods.run_dir)[-1] == "KILLED"
+
+
+def test_bug_in_a_step_is_reported_with_its_reason_first(
+    pods: Pods, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pods.begin(f3_run_mode="bug")
+    with pytest.raises(SystemExit):
+        pods.step("make")
+    [*_, after] = capsys.readouterr().err.partition("error: ZeroDivisionError: a bug\n")
+    assert after.startswith("Traceback")
+
+
+def test_invalid_form_values_are_refused_in_one_message(pods: Pods, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        pods.begin(f2_run_rate=2, f3_run_mode="wel", d2_training_normalization="both")
+    written = capsys.readouterr().err
+    for part in ("(rate): must be at most 1, but is 2", "did you mean well?", "(spec.normalization): Input should be"):
+        assert part in written
+    assert not pods.run_dir.exists()
 
 
 def test_jobs_are_made_only_in_a_cluster_and_only_of_what_they_can_see(

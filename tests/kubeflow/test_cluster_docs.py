@@ -23,7 +23,7 @@ from platform_sdk.config.cluster import ClusterSpec
 from platform_sdk.config.document import read_as
 from platform_sdk.config.recipe import load_recipe
 from platform_sdk.config.service import ServiceSpec
-from tests.kubeflow.rendered import MANIFESTS, Item, built, containers, pods
+from tests.kubeflow.rendered import MANIFESTS, OVERLAYS, Item, built, containers, pods
 
 pytestmark = pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
 
@@ -47,8 +47,12 @@ HOPFORGE = f'#!/bin/sh\nexec {sys.executable} -m platform_sdk.cli "$@" --help > 
 NOTHING = "#!/bin/sh\n"
 
 
+def page() -> str:
+    return (ROOT / "docs/cluster.md").read_text()
+
+
 def blocks() -> list[str]:
-    return re.findall(r"^```sh\n(.*?)^```", (ROOT / "docs/cluster.md").read_text(), re.MULTILINE | re.DOTALL)
+    return re.findall(r"^```sh\n(.*?)^```", page(), re.MULTILINE | re.DOTALL)
 
 
 def run_all(folder: Path, commands: list[str]) -> None:
@@ -113,7 +117,10 @@ def secrets_wanted(items: tuple[Item, ...]) -> set[tuple[str, str, str]]:
 
 @pytest.mark.parametrize(
     ("namespace", "overlays"),
-    [("hopforge", ("two-core", "single-node", "single-node-kueue", "production")), ("kubeflow", ("single-user",))],
+    [
+        ("hopforge", ("two-core", "single-node", "single-node-kueue", "production")),
+        ("kubeflow", ("single-user", "single-user-two-core", "single-user-kueue")),
+    ],
 )
 def test_documented_commands_create_the_secrets_of_the_overlays(
     namespace: str, overlays: tuple[str, ...], tmp_path: Path
@@ -163,3 +170,67 @@ def test_the_corpus_is_prepared_where_and_as_the_retriever_serves_it() -> None:
     [copied] = re.findall(r"-n hopforge-services cp \S*DATA\S* loader:(\S+)", "\n".join(blocks()))
     [corpus] = recipe.settings("dataset").corpus
     assert Path(data, corpus).parent == Path(copied)
+
+
+def test_every_overlay_is_documented() -> None:
+    for document in ("docs/cluster.md", "manifests/README.md"):
+        text = (ROOT / document).read_text()
+        for overlay in OVERLAYS:
+            assert re.search(rf"[`/ ]{Path(overlay).name}\b(?!-)", text), f"{document}: {overlay}"
+
+
+def test_documented_service_account_may_create_jobs() -> None:
+    """The form's field is free text, so the page names the account, which the overlays create."""
+    [account] = re.findall(r"\*Service Account\*: `([\w-]+)`", page())
+    for overlay in OVERLAYS:
+        items = built(overlay)
+        [created] = [i for i in items if (i["kind"], i["metadata"]["name"]) == ("ServiceAccount", account)]
+        bound = [
+            subject["name"]
+            for item in items
+            if item["kind"] == "RoleBinding"
+            and item["metadata"]["namespace"] == created["metadata"]["namespace"]
+            and item["roleRef"]["name"] == "launcher"
+            for subject in item["subjects"]
+        ]
+        assert account in bound, overlay
+
+
+def test_documented_template_of_the_training_operator_is_restricted(tmp_path: Path) -> None:
+    """Fill it in as the operator does; its own container was refused for privilege escalation and capabilities."""
+    folder = MANIFESTS / "training-operator"
+    text = (folder / "init-container.yaml").read_text()
+    for name, value in {"InitContainerImage": "alpine:3.10", "MasterAddr": "job-master-0", "MaxTries": "100"}.items():
+        assert f"{{{{.{name}}}}}" in text
+        text = text.replace(f"{{{{.{name}}}}}", value)
+    [container] = YAML(typ="safe").load(text)
+    security = container["securityContext"]
+    assert security["allowPrivilegeEscalation"] is False
+    assert security["capabilities"] == {"drop": ["ALL"]}
+    assert security["runAsNonRoot"] is True
+    assert security["runAsUser"] == security["runAsGroup"] == 10001
+    assert container["name"] == "init-pytorch"
+    assert "nslookup job-master-0" in container["command"][-1]
+    # The documented patch mounts that file where it tells the operator to look.
+    operator = {"name": "training-operator", "image": "i", "volumeMounts": [{"name": "cert", "mountPath": "/certs"}]}
+    deployment = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "training-operator"},
+        "spec": {"template": {"spec": {"containers": [operator], "volumes": [{"name": "cert"}]}}},
+    }
+    (tmp_path / "deployment.json").write_text(json.dumps(deployment))
+    patch = ["kubectl", "patch", "--local", "-o", "json", "--patch-file", str(folder / "patch.yaml")]
+    done = subprocess.run([*patch, "-f", str(tmp_path / "deployment.json")], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    spec = json.loads(done.stdout)["spec"]["template"]["spec"]
+    [patched] = spec["containers"]
+    mounts = {mount["mountPath"]: mount["name"] for mount in patched["volumeMounts"]}
+    maps = {one["name"]: one["configMap"]["name"] for one in spec["volumes"] if "configMap" in one}
+    [path] = [Path(word.partition("=")[2]) for word in patched["args"] if "init-container-template-file" in word]
+    assert path.name == "init-container.yaml"
+    [created] = re.findall(
+        r"create configmap (\S+) --from-file=manifests/training-operator/init-container.yaml", page()
+    )
+    assert maps[mounts[str(path.parent)]] == created
+    assert "/certs" in mounts

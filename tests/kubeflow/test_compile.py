@@ -14,13 +14,13 @@ from platform_sdk.config.document import read_as
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.recipe import load_recipe
 from platform_sdk.kubeflow.compile import compile_recipe, form_values, write_ir
-from platform_sdk.kubeflow.component import received, sent
 from platform_sdk.kubeflow.remote.versions import compile_for
 from platform_sdk.kubeflow.training_job import pytorchjob, trainjob
 from platform_sdk.kubeflow.training_job.here import describe
 from platform_sdk.processes.launch import StepProcesses
 from tests.kubeflow.crds import check
-from tests.kubeflow.toy import write_toy
+from tests.kubeflow.node_status import LIMIT, node_status
+from tests.kubeflow.toy import PIPELINE, write_toy
 
 HOME = Path(__file__).parents[2]
 SHIPPED = sorted(path for path in HOME.glob("pipelines/*/*.yaml") if path.name != "pipeline.yaml")
@@ -30,31 +30,74 @@ def ir(path: Path) -> dict[str, Any]:
     return next(document for document in yaml.load_all(path.read_text(), Loader=yaml.CSafeLoader) if document)
 
 
+@pytest.fixture(scope="module")
+def cluster() -> ClusterSpec:
+    return read_as(ClusterSpec, HOME / "pipelines/cluster.yaml")
+
+
 @pytest.fixture
-def compiled(tmp_path: Path) -> Path:
+def compiled(tmp_path: Path, cluster: ClusterSpec) -> Path:
     recipe = load_recipe(write_toy(tmp_path), ["seed=7"])
-    write_ir(compile_recipe(recipe), tmp_path / "toy.yaml")
+    write_ir(compile_recipe(recipe, cluster), tmp_path / "toy.yaml")
     return tmp_path / "toy.yaml"
 
 
-def test_pipeline_compiled_for_this_machine_has_only_a_run_dir_input(compiled: Path) -> None:
-    root = ir(compiled)["root"]
-    assert set(root["inputDefinitions"]["parameters"]) == {"run_dir"}
-    given = root["dag"]["tasks"]["make"]["inputs"]["parameters"]
-    assert given["seed"] == {"runtimeValue": {"constant": 7.0}}
-    assert given["spec"]["runtimeValue"]["constant"]["batch_size"] == 3.0
-    assert given["spec"]["runtimeValue"]["constant"]["lora"] == "${null}"  # KFP's structs hold no null
+def steps_of(pipeline: dict[str, Any]) -> dict[str, Any]:
+    [inner] = [pipeline["components"][name] for name in pipeline["components"] if name.startswith("comp-exit-handler")]
+    tasks: dict[str, Any] = inner["dag"]["tasks"]
+    return tasks
 
 
-def test_tasks_are_wired(compiled: Path) -> None:
-    tasks = ir(compiled)["root"]["dag"]["tasks"]
-    assert set(tasks) == {"make", "use-01", "use-02", "last"}
-    inputs = tasks["use-02"]["inputs"]["parameters"]
-    assert inputs["phase"] == {"runtimeValue": {"constant": "iteration-02"}}
-    assert inputs["level"] == {"taskOutputParameter": {"producerTask": "make", "outputParameterKey": "level"}}
-    assert inputs["digest"] == {"taskOutputParameter": {"producerTask": "use-01", "outputParameterKey": "Output"}}
-    assert inputs["run_dir"] == {"componentInputParameter": "run_dir"}
-    assert sorted(tasks["use-02"]["dependentTasks"]) == ["make", "use-01"]
+def from_task(task: str, output: str) -> dict[str, Any]:
+    return {"taskOutputParameter": {"producerTask": task, "outputParameterKey": output}}
+
+
+def test_steps_get_names_digests_and_what_earlier_steps_hand_on(compiled: Path) -> None:
+    tasks = steps_of(ir(compiled))
+    assert set(tasks) == {"begin", "make", "iterations", "last"}
+    common = {"run_dir": from_task("begin", "run_dir"), "settings": from_task("begin", "settings")}
+    given = {name: task["inputs"]["parameters"] for name, task in tasks.items()}
+    assert given["make"] == common
+    handed_on = {"make_level": from_task("make", "level"), "make_digest": from_task("make", "digest")}
+    assert given["iterations"] == common | handed_on
+    assert given["last"] == common | {"digest": from_task("iterations", "digest")}
+
+
+@pytest.mark.parametrize("iterations", [0, 1, 50])
+def test_number_of_tasks_does_not_depend_on_the_iterations(
+    tmp_path: Path, cluster: ClusterSpec, iterations: int
+) -> None:
+    recipe = load_recipe(write_toy(tmp_path), [f"iterations={iterations}", "overlap=true"])
+    spec = json_format.MessageToDict(compile_recipe(recipe, cluster).pipeline_spec)
+    assert set(steps_of(spec)) == {"begin", "make", "iterations", "last"}
+
+
+def test_run_id_is_a_whole_constant_everywhere(compiled: Path) -> None:
+    """Pipelines replaces a placeholder only where it is the whole constant."""
+    pipeline = ir(compiled)
+    for task in (steps_of(pipeline)["begin"], pipeline["root"]["dag"]["tasks"]["end"]):
+        assert task["inputs"]["parameters"]["run_id"] == {"runtimeValue": {"constant": "{{$.pipeline_job_uuid}}"}}
+    assert compiled.read_text().count("{{$") - compiled.read_text().count("{{$}}") == 2
+
+
+@pytest.mark.parametrize("value", ["a{{$.pipeline_job_uuid}}", "{{$.a}}{{$.b}}", "{{workflow.name}}"])
+def test_placeholder_in_the_form_is_refused(tmp_path: Path, cluster: ClusterSpec, value: str) -> None:
+    pipeline = PIPELINE.replace("phase: last", f"phase: '{value}'")
+    recipe = load_recipe(write_toy(tmp_path, pipeline=pipeline))
+    compile_recipe(recipe, cluster)  # constants of steps are in the run directory, where nothing is replaced
+    recipe.parameters["mode"] = value
+    with pytest.raises(UserError, match="field f3_run_mode has a default that holds '{{'"):
+        compile_recipe(recipe, cluster)
+
+
+def test_name_that_no_label_can_hold_is_refused(tmp_path: Path, cluster: ClusterSpec) -> None:
+    """A group's name has no limit of its own beyond a step's; an iteration's name may be longer than a label."""
+    pipeline = PIPELINE.replace("carry:\n", "as: " + "i" * 70 + "\n      carry:\n", 1).replace(
+        "${iteration}", "${" + "i" * 70 + "}"
+    )
+    recipe = load_recipe(write_toy(tmp_path, pipeline=pipeline))
+    with pytest.raises(UserError, match="has 71 characters, and Kubeflow takes 63"):
+        compile_recipe(recipe, cluster)
 
 
 def test_a_round_trip_keeps_everything(compiled: Path, tmp_path: Path) -> None:
@@ -65,67 +108,59 @@ def test_a_round_trip_keeps_everything(compiled: Path, tmp_path: Path) -> None:
 
 def test_compiled_step_installs_no_packages(compiled: Path) -> None:
     """No pip install on the cluster: the image has everything."""
-    container = ir(compiled)["deploymentSpec"]["executors"]["exec-use-01"]["container"]
-    assert container["image"] == "none"
+    container = ir(compiled)["deploymentSpec"]["executors"]["exec-make"]["container"]
     assert not any("pip install" in part for part in container["command"])
+
+
+def test_artifacts_have_distinct_names(compiled: Path) -> None:
+    components_ = ir(compiled)["components"]
+    names = [name for one in components_.values() for name in one.get("outputDefinitions", {}).get("artifacts", {})]
+    assert sorted(names) == [
+        "begin_card", "end_card", "iterations_card", "last_card", "make_card", "make_metrics",
+    ]  # fmt: skip
 
 
 def test_recipe_values_prefill_the_form(tmp_path: Path) -> None:
     filled = form_values(load_recipe(write_toy(tmp_path), ["rate=1", "spec.batch_size=8"]))
-    expected = {"seed": 1, "rate": 1.0, "mode": "well", "spec_batch_size": 8, "spec_normalization": "token"}
+    expected = {
+        "d1_training_batch": 8, "d2_training_normalization": "token",
+        "f1_run_seed": 1, "f2_run_rate": 1.0, "f3_run_mode": "well",
+    }  # fmt: skip
     assert filled == expected
     assert [type(value) for value in filled.values()] == [type(value) for value in expected.values()]
 
 
-def test_numbers_and_nulls_survive_the_protobuf() -> None:
-    given = {"a": None, "b": [{"c": None, "d": 0}, None], "e": ""}
-    assert "None" not in repr(sent(given))
-    assert received(sent(given)) == given
-    struct = received({"a": 16.0, "b": [1.5, 2.0], "c": True, "d": "1.0", "e": {"f": -3.0}})
-    assert struct == {"a": 16, "b": [1.5, 2], "c": True, "d": "1.0", "e": {"f": -3}}
-    assert [type(value) for value in (struct["a"], struct["c"], struct["b"][0])] == [int, bool, float]
-
-
-def test_ir_is_yaml(tmp_path: Path) -> None:
-    pipeline = compile_recipe(load_recipe(write_toy(tmp_path)))
+def test_ir_is_yaml(tmp_path: Path, cluster: ClusterSpec) -> None:
+    pipeline = compile_recipe(load_recipe(write_toy(tmp_path)), cluster)
     with pytest.raises(UserError, match=r"end the name in \.yaml"):
         write_ir(pipeline, tmp_path / "toy.json")
 
 
-def test_component_that_cannot_be_imported_is_refused(tmp_path: Path) -> None:
-    recipe = write_toy(tmp_path)
-    component = tmp_path / "components" / "make" / "component.py"
-    component.write_text("import nothing_of_that_name\n" + component.read_text())
-    with pytest.raises(UserError, match=r"component\.py: cannot be loaded: ModuleNotFoundError"):
-        compile_recipe(load_recipe(recipe))
-
-
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.name)
-def test_shipped_recipes_compile(path: Path, tmp_path: Path) -> None:
-    recipe = load_recipe(path)
-    write_ir(compile_recipe(recipe), tmp_path / "ir.yaml")
-    if len(recipe.plan) < 20:  # KFP's own loader is slow, and reads the same kinds of tasks here and there
-        assert components.load_component_from_file(str(tmp_path / "ir.yaml"))
+def test_shipped_recipes_compile(path: Path, tmp_path: Path, cluster: ClusterSpec) -> None:
+    recipe = load_recipe(path, variables=cluster.environment)
+    compiled = compile_for(recipe, cluster)
+    write_ir(compiled.pipeline, tmp_path / "ir.yaml")
+    assert components.load_component_from_file(str(tmp_path / "ir.yaml"))
     parsed = json_format.ParseDict(ir(tmp_path / "ir.yaml"), pipeline_spec_pb2.PipelineSpec())
-    assert set(parsed.root.dag.tasks) == {task.id for task in recipe.plan}
-
-
-@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.name)
-def test_shipped_recipes_compile_for_a_cluster(path: Path) -> None:
-    pytest.importorskip("kfp.kubernetes", reason="the extra [cluster] is not installed")
-    recipe = load_recipe(path)
-    compiled = compile_for(recipe, read_as(ClusterSpec, HOME / "pipelines/cluster.yaml"))
-    sent_there = json_format.MessageToJson(compiled.pipeline.pipeline_spec)
-    parsed = json_format.Parse(sent_there, pipeline_spec_pb2.PipelineSpec())
-    assert set(parsed.root.input_definitions.parameters) == {field.name for field in recipe.pipeline.form}
-    for field in recipe.pipeline.form:
+    assert set(parsed.root.input_definitions.parameters) == {field.name for field in recipe.form}
+    for field in recipe.form:
         given = parsed.root.input_definitions.parameters[field.name]
         assert [one.string_value for one in given.literals] == list(field.choices)
         assert json_format.MessageToDict(given.default_value) == field.value_in(recipe.parameters)
-    assert {name.removeprefix("exec-") for name in json_format.MessageToDict(parsed.deployment_spec)["executors"]} == {
-        "begin", "end", *(task.id for task in recipe.plan)
-    }  # fmt: skip
+    outside = {task.group or task.id for task in recipe.plan} | {group.id for group in recipe.groups}
+    executors = {name.removeprefix("exec-") for name in json_format.MessageToDict(parsed.deployment_spec)["executors"]}
+    assert executors == {"begin", "end", *outside}
     assert len(compiled.version) < 64
+    assert node_status(compiled.pipeline) < LIMIT
+
+
+def test_node_status_of_a_run_does_not_depend_on_its_iterations(tmp_path: Path, cluster: ClusterSpec) -> None:
+    few, many = (
+        node_status(compile_recipe(load_recipe(HOME / "pipelines/mygo/world.yaml", [f"iterations={n}"]), cluster))
+        for n in (1, 100)
+    )
+    assert few == pytest.approx(many, rel=0.01)
 
 
 @pytest.mark.parametrize("backend", [pytorchjob, trainjob], ids=lambda backend: backend.KIND)
@@ -139,7 +174,7 @@ def test_the_jobs_of_shipped_recipes_are_valid_by_the_published_schemas(path: Pa
     with_jobs = {
         name: id_
         for name, id_ in tasks.items()
-        if name != "graph" and "job_runner" in recipe.pipeline.component_path(name).read_text()
+        if name != "graph" and "job_runner" in (HOME / f"platform_sdk/steps/{name}.py").read_text()
     }
     assert with_jobs
     for component, id_ in with_jobs.items():

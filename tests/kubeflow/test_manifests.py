@@ -16,10 +16,11 @@ from ruamel.yaml import YAML
 from platform_sdk.config.service import ServiceSpec
 from platform_sdk.retrieval.service.metrics import Metrics
 from tests.kubeflow.crds import check
-from tests.kubeflow.rendered import MANIFESTS, OVERLAYS, Item, built, containers, pods, workloads
+from tests.kubeflow.rendered import MANIFESTS, OVERLAYS, Item, built, containers, pods, the, workloads
 
 CLUSTER_WIDE = {
     "Namespace", "PriorityClass", "ResourceFlavor", "ClusterQueue", "WorkloadPriorityClass",
+    "ClusterTrainingRuntime",
     "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding",
 }  # fmt: skip
 SERVICES = {"mlflow", "mlflow-db", "objects", "milvus", "retriever", "sampler"}
@@ -34,15 +35,10 @@ def items(request: pytest.FixtureRequest) -> tuple[Item, ...]:
     return built(request.param)
 
 
-def the(items: tuple[Item, ...], kind: str, name: str) -> Item:
-    [found] = [item for item in items if (item["kind"], item["metadata"]["name"]) == (kind, name)]
-    return found
-
-
 def test_every_manifest_object_is_valid(items: tuple[Item, ...]) -> None:
     for item in items:
         group = item["apiVersion"].partition("/")[0]
-        if group == "kueue.x-k8s.io":
+        if group in ("kueue.x-k8s.io", "trainer.kubeflow.org"):
             check(item)
         elif group not in OPERATORS:
             kubernetes_validate.validate(item, "1.32", strict=True)
@@ -104,6 +100,15 @@ def test_pods_with_the_workspace_can_write_it_as_the_image_user(items: tuple[Ite
     for name in claims:
         security = templates[name]["spec"]["securityContext"]
         assert (security["fsGroup"], security["fsGroupChangePolicy"]) == (int(user), "OnRootMismatch"), name
+
+
+def test_every_pod_names_a_group_other_than_root(items: tuple[Item, ...]) -> None:
+    """Kubernetes takes only the user of an image's USER; without a group, processes run with group 0."""
+    for name, template in [*workloads(items), ("loader", the(built("loader"), "Pod", "loader"))]:
+        security = template["spec"]["securityContext"]
+        ours = any(one["image"].startswith("hopforge/") for one in containers(template))
+        assert security["runAsUser"] == security["runAsGroup"], name
+        assert security["runAsGroup"] == 10001 if ours else security["runAsGroup"] > 0, name
 
 
 def test_priorities_are_those_that_are_made(items: tuple[Item, ...]) -> None:
@@ -308,14 +313,3 @@ def test_the_retriever_is_scaled_by_a_metric_that_it_has_where_it_is_scraped() -
     assert scaled["scaleTargetRef"]["name"] == "retriever"
     # Its replicas are KEDA's alone, or every apply would set them back.
     assert "replicas" not in the(items, "Deployment", "retriever")["spec"]
-
-
-def test_kueue_objects_are_only_in_the_overlays_for_kueue() -> None:
-    group = {v: [i for i in built(v) if i["apiVersion"].startswith("kueue.x-k8s.io/")] for v in OVERLAYS}
-    assert {v for v in OVERLAYS if group[v]} == {"overlays/single-node-kueue", "overlays/production"}
-    for items in filter(None, group.values()):
-        queue = the(tuple(items), "LocalQueue", "hopforge")
-        quota = the(tuple(items), "ClusterQueue", queue["spec"]["clusterQueue"])["spec"]["resourceGroups"]
-        assert {flavor["name"] for part in quota for flavor in part["flavors"]} == {
-            item["metadata"]["name"] for item in items if item["kind"] == "ResourceFlavor"
-        }

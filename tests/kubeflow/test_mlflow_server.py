@@ -115,6 +115,63 @@ def test_mlflow_bucket_is_created_if_absent(head: int, asked: list[str], ends_we
     assert requests == asked
 
 
+def users_job(url: str, folder: Path, admin_password: str) -> subprocess.CompletedProcess[str]:
+    """Run the job that creates users, as its pod would."""
+    [job] = dict(workloads(built("base")))["mlflow-users"]["spec"]["containers"]
+    given = {"MLFLOW_URL": url, "USERS": str(folder), "ADMIN_PASSWORD": admin_password}
+    assert given.keys() == {one["name"] for one in job["env"]}
+    command = [sys.executable, *job["command"][1:], *job["args"]]
+    return subprocess.run(command, env={**os.environ, **given}, capture_output=True, text=True, timeout=120)
+
+
+def test_the_job_that_creates_users_waits_until_mlflow_answers(tmp_path: Path) -> None:
+    """MLflow starts later than the job: first nothing listens, then the server is not ready, then it answers."""
+    health, requested = iter([503, 200]), list[str]()
+
+    class Mlflow(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self._answer(next(health))
+
+        def do_POST(self) -> None:
+            self._answer(200)
+
+        def _answer(self, status: int) -> None:
+            requested.append(f"{self.command} {self.path}")
+            self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            self.send_response(status)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, format: str, *arguments: object) -> None:
+            pass
+
+    (tmp_path / "hopforge").write_text("a-teams-password")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    servers: list[ThreadingHTTPServer] = []
+
+    def start() -> None:
+        servers.append(ThreadingHTTPServer(("127.0.0.1", port), Mlflow))
+        servers[0].serve_forever()
+
+    late = threading.Timer(3, start)
+    late.daemon = True
+    late.start()
+    try:
+        done = users_job(f"http://127.0.0.1:{port}", tmp_path, "only-for-the-admin")
+    finally:
+        late.cancel()
+        for server in servers:
+            server.shutdown()
+            server.server_close()
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    assert "waiting for MLflow" in done.stdout
+    assert done.stdout.endswith("user hopforge may log in\n")
+    assert requested == ["GET /health", "GET /health", "POST /api/2.0/mlflow/users/create"]
+
+
 @dataclass(frozen=True)
 class Server:
     """The MLflow server of the manifest with files in the place of its database and its store."""
@@ -132,11 +189,7 @@ class Server:
         (folder / "..data").mkdir(exist_ok=True)  # as in the volume of a Secret
         for name, password in passwords.items():
             (folder / name).write_text(password)
-        [job] = dict(workloads(built("base")))["mlflow-users"]["spec"]["containers"]
-        given = {"MLFLOW_URL": self.url, "USERS": str(folder), "ADMIN_PASSWORD": self.admin[1]}
-        assert given.keys() == {one["name"] for one in job["env"]}
-        command = [sys.executable, *job["command"][1:], *job["args"]]
-        done = subprocess.run(command, env={**os.environ, **given}, capture_output=True, text=True, timeout=120)
+        done = users_job(self.url, folder, self.admin[1])
         assert done.returncode == 0, done.stderr
 
 

@@ -177,6 +177,12 @@ def test_runs_reach_the_internet_only_with_its_component(tmp_path: Path) -> None
         assert not policies.allow(peers[client], peers["metadata"], 443)
     assert not policies.allow(peers["job"], peers["api"], 443)
     assert not policies.allow(peers["mlflow"], peers["internet"], 443)
+    single_user = tmp_path / "manifests/overlays/single-user/kustomization.yaml"
+    single_user.write_text(
+        single_user.read_text().replace("  - ../../small\n", "  - ../../small\n  - ../../internet\n")
+    )
+    policies = Policies(built(str(single_user.parent)), {"kubeflow": RUNS})
+    assert policies.allow(Peer("kubeflow", JOB.labels()), peers["internet"], 443)
 
 
 @pytest.mark.parametrize("variant", ["base", "overlays/single-node", "overlays/production"])

@@ -24,11 +24,12 @@ from platform_sdk.kubeflow.training_job.description import Description
 from platform_sdk.kubeflow.training_job.launcher import API_PATIENCE, run_job
 from platform_sdk.kubeflow.training_job.reaper import SILENT_SECONDS, reap
 from tests.kubeflow.rendered import built
-from tests.kubeflow.training_job.api_server import ApiServer, VirtualClock
+from tests.kubeflow.training_job.api_server import ApiServer
+from tests.kubeflow.training_job.virtual_clock import VirtualClock
 
 pytestmark = pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
 
-VERBS = {"POST": "create", "PATCH": "patch", "DELETE": "delete"}
+VERBS = {"POST": "create", "PATCH": "patch", "DELETE": "delete", "WATCH": "watch"}
 Right = tuple[str, str, str]  # group, resource, verb
 
 
@@ -78,7 +79,7 @@ def follow(backend: Any, server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> 
     undecided = replace(job, spec=spec.model_copy(update={"backend": None}), indexed=False)
     choose_backend(undecided, connection(server), lambda text: None)
     server.objects["localqueues", "q"] = {"metadata": {"name": "q"}}
-    api, clock = api_for(job, connection(server)), VirtualClock()
+    api, clock = api_for(job, connection(server)), VirtualClock(server)
     ended = {"name": "c", "state": {"terminated": {"exitCode": 1}}}
     labels = {BACKENDS[backend].POD_SELECTOR: job.name}
 
@@ -102,6 +103,7 @@ def test_step_roles_grant_exactly_the_requests_of_launchers(monkeypatch: pytest.
         with ApiServer() as server:
             follow(backend, server, monkeypatch)
             used |= asked(server)
+    used.add(("argoproj.io", "workflows", "get"))  # kubeflow.shutdown asks whether the run was cancelled
     assert granted("launcher", {"launcher"}) == used
     assert granted("default-editor") == used
 

@@ -1,59 +1,8 @@
-"""A toy pipeline of real components, for tests that compile it and run it."""
+"""A toy pipeline of steps of its own (``toysteps``), for tests that compile it and run it."""
 
 from __future__ import annotations
 
 from pathlib import Path
-
-MAKE = '''
-from typing import NamedTuple
-
-from kfp import dsl
-
-
-@dsl.component(base_image="none", install_kfp_package=False)
-def make(
-    run_dir: str, seed: int, rate: float, mode: str, spec: dict, data: dsl.Output[dsl.Dataset]
-) -> NamedTuple("Outputs", [("digest", str), ("level", float)]):
-    """Make data.
-
-    Args:
-        seed: Of everything.
-    """
-    import time
-    from pathlib import Path
-    from typing import NamedTuple
-
-    from platform_sdk.config.errors import UserError
-
-    if mode == "user-error":
-        raise UserError("the data are wrong;\\nmend them")
-    if mode == "bug":
-        raise ZeroDivisionError("a bug")
-    with Path(run_dir, "make.txt").open("a") as stream:
-        print(repr((seed, rate, spec)), file=stream, flush=True)
-    if mode == "slow":
-        import os
-
-        Path(run_dir, "pid").write_text(str(os.getpid()))
-        time.sleep(60)
-    Path(data.path).write_text("data")
-    data.metadata["digest"] = f"d{seed}"
-    return NamedTuple("Outputs", [("digest", str), ("level", float)])(f"d{seed}", rate)
-'''
-
-USE = '''
-from kfp import dsl
-
-
-@dsl.component(base_image="none", install_kfp_package=False)
-def use(run_dir: str, phase: str, iteration: int, level: float, digest: str, old: str = "") -> str:
-    """Use data."""
-    from pathlib import Path
-
-    with Path(run_dir, "use.txt").open("a") as stream:
-        print(phase, iteration, level, digest, old, file=stream)
-    return f"{digest}/{iteration}"
-'''
 
 PIPELINE = """\
 name: toy
@@ -64,16 +13,16 @@ parameters:
   overlap: {type: boolean, description: Lag, default: false}
   seed: {type: integer, description: Of everything, default: 1, group: General}
   rate: {type: number, description: A rate, minimum: 0, maximum: 1}
-  mode: {type: string, description: What happens, choices: [well, slow, user-error, bug], default: well}
+  mode: {type: string, description: What happens, choices: [well, slow, user-error, bug, killed], default: well}
   spec:
     type: struct
     description: Settings
     schema: platform_sdk.config.training:TrainSpec
     default: {batch_size: 3}
-form: [seed, rate, mode, spec.batch_size, spec.normalization]
+form: {training: {batch: spec.batch_size, normalization: spec.normalization}, run: {seed: seed, rate: rate, mode: mode}}
 steps:
   - id: make
-    component: make
+    component: tests.kubeflow.toysteps.make
     inputs:
       run_dir: ${run.dir}
       seed: ${parameters.seed}
@@ -90,7 +39,7 @@ steps:
           lag: ${parameters.overlap}
       steps:
         - id: use
-          component: use
+          component: tests.kubeflow.toysteps.use
           inputs:
             run_dir: ${run.dir}
             phase: iteration-${iteration}
@@ -99,7 +48,7 @@ steps:
             digest: ${carry.digest}
             old: ${carry.old}
   - id: last
-    component: use
+    component: tests.kubeflow.toysteps.use
     inputs: {run_dir: "${run.dir}", phase: last, iteration: 9, level: 1, digest: "${carry.digest}"}
 """
 
@@ -112,11 +61,7 @@ parameters:
 
 
 def write_toy(folder: Path, *, pipeline: str = PIPELINE, recipe: str = RECIPE) -> Path:
-    """Write the toy's components, pipeline and recipe under ``folder``; return the recipe's path."""
-    for name, code in (("make", MAKE), ("use", USE)):
-        path = folder / "components" / name / "component.py"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(code)
+    """Write the toy's pipeline and recipe under ``folder``; return the recipe's path."""
     home = folder / "pipelines" / "toy"
     home.mkdir(parents=True, exist_ok=True)
     (home / "pipeline.yaml").write_text(pipeline)

@@ -7,6 +7,7 @@ generated API underneath.
 from __future__ import annotations
 
 import json
+import re
 import ssl
 import time
 import warnings
@@ -22,6 +23,12 @@ T = TypeVar("T")
 TIMEOUT = (5, 60)  # seconds to connect, and to wait for an answer
 PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0)  # seconds before asking again
 TRANSIENT = frozenset({408, 429, 500, 502, 503, 504})
+UNSENT = frozenset({429})  # the request was turned away before it was handled
+PERMANENT = re.compile(
+    r"ResourceNotFoundError|Invalid ?[Ii]nput ?[Ee]rror|BadRequestError|Already exist|Unauthenticated|PermissionDenied"
+    r"|Error \d+ \(2[23]\w{3}\)"
+)
+"""User errors that Kubeflow Pipelines answers with HTTP 500; the last are the database's data and key errors."""
 IDS = {  # what every answer of these types has
     "V2beta1Run": "run_id",
     "V2beta1Experiment": "experiment_id",
@@ -31,7 +38,15 @@ IDS = {  # what every answer of these types has
 
 
 class TransientError(Exception):
-    """The server did not answer, or said that it could not at present. What was asked may have happened."""
+    """No answer, or the report of a temporary fault. The request may have succeeded, unless it is ``unsent``."""
+
+    def __init__(self, message: str, *, unsent: bool = False) -> None:
+        super().__init__(message)
+        self.unsent = unsent
+
+
+class NotFound(UserError):
+    """The server has no object with this id."""
 
 
 class Conflict(Exception):
@@ -53,7 +68,7 @@ class Server:
     """
 
     def __init__(self, host: str | None = None, *, sleep: Callable[[float], None] = time.sleep) -> None:
-        self._sleep = sleep
+        self.sleep = sleep
         self._access = access(host)
         self.host = self._access.host
         self.api = self._connect()
@@ -106,7 +121,7 @@ class Server:
             except TransientError as error:
                 if pause is None:
                     raise ServerUnavailable(f"{error}; check --host, and that the server runs") from error
-                self._sleep(pause)
+                self.sleep(pause)
             except Conflict as error:
                 raise UserError(str(error)) from error
         raise AssertionError
@@ -126,7 +141,7 @@ class Server:
                     if (found := find()) is not None:
                         return found, False
                     raise UserError(str(error)) from error
-                self._sleep(pause)
+                self.sleep(pause)
         raise AssertionError
 
     def once(self, method: Callable[..., T], *arguments: Any, **options: Any) -> T:
@@ -163,7 +178,8 @@ class Server:
 
     def _refusal(self, error: Any) -> Exception:
         """Return the meaning of an answer other than success."""
-        said = _message(error)
+        reason = _message(error)
+        said = _brief(reason)
         if not error.status:
             return UserError(self._stranger(f"answers what cannot be understood: {said}"))
         if 300 <= error.status < 400:
@@ -177,12 +193,15 @@ class Server:
                 f"{self.host} refuses (HTTP {error.status}): {said}; is the namespace there and yours, and the "
                 f"token ({TOKEN}, {TOKEN_FILE}) or the session ({COOKIES}) still good?"
             )
-        if error.status in TRANSIENT and not _denied(said):
-            return TransientError(f"{self.host} answers HTTP {error.status}: {said}")
-        return UserError(f"{self.host} refuses (HTTP {error.status}): {said}")
+        if error.status in TRANSIENT and not PERMANENT.search(reason):
+            return TransientError(f"{self.host} answers HTTP {error.status}: {said}", unsent=error.status in UNSENT)
+        kind = NotFound if error.status == 404 and "ResourceNotFoundError" in reason else UserError
+        return kind(f"{self.host} refuses (HTTP {error.status}): {said}")
 
     def _failure(self, error: Exception) -> Exception:
         """Return the meaning of a missing answer."""
+        from urllib3.exceptions import ConnectTimeoutError, NewConnectionError
+
         cause = getattr(error, "reason", None) or error  # of urllib3's error about its attempts
         tls = next((one for one in (cause, *cause.args) if isinstance(one, ssl.SSLError)), None)
         if isinstance(tls, ssl.SSLCertVerificationError):
@@ -195,25 +214,31 @@ class Server:
                 f"no TLS can be spoken with {self.host}: {_brief(str(tls))}; if it speaks plain HTTP, say http://… in "
                 "--host"
             )
-        return TransientError(f"{self.host} cannot be reached: {type(cause).__name__}: {_brief(str(cause))}")
-
-
-def _denied(message: str) -> bool:
-    """Older servers say HTTP 500 where they mean 401."""
-    return "Unauthenticated" in message or "PermissionDenied" in message
+        return TransientError(
+            f"{self.host} cannot be reached: {type(cause).__name__}: {_brief(str(cause))}",
+            unsent=isinstance(cause, (NewConnectionError, ConnectTimeoutError)),
+        )
 
 
 def _message(error: Any) -> str:
-    """Return the server's message without headers, which may hold secrets."""
+    """Return the server's reason without headers, which may hold secrets. Uploads have fields of their own for it."""
     body = error.body.decode(errors="replace") if isinstance(error.body, bytes) else error.body or ""
     try:
-        told = json.loads(body)
-        said = told.get("message") or told.get("error") or error.reason
+        answer = json.loads(body)
+        reason = answer.get("message") or answer.get("error") or _upload_error(answer) or error.reason
     except (ValueError, AttributeError):
-        said = error.reason
-    return _brief(str(said))
+        reason = error.reason
+    return str(reason)
+
+
+def _upload_error(answer: dict[str, Any]) -> str:
+    """Return an upload's error: its message, and what its details add to that before the first line of a stack."""
+    message = str(answer.get("error_message") or "")
+    detail = str(answer.get("error_details") or "").partition("\n")[0].strip()
+    return message if not detail or detail in message else f"{message}: {detail}" if message else detail
 
 
 def _brief(text: str) -> str:
+    """Return a text in one line, without its middle if it is long: a server's message ends with the cause."""
     line = " ".join(text.split())
-    return line if len(line) <= 400 else f"{line[:400]} …"
+    return line if len(line) <= 400 else f"{line[:150]} … {line[-250:]}"

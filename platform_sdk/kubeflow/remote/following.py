@@ -9,7 +9,8 @@ from dataclasses import replace
 from platform_sdk.config.errors import UserError
 from platform_sdk.kubeflow.remote.connection import Server, ServerUnavailable
 from platform_sdk.kubeflow.remote.jobs import Jobs
-from platform_sdk.kubeflow.remote.runs import Run, RunState, look
+from platform_sdk.kubeflow.remote.runs import Run
+from platform_sdk.kubeflow.remote.state import RunState, look
 
 LOOK_SECONDS = 5.0
 PATIENCE = 1800.0  # how long the server may be away while a run is followed, in seconds
@@ -29,7 +30,7 @@ def follow(
     away = 0.0
     while True:
         try:
-            last = look(server, run, jobs)
+            last = look(server, run, jobs, last)
             away = 0.0
         except ServerUnavailable as error:
             if away > PATIENCE:

@@ -20,9 +20,10 @@ SILENT_SECONDS = 120  # a log that is followed: as long as this, the connection 
 
 @dataclass(frozen=True)
 class JobState:
-    """A job that a step made; ``step`` is empty where the job does not say whose it is.
+    """A job that a step created; ``step`` is empty if the job has no label for it.
 
-    ``state`` is one of ``training_job.state.State``, or Unknown where what it follows from may not be read.
+    ``state`` is one of ``training_job.state.State``, or Unknown if its pods or Workloads may not be read. ``part`` is
+    the part of the step that the job does, e.g. train-iteration-03 of the step iterations.
     """
 
     kind: str
@@ -30,6 +31,7 @@ class JobState:
     step: str
     state: str
     reason: str
+    part: str = ""
 
 
 @dataclass
@@ -98,13 +100,18 @@ class Jobs:
         """The pods with these labels.
 
         Raises:
-            UserError, ApiUnavailable: see ``ClusterApi``; all methods but ``states`` raise them.
+            UserError, ApiUnavailable: see ``ClusterApi``; all methods raise the latter, all but ``states`` the former.
         """
         core = self.connection.core_api
         answer = ClusterApi.call(
             core.list_namespaced_pod, self.namespace, label_selector=selector, _preload_content=False
         )
         return list(json.loads(answer.data)["items"])
+
+    def step_pods(self, run_id: str) -> list[Item]:
+        """The pods of a run's steps, without those of Kubeflow's drivers and those being deleted."""
+        steps = [pod for pod in self.pods(f"pipeline/runid={run_id}") if pod["metadata"]["labels"].get(LABEL_TASK)]
+        return [pod for pod in steps if not pod["metadata"].get("deletionTimestamp")]
 
     def pod(self, name: str) -> Item | None:
         """A pod; None where it is gone."""
@@ -132,33 +139,40 @@ class Jobs:
         )  # fmt: skip
 
     def states(self, label: str) -> tuple[tuple[JobState, ...], str]:
-        """Return the states of the jobs with this run label by name, and reasons why some cannot be seen."""
-        made: list[JobState] = []
+        """Return the states of the jobs with this run label, oldest first, and reasons why some cannot be seen.
+
+        Raises:
+            ApiUnavailable: see ``ClusterApi``.
+        """
+        made: list[tuple[str, JobState]] = []
         notes: list[str] = []
-        try:
-            for kind in self.kinds:
-                try:
-                    found = kind.of(label)
-                except ApiUnavailable:
-                    raise
-                except UserError as error:
-                    notes.append(f"{kind.name}s are not shown: {error}")
-                else:
-                    made += [_state(kind, job, notes) for job in found]
-        except ApiUnavailable as error:
-            return (), str(error)
-        return tuple(sorted(made, key=lambda job: job.name)), "; ".join(dict.fromkeys(notes))
+        for kind in self.kinds:
+            try:
+                found = kind.of(label)
+            except ApiUnavailable:
+                raise
+            except UserError as error:
+                notes.append(f"{kind.name}s are not shown: {error}")
+            else:
+                made += [(job["metadata"].get("creationTimestamp", ""), _state(kind, job, notes)) for job in found]
+        by_age = sorted(made, key=lambda entry: (entry[0], entry[1].name))
+        return tuple(job for _, job in by_age), "; ".join(dict.fromkeys(notes))
 
 
 def step_of(job: Item) -> str:
-    """The task of the pipeline whose job it is, as far as the job says."""
+    """Return the pipeline's task whose job it is, by its labels."""
     labels = job["metadata"].get("labels", {})
     return str(labels.get(LABEL_TASK) or labels.get(LABEL_STEP, ""))
 
 
+def part_of(job: Item) -> str:
+    """Return the part of the step that the job does, e.g. train-iteration-03."""
+    return str(job["metadata"].get("labels", {}).get(LABEL_STEP, ""))
+
+
 def _state(kind: Kind, job: Item, notes: list[str]) -> JobState:
     """A job's state. An ended job costs no further request, a waiting one a request for the reason."""
-    name, step = job["metadata"]["name"], step_of(job)
+    name, step, part = job["metadata"]["name"], step_of(job), part_of(job)
     seen = observe(job, None, ())
     try:
         if seen.state.waiting:
@@ -170,5 +184,5 @@ def _state(kind: Kind, job: Item, notes: list[str]) -> JobState:
     except UserError as error:
         notes.append(str(error))
         what = "why it waits is not known: Kueue's workloads" if seen.state.waiting else "its pods"
-        return JobState(kind.name, name, step, UNKNOWN, f"{what} may not be read")
-    return JobState(kind.name, name, step, str(seen.state), seen.reason)
+        return JobState(kind.name, name, step, UNKNOWN, f"{what} may not be read", part)
+    return JobState(kind.name, name, step, str(seen.state), seen.reason, part)

@@ -11,19 +11,21 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import Enum, auto
+from itertools import islice
 from typing import Any
 
 from platform_sdk.config.errors import UserError
 from platform_sdk.kubeflow.remote.following import ENDING_SECONDS, LOOK_SECONDS, PATIENCE
-from platform_sdk.kubeflow.remote.jobs import Item, Jobs, step_of
+from platform_sdk.kubeflow.remote.jobs import Item, Jobs, part_of, step_of
+from platform_sdk.kubeflow.remote.pods import MAIN
 from platform_sdk.kubeflow.remote.runs import Run
+from platform_sdk.kubeflow.remote.step_lines import own_lines
 from platform_sdk.kubeflow.training_job.api import ApiUnavailable
-from platform_sdk.kubeflow.training_job.description import LABEL_STEP, LABEL_TASK
+from platform_sdk.kubeflow.training_job.description import LABEL_TASK
 
-STEP_CONTAINER = "main"  # as the workflow calls the container of a step
 AGAIN_SECONDS = 1.0  # before a log is taken up again
 OVERLAP = timedelta(seconds=1)
 """Overlap with which a log is read again: what one container writes to its two streams may stand in it out of order."""
@@ -31,28 +33,32 @@ OVERLAP = timedelta(seconds=1)
 
 @dataclass(frozen=True)
 class Container:
-    """A container whose log may be read."""
+    """A container whose log may be read. ``title`` is short: the step, or the part of it that a job does."""
 
     step: str
     pod: str
     name: str
+    title: str = field(compare=False)  # changes as pods of a job come
+    of_step: bool = False
 
     def __str__(self) -> str:
-        return f"{self.step} {self.pod} {self.name}"
+        return self.title
 
 
 def containers(jobs: Jobs, run: Run, step: str | None) -> tuple[list[Container], list[str]]:
-    """The containers of a run's steps, or of one step: those of the step's own pod, and those of its jobs' pods.
+    """Return the containers of a run's steps, or of one step: those of its own pod, and those of its jobs' pods.
+
+    ``step`` may also be the part of a step that a job does, e.g. train-iteration-03.
 
     Returns:
-        They, and what keeps some of them from being seen.
+        The containers, and reasons why some cannot be seen.
     """
     found: list[Container] = []
     notes: list[str] = []
-    for pod in jobs.pods(f"pipeline/runid={run.run_id}" + (f",{LABEL_TASK}={step}" if step else "")):
-        task = pod["metadata"].get("labels", {}).get(LABEL_TASK)
-        if task and not pod["metadata"].get("deletionTimestamp"):
-            found.append(Container(task, pod["metadata"]["name"], STEP_CONTAINER))
+    for pod in jobs.step_pods(run.run_id):
+        task = pod["metadata"]["labels"][LABEL_TASK]
+        if step in (None, task):
+            found.append(Container(task, pod["metadata"]["name"], MAIN, task, of_step=True))
     for kind in jobs.kinds:
         try:
             of_kind = kind.of(run.label)
@@ -62,12 +68,21 @@ def containers(jobs: Jobs, run: Run, step: str | None) -> tuple[list[Container],
             notes.append(f"pods of {kind.name}s are not seen: {error}")
             continue
         for job in of_kind:
-            labels = job["metadata"].get("labels", {})
-            if step in (None, labels.get(LABEL_TASK), labels.get(LABEL_STEP)):
-                for pod in kind.api.pods(job["metadata"]["name"]):
-                    name = pod["metadata"]["name"]
-                    found += [Container(step_of(job), name, one["name"]) for one in _specs(pod)]
+            if step in (None, step_of(job), part_of(job)):
+                found += _of_job(job, kind.api.pods(job["metadata"]["name"]))
     return found, notes
+
+
+def _of_job(job: Item, pods: list[Item]) -> Iterator[Container]:
+    """Return the containers of a job's pods; pods and containers are named if there are several."""
+    for pod in pods:
+        name = pod["metadata"]["name"]
+        specs = _specs(pod)
+        for spec in specs:
+            parts = [part_of(job) or job["metadata"]["name"]]
+            parts += [name.removeprefix(f"{job['metadata']['name']}-")] if len(pods) > 1 else []
+            parts += [spec["name"]] if len(specs) > 1 else []
+            yield Container(step_of(job), name, spec["name"], " ".join(parts))
 
 
 def _specs(pod: Item) -> list[Item]:
@@ -76,13 +91,40 @@ def _specs(pod: Item) -> list[Item]:
 
 
 def read_log(jobs: Jobs, container: Container, lines: int) -> Iterator[str] | None:
-    """The last lines of a container's log as it is now; None where it has not started.
+    """Return the last lines of a container's log at present; of a step's container, its own lines.
+
+    Returns:
+        None if the container has not started.
 
     Raises:
         UserError, ApiUnavailable: see ``Jobs``; the latter at any line.
     """
-    answer = jobs.log(container.pod, container.name, tailLines=lines)
-    return None if answer is None else (line for line, _ in _lines(answer))
+    if not container.of_step:
+        answer = jobs.log(container.pod, container.name, tailLines=lines)
+        return None if answer is None else (line for line, _ in _lines(answer))
+    complete = _stage(jobs.pod(container.pod), container.name) is Stage.ENDED
+    answer = jobs.log(container.pod, container.name)
+    if answer is None:
+        return None
+    return iter(deque(own_lines((line for line, _ in _lines(answer)), complete=complete), maxlen=lines))
+
+
+def follow_own(
+    jobs: Jobs, container: Container, lines: int | None, over: threading.Event,
+    sleep: Callable[[float], object] = time.sleep,
+) -> Iterator[str]:  # fmt: skip
+    """Return a container's lines as ``follow_log`` does; of a step's container, its own lines.
+
+    Raises:
+        UserError, ApiUnavailable: see ``follow_log``.
+    """
+    if not container.of_step:
+        yield from follow_log(jobs, container, lines, over, sleep)
+        return
+    answer = None if lines is None else jobs.log(container.pod, container.name)
+    present = () if answer is None else own_lines((line for line, _ in _lines(answer)), complete=False)
+    skipped = max(0, sum(1 for _ in present) - (lines or 0))
+    yield from islice(own_lines(follow_log(jobs, container, None, over, sleep)), skipped, None)
 
 
 def follow_log(

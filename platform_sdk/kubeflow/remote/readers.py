@@ -9,8 +9,9 @@ from platform_sdk.config.errors import UserError
 from platform_sdk.kubeflow.remote.connection import Server, ServerUnavailable
 from platform_sdk.kubeflow.remote.following import LOOK_SECONDS, PATIENCE
 from platform_sdk.kubeflow.remote.jobs import Jobs
-from platform_sdk.kubeflow.remote.logs import Container, containers, follow_log
-from platform_sdk.kubeflow.remote.runs import ENDED, Run, look
+from platform_sdk.kubeflow.remote.logs import Container, containers, follow_own
+from platform_sdk.kubeflow.remote.runs import Run
+from platform_sdk.kubeflow.remote.state import ENDED, look
 from platform_sdk.kubeflow.training_job.api import ApiUnavailable
 
 
@@ -34,7 +35,7 @@ def follow_logs(
     first: int | None = lines
     while not readers.over.is_set():
         try:
-            ended = _step_ended(server, run, step)  # looked at before the containers are, or the last were missed
+            ended = _step_ended(server, run, jobs, step)  # looked at before the containers are, or the last were missed
             found, notes = containers(jobs, run, step)
         except (ServerUnavailable, ApiUnavailable) as error:
             if away >= PATIENCE:
@@ -93,7 +94,7 @@ class _Readers:
 
     def _work(self, container: Container, lines: int | None) -> None:
         try:
-            for line in follow_log(self._jobs, container, lines, self.over):
+            for line in follow_own(self._jobs, container, lines, self.over):
                 with self._turn:
                     self._say(container, line)
         except UserError as error:
@@ -104,6 +105,6 @@ class _Readers:
             self._wake.set()
 
 
-def _step_ended(server: Server, run: Run, step: str | None) -> bool:
-    state = look(server, run, None)
+def _step_ended(server: Server, run: Run, jobs: Jobs, step: str | None) -> bool:
+    state = look(server, run, None if step is None else jobs)
     return state.ended or any(one.name == step and one.state in ENDED for one in state.steps)

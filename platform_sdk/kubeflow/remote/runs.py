@@ -1,67 +1,51 @@
-"""A run as it stands: its steps, as Kubeflow Pipelines says, and their jobs, as the cluster says."""
+"""Runs on a Kubeflow Pipelines server: finding one by its name or id, and the steps of its pipeline."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from pathlib import PurePosixPath
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kfp.dsl import PIPELINE_JOB_ID_PLACEHOLDER
 
 from platform_sdk.config.errors import UserError
 from platform_sdk.kubeflow.remote.connection import Server
-from platform_sdk.kubeflow.remote.jobs import Jobs, JobState
 from platform_sdk.kubeflow.remote.versions import equals, listed
 from platform_sdk.kubeflow.training_job.description import label_value
 
 SYSTEM_NAMESPACE = "kubeflow"
-ENDED = frozenset({"SUCCEEDED", "FAILED", "CANCELED", "SKIPPED"})
 RUN_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 LEAST_OF_ID = 6  # characters; fewer would soon be those of another run
 ID_BEGINNING = re.compile(r"[0-9a-f]{6}[0-9a-f-]*")
 FIRST_STEP = "begin"
+AT_EXIT = "ALL_UPSTREAM_TASKS_COMPLETED"  # trigger of an exit task
 
 
 @dataclass(frozen=True)
-class StepState:
-    """A step of the pipeline; ``state`` is KFP's, as RUNNING. ``seconds`` is how long it took, once it has ended."""
+class Step:
+    """A step of a pipeline: the steps that it directly waits for, and whether it runs however these end."""
 
     name: str
-    state: str
-    seconds: float | None = None
-
-
-@dataclass(frozen=True)
-class RunState:
-    """A run at one moment. ``unseen`` says why something of it could not be seen."""
-
-    run_id: str
-    name: str
-    state: str
-    error: str = ""
-    steps: tuple[StepState, ...] = ()
-    jobs: tuple[JobState, ...] = ()
-    unseen: str = ""
-
-    @property
-    def ended(self) -> bool:
-        return self.state in ENDED
+    needs: frozenset[str] = frozenset()
+    at_exit: bool = False
 
 
 @dataclass(frozen=True)
 class Run:
-    """A run that was found: what does not change of it."""
+    """The constant properties of a run; ``steps`` are in topological order."""
 
     run_id: str
     name: str
     namespace: str
     """Namespace of its pods and jobs."""
-    steps: tuple[str, ...]
+    steps: tuple[Step, ...]
     label: str
     """Label that its jobs carry; empty where no step of it makes any."""
+
+    @property
+    def step_names(self) -> tuple[str, ...]:
+        return tuple(step.name for step in self.steps)
 
 
 def find_run(server: Server, text: str, namespace: str | None) -> Run:
@@ -125,69 +109,36 @@ def _specification(server: Server, found: Any) -> Mapping[str, Any]:
     return whole
 
 
-def _steps(specification: Mapping[str, Any], component: Mapping[str, Any]) -> Iterator[str]:
-    """The names of the steps, each behind those that it waits for; groups are taken apart."""
+def _steps(specification: Mapping[str, Any], component: Mapping[str, Any]) -> list[Step]:
+    """Return the steps in topological order. A group is replaced by its steps."""
     rest = dict(sorted(component["dag"]["tasks"].items()))
+    steps: list[Step] = []
+    members: dict[str, frozenset[str]] = {}
     while rest:
         name = next(name for name, task in rest.items() if not set(task.get("dependentTasks", ())) & rest.keys())
-        inner = specification["components"][rest.pop(name)["componentRef"]["name"]]
+        task = rest.pop(name)
+        needs = frozenset[str]().union(*(members[needed] for needed in task.get("dependentTasks", ())))
+        inner = specification["components"][task["componentRef"]["name"]]
         if "dag" in inner:
-            yield from _steps(specification, inner)
+            group = [replace(step, needs=step.needs | needs) for step in _steps(specification, inner)]
         else:
-            yield name
+            group = [Step(name, needs, task.get("triggerPolicy", {}).get("strategy") == AT_EXIT)]
+        members[name] = frozenset(step.name for step in group)
+        steps += group
+    return steps
 
 
 def _label(specification: Mapping[str, Any], run_id: str) -> str:
-    """The label of the run's jobs: they are named by the run directory, which the first step is told."""
-    dags = [specification["root"], *specification["components"].values()]
-    for dag in dags:
+    """Return the label of the run's jobs, from the name and the id that its first step is given."""
+    for dag in (specification["root"], *specification["components"].values()):
         first = dag.get("dag", {}).get("tasks", {}).get(FIRST_STEP)
-        if first is not None:
-            given = first["inputs"]["parameters"]["run_dir"]["runtimeValue"]["constant"]
-            return label_value(PurePosixPath(given.replace(PIPELINE_JOB_ID_PLACEHOLDER, run_id)).name)
+        inputs = first["inputs"]["parameters"] if first is not None else {}
+        if "run_name" in inputs and "run_id" in inputs:
+            return label_value(f"{_constant(inputs['run_name'], run_id)}-{_constant(inputs['run_id'], run_id)}")
     return ""
 
 
-def look(server: Server, run: Run, jobs: Jobs | None) -> RunState:
-    """Return a run's current state.
-
-    Raises:
-        UserError: the server cannot be reached or refuses. (What hides the jobs is said in ``unseen``.)
-    """
-    found = server.ask(server.api.runs.run_service_get_run, run.run_id)
-    details = (found.run_details.task_details if found.run_details else None) or ()
-    newest = {one.display_name: one for one in details}
-    made, unseen = jobs.states(run.label) if jobs is not None else ((), "")
-    return RunState(
-        run_id=run.run_id,
-        name=run.name,
-        state=found.state or "PENDING",
-        error=(found.error.message or "") if found.error else "",
-        steps=tuple(_step(name, newest.get(name)) for name in run.steps),
-        jobs=made,
-        unseen=unseen,
-    )
-
-
-def _step(name: str, detail: Any | None) -> StepState:
-    if detail is None or not detail.state:
-        return StepState(name, "PENDING")
-    over = detail.state in ENDED and detail.start_time and detail.end_time
-    return StepState(name, detail.state, (detail.end_time - detail.start_time).total_seconds() if over else None)
-
-
-def changes(old: RunState | None, new: RunState) -> Iterator[dict[str, str]]:
-    """Return the differences from before as records; at first, everything that has begun."""
-    before = {} if old is None else {("step", one.name): (one.state, "") for one in old.steps}
-    before |= {} if old is None else {("job", one.name): (one.state, one.reason) for one in old.jobs}
-    now = datetime.now(UTC).isoformat(timespec="seconds")
-    for step in new.steps:
-        if before.get(("step", step.name), ("PENDING", "")) != (step.state, ""):
-            yield {"time": now, "step": step.name, "state": step.state}
-    for job in new.jobs:
-        if before.get(("job", job.name)) != (job.state, job.reason):
-            yield {"time": now, "step": job.step, "job": job.name, "state": job.state, "reason": job.reason}
-    if old is None or (old.state, old.error) != (new.state, new.error):
-        yield {"time": now, "run": new.run_id, "name": new.name, "state": new.state, "error": new.error}
-    if new.unseen and (old is None or old.unseen != new.unseen):
-        yield {"time": now, "unseen": new.unseen}
+def _constant(value: Mapping[str, Any], run_id: str) -> str:
+    """Return a parameter's constant; like the driver, replace a placeholder only where it is the whole constant."""
+    constant = str(value["runtimeValue"]["constant"])
+    return run_id if constant == PIPELINE_JOB_ID_PLACEHOLDER else constant

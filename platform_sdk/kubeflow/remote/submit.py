@@ -14,8 +14,12 @@ from platform_sdk.config.errors import UserError
 from platform_sdk.config.recipe import Recipe, load_recipe
 from platform_sdk.config.source import ConfigError
 from platform_sdk.kubeflow.compile import form_values
+from platform_sdk.kubeflow.limits import shortened
 from platform_sdk.kubeflow.remote.connection import Server
+from platform_sdk.kubeflow.remote.creation import create_run
+from platform_sdk.kubeflow.remote.runs import SYSTEM_NAMESPACE
 from platform_sdk.kubeflow.remote.versions import compile_for, equals, listed, put
+from platform_sdk.kubeflow.remote.workflows import Workflows
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,7 @@ def submit(
     namespace: str | None,
     experiment: str | None = None,
     now: datetime | None = None,
+    connection: Any = None,
 ) -> SubmittedRun:
     """Start a recipe as a run.
 
@@ -53,12 +58,15 @@ def submit(
     compiled. A call that is repeated because it was interrupted uploads nothing twice, but starts another run.
 
     Args:
-        namespace: Whose run it is, on a server of many users.
+        namespace: Namespace of the run, on a multi-user server.
         experiment: Its name, made if it is not there; by default the pipeline's.
+        connection: To the cluster, whose Workflows are read if the server's answer is unclear; see ``ClusterApi``.
 
     Raises:
         UserError: the recipe has problems; the server cannot be reached or refuses.
     """
+    import kfp_server_api
+
     recipe = load_recipe(path, overrides, cluster.environment)
     namespace = server.namespace(namespace)
     compiled = compile_for(_without_form(path, overrides, recipe, cluster), cluster)
@@ -67,7 +75,17 @@ def submit(
     version = put(server, compiled, namespace)
     started = (now or datetime.now(UTC)).strftime("%Y%m%d-%H%M%S")
     run = f"{recipe.name}-{started}-{secrets.token_hex(2)}"
-    run_id = _run(server, run, experiment_id, version.pipeline_id, version.version_id, recipe)
+    body = kfp_server_api.V2beta1Run(
+        experiment_id=experiment_id,
+        display_name=run,
+        description=shortened(recipe.description) or None,
+        service_account=cluster.service_account,
+        pipeline_version_reference=kfp_server_api.V2beta1PipelineVersionReference(
+            pipeline_id=version.pipeline_id, pipeline_version_id=version.version_id
+        ),
+        runtime_config=kfp_server_api.V2beta1RuntimeConfig(parameters=form_values(recipe)),
+    )
+    run_id = create_run(server, body, lambda: Workflows(namespace or SYSTEM_NAMESPACE, connection)).run_id
     return SubmittedRun(
         run_id=run_id,
         run=run,
@@ -86,7 +104,7 @@ def submit(
 
 def _without_form(path: Path, overrides: Sequence[str], recipe: Recipe, cluster: ClusterSpec) -> Recipe:
     """The recipe whose values become the version's defaults: as its file says, where that is a whole recipe."""
-    filled = {".".join(field.path) for field in recipe.form} - recipe.pipeline.counts
+    filled = {".".join(field.path) for field in recipe.form}
     rest = [override for override in overrides if override.partition("=")[0] not in filled]
     try:
         return load_recipe(path, rest, cluster.environment)
@@ -112,25 +130,3 @@ def _experiment(server: Server, name: str, namespace: str | None) -> str:
     if found.storage_state == "ARCHIVED":
         raise UserError(f"the experiment {name!r} is archived; restore it, or choose another --experiment")
     return str(found.experiment_id)
-
-
-def _run(server: Server, name: str, experiment_id: str, pipeline_id: str, version_id: str, recipe: Recipe) -> str:
-    import kfp_server_api
-
-    runs = server.api.runs
-    body = kfp_server_api.V2beta1Run(
-        experiment_id=experiment_id,
-        display_name=name,
-        description=recipe.description or None,
-        pipeline_version_reference=kfp_server_api.V2beta1PipelineVersionReference(
-            pipeline_id=pipeline_id, pipeline_version_id=version_id
-        ),
-        runtime_config=kfp_server_api.V2beta1RuntimeConfig(parameters=form_values(recipe)),
-    )
-
-    def find() -> Any | None:
-        known = listed(server, runs.run_service_list_runs, "runs", experiment_id=experiment_id, filter=equals(name))
-        return next((one for one in known if one.display_name == name), None)
-
-    found, _ = server.ensure(find, lambda: server.once(runs.run_service_create_run, body))
-    return str(found.run_id)

@@ -21,6 +21,7 @@ from platform_sdk.config.cluster import ClusterSpec
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.recipe import Recipe
 from platform_sdk.kubeflow.compile import compile_recipe, write_ir
+from platform_sdk.kubeflow.limits import VERSION_NAME
 from platform_sdk.kubeflow.remote.connection import Server
 
 MAX_BYTES = 1_400_000
@@ -37,11 +38,19 @@ class CompiledPipeline:
     recipe: Recipe
     pipeline: GraphComponent
     digest: str
+    service_account: str | None = None
 
     @property
     def version(self) -> str:
         """The name of its version."""
-        return f"{self.recipe.name}-{self.digest[:16]}"
+        return f"{self.recipe.name[: VERSION_NAME - 17]}-{self.digest[:16]}"
+
+    @property
+    def description(self) -> str:
+        """The whole description, which versions may have, with what the form cannot fill in: the service account."""
+        text = self.recipe.description or self.recipe.pipeline.document.description
+        account = f" Start runs with the service account {self.service_account}." if self.service_account else ""
+        return f"{text}{account} (IR sha256 {self.digest})"
 
 
 @dataclass(frozen=True)
@@ -68,7 +77,7 @@ def compile_for(recipe: Recipe, cluster: ClusterSpec) -> CompiledPipeline:
             f"{recipe.path}: the compiled pipeline has {len(canonical):,} bytes in {len(recipe.plan)} tasks, and "
             f"Kubernetes takes no more than {MAX_BYTES:,}; give it fewer repetitions"
         )
-    return CompiledPipeline(recipe, pipeline, hashlib.sha256(canonical).hexdigest())
+    return CompiledPipeline(recipe, pipeline, hashlib.sha256(canonical).hexdigest(), cluster.service_account)
 
 
 def put(server: Server, compiled: CompiledPipeline, namespace: str | None) -> Version:
@@ -107,7 +116,7 @@ def put(server: Server, compiled: CompiledPipeline, namespace: str | None) -> Ve
                 str(path),
                 name=compiled.version,
                 pipelineid=pipeline.pipeline_id,
-                description=f"{compiled.recipe.description or document.description} (IR sha256 {compiled.digest})",
+                description=compiled.description,
             )
 
         version, new = server.ensure(find_version, make_version)

@@ -1,7 +1,8 @@
-"""Jobs that a step makes on a cluster, and waits for.
+"""Jobs that a step creates on a cluster, and waits for.
 
-``description`` says what a job is, whatever makes it; ``pytorchjob``, ``trainjob`` and ``indexedjob`` render it,
-``backend`` chooses between them; ``kueue`` reads which kinds Kueue manages; ``state`` reads how a job goes; ``api``
-speaks to the cluster; ``launcher`` creates or adopts a job and follows it to its end; ``diagnosis`` finds out why one
-failed; ``reaper`` ends those that no launcher follows.
+``description`` describes a job independently of its kind, ``pod`` its pods' settings; ``pytorchjob``, ``trainjob`` and
+``indexedjob`` render it, ``runtime`` renders what TrainJobs share, ``backend`` chooses the kind; ``kueue`` reads which
+kinds Kueue manages. ``api`` calls the API server, ``watch`` lists and watches a job's objects, ``state`` reads the
+job's state from them and ``restarts`` counts its failed pods. ``launcher`` creates or adopts a job and follows it to
+its end; ``diagnosis`` finds the cause of a failure; ``reaper`` ends jobs without a launcher.
 """

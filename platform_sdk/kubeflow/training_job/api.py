@@ -8,7 +8,8 @@ job and gives up on a queued one; so the calls are made here, on that client's c
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from platform_sdk.config.errors import UserError
@@ -35,7 +36,19 @@ class WriteConflict(ApiUnavailable):
 
 
 class Forbidden(UserError):
-    """Request that this account is not allowed to make."""
+    """Request that this account is not allowed to make; a restarted API server may allow it after a moment.
+
+    An admission policy or webhook also answers 403, but finally: such a refusal is a plain ``UserError``.
+    """
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Objects to list and watch: a listing method of the API server's client, and its arguments and selectors."""
+
+    method: Callable[..., Any]
+    arguments: tuple[str, ...]
+    selectors: tuple[tuple[str, str], ...]
 
 
 class ClusterApi:
@@ -97,6 +110,38 @@ class ClusterApi:
         patch = {"metadata": {"annotations": annotations}}
         self.found(self._custom.patch_namespaced_custom_object, *self._place, name, patch)
 
+    def job_selection(self, name: str) -> Selection:
+        """Return the selection of one job."""
+        selector = ("field_selector", f"metadata.name={name}")
+        return Selection(self._custom.list_namespaced_custom_object, self._place, (selector,))
+
+    def pods_selection(self, name: str) -> Selection:
+        """Return the selection of a job's pods."""
+        selector = ("label_selector", f"{self._selector}={name}")
+        return Selection(self._core.list_namespaced_pod, (self.namespace,), (selector,))
+
+    def workload_selection(self, uid: str) -> Selection:
+        """Return the selection of Kueue's object for the job with this uid."""
+        group, version, plural = KUEUE
+        selector = ("label_selector", f"{JOB_UID}={uid}")
+        return Selection(
+            self._custom.list_namespaced_custom_object, (group, version, self.namespace, plural), (selector,)
+        )
+
+    def list_objects(self, selection: Selection) -> tuple[list[Item], str]:
+        """Return the selected objects and the version at which to start watching them."""
+        answer = self.call(selection.method, *selection.arguments, **dict(selection.selectors), _preload_content=False)
+        listed = json.loads(answer.data)
+        return list(listed["items"]), str(listed["metadata"]["resourceVersion"])
+
+    def open_watch(self, selection: Selection, version: str, seconds: int) -> Any:
+        """Return the open answer of a watch that the API server ends after ``seconds``; its lines are events."""
+        return self.call(
+            selection.method, *selection.arguments, **dict(selection.selectors), watch=True, resource_version=version,
+            timeout_seconds=seconds, allow_watch_bookmarks=True, _preload_content=False,
+            _request_timeout=(TIMEOUT[0], seconds + TIMEOUT[1]),
+        )  # fmt: skip
+
     def workload(self, uid: str) -> Item | None:
         """Kueue's object for the job with this uid; None where there is none, or no Kueue."""
         group, version, plural = KUEUE
@@ -143,14 +188,24 @@ class ClusterApi:
         answer = self.found(read, pod, self.namespace, container=container, tail_lines=lines, _preload_content=False)
         return answer.data.decode(errors="replace") if answer else ""
 
-    def warnings(self, name: str) -> list[str]:
-        """Return the warnings in the cluster's events of an object, oldest first."""
-        selector = f"involvedObject.name={name},type=Warning"
-        answer = self.call(
-            self._core.list_namespaced_event, self.namespace, field_selector=selector, _preload_content=False
-        )
-        events = sorted(json.loads(answer.data)["items"], key=lambda event: event.get("lastTimestamp") or "")
-        return [f"{event.get('reason', '')}: {event.get('message', '')}" for event in events]
+    def warnings(self, names: Iterable[str], since: str = "") -> list[str]:
+        """Return the warnings in the events of objects with these names, oldest first, each in one line.
+
+        Args:
+            since: time (RFC 3339); earlier warnings are left out, as those of an earlier object of the name.
+        """
+        events = []
+        for name in names:
+            selector = f"involvedObject.name={name},type=Warning"
+            answer = self.call(
+                self._core.list_namespaced_event, self.namespace, field_selector=selector, _preload_content=False
+            )
+            events += [(_time(event), event) for event in json.loads(answer.data)["items"]]
+        return [
+            " ".join(f"{event.get('reason', '')}: {event.get('message', '')}".split())
+            for time, event in sorted(events, key=lambda entry: entry[0])
+            if time >= since
+        ]
 
     def found(self, method: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         """Return the result of the call, or None where there is no such object or kind."""
@@ -176,8 +231,11 @@ class ClusterApi:
                 raise WriteConflict(f"the API server answered 409: {_message(error)}") from error
             if error.status in TRANSIENT or not error.status:
                 raise ApiUnavailable(f"the API server answered {error.status}: {error.reason}") from error
-            kind = Forbidden if error.status == 403 else UserError
-            raise kind(f"the API server refuses: HTTP {error.status}: {_message(error)}") from error
+            message = _message(error)
+            # The authorizer names the user; without any message, a proxy may have answered.
+            unauthorized = error.status == 403 and ('User "' in message or message == error.reason)
+            kind = Forbidden if unauthorized else UserError
+            raise kind(f"the API server refuses: HTTP {error.status}: {message}") from error
         except (HTTPError, OSError) as error:
             raise ApiUnavailable(f"the API server cannot be reached: {type(error).__name__}: {error}") from error
 
@@ -222,6 +280,12 @@ def _absent(error: BaseException | None) -> bool:
 
 def _message(error: BaseException | None) -> str:
     return str(_status(error).get("message") or getattr(error, "reason", "") or error)
+
+
+def _time(event: Item) -> str:
+    """Return when an event was last seen: in the field of the older or of the newer API, without fractions."""
+    time = (event.get("series") or {}).get("lastObservedTime") or event.get("lastTimestamp") or event.get("eventTime")
+    return str(time or "")[:19]
 
 
 def _status(error: BaseException | None) -> dict[str, Any]:

@@ -10,6 +10,14 @@ from typing import Any
 
 from platform_sdk.config.cluster import JobSpec, SamplerSpec, Workspace
 from platform_sdk.config.sampling import SAMPLER_URL
+from platform_sdk.kubeflow.training_job.pod import (
+    CONTAINER_SECURITY,
+    GRACE_SECONDS,
+    POD_SECURITY,
+    folder_mount,
+    shared_mounts,
+    volumes,
+)
 from platform_sdk.sampling.serve import HEALTH, HOST
 
 MANAGER = "hopforge"
@@ -38,7 +46,6 @@ SAMPLER_PORT = 8000
 OWN_STORE = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 """The processes meet in a store that is new with every restart. By default it is the launcher's and outlives them: one
 that is quicker than another finds the address that the other had before (pytorch/pytorch#135712)."""
-USER = 10001  # whose group may write a fresh volume: of our images
 LONGEST_LABEL = 63
 LABEL_VALUE = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 LONGEST_NAME = 50  # a pod's name, with "-worker-99" behind it, must be a label of 63 characters
@@ -69,9 +76,9 @@ class Sidecar:
 class Description:
     """One job: ``python -m MODULE --spec FILE`` on ``spec.nodes`` pods, a process for each GPU, or for ``gpus_each``.
 
-    ``processes`` is the number of processes of one pod where it has no GPU. ``run_folder`` is the run directory,
-    relative to the workspace: of the volume, the job writes there and in ``workspace.writable`` only. Without it the
-    whole volume is writable. The pods of an ``indexed`` job share nothing; each has one process.
+    ``processes`` is the number of processes of a pod without GPUs. ``run_folder`` is the run directory, relative to the
+    workspace; None if the job writes no run. Everything else in the workspace is read-only, except
+    ``workspace.writable``. The pods of an ``indexed`` job share nothing; each has one process.
     """
 
     run: str
@@ -105,15 +112,15 @@ class Description:
 
     @property
     def command(self) -> list[str]:
-        """torch's launcher; how many nodes there are, and which this is, the operator says in PET_ variables.
+        """Return the command of a pod: torchrun, or the module itself in an indexed job.
 
-        The nodes meet at the first one's launcher and not, as is torch's default, at its first worker: with that one a
-        restart would lose the meeting place. (An elastic job's operator says so itself.) Pods of an indexed job need no
-        launcher.
+        The operator sets the number of nodes and the node's rank in PET_ variables. The rendezvous store is in the
+        first node's torchrun instead of its first worker, so that it survives a restart of the workers. (For an elastic
+        job the operator sets the rendezvous itself.)
         """
         if self.indexed:
             return ["python", "-m", self.module, "--spec", self.spec_file]
-        launcher = ["python", "-m", "torch.distributed.run", "--max-restarts", str(self.spec.restarts)]
+        launcher = ["python", "-m", "platform_sdk.processes.torchrun", "--max-restarts", str(self.spec.restarts)]
         if self.spec.minimum_nodes is None:
             place = ["--rdzv-backend", "c10d", "--rdzv-endpoint", "$(PET_MASTER_ADDR):$(PET_MASTER_PORT)"]
             launcher += [*place, "--rdzv-id", self.name]
@@ -160,19 +167,10 @@ class Description:
                     | ({SAMPLER_URL: f"http://{HOST}:{SAMPLER_PORT}"} if self.sidecar else {}),
                 )
             ],
-            "volumes": [
-                {"name": "workspace", "persistentVolumeClaim": {"claimName": self.workspace.claim}},
-                {"name": "shared-memory", "emptyDir": {"medium": "Memory", "sizeLimit": own.shared_memory}},
-                {"name": "scratch", "emptyDir": {}},
-            ],
-            "securityContext": {
-                "runAsNonRoot": True,
-                "seccompProfile": {"type": "RuntimeDefault"},
-                "fsGroup": USER,
-                "fsGroupChangePolicy": "OnRootMismatch",  # a large volume is not walked through at every start
-            },
+            "volumes": volumes(self.workspace, own.shared_memory),
+            "securityContext": POD_SECURITY,
             "automountServiceAccountToken": False,
-            "terminationGracePeriodSeconds": 60,
+            "terminationGracePeriodSeconds": GRACE_SECONDS,
         }  # fmt: skip
         if self.sidecar is not None:
             pod["initContainers"] = [self._server(self.sidecar)]
@@ -214,30 +212,13 @@ class Description:
             "command": command,
             "env": self._variables(variables),
             "resources": {"requests": amounts, "limits": amounts},
-            "volumeMounts": [
-                *self._workspace_mounts(),
-                {"name": "shared-memory", "mountPath": "/dev/shm"},
-                {"name": "scratch", "mountPath": "/tmp"},
-            ],
-            "securityContext": {
-                "allowPrivilegeEscalation": False,
-                "readOnlyRootFilesystem": True,
-                "capabilities": {"drop": ["ALL"]},
-            },
+            "volumeMounts": [*shared_mounts(self.workspace), *self.run_mounts()],
+            "securityContext": CONTAINER_SECURITY,
         }
 
-    def _workspace_mounts(self) -> list[dict[str, Any]]:
-        """Mounts of the volume: writable are the run's folder and caches, not other runs, datasets and models."""
-        whole: dict[str, Any] = {"name": "workspace", "mountPath": self.workspace.path}
-        if self.run_folder is None:
-            return [whole]
-        return [
-            {**whole, "readOnly": True},
-            *(
-                {"name": "workspace", "mountPath": f"{self.workspace.path}/{folder}", "subPath": folder}
-                for folder in (self.run_folder, *self.workspace.writable)
-            ),
-        ]
+    def run_mounts(self) -> list[dict[str, Any]]:
+        """Return the mount of the run's folder; other runs, datasets and models are read-only."""
+        return [] if self.run_folder is None else [folder_mount(self.workspace, self.run_folder)]
 
     def _amounts(self, cpu: str, memory: str, gpus: int) -> dict[str, str]:
         amounts = {"cpu": cpu, "memory": memory}

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from platform_sdk.config.cluster import ClusterSpec
+from platform_sdk.config.cluster import CLUSTER, ClusterSpec
 from platform_sdk.config.errors import UserError
 from platform_sdk.credentials import has_credentials
 from platform_sdk.kubeflow.training_job.api import ClusterApi, connect
@@ -19,8 +19,6 @@ from platform_sdk.processes.launch import ProcessRunner, StepProcesses, check_pr
 
 log = logging.getLogger(__name__)
 
-CLUSTER = "HOPFORGE_CLUSTER"
-"""The environment variable that compilation for a cluster sets in every step: a ``ClusterSpec`` as JSON."""
 POD_NAME = "KFP_POD_NAME"
 """The environment variable in which Kubeflow Pipelines says what the pod of a step is called."""
 NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")

@@ -9,6 +9,7 @@ from platform_sdk.kubeflow.training_job.description import Description
 GROUP, VERSION, PLURAL, KIND = "batch", "v1", "jobs", "Job"
 CONTAINER = "shard"
 POD_SELECTOR = "batch.kubernetes.io/job-name"
+RESTARTS_ARE_BOUNDED = True  # by backoffLimitPerIndex
 MINIMUM = "kueue.x-k8s.io/job-min-parallelism"
 
 
@@ -35,3 +36,8 @@ def render(job: Description) -> dict[str, Any]:
     if spec.queue is not None:
         metadata["annotations"][MINIMUM] = "1"
     return {"apiVersion": f"{GROUP}/{VERSION}", "kind": KIND, "metadata": metadata, "spec": body}
+
+
+def makers(name: str) -> tuple[str, ...]:
+    """Return the names of the objects whose events say why pods are missing."""
+    return (name,)

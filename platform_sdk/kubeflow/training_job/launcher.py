@@ -1,17 +1,17 @@
 """Create or adopt a job, and follow it to its end.
 
-The job is looked at every few seconds rather than watched: one small object, and nothing to go wrong when a watch is
-dropped or its history is gone. A queued job is not a failure: queueing and running have time limits of their own. The
-launcher may be killed at any moment; the next one finds the job by its name and follows it.
+A watch delivers the changes of the job, its pods and Kueue's Workload. A queued job is not a failure: queueing and
+running have time limits of their own. The launcher may be killed at any moment; the next one finds the job by its name
+and follows it.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
 from datetime import UTC, datetime
-from functools import partial
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from platform_sdk.config.errors import UserError
 from platform_sdk.kubeflow.training_job.api import AlreadyThere, ApiUnavailable, ClusterApi, Forbidden, Item
@@ -19,25 +19,21 @@ from platform_sdk.kubeflow.training_job.backend import BACKENDS
 from platform_sdk.kubeflow.training_job.description import HEARTBEAT, SPEC_DIGEST, Description
 from platform_sdk.kubeflow.training_job.diagnosis import diagnose
 from platform_sdk.kubeflow.training_job.kueue import remedy
-from platform_sdk.kubeflow.training_job.state import Observation, State, observe
+from platform_sdk.kubeflow.training_job.restarts import Restarts
+from platform_sdk.kubeflow.training_job.state import Observation, State, expected_pods, live_pods, observe
+from platform_sdk.kubeflow.training_job.watch import Clock, JobWatch, SystemClock
 
 T = TypeVar("T")
 
-LOOK_SECONDS = 10.0
+RETRY_SECONDS = 10.0  # between attempts to reach the API server
 HEARTBEAT_SECONDS = 60.0
 API_PATIENCE = 1800.0  # how long the API server may be away, in seconds
-UNMANAGED_LOOKS = (
-    12  # at a job with a queue label for which Kueue has no Workload: two minutes of an answering API server
-)
+FORBIDDEN_SECONDS = 60.0  # how long it may refuse an allowed request after its restart
+UNMANAGED_SECONDS = 120.0  # how long Kueue may take to create a Workload, while the API server answers
 DELETION_PATIENCE = 600.0  # how long an earlier job may take to go, in seconds; its pods have one minute
-
-
-class Clock(Protocol):
-    """The module ``time``, or what a test lets pass as it likes."""
-
-    def time(self) -> float: ...
-
-    def sleep(self, seconds: float, /) -> None: ...
+MISSING_SECONDS = 30.0  # how long pods may be missing until the warnings in the job's events are reported
+WARNING_LENGTH = 400
+CLOCK = SystemClock()
 
 
 def run_job(job: Description, api: ClusterApi, tell: Callable[[str], None], clock: Clock | None = None) -> None:
@@ -50,32 +46,41 @@ def run_job(job: Description, api: ClusterApi, tell: Callable[[str], None], cloc
         tell: called at every change of state, with the reason the cluster gives.
 
     Raises:
-        UserError: the job failed, waited or ran for too long, was deleted, differs from an existing one of
-            that name, or its queue does not exist; Kueue does not manage it; an earlier one stays; or the API server
-            refused something or stayed away.
+        UserError: the job failed, restarted its pods too often, waited or ran for too long, was deleted, differs from
+            an existing one of that name, or its queue does not exist; Kueue does not manage it; an earlier one stays;
+            or the API server refused something or stayed away. The first line of the message gives the cause.
     """
-    _Follower(job, api, tell, clock or time).run()
+    _Follower(job, api, tell, clock or CLOCK).run()
 
 
 class _Follower:
     def __init__(self, job: Description, api: ClusterApi, tell: Callable[[str], None], clock: Clock) -> None:
         self._job, self._api, self._tell, self._clock = job, api, tell, clock
-        self._body = BACKENDS[job.backend].render(job)
-        self._managed, self._unmanaged_looks = job.spec.queue is None, 0
+        self._kind = BACKENDS[job.backend]
+        self._body = self._kind.render(job)
+        self._managed, self._unmanaged = job.spec.queue is None, 0.0
         self._spent = {True: 0.0, False: 0.0}  # seconds: waiting, and running
+        self._restarts = Restarts()
+        self._complete_at = 0.0  # when all pods were last there, or the job waited
+        self._beaten = 0.0
+        self._warning = ""
 
     def run(self) -> None:
         self._create()
+        queued = self._job.spec.queue is not None
+        with closing(JobWatch(self._api, self._job.name, queued, self._see_pod, self._clock)) as watch:
+            self._follow(watch)
+
+    def _follow(self, watch: JobWatch) -> None:
         last: Observation | None = None
-        looked, beaten = self._clock.time(), 0.0
+        looked = self._complete_at = self._clock.time()
         while True:
+            self._reached(watch.refresh)
             now = self._clock.time()
-            if now - beaten >= HEARTBEAT_SECONDS:
-                self._reached(lambda: self._api.annotate(self._job.name, {HEARTBEAT: stamp(self._clock.time())}))
-                beaten = now
-            seen = self._reached(self._look)
-            if seen is None:
+            if watch.job is None:
                 raise UserError(f"job {self._job.name} was deleted while it was followed; run the step again")
+            pods = list(watch.pods.values())
+            seen = self._explained(observe(watch.job, watch.workload, pods), watch.job, pods)
             if last is not None:
                 self._spent[last.state.waiting] += now - looked
             if seen != last:
@@ -84,10 +89,70 @@ class _Follower:
             if seen.state is State.SUCCEEDED:
                 return
             if seen.state is State.FAILED:
-                raise UserError(self._reached(partial(diagnose, self._job.name, seen.reason, self._api)))
-            self._check_managed()
+                raise UserError(self._diagnosis(seen.reason, pods))
+            self._check_restarts(pods)
+            self._check_managed(watch)
             self._check_time(seen)
-            self._clock.sleep(LOOK_SECONDS)
+            # After the checks: the heartbeat of a job that has just ended is not needed.
+            self._beat(now)
+            before = self._clock.time()
+            watch.wait(self._next_moment(seen, before) - before)
+            self._unmanaged += 0.0 if self._managed else self._clock.time() - before
+
+    def _see_pod(self, pod: Item) -> None:
+        failure = self._restarts.see(pod)
+        if failure is not None:
+            self._tell(f"{self._job.name}: pod {failure.pod}: {failure.text}")
+
+    def _beat(self, now: float) -> None:
+        """Write the heartbeat by which the reaper recognises jobs that are followed."""
+        if now - self._beaten >= HEARTBEAT_SECONDS:
+            self._reached(lambda: self._api.annotate(self._job.name, {HEARTBEAT: stamp(self._clock.time())}))
+            self._beaten = now
+
+    def _next_moment(self, seen: Observation, now: float) -> float:
+        """Return when something is due, even if nothing changes."""
+        waiting = seen.state.waiting
+        limit = self._job.spec.queue_timeout_seconds if waiting else self._job.spec.run_timeout_seconds
+        moments = [self._beaten + HEARTBEAT_SECONDS, now + limit - self._spent[waiting] + 1]
+        if not self._managed:
+            moments.append(now + UNMANAGED_SECONDS - self._unmanaged)
+        if self._complete_at + MISSING_SECONDS > now:
+            moments.append(self._complete_at + MISSING_SECONDS)
+        return min(moments)
+
+    def _explained(self, seen: Observation, job: Item, pods: list[Item]) -> Observation:
+        """Add the latest warning in the cluster's events to the state of a job whose pods are not all there."""
+        now = self._clock.time()
+        if seen.state.waiting or seen.state.ended or live_pods(pods) >= expected_pods(job):
+            self._complete_at, self._warning = now, ""
+            return seen
+        if now - self._complete_at >= MISSING_SECONDS:
+            since = job["metadata"]["creationTimestamp"]
+            names = self._kind.makers(self._job.name)
+            warnings = self._reached(lambda: self._api.warnings(names, since[:19]))
+            self._warning = warnings[-1] if warnings else ""
+        if not self._warning:
+            return seen
+        count = f"{live_pods(pods)} of {expected_pods(job)} pods were created"
+        return replace(seen, reason=f"{seen.reason}; {count}: {_shortened(self._warning)}")
+
+    def _diagnosis(self, reason: str, pods: list[Item]) -> str:
+        names = self._kind.makers(self._job.name)
+        return self._reached(lambda: diagnose(self._job.name, reason, self._api, pods, names))
+
+    def _check_restarts(self, pods: list[Item]) -> None:
+        """Delete a job whose controller restarts a failing pod without end."""
+        failure, limit = self._restarts.latest, self._job.spec.restarts
+        if self._kind.RESTARTS_ARE_BOUNDED or failure is None or failure.number <= limit:
+            return
+        _, *details = self._diagnosis("", pods).splitlines()
+        self._reached(lambda: self._api.delete(self._job.name))
+        first = (
+            f"job {self._job.name} failed: pod {failure.pod}: {failure.text}; the pod ended so {failure.number} times, "
+            f"job.restarts allows {limit} restarts, and the job was deleted"
+        )
+        raise UserError("\n".join([first, *details]))
 
     def _create(self) -> None:
         """Create the job, or adopt the one that is there."""
@@ -140,7 +205,7 @@ class _Follower:
         while (found := self._reached(lambda: self._api.get(self._job.name))) and found["metadata"]["uid"] == uid:
             if self._clock.time() - since > DELETION_PATIENCE:
                 raise UserError(self._held(found))
-            self._clock.sleep(LOOK_SECONDS)
+            self._clock.sleep(RETRY_SECONDS)
 
     def _held(self, found: Item) -> str:
         finalizers = ", ".join(found["metadata"].get("finalizers") or ("none",))
@@ -153,30 +218,20 @@ class _Follower:
     def _kubectl(self, verb: str) -> str:
         return f"kubectl -n {self._job.namespace} {verb} {self._body['kind'].lower()} {self._job.name}"
 
-    def _look(self) -> Observation | None:
-        found = self._api.get(self._job.name)
-        if found is None:
-            return None
-        workload = self._api.workload(found["metadata"]["uid"]) if self._job.spec.queue else None
-        self._managed = self._managed or workload is not None
-        return observe(found, workload, self._api.pods(self._job.name))
-
-    def _check_managed(self) -> None:
+    def _check_managed(self, watch: JobWatch) -> None:
         """Delete a job that Kueue ignores: it would never start, or run outside every quota.
 
-        That it is suspended proves nothing, since it was created so. Looks are counted and not seconds: while the API
-        server is away, Kueue cannot create a Workload either.
+        The job was created suspended, so its suspension does not show that Kueue manages it. Only the time in which the
+        API server answers counts: while it is away, Kueue cannot create a Workload either.
         """
-        if self._managed:
-            return
-        self._unmanaged_looks += 1
-        if self._unmanaged_looks <= UNMANAGED_LOOKS:
+        self._managed = self._managed or watch.workload is not None
+        if self._managed or self._unmanaged < UNMANAGED_SECONDS:
             return
         self._reached(lambda: self._api.delete(self._job.name))
         raise UserError(
             f"job {self._job.name} has the label of queue {self._job.spec.queue}, but Kueue created no Workload for it "
-            f"within {UNMANAGED_LOOKS * LOOK_SECONDS:g} s, so it would run outside every quota or never start; it was "
-            f"deleted. Either Kueue's controller does not run, or it does not manage {self._body['kind']}s: "
+            f"within {UNMANAGED_SECONDS:g} s, so it would run outside every quota or never start; it was deleted. "
+            f"Either Kueue's controller does not run, or it does not manage {self._body['kind']}s: "
             f"{remedy(self._job.backend)}"
         )
 
@@ -200,26 +255,35 @@ def reached(call: Callable[[], T], tell: Callable[[str], None], left: str, clock
     """Call until the API server answers.
 
     Args:
-        left: what a message says of how things were left, if it never does.
+        left: how things were left, for the message if it never answers.
 
     Raises:
-        UserError: it was away for ``API_PATIENCE``; and what the call raises.
+        UserError: it was away for ``API_PATIENCE``, or refused for ``FORBIDDEN_SECONDS``; and what the call raises.
     """
-    clock = clock or time
-    until = clock.time() + API_PATIENCE
-    told = False
+    clock = clock or CLOCK
+    began = clock.time()
+    reported = False
     while True:
         try:
             return call()
         except ApiUnavailable as error:
-            if clock.time() > until:
+            if clock.time() > began + API_PATIENCE:
                 raise UserError(f"{error}, for {API_PATIENCE:g} s; {left}") from error
-            if not told:
-                tell(f"{error}; waiting for it")
-                told = True
-            clock.sleep(LOOK_SECONDS)
+            problem = str(error)
+        except Forbidden as error:
+            if clock.time() >= began + FORBIDDEN_SECONDS:
+                raise
+            problem = str(error)
+        if not reported:
+            tell(f"{problem}; waiting for it")
+            reported = True
+        clock.sleep(RETRY_SECONDS)
 
 
 def stamp(seconds: float) -> str:
-    """A moment as an annotation says it (RFC 3339)."""
+    """Return a time as annotations give it (RFC 3339)."""
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= WARNING_LENGTH else f"{text[:WARNING_LENGTH]} …"

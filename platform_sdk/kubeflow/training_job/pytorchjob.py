@@ -9,13 +9,14 @@ from platform_sdk.kubeflow.training_job.description import Description
 GROUP, VERSION, PLURAL, KIND = "kubeflow.org", "v1", "pytorchjobs", "PyTorchJob"
 CONTAINER = "pytorch"  # the webhook wants this name
 POD_SELECTOR = "training.kubeflow.org/job-name"
+RESTARTS_ARE_BOUNDED = False  # backoffLimit does not count pods that are replaced
 
 
 def render(job: Description) -> dict[str, Any]:
     """The object to create: one Master and, for more nodes, Workers (the webhook takes no other roles)."""
     spec = job.spec
     template = {"metadata": {"labels": job.pod_labels()}, "spec": job.pod(CONTAINER)}
-    # The operator restarts a pod that failed for a reason outside it; why else a pod fails, a restart does not mend.
+    # The operator replaces a pod whose exit code is 128 or more; a lower code fails the job.
     replica = {"restartPolicy": "ExitCode", "template": template}
     replicas = {"Master": {"replicas": 1, **replica}}
     if spec.nodes > 1:
@@ -40,3 +41,8 @@ def render(job: Description) -> dict[str, Any]:
             "rdzvBackend": "c10d",
         }
     return {"apiVersion": f"{GROUP}/{VERSION}", "kind": KIND, "metadata": job.metadata(body), "spec": body}
+
+
+def makers(name: str) -> tuple[str, ...]:
+    """Return the names of the objects whose events say why pods are missing."""
+    return (name,)

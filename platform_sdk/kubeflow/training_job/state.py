@@ -49,22 +49,51 @@ def observe(
         if type_ in conditions:
             return Observation(state, _reason(conditions[type_]))
     if _suspended(job):
-        return _waiting(workload)
-    running = [pod for pod in pods if pod.get("status", {}).get("phase") == "Running"]
+        return _suspended_state(workload)
+    phases = [str(pod.get("status", {}).get("phase")) for pod in pods]
+    running = phases.count("Running")
     if running:
-        return Observation(State.RUNNING, f"{len(running)} of {len(pods)} pods run")
+        # Failed pods stay when others replace them.
+        return Observation(State.RUNNING, f"{running} of {max(live_pods(pods), expected_pods(job))} pods run")
+    if pods and set(phases) <= {"Succeeded", "Failed"}:
+        return Observation(State.RUNNING, "its pods have ended; waiting for the job's result")
     return Observation(State.ADMITTED, _pending(pods))
 
 
-def _waiting(workload: Mapping[str, Any] | None) -> Observation:
-    """Return why a suspended job waits. A job that Kueue evicted was admitted before."""
+def live_pods(pods: Sequence[Mapping[str, Any]]) -> int:
+    """Return the number of pods that have not failed."""
+    return sum(pod.get("status", {}).get("phase") != "Failed" for pod in pods)
+
+
+def expected_pods(job: Mapping[str, Any]) -> int:
+    """Return the number of pods that a job has when all its pods run; 0 if its specification does not give it."""
+    spec = job.get("spec", {})
+    if "pytorchReplicaSpecs" in spec:
+        if spec.get("elasticPolicy"):
+            return int(spec["elasticPolicy"]["minReplicas"])
+        return sum(int(role["replicas"]) for role in spec["pytorchReplicaSpecs"].values())
+    if "completions" in spec:
+        ended = int((job.get("status") or {}).get("succeeded") or 0)
+        return min(int(spec["parallelism"]), int(spec["completions"]) - ended)
+    return int((spec.get("trainer") or {}).get("numNodes", 0))
+
+
+def _suspended_state(workload: Mapping[str, Any] | None) -> Observation:
+    """Return the state of a suspended job. A job that Kueue evicted was admitted before."""
     conditions = {} if workload is None else _conditions(workload, held=False)
-    evicted = conditions.get("Evicted", {}).get("status") == "True"
+    holds = {name for name, condition in conditions.items() if condition.get("status") == "True"}
     quota = conditions.get("QuotaReserved", {})
-    if evicted:
-        why = [_reason(conditions["Evicted"]), _reason(quota)]
+    # The condition of a quota that is reserved is no reason to wait.
+    missing = "" if "QuotaReserved" in holds else _reason(quota)
+    if "Evicted" in holds:
+        evicted = conditions["Evicted"]
+        why = [_reason(evicted)] + [missing] * (quota.get("message") != evicted.get("message"))
         return Observation(State.PREEMPTED, "; ".join(text for text in why if text))
-    return Observation(State.QUEUED, _reason(quota) or "Kueue has not looked at it yet")
+    if "Admitted" in holds:
+        return Observation(State.ADMITTED, "Kueue is about to start it")
+    if "QuotaReserved" in holds:
+        return Observation(State.QUEUED, f"{quota.get('message')}; waiting for the queue's admission checks")
+    return Observation(State.QUEUED, missing or "Kueue has not processed it yet")
 
 
 def _pending(pods: Sequence[Mapping[str, Any]]) -> str:

@@ -11,14 +11,17 @@ GROUP, VERSION, PLURAL, KIND = "trainer.kubeflow.org", "v1alpha1", "trainjobs", 
 CONTAINER = "node"  # of the runtime's replicated job of that name
 POD_SELECTOR = "jobset.sigs.k8s.io/jobset-name"
 PATCHES = "hopforge.dev/launcher"
+RESTARTS_ARE_BOUNDED = True  # by the runtime's backoffLimit
 
 
 def render(job: Description) -> dict[str, Any]:
-    """The object to create: what to run is said to the trainer, how its pods look as a patch of the runtime.
+    """Return the TrainJob: what runs is in ``trainer``, and the run's own pod settings are in a patch of the runtime.
+
+    ``runtime`` has the pod settings that all jobs share.
 
     Raises:
-        UserError: a vLLM server is to stand beside the trainer. A patch can change a runtime's init containers, and add
-            none.
+        UserError: the job has a vLLM server in its pods. A patch can change a runtime's init containers, but not add
+            any.
     """
     if job.sidecar is not None:
         raise UserError(
@@ -28,10 +31,11 @@ def render(job: Description) -> dict[str, Any]:
     spec = job.spec
     pod = job.pod(CONTAINER)
     container = pod["containers"][0]
-    # A patch may say this much of a pod; the rest the trainer is told, or the runtime has.
-    patched = {key: container[key] for key in ("name", "volumeMounts", "securityContext")}
-    patchable = {key: value for key, value in pod.items() if key != "automountServiceAccountToken"}
-    template = {"metadata": {"labels": job.pod_labels()}, "spec": {**patchable, "containers": [patched]}}
+    # The volumes' claim and size are the job's, and overwrite those of the runtime.
+    patch: dict[str, Any] = {key: pod[key] for key in ("volumes", "nodeSelector", "tolerations") if key in pod}
+    if mounts := job.run_mounts():
+        patch["containers"] = [{"name": CONTAINER, "volumeMounts": mounts}]
+    template = {"metadata": {"labels": job.pod_labels()}, "spec": patch}
     body: dict[str, Any] = {
         "runtimeRef": {"apiGroup": GROUP, "kind": "ClusterTrainingRuntime", "name": spec.runtime},
         "suspend": spec.queue is not None,
@@ -56,3 +60,8 @@ def render(job: Description) -> dict[str, Any]:
         ],
     }
     return {"apiVersion": f"{GROUP}/{VERSION}", "kind": KIND, "metadata": job.metadata(body), "spec": body}
+
+
+def makers(name: str) -> tuple[str, ...]:
+    """Return the names of the objects whose events say why pods are missing: TrainJob and JobSet, and the Job."""
+    return (name, f"{name}-{CONTAINER}-0")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import time
 from datetime import UTC, datetime, timedelta
@@ -10,6 +11,8 @@ from urllib.parse import parse_qs, urlsplit
 
 from tests.kubeflow.training_job.api_server import ApiServer
 
+Item = dict[str, Any]
+RUN_ID, RUN_NAME = "pipeline/runid", "pipelines.kubeflow.org/run_name"
 BEGIN = datetime(2027, 1, 15, 8, tzinfo=UTC)
 BETWEEN = timedelta(seconds=0.3)
 CLEAN, BROKEN = "clean", "broken"
@@ -65,6 +68,20 @@ class ClusterServer(ApiServer):
 
         self._server.RequestHandlerClass = Handler
 
+    def add_workflow(self, run_id: str, run_name: str, specification: Item) -> Item:
+        """Create the Workflow of a run; drivers find pods' labels in its arguments."""
+        name = f"toy-{run_id[:5]}"
+        arguments = [{"name": "platform", "value": json.dumps(specification.get("platform_spec", {}))}]
+        self.objects["workflows", name] = workflow = {
+            "metadata": {
+                "name": name, "labels": {RUN_ID: run_id}, "annotations": {RUN_NAME: run_name},
+                "creationTimestamp": datetime.now(UTC).isoformat(),
+            },
+            "spec": {"arguments": {"parameters": arguments}}, "status": {"phase": "Running"},
+        }  # fmt: skip
+        self.changed(workflow)
+        return workflow
+
     def first(self, pod: str, query: dict[str, str]) -> int:
         """The first line that the query asks for."""
         lines = len(self.logs[pod].splitlines())
@@ -89,8 +106,15 @@ class ClusterServer(ApiServer):
             self.requests.append((method, path))
             what = f'{parts[5]}.{parts[1]} is forbidden: User "me" cannot list resource "{parts[5]}"'
             return 403, {"kind": "Status", "code": 403, "reason": "Forbidden", "message": what}
+        if parts[-1] == "pods" and "pods" in self.forbidden:
+            what = 'pods is forbidden: User "me" cannot list resource "pods"'
+            return 403, {"kind": "Status", "code": 403, "reason": "Forbidden", "message": what}
         if parts[-1] == "log" and parts[-2] in self.logs and not self.fault(method, path):
             self.requests.append((method, path))
             self.log_queries.append(query)
             return 200, self.log(parts[-2], self.first(parts[-2], query), "timestamps" in query).decode()
+        if parts[0] == "apis" and len(parts) > 5 and parts[5] == "workflows" and query.get("labelSelector") == RUN_ID:
+            query = {}  # the base knows no label without a value, and every Workflow here has this one
+        if parts[-1] == "log" and "tailLines" not in query:
+            query = {**query, "tailLines": str(1 << 30)}
         return super().answer(method, path, query, body)

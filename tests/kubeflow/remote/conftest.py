@@ -38,5 +38,5 @@ def recipe(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def cluster(kfp: KfpServer, kubernetes: ClusterServer, recipe: Path) -> Cluster:
-    return Cluster(kfp, kubernetes, recipe)
+def cluster(kfp: KfpServer, kubernetes: ClusterServer) -> Cluster:
+    return Cluster(kfp, kubernetes)

@@ -10,14 +10,16 @@ import pytest
 
 from platform_sdk.config.errors import UserError
 from platform_sdk.kubeflow.remote.following import cancel, follow
-from platform_sdk.kubeflow.remote.runs import RunState, changes, find_run
+from platform_sdk.kubeflow.remote.runs import find_run
+from platform_sdk.kubeflow.remote.state import RunState, changes, look
 from tests.kubeflow.remote.cluster import Cluster
 from tests.kubeflow.remote.kfp_server import LOGIN_PAGE, TO_LOGIN
 
 
 def test_run_is_found_by_name_or_prefix_of_its_id(cluster: Cluster) -> None:
     run = cluster.run
-    assert run.steps == ("begin", "make", "use-01", "use-02", "last", "end")
+    assert run.step_names == ("begin", "make", "iterations", "last", "end")
+    assert [step.name for step in run.steps if step.at_exit] == ["end"]
     assert run.namespace == "team-a"
     assert run.label == f"small-{run.run_id}"
     assert find_run(cluster.server, run.run_id[:6], "team-a") == run
@@ -49,9 +51,7 @@ def test_a_name_is_found_among_many_without_reading_them_all(cluster: Cluster) -
 
 
 def test_a_long_name_leaves_a_label_that_finds_the_jobs(cluster: Cluster) -> None:
-    text = cluster.recipe.read_text().replace("name: small", f"name: {'long' * 12}")
-    cluster.recipe.write_text(text)
-    one, other = cluster.start(), cluster.start()
+    one, other = cluster.start("long" * 12), cluster.start("long" * 12)
     for run in (one, other):
         assert re.fullmatch(r"(long){12}-[0-9a-f-]{14}", run.label)  # 63 characters
     assert one.label != other.label
@@ -77,13 +77,13 @@ def followed(cluster: Cluster, *events: Callable[[], None]) -> tuple[RunState, l
 
 
 def test_a_run_is_followed_to_its_end(cluster: Cluster) -> None:
-    kfp, kubernetes = cluster.kfp, cluster.kubernetes
+    execution, kubernetes = cluster.execution, cluster.kubernetes
     name = ""
 
     def training() -> None:
         nonlocal name
-        kfp.run()["state"] = "RUNNING"
-        kfp.steps(begin="SUCCEEDED", make="RUNNING")
+        execution.step("begin")
+        execution.begin("make")
         name = cluster.job(cluster.run, "make")
         uid = kubernetes.job()["metadata"]["uid"]
         workload = {"metadata": {"name": "w", "labels": {"kueue.x-k8s.io/job-uid": uid}}}
@@ -96,26 +96,35 @@ def test_a_run_is_followed_to_its_end(cluster: Cluster) -> None:
 
     def done() -> None:
         kubernetes.condition(kubernetes.job(), "Succeeded")
-        kfp.steps(begin="SUCCEEDED", make="SUCCEEDED")
-        kfp.run()["state"] = "SUCCEEDED"
+        execution.end("make")
+        for step in ("iterations", "last", "end"):
+            execution.step(step)
+        execution.state("SUCCEEDED")
 
     end, told = followed(cluster, training, lambda: None, admitted, done)
-    job = {"step": "make", "job": name}
+    job = {"step": "make", "part": "train-make", "job": name}
+    run = {"run": cluster.run.run_id, "name": cluster.run.name, "error": ""}
+
+    def step(name: str, state: str) -> dict[str, str]:
+        return {"step": name, "state": state, "reason": ""}
+
     assert told == [
-        {"run": cluster.run.run_id, "name": cluster.run.name, "state": "PENDING", "error": ""},
-        {"step": "begin", "state": "SUCCEEDED"},
-        {"step": "make", "state": "RUNNING"},
+        run | {"state": "PENDING"},
+        step("begin", "SUCCEEDED"),
+        step("make", "RUNNING"),
         job | {"state": "Queued", "reason": "Pending: needs 8 more GPUs"},
-        {"run": cluster.run.run_id, "name": cluster.run.name, "state": "RUNNING", "error": ""},
+        run | {"state": "RUNNING"},
         job | {"state": "Running", "reason": "1 of 1 pods run"},
-        {"step": "make", "state": "SUCCEEDED"},
+        *(step(name, "SUCCEEDED") for name in ("make", "iterations", "last", "end")),
         job | {"state": "Succeeded", "reason": ""},
-        {"run": cluster.run.run_id, "name": cluster.run.name, "state": "SUCCEEDED", "error": ""},
+        run | {"state": "SUCCEEDED"},
     ]
-    assert [(step.name, step.seconds) for step in end.steps][:3] == [("begin", 90.0), ("make", 90.0), ("use-01", None)]
+    assert [(step.name, step.seconds) for step in end.steps][:2] == [("begin", 30.0), ("make", 30.0)]
 
 
 def test_unavailable_servers_are_waited_for(cluster: Cluster) -> None:
+    cluster.execution.begin("begin")
+
     def away() -> None:
         cluster.kfp.fault = lambda method, path: 503
         cluster.kubernetes.fault = lambda method, path: (503, "away")
@@ -130,13 +139,14 @@ def test_unavailable_servers_are_waited_for(cluster: Cluster) -> None:
     end, told = followed(cluster, away, half, back)
     assert (end.state, end.error, end.unseen) == ("FAILED", "the step make failed", "")
     assert ["503" in one.get("unseen", "") for one in told].count(True) == 2
+    assert [one["state"] for one in told if "step" in one] == ["RUNNING"]  # not lost while the cluster was away
 
 
 def test_ended_jobs_are_not_requested_again(cluster: Cluster) -> None:
     kubernetes = cluster.kubernetes
-    for task in ("make", "use-01", "use-02"):
+    for task in ("make", "iterations", "last"):
         cluster.job(cluster.run, task)
-    done, failed, running = (item for _, item in sorted(kubernetes.objects.items()))
+    done, failed, running = (item for (plural, _), item in sorted(kubernetes.objects.items()) if plural != "workflows")
     kubernetes.condition(done, "Succeeded")
     kubernetes.condition(failed, "Failed", reason="OOM")
     running["spec"]["runPolicy"]["suspend"] = False
@@ -173,7 +183,7 @@ def test_forbidden_kind_that_the_cluster_lacks_is_ignored(cluster: Cluster) -> N
         states, unseen = cluster.jobs.states(cluster.run.label)
         assert ([job.name for job in states], unseen) == ([name], "")
     assert cancel(cluster.server, cluster.run, cluster.jobs, lambda text: None) == [f"PyTorchJob {name}"]
-    assert kubernetes.objects == {}
+    assert {plural for plural, _ in kubernetes.objects} == {"workflows"}
     assert sum("trainjobs" in path for _, path in kubernetes.requests) == 1  # it does not come in between
 
 
@@ -195,35 +205,39 @@ def test_expired_session_is_not_taken_for_a_run_state(cluster: Cluster, page: st
         with pytest.raises(UserError, match="a page to log in"):
             cancel(cluster.server, cluster.run, cluster.jobs, lambda text: None, ends)
         assert run["state"] == "RUNNING"
-        assert len(cluster.kubernetes.objects) == 1
+        assert len(cluster.kubernetes.objects) == 2
 
 
 def test_cancelling_leaves_nothing_of_the_run_and_all_of_others(cluster: Cluster) -> None:
-    kfp, kubernetes = cluster.kfp, cluster.kubernetes
-    kfp.run()["state"] = "RUNNING"
-    names = [cluster.job(cluster.run, "use-01"), cluster.job(cluster.run, "use-02", "trainjob")]
-    foreign = cluster.job(cluster.start(), "use-01")
+    kubernetes, execution = cluster.kubernetes, cluster.execution
+    execution.step("begin")
+    execution.begin("make")
+    names = [cluster.job(cluster.run, "make"), cluster.job(cluster.run, "last", "trainjob")]
+    foreign = cluster.job(cluster.start(), "make")
     told: list[str] = []
     looks = 0
 
     def sleep(seconds: float) -> None:
         nonlocal looks
-        assert len(kubernetes.objects) == 3  # the jobs go when the run has ended
+        assert {"pytorchjobs", "trainjobs"} <= {plural for plural, _ in kubernetes.objects}  # jobs go when it has ended
         looks += 1
-        kfp.runs[0]["state"] = "CANCELED" if looks == 2 else "CANCELING"
+        if looks == 2:
+            execution.cancel()
 
     deleted = cancel(cluster.server, cluster.run, cluster.jobs, told.append, sleep)
     assert [one.split()[1] for one in deleted] == names
-    assert told == [f"run {cluster.run.name}: CANCELED"]
-    assert [name for _, name in kubernetes.objects] == [foreign]
+    assert told == [f"run {cluster.run.name}: CANCELED"]  # which Kubeflow Pipelines ends as FAILED
+    assert [name for plural, name in kubernetes.objects if plural.endswith("jobs")] == [foreign]
     assert cancel(cluster.server, cluster.run, cluster.jobs, told.append, sleep) == []
     assert told[1:] == [f"run {cluster.run.name} has ended before: CANCELED"]
+    state = look(cluster.server, cluster.run, cluster.jobs)
+    assert {step.name: step.state for step in state.steps}["make"] == "CANCELED"
 
 
 def test_cancel_of_a_run_that_just_succeeded_reports_success(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     def ends(method: str, path: str) -> None:
         if path.endswith(":terminate"):
-            cluster.kfp.run()["state"] = "SUCCEEDED"
+            cluster.execution.state("SUCCEEDED")
 
     cluster.kfp.fault = ends
     told: list[str] = []
@@ -243,7 +257,7 @@ def test_cancel_names_undeleted_jobs_and_deletes_the_rest(cluster: Cluster) -> N
     assert "may be left in team-a; repeat the command" in head
     assert [line.split(":")[0].strip() for line in rest] == [f"PyTorchJob {stays}", "TrainJobs", "deleted"]
     assert rest[-1] == f"deleted: PyTorchJob {gone}"
-    assert [name for _, name in kubernetes.objects] == [stays]
+    assert [name for plural, name in kubernetes.objects if plural.endswith("jobs")] == [stays]
 
 
 def test_slowly_ending_run_is_not_reported_as_ended(cluster: Cluster) -> None:
@@ -254,11 +268,11 @@ def test_slowly_ending_run_is_not_reported_as_ended(cluster: Cluster) -> None:
 
 
 def test_foreign_pipelines_can_be_watched(cluster: Cluster) -> None:
-    """A run that hopforge did not submit has steps, and no jobs of which anybody knows."""
+    """A run that hopforge did not submit has steps, and no known jobs."""
     dag = {"dag": {"tasks": {"b": {"componentRef": {"name": "c"}, "dependentTasks": ["a"]},
                              "a": {"componentRef": {"name": "c"}}}}}  # fmt: skip
     spec: dict[str, Any] = {"root": dag, "components": {"c": {"executorLabel": "e"}}}
     cluster.kfp.run()["pipeline_spec"] = spec
     run = find_run(cluster.server, cluster.run.run_id, "team-a")
-    assert (run.steps, run.label) == (("a", "b"), "")
+    assert (run.step_names, run.label) == (("a", "b"), "")
     assert cluster.jobs.states(run.label) == ((), "")

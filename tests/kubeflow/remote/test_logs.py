@@ -17,7 +17,7 @@ from tests.kubeflow.remote.cluster import Cluster
 from tests.kubeflow.remote.cluster_server import BROKEN, CLEAN
 from tests.process_watch import wait_for
 
-MAIN = Container("make", "make-pod", "main")
+MAIN = Container("make", "make-pod", "main", "make")
 # Some are equal; they were written over nine seconds.
 LINES = ["step 1", "löss 0.5", "", *[f"line {number // 2}" for number in range(26)], "end"]
 TEXT = "\n".join(LINES) + "\n"
@@ -61,7 +61,9 @@ def test_logs_are_those_of_the_steps_and_of_their_jobs(cluster: Cluster) -> None
     [trainer] = [one for one in found if (one.step, one.name) == ("make", "pytorch")]
     assert list(read_log(cluster.jobs, trainer, 100) or ()) == ["make", "löss 1"]
     assert list(read_log(cluster.jobs, trainer, 1) or ()) == ["löss 1"]
-    assert read_log(cluster.jobs, Container("make", "gone", "main"), 9) is None
+    assert [str(one) for one in found] == ["make", "train-make", "train-last"]
+    assert containers(cluster.jobs, run, "train-last")[0] == containers(cluster.jobs, run, "last")[0]
+    assert read_log(cluster.jobs, Container("make", "gone", "main", "make"), 9) is None
 
     cluster.kubernetes.forbidden = {"trainjobs"}
     again, notes = containers(cluster.jobs, run, None)
@@ -190,7 +192,6 @@ def test_a_run_is_followed_from_its_submission_to_its_end(cluster: Cluster, quic
     own = {"pipeline/runid": cluster.run.run_id}
 
     def script(said: list[str]) -> None:
-        kfp.steps(begin="SUCCEEDED", make="RUNNING")
         kfp.run()["state"] = "RUNNING"
         cluster.pod("one", own | {"hopforge.dev/task": "make"})  # being created
         wait_for(lambda: ("GET", "/api/v1/namespaces/team-a/pods/one/log") in kubernetes.requests)
@@ -217,14 +218,13 @@ def test_a_run_is_followed_from_its_submission_to_its_end(cluster: Cluster, quic
 
 def test_a_step_is_followed_to_its_own_end(cluster: Cluster, quick: None) -> None:
     cluster.kfp.run()["state"] = "RUNNING"
-    cluster.kfp.steps(make="RUNNING")
 
     def script(said: list[str]) -> None:
         cluster.pod("one", {"pipeline/runid": cluster.run.run_id, "hopforge.dev/task": "make"}, "a\n")
         cluster.pod("hung", {"pipeline/runid": cluster.run.run_id, "hopforge.dev/task": "make"})  # never starts
         wait_for(lambda: "one a" in said)
         cluster.kubernetes.pods["one"]["status"]["phase"] = "Failed"
-        cluster.kfp.steps(make="FAILED")
+        cluster.kubernetes.pods["hung"]["status"]["phase"] = "Failed"
 
     assert whole(cluster, "make", script) == (["one a"], [])
 
@@ -242,7 +242,7 @@ def test_forbidden_log_does_not_end_the_others(cluster: Cluster, quick: None) ->
             pod["status"]["phase"] = "Succeeded"
         cluster.kfp.run()["state"] = "SUCCEEDED"
 
-    with pytest.raises(UserError, match="not read to the end: make secret main"):
+    with pytest.raises(UserError, match="not read to the end: make"):
         whole(cluster, None, script)
 
 

@@ -7,14 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kubeflow.training import TrainingClient
+from kubernetes.client import Configuration
 
 from platform_sdk.config.cluster import ClusterSpec
 from platform_sdk.config.document import read_as
 from platform_sdk.config.errors import UserError
+from platform_sdk.kubeflow.remote import submit as submission
 from platform_sdk.kubeflow.remote import versions
 from platform_sdk.kubeflow.remote.connection import Server
 from platform_sdk.kubeflow.remote.submit import SubmittedRun, submit
-from tests.kubeflow.remote.kfp_server import LOST, KfpServer
+from tests.kubeflow.remote.cluster_server import ClusterServer
+from tests.kubeflow.remote.kfp_server import LOST, UNSTORED, KfpServer
 
 PLACE = read_as(ClusterSpec, Path(__file__).parents[3] / "pipelines/cluster.yaml")
 
@@ -36,7 +40,8 @@ def test_a_run_is_started_with_the_recipes_values(kfp: KfpServer, recipe: Path) 
     assert (experiment["display_name"], experiment["namespace"]) == ("tries", "team-a")
     run = kfp.run()
     assert run["runtime_config"]["parameters"] == {
-        "seed": 1, "rate": 0.5, "mode": "well", "spec_batch_size": 3, "spec_normalization": "token"
+        "f1_run_seed": 1, "f2_run_rate": 0.5, "f3_run_mode": "well", "d1_training_batch": 3,
+        "d2_training_normalization": "token"
     }  # fmt: skip
     assert run["experiment_id"] == experiment["experiment_id"]
     assert made.run_url == f"{kfp.url}/#/runs/details/{run['run_id']}"
@@ -49,12 +54,12 @@ def test_equal_content_is_one_version_whatever_the_form_says(kfp: KfpServer, rec
     first = started(kfp, recipe)
     again = started(kfp, recipe, "seed=5", "spec.batch_size=8")
     assert (again.version_id, again.uploaded) == (first.version_id, False)
-    assert kfp.runs[1]["runtime_config"]["parameters"]["seed"] == 5
+    assert kfp.runs[1]["runtime_config"]["parameters"]["f1_run_seed"] == 5
     other = started(kfp, recipe, "iterations=1")  # shapes the pipeline
     assert other.version_id != first.version_id
     assert (len(kfp.pipelines), len(kfp.versions), len(kfp.experiments), len(kfp.runs)) == (1, 2, 1, 3)
     defaults = [
-        one["pipeline_spec"]["pipeline_spec"]["root"]["inputDefinitions"]["parameters"]["seed"]["defaultValue"]
+        one["pipeline_spec"]["pipeline_spec"]["root"]["inputDefinitions"]["parameters"]["f1_run_seed"]["defaultValue"]
         for one in kfp.versions
     ]
     assert defaults == [1.0, 1.0]
@@ -64,7 +69,7 @@ def test_value_missing_in_the_recipe_may_come_from_the_form(kfp: KfpServer, reci
     recipe.write_text("pipeline: toy\nname: small\n")  # without the rate, which is required
     started(kfp, recipe, "rate=0.25")
     form = kfp.versions[0]["pipeline_spec"]["pipeline_spec"]["root"]["inputDefinitions"]["parameters"]
-    assert form["rate"]["defaultValue"] == 0.25
+    assert form["f2_run_rate"]["defaultValue"] == 0.25
 
 
 def test_versions_are_found_behind_many_pages(kfp: KfpServer, recipe: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,22 +89,93 @@ CREATING = [
 ]
 
 
+def connection(kubernetes: ClusterServer) -> TrainingClient:
+    configuration = Configuration(host=kubernetes.url)
+    configuration.retries = False
+    return TrainingClient(client_configuration=configuration)
+
+
 @pytest.mark.parametrize("fault", [LOST, 503])
 @pytest.mark.parametrize("where", CREATING, ids=lambda where: where[1].rpartition("/")[2])
 def test_lost_answer_creates_nothing_twice(
-    kfp: KfpServer, recipe: Path, where: tuple[str, str], fault: int | str
+    kfp: KfpServer, kubernetes: ClusterServer, recipe: Path, where: tuple[str, str], fault: int | str
 ) -> None:
     faults = [fault]
+    kfp.cluster = kubernetes
     kfp.fault = lambda method, path: faults.pop() if faults and (method, path) == where else None
-    made = started(kfp, recipe)
+    made = started(kfp, recipe, connection=connection(kubernetes))
     assert faults == []
     assert kfp.run()["run_id"] == made.run_id
-    assert (len(kfp.pipelines), len(kfp.versions), len(kfp.experiments)) == (1, 1, 1)
+    assert (len(kfp.pipelines), len(kfp.versions), len(kfp.experiments), len(kubernetes.objects)) == (1, 1, 1, 1)
+
+
+RUNS = CREATING[-1]
+
+
+def test_run_that_the_server_could_not_store_is_not_started_again(
+    kfp: KfpServer, kubernetes: ClusterServer, recipe: Path
+) -> None:
+    """The server starts the Workflow before it stores the run, so every repetition would start another one."""
+    kfp.cluster = kubernetes
+    kfp.fault = lambda method, path: UNSTORED if (method, path) == RUNS else None
+    with pytest.raises(UserError, match=r"HTTP 500.*invalid connection; Workflow toy-\w+ was started without a run"):
+        started(kfp, recipe, connection=connection(kubernetes))
+    assert kfp.requests.count(RUNS) == 1
+    assert len(kubernetes.objects) == 1
+
+
+def test_run_is_not_created_again_if_its_workflow_cannot_be_looked_for(
+    kfp: KfpServer, kubernetes: ClusterServer, recipe: Path
+) -> None:
+    kubernetes.forbidden = {"workflows"}
+    kfp.fault = lambda method, path: 503 if (method, path) == RUNS else None
+    with pytest.raises(UserError, match=r"whether run small-[\w-]+ was started is unknown.*look for the run in the UI"):
+        started(kfp, recipe, connection=connection(kubernetes))
+    assert kfp.requests.count(RUNS) == 1
+
+
+def test_permanent_error_with_status_500_is_reported_at_once(
+    kfp: KfpServer, kubernetes: ClusterServer, recipe: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kfp.cluster = kubernetes
+    monkeypatch.setattr(submission, "shortened", lambda text: "d" * 256)
+    with pytest.raises(UserError, match=r"Data too long for column 'Description'.*; Workflow toy-\w+ was started"):
+        started(kfp, recipe, connection=connection(kubernetes))
+    monkeypatch.undo()
+
+    def forgets(method: str, path: str) -> None:
+        if (method, path) == RUNS:
+            kfp.versions.clear()
+
+    kfp.fault = forgets
+    with pytest.raises(UserError, match=r"HTTP 500\): .*PipelineVersion [\w-]+ not found$"):
+        started(kfp, recipe, connection=connection(kubernetes))
+    assert kfp.requests.count(RUNS) == 2
+
+
+def test_long_description_is_cut_for_the_run_and_whole_in_the_version(kfp: KfpServer, recipe: Path) -> None:
+    text = "A recipe with a long description of what it trains, " * 8 + "and its end."
+    recipe.write_text(recipe.read_text() + f"description: {text}\n")
+    started(kfp, recipe)
+    short = kfp.run()["description"]
+    assert len(short) <= 255
+    assert short.endswith(" …")
+    assert text.startswith(short.removesuffix(" …"))
+    assert kfp.versions[0]["description"].startswith(text)
+
+
+def test_service_account_is_sent_and_named_in_the_version(kfp: KfpServer, recipe: Path) -> None:
+    started(kfp, recipe)
+    assert kfp.run()["service_account"] == "launcher"
+    assert "Start runs with the service account launcher." in kfp.versions[0]["description"]
 
 
 def test_briefly_unavailable_kfp_server_is_waited_for(kfp: KfpServer, recipe: Path) -> None:
     faults = [503, 502, LOST, 429]
     kfp.fault = lambda method, path: faults.pop() if faults else None
+    started(kfp, recipe)
+    faults.append(429)
+    kfp.fault = lambda method, path: faults.pop() if faults and (method, path) == RUNS else None
     started(kfp, recipe)
     assert faults == []
 
@@ -167,10 +243,8 @@ def test_login_page_is_not_taken_for_a_kfp_server(monkeypatch: pytest.MonkeyPatc
 def test_pipeline_too_large_for_kubernetes_is_refused(
     kfp: KfpServer, recipe: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(versions, "MAX_BYTES", 30_000)
-    started(kfp, recipe, "iterations=1")
-    kfp.runs.clear()
-    with pytest.raises(UserError, match=r"[\d,]+ bytes in 10 tasks, and Kubernetes takes no more than 30,000"):
+    monkeypatch.setattr(versions, "MAX_BYTES", 5_000)
+    with pytest.raises(UserError, match=r"[\d,]+ bytes in 10 tasks, and Kubernetes takes no more than 5,000"):
         started(kfp, recipe, "iterations=8")
     assert kfp.runs == []
 

@@ -11,7 +11,8 @@ from platform_sdk.config.cluster import JobSpec, Resources, Workspace
 from platform_sdk.kubeflow.training_job.backend import api_for
 from platform_sdk.kubeflow.training_job.description import Description, Owner
 from platform_sdk.kubeflow.training_job.launcher import run_job
-from tests.kubeflow.training_job.api_server import ApiServer, VirtualClock
+from tests.kubeflow.training_job.api_server import ApiServer
+from tests.kubeflow.training_job.virtual_clock import VirtualClock
 
 SPEC = JobSpec(
     backend="pytorchjob", image="registry/trainer@sha256:0", queue="team-a", nodes=2, resources=Resources(gpus=4)
@@ -28,7 +29,7 @@ class Cluster:
     """A cluster's controllers, moved by the test: Kueue, the operator, the kubelet."""
 
     def __init__(self, server: ApiServer, job: Description = JOB) -> None:
-        self.server, self.clock, self.told = server, VirtualClock(), list[str]()
+        self.server, self.clock, self.told = server, VirtualClock(server), list[str]()
         configuration = Configuration(host=server.url)
         configuration.retries = False
         self.connection = TrainingClient(client_configuration=configuration)

@@ -103,7 +103,7 @@ def runner(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(here, "namespace", lambda: "team-a")
     monkeypatch.setattr(here, "connect", lambda: cluster.connection)
-    monkeypatch.setattr(launcher, "time", cluster.clock)
+    monkeypatch.setattr(launcher, "CLOCK", cluster.clock)
 
     def make() -> ProcessRunner:
         found = here.job_runner(tmp_path / "run")

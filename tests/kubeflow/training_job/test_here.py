@@ -112,7 +112,7 @@ def test_the_workflow_owns_the_job_whatever_its_pod_is_called(
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(here, "namespace", lambda: "team-a")
     monkeypatch.setattr(here, "connect", lambda: cluster.connection)
-    monkeypatch.setattr(launcher, "time", cluster.clock)
+    monkeypatch.setattr(launcher, "CLOCK", cluster.clock)
     cluster.clock.at(10 * len(faults) + 5, cluster.succeed)
     run = job_runner(tmp_path / "runs/hotpot-1")
     assert run is not None

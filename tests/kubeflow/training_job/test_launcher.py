@@ -3,7 +3,9 @@ left behind."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -11,6 +13,7 @@ pytest.importorskip("kubeflow.training", reason="the extra [cluster] is not inst
 
 from platform_sdk.config.errors import UserError
 from platform_sdk.kubeflow.training_job import pytorchjob
+from tests.kubeflow.training_job.recordings import recording
 from tests.kubeflow.training_job.scripted import HOUR, JOB, MINUTE, SPEC, Cluster
 
 
@@ -27,7 +30,7 @@ def test_job_passes_from_queued_to_succeeded(cluster: Cluster) -> None:
     cluster.run()
     assert states(cluster) == [
         "created",
-        "Queued (Kueue has not looked at it yet)",
+        "Queued (Kueue has not processed it yet)",
         "Queued (Pending: needs 8 more GPUs of flavour h100)",
         "Admitted (its pods are not there yet)",
         "Running (2 of 2 pods run)",
@@ -166,10 +169,70 @@ def test_job_created_despite_a_lost_answer_is_adopted(cluster: Cluster) -> None:
     assert cluster.jobs == [JOB.name]
 
 
-def test_a_refused_job_fails_at_once_and_says_why(cluster: Cluster) -> None:
-    cluster.server.fault = lambda method, path: (403, "Forbidden") if method == "POST" else None
-    with pytest.raises(UserError, match="HTTP 403"):
+UNAUTHORIZED = 'pytorchjobs.kubeflow.org is forbidden: User "launcher" cannot create resource "pytorchjobs"'
+
+
+@pytest.mark.parametrize("seconds", [40, 90])
+def test_forbidden_request_is_repeated_for_a_minute(cluster: Cluster, seconds: int) -> None:
+    """A restarted API server refuses everybody until it has read the roles."""
+    began = cluster.clock.time()
+    answer = cluster.server.answer
+
+    def restarted(method: str, path: str, query: dict[str, str], body: Any) -> tuple[int, Any]:
+        if cluster.clock.time() - began < seconds:
+            return 403, {"kind": "Status", "reason": "Forbidden", "message": UNAUTHORIZED}
+        return answer(method, path, query, body)
+
+    cluster.server.answer = restarted  # type: ignore[method-assign]
+    cluster.clock.at(seconds + 20, cluster.admit)
+    cluster.clock.at(seconds + 30, cluster.succeed)
+    if seconds > 60:
+        with pytest.raises(UserError, match=r'HTTP 403: .*User "launcher" cannot create'):
+            cluster.run()
+        assert cluster.clock.time() - began == 60
+    else:
         cluster.run()
+        assert states(cluster)[-1] == "Succeeded"
+
+
+def test_job_that_admission_refuses_fails_at_once(cluster: Cluster) -> None:
+    refused = recording("pytorchjob-refused.json")
+    answer = cluster.server.answer
+
+    def admission(method: str, path: str, query: dict[str, str], body: Any) -> tuple[int, Any]:
+        return (403, refused) if method == "POST" else answer(method, path, query, body)
+
+    cluster.server.answer = admission  # type: ignore[method-assign]
+    began = cluster.clock.time()
+    with pytest.raises(UserError, match="HTTP 403: .*pods of runs use only the Secret run-access"):
+        cluster.run()
+    assert cluster.clock.time() == began
+
+
+def test_state_is_reported_when_it_changes(cluster: Cluster) -> None:
+    """Changes come by the watch; between them the launcher makes no requests but its heartbeat."""
+    times: dict[str, float] = {}
+    began = cluster.clock.time()
+    cluster.told = _Told(lambda line: times.setdefault(line.split(" ")[1], cluster.clock.time() - began))
+    cluster.clock.at(3, cluster.admit)
+    cluster.clock.at(1234, cluster.start)
+    cluster.clock.at(2345, cluster.succeed)
+    cluster.run()
+    assert (times["Admitted"], times["Running"], times["Succeeded"]) == (3, 1234, 2345)
+    quiet = [method for method, _ in cluster.server.requests if method != "PATCH"]
+    assert len(quiet) < 20 + 2345 / 60  # lists, watches, and the warnings of a job without pods
+
+
+class _Told(list[str]):
+    """Reported lines; each is also passed to a function."""
+
+    def __init__(self, see: Callable[[str], object]) -> None:
+        super().__init__()
+        self._see = see
+
+    def append(self, line: str) -> None:
+        super().append(line)
+        self._see(line)
 
 
 def test_deleted_job_is_reported(cluster: Cluster) -> None:
@@ -222,11 +285,11 @@ def test_job_for_a_missing_queue_fails_at_once(cluster: Cluster, lacks: str | No
 
 def test_forbidden_queue_lookup_does_not_stop_the_job(cluster: Cluster) -> None:
     cluster.server.fault = lambda method, path: (403, "Forbidden") if "/localqueues/" in path else None
-    cluster.clock.at(1, cluster.admit)
-    cluster.clock.at(10, cluster.start)
-    cluster.clock.at(20, cluster.succeed)
+    cluster.clock.at(71, cluster.admit)
+    cluster.clock.at(80, cluster.start)
+    cluster.clock.at(90, cluster.succeed)
     cluster.run()
-    assert "whether there is a LocalQueue team-a cannot be seen (the API server refuses: HTTP 403" in cluster.told[0]
+    assert "whether there is a LocalQueue team-a cannot be seen (the API server refuses: HTTP 403" in cluster.told[1]
     assert states(cluster)[-1] == "Succeeded"
 
 

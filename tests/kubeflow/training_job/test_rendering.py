@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 from pydantic import ValidationError
+from ruamel.yaml import YAML
 
-from platform_sdk.config.cluster import JobSpec, Resources, SamplerResources, SamplerSpec, Workspace
+from platform_sdk.config.cluster import ClusterSpec, JobSpec, Resources, SamplerResources, SamplerSpec, Workspace
+from platform_sdk.config.document import read_as
 from platform_sdk.config.errors import UserError
-from platform_sdk.kubeflow.training_job import pytorchjob, trainjob
+from platform_sdk.kubeflow.training_job import indexedjob, pytorchjob, runtime, trainjob
 from platform_sdk.kubeflow.training_job.description import (
     SPEC_DIGEST,
     Description,
@@ -23,6 +25,8 @@ from platform_sdk.kubeflow.training_job.description import (
 )
 from platform_sdk.kubeflow.training_job.launcher import API_PATIENCE
 from tests.kubeflow.crds import ROOT, check
+from tests.kubeflow.training_job.recordings import recording
+from tests.kubeflow.training_job.trainer import merged, pod_of
 
 DOCKERFILE = (ROOT / "images/Dockerfile").read_text()
 SPEC = JobSpec(
@@ -34,7 +38,9 @@ JOB = Description(
     run="hotpot", step="train-iteration-03", namespace="team-a", module="platform_sdk.training",
     spec_file="/workspace/runs/x/job.json", spec=SPEC, workspace=Workspace(claim="runs"),
     owner=Owner("argoproj.io/v1alpha1", "Workflow", "run-abc", "uid"), environment=(("OMP_NUM_THREADS", "4"),),
+    run_folder="runs/x",
 )  # fmt: skip
+RUNTIME = runtime.render(ClusterSpec(workspace=JOB.workspace, launcher_image="l", job=SPEC))
 SAMPLER = SamplerSpec(image="registry/sampler@sha256:1", resources=SamplerResources(cpu="4", memory="32Gi", gpus=2))
 SERVED = replace(JOB, sidecar=Sidecar(SAMPLER, "/workspace/runs/x/online/online-server.json"))
 
@@ -53,6 +59,7 @@ def with_spec(**values: Any) -> Description:
         pytorchjob.render(SERVED),
         trainjob.render(JOB),
         trainjob.render(with_spec(nodes=1, queue=None, priority=None)),
+        RUNTIME,
     ],
 )
 def test_rendered_job_is_valid_by_the_published_schema(body: dict[str, Any]) -> None:
@@ -98,40 +105,96 @@ def test_a_trainjob_says_that_it_cannot_bring_a_server() -> None:
         trainjob.render(SERVED)
 
 
+def pods_of(body: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the templates of a job's pods; a TrainJob's as its runtime and patch make them."""
+    if body["kind"] == "PyTorchJob":
+        return [role["template"] for role in body["spec"]["pytorchReplicaSpecs"].values()]
+    if body["kind"] == "Job":
+        return [body["spec"]["template"]]
+    [patch] = body["spec"]["runtimePatches"]
+    [node] = patch["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"]
+    return [{**node["template"]["spec"]["template"], "spec": pod_of(body, RUNTIME)}]
+
+
 @pytest.mark.parametrize("backend", [pytorchjob, trainjob])
-def test_pytorchjob_and_trainjob_have_the_same_settings(backend: Any) -> None:
+def test_jobs_have_their_settings(backend: Any) -> None:
     body = backend.render(JOB)
-    text = str(body)
     assert body["metadata"]["name"] == JOB.name
     assert body["metadata"]["labels"]["kueue.x-k8s.io/priority-class"] == "high"
-    for part in (SPEC.image, "/workspace/runs/x/job.json", "'nvidia.com/gpu': '8'", "'key': 'token'", "'gpu': 'h100'",
-                 "'claimName': 'runs'", "'medium': 'Memory'", "'drop': ['ALL']", "'runAsNonRoot': True"):  # fmt: skip
-        assert part in text, part
+    for pod in pods_of(body):
+        text = str(pod)
+        for part in (SPEC.image, "/workspace/runs/x/job.json", "'nvidia.com/gpu': '8'", "'key': 'token'",
+                     "'gpu': 'h100'", "'claimName': 'runs'", "'medium': 'Memory'", "'drop': ['ALL']",
+                     "'runAsNonRoot': True"):  # fmt: skip
+            assert part in text, part
     # Suspended for Kueue to admit, if there is a queue.
     for job, suspended in ((JOB, True), (with_spec(queue=None, priority=None), False)):
         spec = backend.render(job)["spec"]
         assert spec.get("suspend", spec.get("runPolicy", {}).get("suspend")) is suspended
 
 
-def pods_of(body: dict[str, Any]) -> list[dict[str, Any]]:
-    """The templates of a job's pods, or what a TrainJob says of them."""
-    if body["kind"] == "PyTorchJob":
-        return [role["template"] for role in body["spec"]["pytorchReplicaSpecs"].values()]
-    [patch] = body["spec"]["runtimePatches"]
-    [node] = patch["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"]
-    return [node["template"]["spec"]["template"]]
+def by_key(pod: dict[str, Any]) -> dict[str, Any]:
+    """Return a pod specification without the order of its lists and without the names that the operators require."""
+    [container] = pod["containers"]
+    container = {key: value for key, value in container.items() if key != "name"}
+    container["volumeMounts"] = {mount["mountPath"]: mount for mount in container["volumeMounts"]}
+    volumes = {volume["name"]: volume for volume in pod["volumes"]}
+    return {**pod, "containers": container, "volumes": volumes}
 
 
-@pytest.mark.parametrize("backend", [pytorchjob, trainjob])
+@pytest.mark.parametrize(
+    "job",
+    [JOB, with_spec(nodes=1, queue=None, priority=None, tolerations=(), node_selector={}),
+     with_spec(resources=Resources(gpus=0, shared_memory="1Gi"))],
+)  # fmt: skip
+def test_pods_of_a_trainjob_equal_those_of_a_pytorchjob(job: Description) -> None:
+    """The Trainer merges the patch into the runtime; only the restart policy and the container's name differ."""
+    [theirs], [ours, *_] = pods_of(trainjob.render(job)), pods_of(pytorchjob.render(job))
+    assert theirs["metadata"] == ours["metadata"]
+    merged_pod = dict(theirs["spec"])
+    assert merged_pod.pop("restartPolicy") == "Never"  # so the exit code decides, by podFailurePolicy
+    assert by_key(merged_pod) == by_key(ours["spec"])
+
+
+def test_merge_of_patch_and_runtime_is_the_recorded_one() -> None:
+    """Calibrate the merge: the Trainer made the recorded JobSet from the TrainJob and a runtime with three mounts."""
+    recorded = recording("trainjob-and-jobset.json")
+    [made] = recorded["jobset"]["spec"]["replicatedJobs"]
+    made = made["template"]["spec"]["template"]["spec"]
+    mounts = [{"name": "workspace", "mountPath": "/workspace", "readOnly": True}] + [
+        {"name": "workspace", "mountPath": f"/workspace/{folder}", "subPath": folder}
+        for folder in ("cache", "huggingface")
+    ]
+    base = {"containers": [{"name": "node", "volumeMounts": mounts}], "restartPolicy": "OnFailure"}
+    trainjob_runtime = {
+        "spec": {"template": {"spec": {"replicatedJobs": [{"template": {"spec": {"template": {"spec": base}}}}]}}}
+    }
+    pod = pod_of(recorded["trainjob"], trainjob_runtime)
+    [theirs], [ours] = made.pop("containers"), pod.pop("containers")
+    assert pod == made
+    assert ours["volumeMounts"] == theirs["volumeMounts"]
+    assert ours["env"] == [one for one in theirs["env"] if not one["name"].startswith("PET_")]
+    assert theirs == merged(theirs, {**ours, "env": theirs["env"]})
+
+
+def test_runtime_in_the_manifests_is_rendered_from_the_cluster_file() -> None:
+    [written] = YAML(typ="safe").load_all((ROOT / "manifests/trainer/cluster-training-runtime.yaml").read_text())
+    cluster = read_as(ClusterSpec, ROOT / "pipelines/cluster.yaml")
+    assert written == runtime.render(cluster)
+    assert written["metadata"]["name"] == cluster.job.runtime
+    check(written)
+
+
+@pytest.mark.parametrize("backend", [pytorchjob, trainjob, indexedjob])
 def test_pods_write_a_fresh_volume_and_stay_out_of_the_mesh(backend: Any) -> None:
     body = backend.render(JOB)
-    [group] = {int(group) for group in re.findall(r"^USER \d+:(\d+)$", DOCKERFILE, re.MULTILINE)}
+    [(user, group)] = set(re.findall(r"^USER (\d+):(\d+)$", DOCKERFILE, re.MULTILINE))
     for pod in pods_of(body):
         assert pod["metadata"]["labels"]["sidecar.istio.io/inject"] == "false"
         security = pod["spec"]["securityContext"]
-        assert (security["fsGroup"], security["fsGroupChangePolicy"]) == (group, "OnRootMismatch")
+        assert (security["fsGroup"], security["fsGroupChangePolicy"]) == (int(group), "OnRootMismatch")
+        assert security["runAsGroup"] == int(group) == int(user)  # an image's group is not used
     assert "istio" not in str(body["metadata"])
-    check(body)
 
 
 def test_the_digest_tells_other_jobs_apart_and_not_other_attempts() -> None:

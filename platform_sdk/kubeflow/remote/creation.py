@@ -1,0 +1,92 @@
+"""Creation of a run by one request.
+
+Pipelines does not refuse a second run of the same name. So after an unclear answer (a timeout, a lost connection, a
+temporary fault) the run is looked for by its unique name, and the request is only repeated if it had no effect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from platform_sdk.config.errors import UserError
+from platform_sdk.kubeflow.remote.connection import PAUSES, Server, TransientError
+from platform_sdk.kubeflow.remote.versions import equals, listed
+from platform_sdk.kubeflow.remote.workflows import Workflow, Workflows
+
+
+def create_run(server: Server, body: Any, workflows: Callable[[], Workflows]) -> Any:
+    """Create a run whose ``display_name`` no other run has.
+
+    Args:
+        body: A ``V2beta1Run``.
+        workflows: Called after an unclear answer, to see whether the server created the run's Workflow.
+
+    Raises:
+        UserError: the server refuses, or it is unknown whether the run was created.
+    """
+    for pause in (*PAUSES, None):
+        try:
+            return server.once(server.api.runs.run_service_create_run, body)
+        except TransientError as error:
+            if not error.unsent:
+                if (run := _found(server, body)) is not None:
+                    return run
+                _require_no_workflow(body.display_name, workflows, error)
+            if pause is None:
+                raise UserError(f"{error}; no run was created: repeat the command") from error
+            server.sleep(pause)
+        except UserError as error:
+            raise UserError(f"{error}{_left_behind(body.display_name, workflows)}") from error
+    raise AssertionError
+
+
+def _found(server: Server, body: Any) -> Any | None:
+    """Return the run of this name, looked for until the server must have stored it."""
+    for pause in (*PAUSES, None):
+        for run in _runs(server, body):
+            if run.display_name == body.display_name:
+                return run
+        if pause is not None:
+            server.sleep(pause)
+    return None
+
+
+def _runs(server: Server, body: Any) -> Iterator[Any]:
+    method, named = server.api.runs.run_service_list_runs, equals(body.display_name)
+    return listed(server, method, "runs", experiment_id=body.experiment_id, filter=named)
+
+
+def _require_no_workflow(name: str, workflows: Callable[[], Workflows], error: TransientError) -> None:
+    """Return if the cluster certainly has no Workflow of the run.
+
+    Raises:
+        UserError: it has one, or this cannot be seen.
+    """
+    try:
+        cluster = workflows()
+        workflow = cluster.of_run(name)
+    except UserError as unseen:
+        raise UserError(
+            f"{error}; whether run {name} was started is unknown: Kubeflow Pipelines does not list it, and the "
+            f"cluster's Workflows cannot be read ({unseen}); look for the run in the UI before you repeat the command"
+        ) from error
+    if workflow is not None:
+        raise UserError(f"{error}{_left(workflow, cluster.namespace)}") from error
+
+
+def _left_behind(name: str, workflows: Callable[[], Workflows]) -> str:
+    """Return a note about the Workflow of a run that the server refused to store, where there is one."""
+    try:
+        cluster = workflows()
+        workflow = cluster.of_run(name)
+    except UserError:
+        return ""  # the refusal is what counts
+    return "" if workflow is None else _left(workflow, cluster.namespace)
+
+
+def _left(workflow: Workflow, namespace: str) -> str:
+    return (
+        f"; Workflow {workflow.name} was started without a run: delete it (kubectl -n {namespace} delete workflow "
+        f"{workflow.name}, or later hopforge gc -n {namespace} --workflows)"
+    )

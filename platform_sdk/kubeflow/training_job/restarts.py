@@ -1,0 +1,58 @@
+"""Count of a job's restarted pods.
+
+A PyTorchJob replaces a pod that a signal ended without end: its ``backoffLimit`` does not count such pods. So the
+launcher counts them, from the versions of each pod that its watch delivers.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from platform_sdk.kubeflow.training_job.description import SAMPLER
+from platform_sdk.kubeflow.training_job.diagnosis import SIGNALLED, end_text
+
+
+@dataclass(frozen=True)
+class Failure:
+    """End of a pod's container by a signal, or a pod's eviction by its node."""
+
+    pod: str
+    text: str
+    number: int  # of those of this pod and the pods that it replaces
+
+
+class Restarts:
+    """Failures of a job's pods that the job's controller answers with a new pod or container."""
+
+    def __init__(self) -> None:
+        self.latest: Failure | None = None
+        self._known: dict[str, set[str]] = defaultdict(set)
+
+    def see(self, pod: Mapping[str, Any]) -> Failure | None:
+        """Return the failure that this version of a pod shows for the first time."""
+        if pod["metadata"].get("deletionTimestamp"):
+            return None  # drained, preempted or suspended: somebody else ended it
+        name = pod["metadata"]["name"]
+        place = pod["metadata"].get("annotations", {}).get("batch.kubernetes.io/job-completion-index", name)
+        known, before = self._known[place], self.latest
+        for moment, text in _failures(pod):
+            if moment not in known:
+                known.add(moment)
+                self.latest = Failure(name, text, len(known))
+        return self.latest if self.latest is not before else None
+
+
+def _failures(pod: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Return the failures of a pod: what identifies each, and its description."""
+    uid, status = pod["metadata"].get("uid", ""), pod.get("status", {})
+    if status.get("reason") == "Evicted":
+        yield uid, f"was evicted: {status.get('message', '')}"
+        return
+    for container in status.get("containerStatuses") or ():
+        for when in ("lastState", "state"):
+            ended = (container.get(when) or {}).get("terminated")
+            if ended and ended["exitCode"] >= SIGNALLED and container["name"] != SAMPLER:
+                yield f"{uid} {container['name']} {ended.get('finishedAt')}", end_text(ended)
