@@ -89,6 +89,7 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 clean:
 	rm -rf $(VENV) $(VENV)-oldest runs
 
+include tests/integration/first_run.mk
 include tests/integration/vllm.mk
 include images/images.mk
 include manifests/manifests.mk

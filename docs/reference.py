@@ -99,7 +99,7 @@ def _nested(path: str, schema: Schema, definitions: dict[str, Schema]) -> Iterat
     for branch in _branches(schema, definitions):
         for name, field in branch.get("properties", {}).items():
             inner = list(_nested(f"{path}.{name}", field, definitions))
-            if not inner or _may_be_null(field, definitions):
+            if not inner or _may_be_a_value(field, definitions):
                 yield f"{path}.{name}", field, name in branch.get("required", [])
             yield from inner
         if isinstance(entries := branch.get("additionalProperties"), dict):
@@ -128,8 +128,9 @@ def _branches(schema: Schema, definitions: dict[str, Schema]) -> list[Schema]:
     return [inner for branch in found for inner in _branches(branch, definitions)] or [resolved]
 
 
-def _may_be_null(schema: Schema, definitions: dict[str, Schema]) -> bool:
-    return any(branch.get("type") == "null" for branch in _branches(schema, definitions))
+def _may_be_a_value(schema: Schema, definitions: dict[str, Schema]) -> bool:
+    """Return whether the field may be something else than a struct: null, or a number."""
+    return any(branch.get("type") not in ("object", None) for branch in _branches(schema, definitions))
 
 
 def _type(schema: Schema, definitions: dict[str, Schema]) -> str:

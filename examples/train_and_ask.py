@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from platform_sdk.config.recipe import load_recipe
-from platform_sdk.kubeflow.runs import execute, finished_at, outcome
+from platform_sdk.execution.runs import execute, finished_at, outcome
 from platform_sdk.record_files import read_jsonl
 from platform_sdk.records import Rollout
 

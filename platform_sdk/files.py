@@ -10,6 +10,7 @@ import errno
 import hashlib
 import json
 import os
+import stat
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -53,6 +54,8 @@ def writing(path: Path, *, durable: bool = True) -> Iterator[IO[bytes]]:
         durable: Flush to the disk before and after renaming, so that a power cut keeps the new file too.
     """
     make_folder(path.parent)
+    if path.exists() and not path.is_file():
+        raise UserError(f"{path}: is a directory or a device, not a file that can be replaced; {WRITABLE}")
     # Pods on a shared volume have equal process ids, threads of one process too.
     owner = f"{os.uname().nodename}.{os.getpid()}.{threading.get_ident()}"
     temporary = path.with_name(f".{path.name}.{owner}.tmp")
@@ -119,6 +122,28 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
+def open_regular(path: Path) -> IO[bytes]:
+    """Open a regular file for reading. A pipe without a writer or an endless device never blocks the caller.
+
+    Raises:
+        OSError: the path cannot be opened, or names a directory, pipe or device.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    mode = os.fstat(descriptor).st_mode
+    if stat.S_ISREG(mode):
+        return os.fdopen(descriptor, "rb")
+    os.close(descriptor)
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    raise OSError(errno.ESPIPE, "it is a pipe or device; save its content as a file and name that", str(path))
+
+
+def read_regular(path: Path) -> bytes:
+    """Return the content of a regular file; see ``open_regular``."""
+    with open_regular(path) as stream:
+        return stream.read()
+
+
 def identity(path: Path) -> tuple[int, int, int, int]:
     """Return a file's size, times of modification and of change, and inode: a digest holds while they do.
 
@@ -135,7 +160,7 @@ def read_text(path: Path) -> str:
         UserError: the file is missing, unreadable or not UTF-8.
     """
     try:
-        return path.read_bytes().decode()
+        return read_regular(path).decode()
     except UnicodeDecodeError as error:
         raise UserError(f"{path}: is not UTF-8 text (byte {error.start}), so it was altered; {REMEDY}") from error
     except FileNotFoundError as error:

@@ -55,7 +55,7 @@ def read_jsonl(path: Path, kind: type[R]) -> Iterator[R]:
             valid record; the message names file, line and field.
     """
     try:
-        stream = path.open("rb")
+        stream = files.open_regular(path)
     except FileNotFoundError as error:
         raise RecordError(f"{path}: no such file of {kind.KIND} records") from error
     except OSError as error:
@@ -137,7 +137,7 @@ def digest_file(path: Path, kind: type[Record]) -> str:
         RecordError: the file is missing or of another kind or schema version.
     """
     try:
-        stream = path.open("rb")
+        stream = files.open_regular(path)
     except OSError as error:
         raise RecordError(f"{path}: cannot be read: {error.strerror}") from error
     with stream:

@@ -14,9 +14,9 @@ import pytest
 HOME = Path(__file__).parents[1]
 PACKAGE = HOME / "platform_sdk"
 FLOORS = [  # from the top
-    "cli", "studies", "recipes", "agents", "retrieval", "kubeflow", "training", "evaluation", "graph", "sampling",
-    "tracking", "data", "processes", "config", "sizing", "record_conversion", "record_files", "records", "files",
-    "errors", "display", "pages", "credentials",
+    "cli", "studies", "steps", "recipes", "agents", "retrieval", "kubeflow", "execution", "training", "evaluation",
+    "graph", "sampling", "tracking", "data", "processes", "config", "sizing", "record_conversion", "record_files",
+    "records", "outputs", "files", "errors", "display", "pages", "credentials",
 ]  # fmt: skip
 TORCH_ROOMS = {"processes", "sampling", "training"}
 RECIPES = sorted(path for path in HOME.glob("pipelines/*/*.yaml") if path.name != "pipeline.yaml")
@@ -150,3 +150,22 @@ def test_quick_commands_import_nothing_heavy(arguments: list[str]) -> None:
     done = subprocess.run([sys.executable, "-c", code], cwd=HOME, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stderr.strip().splitlines()[-1] == "[]"
+
+
+def test_validate_imports_no_other_command_and_nothing_that_runs() -> None:
+    # The settings of a retrieval method are defined alongside code that runs.
+    recipes = [str(path) for path in RECIPES if path.parent.name in ("mygo", "arena", "evipath")]
+    code = (
+        "import sys\nfrom platform_sdk.cli import main\n"
+        f"sys.argv[1:] = ['validate', *{recipes!r}]\n"
+        "try:\n    main()\nfinally:\n    print(*sys.modules, file=sys.stderr)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=HOME, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    loaded = set(done.stderr.splitlines()[-1].split())
+    assert {name for name in loaded if name.startswith("platform_sdk.cli.")} == {
+        "platform_sdk.cli.application", "platform_sdk.cli.output", "platform_sdk.cli.run",
+    }  # fmt: skip
+    assert not loaded & {"rich", "numpy", "msgspec", "huggingface_hub.file_download", "tqdm", "asyncio"}
+    rooms = {room_of(name) for name in loaded} - {None}
+    assert not rooms & {"data", "kubeflow", "retrieval", "sampling", "studies", "training", "tracking"}, sorted(rooms)

@@ -60,3 +60,13 @@ def test_settings_of_pip_are_passed_to_uv(install: ModuleType, tmp_path: Path, m
     ]  # fmt: skip
     assert variables["UV_INDEX_URL"] == "https://user:it's@nearer.example/simple", "a variable wins over a file"
     assert "UV_HTTP_TIMEOUT" not in variables, "what is set for uv itself stays"
+
+
+def test_byte_code_is_written_only_where_python_may_not_write_it(install: ModuleType) -> None:
+    forbidden = {install.NO_BYTE_CODE: "1", "PATH": "/bin"}
+    compiling, importing = install.byte_code_commands("python", ["--editable", "."], forbidden)
+    assert compiling[1:] == ["-m", "compileall", "-q", "platform_sdk"]
+    assert "sentence_transformers" in importing[-1]
+    assert install.without(install.NO_BYTE_CODE, forbidden) == {"PATH": "/bin"}
+    assert install.byte_code_commands("python", ["--editable", "."], {"PATH": "/bin"}) == []
+    assert install.byte_code_commands("python", ["--editable", ".[dev]"], forbidden) == []

@@ -5,11 +5,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 from functools import cache
+from typing import TYPE_CHECKING
 
 from platform_sdk.config.code import accepts_one_argument, find_definition, import_definition
-from platform_sdk.records import Rollout
 
-RewardFunction = Callable[[Rollout], float]
+if TYPE_CHECKING:
+    from platform_sdk.records import Rollout
+
+RewardFunction = Callable[["Rollout"], float]
 
 
 def check_reward(name: str) -> None:

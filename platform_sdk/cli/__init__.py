@@ -1,67 +1,44 @@
-"""The command ``hopforge``: each module here parses, calls and prints; it imports what it calls when it is called."""
+"""The command ``hopforge``: a module here parses, calls and prints. It is imported when its command is called."""
 
 from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable
-from importlib.metadata import version
 from typing import Annotated
 
 import typer
 
-from platform_sdk.cli import (
-    ask,
-    compare,
-    convert,
-    evaluate,
-    export,
-    follow,
-    gc,
-    graph,
-    metrics,
-    remote,
-    run,
-    runs,
-    score,
-    search,
-    serve,
-    study,
-    synthesize,
-)
 from platform_sdk.cli.application import Application
-from platform_sdk.cli.terminal import say
+from platform_sdk.cli.output import close_streams, open_streams, say
 from platform_sdk.config.errors import UserError
 from platform_sdk.display import DisplayFormatter
 from platform_sdk.files import storage_error
 
-app = Application(name="hopforge", no_args_is_help=True, pretty_exceptions_enable=False)
-COMMANDS: dict[str, dict[str, typer.Typer | Callable[..., None]]] = {
+COMMANDS = {
     "Recipes and runs": {
-        "run": run.run, "compile": run.compile_, "validate": run.validate, "schema": run.schema,
-        "evaluate": evaluate.evaluate, "runs": runs.runs, "report": runs.report, "ask": ask.ask,
-        "compare": compare.compare, "study": study.study, "export": export.export,
+        "run": "run:run", "compile": "run:compile_", "validate": "run:validate", "schema": "run:schema",
+        "evaluate": "evaluate:evaluate", "runs": "runs:runs", "report": "runs:report", "ask": "ask:ask",
+        "compare": "compare:compare", "export": "export:export", "study": "study:study",
     },
     "Clusters": {
-        "submit": remote.submit, "upload": remote.upload, "watch": follow.watch, "logs": follow.logs,
-        "cancel": follow.cancel, "gc": gc.gc,
+        "submit": "remote:submit", "upload": "remote:upload", "watch": "follow:watch", "logs": "follow:logs",
+        "cancel": "follow:cancel", "gc": "gc:gc",
     },
     "Data and retrieval": {
-        "search": search.search, "recall": search.recall, "graph": graph.graph, "synthesize": synthesize.synthesize,
-        "serve": serve.serve,
+        "search": "search:search", "recall": "search:recall", "synthesize": "synthesize:synthesize",
+        "graph": "graph:graph", "serve": "serve:serve",
     },
-    "Scores and records": {"metrics": metrics.metrics, "score": score.score, "convert": convert.convert},
+    "Scores and records": {"metrics": "metrics:metrics", "score": "score:score", "convert": "convert:convert"},
 }  # fmt: skip
-for heading, commands in COMMANDS.items():
-    for name, command in commands.items():
-        if isinstance(command, typer.Typer):
-            app.add_typer(command, name=name, rich_help_panel=heading)
-        else:
-            app.command(name, rich_help_panel=heading)(command)
+"""Commands by heading in the help: the module in this package, and the function or application in it."""
+
+app = Application(COMMANDS, package=__name__, name="hopforge", no_args_is_help=True, pretty_exceptions_enable=False)
 
 
 def _show_version(wanted: bool) -> None:
     if wanted:
+        from importlib.metadata import version
+
         say(f"hopforge {version('hopforge')}")
         raise typer.Exit
 
@@ -77,10 +54,14 @@ def hopforge(
 
 def main() -> None:
     """Run the command line. Errors that are meant for people are printed without a traceback; the exit status is 2."""
+    open_streams()
     if logging.lastResort is not None:  # what writes warnings where nothing else is configured
         logging.lastResort.setFormatter(DisplayFormatter())
     try:
-        app()
+        try:
+            app()
+        finally:
+            close_streams()
     except Exception as error:
         told = error if isinstance(error, UserError) else storage_error(error)
         if told is None:

@@ -1,15 +1,16 @@
-"""The command line's frame: help that shows what was written."""
+"""Frame of the command line: commands that are imported when they are called, and help as their authors wrote it."""
 
 from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from importlib import import_module
 from typing import Any
 
 import typer
-from rich.markup import escape
 from typer.core import TyperCommand, TyperGroup
+from typer.main import get_group
 
 _LINE_BREAK = re.compile(r"(?<!\n)\n(?!\n)")
 
@@ -26,24 +27,87 @@ class _Parameters:
 
 
 class _Command(_Parameters, TyperCommand):
-    pass
+    @property
+    def help(self) -> str | None:
+        """The docstring, with lines as wide as the terminal."""
+        if self._docstring is None:
+            return None
+        from rich.markup import escape  # only help needs rich
+
+        return _LINE_BREAK.sub(" ", escape(inspect.cleandoc(self._docstring)))
+
+    @help.setter
+    def help(self, docstring: str | None) -> None:
+        self._docstring = docstring
+
+
+class _Commands(Mapping[str, Any]):
+    """Commands by name; the module of a command is imported when the command is looked up."""
+
+    def __init__(self, sources: Mapping[str, Mapping[str, str]], package: str) -> None:
+        self._sources = {name: (heading, source) for heading, of in sources.items() for name, source in of.items()}
+        self._package = package
+        self._imported: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._imported:
+            heading, source = self._sources[name]
+            module, _, attribute = source.partition(":")
+            self._imported[name] = _command(
+                name, heading, getattr(import_module(f"{self._package}.{module}"), attribute)
+            )
+        return self._imported[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._sources)
+
+    def __len__(self) -> int:
+        return len(self._sources)
 
 
 class _Group(_Parameters, TyperGroup):
-    pass
+    table: _Commands | None = None
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        if self.table is not None:
+            self.commands: Any = self.table
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(self.commands)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in self.commands:
+            return None
+        return self.commands[cmd_name]  # unlike get, this shows a KeyError of the imported module
 
 
 class Application(typer.Typer):
-    """Typer application whose help is written in the commands' docstrings."""
+    """Typer application whose help is written in the commands' docstrings.
 
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(cls=_Group, **settings)
+    Args:
+        sources: By heading in the help, the function or ``Application`` of each command as ``module:name``. A module is
+            imported when one of its commands is called, and for the application's own help.
+        package: The package of these modules.
+        settings: Further settings of ``typer.Typer``.
+    """
+
+    def __init__(
+        self, sources: Mapping[str, Mapping[str, str]] | None = None, package: str = "", **settings: Any
+    ) -> None:
+        table = None if sources is None else _Commands(sources, package)
+        super().__init__(cls=type("_Group", (_Group,), {"table": table}), **settings)
 
     def command(self, name: str | None = None, **settings: Any) -> Callable[[Any], Any]:
-        def attach(function: Any) -> Any:
-            # Docstrings are broken where the code is wide enough, help where the terminal is.
-            help = _LINE_BREAK.sub(" ", escape(inspect.cleandoc(function.__doc__ or "")))
-            options = {"cls": _Command, "help": help, **settings}
-            return super(Application, self).command(name, **options)(function)
+        options = {"cls": _Command, **settings}
+        return super().command(name, **options)
 
-        return attach
+
+def _command(name: str, heading: str, source: typer.Typer | Callable[..., None]) -> Any:
+    application = Application()
+    application.callback()(lambda: None)
+    if isinstance(source, typer.Typer):
+        application.add_typer(source, name=name, rich_help_panel=heading)
+    else:
+        application.command(name, rich_help_panel=heading)(source)
+    return get_group(application).commands[name]

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from platform_sdk.cli.altered import AlteredOption, warn
+from platform_sdk.cli.output import say, text_argument
 from platform_sdk.cli.runs import RUNS
-from platform_sdk.cli.terminal import Terminal, say
+from platform_sdk.cli.terminal import Terminal
 
 if TYPE_CHECKING:
     from platform_sdk.recipes.asking import AnswerAttempt
@@ -42,6 +44,7 @@ def ask(
     ] = None,
     folder: Annotated[Path, typer.Option(help="The folder that holds the run directories.")] = RUNS,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    altered: AlteredOption = False,
 ) -> None:
     """Let the trained agent of a finished run answer a question; show its turns, its searches and what it read.
 
@@ -49,6 +52,8 @@ def ask(
     """
     from platform_sdk.tracking.listing import find_run_dir
 
+    question = text_argument(question, "the question")
+    entities = tuple(text_argument(name, "--entity") for name in entity or ())
     run_dir = find_run_dir(run, folder)
 
     from transformers.utils import logging as transformers_logging
@@ -57,12 +62,12 @@ def ask(
     from platform_sdk.recipes.finished import open_finished
 
     transformers_logging.disable_progress_bar()
-    opened = open_finished(run_dir, before=before)
-    asked = answer(
-        opened, question, temperature=temperature, seed=seed, entities=tuple(entity or ()), passages=passages
-    )
+    opened = open_finished(run_dir, before=before, altered=altered)
+    warn(opened.opened.altered)
+    asked = answer(opened, question, temperature=temperature, seed=seed, entities=entities, passages=passages)
     if as_json:
-        say(json.dumps({"run": str(run_dir), "before": before, **content(asked)}, ensure_ascii=False))
+        facts = {"run": str(run_dir), "before": before, "altered": opened.opened.altered}
+        say(json.dumps(facts | content(asked), ensure_ascii=False))
         return
     for note in asked.notes:
         say(f"note: {note}", err=True)

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from platform_sdk.cli.altered import AlteredOption, warn
 from platform_sdk.cli.runs import RUNS
 from platform_sdk.cli.terminal import Terminal, say
 from platform_sdk.errors import UserError
 
 if TYPE_CHECKING:
-    from pydantic import BaseModel
-
     from platform_sdk.evaluation.compare import Comparison
     from platform_sdk.evaluation.seeds import SeedComparison
 
@@ -33,6 +32,7 @@ def compare(
         Path | None, typer.Option("-o", "--output", help="Also write one HTML page, with curves.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    altered: AlteredOption = False,
     folder: Annotated[Path, typer.Option(help="The folder that holds the run directories.")] = RUNS,
 ) -> None:
     """Compare runs on the same questions: scores with paired intervals; of two runs also time, trajectories, tokens.
@@ -41,17 +41,20 @@ def compare(
     took. Of three or more, those that differ in the seed alone are a group: means and intervals over seeds, and the
     differences of the groups. Scores in the JSON are in 0..1.
     """
+    from platform_sdk.outputs import check_output, write_output
     from platform_sdk.tracking.listing import find_run_dir
 
+    if output is not None:
+        check_output(output)
     found = [find_run_dir(run, folder) for run in runs]
     if len(found) < 2:
         raise UserError("compare: needs at least two runs")
-    comparison: BaseModel
+    comparison: Comparison | SeedComparison
     if len(found) == 2:
         from platform_sdk.evaluation.compare import compare as compare_runs
         from platform_sdk.evaluation.comparison import build_comparison
 
-        pair = comparison = compare_runs(*found, metric=metric, shown=score)
+        pair = comparison = compare_runs(*found, metric=metric, shown=score, altered=altered)
         build, show = partial(build_comparison, pair), partial(_print_tables, pair)
     else:
         from platform_sdk.evaluation.seed_comparison import build_seed_comparison
@@ -59,12 +62,11 @@ def compare(
 
         if score is not None:
             raise UserError("compare: --score is for two runs; leave it out, or name two runs")
-        seeds = comparison = compare_seeds(found, metric=metric)
+        seeds = comparison = compare_seeds(found, metric=metric, altered=altered)
         build, show = partial(build_seed_comparison, seeds), partial(_print_groups, seeds)
+    warn(comparison.altered)
     if output is not None:
-        from platform_sdk.files import write_text
-
-        write_text(output, build())
+        write_output(output, build())
     if as_json:
         typer.echo(comparison.model_dump_json(indent=1))
     else:

@@ -40,6 +40,9 @@ def convert(
 
     2wikimultihopqa: question files, or para_with_hyperlink.jsonl, to the JSONL of dataset.corpus.
     """
+    from platform_sdk.outputs import check_output
+
+    check_output(output)
     if output.exists():
         raise UserError(f"{output}: exists already; name a new file")
     if entities is not None and source is not Form.WIKIDATA:

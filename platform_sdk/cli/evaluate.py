@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from platform_sdk.cli.altered import AlteredOption, warn
 from platform_sdk.cli.run import SetOption, run_recipe, show_plan
 from platform_sdk.cli.runs import RUNS
 from platform_sdk.errors import UserError
@@ -44,6 +46,7 @@ def evaluate(
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object at the end; the progress goes to standard error.")
     ] = False,
+    altered: AlteredOption = False,
 ) -> None:
     """Answer questions with a model, and score the answers; nothing is trained. The same command resumes.
 
@@ -51,10 +54,13 @@ def evaluate(
     Mujica are --set evaluation.demonstrate=true.
     """
     from platform_sdk.sampling.pairs import models_of
-    from platform_sdk.tracking.listing import RECIPE, find_local_run, trained_model
+    from platform_sdk.tracking.listing import find_local_run, trained_in
+    from platform_sdk.tracking.opened import RECIPE, open_run
     from platform_sdk.tracking.outcomes import digest_of
 
     run = find_local_run(model, RUNS)
+    reports: tuple[str, ...] = ()
+    trained = None
     if recipe is None:
         if run is None:
             raise UserError(
@@ -62,7 +68,16 @@ def evaluate(
             )
         recipe = run / RECIPE
     given = [f"model={json.dumps(model if run is None else f'run:{run}')}"]
-    if run is not None and not dry_run and models_of(trained_model(run) or ""):
+    if run is not None:
+        opened = open_run(run, altered=altered)
+        warn(reports := opened.altered)
+        if not dry_run:
+            opened.require_finished()
+        trained = trained_in(opened) if opened.finished else None
+        # The steps open no altered run, so they get its model's path.
+        if reports and (found := trained or _first_model(opened.recipe)):
+            given = [f"model={json.dumps(str(found))}"]
+    if trained is not None and models_of(trained):
         given.append("worker_model=")  # the run's model is a pair already
     if environment is not None:
         given.append(f"environment={environment}")
@@ -76,14 +91,24 @@ def evaluate(
     if dry_run:
         show_plan(loaded, run_dir, as_json)
         return
+    if reports:
+        told = "; ".join(reports)
+        loaded = replace(loaded, description=f"Warning: the evaluated run {run} has altered files: {told}")
     result, _ = run_recipe(loaded, run_dir, None if quiet else sys.stderr if as_json else sys.stdout)
     result = replace(result, scores=result.scores[-1:])  # nothing was trained: those of the start are the same
     if as_json:
-        typer.echo(json.dumps(asdict(result), indent=1))
+        typer.echo(json.dumps(asdict(result) | {"altered": reports}, indent=1))
     elif not quiet:
         from platform_sdk.cli.progress import print_outcome
 
         print_outcome(result)
+
+
+def _first_model(recipe: Mapping[str, Any]) -> str | None:
+    """Return the model that a run began with; None if its recipe has none."""
+    parameters = recipe.get("parameters")
+    model = parameters.get("model") if isinstance(parameters, Mapping) else None
+    return model if isinstance(model, str) else None
 
 
 def _only_evaluating(path: Path, overrides: list[str]) -> Recipe:

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from platform_sdk.cli.altered import AlteredOption, warn
 from platform_sdk.cli.runs import RUNS
 from platform_sdk.cli.terminal import say
 from platform_sdk.errors import UserError
@@ -34,13 +35,16 @@ def export(
     ] = None,
     before: Annotated[bool, typer.Option("--before", help="The model that training began with.")] = False,
     folder: Annotated[Path, typer.Option(help="The folder that holds the run directories.")] = RUNS,
+    altered: AlteredOption = False,
 ) -> None:
     """Write a run's model with its card, or its kept reasoning paths as chats for supervised fine-tuning.
 
     The model is a directory that transformers and vLLM load; adapters are merged into their base, and of a policy of
     two models there is a directory for each. Of chats, each line is one of a planner or executor.
     """
+    from platform_sdk.outputs import check_output
     from platform_sdk.tracking.listing import find_run_dir
+    from platform_sdk.tracking.opened import RECIPE, open_run
 
     if format != "model":
         if before:
@@ -48,8 +52,11 @@ def export(
         from platform_sdk.recipes.evipath.export import write_chats
 
         source = Path(run) if Path(run).exists() else find_run_dir(run, folder)
+        if (source / RECIPE).is_file():
+            warn(open_run(source, altered=altered, full=True).altered)
         say(f"{write_chats(source, output, format, style)} chats: {output}")
         return
+    check_output(output, folders=True)
     if style is not None:
         raise UserError("--style is of chats: leave it out, or give --format messages or sharegpt")
     run_dir = find_run_dir(run, folder)
@@ -57,6 +64,8 @@ def export(
     from platform_sdk.recipes.finished import open_finished
     from platform_sdk.recipes.model_export import export_model
 
-    for written in export_model(open_finished(run_dir, before=before), output):
+    finished = open_finished(run_dir, before=before, altered=altered, full=True)
+    warn(finished.opened.altered)
+    for written in export_model(finished, output):
         say(f"{written}: a model that transformers and vLLM load")
     say(f"{output / 'README.md'}: its model card")

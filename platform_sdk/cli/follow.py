@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from platform_sdk.kubeflow.remote.connection import Server
     from platform_sdk.kubeflow.remote.jobs import Jobs
     from platform_sdk.kubeflow.remote.logs import Container
-    from platform_sdk.kubeflow.remote.runs import Run, RunState
+    from platform_sdk.kubeflow.remote.runs import Run
+    from platform_sdk.kubeflow.remote.state import RunState
 
 RunArgument = Annotated[
     str, typer.Argument(metavar="RUN", help="A run's id, its name, or the first 6 or more characters of its id.")
@@ -45,13 +46,14 @@ def watch(
     host: HostOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object for each change.")] = False,
 ) -> None:
-    """Follow a run to its end: the state of its steps, and of their jobs with the reason why they wait.
+    """Follow a run to its end: the state of its steps, and of their jobs with the reason why they wait or failed.
 
     RUN may also be a run directory of this machine, or its name in runs/; it is shown as hopforge run shows it.
 
     The exit status says how it ended: 0 succeeded, 1 failed, 3 cancelled. Ctrl-C ends the watching, not the run.
 
-    Authentication is that of hopforge submit; jobs are seen with KUBECONFIG.
+    Steps and jobs are seen with KUBECONFIG. If MLFLOW_TRACKING_URI is set, the run's end is written to MLflow where the
+    run's last step could not: after a cancel or a retry. Authentication is that of hopforge submit.
     """
     from platform_sdk.tracking.listing import find_local_run
 
@@ -67,7 +69,7 @@ def watch(
 
     server, found, jobs, unseen = _find(run, namespace, host)
     if unseen:
-        say(f"jobs are not shown: {unseen}", err=True)
+        say(f"jobs are not shown, and steps only as Kubeflow Pipelines lists them: {unseen}", err=True)
     console = Terminal(file=sys.stdout, highlight=False)
     try:
         if as_json or not console.is_terminal:
@@ -84,17 +86,32 @@ def watch(
     if last.state == "FAILED" and not as_json:
         for step in last.steps:
             if step.state == "FAILED":
-                say(f"step {step.name} failed; see hopforge logs {found.run_id} {step.name}", err=True)
+                reason = f": {step.reason}" if step.reason else ""
+                say(f"step {step.name} failed{reason}; see hopforge logs {found.run_id} {step.name}", err=True)
         if last.error:
             say(last.error, err=True)
+    _close_tracked(last)
     raise typer.Exit(STATUSES.get(last.state, 1))
+
+
+def _close_tracked(last: RunState) -> None:
+    """Write the run's end to MLflow where that is missing; a failure is only reported."""
+    from platform_sdk.kubeflow.remote.tracked import close_tracked_run
+
+    try:
+        status = close_tracked_run(last.run_id, last.state)
+    except UserError as error:
+        _note(str(error))
+    else:
+        if status is not None:
+            _note(f"MLflow: the run is now {status}")
 
 
 def _watch_here(run_dir: Path, as_json: bool) -> NoReturn:
     """Follow a run on this machine, and exit as it ended."""
     from platform_sdk.cli.local_watch import Teller, began_at, steps_of, watch_local
     from platform_sdk.cli.progress import Progress, print_outcome
-    from platform_sdk.kubeflow.runs import outcome
+    from platform_sdk.execution.runs import outcome
 
     if as_json:
         state = watch_local(run_dir, Teller())
@@ -112,7 +129,9 @@ def _watch_here(run_dir: Path, as_json: bool) -> NoReturn:
 
 def logs(
     run: RunArgument,
-    step: Annotated[str | None, typer.Argument(metavar="[STEP]", help="A step, e.g. train-01 (default: all).")] = None,
+    step: Annotated[
+        str | None, typer.Argument(metavar="[STEP]", help="A step, or a part of one, e.g. train-iteration-03.")
+    ] = None,
     follow: Annotated[
         bool,
         typer.Option(
@@ -125,10 +144,10 @@ def logs(
     namespace: NamespaceOption = None,
     host: HostOption = None,
 ) -> None:
-    """Print what a run's steps, or one of them, and their jobs have written.
+    """Print what a run's steps, or one of them, and their jobs have written, without the lines of Kubeflow and Argo.
 
-    RUN may also be a run directory of this machine, or its name in runs/. On a cluster the lines are read from pods; of
-    those that Kubeflow or Kubernetes has deleted, nothing can be read any more.
+    RUN may also be a run directory of this machine, or its name in runs/. On a cluster the lines are read from pods;
+    the logs of deleted pods are lost.
 
     Authentication is that of hopforge submit; pods are seen with KUBECONFIG.
     """
@@ -150,13 +169,13 @@ def logs(
     if jobs is None:
         raise UserError(unseen)
     known, notes = containers(jobs, found, step)
-    if step is not None and step not in found.steps and not known:
-        raise UserError(f"run {found.name} has no step {step!r}; {suggestion(step, found.steps)}")
+    if step is not None and step not in found.step_names and not known:
+        raise UserError(f"run {found.name} has no step {step!r}; {suggestion(step, found.step_names)}")
     several: set[Container] = set(known)
 
     def print_line(container: Container, line: str) -> None:
         several.add(container)
-        say(f"[{container}] {line}" if step is None or len(several) > 1 else line)
+        say(f"{container} | {line}" if step is None or len(several) > 1 else line)
 
     for note in notes:
         _note(note)
@@ -178,7 +197,7 @@ def logs(
 
 def _explain_silence(server: Server, run: Run, step: str | None, follow: bool) -> None:
     """Say why there are no pods. Not an error if they are waited for."""
-    from platform_sdk.kubeflow.remote.runs import ENDED, look
+    from platform_sdk.kubeflow.remote.state import ENDED, look
 
     state = look(server, run, None)
     states = [one.state for one in state.steps if step in (None, one.name)]
@@ -209,15 +228,19 @@ def cancel(
 ) -> None:
     """End a run and delete its jobs. A run that has already ended is not an error.
 
+    If MLFLOW_TRACKING_URI is set, the run becomes KILLED in MLflow, where Kubeflow reports it as failed.
+
     Authentication is that of hopforge submit; jobs are deleted with KUBECONFIG.
     """
-    from platform_sdk.kubeflow.remote.following import cancel as end
+    from platform_sdk.kubeflow.remote.following import cancel as cancel_run
+    from platform_sdk.kubeflow.remote.state import look
 
     server, found, jobs, unseen = _find(run, namespace, host)
     if jobs is None:
         raise UserError(f"{unseen}; without it the run's jobs would stay behind")
     told: list[str] = []
-    deleted = end(server, found, jobs, told.append if as_json else say)
+    deleted = cancel_run(server, found, jobs, told.append if as_json else say)
+    _close_tracked(look(server, found, None))
     if as_json:
         typer.echo(json.dumps({"run": found.run_id, "said": told, "deleted": deleted}))
         return
@@ -255,7 +278,7 @@ class _Teller:
         self._last: RunState | None = None
 
     def __call__(self, state: RunState) -> None:
-        from platform_sdk.kubeflow.remote.runs import changes
+        from platform_sdk.kubeflow.remote.state import changes
 
         for change in changes(self._last, state):
             say(json.dumps(change) if self._as_json else _line(change))

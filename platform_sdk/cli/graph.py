@@ -46,8 +46,8 @@ def add(
     as_json: JsonOption = False,
 ) -> None:
     """Add passages to the graph; only their chunks are extracted."""
+    from platform_sdk.execution.claim import FILE
     from platform_sdk.graph.build import add as add_passages
-    from platform_sdk.kubeflow.claim import FILE
 
     loaded = _recipe(recipe, overrides)
     begun = time.monotonic()

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.source import suggestion
-from platform_sdk.kubeflow.local import is_locked
+from platform_sdk.execution.local import log_lines
+from platform_sdk.execution.lock import is_locked
 
 PAUSE = 0.5
 
@@ -37,12 +38,8 @@ def print_logs(run_dir: Path, step: str | None, lines: int, follow: bool, print_
 
 
 def _print_new(path: Path, offset: int | None, lines: int, named: bool, print_line: Callable[[str], None]) -> int:
-    """Print the whole lines behind ``offset``, or the last ones there are; return the offset after them."""
-    with path.open("rb") as stream:
-        stream.seek(offset or 0)
-        content = stream.read()
-    whole = content[: content.rfind(b"\n") + 1]
-    found = whole.decode(errors="replace").splitlines()
+    """Print the lines after ``offset``, or the last ones there are; return the offset after them."""
+    found, end = log_lines(path, offset or 0)
     for line in found if offset is not None else found[-lines:]:
         print_line(f"[{path.stem}] {line}" if named else line)
-    return (offset or 0) + len(whole)
+    return end

@@ -10,9 +10,10 @@ from typing import Literal
 
 from platform_sdk.cli.terminal import say
 from platform_sdk.config.errors import UserError
-from platform_sdk.files import read_object, whole_lines
-from platform_sdk.kubeflow.local import Listener, is_locked
-from platform_sdk.kubeflow.runs import STEPS
+from platform_sdk.execution.local import Listener, log_lines
+from platform_sdk.execution.lock import is_locked
+from platform_sdk.execution.runs import STEPS
+from platform_sdk.files import read_object
 from platform_sdk.tracking.journal import STATE_EVENTS, read, run_file
 
 PAUSE = 0.5
@@ -70,9 +71,9 @@ def watch_local(run_dir: Path, watcher: Listener, *, pause: Callable[[float], No
             watcher.started(newest, max(time.time() - before, 0.0))
             current, offset = newest, 0
         if current:
-            lines, offset = whole_lines(run_dir / "logs" / f"{current}.log", offset)
+            lines, offset = log_lines(run_dir / "logs" / f"{current}.log", offset)
             for line in lines:
-                watcher.said(current, line.decode(errors="replace").rstrip())
+                watcher.said(current, line)
         if not going_on:
             state = _state(run_dir)
             if current and state != "KILLED":

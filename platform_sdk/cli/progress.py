@@ -18,10 +18,10 @@ from rich.text import Text
 from platform_sdk.cli.step_output import StepOutput
 from platform_sdk.cli.terminal import Terminal
 from platform_sdk.evaluation.metrics import COUNTS
-from platform_sdk.kubeflow.local import Listener
+from platform_sdk.execution.local import Listener
 
 if TYPE_CHECKING:
-    from platform_sdk.kubeflow.runs import Outcome
+    from platform_sdk.execution.runs import Outcome
 
 MINUTE = 60.0
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
@@ -137,7 +137,11 @@ def print_outcome(outcome: Outcome) -> None:
         console.print(table)
     if outcome.report is not None:
         console.print(f"report:  {escape(outcome.report)}")
-    console.print(f"MLflow:  mlflow ui --backend-store-uri {escape(shlex.quote(outcome.tracking_uri))}")
+    uri = outcome.tracking_uri
+    if uri.startswith(("http://", "https://")):
+        console.print(f"MLflow:  {escape(uri)}")
+    else:
+        console.print(f"MLflow:  mlflow ui --backend-store-uri {escape(shlex.quote(uri))}")
     console.print("         (in the page choose Model training, at the top left)")
 
 

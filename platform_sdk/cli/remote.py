@@ -175,46 +175,58 @@ def _print_forms(found: dict[str, list[Recipe]], as_json: bool) -> None:
         if not recipes:
             continue
         console.print(f"\n[bold]{escape(name)}[/bold]: {escape(recipes[0].pipeline.document.description)}")
-        fields = [_cells(field, recipes[0]) for field in sorted(recipes[0].form, key=lambda one: one.name)]
-        if console.width >= WIDE:
-            table = Table(box=None, header_style="bold", pad_edge=False)
-            for title in ("parameter", "group", "type", "default"):
-                table.add_column(title, no_wrap=True)
-            table.add_column("description")
-            for field in fields:
-                table.add_row(*map(escape, field))
-            console.print(table)
-        else:
-            for parameter, group, kind, default, text in fields:
-                console.print(f"[bold]{parameter}[/bold]  {escape(f'{kind}, by default {default}  ({group})')}")
-                console.print(Padding(escape(text), (0, 0, 0, 4)))
-        versions, shown = ", ".join(recipe.name for recipe in recipes), recipes[0].name
-        console.print(f"versions: {versions} (defaults and bounds shown: {shown})")
+        for alike in _with_equal_forms(recipes):
+            fields = [_cells(field, alike[0]) for field in alike[0].form]
+            if console.width >= WIDE:
+                table = Table(box=None, header_style="bold", pad_edge=False)
+                for title in ("parameter", "type", "default"):
+                    table.add_column(title, no_wrap=True)
+                table.add_column("description")
+                for row in fields:
+                    table.add_row(*map(escape, row))
+                console.print(table)
+            else:
+                for parameter, kind, default, text in fields:
+                    console.print(f"[bold]{parameter}[/bold]  {escape(f'{kind}, by default {default}')}")
+                    console.print(Padding(escape(text), (0, 0, 0, 4)))
+            versions, shown = ", ".join(recipe.name for recipe in alike), alike[0].name
+            console.print(f"versions: {versions} (defaults and bounds shown: {shown})")
 
 
-def _cells(field: FormField, recipe: Recipe) -> tuple[str, str, str, str, str]:
-    """Return the cells of a form's field: name, group, type, default and description."""
+def _with_equal_forms(recipes: Sequence[Recipe]) -> list[list[Recipe]]:
+    """Group recipes whose forms set the same values."""
+    groups: dict[tuple[str, ...], list[Recipe]] = {}
+    for recipe in recipes:
+        groups.setdefault(tuple(field.setting for field in recipe.form), []).append(recipe)
+    return list(groups.values())
+
+
+def _cells(field: FormField, recipe: Recipe) -> tuple[str, str, str, str]:
+    """Return the cells of a form's field: name, type, default and description."""
     kind = " | ".join(map(str, field.choices)) or field.type
-    text = field.text.removeprefix(f"{field.group}: ")
-    return field.name, field.group, kind, str(field.value_in(recipe.parameters)), text
+    return field.name, kind, str(field.value_in(recipe.parameters)), field.text
 
 
 def _as_json(name: str, recipes: Sequence[Recipe]) -> dict[str, Any]:
-    forms = {recipe.name: {field.name: field for field in recipe.form} for recipe in recipes}
-    form = sorted(forms[recipes[0].name].values(), key=lambda field: field.name) if recipes else []
+    """Return the fields of all recipes' forms by setting; names, bounds and defaults are by recipe."""
+    found: dict[str, dict[str, tuple[FormField, Any]]] = {}
+    for recipe in recipes:
+        for field in recipe.form:
+            found.setdefault(field.setting, {})[recipe.name] = field, field.value_in(recipe.parameters)
+    first = {setting: next(iter(versions.values()))[0] for setting, versions in found.items()}
     return {
         "pipeline": name,
         "form": [
             {
-                "name": field.name,
-                "sets": ".".join(field.path),
+                "sets": setting,
                 "group": field.group,
                 "type": field.type,
                 "choices": list(field.choices),
-                "bounds": {recipe: fields[field.name].bounds for recipe, fields in forms.items()},
                 "description": field.description,
-                "defaults": {recipe.name: field.value_in(recipe.parameters) for recipe in recipes},
+                "names": {recipe: version.name for recipe, (version, _) in found[setting].items()},
+                "bounds": {recipe: version.bounds for recipe, (version, _) in found[setting].items()},
+                "defaults": {recipe: value for recipe, (_, value) in found[setting].items()},
             }
-            for field in form
+            for setting, field in sorted(first.items(), key=lambda item: item[1].name)
         ],
     }

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
-from platform_sdk.cli.terminal import say
+from platform_sdk.cli.output import say
 from platform_sdk.config.source import ConfigError, Problem
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from platform_sdk.config.recipe import Recipe
-    from platform_sdk.kubeflow.runs import Outcome
+    from platform_sdk.execution.runs import Outcome
 
 RecipeArgument = Annotated[
     Path, typer.Argument(metavar="RECIPE", help="Path to a recipe, e.g. pipelines/mygo/world.yaml.")
@@ -69,7 +69,7 @@ def run_recipe(recipe: Recipe, run_dir: Path, out: TextIO | None) -> tuple[Outco
         Exit: it was stopped.
     """
     from platform_sdk.cli.progress import Progress
-    from platform_sdk.kubeflow.runs import execute, finished_at, outcome
+    from platform_sdk.execution.runs import execute, finished_at, outcome
     from platform_sdk.recipes.requirements import errors, missing_here
 
     since = finished_at(recipe, run_dir)
@@ -104,16 +104,19 @@ def compile_(
     overrides: SetOption = None,
     cluster: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Description of the cluster, e.g. pipelines/cluster.yaml (default: none)."),
+        typer.Option(metavar="FILE", help="Description of the cluster (default: the shipped pipelines/cluster.yaml)."),
     ] = None,
 ) -> None:
     """Write a recipe as a Kubeflow pipeline (IR YAML), with the recipe's values as the parameters' defaults."""
     from platform_sdk.config.cluster import ClusterSpec
     from platform_sdk.config.document import read_as
+    from platform_sdk.config.pipeline import home
     from platform_sdk.config.recipe import load_recipe
+    from platform_sdk.outputs import check_output
 
-    place = None if cluster is None else read_as(ClusterSpec, cluster)
-    loaded = load_recipe(recipe, overrides or (), os.environ if place is None else place.environment)
+    check_output(output)
+    place = read_as(ClusterSpec, cluster or home() / "pipelines/cluster.yaml")
+    loaded = load_recipe(recipe, overrides or (), place.environment)
 
     from platform_sdk.kubeflow.compile import compile_recipe, write_ir
 

@@ -15,11 +15,13 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
 
     from platform_sdk.kubeflow.remote.jobs import JobState
-    from platform_sdk.kubeflow.remote.runs import RunState, StepState
+    from platform_sdk.kubeflow.remote.pods import StepState
+    from platform_sdk.kubeflow.remote.state import RunState
 
 MARKS = {"SUCCEEDED": "[green]✓[/green]", "FAILED": "[red]✗[/red]", "RUNNING": "[cyan]▸[/cyan]"}
 DONE = frozenset({"SUCCEEDED", "SKIPPED"})
 PENDING = "PENDING"
+SUCCEEDED = "Succeeded"  # state of a job
 
 
 @dataclass(frozen=True)
@@ -66,8 +68,11 @@ class RunTable:
             table.add_column(title, no_wrap=True)
         table.add_column()
 
+        def text(reason: str) -> Text:
+            return Text(reason, no_wrap=cut, overflow="ellipsis" if cut else "fold")
+
         def add(job: JobState, name: str) -> None:
-            table.add_row("", name, job.state, Text(job.reason, no_wrap=cut, overflow="ellipsis" if cut else "fold"))
+            table.add_row("", name, job.state, text(job.reason))
 
         _count(table, done)
         counted = {step.name for step in (*done, *pending)}
@@ -75,9 +80,15 @@ class RunTable:
             if step.name in counted:
                 continue
             took = "" if step.seconds is None else f"{step.seconds:.0f} s"
-            table.add_row(MARKS.get(step.state, " "), escape(step.name), step.state.lower(), took)
-            for job in [one for one in jobs if one.step == step.name]:
-                add(job, f"  {job.kind}")
+            note = text(": ".join(filter(None, (took, step.reason))))
+            table.add_row(MARKS.get(step.state, " "), escape(step.name), step.state.lower(), note)
+            own = [one for one in jobs if one.step == step.name]
+            succeeded = [one for one in own if one.state == SUCCEEDED]
+            if len(succeeded) > 1:  # of a step that creates one job after another
+                table.add_row("", f"  {len(succeeded)} jobs", SUCCEEDED, text(f"last: {succeeded[-1].part}"))
+                own = [one for one in own if one.state != SUCCEEDED]
+            for job in own:
+                add(job, escape(f"  {job.kind if job.part in ('', step.name) else job.part}"))
         _count(table, pending)
         steps = {step.name for step in state.steps}
         for job in jobs:

@@ -9,7 +9,8 @@ from typing import Annotated
 
 import typer
 
-from platform_sdk.cli.terminal import Terminal, say
+from platform_sdk.cli.altered import AlteredOption, warn
+from platform_sdk.cli.output import say
 from platform_sdk.config.errors import UserError
 
 RUNS = Path("runs")
@@ -21,22 +22,31 @@ def runs(
 ) -> None:
     """List the runs: when, how they ended, exact match and F1 before and after.
 
-    The store is FOLDER/mlflow.db, unless MLFLOW_TRACKING_URI names another.
+    The runs are the run directories in FOLDER. If MLFLOW_TRACKING_URI names an MLflow server (http://… or https://…),
+    its newest hundred runs are listed instead.
     """
-    from platform_sdk.tracking.listing import list_runs, listing_uri
-    from platform_sdk.tracking.seals import check
+    from platform_sdk.tracking.listing import row_of, run_dirs, server_rows, tracking_server
 
-    rows = list_runs(listing_uri(folder))
-    for row in rows:
-        if Path(row.run_dir).is_dir():
+    server = tracking_server()
+    if server is not None:
+        rows = server_rows(server)
+        for row in rows:
+            _warn_if_altered(Path(row.run_dir))
+    else:
+        rows = []
+        for run_dir in run_dirs(folder):
+            _warn_if_altered(run_dir)
             try:
-                check(Path(row.run_dir), external=False)
+                rows.append(row_of(run_dir))
             except UserError as error:
-                say(f"warning: run {row.name}: {error}", err=True)
+                say(f"warning: run {run_dir.name} is not listed: {error}", err=True)
+        rows.sort(key=lambda row: row.started, reverse=True)
     if as_json:
         typer.echo(json.dumps([row.model_dump() for row in rows], indent=1))
         return
     from rich.table import Table
+
+    from platform_sdk.cli.terminal import Terminal
 
     table = Table(box=None, header_style="bold", pad_edge=False)
     for title in ("run", "recipe", "started (UTC)", "status"):
@@ -63,18 +73,34 @@ def report(
     run: Annotated[str, typer.Argument(help="A run directory, its name in --folder, or the run's id in MLflow.")],
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Where to write the page.")] = None,
     folder: Annotated[Path, typer.Option(help="The folder that holds the run directories.")] = RUNS,
+    altered: AlteredOption = False,
+    full: Annotated[bool, typer.Option("--full-check", help="Read every file again, also unchanged ones.")] = False,
 ) -> None:
-    """Write a run's report: one HTML page that needs nothing else."""
+    """Write a run's report: one self-contained HTML page."""
     from platform_sdk.evaluation.report import build_report
-    from platform_sdk.files import write_text
+    from platform_sdk.outputs import check_output, write_output
     from platform_sdk.tracking.listing import find_run_dir
-    from platform_sdk.tracking.seals import check
+    from platform_sdk.tracking.opened import open_run
 
+    if output is not None:
+        check_output(output)
     run_dir = find_run_dir(run, folder)
+    warn(open_run(run_dir, altered=altered, full=full).altered)
     path = output or run_dir / "report.html"
-    write_text(path, build_report(run_dir))
+    write_output(path, build_report(run_dir, altered=altered))
     say(path)
-    check(run_dir, external=False)  # a manifest that does not hold is said on the page, and here as well
+
+
+def _warn_if_altered(run_dir: Path) -> None:
+    """Warn if a file of a run on this machine was altered or removed; see ``open_run``."""
+    from platform_sdk.tracking.opened import open_run
+
+    if not run_dir.is_dir():
+        return
+    try:
+        open_run(run_dir)
+    except UserError as error:
+        say(f"warning: run {run_dir.name}: {error}", err=True)
 
 
 def _change(start: float | None, final: float | None) -> str:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from platform_sdk.cli.terminal import Terminal, say
+from platform_sdk.cli.output import say, text_argument
+from platform_sdk.cli.terminal import Terminal
 from platform_sdk.config.errors import UserError
 
 if TYPE_CHECKING:
@@ -54,9 +55,10 @@ def search(
     from platform_sdk.config.recipe import load_recipe
     from platform_sdk.sampling.rollout import SearchRequest
 
-    request = SearchRequest(question, _scope(scope or []))
+    question = text_argument(question, "the text to search by")
+    request = SearchRequest(question, _scope([text_argument(pair, "--scope") for pair in scope or ()]))
     loaded = load_recipe(recipe, overrides or ())
-    method = _method(loaded)
+    method = retrieval_method(loaded)
     if missing := [key for key in method.scope if key not in request.scope]:
         raise UserError(
             f"the retrieval method of this recipe, {method.name}, needs more than a question: give "
@@ -121,7 +123,7 @@ def recall(
 
 def _by(recipe: Recipe, method: str) -> list[str]:
     """Return the overrides with which the recipe searches by ``method``; settings are those of its own one."""
-    own = _method(recipe).name == method
+    own = retrieval_method(recipe).name == method
     return [] if own else [f"retrieval.method={method}", "retrieval.settings={}"]
 
 
@@ -131,7 +133,7 @@ def _measured(recipe: Recipe, workdir: Path | None, ks: list[int]) -> tuple[dict
     from platform_sdk.records import Question
     from platform_sdk.retrieval.recall import measure_recall
 
-    method = _method(recipe)
+    method = retrieval_method(recipe)
     with _retriever(recipe, workdir) as (retriever, run_dir):
         questions = list(read_jsonl(run_dir / "corpus" / "questions.eval.jsonl", Question))
         found = measure_recall(retriever, method.scope, questions, ks)
@@ -196,7 +198,12 @@ def _scope(given: list[str]) -> dict[str, str]:
     return {key: value for key, _, value in pairs}
 
 
-def _method(recipe: Recipe) -> RetrievalMethod[Any, Any]:
+def retrieval_method(recipe: Recipe) -> RetrievalMethod[Any, Any]:
+    """Return the retrieval method of a recipe.
+
+    Raises:
+        UserError: its agents search nothing.
+    """
     from platform_sdk.retrieval.index import method_of
 
     if "retrieval" not in recipe.parameters:
@@ -231,14 +238,18 @@ def _check_graph(recipe: Recipe, run_dir: Path) -> None:
 
 
 def prepared_run(recipe: Recipe, workdir: Path | None) -> Path:
-    """Return the directory with the recipe's data, which is prepared if it is not there."""
+    """Return the directory with the recipe's data, which is prepared if it is not there.
+
+    Raises:
+        UserError: the directory holds a run on other data, or one whose files were altered.
+    """
     from platform_sdk.config.differences import differences
     from platform_sdk.data.dataset import prepare
-    from platform_sdk.kubeflow.claim import FILE
+    from platform_sdk.tracking.opened import RECIPE, open_run
 
     run_dir = workdir or Path("runs") / recipe.name
-    if (run_dir / FILE).exists():  # preparing other data would take it from under that run
-        there = json.loads((run_dir / FILE).read_text(encoding="utf-8"))["parameters"]
+    if (run_dir / RECIPE).exists():  # preparing other data would take it from under that run
+        there = open_run(run_dir).recipe["parameters"]
         changes = "\n".join(map(str, differences(there.get("dataset"), recipe.parameters["dataset"], "dataset")))
         if changes:
             raise UserError(f"{run_dir} holds a run on other data; choose another --workdir.\n{changes}")

@@ -11,6 +11,7 @@ import typer
 
 from platform_sdk.cli.application import Application
 from platform_sdk.cli.run import SetOption
+from platform_sdk.cli.search import prepared_run, retrieval_method
 from platform_sdk.config.errors import UserError
 
 if TYPE_CHECKING:
@@ -99,13 +100,11 @@ def of_recipe(path: Path | None, overrides: list[str], workdir: Path | None) -> 
     from platform_sdk.config.recipe import load_recipe
     from platform_sdk.config.retrieval import RetrievalSpec
     from platform_sdk.config.service import CollectionSpec, ServiceSpec
-    from platform_sdk.data.dataset import prepare
 
     assert path is not None
     loaded = load_recipe(path, overrides)
-    run_dir = workdir or Path("runs") / loaded.name
-    data_dir = loaded.parameters["data_dir"]
-    prepare(loaded.settings("dataset"), Path(data_dir) if data_dir else None, run_dir)
+    retrieval_method(loaded)
+    run_dir = prepared_run(loaded, workdir)
     collection = CollectionSpec(
         name=loaded.name,
         run_dir=run_dir,

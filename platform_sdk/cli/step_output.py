@@ -9,7 +9,8 @@ import re
 from dataclasses import dataclass
 
 _CONTROL = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f]")
-_KFP = re.compile(r"^\[KFP Executor [^\]]* (?P<level>[A-Z]+)\]: (?P<text>.*)$")
+# A line of Python's logging: in the worker's format, or in that of KFP's executor, as logs of earlier runs have it.
+_LOGGED = re.compile(r"^(?:\[KFP Executor \S+ \S+ )?(?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL)\]?: (?P<text>.*)$")
 # tqdm's "{desc}: {percentage}|{bar}| {n}/{total} [{elapsed}<{remaining}, {rate}{postfix}]".
 _BAR = re.compile(
     r"^(?P<what>.*?):? *\d+%\|[^|]*\| (?P<done>\d+)/(?P<total>\d+) "
@@ -51,7 +52,7 @@ class StepOutput:
         if self._in_input:  # KFP shows a step's inputs as JSON over many lines; only the last is not indented
             self._in_input = text != "}"
             return
-        if told := _KFP.match(text):
+        if told := _LOGGED.match(text):
             self._in_input = told["text"] == "Got executor_input:"
             if told["level"] in ("WARNING", "ERROR", "CRITICAL") and told["text"].strip():
                 self.warning = told["text"]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from platform_sdk.cli.altered import AlteredOption, warn
 from platform_sdk.cli.application import Application
 from platform_sdk.cli.follow import HostOption
 from platform_sdk.cli.remote import NamespaceOption, read_cluster
@@ -132,25 +133,29 @@ def table(
     ] = None,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Write it into this file.")] = None,
     as_json: JsonOption = False,
+    altered: AlteredOption = False,
 ) -> None:
     """Print a study's table: means and intervals over seeds, paired differences to its baseline, published values.
 
     Cells that have not finished or were altered are left empty, and named below the table.
     """
+    from platform_sdk.outputs import check_output, write_output
     from platform_sdk.studies.cells import state_of
     from platform_sdk.studies.table import tabulate
 
+    if output is not None:
+        check_output(output)
     write = _as_json if as_json else _format(format, output)
     loaded = _load(file, folder, overrides)
-    states = [state_of(cell) for cell in loaded.cells]
-    made = tabulate(loaded, {one.cell: one.run_dir for one in states if one.state == "finished"})
+    states = [state_of(cell, altered=altered) for cell in loaded.cells]
+    finished = {one.cell: one.run_dir for one in states if one.state == "finished"}
+    made = tabulate(loaded, finished, altered=altered)
+    warn(made.altered)
     text = write(made)
     if output is None:
         say(text.removesuffix("\n"))
     else:
-        from platform_sdk.files import write_text
-
-        write_text(output, text)
+        write_output(output, text)
         say(output)
     _end_if_altered(states)
 

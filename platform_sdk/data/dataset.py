@@ -9,7 +9,7 @@ from collections import Counter
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from platform_sdk.config.dataset import DatasetSpec
+from platform_sdk.config.dataset import HUB, DatasetSpec
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.world import WorldSpec
 from platform_sdk.data.corpus import Corpus, TripleStore, corpus_from_questions
@@ -18,7 +18,6 @@ from platform_sdk.files import read_object, write_text
 from platform_sdk.record_files import RecordError, digest_file, digest_records, write_jsonl
 from platform_sdk.records import Passage, Question, Triple
 
-HUB = "hf://"
 PASSAGES, TRIPLES = Path("corpus/passages.jsonl"), Path("corpus/triples.jsonl")
 
 

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from platform_sdk.display import shortened
+from platform_sdk.files import open_regular, read_regular
 from platform_sdk.record_files import RecordError
 
 T = TypeVar("T")
@@ -34,7 +35,7 @@ def read_bytes(path: Path) -> bytes:
         RecordError: there is no such file, or it cannot be read.
     """
     try:
-        return path.read_bytes()
+        return read_regular(path)
     except OSError as error:
         raise RecordError(f"{path}: cannot be read: {error.strerror}") from error
 
@@ -42,8 +43,8 @@ def read_bytes(path: Path) -> bytes:
 def read_mapped(path: Path) -> memoryview:
     """Return the content of ``path`` mapped into memory: gold files are large, and a copy of one costs time."""
     try:
-        with path.open("rb") as stream:
-            if not os.fstat(stream.fileno()).st_size:  # empty, or a pipe: nothing to map
+        with open_regular(path) as stream:
+            if not os.fstat(stream.fileno()).st_size:  # an empty file cannot be mapped
                 return memoryview(stream.read())
             return memoryview(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ))
     except OSError as error:

@@ -21,7 +21,7 @@ import msgspec
 from platform_sdk.data.files import is_list, read_bytes, read_json
 from platform_sdk.data.streams import lines_in
 from platform_sdk.errors import UserError
-from platform_sdk.files import writing
+from platform_sdk.outputs import writing_output
 from platform_sdk.record_files import RecordError
 
 Release = Literal["hotpotqa", "2wikimultihopqa"]
@@ -53,7 +53,7 @@ def convert_release(release: Release, sources: Sequence[Path], output: Path) -> 
         UserError: there is no passage.
     """
     written = 0
-    with writing(output) as out:
+    with writing_output(output) as out:
         for title, text in _distinct(passage for source in sources for passage in _passages(source, JOINTS[release])):
             line = {"id": str(written), "title": title, "text": text}
             out.write(json.dumps(line, ensure_ascii=False).encode(errors="replace") + b"\n")

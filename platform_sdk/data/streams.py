@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
+from platform_sdk.files import open_regular
 from platform_sdk.record_files import RecordError
 
 
@@ -25,9 +26,10 @@ def lines_in(path: Path) -> Iterator[bytes]:
 
 
 def _opened(path: Path) -> IO[bytes] | gzip.GzipFile:
+    stream = open_regular(path)
     match path.suffix:
         case ".gz":
-            return gzip.open(path, "rb")
+            return gzip.open(stream, "rb")
         case ".bz2":
-            return bz2.open(path, "rb")
-    return path.open("rb")
+            return bz2.open(stream, "rb")
+    return stream

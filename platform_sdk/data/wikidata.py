@@ -11,6 +11,7 @@ of 2WikiMultihopQA's do, whose answers they are: ``15 August 1947``.
 
 from __future__ import annotations
 
+import re
 import tempfile
 from calendar import month_name
 from collections.abc import Iterator
@@ -20,10 +21,12 @@ from typing import Any
 import msgspec
 
 from platform_sdk.data.streams import lines_in
+from platform_sdk.display import excerpt
 from platform_sdk.errors import UserError
-from platform_sdk.files import writing
+from platform_sdk.outputs import writing_output
 from platform_sdk.record_files import RecordError
 
+_ID = re.compile(r"[QPL][0-9]+(-[FS][0-9]+)?")  # items, properties, lexemes, their forms and senses
 HEADER = ("head_id", "head", "relation", "tail_id", "tail")
 LANGUAGE = "en"
 FOREIGN = ("external-id", "url", "commonsMedia", "geo-shape", "tabular-data")
@@ -71,18 +74,18 @@ def convert_wikidata(dump: Path, output: Path, heads: frozenset[str] = frozenset
     rows = 0
     named: set[str] = set()
     with tempfile.TemporaryFile("w+", encoding="utf-8", dir=output.parent) as found:
-        for entity in _entities(dump):
+        for number, entity in _entities(dump):
             if heads and entity.id not in heads:
                 continue
-            for property, tail_id, tail in _statements(entity):
+            for property, tail_id, tail in _checked_statements(dump, number, entity):
                 named |= {property, tail_id} - {""}
                 found.write("\t".join((entity.id, entity.label, property, tail_id, tail)) + "\n")
                 rows += 1
         if not rows:
             raise UserError(f"{dump}: holds no statement of the wanted entities; check the dump and the list of ids")
-        labels = {entity.id: entity.label for entity in _entities(dump) if entity.id in named}
+        labels = {entity.id: entity.label for _, entity in _entities(dump) if entity.id in named}
         found.seek(0)
-        with writing(output) as out:
+        with writing_output(output) as out:
             out.write(("\t".join(HEADER) + "\n").encode())
             for line in found:
                 head_id, head, property, tail_id, tail = line.rstrip("\n").split("\t")
@@ -91,16 +94,34 @@ def convert_wikidata(dump: Path, output: Path, heads: frozenset[str] = frozenset
     return rows
 
 
-def _entities(dump: Path) -> Iterator[Entity]:
+def _entities(dump: Path) -> Iterator[tuple[int, Entity]]:
+    """Yield the entities of a dump, each with its line."""
     decoder = msgspec.json.Decoder(Entity)
     for number, line in enumerate(lines_in(dump), start=1):
         text = line.strip().removesuffix(b",")
         if text in (b"", b"[", b"]"):
             continue
         try:
-            yield decoder.decode(text)
+            yield number, decoder.decode(text)
         except msgspec.DecodeError as error:
             raise RecordError(f"{dump}: line {number}: is not an entity of a Wikidata dump: {error}") from error
+
+
+def _checked_statements(dump: Path, number: int, entity: Entity) -> Iterator[tuple[str, str, str]]:
+    """Yield what ``_statements`` does.
+
+    Raises:
+        RecordError: an id is none of Wikidata's, so it could shift the columns, or a date cannot be read.
+    """
+    where = f"{dump}: line {number}"
+    try:
+        statements = list(_statements(entity))
+    except (ValueError, IndexError) as error:
+        raise RecordError(f"{where}: holds a date that is not of the form +1947-08-15T00:00:00Z") from error
+    ids = [entity.id, *(id for property, tail_id, _ in statements for id in (property, tail_id) if id)]
+    if wrong := next((id for id in ids if not _ID.fullmatch(id)), None):
+        raise RecordError(f"{where}: {excerpt(wrong)} is no id of Wikidata, which looks like Q42 or P31")
+    yield from statements
 
 
 def _statements(entity: Entity) -> Iterator[tuple[str, str, str]]:
@@ -123,7 +144,7 @@ def _value(datavalue: dict[str, Any]) -> tuple[str, str] | None:
         case "time", {"time": str(time), "precision": int(precision)}:
             return "", _date(time, precision)
         case "quantity", {"amount": str(amount)}:
-            return "", amount.removeprefix("+")
+            return "", _line(amount.removeprefix("+"))
         case "monolingualtext", {"text": str(text)}:
             return "", _line(text)
         case "string", str(text):

@@ -8,6 +8,8 @@ nothing is read into the curve between two evaluations.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ from platform_sdk.record_files import read_jsonl
 from platform_sdk.records import Question
 
 QUESTIONS = Path("corpus") / "questions.eval.jsonl"
+PERCENT = 100
 NAMED = 3  # so many differing questions are named
 _ROUNDING = 1e-9
 
@@ -118,7 +121,8 @@ class Comparison(Result):
     """Two runs on the same ``questions`` questions. ``counts`` are the metrics that are not shares in 0..1.
 
     ``metric`` is the one that the comparison leads with. ``reached`` is None if no score is given and the runs have
-    no score in common that is above the first score of both: nothing was learned up to it.
+    no score in common that is above the first score of both: nothing was learned up to it. ``altered`` reports altered
+    files of the runs.
     """
 
     questions: int
@@ -129,12 +133,15 @@ class Comparison(Result):
     reached: TimeToScore | None
     counts: tuple[str, ...]
     recipes: tuple[tuple[str, Any, Any], ...]
+    altered: tuple[str, ...] = ()
 
     def difference(self, metric: str) -> Difference:
         return next(found for found in self.differences if found.metric == metric)
 
 
-def compare(first: Path, second: Path, *, metric: str = HEADLINE[0], shown: float | None = None) -> Comparison:
+def compare(
+    first: Path, second: Path, *, metric: str = HEADLINE[0], shown: float | None = None, altered: bool = False
+) -> Comparison:
     """Compare two runs by their last evaluations, and on the way to them.
 
     Args:
@@ -143,15 +150,14 @@ def compare(first: Path, second: Path, *, metric: str = HEADLINE[0], shown: floa
         metric: leads the comparison; its curves are read for where a score is reached.
         shown: that score as tables show it (a share in percent); by default the highest that both runs show, if both
             began below it.
+        altered: compare runs with altered files too, and report them.
 
     Raises:
-        UserError: a directory holds no run that was evaluated, a file of it was altered, the two were evaluated on
-            different questions, or ``metric`` is not among what both measured.
+        UserError: a directory holds no run that was evaluated, a file of it was altered, both are one run, the two were
+            evaluated on different questions, or ``metric`` is not among what both measured.
     """
-    contents = [gather(run, rollouts=0) for run in (first, second)]
-    for content in contents:
-        if content.chain_error is not None:
-            raise UserError(content.chain_error)
+    contents = [gather(run, rollouts=0, altered=altered) for run in (first, second)]
+    require_different_runs(contents)
     lasts = [last_scores(content) for content in contents]
     require_same_questions(contents, lasts)
     names = _names(contents)
@@ -163,7 +169,7 @@ def compare(first: Path, second: Path, *, metric: str = HEADLINE[0], shown: floa
             + ", ".join(difference.metric for difference in found)
         )
     counts = contents[0].counts | contents[1].counts
-    score = shown if shown is None or metric in counts else shown / 100
+    score = _score(metric, shown, share=metric not in counts)
     return Comparison(
         questions=len(lasts[0]),
         metric=metric,
@@ -177,7 +183,38 @@ def compare(first: Path, second: Path, *, metric: str = HEADLINE[0], shown: floa
             for change in differences(contents[0].recipe, contents[1].recipe)
             if change.name not in ("name", "description")
         ),
+        altered=altered_files(contents),
     )
+
+
+def _score(metric: str, shown: float | None, *, share: bool) -> float | None:
+    """Return the score to reach in the metric's own unit.
+
+    Raises:
+        UserError: ``shown`` is no score of the metric.
+    """
+    if shown is None:
+        return None
+    if not isfinite(shown) or (share and not 0 <= shown <= PERCENT):
+        allowed = f"a number from 0 to {PERCENT}" if share else "a finite number"
+        raise UserError(f"--score {shown:g}: is no score of {metric}; give {allowed}")
+    return shown / PERCENT if share else shown
+
+
+def altered_files(contents: Sequence[Content]) -> tuple[str, ...]:
+    """Return the reports of altered files of all runs."""
+    return tuple(report for content in contents for report in content.altered)
+
+
+def require_different_runs(contents: Sequence[Content]) -> None:
+    """Raise a UserError if two of the directories are the same, or one is a copy of another."""
+    seen: dict[str, Content] = {}
+    for content in contents:
+        head = content.chain[-1].hash if content.chain else str(content.run_dir.resolve())
+        if (other := seen.setdefault(head, content)) is not content:
+            same = content.run_dir.resolve() == other.run_dir.resolve()
+            fault = "is named twice" if same else f"is a copy of {other.run_dir}"
+            raise UserError(f"{content.run_dir}: {fault}; name different runs")
 
 
 def last_scores(content: Content) -> dict[str, dict[str, float]]:

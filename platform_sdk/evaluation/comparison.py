@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from platform_sdk.evaluation.cards.figures import amount, duration, name_of
 from platform_sdk.evaluation.compare import Comparison, Cost, Evaluation, Side
 from platform_sdk.evaluation.cost_curves import Costed, cost_curves
-from platform_sdk.evaluation.report.content import amount, kind_of, p_text, setting_text
-from platform_sdk.evaluation.report.curves import name_of
-from platform_sdk.evaluation.report.facts import duration
+from platform_sdk.evaluation.report.content import kind_of, p_text, setting_text
 from platform_sdk.evaluation.report.page import FOLDER
 from platform_sdk.pages import render
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
+from platform_sdk.evaluation.cards.figures import name_of
 from platform_sdk.evaluation.compare import Cost, Evaluation
 from platform_sdk.evaluation.report.content import HEADLINE
-from platform_sdk.evaluation.report.curves import Curve, name_of
+from platform_sdk.evaluation.report.curves import Curve
 from platform_sdk.evaluation.report.lines import Line, line_chart
 
 UNITS = ((2 * 3600.0, 3600.0, "hours"), (120.0, 60.0, "minutes"), (0.0, 1.0, "seconds"))  # from, size, name

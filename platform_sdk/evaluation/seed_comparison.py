@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from platform_sdk.evaluation.cards.figures import amount, name_of
 from platform_sdk.evaluation.cost_curves import Costed, cost_curves
 from platform_sdk.evaluation.report.charts import Interval, interval_plot
-from platform_sdk.evaluation.report.content import amount, kind_of, p_text, setting_text
-from platform_sdk.evaluation.report.curves import PALETTE, name_of
+from platform_sdk.evaluation.report.content import kind_of, p_text, setting_text
+from platform_sdk.evaluation.report.curves import PALETTE
 from platform_sdk.evaluation.report.page import FOLDER
 from platform_sdk.evaluation.seeds import Group, GroupDifference, SeedComparison, Spread
 from platform_sdk.pages import render

@@ -9,7 +9,15 @@ from typing import Any
 
 from platform_sdk.config.differences import differences
 from platform_sdk.config.errors import UserError
-from platform_sdk.evaluation.compare import Evaluation, Result, evaluations_of, last_scores, require_same_questions
+from platform_sdk.evaluation.compare import (
+    Evaluation,
+    Result,
+    altered_files,
+    evaluations_of,
+    last_scores,
+    require_different_runs,
+    require_same_questions,
+)
 from platform_sdk.evaluation.intervals import interval_over_seeds, paired_over_seeds
 from platform_sdk.evaluation.report.content import HEADLINE, Content, gather
 from platform_sdk.evaluation.report.course import course_of
@@ -57,18 +65,21 @@ class SeedComparison(Result):
     differences: tuple[GroupDifference, ...]
     counts: tuple[str, ...]
     recipes: tuple[tuple[str, tuple[Any, ...]], ...]
+    altered: tuple[str, ...] = ()
 
 
-def compare_seeds(runs: Sequence[Path], *, metric: str = HEADLINE[0]) -> SeedComparison:
+def compare_seeds(runs: Sequence[Path], *, metric: str = HEADLINE[0], altered: bool = False) -> SeedComparison:
     """Compare runs by their last evaluations; those whose recipes differ in nothing but the seed are one group.
 
+    Args:
+        altered: compare runs with altered files too, and report them.
+
     Raises:
-        UserError: a directory holds no run that was evaluated, the runs were evaluated on different questions, or
-            ``metric`` is not among what all measured.
+        UserError: a directory holds no run that was evaluated, a file of it was altered, two directories hold one run,
+            the runs were evaluated on different questions, or ``metric`` is not among what all measured.
     """
-    contents = [gather(run, rollouts=0) for run in runs]
-    if broken := [content.chain_error for content in contents if content.chain_error is not None]:
-        raise UserError(broken[0])
+    contents = [gather(run, rollouts=0, altered=altered) for run in runs]
+    require_different_runs(contents)
     lasts = [last_scores(content) for content in contents]
     for content, last in zip(contents[1:], lasts[1:], strict=True):
         require_same_questions([contents[0], content], [lasts[0], last])
@@ -82,6 +93,7 @@ def compare_seeds(runs: Sequence[Path], *, metric: str = HEADLINE[0]) -> SeedCom
         if repeated:
             runs_named = ", ".join(str(content.run_dir) for content in repeated)
             raise UserError(f"compare: {runs_named} are of one recipe and one seed; name one run of each seed")
+        require_different_weights([contents[place] for place in places])
     metrics = _shared_metrics(lasts)
     if metric not in metrics:
         raise UserError(f"all runs must have measured {metric}; they have in common: {', '.join(metrics)}")
@@ -110,7 +122,21 @@ def compare_seeds(runs: Sequence[Path], *, metric: str = HEADLINE[0]) -> SeedCom
         ),
         counts=tuple(sorted(counts)),
         recipes=_changes([_setup(contents[places[0]]) for places in groups]),
+        altered=altered_files(contents),
     )
+
+
+def require_different_weights(group: Sequence[Content]) -> None:
+    """Raise a UserError if two runs of a group have trained equal weights, which two seeds never do."""
+    seen: dict[str, Content] = {}
+    for content in group:
+        digests = [entry.digests for entry in content.chain]
+        trained = [each["weights"] for each in digests if each.get("weights") not in (None, each.get("parent_weights"))]
+        if trained and (other := seen.setdefault(trained[-1], content)) is not content:
+            raise UserError(
+                f"{content.run_dir} and {other.run_dir} have trained equal weights ({trained[-1][:16]}…), so they are "
+                "not two seeds of a recipe; name runs that were made with different seeds"
+            )
 
 
 def _seed(content: Content) -> str:

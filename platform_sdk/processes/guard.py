@@ -69,7 +69,8 @@ def main() -> int:
 
 
 def _run(owner: int, command: list[str]) -> int:
-    process = subprocess.Popen(command, start_new_session=True)
+    # What this process was given to hold, e.g. a run's lock, the command holds too.
+    process = subprocess.Popen(command, start_new_session=True, close_fds=False)
     try:
         while os.getppid() == owner:
             with contextlib.suppress(subprocess.TimeoutExpired):

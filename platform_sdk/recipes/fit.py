@@ -7,6 +7,7 @@ the size in its name is known.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,7 +21,6 @@ from platform_sdk.config.sampling import EngineSpec
 from platform_sdk.config.source import FieldPath, Problem, load_source
 from platform_sdk.config.struct import models_in
 from platform_sdk.config.training import OptimiserSpec
-from platform_sdk.recipes.method import load_method
 from platform_sdk.sizing.memory import tensor_parallel_fault, training_fault, training_memory
 from platform_sdk.sizing.shape import ModelShape, parameters_in_name, shape_of
 
@@ -43,7 +43,7 @@ def misfits(recipe: Recipe, cluster: ClusterSpec | None = None) -> list[Problem]
                 ((*path, "searching"), "searches in threads need a service: set retrieval.url, or searching 0")
             )
         if cluster is not None:
-            found += _on_cluster(recipe, cluster, engine, path, structs, online)
+            found += _on_cluster(cluster, engine, path, structs, online)
     if cluster is not None and cluster.job.resources.gpu_memory is not None:
         memory = bytes_of(cluster.job.resources.gpu_memory)
         size = shape.parameters if shape else parameters_in_name(model)
@@ -52,12 +52,14 @@ def misfits(recipe: Recipe, cluster: ClusterSpec | None = None) -> list[Problem]
                 continue
             if size and (fault := _memory_fault(model, size, spec, cluster, memory)):
                 found.append((path, fault))
+    if not found:
+        return []
     source = load_source(recipe.path)
     return [source.problem(("parameters", *path), message) for path, message in dict.fromkeys(found)]
 
 
 def _on_cluster(
-    recipe: Recipe, cluster: ClusterSpec, engine: EngineSpec, path: FieldPath, structs: dict[str, BaseModel],
+    cluster: ClusterSpec, engine: EngineSpec, path: FieldPath, structs: dict[str, BaseModel],
     online: bool,
 ) -> Iterator[tuple[FieldPath, str]]:  # fmt: skip
     gpus, nodes = cluster.job.resources.gpus, cluster.job.nodes
@@ -67,8 +69,7 @@ def _on_cluster(
         return
     processes = nodes * max(sampling // engine.gpus_each or 1, gpus if online else 0)
     for place, retrieval in models_in(structs, RetrievalSpec):
-        reason = load_method(recipe.pipeline.document.method).single_process_reason(retrieval)
-        if processes > 1 and reason is not None:
+        if processes > 1 and (reason := retrieval.single_process_reason) is not None:
             yield place, f"the cluster's jobs have {processes} processes, but {reason}"
 
 
@@ -95,17 +96,23 @@ def _shape(model: str) -> ModelShape | None:
     """Return a model's shape from its configuration on this machine; None if it is not here, or of another family."""
     path = Path(model).expanduser() / "config.json"
     if not path.is_file():
-        from huggingface_hub import try_to_load_from_cache
-        from huggingface_hub.errors import HFValidationError
-
-        try:
-            cached = try_to_load_from_cache(model, "config.json")
-        except HFValidationError:  # a path, or a model of a package
+        if re.fullmatch(r"[\w.-]+(/[\w.-]+)?", model) is None:  # no name on the hub: another path, a shipped model
             return None
-        if not isinstance(cached, str):
-            return None
-        path = Path(cached)
+        path = _cached(model)
     try:
         return shape_of(json.loads(path.read_text()))
-    except (KeyError, ValueError):
+    except (OSError, KeyError, ValueError):
         return None
+
+
+def _cached(model: str) -> Path:
+    """Return the place of a hub model's configuration in the hub's cache, where ``huggingface_hub`` puts it.
+
+    Importing ``huggingface_hub``'s own function takes as long as validating ten recipes.
+    """
+    from huggingface_hub.constants import HF_HUB_CACHE
+
+    cache = Path(HF_HUB_CACHE, f"models--{model.replace('/', '--')}")
+    main = cache / "refs" / "main"
+    commit = main.read_text().strip() if main.is_file() else "main"
+    return cache / "snapshots" / commit / "config.json"

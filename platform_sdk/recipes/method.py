@@ -18,6 +18,7 @@ from pydantic import BaseModel
 
 from platform_sdk.agents.speaker import Decoding, Policy
 from platform_sdk.config.code import import_definition
+from platform_sdk.config.credit import InformationGainSpec, no_information_gain
 from platform_sdk.config.online import OnlineSpec
 from platform_sdk.config.retrieval import RetrievalSpec
 from platform_sdk.config.sampling import PLACING, EvaluationSpec, SamplingSpec
@@ -31,6 +32,7 @@ from platform_sdk.sampling.rollout import SearchFunction, SearchRequest
 from platform_sdk.sampling.sampler import RolloutAgent
 from platform_sdk.tracking.outcomes import digest_of
 from platform_sdk.training.credit import Credit, GroupAdvantage
+from platform_sdk.training.information_gain import InformationGain
 
 A = TypeVar("A", bound=BaseModel)
 S = TypeVar("S", bound=BaseModel)
@@ -176,6 +178,8 @@ class Method(ABC, Generic[A, E, Res]):
     searches: ClassVar[bool] = True
     steps: ClassVar[Mapping[str, SamplingStep[Any, Any, Any]]] = {}
     shown_metrics: ClassVar[tuple[str, ...]] = ("em", "f1")
+    answer_opening: ClassVar[str | None] = None
+    """The text with which an agent of several turns begins an answer, for credit by information gain."""
 
     def context(
         self,
@@ -265,7 +269,15 @@ class Method(ABC, Generic[A, E, Res]):
         raise UserError(f"method {self.name} has no rewards for single responses")
 
     def credit(self, run: RunContext[A], online: OnlineSpec) -> Credit:
-        """Return how an online run's rollouts are credited: by default the advantage within the group."""
+        """Return how an online run's rollouts are credited, by default as ``online.credit`` says.
+
+        Raises:
+            UserError: the method's agent does not have what the credit needs.
+        """
+        if isinstance(online.credit, InformationGainSpec):
+            if self.answer_opening is None:
+                raise UserError(f"online.credit.type {no_information_gain(self.name)}")
+            return InformationGain(online.credit, online.reward, self.answer_opening)
         if online.credit.others == "own" and type(self).called_reward is Method.called_reward:
             raise UserError(
                 f"method {self.name} has no rewards for called trajectories; set online.credit.others to shared or none"

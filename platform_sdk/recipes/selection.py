@@ -10,11 +10,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, Self
-
-from pydantic import Field, model_validator
+from typing import Any
 
 from platform_sdk.agents.speaker import Decoding, Policy
+from platform_sdk.config.selection import NO_OWN_REWARD, SelectionSpec
 from platform_sdk.config.struct import Struct
 from platform_sdk.errors import UserError
 from platform_sdk.recipes.method import (
@@ -32,39 +31,8 @@ from platform_sdk.sampling.sampler import RolloutAgent, RolloutSampler, open_sam
 from platform_sdk.training.credit import Advantages, Credit, TrajectoryKey, reward_of
 from platform_sdk.training.online.questions import taken_up
 
-NO_OWN_REWARD = "is own, and there is none: name it in agent.reward, as module:function"
 PERFECT = 1.0
 """r_sup: the best reward there is; F1 and EM both end at 1."""
-
-
-class SelectionSpec(Struct):
-    """Multi-attempt sampling and the threshold (Mujica-MyGO, section 3.3 and appendix D.3)."""
-
-    questions: int = Field(1000, ge=1, le=10_000_000, description="training questions that an iteration asks")
-    accepted: int = Field(
-        3, ge=1, le=65_536, description="accepted attempts after which a question is asked no more (the paper's m)"
-    )
-    attempts: int = Field(16, ge=1, le=65_536, description="maximum attempts at one question per iteration")
-    reward: Literal["f1", "em", "own"] = Field(
-        "f1", description="what an attempt is worth: overlap of words with the answer, exact match, or agent.reward"
-    )
-    initial_threshold: float = Field(
-        ge=0, le=1, description="reward above which an attempt is accepted in the first iteration (the paper's K)"
-    )
-    threshold_cap: float = Field(
-        1.0, gt=0, le=1, description="the threshold never exceeds this, so that a perfect answer is accepted"
-    )
-    threshold: Literal["rising", "fixed"] = Field(
-        "rising", description="rising: the threshold follows the mean reward; fixed: it stays (the offline variant)"
-    )
-
-    @model_validator(mode="after")
-    def _starts_within_the_cap(self) -> Self:
-        if self.initial_threshold > self.threshold_cap:
-            raise ValueError(
-                f"initial_threshold {self.initial_threshold} is above threshold_cap {self.threshold_cap}: K never falls"
-            )
-        return self
 
 
 class Threshold(Struct):

@@ -71,7 +71,7 @@ class Dialogue:
         self.logprobs += completion.logprobs
         spoken = list(completion.token_ids)
         # What an engine stops at is an end token or the end of a stop string, and a special token spells no string.
-        if completion.finish == "stop" and spoken and spoken[-1] in _special(self.tokenizer):
+        if completion.finish == "stop" and spoken and spoken[-1] in special_tokens(self.tokenizer):
             spoken.pop()
         text = str(self.tokenizer.decode(spoken, skip_special_tokens=False))
         prompt = str(self.tokenizer.decode(self.token_ids[max(0, start - _OPENED) : start], skip_special_tokens=False))
@@ -108,7 +108,7 @@ class Dialogue:
         tokens = encode(self.tokenizer, before + text + after)
         # The template closes the agent's turn; a policy that closed it in the same way has sampled that token already.
         # Behind another end token the template's still comes, so that the next turn begins as it always does.
-        if self.token_ids[-1] == tokens[0] and tokens[0] in _special(self.tokenizer):
+        if self.token_ids[-1] == tokens[0] and tokens[0] in special_tokens(self.tokenizer):
             tokens = tokens[1:]
         start = len(self.token_ids)
         self.token_ids += tokens
@@ -169,8 +169,8 @@ def encode(tokenizer: Any, text: str) -> list[int]:
 
 
 @lru_cache(maxsize=8)
-def _special(tokenizer: Any) -> frozenset[int]:
-    """The tokens that are no text; ends of turn and of sequence are among them."""
+def special_tokens(tokenizer: Any) -> frozenset[int]:
+    """Return the tokens that are no text; ends of turn and of sequence are among them."""
     added = tokenizer.added_tokens_decoder.items()
     return frozenset([*tokenizer.all_special_ids, *(id for id, token in added if token.special)])
 

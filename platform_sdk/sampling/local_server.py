@@ -20,15 +20,13 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from platform_sdk.config.errors import UserError
-from platform_sdk.config.sampling import SAMPLER_URL
+from platform_sdk.config.sampling import SAMPLER_URL, VLLM_PYTHON
 from platform_sdk.processes.environment import GPUS, variables
 from platform_sdk.processes.guard import child_environment, guarded
 from platform_sdk.sampling.serve import HEALTH, HOST
 
 log = logging.getLogger(__name__)
 
-PYTHON = "HOPFORGE_VLLM_PYTHON"
-"""The environment variable with the Python of an environment with vLLM, where this one has none."""
 START_SECONDS = 1800.0  # loading a large model from a network's file system takes many minutes
 TELL_SECONDS = 30.0
 POLL_SECONDS = 0.5
@@ -84,15 +82,15 @@ def vllm_python() -> str:
     Raises:
         UserError: neither has it.
     """
-    named = os.environ.get(PYTHON)
+    named = os.environ.get(VLLM_PYTHON)
     if named:
         if not os.access(named, os.X_OK):
-            raise UserError(f"{PYTHON}: {named} cannot be executed; name the Python of an environment with vLLM")
+            raise UserError(f"{VLLM_PYTHON}: {named} cannot be executed; name the Python of an environment with vLLM")
         return named
     if find_spec("vllm") is None:
         raise UserError(
             "sampling.engine is openai without a url, so the step starts a vLLM server, but vllm is not installed "
-            f"beside {sys.executable}; pip install hopforge[sample], or set {PYTHON} to a Python that has it"
+            f"beside {sys.executable}; pip install hopforge[sample], or set {VLLM_PYTHON} to a Python that has it"
         )
     return sys.executable
 

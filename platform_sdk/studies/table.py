@@ -5,9 +5,16 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-from platform_sdk.evaluation.compare import Result, last_scores, require_same_questions
+from platform_sdk.evaluation.compare import (
+    Result,
+    altered_files,
+    last_scores,
+    require_different_runs,
+    require_same_questions,
+)
 from platform_sdk.evaluation.intervals import bootstrap_interval, interval_over_seeds, paired_over_seeds
 from platform_sdk.evaluation.report.content import Content, gather
+from platform_sdk.evaluation.seeds import require_different_weights
 from platform_sdk.studies.study import Cell, Place, Study
 
 Scores = dict[str, dict[str, float]]  # of each question, by metric
@@ -49,7 +56,11 @@ class Row(Result):
 
 
 class StudyTable(Result):
-    """All cells of a study. ``missing`` are the runs that have not finished; ``counts`` are metrics beyond 0..1."""
+    """All cells of a study.
+
+    ``missing`` are the runs that have not finished; ``counts`` are metrics beyond 0..1; ``altered`` reports altered
+    files of the runs.
+    """
 
     name: str
     title: str
@@ -59,13 +70,15 @@ class StudyTable(Result):
     rows: tuple[Row, ...]
     missing: tuple[str, ...]
     counts: tuple[str, ...]
+    altered: tuple[str, ...] = ()
 
 
-def tabulate(study: Study, finished: Mapping[Cell, Path]) -> StudyTable:
+def tabulate(study: Study, finished: Mapping[Cell, Path], *, altered: bool = False) -> StudyTable:
     """Return the study's table.
 
     Args:
         finished: the run directory of each cell that has finished.
+        altered: read runs with altered files too, and report them.
 
     Raises:
         UserError: a run's files were altered, or runs that are to be compared answered different questions.
@@ -73,9 +86,12 @@ def tabulate(study: Study, finished: Mapping[Cell, Path]) -> StudyTable:
     runs = {
         place: {cell.seed: finished[cell] for cell in study.at(place) if cell in finished} for place in study.places
     }
-    read = {place: [_read(run) for run in group.values()] for place, group in runs.items()}
+    read = {place: [_read(run, altered) for run in group.values()] for place, group in runs.items()}
     for group in read.values():
         _require_one_set_of_questions(group)
+        require_different_weights([content for content, _ in group])
+    contents = [content for group in read.values() for content, _ in group]
+    require_different_runs(contents)
     counts = frozenset[str]().union(*(content.counts for group in read.values() for content, _ in group))
     return StudyTable(
         name=study.name,
@@ -93,11 +109,12 @@ def tabulate(study: Study, finished: Mapping[Cell, Path]) -> StudyTable:
         ),
         missing=tuple(str(cell) for cell in study.cells if cell not in finished),
         counts=tuple(sorted(counts)),
+        altered=altered_files(contents),
     )
 
 
-def _read(run_dir: Path) -> Read:
-    content = gather(run_dir, rollouts=0)
+def _read(run_dir: Path, altered: bool) -> Read:
+    content = gather(run_dir, rollouts=0, altered=altered)
     return content, last_scores(content)
 
 

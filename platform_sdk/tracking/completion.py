@@ -8,15 +8,15 @@ from pathlib import Path
 from platform_sdk.config.errors import UserError
 from platform_sdk.files import read_model, sha256
 from platform_sdk.tracking import manifest, seals
-from platform_sdk.tracking.journal import FOLDER, RUN, STATE_EVENTS, journals, read, run_file
+from platform_sdk.tracking.journal import FOLDER, RUN, STATE_EVENTS, journals, read, relocated, run_file
 from platform_sdk.tracking.store import STATE_FILE, DeliveryState, stored_in
 
 
 def complete_since(run_dir: Path, steps: Iterable[str]) -> int | None:
-    """Return when a run was finished, in milliseconds since the epoch; None if anything of it is left to be done.
+    """Return when a run finished, in milliseconds since the epoch; None if a step of it has to run again.
 
-    It is finished if every step is, all that the steps left is there as they left it, and the MLflow store that is
-    meant now was told everything. Less than that, and the run is gone through as a stopped one.
+    It is finished if every step is, and all files that the steps left are unchanged, wherever the run directory lies
+    now. Whether MLflow has everything is another question: ``is_delivered``.
 
     Raises:
         UserError: a file of a finished step, or the manifest, was altered or removed.
@@ -27,7 +27,7 @@ def complete_since(run_dir: Path, steps: Iterable[str]) -> int | None:
     if not found[RUN].is_file() or not all((run_dir / "logs" / f"{step}.log").is_file() for step in steps):
         return None
     ends = [_end(path) for path in found.values()]
-    if None in ends or not _delivered(run_dir, found):
+    if None in ends:
         return None
     seals.check(run_dir)
     sealed = {entry.event: entry.files for entry in manifest.read(run_dir)}  # the last of each step
@@ -43,7 +43,9 @@ def _end(journal: Path) -> int | None:
     return int(states[-1]["time"]) if states and states[-1].get("status") == "FINISHED" else None
 
 
-def _delivered(run_dir: Path, found: dict[str, Path]) -> bool:
+def is_delivered(run_dir: Path) -> bool:
+    """Return whether the MLflow store of a run's present place has everything that the run recorded."""
+    run_dir = run_dir.resolve()
     try:
         state = read_model(run_dir / FOLDER / STATE_FILE, DeliveryState)
     except UserError:
@@ -54,15 +56,15 @@ def _delivered(run_dir: Path, found: dict[str, Path]) -> bool:
         state.sha256 == state.digest()
         and state.ended_in == store
         and (local is None or local.is_file())
-        and all(path.stat().st_size == state.offsets.get(key) for key, path in found.items())
+        and all(path.stat().st_size == state.offsets.get(key) for key, path in journals(run_dir).items())
     )
 
 
 def _artifacts_are_there(run_dir: Path) -> bool:
     """Return whether the files that belong to no step, as the report, are what they were at the run's end."""
-    # A journal says an equal thing once, so the last one said need not be the last one that was.
-    known: dict[str, set[str]] = {}
+    # The journal deduplicates events, so its last event may not be the latest state.
+    known: dict[Path, set[str]] = {}
     for event in read(run_file(run_dir))[0]:
         if event["event"] == "artifact":
-            known.setdefault(event["path"], set()).add(event["digest"])
-    return all(Path(path).is_file() and sha256(Path(path)) in digests for path, digests in known.items())
+            known.setdefault(relocated(run_dir, event["path"]), set()).add(event["digest"])
+    return all(path.is_file() and sha256(path) in digests for path, digests in known.items())

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from platform_sdk.config.errors import UserError
+from platform_sdk.credentials import without_credentials
 from platform_sdk.files import read_model, write_text
 from platform_sdk.tracking.inputs import deliver_dataset, deliver_inputs
 from platform_sdk.tracking.journal import (
@@ -28,16 +29,24 @@ from platform_sdk.tracking.journal import (
     all_events,
     journals,
     read,
+    relocated,
     run_file,
 )
 from platform_sdk.tracking.models import Models
-from platform_sdk.tracking.store import STATE_FILE, DeliveryState, artifact_location, made_by_one, store_uri, stored_in
+from platform_sdk.tracking.store import (
+    LOCK_FILE,
+    STATE_FILE,
+    DeliveryState,
+    artifact_location,
+    made_by_one,
+    store_uri,
+    stored_in,
+)
 from platform_sdk.tracking.traces import deliver_rollouts
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
-LOCK_FILE = "lock"
 PARAM_LENGTH = 6000
 TAG_LENGTH = 5000
 EXPERIMENT_TAGS = {"mlflow.experimentKind": "custom_model_development"}
@@ -268,7 +277,7 @@ class Delivery:
                 deliver_rollouts(self.client, self.state, self.token, run_id, event)
 
     def _artifact(self, run_id: str, event: Event) -> None:
-        path = Path(event["path"])
+        path = relocated(self.run_dir, event["path"])
         if not path.is_file():
             logger.warning("%s is missing: it was to be logged as an artifact", path)
             return
@@ -345,6 +354,11 @@ def _store_errors(uri: str) -> Iterator[None]:
         yield
     except MlflowException as error:
         raise UserError(f"MLflow store {uri}: {error.message}") from error
+    except ModuleNotFoundError as error:  # SQLAlchemy imports a database's driver when it connects
+        raise UserError(
+            f"MLflow store {without_credentials(uri)}: the driver {error.name} is not installed; run: pip install "
+            f"{error.name}, or for postgresql+psycopg2:// pip install hopforge[cluster]"
+        ) from error
 
 
 def _flat(value: Any, prefix: str = "") -> Iterator[tuple[str, str]]:

@@ -88,6 +88,13 @@ def journals(run_dir: Path) -> dict[str, Path]:
     return {RUN: run_file(run_dir)} | {f"steps/{path.name.removesuffix('.jsonl')}": path for path in steps}
 
 
+def relocated(run_dir: Path, recorded: str) -> Path:
+    """Return where a recorded path of the run lies now: the run directory may have been moved or copied since."""
+    written = Path(recorded)
+    inside = (run_dir.joinpath(*written.parts[start:]) for start in range(1, len(written.parts)))
+    return next((path for path in inside if path.exists()), written)
+
+
 def all_events(run_dir: Path) -> list[Event]:
     """Return the events of the run and its steps in the order in which they were written down."""
     events = (event for path in journals(run_dir).values() for event in read(path)[0])

@@ -1,20 +1,43 @@
-"""Read runs back from MLflow: the rows of ``hopforge runs``, and the run directory of an MLflow run."""
+"""Find runs: the rows of ``hopforge runs``, a run's directory, and the model that it trained.
+
+Run directories hold all of it. MLflow is only asked if ``MLFLOW_TRACKING_URI`` names a server, since the server's runs
+may lie on other machines. A database in that variable holds nothing that the run directories do not.
+"""
 
 from __future__ import annotations
 
+import fcntl
 import os
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict
 
 from platform_sdk.config.errors import UserError
-from platform_sdk.tracking.journal import STATE_EVENTS, all_events, read, run_file
-from platform_sdk.tracking.models import WEIGHTS
-from platform_sdk.tracking.store import DATABASE, folder_uri
+from platform_sdk.files import REMEDY, read_object
+from platform_sdk.tracking.journal import (
+    DIGEST,
+    FOLDER,
+    STATE_EVENTS,
+    Event,
+    all_events,
+    journals,
+    read,
+    relocated,
+    run_file,
+)
+from platform_sdk.tracking.opened import RECIPE, OpenedRun
+from platform_sdk.tracking.store import LOCK_FILE, STATE_FILE, WEIGHTS
+
+if TYPE_CHECKING:
+    from platform_sdk.tracking.server import Server
 
 START, FINAL = "eval-start", "eval-final"
-RECIPE = "recipe.json"
+SCORES = "scores.json"
+RUN_DIR = "hopforge.run_dir"
+"""Tag of an MLflow run with its run directory."""
 
 
 class RunRow(BaseModel):
@@ -23,7 +46,7 @@ class RunRow(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
     name: str
     recipe: str
-    run_id: str
+    run_id: str | None
     run_dir: str
     started: str
     status: str
@@ -35,83 +58,158 @@ class RunRow(BaseModel):
     weights: str | None
 
 
-def listing_uri(folder: Path) -> str:
-    """Return the store to list: ``MLFLOW_TRACKING_URI``, or else the one of a folder of run directories.
+def tracking_server() -> Server | None:
+    """Return the MLflow server that ``MLFLOW_TRACKING_URI`` names; None without one."""
+    uri = os.environ.get("MLFLOW_TRACKING_URI", "")
+    if not uri.startswith(("http://", "https://")):
+        return None
+    from platform_sdk.tracking.server import Server
+
+    return Server(uri)
+
+
+def run_dirs(folder: Path) -> list[Path]:
+    """Return the run directories in a folder.
 
     Raises:
-        UserError: there is no store.
+        UserError: there are none.
     """
-    uri = os.environ.get("MLFLOW_TRACKING_URI")
-    if uri:
-        return uri
-    if not (folder / DATABASE).is_file():
+    found = sorted(path.parent.parent for path in folder.glob(f"*/{run_file(Path())}"))
+    if not found:
         raise UserError(
-            f"{folder / DATABASE}: no such store of runs; name the folder that holds the run directories, "
-            "or set MLFLOW_TRACKING_URI"
+            f"{folder}: holds no run directories; name the folder that holds them, or set MLFLOW_TRACKING_URI to the "
+            "address of an MLflow server"
         )
-    return folder_uri(folder)
+    return found
 
 
-def list_runs(uri: str, *, limit: int = 100) -> list[RunRow]:
-    """Return hopforge's pipeline runs in a store, the newest first.
+def row_of(run_dir: Path) -> RunRow:
+    """Return the row of a run directory.
 
     Raises:
-        UserError: the store cannot be read.
+        UserError: a file of the run is damaged.
     """
-    import mlflow
-    from mlflow.exceptions import MlflowException
+    states = [event for event in read(run_file(run_dir))[0] if event["event"] in STATE_EVENTS]
+    if not states:
+        raise UserError(f"{run_file(run_dir)}: has no start of a run; run the recipe again in a new --workdir")
+    events = all_events(run_dir)
+    start, final = _scores(run_dir, START), _scores(run_dir, FINAL)
+    iterations = [
+        (event["iteration"], event["metrics"]["iteration"])
+        for event in events
+        if event["event"] == "metrics" and "iteration" in event["metrics"]
+    ]
+    weights = [
+        event["tags"][f"{DIGEST}{WEIGHTS}"]
+        for event in events
+        if event["event"] == "tags" and f"{DIGEST}{WEIGHTS}" in event["tags"]
+    ]
+    recipes = [event["recipe"] for event in events if event["event"] == "recipe"]
+    return RunRow(
+        name=run_dir.name,
+        recipe=recipes[-1]["name"] if recipes else "",
+        run_id=_run_id(run_dir),
+        run_dir=str(run_dir.resolve()),
+        started=_time(states[0]["time"]),
+        status=_status(run_dir, states),
+        iterations=int(max(iterations)[1]) if iterations else None,
+        em_start=start.get("em"),
+        em_final=final.get("em"),
+        f1_start=start.get("f1"),
+        f1_final=final.get("f1"),
+        weights=weights[-1] if weights else None,
+    )
 
+
+def server_rows(server: Server) -> list[RunRow]:
+    """Return the newest hundred of hopforge's pipeline runs on an MLflow server, the newest first.
+
+    Raises:
+        UserError: the server does not answer.
+    """
+    return [_server_row(run) for run in server.search_runs(f"tags.`{RUN_DIR}` LIKE '%'")]
+
+
+def _server_row(run: dict[str, Any]) -> RunRow:
+    info, data = run["info"], run["data"]
+    metrics, params, tags = (
+        {each["key"]: each["value"] for each in data.get(kind, ())} for kind in ("metrics", "params", "tags")
+    )
+    iterations = metrics.get("iteration")
+    return RunRow(
+        name=info["run_name"],
+        recipe=params.get("name", ""),
+        run_id=info["run_id"],
+        run_dir=tags[RUN_DIR],
+        started=_time(info["start_time"]),
+        status=info["status"],
+        iterations=None if iterations is None else int(iterations),
+        em_start=metrics.get(f"{START}/em"),
+        em_final=metrics.get(f"{FINAL}/em"),
+        f1_start=metrics.get(f"{START}/f1"),
+        f1_final=metrics.get(f"{FINAL}/f1"),
+        weights=tags.get(WEIGHTS),
+    )
+
+
+def _status(run_dir: Path, states: list[Event]) -> str:
+    last = states[-1]
+    if last["event"] == "ended":
+        return str(last["status"])
+    started_here = last.get("delivery") == "follower"  # on a cluster, the run's processes are on other machines
+    return "KILLED" if started_here and not _is_followed(run_dir) else "RUNNING"
+
+
+def _is_followed(run_dir: Path) -> bool:
+    """Return True if a follower delivers the run to MLflow: it ends with the run's own process."""
+    with (run_dir / FOLDER / LOCK_FILE).open("a+b") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+def _scores(run_dir: Path, phase: str) -> dict[str, float]:
+    path = run_dir / phase / SCORES
+    if not path.is_file():
+        return {}
+    metrics: Any = read_object(path).get("metrics")
     try:
-        client = mlflow.MlflowClient(tracking_uri=uri)
-        experiments = [experiment.experiment_id for experiment in client.search_experiments()]
-        runs = client.search_runs(
-            experiments, "tags.`hopforge.run_dir` LIKE '%'", max_results=limit, order_by=["attributes.start_time DESC"]
-        )
-    except MlflowException as error:
-        raise UserError(f"MLflow store {uri}: {error.message}; check MLFLOW_TRACKING_URI") from error
-    rows = []
-    for run in runs:
-        metrics, tags = run.data.metrics, run.data.tags
-        iterations = metrics.get("iteration")
-        rows.append(
-            RunRow(
-                name=run.info.run_name,
-                recipe=run.data.params.get("name", ""),
-                run_id=run.info.run_id,
-                run_dir=tags["hopforge.run_dir"],
-                started=datetime.fromtimestamp(run.info.start_time / 1000, UTC).isoformat(timespec="seconds"),
-                status=run.info.status,
-                iterations=None if iterations is None else int(iterations),
-                em_start=metrics.get(f"{START}/em"),
-                em_final=metrics.get(f"{FINAL}/em"),
-                f1_start=metrics.get(f"{START}/f1"),
-                f1_final=metrics.get(f"{FINAL}/f1"),
-                weights=tags.get(WEIGHTS, tags.get("hopforge.digest.weights")),  # the second: of earlier versions
-            )
-        )
-    return rows
+        return {name: score["value"] for name, score in metrics.items()}
+    except (AttributeError, KeyError, TypeError) as error:
+        raise UserError(f"{path}: holds no scores; run the recipe again in a new --workdir") from error
 
 
-def trained_model(run_dir: Path) -> Path | None:
-    """Return the model that a run trained last; None if it trained none.
+def _run_id(run_dir: Path) -> str | None:
+    state = run_dir / FOLDER / STATE_FILE
+    return read_object(state).get("run_id") if state.is_file() else None
+
+
+def _time(milliseconds: int) -> str:
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="seconds")
+
+
+def trained_in(opened: OpenedRun) -> Path | None:
+    """Return the model that an opened run trained last; None if it trained none.
 
     Raises:
-        UserError: it is no run directory, the run has not finished, or its model is gone.
+        UserError: the model is gone, or the journal names another one than the step left.
     """
-    if not (run_dir / RECIPE).is_file():
-        raise UserError(f"{run_dir}: not a run directory (it holds no recipe.json)")
-    ends = [event for event in read(run_file(run_dir))[0] if event["event"] in STATE_EVENTS]
-    if not ends or ends[-1].get("status") != "FINISHED":
-        raise UserError(f"{run_dir}: the run has not finished, so its model is not final; let it end first")
-    models = [event for event in all_events(run_dir) if event["event"] == "model"]
+    run_dir = opened.run_dir
+    steps = {path: name.removeprefix("steps/") for name, path in journals(run_dir).items()}
+    models = [
+        (event["time"], step, event) for path, step in steps.items() for event in read(path)[0]
+        if event["event"] == "model"
+    ]  # fmt: skip
     if not models:
         return None
-    written = Path(models[-1]["path"])
-    # The run directory may have been moved or copied since: its own files count, not those of the place it came from.
-    inside = (run_dir.joinpath(*written.parts[start:]) for start in range(1, len(written.parts)))
-    path = next((path for path in inside if path.is_dir()), written)
+    _, step, last = max(models, key=lambda model: model[0])
+    path = relocated(run_dir, last["path"])
     if not path.is_dir():
         raise UserError(f"{run_dir}: its model {path} is gone")
+    if not opened.altered and (last["digest"] != opened.recorded(step, "weights") or not opened.sealed_in(path)):
+        raise UserError(f"{run_dir}: its journal names {path}, which is not the model that step {step} left; {REMEDY}")
     return path
 
 
@@ -131,23 +229,27 @@ def find_run_dir(reference: str, folder: Path) -> Path:
     path = Path(reference)
     if path.exists():
         raise UserError(f"{path}: not a run directory (it holds no recipe.json)")
-    try:
-        uri = listing_uri(folder)
-    except UserError as error:
+    if (known := next(_with_id(reference, folder), None)) is not None:
+        return known
+    server = tracking_server()
+    if server is None:
         raise UserError(
             f"{reference}: no run directory, and no run in {folder}; check the path, or name the folder of the run "
             "with --folder"
-        ) from error
-    import mlflow
-    from mlflow.exceptions import MlflowException
-
-    try:
-        tags = mlflow.MlflowClient(tracking_uri=uri).get_run(reference).data.tags
-    except MlflowException as error:
-        raise UserError(f"{reference}: no run directory, and no run in {folder} or {uri}") from error
-    if "hopforge.run_dir" not in tags:
+        )
+    tags = server.tags_of(reference)
+    if tags is None:
+        raise UserError(f"{reference}: no run directory, and no run in {folder} or on {server.name}")
+    if RUN_DIR not in tags:
         raise UserError(f"{reference}: an MLflow run, but none of hopforge's pipeline runs")
-    found = Path(tags["hopforge.run_dir"])
+    found = Path(tags[RUN_DIR])
     if not (found / RECIPE).is_file():
-        raise UserError(f"{reference}: its run directory {found} is gone")
+        raise UserError(f"{reference}: its run directory {found} is not on this machine")
     return found
+
+
+def _with_id(run_id: str, folder: Path) -> Iterator[Path]:
+    for state in folder.glob(f"*/{FOLDER}/{STATE_FILE}"):
+        run_dir = state.parent.parent
+        if (run_dir / RECIPE).is_file() and _run_id(run_dir) == run_id:
+            yield run_dir

@@ -17,15 +17,13 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlparse
 
 from platform_sdk.tracking.journal import Event, all_events, read, run_file
-from platform_sdk.tracking.store import DeliveryState
+from platform_sdk.tracking.store import WEIGHTS, DeliveryState
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import LoggedModel
     from mlflow.entities.model_registry import ModelVersion
 
-WEIGHTS = "weights"
-"""Tag with the digest of the weights, by which models and versions are found."""
 SCORES = "Scores"
 """Group of the metrics that charts begin with: MLflow sorts groups by name, and capitals come first."""
 DATASET_DIGEST_LENGTH = 36

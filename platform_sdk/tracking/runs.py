@@ -13,7 +13,6 @@ Nothing here imports mlflow.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import os
@@ -30,12 +29,12 @@ from platform_sdk.credentials import without_credentials
 from platform_sdk.files import read_object, sha256, storage_error, write_text
 from platform_sdk.tracking import manifest, seals
 from platform_sdk.tracking.journal import DIGEST, FOLDER, Journal, read, run_file, step_file
+from platform_sdk.tracking.opened import ENVIRONMENT, ENVIRONMENT_FILE, recipe_digest
 from platform_sdk.tracking.provenance import provenance
 from platform_sdk.tracking.step import StepRun
 from platform_sdk.tracking.store import STATE_FILE, store_uri
 
 Status = Literal["FINISHED", "FAILED", "KILLED"]
-ENVIRONMENT_FILE = "environment.json"
 FOLLOWER_LOG = "follower.log"
 
 logger = logging.getLogger(__name__)
@@ -85,8 +84,11 @@ def start_run(run_dir: Path, recipe: Mapping[str, Any], *, follow: bool = True, 
     environment = path.parent / ENVIRONMENT_FILE
     write_text(environment, json.dumps(origin.model_dump() | {"description": description}, indent=1))
     info = RunInfo(run_dir, run_dir.name, without_credentials(store_uri(run_dir)), _experiment(recipe))
-    canonical = json.dumps(recipe, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    digests = {"recipe": hashlib.sha256(canonical.encode()).hexdigest(), "git_commit": origin.commit or "unknown"}
+    digests = {
+        "recipe": recipe_digest(recipe),
+        "git_commit": origin.commit or "unknown",
+        ENVIRONMENT: sha256(environment),
+    }
     head = manifest.append(run_dir, "run started", digests)
     journal = Journal(path)
     journal.append(

@@ -6,22 +6,32 @@ again has no seal until it ends: it may rewrite its files.
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from platform_sdk.config.errors import UserError
-from platform_sdk.files import REMEDY, identity, read_object, sha256, write_text
+from platform_sdk.files import REMEDY
 from platform_sdk.tracking import manifest
+from platform_sdk.tracking.digests import Digests
 from platform_sdk.tracking.journal import FOLDER, STATE_EVENTS, STEPS_FOLDER, Event, read, run_file, step_file
 
-CACHE = "digests.json"
 STEP = "step "
 OUTCOMES = ("corpus/digests.json", "*/sample.json", "*/train.json", "*/scores.json")
 INDEX = "index"  # the folder of Milvus Lite's own, which a run makes again from the corpus where they are missing
 NAMED = 3  # so many altered files are named
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A file that differs from what the run recorded; ``reason`` completes the sentence that the path begins."""
+
+    path: Path
+    reason: str
+    remedy: str = REMEDY
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.reason}; {self.remedy}"
 
 
 def seal(run_dir: Path, paths: Iterable[Path]) -> dict[str, str]:
@@ -36,24 +46,24 @@ def seal(run_dir: Path, paths: Iterable[Path]) -> dict[str, str]:
     return found
 
 
-def check(run_dir: Path, *, external: bool = True) -> None:
+def check(run_dir: Path) -> None:
     """Compare every file that a finished step left with its seal, and the manifest with the heads in the journals.
+
+    For the steps of a run under way. Readers of a run call ``opened.open_run``.
 
     Args:
         run_dir: The run directory; one without a run passes.
-        external: Also compare the files outside of it that the run began with: the base model's.
 
     Raises:
         UserError: a file or the manifest was altered or removed; the message names file, expected and found digest.
     """
     entries = manifest.read(run_dir)
-    _check_heads(run_dir, entries)
     digests = Digests(run_dir)
-    faults = list(_faults(run_dir, entries, digests, external))
+    found = [*head_faults(run_dir, entries), *file_faults(run_dir, entries, digests, external=True)]
     digests.save()
-    if faults:
-        more = f"\n… and {len(faults) - NAMED} more files" if len(faults) > NAMED else ""
-        raise UserError("\n".join(faults[:NAMED]) + more)
+    if found:
+        more = f"\n… and {len(found) - NAMED} more files" if len(found) > NAMED else ""
+        raise UserError("\n".join(map(str, found[:NAMED])) + more)
 
 
 def require_manifest(run_dir: Path) -> None:
@@ -63,13 +73,24 @@ def require_manifest(run_dir: Path) -> None:
         raise manifest.ManifestError(f"{path}: is missing or empty, but steps of the run are finished; {REMEDY}")
 
 
-def _faults(run_dir: Path, entries: list[manifest.Entry], digests: Digests, external: bool) -> Iterator[str]:
-    sealed = {entry.event: entry.files for entry in entries if entry.event.startswith(STEP)}  # the last of each step
-    for event, files in sealed.items():
-        step = event.removeprefix(STEP)
-        if not _closed(run_dir, step):
+def last_entries(entries: Iterable[manifest.Entry]) -> dict[str, manifest.Entry]:
+    """Return the last entry of each step, by the step's name."""
+    return {entry.event.removeprefix(STEP): entry for entry in entries if entry.event.startswith(STEP)}
+
+
+def file_faults(
+    run_dir: Path, entries: Iterable[manifest.Entry], digests: Digests, *, external: bool, finished: bool = False
+) -> Iterator[Fault]:
+    """Yield the sealed files that were altered or removed.
+
+    Args:
+        external: Also compare the files outside the run directory that the run began with: the base model's.
+        finished: The run has ended, so every step has; else the journals tell which steps are running again.
+    """
+    for step, entry in last_entries(entries).items():
+        if not (finished or _closed(run_dir, step)):
             continue
-        for name, expected in files.items():
+        for name, expected in entry.files.items():
             path = run_dir / name  # an absolute name stays what it is
             if Path(name).is_absolute() and not (external and path.is_file()):
                 continue
@@ -78,28 +99,26 @@ def _faults(run_dir: Path, entries: list[manifest.Entry], digests: Digests, exte
                 made_again = run_dir.joinpath(*parts[:2])
                 if not made_again.exists():
                     continue
-                remedy = f"delete {made_again} and repeat the command, which makes it again"
+                remedy = f"delete {made_again} and repeat the run's hopforge run, which makes it again"
             if not path.is_file():
-                yield f"{path}: is missing, but step {step} had written it (SHA-256 {expected[:16]}…); {remedy}"
+                reason = f"is missing, but step {step} had written it (SHA-256 {expected[:16]}…)"
+                yield Fault(path, reason, remedy)
             elif digests.of(path) != expected and (found := digests.rehash(path)) != expected:
-                yield (
-                    f"{path}: was altered after step {step} (SHA-256 expected {expected[:16]}…, found {found[:16]}…); "
-                    f"{remedy}"
-                )
+                reason = f"was altered after step {step} (SHA-256 expected {expected[:16]}…, found {found[:16]}…)"
+                yield Fault(path, reason, remedy)
 
 
-def _check_heads(run_dir: Path, entries: list[manifest.Entry]) -> None:
-    """Raise a ManifestError if the manifest lacks an entry that a journal names."""
+def head_faults(run_dir: Path, entries: Iterable[manifest.Entry]) -> Iterator[Fault]:
+    """Yield a fault if the manifest lacks an entry that a journal names."""
     path = run_dir / manifest.FILE_NAME
     hashes = {entry.hash for entry in entries}
     for journal in (run_file(run_dir), *sorted((run_dir / FOLDER / STEPS_FOLDER).glob("*.jsonl"))):
         for event in read(journal)[0]:
             head = event.get("manifest_head")
             if head is not None and head not in hashes:
-                raise manifest.ManifestError(
-                    f"{path}: lacks entry {str(head)[:16]}…, which {journal} names: it was cut short, removed or "
-                    f"written again; {REMEDY}"
-                )
+                named = f"lacks entry {str(head)[:16]}…, which {journal} names"
+                yield Fault(path, f"{named}: it was cut short, removed or written again")
+                return
 
 
 def _closed(run_dir: Path, step: str) -> bool:
@@ -107,37 +126,6 @@ def _closed(run_dir: Path, step: str) -> bool:
     journal = step_file(run_dir, step)
     states: list[Event] = [event for event in read(journal)[0] if event["event"] in STATE_EVENTS]
     return not states or states[-1].get("status") == "FINISHED"
-
-
-class Digests:
-    """SHA-256 of files, remembered by path, size, times and inode, so that a large one is read once."""
-
-    def __init__(self, run_dir: Path) -> None:
-        self._path = run_dir / FOLDER / CACHE
-        self._known: dict[str, list[object]] = {}
-        with suppress(UserError):  # not there yet, or damaged: then files are read again
-            self._known = read_object(self._path)
-        self._changed = False
-
-    def of(self, path: Path) -> str:
-        """Return the digest of a file, from memory if the file is the one that was read."""
-        known = self._known.get(str(path))
-        if isinstance(known, list) and known[:-1] == [*identity(path)]:
-            return str(known[-1])
-        return self.rehash(path)
-
-    def rehash(self, path: Path) -> str:
-        """Return the digest of a file as it is read now."""
-        before = identity(path)  # a change while it is read makes it unknown
-        digest = sha256(path)
-        self._known[str(path)] = [*before, digest]
-        self._changed = True
-        return digest
-
-    def save(self) -> None:
-        """Write down what was read; beside other processes that do, the last one wins."""
-        if self._changed and self._path.parent.is_dir() and os.access(self._path.parent, os.W_OK):
-            write_text(self._path, json.dumps(self._known), durable=False)
 
 
 def _files(path: Path) -> list[Path]:

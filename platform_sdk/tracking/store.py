@@ -16,6 +16,10 @@ from platform_sdk.credentials import without_credentials
 DATABASE = "mlflow.db"
 ARTIFACTS = "mlartifacts"
 STATE_FILE = "mlflow.json"
+LOCK_FILE = "lock"
+"""File that the process which delivers a run holds a lock on."""
+WEIGHTS = "weights"
+"""Tag with the digest of the weights, by which models and versions are found."""
 
 
 class DeliveryState(BaseModel):

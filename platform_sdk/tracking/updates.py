@@ -33,13 +33,15 @@ class Update(BaseModel):
     """One update. The optimiser's figures are means over the iterations on its rollouts.
 
     ``rewards`` and ``mean_reward`` are means over the first group at each question; rewards that a credit prepares are
-    means over the groups that were learned from. ``zero_variance`` is the share of these that teach nothing (GRPO:
+    means over the groups that were learned from. ``zero_variance`` is the share of groups that teach nothing (GRPO:
     their rewards are all equal). ``rollouts`` and ``tokens_sampled`` count all that was sampled, ``trajectories`` the
     dialogues that were learned from, ``tokens_trained`` their agents' tokens, counted in every iteration; ``truncated``
-    and ``dropped`` are trajectories beyond the length. ``weights`` are those that sampled the rollouts. ``statistics``
-    are the objective's others. ``sampled_per_second`` are sampled tokens; ``speed`` is that of training (see
-    ``training.speed``). ``preparation`` is apart from what the rollouts themselves cost, and left out where a credit
-    prepares nothing.
+    and ``dropped`` are trajectories beyond the length, ``masked`` those left out since a limit of tokens ended them,
+    ``replaced`` the groups left out for others. ``weights`` are those that sampled the rollouts. ``statistics``
+    are the objective's others: ``entropy`` (nats, a mean over the agent's tokens), ``effective_sample_size`` (of the
+    ratios, as a share), ``ratio_tail`` (share of tokens whose ratio is above 2 or below 1/2), and more.
+    ``sampled_per_second`` are sampled tokens; ``speed`` is that of training (see ``training.speed``). ``preparation``
+    is apart from what the rollouts themselves cost, and left out where a credit prepares nothing.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -66,6 +68,8 @@ class Update(BaseModel):
     weights: str
     sampled_per_second: float | None = None
     speed: dict[str, float] = {}
+    masked: int = Field(default=0, exclude_if=lambda count: not count)
+    replaced: int = Field(default=0, exclude_if=lambda count: not count)
     preparation: Preparation | None = Field(default=None, exclude_if=lambda cost: cost is None)
 
     def digest(self) -> str:

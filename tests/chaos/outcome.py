@@ -14,14 +14,14 @@ from typing import Any
 
 from platform_sdk.tracking.manifest import ManifestError, verify
 
-APART = ("logs/", "kfp/", "tracking/", "index/")
-"""Files that are not compared one by one: logs, KFP's own, what is told to MLflow (compared there), Milvus's files
+APART = ("logs/", "tracking/", "index/")
+"""Files that are not compared one by one: logs, what is told to MLflow (compared there), Milvus's files
 (what is found in them stands in every rollout).
 """
 PRESENT = ("report.html", "manifest.jsonl", ".lock")
 """Compared otherwise, or only that they are there: the report shows how long things took."""
-ALLOWED = ("kfp/", "index/milvus.db/")
-"""Places where temporary files may be left: KFP's folder, which the next start removes, and Milvus Lite's own."""
+ALLOWED = ("index/milvus.db/",)
+"""Places where temporary files may be left: Milvus Lite's own."""
 UPLOADING = ".artifact.uploading."
 """MLflow's temporary files, which it leaves when it is killed."""
 APART_TAGS = ("mlflow.", "hopforge.", "manifest_head", "figures", "report", "git_dirty")

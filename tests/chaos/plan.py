@@ -10,8 +10,8 @@ from typing import Literal
 
 from tests.chaos.trace import Event
 
-Victim = Literal["tree", "run", "step", "guard", "follower", "second start"]
-SHARES: dict[Victim, int] = {"tree": 35, "run": 35, "step": 14, "guard": 8, "follower": 8}
+Victim = Literal["tree", "run", "step", "worker", "guard", "follower", "second start"]
+SHARES: dict[Victim, int] = {"tree": 33, "run": 33, "step": 14, "worker": 6, "guard": 7, "follower": 7}
 OTHERS: Sequence[tuple[Victim, str]] = (
     ("run", "SIGTERM"), ("run", "SIGINT"), ("step", "SIGSTOP"), ("second start", "-"), ("run", "SIGSTOP"),
 )  # fmt: skip

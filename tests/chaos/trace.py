@@ -10,7 +10,6 @@ Imported in every process of a run: nothing heavy here.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
@@ -24,11 +23,12 @@ FOLDER, TRAP = "HOPFORGE_CHAOS", "HOPFORGE_CHAOS_TRAP"
 PIPE = "trace"
 TOLD_FIRST = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate", "os.link", "shutil.rmtree"}
 WRITING = os.O_WRONLY | os.O_RDWR
-KFP = re.compile(r"/kfp/[^/]+")
+LOG = re.compile(r"/logs/([a-z0-9-]+)\.log$")
 
 _pipe: int | None = None
 _place: str = ""
 _hooked = False
+_unnamed = False
 
 
 @dataclass(frozen=True)
@@ -64,33 +64,43 @@ def begin(arguments: Sequence[str]) -> None:
     role = role_of(arguments)
     if role is not None:
         _tell(f"process {role}")
+    if role == "worker":
+        os.register_at_fork(after_in_child=_forked)
 
 
 def role_of(arguments: Sequence[str]) -> str | None:
-    """``run``, ``guard``, ``follower`` or ``step NAME``; None of a process that is none of these."""
+    """Return ``run``, ``guard``, ``follower`` or ``worker``; None for other processes."""
     if "platform_sdk.processes.guard" in arguments:
         return "guard"
     if "platform_sdk.cli" in arguments:
         return "run"
     if "platform_sdk.tracking" in arguments:
         return "follower"
-    if "--executor_input" in arguments:
-        told = json.loads(arguments[arguments.index("--executor_input") + 1])
-        return f"step {os.path.basename(os.path.dirname(told['outputs']['outputFile']))}"
+    if "platform_sdk.execution.worker" in arguments:
+        return "worker"
     return None
+
+
+def _forked() -> None:
+    """Note that this process was forked by the worker: it is a task, whose name its log will give."""
+    global _unnamed
+    _unnamed = True
 
 
 def named(path: str) -> str:
     """A path without what is another in every process or run."""
-    path = KFP.sub("/kfp/PIPELINE", path)
     path = re.sub(r"\.[^./]+\.\d+\.tmp$|\.\d+\.tmp$", ".PID.tmp", path)
     path = re.sub(r"\.artifact\.uploading\.\w+", ".artifact.uploading.X", path)
     return re.sub(r"[0-9a-f]{12,}", "HEX", path)
 
 
 def _heard(event: str, arguments: tuple[Any, ...]) -> None:
+    global _unnamed
     if _pipe is None:
         return
+    if _unnamed and event == "open" and (log := LOG.search(str(arguments[0]))):
+        _unnamed = False
+        _tell(f"process step {log[1]}")
     if event == "open":
         path, mode, flags = arguments
         if not (any(letter in mode for letter in "wax+") if isinstance(mode, str) else flags & WRITING):

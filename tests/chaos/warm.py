@@ -14,25 +14,25 @@ import runpy
 import signal
 import subprocess
 import sys
-import tempfile
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from platform_sdk.execution.worker import COMMON
 from tests.chaos import trace
 
 IMPORTED = (
     "torch", "transformers", "transformers.trainer", "sentence_transformers", "accelerate", "peft", "pymilvus",
-    "milvus_lite.server_manager", "kfp.local", "kfp.dsl.executor_main", "mlflow", "mlflow.tracking.client",
+    "milvus_lite.server_manager", "mlflow", "mlflow.tracking.client",
     "mlflow.store.tracking.sqlalchemy_store", "mlflow.store.model_registry.sqlalchemy_store", "mlflow.tracing.client",
-    "rich.table", "jinja2", "platform_sdk.cli", "platform_sdk.cli.progress", "platform_sdk.kubeflow.runs",
+    "rich.table", "jinja2", "platform_sdk.cli", "platform_sdk.cli.progress", "platform_sdk.execution.runs",
     "platform_sdk.processes.guard", "platform_sdk.tracking.delivery", "platform_sdk.tracking.models",
     "platform_sdk.tracking.traces", "platform_sdk.recipes.launch", "platform_sdk.recipes.mygo.method",
     "platform_sdk.recipes.arena.method", "platform_sdk.training.steps", "platform_sdk.training.online.loop",
     "platform_sdk.sampling.transformers_engine", "platform_sdk.retrieval.index", "platform_sdk.evaluation.report",
-    "platform_sdk.kubeflow.training_job.here",
+    "platform_sdk.execution.worker", *COMMON,
 )  # fmt: skip
 
 
@@ -99,7 +99,7 @@ def _be(command: list[str], given: dict[str, Any], mask: set[int]) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         ends = [given["p2cread"], given["c2pwrite"], given["errwrite"]]
-        _own_files([old if old != -1 else number for number, old in enumerate(ends)])
+        _own_files([old if old != -1 else number for number, old in enumerate(ends)], given)
         if given["env"] is not None:
             os.environ.clear()
             os.environ.update(given["env"])
@@ -117,13 +117,18 @@ def _be(command: list[str], given: dict[str, Any], mask: set[int]) -> None:
         os._exit(code & 0xFF)
 
 
-def _own_files(ends: list[int]) -> None:
-    """Standard input, output and error, and of the parent's other files nothing."""
+def _own_files(ends: list[int], given: dict[str, Any]) -> None:
+    """Standard input, output and error, and of the parent's other files those that a program would inherit."""
     kept = [os.dup(end) for end in ends]
+    handed_on = set(given["pass_fds"])
+    if not given["close_fds"]:
+        handed_on |= {fd for fd in map(int, os.listdir("/proc/self/fd")) if fd > 2 and _inheritable(fd)}
+    for fd in handed_on:
+        os.set_inheritable(fd, True)
     nothing = os.open(os.devnull, os.O_RDWR)
     for name in os.listdir("/proc/self/fd"):
         number = int(name)
-        if number > 2 and number not in kept and number != nothing:
+        if number > 2 and number not in kept and number != nothing and number not in handed_on:
             with contextlib.suppress(OSError):  # the one that listed them
                 os.fstat(number)
                 # In its place, not closed: whoever closes it in the end must not close what got its number since.
@@ -137,25 +142,17 @@ def _own_files(ends: list[int]) -> None:
 
 
 def _work(command: list[str]) -> None:
-    if "--executor_input" in command and "platform_sdk.processes.guard" not in command:
-        _step(command)
-        return
     module = command[command.index("-m") + 1]
     sys.argv = [module, *command[command.index("-m") + 2 :]]
     sys.modules.pop(module, None)  # it was imported; now it is run
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
-def _step(command: list[str]) -> None:
-    """Do what KFP's shell command does: write the component's source to a file, and run KFP's executor on it."""
-    from kfp.dsl import executor_main
-
-    place = command.index("--executor_input")
-    with tempfile.TemporaryDirectory() as folder:
-        module = Path(folder, "ephemeral_component.py")
-        module.write_text(command[place - 1], encoding="utf-8")
-        sys.argv = ["executor_main", "--component_module_path", str(module), *command[place:]]
-        executor_main.executor_main()
+def _inheritable(fd: int) -> bool:
+    try:
+        return os.get_inheritable(fd)
+    except OSError:  # the one that listed them
+        return False
 
 
 @contextlib.contextmanager

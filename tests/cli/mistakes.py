@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import json
 import os
 import re
 import sys
@@ -18,6 +17,7 @@ from pathlib import Path
 from unittest import mock
 
 from platform_sdk.cli import main
+from tests.sealing import sealed
 
 HOME = Path(__file__).parents[2]
 WORLD = "pipelines/mygo/world.yaml"
@@ -60,11 +60,11 @@ def own_data(line: str) -> Callable[[Path], object]:
     return write
 
 
-def unfinished(folder: Path) -> None:
+def unfinished(folder: Path, recipe: str = '{"pipeline": "mygo", "name": "half", "parameters": {}}') -> None:
     run = folder / "half"
-    (run / "tracking").mkdir(parents=True)
-    (run / "recipe.json").write_text(json.dumps({"pipeline": "mygo", "name": "half", "parameters": {}}))
-    (run / "tracking/run.jsonl").write_text('{"event": "started", "time": 1}\n')
+    run.mkdir()
+    (run / "recipe.json").write_text(recipe)
+    sealed(run)
 
 
 MISTAKES = [
@@ -125,7 +125,8 @@ MISTAKES = [
     Mistake("a workdir in a read-only place", ("run", WORLD, "--workdir", "/proc/run"), "/proc/run",
             "choose another --workdir"),
     Mistake("an unknown run", ("report", "gone"), "gone: no run directory", "check the path, or name the folder"),
-    Mistake("runs of a folder without any", ("runs", "gone"), "gone/mlflow.db", "name the folder that holds the run"),
+    Mistake("runs of a folder without any", ("runs", "gone"), "gone: holds no run directories",
+            "name the folder that holds them"),
     Mistake("following a run that is not here", ("watch", "gone"), "gone: no run directory", "give --host URL"),
     Mistake("cancelling a run of this machine", ("cancel", "half"), "half: a run on this machine", "with Ctrl-C",
             unfinished),
@@ -134,7 +135,7 @@ MISTAKES = [
     Mistake("a k of 0", ("recall", "--recipe", WORLD, "-k", "2,0"), "-k takes whole numbers from 1", "e.g. 2,5,10"),
     Mistake("evaluating a damaged run", ("evaluate", "half", "--dry-run"), "half: is a run of pipeline None",
             "add --recipe FILE",
-            lambda folder: (unfinished(folder), (folder / "half/recipe.json").write_text("{}"))),
+            lambda folder: unfinished(folder, recipe="{}")),
     Mistake("a folder that is no run", ("report", "folder"), "folder", "it holds no recipe.json",
             lambda folder: (folder / "folder").mkdir()),
     Mistake("asking an unfinished run", ("ask", "half", "Who?"), "half", "repeat its hopforge run to resume it",

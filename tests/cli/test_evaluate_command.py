@@ -12,6 +12,7 @@ from platform_sdk.cli import app
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.recipe import load_recipe
 from platform_sdk.tracking.journal import Journal, run_file
+from tests.sealing import sealed
 
 HOME = Path(__file__).parents[2]
 RECIPES = ["mygo/world", "mygo/world-grpo", "arena/world", "arena-baselines/sft-reasoning-smollm2", "evipath/world",
@@ -47,7 +48,7 @@ def test_lack_of_a_run_is_told_at_the_line_of_its_own_recipe(tmp_path: Path, mon
     monkeypatch.delenv("HOPFORGE_DATA", raising=False)
     recipe = load_recipe(HOME / "pipelines/mygo/world.yaml")
     (tmp_path / "recipe.json").write_text(json.dumps(recipe.resolved(), indent=1))
-    Journal(run_file(tmp_path)).append("ended", status="FINISHED")
+    Journal(run_file(sealed(tmp_path))).append("ended", status="FINISHED")
     arguments = ["evaluate", str(tmp_path), "--environment", "musique", "--dataset", "musique=dev.jsonl"]
     with pytest.raises(UserError, match=r"recipe\.json:\d+: dataset: its paths are relative to data_dir"):
         CliRunner().invoke(app, arguments, catch_exceptions=False)

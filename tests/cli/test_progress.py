@@ -13,7 +13,7 @@ import pytest
 from platform_sdk.cli import progress
 from platform_sdk.cli.progress import Progress, print_outcome
 from platform_sdk.cli.step_output import StepOutput
-from platform_sdk.kubeflow.runs import Outcome
+from platform_sdk.execution.runs import Outcome
 
 SHOWN = ["em", "f1", "judge", "evidence_recall", "well_formed", "turns"]
 
@@ -41,6 +41,26 @@ def test_each_evaluation_is_a_row_and_a_metric_may_be_missing(
         "eval-final": ["200", "52.5", "53.0", "60.0", "95.0", "1.00"],
     }
     assert ["47.5–57.5", "48.0–58.0", "55.0–65.0", "90.0–100.0", "0.95–1.05"] in lines
+
+
+@pytest.mark.parametrize(
+    ("uri", "line"),
+    [
+        ("sqlite:////runs/mlflow.db", "MLflow:  mlflow ui --backend-store-uri sqlite:////runs/mlflow.db"),
+        ("http://mlflow.hopforge-services:5000", "MLflow:  http://mlflow.hopforge-services:5000"),
+    ],
+)
+def test_outcome_names_the_mlflow_server_or_the_command_that_starts_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], uri: str, line: str
+) -> None:
+    print_outcome(Outcome(str(tmp_path), [], {}, None, uri))
+    assert line in capsys.readouterr().out.splitlines()
+
+
+def test_warning_of_a_task_is_shown_in_the_format_of_the_worker() -> None:
+    output = StepOutput()
+    output.read("WARNING: the retriever does not answer; trying again")
+    assert str(output) == "the retriever does not answer; trying again"
 
 
 # What KFP, tqdm and libraries write; tqdm's carriage returns have become line ends.

@@ -14,22 +14,27 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
+import mlflow
 import pytest
 
 pytest.importorskip("kfp.kubernetes", reason="the extra [cluster] is not installed")
 pytest.importorskip("kubeflow.training", reason="the extra [cluster] is not installed")
 
 from platform_sdk import cli
+from platform_sdk.kubeflow.lifecycle import unpacked
 from tests.kubeflow.remote.cluster_server import ClusterServer
 from tests.kubeflow.remote.kfp_server import LOGIN_PAGE, KfpServer
+from tests.kubeflow.remote.pipelines import pipeline
 from tests.kubeflow.toy import write_toy
 from tests.process_watch import wait_for
 
 HOME = Path(__file__).parents[2]
 CLUSTER = HOME / "pipelines/cluster.yaml"
 FOLLOW = """\
+from platform_sdk.kubeflow.lifecycle import unpacked
 from platform_sdk.kubeflow.remote import following
 
 following.LOOK_SECONDS = 0.2
@@ -52,6 +57,7 @@ class Shell:
 
     def __init__(self, kfp: KfpServer, kubernetes: ClusterServer, folder: Path) -> None:
         self.kfp, self.kubernetes, self.folder = kfp, kubernetes, folder
+        kfp.cluster = kubernetes
         (folder / "kubeconfig").write_text(KUBECONFIG.format(url=kubernetes.url))
         hidden = {name: value for name, value in os.environ.items() if not name.startswith("KF_PIPELINES")}
         self.environment = hidden | {
@@ -96,8 +102,11 @@ def test_submitted_run_can_be_watched_and_its_logs_read(shell: Shell) -> None:
     made = json.loads(out)
     run = shell.kfp.run()
     assert made["run_id"] == run["run_id"]
-    assert run["runtime_config"]["parameters"]["seed"] == 3
-    assert '"queue":"urgent"' in json.dumps(shell.kfp.versions[0]["pipeline_spec"]).replace('\\"', '"')
+    assert run["runtime_config"]["parameters"]["f1_run_seed"] == 3
+    spec = shell.kfp.versions[0]["pipeline_spec"]["pipeline_spec"]
+    dags = [one["dag"]["tasks"] for one in spec["components"].values() if "dag" in one]
+    [begin] = [tasks["begin"]["inputs"]["parameters"] for tasks in dags if "begin" in tasks]
+    assert unpacked(begin["recipe"]["runtimeValue"]["constant"])["cluster"]["job"]["queue"] == "urgent"
 
     watching = shell.start("watch", made["run_id"][:8], "--json")
     looks = f"/apis/v2beta1/runs/{run['run_id']}"
@@ -119,11 +128,14 @@ def test_submitted_run_can_be_watched_and_its_logs_read(shell: Shell) -> None:
     assert out == "first\nsecond\n"
 
     shell.kubernetes.pods.clear()
-    shell.kfp.steps(begin="SUCCEEDED", make="FAILED")
-    run.update(state="FAILED", error={"message": "make failed"})
+    shell.kfp.execution.step("begin")
+    shell.kfp.execution.step("make", "FAILED", "selection.attempts must be at most 16, but is 20")
+    shell.kfp.execution.state("FAILED")
     out, err = shell("watch", run["display_name"], status=1)
-    assert "step make: failed" in out
-    assert f"hopforge logs {run['run_id']} make" in err
+    reason = "selection.attempts must be at most 16, but is 20"
+    assert f"step make: failed ({reason})" in out
+    assert f"step make failed: {reason}; see hopforge logs {run['run_id']} make" in err
+    shell.kubernetes.pods.clear()
     _, err = shell("logs", made["run_id"], "make", status=2)
     assert "step make has no pods any more" in err
     out, _ = shell("cancel", made["run_id"])
@@ -140,7 +152,7 @@ def test_cancel_without_access_to_jobs_is_refused(shell: Shell) -> None:
     assert run["state"] == "PENDING"
     run["state"] = "CANCELED"
     _, err = shell("watch", run["run_id"], status=3)
-    assert "jobs are not shown: no cluster found" in err
+    assert "jobs are not shown, and steps only as Kubeflow Pipelines lists them: no cluster found" in err
 
 
 def test_logs_are_waited_for_from_the_submission_on(shell: Shell) -> None:
@@ -152,22 +164,20 @@ def test_logs_are_waited_for_from_the_submission_on(shell: Shell) -> None:
     pod = {"metadata": {"name": "p", "labels": {"pipeline/runid": run["run_id"], "hopforge.dev/task": "make"}}}
     shell.kubernetes.logs["p"] = "first\nsecond\n"
     shell.kubernetes.pods["p"] = pod | {"status": {"phase": "Succeeded"}}
-    shell.kfp.steps(begin="SUCCEEDED", make="SUCCEEDED")
     out, err = following.communicate(timeout=60)
     assert (following.returncode, out, err) == (0, "first\nsecond\n", "")
 
     shell.kubernetes.logs.clear()
     shell.kubernetes.pods["p"]["status"]["phase"] = "Pending"
     out, err = shell("logs", run["run_id"])
-    assert (out, err) == ("", "make p main has not started yet\n")
+    assert (out, err) == ("", "make has not started yet\n")
     run["state"] = "FAILED"
     _, err = shell("logs", run["run_id"], "-f", "last", status=2)
     assert "step last never started, and the run has ended: failed" in err
 
 
 def test_unavailable_api_server_is_reported_without_a_traceback(shell: Shell) -> None:
-    shell("submit", str(write_toy(shell.folder)), "--cluster", str(CLUSTER))
-    run = shell.kfp.run()
+    run = start(shell)
     run["state"] = "FAILED"
     config = shell.folder / "kubeconfig"
     config.write_text(config.read_text().replace(shell.kubernetes.url, "http://127.0.0.1:9"))
@@ -193,6 +203,133 @@ def test_expired_session_is_reported_and_no_success_claimed(shell: Shell) -> Non
     assert run["state"] == "PENDING"
 
 
+def start(shell: Shell, **more: Any) -> dict[str, Any]:
+    """Start a run of a pipeline as hopforge compiles it."""
+    return shell.kfp.start(pipeline(**more), f"run-{len(shell.kfp.runs)}")
+
+
+def job(shell: Shell, run: dict[str, Any], task: str, part: str, state: str) -> str:
+    """Create a step's job, which the labels of its pods name by the first step's inputs."""
+    begin = shell.kfp.inputs(run, "begin")
+    labels = {"app.kubernetes.io/managed-by": "hopforge", "hopforge.dev/run": f"{begin['run_name']}-{begin['run_id']}",
+              "hopforge.dev/task": task, "hopforge.dev/step": part}  # fmt: skip
+    name = f"{part}-{run['run_id'][:8]}"
+    made = {"metadata": {"name": name, "labels": labels, "uid": name, "creationTimestamp": "2027-01-15T08:00:00Z"},
+            "spec": {}}  # fmt: skip
+    shell.kubernetes.objects["pytorchjobs", name] = made
+    shell.kubernetes.condition(made, state)
+    shell.kubernetes.pods[f"{name}-master-0"] = {
+        "metadata": {"name": f"{name}-master-0", "labels": {"training.kubeflow.org/job-name": name}},
+        "spec": {"containers": [{"name": "pytorch"}]}, "status": {"phase": "Running"},
+    }  # fmt: skip
+    shell.kubernetes.logs[f"{name}-master-0"] = "loss 0.5\n"
+    return name
+
+
+def test_two_runs_of_a_recipe_have_their_own_jobs_logs_and_end(shell: Shell) -> None:
+    first, second = start(shell), start(shell)
+    names = []
+    for run in (first, second):
+        execution = shell.kfp.executions[run["run_id"]]
+        execution.step("begin")
+        pod = execution.begin("iterations")
+        shell.kubernetes.logs[pod] = "iteration 01 finished\n"
+        names.append(job(shell, run, "iterations", "train-iteration-02", "Running"))
+    out, _ = shell("logs", first["run_id"])
+    assert out.splitlines() == ["iterations | iteration 01 finished", "train-iteration-02 | loss 0.5"]
+
+    def ends(method: str, path: str) -> None:
+        if first["state"] == "CANCELING":
+            shell.kfp.executions[first["run_id"]].cancel()
+
+    shell.kfp.fault = ends
+    out, _ = shell("cancel", first["run_id"])
+    assert f"run run-0: CANCELED\ndeleted PyTorchJob {names[0]}" in out  # Kubeflow Pipelines ends it as FAILED
+    assert [name for plural, name in shell.kubernetes.objects if plural == "pytorchjobs"] == [names[1]]
+    out, _ = shell("watch", first["run_id"], status=3)
+    assert "step iterations: canceled" in out
+    assert "run run-0: canceled" in out
+    shell.kfp.executions[second["run_id"]].end("iterations")
+    shell.kfp.executions[second["run_id"]].state("SUCCEEDED")
+    out, _ = shell("watch", second["run_id"])
+    assert f"job {names[1]}: running" in out
+
+
+def test_watch_shows_steps_that_kubeflow_pipelines_no_longer_lists(shell: Shell) -> None:
+    names = [f"step-{number:02d}" for number in range(1, 16)]
+    run = start(shell, steps=names)
+    execution = shell.kfp.executions[run["run_id"]]
+    for step in ("begin", *names, "end"):
+        execution.step(step)
+    execution.state("SUCCEEDED")
+    assert execution.frozen
+    assert all(one["display_name"] != "step-15" for one in run["run_details"]["task_details"] if "display_name" in one)
+    out, _ = shell("watch", run["run_id"])
+    assert [line.split(" step ")[1] for line in out.splitlines() if " step " in line] == [
+        f"{step}: succeeded" for step in ("begin", *names, "end")
+    ]
+
+
+def test_gc_lists_and_deletes_workflows_without_a_run(shell: Shell) -> None:
+    kept = start(shell)
+    lost = shell.kubernetes.add_workflow("1b5a4f05-0000-4000-8000-000000000000", "mygo-world-1", pipeline())
+    foreign = shell.kubernetes.add_workflow("2b5a4f06-0000-4000-8000-000000000000", "theirs", {})
+    young = shell.kubernetes.add_workflow("3b5a4f07-0000-4000-8000-000000000000", "being-created", pipeline())
+    for workflow in (lost, foreign):
+        workflow["metadata"]["creationTimestamp"] = "2026-11-23T04:00:00Z"
+
+    def workflows() -> set[str]:
+        return {name for plural, name in shell.kubernetes.objects if plural == "workflows"}
+
+    before = workflows()
+    out, _ = shell("gc", "-n", "kubeflow")
+    assert f"found Workflow {lost['metadata']['name']} (of mygo-world-1, " in out
+    assert "delete them with --workflows" in out
+    assert workflows() == before
+    out, _ = shell("gc", "-n", "kubeflow", "--workflows", "--json")
+    assert [(one["kind"], one["run_name"]) for one in json.loads(out)] == [("Workflow", "mygo-world-1")]
+    assert workflows() == before - {lost["metadata"]["name"]}
+    assert young["metadata"]["name"] in workflows()
+    assert kept in shell.kfp.runs
+
+
+def test_end_of_a_cancelled_run_is_written_to_mlflow(shell: Shell) -> None:
+    uri = f"sqlite:///{shell.folder}/mlflow.db"
+    client = mlflow.MlflowClient(tracking_uri=uri)
+    run = start(shell)
+    directory = f"/workspace/runs/small-{run['run_id']}"
+    tracked = client.create_run(client.create_experiment("mygo"), tags={"hopforge.run_dir": directory}).info.run_id
+    execution = shell.kfp.execution
+    execution.begin("begin")
+    execution.state("CANCELING")
+    execution.cancel()
+    shell.environment["MLFLOW_TRACKING_URI"] = uri
+    _, err = shell("watch", run["run_id"], status=3)
+    assert "MLflow: the run is now KILLED" in err
+    assert client.get_run(tracked).info.status == "KILLED"
+
+
+def test_upload_that_is_refused_gives_the_servers_reason(shell: Shell) -> None:
+    recipe = write_toy(shell.folder)
+
+    def forgets(method: str, path: str) -> None:
+        if path.endswith("upload_version"):
+            shell.kfp.pipelines.clear()
+
+    shell.kfp.fault = forgets
+    _, err = shell("submit", str(recipe), "--cluster", str(CLUSTER), status=2)
+    assert "HTTP 400): Failed to create a pipeline version" in err
+    assert "asm_amd64" not in err
+
+
+def test_description_that_the_database_would_refuse_is_submitted(shell: Shell) -> None:
+    recipe = write_toy(shell.folder)
+    recipe.write_text(recipe.read_text() + f"description: {'many words ' * 40}\n")
+    shell("submit", str(recipe), "--cluster", str(CLUSTER))
+    assert shell.kfp.requests.count(("POST", "/apis/v2beta1/runs")) == 1
+    assert len(shell.kfp.run()["description"]) <= 255
+
+
 def test_every_pipeline_is_put_into_the_ui_once(shell: Shell) -> None:
     first = json.loads(shell("upload", "mygo-grpo", "--cluster", str(CLUSTER), "--json")[0])
     named = {path for path in HOME.glob("pipelines/*/*.yaml") if "pipeline: mygo-grpo" in path.read_text()}
@@ -216,12 +353,13 @@ def test_upload_dry_run_describes_the_forms_of_all_pipelines(shell: Shell) -> No
             assert field["defaults"], (name, field)
             if field["choices"]:
                 assert set(field["defaults"].values()) <= set(field["choices"])
-    kl = next(field for field in forms["arena"] if field["name"] == "online_kl")
+    kl = next(field for field in forms["arena"] if field["sets"] == "online.kl")
     assert kl["choices"] == ["k1", "k2", "k3"]
     assert kl["defaults"]["arena-mixed-qwen2-5-7b"] == "k2"
-    iterations = next(field for field in forms["mygo"] if field["name"] == "iterations")
-    for recipe, compiled in iterations["defaults"].items():
-        assert iterations["bounds"][recipe] == f"at least 0, at most {compiled}"
+    iterations = next(field for field in forms["mygo"] if field["sets"] == "iterations")
+    for recipe in iterations["defaults"]:
+        assert iterations["bounds"][recipe] == "at least 0, at most 130"
+        assert iterations["names"][recipe] == "c1_method_iterations_0_to_130"
     out, _ = shell("upload", "arena", "--dry-run")
     assert "(defaults and bounds shown: arena-" in out
     assert "k1 | k2 | k3" in out

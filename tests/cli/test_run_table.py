@@ -14,7 +14,8 @@ from rich.live import Live
 
 from platform_sdk.cli.run_table import RunTable
 from platform_sdk.kubeflow.remote.jobs import JobState
-from platform_sdk.kubeflow.remote.runs import RunState, StepState
+from platform_sdk.kubeflow.remote.pods import StepState
+from platform_sdk.kubeflow.remote.state import RunState
 
 NAMES = [f"step-{number:02d}" for number in range(69)]
 
@@ -80,3 +81,22 @@ def test_long_reasons_are_cut_before_steps_are() -> None:
     for step in ("step-05", "step-40", "step-41"):
         assert any(step in line for line in lines)
     assert sum("couldn't" in line for line in lines) == 2
+
+
+def test_jobs_of_one_step_are_shown_under_it_with_their_progress() -> None:
+    states = {NAMES[0]: "SUCCEEDED", NAMES[1]: "RUNNING"}
+    parts = [f"{verb}-iteration-{number:02d}" for number in range(1, 21) for verb in ("sample", "train")]
+    done = [JobState("PyTorchJob", f"j-{part}", NAMES[1], "Succeeded", "", part) for part in parts[:17]]
+    running = JobState("PyTorchJob", "j", NAMES[1], "Running", "1 of 1 pods run", parts[17])
+    lines = [" ".join(line.split()) for line in shown(run(states, [*done, running]), 30)]
+    place = next(number for number, line in enumerate(lines) if NAMES[1] in line)
+    assert lines[place + 1 : place + 3] == [
+        "17 jobs Succeeded last: sample-iteration-09",
+        "train-iteration-09 Running 1 of 1 pods run",
+    ]
+
+
+def test_reason_of_a_failed_step_is_shown_in_its_row() -> None:
+    state = RunState("id", "r", "FAILED", steps=(StepState("make", "FAILED", 61.0, "the data are wrong"),))
+    [line] = [" ".join(line.split()) for line in shown(state, 30, 120) if "make" in line]
+    assert line == "✗ make failed 61 s: the data are wrong"

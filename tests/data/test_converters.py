@@ -96,6 +96,27 @@ def test_a_damaged_dump_names_its_line(tmp_path: Path) -> None:
         convert_wikidata(source, tmp_path / "kg.tsv", frozenset({"Q77"}))
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "fault"),
+    [
+        ('"id": "Q1"', '"id": "\\n"', "line 2: .* is no id of Wikidata"),
+        ('"id": "Q1"', '"id": "Q1\\tQ2"', "line 2: .* is no id of Wikidata"),
+        ('"id": "Q2"', '"id": "Q2\\t"', "is no id of Wikidata, which looks like Q42 or P31"),
+        ("+1947-08-15T", "+1947-99-15T", "line 2: holds a date that is not of the form"),
+        ("+1947-08-15T", "1947", "line 2: holds a date that is not of the form"),
+    ],
+)
+def test_id_or_date_that_would_shift_columns_is_refused_with_its_line(
+    old: str, new: str, fault: str, tmp_path: Path
+) -> None:
+    source = tmp_path / "dump.json"
+    assert old in dump().decode()
+    source.write_text(dump().decode().replace(old, new))
+    with pytest.raises(RecordError, match=fault):
+        convert_wikidata(source, tmp_path / "kg.tsv")
+    assert not (tmp_path / "kg.tsv").exists()
+
+
 ARTICLES = [
     {"id": "12", "title": "Amberfall", "text": ["Amberfall is a film.", " Ida Roth directed it."]},
     {"id": "13", "title": "Empty", "text": []},

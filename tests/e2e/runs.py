@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 import os
 import sys
-import traceback
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, redirect_stderr
 from pathlib import Path
 from typing import Any, TextIO
 from unittest import mock
 
 from platform_sdk.config.recipe import load_recipe
-from platform_sdk.kubeflow import local
-from platform_sdk.kubeflow.runs import execute
+from platform_sdk.execution import runs
+from platform_sdk.execution.runs import execute
+from platform_sdk.execution.worker import Request, Result, run_task
 from platform_sdk.record_files import read_jsonl
 from platform_sdk.records import Rollout
 
@@ -57,7 +57,7 @@ def environment() -> dict[str, str]:
 
 
 def run_here(recipe: str, workdir: Path, overrides: Overrides) -> Path:
-    """Run a recipe through KFP with its steps in this process; nothing else is different.
+    """Run a recipe with its steps in this process; nothing else is different.
 
     A small run spends most of its time on starting Python and importing torch for each step.
     """
@@ -68,8 +68,22 @@ def run_here(recipe: str, workdir: Path, overrides: Overrides) -> Path:
 
 
 def steps_here() -> AbstractContextManager[object]:
-    """Let steps run in this process, where a run would start one for each."""
-    return mock.patch.object(local._Session, "_execute", _execute)
+    """Let steps run in this process, where a run would fork one for each."""
+
+    @contextmanager
+    def in_process(run_dir: Path, lock: TextIO) -> Iterator[InProcess]:
+        yield InProcess()
+
+    return mock.patch.object(runs, "warm_worker", in_process)
+
+
+class InProcess:
+    """Runs each task in this process; its errors go to its log."""
+
+    def run(self, request: Request, heard: Callable[[str], None]) -> Result:
+        with request.log.open("a", encoding="utf-8") as log, redirect_stderr(log):
+            result = run_task(request.component, request.inputs)
+        return result.model_copy(update={"code": 0 if result.outputs is not None else 1})
 
 
 def rollouts(workdir: Path, phase: str, name: str = "rollouts") -> list[Rollout]:
@@ -79,23 +93,3 @@ def rollouts(workdir: Path, phase: str, name: str = "rollouts") -> list[Rollout]
 def content(workdir: Path, phase: str, name: str) -> dict[str, Any]:
     found: dict[str, Any] = json.loads((workdir / phase / f"{name}.json").read_text(encoding="utf-8"))
     return found
-
-
-def _execute(
-    session: Any, task: str, command: list[str], variables: dict[str, str], log: TextIO
-) -> tuple[int, list[str]]:
-    """Do what KFP's launcher does in the process of a step. Gives the exit status and the last lines."""
-    from kfp.dsl import executor_main
-
-    place = command.index("--executor_input")
-    module = session.logs / f"{task}.py"
-    module.write_text(command[place - 1], encoding="utf-8")
-    arguments = ["executor_main", "--component_module_path", str(module), *command[place:]]
-    try:
-        with mock.patch.object(sys, "argv", arguments), mock.patch.dict(os.environ, variables):
-            executor_main.executor_main()
-    except Exception:
-        lines = traceback.format_exc().splitlines()
-        log.write("\n".join(lines))
-        return 1, lines
-    return 0, []

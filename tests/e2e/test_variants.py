@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from platform_sdk.config.recipe import load_recipe
-from platform_sdk.kubeflow.runs import execute
+from platform_sdk.execution.runs import execute
 from platform_sdk.records import Trajectory
 from platform_sdk.sampling.models import load_tokenizer
 from tests.e2e.runs import RECIPES, TINY_MYGO, content, options, rollouts, run_here, steps_here

@@ -13,7 +13,7 @@ import pytest
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.recipe import load_recipe
 from platform_sdk.evaluation.report import build_report
-from platform_sdk.kubeflow.runs import finished_at
+from platform_sdk.execution.runs import finished_at
 from platform_sdk.tracking.store import folder_uri
 from tests.e2e.runs import (
     RECIPES,

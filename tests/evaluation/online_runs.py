@@ -122,7 +122,7 @@ def update(number: int, of: int, **changes: Any) -> dict[str, Any]:
         "truncated": 0,
         "dropped": 0,
         "clip_fraction": 0.02,
-        "statistics": {"ratio": 1.0},
+        "statistics": {"ratio": 1.0, "entropy": 2.0, "effective_sample_size": 0.9, "ratio_tail": 0.01},
         "learning_rate": 1e-4,
         "grad_norm": 0.5,
         "sampling_seconds": 6.0,

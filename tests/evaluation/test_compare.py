@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from platform_sdk.evaluation.comparison import build_comparison, headline, sente
 from platform_sdk.record_files import write_jsonl
 from platform_sdk.records import Question
 from tests.evaluation.online_runs import make_online_run, question, write_evaluation, write_scores
+from tests.sealing import sealed
 
 HOSTILE = "</script><script>window.hurt=1</script><img src=x onerror='window.hurt=2'>"
 
@@ -41,13 +43,13 @@ def make_offline_run(folder: Path, *, name: str = "offline", hostile: str = "") 
         (run_dir / phase).mkdir()
         (run_dir / phase / "figures.json").write_text(json.dumps(figures))
         (run_dir / phase / "train.json").write_text(json.dumps(trained))
-    return run_dir
+    return sealed(run_dir)
 
 
 @pytest.fixture
 def runs(tmp_path: Path) -> tuple[Path, Path]:
     """The online run (20 updates of 10 s and 8 trajectories; 2, 5, 9 right) and the offline one."""
-    return make_online_run(tmp_path), make_offline_run(tmp_path)
+    return sealed(make_online_run(tmp_path)), make_offline_run(tmp_path)
 
 
 def test_costs_equal_hand_computed_sums(runs: tuple[Path, Path]) -> None:
@@ -103,6 +105,7 @@ def test_a_metric_that_some_questions_lack_is_paired_over_the_others(runs: tuple
     for run_dir, has in zip(runs, (range(8), range(2, 10)), strict=True):
         final = {f"q{n}": {"em": 1.0, **({"recall": n / 10} if n in has else {})} for n in range(10)}
         write_scores(run_dir, "eval-final", final)
+        sealed(run_dir)
     found = compare(*runs)
     assert found.difference("recall").n == 6
     assert found.difference("recall").difference == 0
@@ -131,6 +134,7 @@ def test_costs_until_a_score_is_reached_are_compared(runs: tuple[Path, Path]) ->
 
 def test_a_score_at_which_a_run_began_is_not_compared(runs: tuple[Path, Path]) -> None:
     write_evaluation(runs[0], "eval-start", 8)  # of 8, 5 and 9; the other run ends at 8
+    sealed(runs[0])
     found = compare(*runs)
     assert found.reached is None
     assert sentence(found).startswith("The runs have no EM in common that is above the first one of both")
@@ -157,11 +161,13 @@ def test_compare_sentence_states_savings_and_difference(runs: tuple[Path, Path])
 def test_runs_on_other_questions_are_refused(runs: tuple[Path, Path]) -> None:
     offline = runs[1]
     write_evaluation(offline, "eval-final", 8, questions=8)
+    sealed(offline)
     with pytest.raises(UserError, match=r"2 questions were asked in .*online alone \(q8, q9\)"):
         compare(*runs)
     write_evaluation(offline, "eval-final", 8)
     changed = [question(n).model_copy(update={"answers": ("Oslo",)} if n < 4 else {}) for n in range(10)]
     write_jsonl(offline / "corpus" / "questions.eval.jsonl", Question, changed)
+    sealed(offline)
     with pytest.raises(UserError, match=r"4 questions of equal ids differ in their answers \(q0, q1, q2, …\)"):
         compare(*runs)
 
@@ -171,15 +177,31 @@ def test_runs_without_a_common_metric_or_evaluation_are_refused(runs: tuple[Path
         compare(*runs, metric="joint")
     for path in runs[1].glob("eval-*/scores.json"):
         path.unlink()
+    sealed(runs[1])
     with pytest.raises(UserError, match="offline: has no evaluation yet"):
         compare(*runs)
 
 
 def test_unfinished_run_is_compared_by_its_last_evaluation(runs: tuple[Path, Path]) -> None:
     (runs[0] / "eval-final" / "scores.json").unlink()
+    sealed(runs[0])
     found = compare(*runs)
     assert (found.first.last.phase, found.second.last.phase) == ("eval-u0010", "eval-final")
     assert (found.difference("em").first, found.difference("em").second) == (0.5, 0.8)
+
+
+@pytest.mark.parametrize("shown", [float("nan"), float("inf"), -5.0, 1e9, 100.1])
+def test_score_that_no_run_can_have_is_refused(shown: float, runs: tuple[Path, Path]) -> None:
+    with pytest.raises(UserError, match=r"--score .*: is no score of em; give a number from 0 to 100"):
+        compare(*runs, shown=shown)
+
+
+def test_run_compared_with_itself_or_its_copy_is_refused(runs: tuple[Path, Path], tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="is named twice"):
+        compare(runs[0], runs[0].parent / "." / runs[0].name)
+    shutil.copytree(runs[0], tmp_path / "copy")
+    with pytest.raises(UserError, match="copy: is a copy of "):
+        compare(runs[0], tmp_path / "copy")
 
 
 def test_compare_names_the_differences_of_the_recipes(runs: tuple[Path, Path]) -> None:
@@ -218,7 +240,7 @@ def test_compare_command_prints_table_json_and_page(runs: tuple[Path, Path], tmp
 
 
 def test_compare_page_shows_scores_and_costs(open_page: Any, tmp_path: Path) -> None:
-    online = make_online_run(tmp_path, hostile=HOSTILE)
+    online = sealed(make_online_run(tmp_path, hostile=HOSTILE))
     offline = make_offline_run(tmp_path, hostile=HOSTILE)
     page = open_page(build_comparison(compare(online, offline)))
     assert "a difference of −10.0" in page.inner_text(".verdict-line")

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from platform_sdk.cli import app
 from platform_sdk.config.errors import UserError
-from platform_sdk.evaluation.report import build_note, build_report, build_selection, build_summary
+from platform_sdk.evaluation.report import build_note, build_report, build_summary
 from platform_sdk.evaluation.statistics import Dialogue, Message, Statistics, Table
 from platform_sdk.pages import embedded_json
 from platform_sdk.record_files import write_jsonl
@@ -30,7 +30,7 @@ def make_run(folder: Path, *, hostile: str = "") -> Path:
     recipe = {"pipeline": "mygo", "name": "world" + hostile, "description": hostile, "parameters": {"x": hostile}}
     (run_dir / "recipe.json").write_text(json.dumps(recipe))
     (run_dir / "corpus" / "digests.json").write_text(json.dumps({"passages": "1234567890abcdef" + hostile}))
-    manifest.append(run_dir, "run started" + hostile, {"recipe": "r" * 64})
+    manifest.append(run_dir, "run started" + hostile, {"setup": "r" * 64})
     for phase, right in (("eval-start", 4), ("iteration-01", 6), ("eval-final", 9)):
         rollouts = [
             rollout(
@@ -110,10 +110,10 @@ def test_page_says_the_scores_and_their_paired_difference(tmp_path: Path) -> Non
 
 def test_the_metrics_that_the_method_names_come_first(tmp_path: Path) -> None:
     run_dir = make_run(tmp_path)
-    assert "| evaluation | n | em | turns |" in build_summary(run_dir)
+    assert _metrics(build_summary(run_dir)) == ["EM", "turns"]
     for path in run_dir.glob("eval-*/scores.json"):
         path.write_text(json.dumps(json.loads(path.read_text()) | {"shown": ["turns", "em"]}))
-    assert "| evaluation | n | turns | em |" in build_summary(run_dir)
+    assert _metrics(build_summary(run_dir)) == ["turns", "EM"]
     cards = re.findall(r'<p class="label">([^<]*)', build_report(run_dir))
     assert [card.strip() for card in cards] == ["turns", "EM"]
 
@@ -256,20 +256,6 @@ def test_an_unfinished_run_has_a_report(tmp_path: Path) -> None:
     assert "eval-start" in build_summary(run_dir)
 
 
-def test_selection_card_shows_the_available_figures() -> None:
-    figures = {
-        "phase": "iteration-02", "rollouts": 1040, "selected": 12, "mean_reward": 0.45678, "wanted": None,
-        "attempts_histogram": {"1": 4, "6": 6}, "well_formed": 0.975,
-    }  # fmt: skip
-    assert build_selection(figures) == (
-        "# iteration-02: selection for training\n\n| figure | value |\n| --- | ---: |\n| rollouts | 1,040 |\n"
-        "| selected | 12 |\n| mean reward | 0.4568 |\n| well formed | 0.975 |\n\n"
-        "| attempts histogram | count |\n| --- | ---: |\n| 1 | 4 |\n| 6 | 6 |\n"
-    )
-    demonstrations = build_selection({"phase": "supervised", "demonstrations": 3, "left_out": 1})
-    assert demonstrations.endswith("| --- | ---: |\n| demonstrations | 3 |\n| left out | 1 |\n")
-
-
 def test_statistics_that_a_phase_left_are_shown_and_can_end_nothing(tmp_path: Path) -> None:
     run = make_run(tmp_path)
     table = Table(title="Reasons", head=("check", "paths"), rows=(("leak", 3), (None, 1)))
@@ -283,14 +269,18 @@ def test_statistics_that_a_phase_left_are_shown_and_can_end_nothing(tmp_path: Pa
     assert '<pre class="assistant">&lt;think&gt;x&lt;/think&gt;</pre>' in page
 
 
-def test_report_shows_a_broken_manifest_and_fails(tmp_path: Path) -> None:
+def test_report_refuses_a_broken_manifest_and_shows_it_on_request(tmp_path: Path) -> None:
     run_dir = make_run(tmp_path)
     path = run_dir / "manifest.jsonl"
     path.write_text(path.read_text().replace("run started", "run began"))
-    assert "the entry was altered" in build_report(run_dir)
-    told = CliRunner().invoke(app, ["report", str(run_dir)])
-    assert isinstance(told.exception, UserError), "the command fails, and its page says why"
-    assert "the entry was altered" in (run_dir / "report.html").read_text()
+    with pytest.raises(UserError, match=r"manifest\.jsonl: .*the entry was altered .*or add --altered"):
+        build_report(run_dir)
+    assert isinstance(CliRunner().invoke(app, ["report", str(run_dir)]).exception, UserError)
+    assert not (run_dir / "report.html").exists()
+    done = CliRunner().invoke(app, ["report", str(run_dir), "--altered"])
+    assert done.exit_code == 0, done.exception
+    assert "the entry was altered" in done.stderr
+    assert "Warning: " in (run_dir / "report.html").read_text()
 
 
 def test_no_run_directory_is_one_clear_error(tmp_path: Path) -> None:
@@ -298,14 +288,35 @@ def test_no_run_directory_is_one_clear_error(tmp_path: Path) -> None:
         build_report(tmp_path)
 
 
-def test_summary_lists_evaluations_with_intervals(tmp_path: Path) -> None:
-    assert build_summary(make_run(tmp_path)).splitlines()[:5] == [
-        "# world",
+def test_summary_has_a_row_for_each_metric_with_the_difference(tmp_path: Path) -> None:
+    """Five columns, so that the table fits the panel of the Kubeflow UI, however many metrics there are."""
+    summary = build_summary(make_run(tmp_path)).replace("&nbsp;", "")
+    assert summary.splitlines()[:9] == [
+        "## world",
         "",
-        "| evaluation | n | em | turns |",
-        "| --- | --- | --- | --- |",
-        "| eval-start | 10 | 40.0 (30.0 to 50.0) | 3.00 (3.00 to 3.00) |",
+        "10 questions. Shares in per cent; difference: after − before on the same questions, with its 95 % interval.",
+        "",
+        "| metric | before | after | difference | 95 % interval |",
+        "| --- | ---: | ---: | ---: | ---: |",
+        "| EM | 40.0 | 90.0 | **+50.0** | +20.0 to +80.0 |",
+        "| turns | 3.00 | 3.00 | **+0.00** | +0.00 to +0.00 |",
+        "",
     ]
+    assert "| iteration | reward | selected | loss | time |" in summary
+    assert "| 1 | 0.4 | – | 0.5 | – |" in summary
+
+
+def test_summary_of_one_evaluation_has_its_intervals(tmp_path: Path) -> None:
+    run_dir = make_run(tmp_path)
+    (run_dir / "eval-final" / "scores.json").unlink()
+    summary = build_summary(run_dir).replace("&nbsp;", "")
+    assert "| metric | eval-start | 95 % interval |" in summary
+    assert "| EM | 40.0 | 30.0 to 50.0 |" in summary
+
+
+def _metrics(summary: str) -> list[str]:
+    rows = [line.split("|")[1].strip() for line in summary.replace("&nbsp;", "").splitlines() if line.startswith("|")]
+    return rows[2 : rows.index("iteration")]
 
 
 def _data(page: str) -> dict[str, Any]:

@@ -92,6 +92,8 @@ def test_curves_and_figures_of_the_updates(tmp_path: Path) -> None:
         "Rewards on a scale of their own",
         "Loss",
         "Divergence from the reference",
+        "Entropy of the policy, in nats per token",
+        "Ratio to the policy that sampled",
         "Tokens of an update",
         "Seconds of an update",
     ):
@@ -144,7 +146,9 @@ def test_figures_that_some_updates_lack_leave_gaps(tmp_path: Path) -> None:
     assert "KL, update 1:" not in words
     assert "KL, update 2: 0.02" in words
     assert "late, update 2: 0.5" in words
-    assert "| online | 3 | 3.75 → 9.25 | -0.125 → 0.025 | – → 0.03 |" in build_summary(run_dir)
+    summary = build_summary(run_dir).replace("&nbsp;", "")
+    assert "| online, 3 updates | first tenth | last tenth |" in summary
+    assert "| mean reward | 3.75 | 9.25 |\n| loss | -0.125 | 0.025 |\n| KL | – | 0.03 |" in summary
 
 
 def test_scores_by_part_have_a_chart_of_their_own(tmp_path: Path) -> None:

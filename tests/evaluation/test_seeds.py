@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,9 @@ from platform_sdk.evaluation.seed_comparison import build_seed_comparison, headl
 from platform_sdk.evaluation.seeds import compare_seeds
 from platform_sdk.record_files import write_jsonl
 from platform_sdk.records import Question
+from platform_sdk.tracking import manifest
 from tests.evaluation.online_runs import question, write_evaluation
+from tests.sealing import sealed
 
 NAME = "a-recipe-with-a-long-name-that-a-table-of-a-terminal-would-cut"
 
@@ -30,7 +33,7 @@ def make_seed(folder: Path, recipe: str, beta: float, seed: int, right: int, hos
     write_jsonl(run_dir / "corpus" / "questions.eval.jsonl", Question, [question(n) for n in range(10)])
     write_evaluation(run_dir, "eval-start", 1)
     write_evaluation(run_dir, "eval-final", right)
-    return run_dir
+    return sealed(run_dir)
 
 
 @pytest.fixture
@@ -38,6 +41,35 @@ def runs(tmp_path: Path) -> list[Path]:
     """Return runs of 2, 3 and 4 right of ten with one recipe, and of 7 and 9 right with another."""
     first = [make_seed(tmp_path, "base", 0.0, seed, right) for seed, right in enumerate((2, 3, 4))]
     return [*first, *(make_seed(tmp_path, NAME, 0.1, seed, right) for seed, right in enumerate((7, 9)))]
+
+
+def test_copies_of_a_run_are_never_several_seeds(runs: list[Path], tmp_path: Path) -> None:
+    for number in (1, 2):
+        copied = tmp_path / f"copy-{number}"
+        shutil.copytree(runs[0], copied)
+        recipe = json.loads((copied / "recipe.json").read_text())
+        recipe["parameters"]["seed"] = number
+        (copied / "recipe.json").write_text(json.dumps(recipe))
+    with pytest.raises(UserError, match=r"copy-1/recipe\.json: was altered after the run was started"):
+        compare_seeds([runs[0], tmp_path / "copy-1", tmp_path / "copy-2"])
+    with pytest.raises(UserError, match="base-0: is named twice; name different runs"):
+        compare_seeds([runs[0], runs[1], runs[0]])
+
+
+def test_runs_that_trained_equal_weights_are_not_two_seeds(runs: list[Path]) -> None:
+    for run in runs[:2]:
+        manifest.append(run, "step train", {"parent_weights": "a" * 64, "weights": "b" * 64})
+    with pytest.raises(UserError, match="base-1 and .*base-0 have trained equal weights"):
+        compare_seeds(runs[:3])
+
+
+def test_altered_runs_are_compared_on_request_with_a_warning(runs: list[Path]) -> None:
+    path = runs[0] / "eval-final/scores.json"
+    path.write_text(path.read_text() + " ")
+    with pytest.raises(UserError, match="scores.json: was altered"):
+        compare_seeds(runs[:3])
+    [report] = compare_seeds(runs[:3], altered=True).altered
+    assert report.startswith(f"{path}: was altered")
 
 
 def test_interval_over_seeds_is_students() -> None:
@@ -89,6 +121,7 @@ def test_single_group_has_no_difference_and_single_seed_no_interval(runs: list[P
 
 def test_runs_on_other_questions_are_refused(runs: list[Path]) -> None:
     write_evaluation(runs[4], "eval-final", 8, questions=8)
+    sealed(runs[4])
     with pytest.raises(UserError, match="2 questions were asked in"):
         compare_seeds(runs)
     with pytest.raises(UserError, match="must have measured joint; they have in common: em, f1"):
@@ -108,7 +141,7 @@ def test_command_compares_several_runs(runs: list[Path], tmp_path: Path) -> None
     assert plain["groups"][0]["spreads"]["em"]["mean"] == pytest.approx(0.3)
     assert isinstance(invoke(app, ["compare", str(runs[0])]).exception, UserError)
     twice = invoke(app, ["compare", *map(str, (*runs, runs[0]))]).exception
-    assert "are of one recipe and one seed; name one run of each seed" in str(twice)
+    assert f"{runs[0]}: is named twice; name different runs" in str(twice)
     assert isinstance(invoke(app, ["compare", *map(str, runs), "--score", "50"]).exception, UserError)
 
 

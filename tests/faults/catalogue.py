@@ -70,7 +70,7 @@ FAULTS = (
     ),
     Fault(
         "clip range sign", "training/objectives.py",
-        "ratio.clamp(1 - self.clip, 1 + self.clip)", "ratio.clamp(1 + self.clip, 1 - self.clip)", OBJECTIVES,
+        "ratio.clamp(1 - low, 1 + high)", "ratio.clamp(1 + low, 1 - high)", OBJECTIVES,
     ),
     Fault(
         "clipped objective's maximum", "training/objectives.py",
@@ -117,19 +117,19 @@ FAULTS = (
         "if sampled.get(record.question) == _sampled(record.rollouts)}", "}", "training/online/test_groups.py",
     ),
     Fault(
-        "advantages not centred", "training/credit.py",
+        "advantages not centred", "training/advantages.py",
         "return [reward - mean for", "return [reward for", "training/test_credit.py",
     ),
     Fault(
-        "biased deviation", "training/credit.py",
+        "biased deviation", "training/advantages.py",
         "else stdev(rewards)", "else stdev([*rewards, fmean(rewards)])",
         "training/test_credit.py",
     ),
     Fault(
         "advantages over all groups", "training/online/source.py",
-        "advantages = self._credit.update_advantages([group.learned for group in groups])",
-        "advantages = [{k: v for k, v in self._credit.advantages([r for g in groups for r in g.learned]).items() "
-        "if k.rollout in {r.id for r in group.learned}} for group in groups]",
+        "advantages = self._credit.update_advantages([group.learned for group in kept])",
+        "advantages = [{k: v for k, v in self._credit.advantages([r for g in kept for r in g.learned]).items() "
+        "if k.rollout in {r.id for r in group.learned}} for group in kept]",
         "training/online/test_loop.py",
     ),
     Fault(

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
 from platform_sdk.config.recipe import load_recipe
 from platform_sdk.data.dataset import prepare
+from platform_sdk.files import read_model
 from platform_sdk.recipes.launch import EvaluateStep
 from platform_sdk.recipes.method import load_method
 from platform_sdk.retrieval.index import build_index
 from platform_sdk.sampling.models import resolve
-from platform_sdk.sampling.pairs import policy_digest
+from platform_sdk.sampling.pairs import model_files, policy_digest
+from platform_sdk.tracking import manifest, seals
 from platform_sdk.tracking.journal import Journal, run_file, step_file
+from platform_sdk.tracking.opened import recipe_digest
 from platform_sdk.tracking.outcomes import write_json
 
 HOME = Path(__file__).parents[2]
@@ -51,9 +55,28 @@ def finished_run(folder: Path, name: str, *, status: str = "FINISHED", changes: 
             corpus_digest=digest, seed=0, evaluation=given["evaluation"],
         )  # fmt: skip
         write_json(step.spec_file, step.model_dump(mode="json"))
-        digests = {"policy": policy_digest(model), "settings": step.settings_digest}
-        tags = {f"hopforge.digest.{name}": value for name, value in digests.items()}
-        Journal(step_file(run_dir, phase)).append("tags", tags=tags)
     (run_dir / "recipe.json").write_text(json.dumps(loaded.resolved()))
-    Journal(run_file(run_dir)).append("ended", status=status)
+    seal_run(run_dir, status=status)
     return run_dir
+
+
+def seal_run(run_dir: Path, *, status: str = "FINISHED") -> None:
+    """Record a run directory as it is now: its files, the model that it evaluates, and how it ended."""
+    (run_dir / manifest.FILE_NAME).unlink(missing_ok=True)
+    shutil.rmtree(run_dir / "tracking", ignore_errors=True)
+    recipe = json.loads((run_dir / "recipe.json").read_text())
+    journal = Journal(run_file(run_dir))
+    head = manifest.append(run_dir, "run started", {"recipe": recipe_digest(recipe), "git_commit": "c" * 40})
+    journal.append("started", manifest_head=head)
+    specs = {path.parent.name: read_model(path, EvaluateStep) for path in sorted(run_dir.glob("eval-*/evaluate-*"))}
+    outside = {file for step in specs.values() for file in model_files(step.model)}
+    manifest.append(run_dir, "step policy", {}, seals.seal(run_dir, outside))
+    kept = [run_dir / name for name in ("corpus", "online", "synthesis") if (run_dir / name).exists()]
+    manifest.append(run_dir, "step corpus", {}, seals.seal(run_dir, kept))
+    for phase, step in specs.items():
+        digests = {"policy": policy_digest(step.model), "settings": step.settings_digest}
+        shown = [path for path in (run_dir / phase).iterdir() if path.name != "evaluate-step.json"]
+        head = manifest.append(run_dir, f"step {phase}", digests, seals.seal(run_dir, shown))
+        Journal(step_file(run_dir, phase)).append("ended", status="FINISHED", manifest_head=head)
+    head = manifest.append(run_dir, f"run ended: {status}", {})
+    journal.append("ended", status=status, manifest_head=head)

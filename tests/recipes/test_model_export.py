@@ -14,8 +14,7 @@ from typer.testing import CliRunner
 from platform_sdk.cli import app
 from platform_sdk.sampling.models import load_model, resolve, weights_digest
 from platform_sdk.tracking import manifest
-from platform_sdk.tracking.journal import step_file
-from tests.recipes.finished_run import finished_run
+from tests.recipes.finished_run import finished_run, seal_run
 
 SCORES = {"n": 6, "shown": ["em", "turns"], "metrics": {
     "em": {"value": 0.5, "low": 0.25, "high": 0.75}, "turns": {"value": 2.5, "low": 2.0, "high": 3.0}}}  # fmt: skip
@@ -30,7 +29,7 @@ def export(*arguments: object) -> str:
 def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = finished_run(tmp_path_factory.mktemp("runs"), "arena")
     (made / "eval-final/scores.json").write_text(json.dumps(SCORES))
-    manifest.append(made, "run ended: FINISHED", {})
+    seal_run(made)
     return made
 
 
@@ -40,7 +39,7 @@ def with_policy(run_dir: Path, folder: Path, policy: Path) -> Path:
     shutil.copytree(run_dir, copied)
     spec = copied / "eval-final/evaluate-step.json"
     spec.write_text(json.dumps(json.loads(spec.read_text()) | {"model": str(policy)}))
-    step_file(copied, "eval-final").unlink()
+    seal_run(copied)
     return copied
 
 
@@ -64,6 +63,7 @@ def test_the_model_before_training_has_the_scores_it_began_with(run_dir: Path, t
     copied = tmp_path / "run"
     shutil.copytree(run_dir, copied)
     (copied / "eval-start/scores.json").write_text(json.dumps(SCORES))
+    seal_run(copied)
     assert "refused" not in export(copied, "--before", "-o", tmp_path / "model")
     card = (tmp_path / "model/README.md").read_text()
     assert "| | eval-start |" in card.splitlines()
@@ -108,4 +108,25 @@ def test_altered_weights_are_not_exported(run_dir: Path, tmp_path: Path) -> None
     shutil.copytree(resolve("hopforge:world-base"), tmp_path / "other")
     spec = copied / "eval-final/evaluate-step.json"
     spec.write_text(json.dumps(json.loads(spec.read_text()) | {"model": str(tmp_path / "other")}))
-    assert "holds other weights than the run evaluated" in export(copied, "-o", tmp_path / "model")
+    assert "which is no model of this run, so it was altered" in export(copied, "-o", tmp_path / "model")
+
+
+@pytest.mark.parametrize(
+    "name", ["eval-final/scores.json", "recipe.json", "corpus/questions.eval.jsonl", "eval-start/rollouts.jsonl"]
+)
+def test_run_with_an_altered_file_is_exported_only_on_request_and_its_card_carries_the_warning(
+    name: str, run_dir: Path, tmp_path: Path
+) -> None:
+    copied = tmp_path / "run"
+    shutil.copytree(run_dir, copied)
+    path = copied / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text((path.read_text() if path.exists() else "").replace("0.5", "0.99", 1) + " ")
+    if name == "recipe.json":
+        path.write_text(path.read_text().replace('"seed": 0', '"seed": 1'))
+    assert f"{path}: " in (refusal := export(copied, "-o", tmp_path / "model"))
+    assert refusal.startswith("refused: ")
+    assert "--altered" in refusal
+    assert not (tmp_path / "model").exists()
+    assert "refused" not in export(copied, "--altered", "-o", tmp_path / "model")
+    assert f"**Warning: altered.** {path}: " in (tmp_path / "model/README.md").read_text()

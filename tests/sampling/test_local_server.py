@@ -13,9 +13,9 @@ from types import SimpleNamespace
 import pytest
 
 from platform_sdk.config.errors import UserError
-from platform_sdk.config.sampling import SAMPLER_URL, EngineSpec
+from platform_sdk.config.sampling import SAMPLER_URL, VLLM_PYTHON, EngineSpec
 from platform_sdk.sampling import serve
-from platform_sdk.sampling.local_server import PYTHON, local_server, vllm_python
+from platform_sdk.sampling.local_server import local_server, vllm_python
 from platform_sdk.sampling.models import weights_digest
 from platform_sdk.sampling.serve import ServedModel, command
 from platform_sdk.sizing.memory import GIB
@@ -31,7 +31,7 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     python = tmp_path / "python"
     python.write_text(f'#!/bin/sh\nexec {sys.executable} {Path(__file__).with_name("stand_in.py")} "$@"\n')
     python.chmod(0o755)
-    monkeypatch.setenv(PYTHON, str(python))
+    monkeypatch.setenv(VLLM_PYTHON, str(python))
     monkeypatch.setenv("STAND_IN", "serve")
     monkeypatch.delenv(SAMPLER_URL, raising=False)
     path = tmp_path / "online-server.json"
@@ -104,10 +104,10 @@ def test_local_server_ends_with_its_killed_step(served: Path, number: signal.Sig
 
 
 def test_missing_vllm_is_reported_with_a_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv(PYTHON, str(tmp_path / "absent"))
+    monkeypatch.setenv(VLLM_PYTHON, str(tmp_path / "absent"))
     with pytest.raises(UserError, match="absent cannot be executed"):
         vllm_python()
-    monkeypatch.delenv(PYTHON)
+    monkeypatch.delenv(VLLM_PYTHON)
     monkeypatch.setattr("platform_sdk.sampling.local_server.find_spec", lambda name: None)
     with pytest.raises(UserError, match="vllm is not installed"):
         vllm_python()

@@ -18,10 +18,9 @@ from typing import Any
 import httpx
 import pytest
 
-from platform_sdk.config.sampling import EngineSpec
+from platform_sdk.config.sampling import VLLM_PYTHON, EngineSpec
 from platform_sdk.sampling import openai_engine, probe, vllm_engine
 from platform_sdk.sampling.engine import WeightsMismatch
-from platform_sdk.sampling.local_server import PYTHON
 from platform_sdk.sampling.serve import ServedModel, command
 from platform_sdk.sampling.vllm_engine import VllmEngine
 from platform_sdk.sizing.memory import GIB
@@ -145,14 +144,14 @@ for words in given:
 """
 
 
-@pytest.mark.skipif(PYTHON not in os.environ, reason=f"{PYTHON} is not set; run make test-vllm")
+@pytest.mark.skipif(VLLM_PYTHON not in os.environ, reason=f"{VLLM_PYTHON} is not set; run make test-vllm")
 def test_vllms_own_parser_takes_the_servers_arguments(tmp_path: Path) -> None:
     model = str(save_model(tmp_path / "model", kv_heads=2))
     engine = EngineSpec(engine="openai", live=7, dtype="bfloat16", max_model_len=128, extra={"enable_lora": False})
     served = ServedModel(model=model, engine=engine, shares_gpu=True)
     commands = [command(served, tmp_path / str(n), 8123, gpus=n, gpu_bytes=GIB)[3:] for n in (0, 1, 4)]
     done = subprocess.run(
-        [os.environ[PYTHON], "-c", PARSE], input=json.dumps(commands), capture_output=True, text=True, check=False
+        [os.environ[VLLM_PYTHON], "-c", PARSE], input=json.dumps(commands), capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr[-3000:]
     found = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[")]

@@ -16,6 +16,7 @@ from platform_sdk.studies.formats import FORMATS
 from platform_sdk.studies.study import load_study
 from platform_sdk.studies.table import StudyTable, tabulate
 from tests.evaluation.online_runs import question, write_evaluation
+from tests.sealing import sealed
 from tests.studies.test_study import write_study
 
 AXES = {"method": {"GRPO": {}, "MyGO & <co>": {"settings": {"rate": 0.9}}, "later": {"settings": {"rate": 0.8}}}}
@@ -29,7 +30,7 @@ def make_run(folder: Path, right: int, questions: int = 10) -> Path:
     (run_dir / "recipe.json").write_text(json.dumps({"pipeline": "p", "name": "n", "parameters": {}}))
     write_jsonl(run_dir / "corpus/questions.eval.jsonl", Question, [question(n) for n in range(questions)])
     write_evaluation(run_dir, "eval-final", right, questions=questions)
-    return run_dir
+    return sealed(run_dir)
 
 
 def make_table(folder: Path, *runs: Path) -> StudyTable:
@@ -77,11 +78,26 @@ def test_a_single_seed_has_the_interval_over_its_questions(tmp_path: Path) -> No
     assert "each seed" not in FORMATS["markdown"](table)
 
 
+def test_markdown_of_hostile_texts_opens_no_html_and_no_cell(table: StudyTable) -> None:
+    hostile = "<img src=x onerror=a> a|b &lt; \\<b> 1 < 2"
+    row = table.rows[0].model_copy(update={"place": (hostile,)})
+    shown = FORMATS["markdown"](table.model_copy(update={"title": f"T {hostile}\n# x", "rows": (row,)}))
+    escaped = r"\<img src=x onerror=a> a\|b \&lt; \\\<b> 1 < 2"
+    assert shown.startswith(f"# T {escaped} # x\n")
+    assert f"| {escaped} |" in shown
+
+
+def test_every_format_carries_the_warning_of_altered_files(table: StudyTable) -> None:
+    altered = table.model_copy(update={"altered": ("run/scores.json: was altered",)})
+    for name, write in FORMATS.items():
+        assert "Warning: run/scores.json: was altered" in write(altered), name
+
+
 def test_every_format_shows_the_same_numbers(table: StudyTable) -> None:
     shown = {name: format(table) for name, format in FORMATS.items()}
     mygo = ["2", "10", "70.0", "0.0 to 100.0", "60.0, 80.0", "+40.0 (−7.0 to 87.0), p = 0.082", "77.6"]
     assert "| GRPO | 2 | 10 | 30.0 | 0.0 to 100.0 | 20.0, 40.0 | – | – |" in shown["markdown"]
-    assert f"| MyGO & <co> | {' | '.join(mygo)} |" in shown["markdown"]
+    assert rf"| MyGO & \<co> | {' | '.join(mygo)} |" in shown["markdown"]
     assert "| later | – | – | – | – | – | – | – |" in shown["markdown"]
     assert r"MyGO \& <co> & " + " & ".join(mygo).replace("−", "$-$") + r" \\" in shown["latex"]
     assert '<th scope="row">MyGO &amp; &lt;co&gt;</th><td class="n">2</td><td class="n">10</td>' in shown["html"]

@@ -13,10 +13,10 @@ from platform_sdk.cli.progress import print_outcome
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.judge import JudgeSpec
 from platform_sdk.evaluation.judge import Judge
-from platform_sdk.kubeflow.runs import Outcome
+from platform_sdk.execution.runs import Outcome
 from platform_sdk.retrieval.remote import RemoteRetriever
 from platform_sdk.tracking import finish_run, start_run, step_run
-from platform_sdk.tracking.listing import list_runs
+from platform_sdk.tracking.listing import server_rows, tracking_server
 
 SECRET = "s3cr3t-t0ken"
 
@@ -60,8 +60,10 @@ def test_password_of_the_mlflow_server_is_stored_nowhere(
         raise RuntimeError(f"{url} is away")
     with pytest.raises(UserError, match="MLflow store") as caught:
         finish_run(run_dir, "FAILED")
-    with pytest.raises(UserError, match="MLflow store") as listing:
-        list_runs(url)
+    server = tracking_server()
+    assert server is not None
+    with pytest.raises(UserError, match="MLflow server") as listing:
+        server_rows(server)
     print_outcome(Outcome(str(run_dir), [], {}, None, info.tracking_uri))
     shown = "".join(capfd.readouterr()) + str(caught.value) + str(listing.value)
     assert "http://***@127.0.0.1" in shown

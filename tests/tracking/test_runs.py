@@ -24,7 +24,8 @@ from platform_sdk.records import Rollout
 from platform_sdk.tracking import finish_run, manifest, mlflow_run_id, runs, start_run, step_run
 from platform_sdk.tracking.delivery import deliver, follow
 from platform_sdk.tracking.journal import Journal, run_file, step_file
-from platform_sdk.tracking.listing import find_run_dir, list_runs, listing_uri
+from platform_sdk.tracking.listing import find_run_dir, row_of, run_dirs
+from platform_sdk.tracking.store import folder_uri
 from platform_sdk.tracking.traces import pieces
 from tests.tracking.rollouts import rollout
 
@@ -56,7 +57,7 @@ def run_dir(folder: Path, request: pytest.FixtureRequest) -> Path:
 
 
 def client(folder: Path) -> MlflowClient:
-    return MlflowClient(tracking_uri=listing_uri(folder))
+    return MlflowClient(tracking_uri=folder_uri(folder))
 
 
 def nested(folder: Path, run_id: str) -> dict[str, Any]:
@@ -79,11 +80,12 @@ def write_figures(run_dir: Path) -> Path:
 
 def test_run_is_delivered_to_mlflow_with_its_steps(folder: Path, run_dir: Path) -> None:
     figures = write_figures(run_dir)
-    scores = run_dir / "scores.json"
+    start_run(run_dir, RECIPE, follow=False, description="Why.")
+    scores = run_dir / "eval-final" / "scores.json"
+    scores.parent.mkdir()
     scores.write_text(
         json.dumps({"phase": "eval-final", "n": 50, "metrics": {"em": {"value": 0.5, "low": 0.4, "high": 0.6}}})
     )
-    start_run(run_dir, RECIPE, follow=False, description="Why.")
     with step_run(run_dir, "corpus") as step:
         step.log_dataset("questions.train", digest=FULL, source="/data/q.jsonl", context="training", rows=30)
     with step_run(run_dir, "score-1") as step:
@@ -137,7 +139,9 @@ def test_run_is_delivered_to_mlflow_with_its_steps(folder: Path, run_dir: Path) 
     ]  # fmt: skip
     assert entries[1].digests == {"questions.train": FULL}
 
-    [row] = [row for row in list_runs(listing_uri(folder)) if row.run_id == run_id]
+    assert run_dir in run_dirs(folder)
+    row = row_of(run_dir)
+    assert row.run_id == run_id
     assert (row.status, row.iterations, row.em_start, row.em_final, row.recipe) == ("FINISHED", 1, None, 0.5, "world")
     assert find_run_dir(run_id, folder) == run_dir.resolve() == find_run_dir(str(run_dir), folder).resolve()
 
@@ -395,9 +399,9 @@ def test_an_unreachable_store_stops_no_step_and_loses_nothing(
     assert list(nested(folder, run_id)) == ["corpus"]
 
 
-def test_missing_store_or_run_is_reported(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="no such store"):
-        listing_uri(tmp_path)
+def test_missing_run_is_reported(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="holds no run directories"):
+        run_dirs(tmp_path)
     with pytest.raises(UserError, match="no run directory, and no run in"):
         find_run_dir("f" * 32, folder)
     with pytest.raises(UserError, match="not a run directory"):

@@ -3,28 +3,32 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
 from platform_sdk.config.errors import UserError
+from platform_sdk.files import write_text
 from platform_sdk.sampling.models import resolve
+from platform_sdk.tracking import manifest, seals
 from platform_sdk.tracking.journal import Journal, run_file, step_file
-from platform_sdk.tracking.listing import trained_model
 
 
 def make_run(folder: Path, *trained: str, ended: bool = True) -> Path:
     run_dir = folder / "run"
     run_dir.mkdir()
     (run_dir / "recipe.json").write_text(json.dumps({"parameters": {"model": "hopforge:world-base"}}))
-    for name in trained:
-        (run_dir / name / "model").mkdir(parents=True)
-        journal = Journal(step_file(run_dir, f"train-{name}"))
-        journal.append("model", path=str(run_dir / name / "model"), digest="d", register=True, tags={})
     journal = Journal(run_file(run_dir))
-    journal.append("started")
+    journal.append("started", manifest_head=manifest.append(run_dir, "run started", {}))
+    for name in trained:
+        write_text(run_dir / name / "model/config.json", "{}")
+        own = Journal(step_file(run_dir, f"train-{name}"))
+        own.append("model", path=str(run_dir / name / "model"), digest="d", register=True, tags={})
+        files = seals.seal(run_dir, [run_dir / name / "model"])
+        manifest.append(run_dir, f"step train-{name}", {"weights": "d"}, files)
     if ended:
-        journal.append("ended", status="FINISHED")
+        journal.append("ended", status="FINISHED", manifest_head=manifest.append(run_dir, "run ended: FINISHED", {}))
     return run_dir
 
 
@@ -34,9 +38,13 @@ def test_a_runs_model_is_the_one_that_it_trained_last(tmp_path: Path) -> None:
     for name, time in times.items():
         path = step_file(run_dir, f"train-{name}")
         path.write_text(json.dumps(json.loads(path.read_text()) | {"time": time}) + "\n")
-    assert resolve(f"run:{run_dir}") == trained_model(run_dir) == run_dir / "iteration-01/model"
-    (run_dir / "iteration-01/model").rmdir()
-    with pytest.raises(UserError, match="its model .* is gone"):
+    assert resolve(f"run:{run_dir}") == run_dir / "iteration-01/model"
+    path = step_file(run_dir, "train-iteration-01")
+    path.write_text(path.read_text().replace("iteration-01/model", "tracking/steps"))
+    with pytest.raises(UserError, match="which is not the model that step train-iteration-01 left"):
+        resolve(f"run:{run_dir}")
+    shutil.rmtree(run_dir / "iteration-01/model")
+    with pytest.raises(UserError, match=r"iteration-01/model/config\.json: is missing"):
         resolve(f"run:{run_dir}")
 
 

@@ -9,15 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from platform_sdk.config.differences import ABSENT
-from platform_sdk.config.errors import UserError
+from platform_sdk.evaluation.cards.figures import amount, count_metrics
 from platform_sdk.evaluation.intervals import paired_bootstrap
-from platform_sdk.evaluation.metrics import COUNTS
 from platform_sdk.evaluation.report.samples import SELECTED_FILE, Sample, draw, share, size, sources
 from platform_sdk.evaluation.statistics import Statistics, read_statistics
 from platform_sdk.files import read_object
-from platform_sdk.tracking import manifest, seals, updates
+from platform_sdk.tracking import manifest, updates
 from platform_sdk.tracking.journal import FOLDER
-from platform_sdk.tracking.runs import ENVIRONMENT_FILE
+from platform_sdk.tracking.opened import ENVIRONMENT_FILE, open_run
 from platform_sdk.tracking.updates import Update, read_updates
 
 START, FINAL = "eval-start", "eval-final"
@@ -54,7 +53,7 @@ class Phase:
 
 @dataclass
 class Content:
-    """Everything a report shows. ``chain_error`` says what is wrong with the manifest, if anything is."""
+    """Everything a report shows. ``altered`` reports the run's altered files; see ``open_run``."""
 
     run_dir: Path
     recipe: dict[str, Any]
@@ -63,7 +62,7 @@ class Content:
     environment: dict[str, Any]
     corpus_digests: dict[str, Any]
     chain: list[manifest.Entry]
-    chain_error: str | None
+    altered: tuple[str, ...]
 
     @property
     def evaluations(self) -> list[Phase]:
@@ -84,14 +83,7 @@ class Content:
     @cached_property
     def counts(self) -> frozenset[str]:
         """The metrics that are not shares in 0..1: means of counts, and rewards on a scale of their own."""
-        beyond = {
-            metric
-            for phase in self.evaluations
-            for values in (phase.scores or {}).get("per_question", {}).values()
-            for metric, value in values.items()
-            if not 0 <= value <= 1
-        }
-        return COUNTS | beyond
+        return count_metrics(phase.scores or {} for phase in self.evaluations)
 
     @property
     def shown_metrics(self) -> tuple[str, ...]:
@@ -114,40 +106,38 @@ class Content:
         return next((found.scores for found in self.phases if found.name == phase), None)
 
 
-def gather(run_dir: Path, *, rollouts: int) -> Content:
-    """Read a run directory, finished or not; of its rollouts at most so many, spread over the phases.
+def gather(run_dir: Path, *, rollouts: int, altered: bool = False) -> Content:
+    """Read a run directory, finished or not.
+
+    Args:
+        rollouts: Most rollouts to read, spread over the phases.
+        altered: Read a run with altered files too.
 
     Raises:
         UserError: it is not a run directory, or one of its files is invalid or was altered.
         RecordError: a rollout cannot be read.
     """
-    if not (run_dir / "recipe.json").is_file():
-        raise UserError(f"{run_dir}: not a run directory (it holds no recipe.json)")
+    opened = open_run(run_dir, altered=altered)
     folders = sorted((path for path in run_dir.iterdir() if path.is_dir()), key=lambda path: _rank(path.name))
     phases = [_phase(folder) for folder in folders if _is_phase(folder)]
     found = [(phase, *source) for phase in phases for source in sources(run_dir / phase.name)] if rollouts else []
     most = share([size(paths) for _, _, paths in found], rollouts)
     for phase, name, paths in found:
         phase.samples.append(draw(name, paths, most, run_dir / phase.name / SELECTED_FILE))
-    chain, chain_error = _chain(run_dir)
+    # The page is a step itself: made again later, it must be the same page.
+    ends = ("step report", "run ended")
     content = Content(
         run_dir=run_dir,
-        recipe=_object(run_dir / "recipe.json"),
+        recipe=opened.recipe,
         phases=phases,
         differences=[],
         environment=_object(run_dir / FOLDER / ENVIRONMENT_FILE),
         corpus_digests=_object(run_dir / "corpus" / "digests.json"),
-        chain=chain,
-        chain_error=chain_error,
+        chain=[entry for entry in opened.entries if not entry.event.startswith(ends)],
+        altered=opened.altered,
     )
     content.differences = _differences(content.scores(START), content.scores(FINAL))
     return content
-
-
-def amount(value: float, *, count: bool = False, signed: bool = False) -> str:
-    """Write a score: a share in percent, the mean of a count as it is."""
-    text = f"{value:+.2f}" if count else f"{100 * value:+.1f}"
-    return text.replace("-", "−") if signed else text.removeprefix("+")
 
 
 def p_text(p_value: float) -> str:
@@ -200,21 +190,6 @@ def _differences(before: dict[str, Any] | None, after: dict[str, Any] | None) ->
             result = paired_bootstrap([new[id][metric] for id in ids], [old[id][metric] for id in ids])
             found.append(Difference(metric, len(ids), *result))
     return found
-
-
-def _chain(run_dir: Path) -> tuple[list[manifest.Entry], str | None]:
-    """Return the manifest's entries, or what is wrong with it.
-
-    Raises:
-        UserError: a file that the manifest names was altered.
-    """
-    try:
-        seals.check(run_dir, external=False)
-        # The page is a step itself: made again later, it must be the same page.
-        ends = ("step report", "run ended")
-        return [entry for entry in manifest.read(run_dir) if not entry.event.startswith(ends)], None
-    except manifest.ManifestError as error:
-        return [], str(error)
 
 
 def _object(path: Path) -> dict[str, Any]:

@@ -8,12 +8,12 @@ from typing import Any
 
 from markupsafe import Markup
 
+from platform_sdk.evaluation.cards.figures import name_of
 from platform_sdk.evaluation.report.content import Content, Phase
 from platform_sdk.evaluation.report.course import Point, course_of
 from platform_sdk.evaluation.report.lines import Line, line_chart
 from platform_sdk.tracking.updates import Update
 
-NAMES = {"em": "EM", "f1": "F1", "kl": "KL", "em_greedy": "EM greedy", "f1_greedy": "F1 greedy"}
 PALETTE = ("c-final", "c-threshold", "c-other", "c-loss", "c-base", "c-leaf", "c-start", "c-sky")
 FEWEST_POINTS = 3  # of a score curve: before and after are a pair, not a curve
 
@@ -33,10 +33,6 @@ class Curve:
 def curves(content: Content) -> list[Curve]:
     """Return the charts of a run's learning, those of its scores first."""
     return [*_scores(content), *_iterations(content), *_updates(content), *_supervised(content)]
-
-
-def name_of(metric: str) -> str:
-    return NAMES.get(metric, metric.replace("_", " "))
 
 
 def coloured(lines: Sequence[tuple[str, Points]]) -> list[Line]:
@@ -172,6 +168,9 @@ def _online(updates: Sequence[Update]) -> list[tuple[str, list[tuple[str, Points
     def points(value: Callable[[Update], float | None]) -> Points:
         return [(float(u.update), float(found)) for u in updates if (found := value(u)) is not None]
 
+    def statistic(name: str) -> Points:
+        return points(lambda update: update.statistics.get(name))
+
     trained = points(lambda update: update.mean_reward)
     named = {
         name: points(lambda update, name=name: update.rewards.get(name))  # type: ignore[misc]
@@ -194,6 +193,16 @@ def _online(updates: Sequence[Update]) -> list[tuple[str, list[tuple[str, Points
             [
                 ("groups without variance", points(lambda update: update.zero_variance)),
                 ("tokens clipped", points(lambda update: update.clip_fraction)),
+            ],
+            True,
+        ),
+        ("Entropy of the policy, in nats per token", [("entropy", statistic("entropy"))], False),
+        (
+            "Ratio to the policy that sampled",
+            [
+                ("effective sample size, share of tokens", statistic("effective_sample_size")),
+                ("tokens with a ratio above 2 or below 1/2", statistic("ratio_tail")),
+                ("importance weights at their bound", statistic("importance_truncated")),
             ],
             True,
         ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from platform_sdk.evaluation.cards.figures import duration
 from platform_sdk.evaluation.report.content import Content
 from platform_sdk.evaluation.report.course import course_of
 
@@ -29,14 +30,6 @@ def facts_of(content: Content) -> list[Fact]:
     if hardware := content.environment.get("hardware"):
         found.append(Fact("hardware", str(hardware), "of the process that started the run"))
     return [*found, *_cost(content), *_origin(content)]
-
-
-def duration(seconds: float) -> str:
-    """Write a time in the unit that suits it: 3.1 s, 12.4 min, 5 h 03 min."""
-    if seconds < 100:
-        return f"{seconds:.1f} s"
-    minutes = round(seconds / 60)
-    return f"{seconds / 60:.1f} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60:02d} min"
 
 
 def parameters_of(content: Content) -> list[Fact]:

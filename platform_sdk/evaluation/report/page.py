@@ -9,9 +9,10 @@ from typing import Any
 
 from markupsafe import Markup
 
+from platform_sdk.evaluation.cards.figures import name_of
 from platform_sdk.evaluation.report.charts import Interval, interval_plot
 from platform_sdk.evaluation.report.content import FINAL, FIRST_PHASES, START, Content, Phase, gather, kind_of
-from platform_sdk.evaluation.report.curves import curves, name_of
+from platform_sdk.evaluation.report.curves import curves
 from platform_sdk.evaluation.report.facts import facts_of
 from platform_sdk.evaluation.report.viewer import viewer_data
 from platform_sdk.pages import embedded_json, render
@@ -33,18 +34,19 @@ PLOTTED = (*FIRST_PHASES, FINAL)  # evaluations between these are points of a cu
 PHASE_COLOURS = {"eval-base": "c-base", START: "c-start", "eval-warmup": "c-start", FINAL: "c-final"}
 
 
-def build_report(run_dir: Path, *, rollouts: int = ROLLOUTS) -> str:
-    """Return a run as one HTML page that needs nothing else.
+def build_report(run_dir: Path, *, rollouts: int = ROLLOUTS, altered: bool = False) -> str:
+    """Return a run as one self-contained HTML page.
 
     Args:
         run_dir: The run directory, of a finished run or of one on its way.
         rollouts: At most so many rollouts are embedded, spread over the phases; the page says how many there are.
+        altered: Show a run with altered files too, with a warning.
 
     Raises:
-        UserError: ``run_dir`` is not a run directory, or one of its files is invalid.
+        UserError: ``run_dir`` is not a run directory, or one of its files is invalid or was altered.
         RecordError: a rollout cannot be read.
     """
-    content = gather(run_dir, rollouts=rollouts)
+    content = gather(run_dir, rollouts=rollouts, altered=altered)
     folded = _folded(content)
     return render(
         FOLDER / "page.html.j2",

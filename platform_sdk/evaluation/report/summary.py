@@ -5,84 +5,126 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from platform_sdk.evaluation.report.content import FINAL, START, Content, Difference, gather
+from platform_sdk.evaluation.cards.figures import name_of
+from platform_sdk.evaluation.cards.markdown import card, cell, number, plain, table
+from platform_sdk.evaluation.cards.training import iterations_table
+from platform_sdk.evaluation.report.content import FINAL, START, Content, Difference, Phase, gather
 from platform_sdk.tracking.updates import Update
 
 LEARNED = ("mean_reward", "loss", "kl", "zero_variance")
+MAX_COLUMNS = 3
 
 
 def build_summary(run_dir: Path) -> str:
-    """Return the scores before and after, and one line for each iteration, as Markdown.
+    """Return the scores before and after, and one line for each iteration, as Markdown for a narrow panel.
 
     Raises:
         UserError: ``run_dir`` is not a run directory, or one of its files is invalid.
     """
     content = gather(run_dir, rollouts=0)
-    lines = [f"# {_cell(str(content.recipe.get('name', run_dir.name)))}", ""]
-    evaluations = content.evaluations
-    if evaluations:
-        metrics = content.metrics
-        lines += _row("evaluation", "n", *metrics) + _row(*["---"] * (2 + len(metrics)))
-        for phase in evaluations:
-            scores = phase.scores or {}
-            cells = [score_text(content, metric, scores["metrics"].get(metric)) for metric in metrics]
-            lines += _row(phase.name, str(scores["n"]), *cells)
-    else:
-        lines.append("No evaluation has finished yet.")
-    for change in (change for change in content.differences if change.metric in content.shown_metrics):
-        lines.append(
-            f"\n{_cell(change.metric)}, {FINAL} − {START} on the same {change.n} questions: "
-            f"{difference_text(content, change)}"
+    others = [phase for phase in content.evaluations if phase.name not in (START, FINAL)]
+    return card(
+        str(content.recipe.get("name", run_dir.name)),
+        _sentence(content),
+        _scores(content),
+        _other_scores(content, others),
+        iterations_table([_with_score(content, phase) for phase in content.iterations]),
+        *(_updates(phase) for phase in content.online),
+    )
+
+
+def _sentence(content: Content) -> str:
+    if not content.evaluations:
+        return "No evaluation has finished yet."
+    found = content.scores(FINAL) or content.evaluations[-1].scores or {}
+    if content.differences:
+        return (
+            f"{found['n']:,} questions. Shares in per cent; difference: after − before on the same questions, "
+            "with its 95 % interval."
         )
-    if content.iterations:
-        names = ["mean_reward", "threshold", "acceptance_rate", "examples", "loss_last"]
-        lines += ["", *_row("iteration", *names), *_row(*["---"] * (1 + len(names)))]
-        for phase in content.iterations:
-            values = [phase.figures.get(name) for name in names]
-            lines += _row(phase.name, *(_number(value) for value in values))
-    if content.online:
-        lines += ["", *_row("online", "updates", *(f"{name}, first → last tenth" for name in LEARNED))]
-        lines += _row(*["---"] * (2 + len(LEARNED)))
-        for phase in content.online:
-            changes = [_change(phase.updates, name) for name in LEARNED]
-            lines += _row(phase.name, str(len(phase.updates)), *changes)
-    return "\n".join(lines) + "\n"
+    return f"{found['n']:,} questions. Shares in per cent, with 95 % intervals."
 
 
-def _row(*cells: str) -> list[str]:
-    return ["| " + " | ".join(_cell(cell) for cell in cells) + " |"]
+def _scores(content: Content) -> str:
+    """Return the metrics with their values before and after; with one evaluation its values and intervals."""
+    changes = {change.metric: change for change in content.differences}
+    before, after = content.scores(START), content.scores(FINAL)
+    if before and after:
+        rows = []
+        for metric in (metric for metric in content.metrics if metric in after["metrics"]):
+            values = [_value(content, metric, scores["metrics"].get(metric)) for scores in (before, after)]
+            rows.append([name_of(metric), *values, *_difference(content, changes.get(metric))])
+        return table(["metric", "before", "after", "difference", "95 % interval"], rows, numbers=4)
+    found = after or before
+    if found is None:
+        return ""
+    rows = [
+        [name_of(metric), _value(content, metric, score), _interval(content, metric, score)]
+        for metric in content.metrics
+        if (score := found["metrics"].get(metric))
+    ]
+    return table(["metric", plain(found["phase"]), "95 % interval"], rows, numbers=2)
 
 
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ").replace("<", "&lt;")
+def _difference(content: Content, change: Difference | None) -> tuple[str, str]:
+    if change is None:
+        return "–", "–"
+    parts = (change.value, change.low, change.high)
+    value, low, high = (content.amount(change.metric, part, signed=True) for part in parts)
+    return f"**{value}**", f"{low} to {high}"
+
+
+def _value(content: Content, metric: str, score: dict[str, float] | None) -> str:
+    return "–" if score is None else content.amount(metric, score["value"])
+
+
+def _interval(content: Content, metric: str, score: dict[str, float]) -> str:
+    if "low" not in score:
+        return "–"
+    return f"{content.amount(metric, score['low'])} to {content.amount(metric, score['high'])}"
+
+
+def _other_scores(content: Content, others: Sequence[Phase]) -> str:
+    """Return the first metrics of the evaluations between start and end, one row for each."""
+    metrics = [metric for metric in content.shown_metrics if metric in content.metrics][:MAX_COLUMNS]
+    rows = [
+        [
+            cell(phase.name),
+            *(_value(content, metric, (phase.scores or {})["metrics"].get(metric)) for metric in metrics),
+        ]
+        for phase in others
+    ]
+    return table(["evaluation", *map(name_of, metrics)], rows, numbers=len(metrics))
+
+
+def _with_score(content: Content, phase: Phase) -> dict[str, object]:
+    evaluated = content.scores(f"eval-{phase.name}")
+    em = evaluated["metrics"].get("em", {}).get("value") if evaluated else None
+    return {**phase.figures, "em": em}
+
+
+def _updates(phase: Phase) -> str:
+    """Return the means of an online phase's figures over its first and its last tenth of updates."""
+    tenth = -(-len(phase.updates) // 10)
+    rows = [
+        [name_of(name), _mean(phase.updates[:tenth], name), _mean(phase.updates[-tenth:], name)] for name in LEARNED
+    ]
+    head = f"{plain(phase.name)}, {len(phase.updates):,} updates"
+    return table([head, "first tenth", "last tenth"], rows, numbers=2)
+
+
+def _mean(updates: Sequence[Update], name: str) -> str:
+    values = [value for update in updates if (value := getattr(update, name)) is not None]
+    return number(float(sum(values) / len(values)) if values else None)
 
 
 def difference_text(content: Content, change: Difference) -> str:
     """Return a paired difference with its interval, as Markdown."""
-    parts = (change.value, change.low, change.high)
-    value, low, high = (content.amount(change.metric, part, signed=True) for part in parts)
-    return f"**{value}** ({low} to {high})"
+    value, interval = _difference(content, change)
+    return f"{value} ({interval})"
 
 
 def score_text(content: Content, metric: str, score: dict[str, float] | None) -> str:
     """Return a score with its interval."""
-    if score is None:
-        return "–"
-    value = content.amount(metric, score["value"])
-    if "low" not in score:
-        return value
-    return f"{value} ({content.amount(metric, score['low'])} to {content.amount(metric, score['high'])})"
-
-
-def _change(updates: Sequence[Update], name: str) -> str:
-    """The mean of a figure over the first and the last tenth of the updates, at least one each."""
-    tenth = -(-len(updates) // 10)
-    ends = []
-    for part in (updates[:tenth], updates[-tenth:]):
-        values = [value for update in part if (value := getattr(update, name)) is not None]
-        ends.append(_number(sum(values) / len(values) if values else None))
-    return " → ".join(ends)
-
-
-def _number(value: object) -> str:
-    return f"{value:.4g}" if isinstance(value, (int, float)) else "–"
+    value = _value(content, metric, score)
+    return value if score is None or "low" not in score else f"{value} ({_interval(content, metric, score)})"

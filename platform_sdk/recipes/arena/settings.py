@@ -95,7 +95,7 @@ class SamplingSettings(SamplingSpec):
         0.9,
         ge=0,
         le=100,
-        description="randomness of what is sampled; 1: the model's own probabilities, 0: the most probable token",
+        description="randomness of sampling; 1: the model's own probabilities, 0: always the most probable token",
     )
 
 

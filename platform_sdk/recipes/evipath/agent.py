@@ -12,8 +12,7 @@ from platform_sdk.agents.planner_worker import Answer, Ask, Limits, Malformed, P
 from platform_sdk.agents.speaker import Decoding, Policy, Speaker
 from platform_sdk.recipes.evipath import prompts
 from platform_sdk.recipes.evipath.grammar import NOTHING_FOUND, parse_executor, parse_planner
-from platform_sdk.recipes.evipath.prompts import Role
-from platform_sdk.recipes.evipath.settings import AgentSpec
+from platform_sdk.recipes.evipath.settings import AgentSpec, Role
 from platform_sdk.recipes.method import RunContext
 from platform_sdk.records import Evidence, Question
 from platform_sdk.sampling.dialogue import Dialogue

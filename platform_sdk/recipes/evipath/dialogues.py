@@ -10,8 +10,9 @@ from typing import Any
 from platform_sdk.agents import planner_messages as messages
 from platform_sdk.recipes.evipath import prompts
 from platform_sdk.recipes.evipath.grammar import write_answer, write_ask, write_reading
-from platform_sdk.recipes.evipath.prompts import Role, Style
+from platform_sdk.recipes.evipath.prompts import Style
 from platform_sdk.recipes.evipath.records import Example, SubQuestion
+from platform_sdk.recipes.evipath.settings import Role
 from platform_sdk.records import Evidence, Question, Rollout, Trajectory
 from platform_sdk.sampling.dialogue import Dialogue
 

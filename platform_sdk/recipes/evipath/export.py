@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from platform_sdk.errors import UserError
-from platform_sdk.files import read_object, writing
+from platform_sdk.files import read_object
+from platform_sdk.outputs import writing_output
 from platform_sdk.recipes.evipath.dialogues import Chat, chats
 from platform_sdk.recipes.evipath.prompts import Style
 from platform_sdk.recipes.evipath.records import Example
@@ -36,7 +37,7 @@ def write_chats(source: Path, output: Path, format: Format, style: Style | None 
         check_digest(found[0], Example, read_object(outcome)["carry"]["examples"])
     agent = _agent(found[0].parent)
     count = 0
-    with writing(output) as stream:
+    with writing_output(output) as stream:
         for example in read_jsonl(found[0], Example):
             for chat in chats(example, style or agent.prompts, agent.sub_questions, ("planner", "executor")):
                 stream.write(json.dumps(line(chat, format), ensure_ascii=False).encode() + b"\n")

@@ -34,6 +34,7 @@ class EviPath(Method[AgentSpec, EvaluationSpec, Resources]):
         "iteration": Iteration(evipath),
     }
     shown_metrics = ("em", "f1", "evidence_recall", "well_formed")
+    answer_opening = "<answer>"
 
     def agent(
         self,

@@ -11,9 +11,9 @@ from typing import Literal
 
 from platform_sdk.agents.planner_messages import Medium
 from platform_sdk.recipes.evipath.grammar import NOTHING_FOUND
+from platform_sdk.recipes.evipath.settings import Role
 
 Style = Literal["standard", "compact"]
-Role = Literal["planner", "executor"]
 
 _PLANNER = """\
 You answer a complex question step by step. Executors look things up for you and report one sentence for each \

@@ -7,7 +7,8 @@ from typing import Literal
 from pydantic import Field
 
 from platform_sdk.config.struct import Struct
-from platform_sdk.recipes.evipath.prompts import Role
+
+Role = Literal["planner", "executor"]
 
 
 class AgentSpec(Struct):

@@ -32,6 +32,7 @@ class MyGO(Method[AgentSpec, EvaluationSettings, Resources]):
     roles = ("planner", "worker")
     steps: ClassVar = {"warmup": Warmup(), "iteration": Iteration(mujica)}
     shown_metrics = ("em", "f1", "evidence_recall", "well_formed")
+    answer_opening = "<answer>"
 
     def check_policy(self, run: RunContext[AgentSpec], model: str) -> None:
         if models_of(model) and not run.agent.split:

@@ -43,7 +43,8 @@ class ProGraphAgent(PolicyAgent):
             return speaker.reply(dialogue, turn, thread="")
 
         main, outcome = yield from converse(dialogue, spec, speak)
-        main = main.model_copy(update={"turns": with_structure(question.answers, main.turns)})
+        turns = with_structure(question.answers, main.turns, count_repeats=spec.count_repeats)
+        main = main.model_copy(update={"turns": turns})
         rollout = self.recorded(question, attempt, speaker.seed, main, (), outcome)
         return rollout.model_copy(update={"rewards": rewards(rollout)})
 

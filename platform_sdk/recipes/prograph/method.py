@@ -12,11 +12,13 @@ from platform_sdk.recipes.method import Method, Resources, RunContext
 from platform_sdk.recipes.prograph.agent import ProGraphAgent
 from platform_sdk.recipes.prograph.credit import StepCredit
 from platform_sdk.recipes.prograph.measures import measures
+from platform_sdk.recipes.prograph.progress import OPENING
 from platform_sdk.recipes.prograph.rewards import rewards
 from platform_sdk.recipes.prograph.settings import AgentSpec
 from platform_sdk.records import Rollout
 from platform_sdk.retrieval.index import method_of
-from platform_sdk.training.credit import GRPO, Credit
+from platform_sdk.training.advantages import GRPO
+from platform_sdk.training.credit import Credit
 
 
 class ProGraph(Method[AgentSpec, EvaluationSpec, Resources]):
@@ -26,6 +28,7 @@ class ProGraph(Method[AgentSpec, EvaluationSpec, Resources]):
     agent_settings = AgentSpec
     evaluation_settings = EvaluationSpec
     shown_metrics = ("em", "f1", "turns", "evidence_recall", "format")
+    answer_opening = OPENING
 
     def check(self, run: RunContext[AgentSpec]) -> None:
         retrieval = method_of(run.environment, run.retrieval)

@@ -5,17 +5,14 @@ that several trajectories of a group begin with is estimated once. Two estimator
 
 - ``sampling``: the mean outcome reward of n completions, each played on to its end by the agent itself, with searches
   and under the same limits. Behind the last turn nothing can follow: P is the trajectory's own outcome reward there.
-- ``likelihood``: the geometric mean of the probabilities of the gold answer's tokens behind the history and
-  ``<answer>``. (Their mean logarithm itself would punish a wrong answer without bound, and teach never to answer.)
+- ``likelihood``: the probability of the gold answer behind the history and ``<answer>``, see ``training.likelihood``.
   Behind a turn that answers, the history is that turn's text up to its own ``<answer>``, so that its thoughts count. P
   stays as it was behind a last turn that gives no answer, and where the context leaves no room for the gold answer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from itertools import pairwise
-from math import exp
+from collections.abc import Sequence
 from statistics import fmean
 from typing import Any
 
@@ -23,14 +20,15 @@ from platform_sdk.agents.speaker import Decoding, Reply
 from platform_sdk.recipes.prograph.agent import converse
 from platform_sdk.recipes.prograph.rewards import agent_turns, outcome
 from platform_sdk.recipes.prograph.settings import AgentSpec
-from platform_sdk.records import Rollout, Turn
+from platform_sdk.records import Rollout
 from platform_sdk.sampling.dialogue import Dialogue, encode
 from platform_sdk.sampling.engine import PromptTooLong, SamplingParams
 from platform_sdk.sampling.rollout import Agent, Together
 from platform_sdk.training.credit import CreditProbe, reward_of
+from platform_sdk.training.likelihood import Tokens, answer_likelihoods, with_changes
 
-Tokens = tuple[int, ...]
-_OPENING = "<answer>"
+OPENING = "<answer>"
+PROGRESS = "progress"
 
 
 def with_sampling(
@@ -51,9 +49,10 @@ def with_sampling(
     each = zip(*[iter(rewards)] * completions, strict=True)
     values = {history: fmean(own) for history, own in zip(owners, each, strict=True)}
     return [
-        _with_progress(
+        with_changes(
             rollout,
             [*(values[rollout.main.token_ids[:end]] for end in _histories(rollout)), reward_of(rollout, reward)],
+            PROGRESS,
         )
         for rollout in group
     ]
@@ -61,14 +60,10 @@ def with_sampling(
 
 def with_likelihood(group: Sequence[Rollout], probe: CreditProbe) -> Agent[Sequence[Rollout]]:
     """Return the group with the step progress that the likelihood of the gold answer shows."""
-    opening, gold = (encode(probe.tokenizer, text) for text in (_OPENING, group[0].question.answers[0]))
+    opening = encode(probe.tokenizer, OPENING)
     prompts = [_answering(rollout, probe.tokenizer, opening) for rollout in group]
-    room = probe.engine.max_model_len - len(gold)
-    fitting = [prompt for own in prompts for prompt in own if prompt is not None and len(prompt) <= room]
-    asked = list(dict.fromkeys(fitting))
-    scores: list[tuple[float, ...]] = yield Together(tuple(probe.score(prompt, gold) for prompt in asked))
-    values = {prompt: exp(fmean(score)) for prompt, score in zip(asked, scores, strict=True)}
-    return [_with_progress(rollout, _known(own, values)) for rollout, own in zip(group, prompts, strict=True)]
+    certainties = yield from answer_likelihoods(prompts, group[0].question.answers[0], probe)
+    return [with_changes(rollout, own, PROGRESS) for rollout, own in zip(group, certainties, strict=True)]
 
 
 def _histories(rollout: Rollout) -> list[int]:
@@ -102,34 +97,5 @@ def _answering(rollout: Rollout, tokenizer: Any, opening: Sequence[int]) -> list
     prompts: list[Tokens | None] = [(*tokens[: turn.start], *opening) for turn in turns]
     if rollout.main.answer is None or not turns:
         return [*prompts, None]
-    said, _, _ = turns[-1].text.rpartition(_OPENING)
-    return [*prompts, (*tokens[: turns[-1].start], *encode(tokenizer, said + _OPENING))]
-
-
-def _known(prompts: Sequence[Tokens | None], values: Mapping[Tokens, float]) -> list[float]:
-    """Return the value of each prompt, or the one before it where there is none."""
-    known: list[float] = []
-    for prompt in prompts:
-        before = known[-1] if known else 0.0
-        known.append(before if prompt is None else values.get(prompt, before))
-    return known
-
-
-def _with_progress(rollout: Rollout, certainties: Sequence[float]) -> Rollout:
-    """Return the rollout with what its turns changed; its ``progress`` is the mean of theirs.
-
-    Args:
-        certainties: P before each of the agent's turns, and behind the last one.
-    """
-    changes = iter(pairwise(certainties))
-    mean = (certainties[-1] - certainties[0]) / max(1, len(certainties) - 1)
-
-    def changed(turn: Turn) -> Turn:
-        if turn.speaker != "agent":
-            return turn
-        before, after = next(changes)
-        return turn.model_copy(update={"rewards": {**turn.rewards, "certainty": after, "progress": after - before}})
-
-    main = rollout.main.model_copy(update={"turns": tuple(map(changed, rollout.main.turns))})
-    rewards = {**rollout.rewards, "certainty": certainties[0], "progress": mean}
-    return rollout.model_copy(update={"main": main, "rewards": rewards})
+    said, _, _ = turns[-1].text.rpartition(OPENING)
+    return [*prompts, (*tokens[: turns[-1].start], *encode(tokenizer, said + OPENING))]

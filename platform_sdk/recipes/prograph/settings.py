@@ -6,13 +6,15 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from platform_sdk.config.struct import Struct
+from platform_sdk.config.credit import AdvantageSpec
+from platform_sdk.config.struct import Struct, equal_to
 
 
-class CreditSpec(Struct):
+class CreditSpec(AdvantageSpec):
     """Step-wise GRPO: R_t = outcome + λ1 · step progress + λ2 · structure (ProGraph-R1, section 3.3).
 
-    The paper gives neither λ1, λ2 and n nor the baseline, so none of them has a default.
+    The paper gives neither λ1, λ2 and n nor the baseline, so none of them has a default. The other defaults are the
+    paper's.
     """
 
     baseline: Literal["step", "trajectory", "return_to_go"] = Field(
@@ -29,6 +31,32 @@ class CreditSpec(Struct):
     completions: int | None = Field(
         None, ge=1, le=1024, description="n: completions from each history; required by the estimator sampling"
     )
+
+    aggregation: Literal["sum", "gdpo"] = Field(
+        "sum",
+        description="sum: R_t is normalised (the paper); gdpo: outcome, step progress and structure are each "
+        "normalised, then weighted, summed and whitened over the update (GDPO, Liu et al., 2026, arXiv 2601.05242)",
+        exclude_if=equal_to("sum"),
+    )
+    scale: Literal["group", "batch", "none"] = Field(
+        "group",
+        description="what advantages are divided by: the deviation of the steps compared with, of all steps of the "
+        "update, or 1",
+        exclude_if=equal_to("group"),
+    )
+
+    @model_validator(mode="after")
+    def _aggregation_fits(self) -> Self:
+        if self.aggregation == "gdpo" and self.scale != "group":
+            raise ValueError(
+                f"aggregation gdpo normalises in the group and over the update; leave scale {self.scale} out"
+            )
+        if self.aggregation == "gdpo" and not self.progress_weight and not self.structure_weight:
+            raise ValueError(
+                "aggregation gdpo combines rewards, and both weights are 0; set progress_weight or structure_weight, "
+                "or aggregation to sum"
+            )
+        return self
 
     @model_validator(mode="after")
     def _estimator_fits(self) -> Self:
@@ -47,4 +75,10 @@ class AgentSpec(Struct):
     top_k: int = Field(5, ge=1, le=10_000, description="pieces of evidence shown after a query")
     prompts: Literal["standard", "compact"] = Field("standard", description="compact: for very small models")
     demonstrate: bool = Field(False, description="show a worked example before the question, for small models")
+    count_repeats: bool = Field(
+        True,
+        description="structure reward: count entities of evidence that an earlier turn retrieved once more (the "
+        "paper); false: searching for the same again earns nothing",
+        exclude_if=equal_to(True),
+    )
     credit: CreditSpec | None = Field(None, description="step-wise GRPO; null: plain GRPO on the outcome")

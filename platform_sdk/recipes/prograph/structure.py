@@ -9,6 +9,8 @@ With V(G_t) the entities that turn t retrieved: r_con = |V(G_t) ∩ V(s_<t)| / |
   end tells namesakes apart, and is in no question or answer: texts are searched for the name before it.
 - An entity is in V(s_<t) if its name is in the text before turn t as a run of whole words (question, the agent's turns,
   knowledge), or if an earlier turn retrieved it. So no entity linker is needed.
+- With repeated evidence counted once, only entities of pieces of evidence that no earlier turn retrieved count in the
+  numerators: searching for the same again earns nothing. The paper counts them again.
 - An entity is in V(y*) if its name is in an accepted answer as a run of whole words.
 """
 
@@ -24,18 +26,24 @@ _BRACKET = re.compile(r"\s*\([^()]*\)\s*$")
 _ARTICLES = frozenset({"a", "an", "the"})
 
 
-def with_structure(answers: Sequence[str], turns: Sequence[Turn]) -> tuple[Turn, ...]:
-    """Return the turns of a dialogue with the structure reward of every turn that searched."""
-    gold, text, known = _padded(answers), "", set[str]()
+def with_structure(answers: Sequence[str], turns: Sequence[Turn], *, count_repeats: bool = True) -> tuple[Turn, ...]:
+    """Return the turns of a dialogue with the structure reward of every turn that searched.
+
+    Args:
+        count_repeats: count evidence again that an earlier turn retrieved.
+    """
+    gold, text, known, seen = _padded(answers), "", set[str](), set[str]()
     scored = list(turns)
     for place, turn in enumerate(turns):
         if turn.speaker == "agent" and turn.queries:
             reply = turns[place + 1].evidence if place + 1 < len(turns) else ()
             found = entities(reply)
-            connected = sum(name in known or f" {spoken} " in text for name, spoken in found.items())
-            rewards = _rewards(len(found), connected, sum(f" {spoken} " in gold for spoken in found.values()))
+            counted = found if count_repeats else entities(item for item in reply if item.id not in seen)
+            connected = sum(name in known or f" {spoken} " in text for name, spoken in counted.items())
+            rewards = _rewards(len(found), connected, sum(f" {spoken} " in gold for spoken in counted.values()))
             scored[place] = turn.model_copy(update={"rewards": rewards})
             known |= found.keys()
+            seen |= {item.id for item in reply}
         text += _padded([turn.text])
     return tuple(scored)
 

@@ -26,10 +26,10 @@ from tests.e2e.runs import ROOT, command, environment
 LONGEST = 240.0
 """Seconds that a start of the command may take."""
 PHASES = re.compile(r"(warmup|online|iteration-\d+|eval-[a-z]+|eval-u\d+)/")
-SAMPLED = {"logs/": "a log", "kfp/": "KFP's outputs", "tracking/steps/": "a step's journal"}
+SAMPLED = {"logs/": "a log", "tracking/steps/": "a step's journal"}
 """Folders whose files are interchangeable here."""
 SAME_ALWAYS = (
-    "logs/", "kfp/", "index/", "report.html", ".lock", "tracking/lock", "tracking/digests.json",
+    "logs/", "index/", "report.html", ".lock", "tracking/lock", "tracking/digests.json",
     "tracking/environment.json", "tracking/follower.log",
 )  # fmt: skip
 """Read by every start in the same way, or by none; damaged in the run that has finished only."""

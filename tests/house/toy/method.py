@@ -32,7 +32,8 @@ from platform_sdk.records import Evidence, Question, Rollout, Trajectory
 from platform_sdk.sampling.rollout import Agent, Search, SearchRequest, Together
 from platform_sdk.sampling.sampler import RolloutAgent, open_sampler
 from platform_sdk.sampling.seeds import seed_of
-from platform_sdk.training.credit import Advantages, Credit, CreditProbe, TrajectoryKey, group_advantages, varied
+from platform_sdk.training.advantages import group_advantages, varied
+from platform_sdk.training.credit import Advantages, Credit, CreditProbe, TrajectoryKey
 
 
 class ToySettings(BaseModel):

@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from platform_sdk.config.sampling import EngineSpec
+from platform_sdk.config.selection import SelectionSpec
 from platform_sdk.processes.entry import entry
 from platform_sdk.processes.shares import process_group
 from platform_sdk.recipes.mygo.sampling import sample_warmup
 from platform_sdk.recipes.mygo.settings import WarmupSpec
-from platform_sdk.recipes.selection import SelectionSpec, sample_iteration
+from platform_sdk.recipes.selection import sample_iteration
 from platform_sdk.record_files import digest_records
 from platform_sdk.records import Evidence, Question, Rollout, Trajectory
 from platform_sdk.sampling.engine import SamplingParams

@@ -11,12 +11,13 @@ import pytest
 
 from platform_sdk.config.recipe import load_recipe
 from platform_sdk.config.sampling import EngineSpec
+from platform_sdk.config.selection import SelectionSpec
 from platform_sdk.recipes import method as room
 from platform_sdk.recipes import selection, steps
 from platform_sdk.recipes.method import NoCarry, RunContext
 from platform_sdk.recipes.mygo.method import METHOD
 from platform_sdk.recipes.mygo.settings import AgentSpec, EvaluationSettings, WarmupSpec
-from platform_sdk.recipes.selection import SelectionSpec, Threshold, sample_iteration
+from platform_sdk.recipes.selection import Threshold, sample_iteration
 from platform_sdk.record_files import read_jsonl, write_jsonl
 from platform_sdk.records import Question, Rollout, Trajectory
 from platform_sdk.sampling.engine import Request

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from platform_sdk.recipes.selection import SelectionSpec, batch_of, next_attempts, raised_threshold, select
+from platform_sdk.config.selection import SelectionSpec
+from platform_sdk.recipes.selection import batch_of, next_attempts, raised_threshold, select
 from platform_sdk.records import Question, Rollout, Trajectory
 
 EMPTY = Trajectory(id="planner", role="planner", token_ids=(), agent_mask=(), logprobs=(), turns=())

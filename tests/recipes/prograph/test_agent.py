@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from platform_sdk.agents.planner_worker import Answer, Malformed
-from platform_sdk.config.online import GroupCreditSpec, OnlineSpec
+from platform_sdk.config.credit import GroupCreditSpec
+from platform_sdk.config.online import OnlineSpec
 from platform_sdk.config.retrieval import RetrievalSpec
 from platform_sdk.config.sampling import SamplingSpec
 from platform_sdk.errors import UserError
@@ -135,6 +136,24 @@ def test_empty_retrieval_has_no_structure_and_a_passage_counts_as_its_title() ->
     assert scored[1].rewards == pytest.approx({"con": 1 / 3, "ans": 1 / 3, "struct": 2 / 3})
     # Paris and the Red House were found before; "House not" runs over the comma, which is no word.
     assert scored[3].rewards == pytest.approx({"con": 3 / 4, "ans": 2 / 4, "struct": 5 / 4})
+
+
+def test_repeated_evidence_counts_once_if_asked_for() -> None:
+    """The second search finds what the first found, and Rome: Paris counts again, or not."""
+    turns = [
+        turn("Where is the Red House?", speaker="environment"),
+        turn("a", queries=("x",)),
+        shown("Red House", "Paris"),
+        turn("b", queries=("y",)),
+        shown("Red House", "Paris", "Rome", "Oslo"),
+    ]
+    paper = with_structure(("Paris", "Rome"), turns)
+    once = with_structure(("Paris", "Rome"), turns, count_repeats=False)
+    assert once[1].rewards == paper[1].rewards == {"con": 1 / 2, "ans": 1 / 2, "struct": 1.0}
+    assert paper[3].rewards == {"con": 2 / 4, "ans": 2 / 4, "struct": 1.0}
+    assert once[3].rewards == {"con": 0.0, "ans": 1 / 4, "struct": 1 / 4}
+    repeated = play([ASK, ASK, RIGHT], count_repeats=False)
+    assert [one.rewards.get("struct") for one in agent_turns(repeated.main)] == [1 / 2, 0.0, None]
 
 
 def test_namesakes_are_two_entities_that_texts_call_alike() -> None:

@@ -1,0 +1,77 @@
+"""Text of the command line: its output streams, plain text on them, and arguments in any locale.
+
+All text passes here or ``Terminal``, so that nothing in it can steer the terminal.
+"""
+
+from __future__ import annotations
+
+import codecs
+import io
+import os
+import sys
+from contextlib import suppress
+
+import typer
+
+from platform_sdk.credentials import without_credentials
+from platform_sdk.display import printable
+from platform_sdk.errors import UserError
+
+ESCAPED = "hopforge.escaped"
+"""Encoding error handler that writes a character as JSON does, so that JSON stays JSON in any locale."""
+
+
+def open_streams() -> None:
+    """Prepare standard output and error: a character that the locale lacks is escaped, a closed stream discards."""
+    codecs.register_error(ESCAPED, _escaped)
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:  # closed by whoever started the command
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors=ESCAPED)
+
+
+def close_streams() -> None:
+    """Flush standard output, so that a full disk is reported as an error of the command.
+
+    Raises:
+        OSError: the output cannot be written.
+    """
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:  # its reader has enough, as head does
+        _discard_output()
+    except OSError:
+        _discard_output()
+        raise
+
+
+def say(text: object, *, err: bool = False) -> None:
+    """Print text for people, without passwords in URLs."""
+    typer.echo(printable(without_credentials(str(text))), err=err)
+
+
+def text_argument(text: str, what: str) -> str:
+    """Return an argument as text, also where the locale cannot represent it.
+
+    Raises:
+        UserError: it is not UTF-8.
+    """
+    try:
+        return os.fsencode(text).decode()
+    except UnicodeError as error:
+        raise UserError(f"{what} is not valid UTF-8 text; type it again in a UTF-8 terminal") from error
+
+
+def _escaped(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    units = error.object[error.start : error.end].encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[place : place + 4]}" for place in range(0, len(units), 4)), error.end
+
+
+def _discard_output() -> None:
+    """Let the interpreter's own flush at exit succeed."""
+    with suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,205 @@
+"""A plan walked on one machine, each task in a process of its own that a warm worker forks.
+
+The run directory is the state: the same plan started again on it resumes where it stopped.
+"""
+
+from __future__ import annotations
+
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any, NoReturn, Protocol, TextIO
+
+from platform_sdk.config.errors import UserError
+from platform_sdk.config.task import Task
+from platform_sdk.execution.plan import Outputs
+from platform_sdk.execution.worker import Request, Result
+from platform_sdk.processes.guard import child_environment, guarded
+
+TAIL = 15
+LOOK_SECONDS = 0.2
+LOGS, WORKER_LOG = "logs", "worker.txt"
+
+
+class Listener:
+    """Callbacks for the progress of a run, here ignored; ``ago`` is how many seconds ago a step began."""
+
+    def started(self, task: str, ago: float = 0.0) -> None: ...
+
+    def said(self, task: str, line: str) -> None:
+        """Receive a line of the task's log."""
+
+    def stopping(self, task: str) -> None:
+        """The run was interrupted; its task is being ended."""
+
+    def showed(self, task: str, card: str) -> None:
+        """Receive a finished task's card (Markdown)."""
+
+    def finished(self, task: str, seconds: float) -> None: ...
+
+    def failed(self, task: str, seconds: float) -> None: ...
+
+
+class StepFailed(UserError):
+    """A step of the run ended with an error; the message holds it, and where the whole log is."""
+
+
+class Executor(Protocol):
+    """Runs one task; ``heard`` gets each line of its log."""
+
+    def run(self, request: Request, heard: Callable[[str], None]) -> Result:
+        """Return the outcome of the task."""
+
+
+def walk(
+    tasks: Sequence[Task],
+    inputs: Callable[[Task, Outputs], dict[str, Any]],
+    run_dir: Path,
+    executor: Executor,
+    listener: Listener,
+    outputs: Outputs,
+) -> dict[str, dict[str, Any]]:
+    """Run tasks in their order; return the outputs of all, and those that were given.
+
+    A task's output goes to ``logs/TASK.log`` in the run directory. On KeyboardInterrupt the running task is ended; the
+    tasks of a run that is killed end with it.
+
+    Args:
+        inputs: gives a task's inputs from the outputs so far.
+        outputs: outputs of tasks that ran before.
+
+    Raises:
+        StepFailed: a task failed; the ones after it were not started.
+    """
+    known = {task: dict(values) for task, values in outputs.items()}
+    for task in tasks:
+        known[task.id] = _run(task, inputs(task, known), run_dir, executor, listener)
+    return known
+
+
+def _run(task: Task, inputs: dict[str, Any], run_dir: Path, executor: Executor, listener: Listener) -> dict[str, Any]:
+    log = run_dir / LOGS / f"{task.id}.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    log.touch()
+    listener.started(task.id)
+    began = time.monotonic()
+
+    def heard(line: str) -> None:
+        if line.strip():
+            listener.said(task.id, line)
+
+    try:
+        done = executor.run(Request(component=task.component, inputs=inputs, log=log), heard)
+    except KeyboardInterrupt:
+        listener.stopping(task.id)
+        raise
+    seconds = time.monotonic() - began
+    if done.outputs is not None:
+        listener.showed(task.id, done.card)
+        listener.finished(task.id, seconds)
+        return done.outputs
+    listener.failed(task.id, seconds)
+    cause = done.error if done.for_user else _cause(done.code, log)
+    raise StepFailed(f"step {task.id} failed: {cause}\n(its whole log: {log})")
+
+
+def _cause(code: int, log: Path) -> str:
+    """Return why a task failed that left no message: how its process ended, and its last lines."""
+    lines = [line.rstrip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
+    if code < 0:
+        how = f"its process was ended by {signal.Signals(-code).name}"
+        how += " (out of memory?)" if code == -signal.SIGKILL else ""
+    else:
+        how = f"exit status {code}"
+    if not lines:
+        return f"{how}, and it wrote nothing"
+    return f"{how}; its last lines:\n" + "\n".join(f"  {line}" for line in lines[-TAIL:])
+
+
+@contextmanager
+def warm_worker(run_dir: Path, lock: TextIO) -> Iterator[Executor]:
+    """Start the worker of a run; it ends with the context, and with this process however that ends.
+
+    Args:
+        lock: What ``locked`` gave; the worker and its tasks hold it as long as they live.
+    """
+    logs = run_dir / LOGS
+    logs.mkdir(parents=True, exist_ok=True)
+    with (logs / WORKER_LOG).open("ab") as errors:
+        process = subprocess.Popen(
+            guarded([sys.executable, "-m", "platform_sdk.execution.worker"]),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            env=child_environment({}),
+            pass_fds=(lock.fileno(),),
+            start_new_session=True,  # Ctrl-C is for the run, which ends its tasks
+        )
+    try:
+        yield _WarmWorker(process, logs / WORKER_LOG)
+    except BaseException:
+        process.terminate()
+        raise
+    finally:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.close()
+        process.stdout.close()
+        process.wait()
+
+
+class _WarmWorker:
+    def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
+        self._process, self._log = process, log
+
+    def run(self, request: Request, heard: Callable[[str], None]) -> Result:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        offset = request.log.stat().st_size
+        try:
+            self._process.stdin.write(request.model_dump_json().encode() + b"\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            self._ended()
+        while not _readable(self._process.stdout):
+            offset = _hear(request.log, offset, heard)
+        answer = self._process.stdout.readline()
+        _hear(request.log, offset, heard)
+        return Result.model_validate_json(answer) if answer else self._ended()
+
+    def _ended(self) -> NoReturn:
+        """Raise a UserError with the last lines of a worker that ended by itself."""
+        self._process.wait()
+        lines = self._log.read_text(encoding="utf-8", errors="replace").splitlines()[-TAIL:]
+        raise UserError("\n".join([f"the run's worker process ended unexpectedly (see {self._log}):", *lines]))
+
+
+def _readable(stream: IO[bytes]) -> bool:
+    return bool(select.select([stream], [], [], LOOK_SECONDS)[0])
+
+
+def _hear(log: Path, offset: int, heard: Callable[[str], None]) -> int:
+    lines, offset = log_lines(log, offset)
+    for line in lines:
+        heard(line)
+    return offset
+
+
+def log_lines(log: Path, offset: int = 0) -> tuple[list[str], int]:
+    """Return the whole lines of a task's log from byte ``offset`` on, and the offset after them.
+
+    A progress bar that is drawn again in its place (a carriage return) is a line each time.
+    """
+    try:
+        with log.open("rb") as stream:
+            stream.seek(offset)
+            content = stream.read()
+    except FileNotFoundError:
+        return [], offset
+    end = max(content.rfind(b"\n"), content.rfind(b"\r")) + 1
+    return content[:end].decode(errors="replace").splitlines(), offset + end

@@ -1,0 +1,149 @@
+"""Runs of recipes on this machine; a run directory belongs to one recipe, and a stopped run resumes in it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from platform_sdk.config.dataset import DatasetSpec
+from platform_sdk.config.errors import UserError
+from platform_sdk.config.recipe import Recipe
+from platform_sdk.data.dataset import input_digest
+from platform_sdk.execution.claim import FILE as CLAIM
+from platform_sdk.execution.claim import claim
+from platform_sdk.execution.local import Listener, walk, warm_worker
+from platform_sdk.execution.lock import locked, terminable
+from platform_sdk.execution.plan import inputs_of
+from platform_sdk.files import read_object, write_text
+from platform_sdk.tracking import RunInfo, finish_run, start_run
+from platform_sdk.tracking.completion import complete_since, is_delivered
+from platform_sdk.tracking.manifest import FILE_NAME as MANIFEST
+from platform_sdk.tracking.opened import open_run
+from platform_sdk.tracking.store import stored_in
+
+STEPS = "logs/steps.json"
+"""The names of a run's steps in their order, for watching it."""
+
+
+def finished_at(recipe: Recipe, run_dir: Path) -> datetime | None:
+    """Return when a run of this recipe finished in ``run_dir``; None if a step of it has to run.
+
+    What the MLflow store of the run's present place lacks, e.g. of a copied run, is delivered.
+
+    Raises:
+        UserError: another run is at work in ``run_dir``, it holds a run of another recipe, or a file of a finished
+            step was altered or removed.
+    """
+    if not (run_dir / CLAIM).is_file():
+        return None
+    with locked(run_dir):
+        # Where the data lie is a matter of the machine; whether they are the same is asked next.
+        claim(run_dir, recipe.resolved(), beside=("parameters.data_dir",))
+        if not _has_the_data(recipe, run_dir):
+            return None
+        since = complete_since(run_dir, [task.id for task in recipe.plan])
+        if since is not None and not is_delivered(run_dir):
+            from platform_sdk.tracking.delivery import deliver
+
+            deliver(run_dir.resolve())
+    return None if since is None else datetime.fromtimestamp(since / 1000, UTC)
+
+
+def is_finished(recipe: Recipe, run_dir: Path, *, altered: bool = False) -> bool:
+    """Return whether a run of this recipe has finished in ``run_dir``, without changing anything there.
+
+    Args:
+        altered: Take a finished run with altered files for finished.
+
+    Raises:
+        UserError: as ``finished_at``.
+    """
+    if not ((run_dir / CLAIM).is_file() or (run_dir / MANIFEST).is_file()):
+        return False
+    opened = open_run(run_dir, altered=altered)
+    if not opened.altered:
+        claim(run_dir, recipe.resolved(), beside=("parameters.data_dir",))
+    return opened.finished and _has_the_data(recipe, run_dir)
+
+
+def _has_the_data(recipe: Recipe, run_dir: Path) -> bool:
+    """Return whether the recipe's data files are those that were prepared; a recipe may have none."""
+    prepared = run_dir / "corpus" / "digests.json"
+    if "dataset" not in recipe.parameters or not prepared.is_file():
+        return True
+    folder = recipe.parameters.get("data_dir")
+    now = input_digest(DatasetSpec.model_validate(recipe.parameters["dataset"]), Path(folder) if folder else None)
+    return bool(read_object(prepared).get("input") == now)
+
+
+def execute(recipe: Recipe, run_dir: Path, listener: Listener | None = None) -> RunInfo:
+    """Run a recipe to its end, or go on with a run of it that was stopped; tracked in MLflow.
+
+    Raises:
+        UserError: another run uses ``run_dir``, or it holds a run of another recipe; a step failed (``StepFailed``); or
+            MLflow could not be reached at the end.
+        KeyboardInterrupt: SIGINT or SIGTERM ended the run.
+    """
+    place = run_dir.resolve()
+    with terminable(), locked(run_dir) as lock:
+        claim(run_dir, recipe.resolved())
+        info = start_run(run_dir, recipe.resolved(), description=recipe.description)
+        order = [task.id for task in recipe.plan]
+        write_text(run_dir / STEPS, json.dumps({"steps": order}) + "\n")
+        try:
+            with warm_worker(run_dir, lock) as worker:
+                walk(
+                    recipe.plan,
+                    lambda task, outputs: inputs_of(task, recipe.parameters, place, outputs),
+                    run_dir,
+                    worker,
+                    listener or Listener(),
+                    {},
+                )
+        except BaseException as error:
+            try:
+                finish_run(run_dir, "KILLED" if isinstance(error, KeyboardInterrupt) else "FAILED")
+            except (UserError, OSError) as unreached:
+                error.add_note(str(unreached))  # it must not hide why the run ended
+            raise
+        finish_run(run_dir, "FINISHED")
+        _remove_temporaries(run_dir)
+    return info
+
+
+def _remove_temporaries(run_dir: Path) -> None:
+    """Remove what processes that were killed had not yet renamed; at the end of a run none lives that still would."""
+    for path in run_dir.rglob(".*.tmp"):
+        path.unlink()
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Outcome of a finished run.
+
+    ``scores`` are the contents of every ``eval-*/scores.json``, in the order they were written. ``untrained`` are the
+    phases whose training had nothing to learn from, and why: their policies were passed on unchanged.
+    """
+
+    run_dir: str
+    scores: list[dict[str, Any]]
+    untrained: dict[str, str]
+    report: str | None
+    tracking_uri: str
+
+
+def outcome(run_dir: Path) -> Outcome:
+    """Read what a run has come to."""
+    report = run_dir / "report.html"
+    written = sorted(run_dir.glob("eval-*/scores.json"), key=lambda path: path.stat().st_mtime_ns)
+    skipped = {path.parent.name: read_object(path).get("skipped") for path in sorted(run_dir.glob("*/train.json"))}
+    return Outcome(
+        str(run_dir),
+        [read_object(path) for path in written],
+        {phase: str(reason) for phase, reason in skipped.items() if reason},
+        str(report.resolve()) if report.is_file() else None,
+        stored_in(run_dir),
+    )

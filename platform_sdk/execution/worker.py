@@ -1,0 +1,171 @@
+"""The warm worker of a run: a process that imports what steps need once, and forks a process for each task.
+
+``python -m platform_sdk.execution.worker`` reads one request a line from standard input (``Request`` as JSON) and
+answers each with one line on standard output, its ``Result`` as JSON. The task's process writes to the task's log,
+hands its result over in a pipe, dies with the worker, and ends on SIGINT.
+
+Nine tenths of a small run were Python starting and torch being imported, once for each step. Forking is safe here
+because nothing has been computed and no thread started when the worker forks.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import logging
+import os
+import signal
+import sys
+import traceback
+from contextlib import suppress
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from platform_sdk.config.struct import Struct
+from platform_sdk.errors import UserError
+from platform_sdk.execution.step import load_step
+from platform_sdk.files import storage_error
+from platform_sdk.processes.guard import end_with
+
+COMMON = (
+    "torch", "transformers", "transformers.trainer", "sentence_transformers", "accelerate", "peft", "pymilvus",
+    "milvus_lite.server_manager", "jinja2", "scipy.stats", "platform_sdk.recipes.launch", "platform_sdk.training.steps",
+    "platform_sdk.training.run", "platform_sdk.training.online.loop", "platform_sdk.sampling.transformers_engine",
+    "platform_sdk.retrieval.index", "platform_sdk.evaluation.report", "platform_sdk.tracking.following",
+)  # fmt: skip
+"""Modules that most steps import and that start no thread."""
+
+
+class Request(Struct):
+    """A task to run: its component, its inputs, and the file of its log."""
+
+    component: str
+    inputs: dict[str, Any]
+    log: Path
+
+
+class Result(Struct):
+    """Outputs and card of a finished task, or why it failed; ``for_user`` marks a message that stands alone.
+
+    ``code`` is the exit status of the task's process, negative for a signal.
+    """
+
+    outputs: dict[str, Any] | None = None
+    card: str = ""
+    error: str = ""
+    for_user: bool = False
+    code: int = 0
+
+
+def run_task(component: str, inputs: dict[str, Any]) -> Result:
+    """Run a task in this process, its error printed where it is not meant for people."""
+    try:
+        step = load_step(component)
+        finished = step.run(step.Inputs.model_validate(inputs))
+    except Exception as error:
+        told = error if isinstance(error, UserError) else storage_error(error)
+        if told is None:
+            traceback.print_exc()
+            return Result(error=f"{type(error).__name__}: {error}")
+        message = "\n".join([str(told), *getattr(error, "__notes__", [])])
+        with suppress(OSError):  # a full disk takes no log either, and the message reaches the user anyway
+            print(f"error: {message}", file=sys.stderr, flush=True)
+        return Result(error=message, for_user=True)
+    return Result(outputs=finished.outputs.model_dump(mode="json"), card=finished.card)
+
+
+class _Worker:
+    def __init__(self) -> None:
+        self._busy = self._stopping = False
+        signal.signal(signal.SIGINT, self._stop)
+
+    def _stop(self, number: int, frame: FrameType | None) -> None:
+        """End, once the running task has: it gets the signal too."""
+        self._stopping = True
+        if not self._busy:
+            os._exit(128 + number)
+
+    def run(self, request: Request) -> Result:
+        """Run a request in a process of its own."""
+        self._busy = True
+        # The child must install its own handler before a signal reaches it.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+        worker = os.getpid()
+        reading, writing = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.close(reading)
+            _be_the_task(request, worker, before, writing)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        os.close(writing)
+        with os.fdopen(reading, "rb") as stream:
+            text = stream.read()
+        _, status = os.waitpid(child, 0)
+        self._busy = False
+        result = Result.model_validate_json(text) if text else Result()
+        return result.model_copy(update={"code": os.waitstatus_to_exitcode(status)})
+
+    @property
+    def stopping(self) -> bool:
+        return self._stopping
+
+
+def _be_the_task(request: Request, worker: int, mask: set[int], writing: int) -> None:
+    """Run the task, hand its result over, and end this process."""
+    code = 1
+    try:
+        end_with(worker)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        _write_to(request.log)
+        result = run_task(request.component, request.inputs)
+        with os.fdopen(writing, "wb") as stream:
+            stream.write(result.model_dump_json().encode())
+        code = 0 if result.outputs is not None else 1
+    except KeyboardInterrupt:
+        code = 128 + signal.SIGINT
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        for output in (sys.stdout, sys.stderr):
+            with suppress(OSError):  # a full disk
+                output.flush()
+        os._exit(code & 0xFF)
+
+
+def _write_to(log: Path) -> None:
+    """Make the log this process's standard output and error, and /dev/null its input."""
+    target = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    for old, new in ((nothing, 0), (target, 1), (target, 2)):
+        os.dup2(old, new)
+    os.close(target)
+    os.close(nothing)
+    # Line by line: a log must hold what was written before a kill.
+    sys.stdin = open(0, closefd=False)  # noqa: SIM115
+    sys.stdout = open(1, "w", buffering=1, encoding="utf-8", errors="replace", closefd=False)  # noqa: SIM115
+    sys.stderr = open(2, "w", buffering=1, encoding="utf-8", errors="replace", closefd=False)  # noqa: SIM115
+    logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING, stream=sys.stderr, force=True)
+
+
+def main() -> int:
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)  # whatever an import prints is no answer
+    worker = _Worker()
+    for module in COMMON:
+        importlib.import_module(module)
+    gc.collect()
+    gc.freeze()  # collections in the children touch no page of this process
+    for line in sys.stdin:
+        result = worker.run(Request.model_validate_json(line))
+        if worker.stopping:
+            return 128 + signal.SIGINT
+        print(result.model_dump_json(), file=answers, flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,59 @@
+"""Parts of several steps: the inputs that a method's steps share, and where a step's processes run."""
+
+from __future__ import annotations
+
+import os
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from platform_sdk.config.cluster import CLUSTER
+from platform_sdk.execution.step import StepInputs
+
+if TYPE_CHECKING:
+    from platform_sdk.processes.launch import ProcessRunner
+    from platform_sdk.recipes.method import AnyMethod, RunContext
+
+
+class MethodInputs(StepInputs):
+    """Inputs that all steps of a method share.
+
+    Attributes:
+        method: a shipped method's name, or the dotted name of a method's module.
+        environment: what the agent searches in or is given.
+        agent: the agent's settings.
+        sampling: engine and distribution.
+        retrieval: encoder and index.
+        searched_digest: digest of what is searched; a mismatch stops the run.
+        seed: of everything that is drawn.
+    """
+
+    method: str
+    environment: str
+    agent: dict[str, Any]
+    sampling: dict[str, Any]
+    retrieval: dict[str, Any]
+    searched_digest: str
+    seed: int
+
+    @cached_property
+    def loaded(self) -> AnyMethod:
+        from platform_sdk.recipes.method import load_method
+
+        return load_method(self.method)
+
+    @property
+    def context(self) -> RunContext[Any]:
+        """The run's context, checked (see ``Method.context``)."""
+        return self.loaded.context(
+            self.run_dir, self.environment, self.agent, self.sampling, self.retrieval, self.searched_digest, self.seed
+        )
+
+
+def job_runner(run_dir: Path) -> ProcessRunner | None:
+    """Return the runner of a step's processes as a job of this cluster; None outside of a cluster."""
+    if CLUSTER not in os.environ:
+        return None
+    from platform_sdk.kubeflow.training_job.here import job_runner as of_cluster
+
+    return of_cluster(run_dir)

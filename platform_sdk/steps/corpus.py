@@ -1,0 +1,55 @@
+"""Questions, passages and triples of a dataset, in the run directory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from platform_sdk.execution.step import Finished, StepInputs, StepOutputs
+
+
+class Inputs(StepInputs):
+    """A dataset (``config.dataset.DatasetSpec``), and the directory of its relative paths; empty for none."""
+
+    dataset: dict[str, Any]
+    data_dir: str
+
+
+class Outputs(StepOutputs):
+    corpus_digest: str
+    train_digest: str
+    eval_digest: str
+    triples_digest: str
+
+
+def run(inputs: Inputs) -> Finished[Outputs]:
+    """Read a dataset in its official format, or generate it, and write it as records."""
+    from dataclasses import asdict
+
+    from platform_sdk.config.dataset import DatasetSpec
+    from platform_sdk.data.dataset import prepare
+    from platform_sdk.evaluation.cards import data_card
+    from platform_sdk.tracking import step_run
+
+    run_dir = inputs.run_dir
+    spec = DatasetSpec.model_validate(inputs.dataset)
+    with step_run(run_dir, "corpus") as step:
+        made = prepare(spec, Path(inputs.data_dir) if inputs.data_dir else None, run_dir)
+        for part, context in (
+            ("train", "training"),
+            ("eval", "evaluation"),
+            ("passages", "retrieval"),
+            ("triples", "retrieval"),
+        ):
+            step.log_dataset(
+                part,
+                digest=getattr(made, part),
+                source=f"{spec.format} ({run_dir.name}/corpus)",
+                context=context,
+                rows=made.counts[part],
+            )
+        step.seal(run_dir / "corpus")
+        outputs = Outputs(
+            corpus_digest=made.passages, train_digest=made.train, eval_digest=made.eval, triples_digest=made.triples
+        )
+        return Finished(outputs, data_card(run_dir / "corpus"), asdict(made))

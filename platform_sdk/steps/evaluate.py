@@ -1,0 +1,75 @@
+"""A policy's scores on unseen questions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from platform_sdk.execution.step import Finished, StepOutputs
+from platform_sdk.steps.base import MethodInputs, job_runner
+
+SHOWS = ("metrics",)
+
+
+class Inputs(MethodInputs):
+    """The policy, and how its answers are sampled and scored.
+
+    ``phase`` is the folder in the run directory, e.g. eval-start; ``iteration`` the number of iterations or updates
+    before it.
+    """
+
+    phase: str
+    iteration: int
+    model_path: str
+    model_digest: str
+    evaluation: dict[str, Any]
+    index_digest: str
+    eval_digest: str
+
+
+class Outputs(StepOutputs):
+    scores_digest: str
+
+
+def run(inputs: Inputs) -> Finished[Outputs]:
+    """Answer every evaluation question once and score the answers; several processes share the questions."""
+    from platform_sdk.evaluation.cards import metric_values, scores_card
+    from platform_sdk.evaluation.run import ROLLOUTS, written_files
+    from platform_sdk.files import read_object
+    from platform_sdk.recipes.launch import EvaluateStep, launch
+    from platform_sdk.record_files import check_digest
+    from platform_sdk.records import Question
+    from platform_sdk.sampling.pairs import check_policy
+    from platform_sdk.tracking import step_run
+
+    run_dir, model, questions = inputs.run_dir, inputs.model_digest, inputs.eval_digest
+    searched = inputs.searched_digest
+    arguments = EvaluateStep(
+        method=inputs.method,
+        run_dir=run_dir,
+        phase=inputs.phase,
+        model=inputs.model_path,
+        environment=inputs.environment,
+        corpus_digest=searched,
+        seed=inputs.seed,
+        agent=inputs.agent,
+        sampling=inputs.sampling,
+        retrieval=inputs.retrieval,
+        evaluation=inputs.evaluation,
+    )
+    with step_run(run_dir, inputs.phase) as step:
+        check_digest(run_dir / "corpus" / "questions.eval.jsonl", Question, questions)
+        check_policy(inputs.model_path, model)
+        evaluated = launch(arguments, job_runner(run_dir))
+        step.log_inputs(model=model, evaluation={"eval": questions}, retrieval={"index": searched})
+        digests = {"searched": searched, "index": inputs.index_digest, "settings": arguments.settings_digest}
+        step.record_digests(policy=model, scores=evaluated.digest, **digests)
+        step.seal(*written_files(evaluated.path.parent))
+        step.log_scores(evaluated.path, iteration=inputs.iteration, model=model, questions=questions)
+        step.log_rollouts(evaluated.path.with_name(ROLLOUTS))
+        scores = read_object(evaluated.path)
+        return Finished(
+            Outputs(scores_digest=evaluated.digest),
+            scores_card(scores),
+            {"digest": evaluated.digest, "parents": [model, searched, questions]},
+            metric_values(scores),
+        )

@@ -1,0 +1,41 @@
+"""The knowledge hypergraph of a run's corpus."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from platform_sdk.execution.step import Finished, StepInputs, StepOutputs
+from platform_sdk.steps.base import job_runner
+
+
+class Inputs(StepInputs):
+    """Extractor, model and chunks (``config.graph.GraphSpec``), and digests of passages and triples."""
+
+    graph: dict[str, Any]
+    corpus_digest: str
+    triples_digest: str
+
+
+class Outputs(StepOutputs):
+    graph_digest: str
+
+
+def run(inputs: Inputs) -> Finished[Outputs]:
+    """Extract facts from the corpus and merge them into a graph; a killed build is resumed per chunk."""
+    from platform_sdk.config.graph import GraphSpec
+    from platform_sdk.evaluation.cards import graph_card
+    from platform_sdk.graph.build import build
+    from platform_sdk.graph.graph import MANIFEST
+    from platform_sdk.graph.sources import graph_folder
+    from platform_sdk.tracking import step_run
+
+    run_dir = inputs.run_dir
+    with step_run(run_dir, "graph") as step:
+        manifest = build(run_dir, GraphSpec.model_validate(inputs.graph), job_runner(run_dir)).graph.manifest
+        counts = {name: getattr(manifest, name) for name in ("entities", "hyperedges", "mentions", "malformed")}
+        step.log_inputs(retrieval={"passages": inputs.corpus_digest, "triples": inputs.triples_digest})
+        step.log_metrics({f"graph/{name}": count for name, count in counts.items()})
+        step.record_digests(graph=manifest.digest)
+        step.seal(*(graph_folder(run_dir) / name for name in (MANIFEST, *manifest.files)))
+        facts = {"digest": manifest.digest, "parents": [inputs.corpus_digest, inputs.triples_digest], **counts}
+        return Finished(Outputs(graph_digest=manifest.digest), graph_card(counts, manifest.digest), facts)

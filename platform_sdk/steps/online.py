@@ -1,0 +1,79 @@
+"""A policy trained on what it samples itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from platform_sdk.execution.step import Finished, StepOutputs
+from platform_sdk.steps.base import MethodInputs, job_runner
+
+
+class Inputs(MethodInputs):
+    """The policy to start from, and how it is trained and evaluated between updates."""
+
+    phase: str
+    model_path: str
+    model_digest: str
+    online: dict[str, Any]
+    evaluation: dict[str, Any]
+    train_digest: str
+
+
+class Outputs(StepOutputs):
+    model_path: str
+    model_digest: str
+    updates: int
+
+
+def run(inputs: Inputs) -> Finished[Outputs]:
+    """Sample, score and update in one loop; a killed step resumes from its last checkpoint."""
+    from platform_sdk.config.online import OnlineSpec
+    from platform_sdk.evaluation.cards import training_card
+    from platform_sdk.evaluation.run import SCORES, written_files
+    from platform_sdk.recipes.launch import OnlineStep, launch
+    from platform_sdk.record_files import check_digest
+    from platform_sdk.records import Question
+    from platform_sdk.sampling.pairs import check_policy
+    from platform_sdk.tracking import step_run
+    from platform_sdk.tracking.following import following
+
+    run_dir, phase, start = inputs.run_dir, inputs.phase, inputs.model_digest
+    searched, questions = inputs.searched_digest, inputs.train_digest
+    arguments = OnlineStep(
+        method=inputs.method,
+        run_dir=run_dir,
+        phase=phase,
+        model=inputs.model_path,
+        environment=inputs.environment,
+        corpus_digest=searched,
+        seed=inputs.seed,
+        agent=inputs.agent,
+        sampling=inputs.sampling,
+        retrieval=inputs.retrieval,
+        online=OnlineSpec.model_validate(inputs.online),
+        evaluation=inputs.evaluation,
+    )
+    folder = run_dir / phase
+    with step_run(run_dir, f"online-{phase}") as step:
+        check_digest(run_dir / "corpus" / "questions.train.jsonl", Question, questions)
+        check_policy(inputs.model_path, start)
+        step.log_inputs(model=start, training={"train": questions}, retrieval={"index": searched})
+        with following(step, folder / "updates.jsonl", axis="update", phase=phase):
+            result = launch(arguments, job_runner(run_dir))
+        step.seal(Path(result.model), folder / "train.json", *folder.glob("updates.jsonl"), folder / "rollouts")
+        found = {path.name.removeprefix("eval-u"): path for path in sorted(run_dir.glob("eval-u*"))}
+        between = {int(update): path for update, path in found.items() if update.isdigit()}  # none set aside
+        step.seal(*(file for one in between.values() for file in written_files(one)))
+        for update, one in between.items():
+            step.log_score_point(one / SCORES, iteration=update)
+        step.log_figures(folder / "train.json", iteration=result.updates)
+        parents = {"parent_weights": start, "searched": searched, "train": questions}
+        step.record_digests(**parents)
+        if result.skipped is None:
+            step.log_model(Path(result.model), digest=result.weights, iteration=result.updates, tags=parents)
+        return Finished(
+            Outputs(model_path=str(Path(result.model).resolve()), model_digest=result.weights, updates=result.updates),
+            training_card(phase, result.model_dump()),
+            {"digest": result.weights, "parents": [start, searched, questions]},
+        )

@@ -1,0 +1,47 @@
+"""The model that a run starts from, on this machine's disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from platform_sdk.execution.step import Finished, StepInputs, StepOutputs
+
+
+class Inputs(StepInputs):
+    """The name of a model: a path, a hub name, package:NAME or hopforge:NAME.
+
+    ``worker_name`` is a second model, for the agent's workers; empty where one model plays all roles. ``phase`` is the
+    folder in the run directory; another one for a pipeline's second policy, e.g. a teacher.
+    """
+
+    name: str
+    worker_name: str = ""
+    phase: str = "policy"
+
+
+class Outputs(StepOutputs):
+    model_path: str
+    model_digest: str
+
+
+def run(inputs: Inputs) -> Finished[Outputs]:
+    """Find the model, fetch or convert it where needed, and name it by its weights."""
+    from platform_sdk.evaluation.cards import model_card_text
+    from platform_sdk.sampling.models import resolve
+    from platform_sdk.sampling.pairs import make_pair, model_files, policy_digest
+    from platform_sdk.tracking import step_run
+
+    name, worker_name, phase = inputs.name, inputs.worker_name, inputs.phase
+    with step_run(inputs.run_dir, phase) as step:
+        path = make_pair(inputs.run_dir / phase, name, worker_name) if worker_name else resolve(name)
+        digest = policy_digest(path)
+        # The run's own policy has no prefix, as in runs of all versions.
+        prefix, weights = ("", "base_weights") if phase == "policy" else (f"{phase}_", f"{phase}_weights")
+        step.log_params({f"{prefix}model": name} | ({f"{prefix}worker_model": worker_name} if worker_name else {}))
+        step.record_digests(**{weights: digest})
+        step.log_base_model(f"{name} and {worker_name}" if worker_name else name, digest)
+        step.seal(*model_files(path))
+        facts = {"name": name, "worker_name": worker_name, "digest": digest, "path": str(path)}
+        return Finished(
+            Outputs(model_path=str(path), model_digest=digest), model_card_text(name, Path(path), digest), facts
+        )

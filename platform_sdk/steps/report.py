@@ -1,0 +1,39 @@
+"""A run as one page."""
+
+from __future__ import annotations
+
+from platform_sdk.execution.step import Finished, StepInputs, StepOutputs
+
+SHOWS = ("page",)
+
+
+class Inputs(StepInputs):
+    """Digests of the scores before training and after it."""
+
+    start_digest: str
+    final_digest: str
+
+
+class Outputs(StepOutputs):
+    """The report hands nothing on."""
+
+
+def run(inputs: Inputs) -> Finished[Outputs]:
+    """Write the run's report."""
+    from platform_sdk.evaluation.report import build_note, build_report, build_summary
+    from platform_sdk.evaluation.report.content import FINAL, START
+    from platform_sdk.files import check_handed_on, sha256, write_text
+    from platform_sdk.tracking import step_run
+
+    run_dir, start, final = inputs.run_dir, inputs.start_digest, inputs.final_digest
+    with step_run(run_dir, "report") as step:
+        # A pipeline that trains nothing has one evaluation, and hands its digest on as both.
+        for phase, digest in ((START, start), (FINAL if final != start else START, final)):
+            path = run_dir / phase / "scores.json"
+            check_handed_on(path, "SHA-256", sha256(path), digest)
+            step.log_inputs(evaluation={f"{phase}/scores.json": digest})
+        html = build_report(run_dir)
+        write_text(run_dir / "report.html", html)
+        step.log_note(build_note(run_dir))
+        step.record_digests(scores_start=start, scores_final=final)
+        return Finished(Outputs(), build_summary(run_dir), {"parents": [start, final]}, page=html)

@@ -1,0 +1,32 @@
+"""A phase's rollouts scored again."""
+
+from __future__ import annotations
+
+from platform_sdk.execution.step import Finished, StepOutputs
+from platform_sdk.steps.base import MethodInputs
+
+
+class Inputs(MethodInputs):
+    """The phase that sampled, e.g. online, and the digest of the policy that came out of it."""
+
+    phase: str
+    policy_digest: str
+
+
+class Outputs(StepOutputs):
+    """The step hands nothing on: it stops the run, or leaves it as it was."""
+
+
+def run(inputs: Inputs) -> Finished[Outputs]:
+    """Score a phase's rollouts again from their texts; rewards that differ from the recorded ones stop the run."""
+    from platform_sdk.evaluation.cards import rewards_card
+    from platform_sdk.recipes.steps import rescore
+    from platform_sdk.tracking import step_run
+
+    context = inputs.context
+    with step_run(inputs.run_dir, f"reward-{inputs.phase}") as step:
+        step.log_inputs(retrieval={"index": inputs.searched_digest})
+        means = rescore(inputs.loaded, context, inputs.phase)
+        step.record_digests(policy=inputs.policy_digest, searched=inputs.searched_digest)
+        step.log_metrics({f"reward/{name}": value for name, value in means.items()})
+        return Finished(Outputs(), rewards_card(inputs.phase, means))

@@ -1,0 +1,90 @@
+"""The rollouts of a round of a method's own step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from platform_sdk.execution.step import Finished, StepOutputs
+from platform_sdk.steps.base import MethodInputs, job_runner
+
+
+class Inputs(MethodInputs):
+    """The method's step, and what it samples with.
+
+    Attributes:
+        step: the method's step, e.g. MyGO's warmup or iteration, ARENA's demonstrations.
+        phase: the folder in the run directory, e.g. warmup or iteration-01.
+        iteration: the number of the round from 1; 0 for one that stands alone.
+        model_path: the policy that samples.
+        model_digest: digest of its weights.
+        settings: the step's own settings.
+        carry: what the step's last round handed on; {} for the first.
+        index_digest: digest of the index.
+        train_digest: digest of the questions.
+    """
+
+    step: str
+    phase: str
+    iteration: int
+    model_path: str
+    model_digest: str
+    settings: dict[str, Any]
+    carry: dict[str, Any]
+    index_digest: str
+    train_digest: str
+
+
+class Outputs(StepOutputs):
+    rollouts_digest: str
+    carry: dict[str, Any]
+
+
+def run(inputs: Inputs) -> Finished[Outputs]:
+    """Sample the rollouts of a round of a method's own step; a killed round resumes and samples no attempt twice.
+
+    Several processes, where ``sampling`` or the machine's GPUs ask for them, share the questions; on a cluster they are
+    a job with GPUs, and this step waits for it.
+    """
+    from platform_sdk.evaluation.cards import rollouts_card
+    from platform_sdk.files import read_object
+    from platform_sdk.recipes.launch import SampleStep, launch
+    from platform_sdk.record_files import check_digest, digest_records, read_jsonl
+    from platform_sdk.records import Question, Rollout
+    from platform_sdk.sampling.pairs import check_policy
+    from platform_sdk.tracking import step_run
+
+    run_dir, phase, model = inputs.run_dir, inputs.phase, inputs.model_digest
+    searched, questions = inputs.searched_digest, inputs.train_digest
+    arguments = SampleStep(
+        method=inputs.method,
+        run_dir=run_dir,
+        phase=phase,
+        model=inputs.model_path,
+        environment=inputs.environment,
+        corpus_digest=searched,
+        seed=inputs.seed,
+        step=inputs.step,
+        iteration=inputs.iteration,
+        agent=inputs.agent,
+        sampling=inputs.sampling,
+        retrieval=inputs.retrieval,
+        settings=inputs.settings,
+        carry=inputs.carry,
+    )
+    folder = run_dir / phase
+    with step_run(run_dir, f"sample-{phase}") as record:
+        check_digest(run_dir / "corpus" / "questions.train.jsonl", Question, questions)
+        check_policy(inputs.model_path, model)
+        record.log_inputs(model=model, training={"train": questions}, retrieval={"index": searched})
+        sampled = launch(arguments, job_runner(run_dir))
+        record.record_digests(policy=model, searched=searched, index=inputs.index_digest, rollouts=sampled.digest)
+        others = ("candidates.jsonl", "examples.jsonl", "rejected.jsonl", "agent.json", "statistics.json")
+        left = [folder / name for name in others if (folder / name).exists()]
+        record.seal(sampled.path, folder / "sample.json", *left)
+        record.log_rollouts(sampled.path)
+        if sampled.digest == digest_records([]):  # nothing to score, so no later step logs the figures
+            figures = read_object(folder / "sample.json")["figures"]
+            record.log_curve([{"iteration": inputs.iteration, **figures}], axis="iteration", phase=phase)
+        facts = {"digest": sampled.digest, "carry": sampled.carry, "parents": [model, searched, questions]}
+        outputs = Outputs(rollouts_digest=sampled.digest, carry=sampled.carry)
+        return Finished(outputs, rollouts_card(phase, read_jsonl(sampled.path, Rollout)), facts)

@@ -1,0 +1,50 @@
+"""Selection of the rollouts that a phase is learned from, and its figures."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from platform_sdk.execution.step import Finished, StepOutputs
+from platform_sdk.steps.base import MethodInputs
+
+
+class Inputs(MethodInputs):
+    """The method's step that sampled the phase, its settings, and what the sampling handed on."""
+
+    step: str
+    phase: str
+    settings: dict[str, Any]
+    carry: dict[str, Any]
+    rollouts_digest: str
+
+
+class Outputs(StepOutputs):
+    selected_digest: str
+
+
+def run(inputs: Inputs) -> Finished[Outputs]:
+    """Check the rewards of a phase's rollouts, and select what is learned from."""
+    from platform_sdk.evaluation.cards import selection_card
+    from platform_sdk.files import check_handed_on, read_object
+    from platform_sdk.recipes.steps import select, step_of
+    from platform_sdk.tracking import step_run
+
+    run_dir, phase, rollouts = inputs.run_dir, inputs.phase, inputs.rollouts_digest
+    own = step_of(inputs.loaded, inputs.step)
+    handed_on = own.carry.model_validate(inputs.carry)
+    with step_run(run_dir, f"score-{phase}") as record:
+        record.log_inputs(training={f"{phase}/rollouts.jsonl": rollouts})
+        sampled_file = run_dir / phase / "sample.json"
+        sampled = read_object(sampled_file)
+        check_handed_on(sampled_file, "digest of the rollouts", sampled.get("digest"), rollouts)
+        check_handed_on(sampled_file, "carry", sampled.get("carry"), handed_on.model_dump(mode="json"))
+        settings = own.settings.model_validate(inputs.settings)
+        scored = select(inputs.loaded, inputs.context, inputs.step, phase, settings, handed_on)
+        record.record_digests(rollouts=rollouts, selected=scored.digest)
+        record.seal(scored.path, run_dir / phase / "figures.json")
+        record.log_figures(run_dir / phase / "figures.json")
+        return Finished(
+            Outputs(selected_digest=scored.digest),
+            selection_card(scored.figures),
+            {"digest": scored.digest, "parents": [rollouts]},
+        )

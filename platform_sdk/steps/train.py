@@ -1,0 +1,72 @@
+"""A policy trained on the selected rollouts of a phase."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from platform_sdk.execution.step import Finished, StepInputs, StepOutputs
+from platform_sdk.steps.base import job_runner
+
+
+class Inputs(StepInputs):
+    """The policy to start from, the phase whose selected rollouts it learns from, and the training's settings."""
+
+    phase: str
+    iteration: int
+    model_path: str
+    model_digest: str
+    selected_digest: str
+    training: dict[str, Any]
+    seed: int
+
+
+class Outputs(StepOutputs):
+    model_path: str
+    model_digest: str
+
+
+def run(inputs: Inputs) -> Finished[Outputs]:
+    """Train a policy on the selected rollouts of a phase; a killed step resumes from its last checkpoint.
+
+    Several processes, where ``training`` or the machine's GPUs ask for them, are this one's children; on a cluster they
+    are a job with GPUs, and this step waits for it.
+    """
+    from contextlib import ExitStack
+
+    from platform_sdk.config.training import TrainSpec
+    from platform_sdk.evaluation.cards import training_card
+    from platform_sdk.record_files import check_digest
+    from platform_sdk.records import Rollout
+    from platform_sdk.sampling.pairs import check_policy, models_of
+    from platform_sdk.tracking import step_run
+    from platform_sdk.tracking.following import following
+    from platform_sdk.training.launch import TrainStep, launch_training
+
+    run_dir, phase, start = inputs.run_dir, inputs.phase, inputs.model_digest
+    selected = run_dir / phase / "selected.jsonl"
+    spec = TrainSpec.model_validate(inputs.training)
+    arguments = TrainStep(
+        run_dir=run_dir, phase=phase, model=inputs.model_path, selected=selected, seed=inputs.seed, spec=spec
+    )
+    with step_run(run_dir, f"train-{phase}") as step:
+        check_digest(selected, Rollout, inputs.selected_digest)
+        check_policy(inputs.model_path, start)
+        step.log_inputs(model=start, training={f"{phase}/selected.jsonl": inputs.selected_digest})
+        with ExitStack() as curves:
+            for trained in [f"{phase}/{role}" for role in models_of(inputs.model_path)] or [phase]:
+                curves.enter_context(following(step, run_dir / trained / "steps.jsonl", axis="step", phase=trained))
+            result = launch_training(arguments, job_runner(run_dir))
+        # Each model of a pair has a folder of its own too.
+        step.seal(Path(result.model), *(run_dir / phase).glob("*/model"))
+        step.seal(*(run_dir / phase).glob("**/train.json"), *(run_dir / phase).glob("**/steps.jsonl"))
+        step.log_figures(run_dir / phase / "train.json", iteration=inputs.iteration)
+        parents = {"parent_weights": start, "selected": inputs.selected_digest}
+        step.record_digests(**parents)
+        if result.skipped is None:
+            step.log_model(Path(result.model), digest=result.weights, iteration=inputs.iteration, tags=parents)
+        return Finished(
+            Outputs(model_path=str(Path(result.model).resolve()), model_digest=result.weights),
+            training_card(phase, result.model_dump()),
+            {"digest": result.weights, "parents": [start, inputs.selected_digest]},
+        )

@@ -1,0 +1,164 @@
+"""``hopforge runs`` on run directories, and on an MLflow server that answers, is down or hangs."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any, ClassVar
+
+import pytest
+
+from platform_sdk.config.errors import UserError
+from platform_sdk.tracking.journal import Journal, run_file, step_file
+from platform_sdk.tracking.listing import row_of, server_rows, tracking_server
+from tests.sealing import sealed
+
+WEIGHTS = "ab" * 32
+STARTED = 1_700_000_000_000  # milliseconds
+REPORT_LOADED = (
+    "import sys\nfrom platform_sdk.cli import main\n"
+    "try:\n    main()\nfinally:\n"
+    "    print('loaded', *{'mlflow', 'sqlalchemy', 'psycopg2'} & set(sys.modules), file=sys.stderr)\n"
+)
+
+
+def hopforge_runs(*arguments: str | Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("MLFLOW_")}
+    return subprocess.run(
+        [sys.executable, "-c", REPORT_LOADED, "runs", *map(str, arguments)],
+        env=environment | variables, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with one finished run, as its steps leave it; nothing is in MLflow."""
+    run_dir = tmp_path / "runs" / "first"
+    for phase, value in (("eval-start", 0.125), ("eval-final", 0.5)):
+        (run_dir / phase).mkdir(parents=True)
+        scores = {"phase": phase, "metrics": {"em": {"value": value}, "f1": {"value": value}}}
+        (run_dir / phase / "scores.json").write_text(json.dumps(scores))
+    recipe = {"pipeline": "mygo", "name": "world", "parameters": {}}
+    (run_dir / "recipe.json").write_text(json.dumps(recipe))
+    journal = Journal(run_file(sealed(run_dir)))
+    journal.append("started", name="first", delivery="follower")
+    journal.append("recipe", recipe=recipe)
+    step = Journal(step_file(run_dir, "train"))
+    step.append("metrics", metrics={"iteration": 2.0}, iteration=2)
+    step.append("tags", tags={"hopforge.digest.weights": WEIGHTS})
+    journal.append("ended", status="FINISHED")
+    return run_dir.parent
+
+
+def test_runs_are_read_from_their_directories_without_mlflow(folder: Path) -> None:
+    done = hopforge_runs(folder, "--json")
+    assert (done.returncode, done.stderr.splitlines()) == (0, ["loaded"])
+    [row] = json.loads(done.stdout)
+    assert (row["name"], row["recipe"], row["status"], row["iterations"]) == ("first", "world", "FINISHED", 2)
+    assert (row["em_start"], row["em_final"], row["weights"], row["run_id"]) == (0.125, 0.5, WEIGHTS, None)
+
+
+def test_run_whose_process_died_is_listed_as_killed(folder: Path) -> None:
+    Journal(run_file(folder / "first")).append("started", name="first", delivery="follower")
+    assert row_of(folder / "first").status == "KILLED"
+
+
+def test_damaged_run_is_reported_and_the_others_are_listed(folder: Path) -> None:
+    (folder / "second" / "tracking").mkdir(parents=True)
+    run_file(folder / "second").write_text("no journal\n")
+    done = hopforge_runs(folder, "--json")
+    assert [row["name"] for row in json.loads(done.stdout)] == ["first"]
+    assert "warning: run second is not listed" in done.stderr
+
+
+@pytest.mark.parametrize("uri", ["sqlite:////{tmp}/absent/mlflow.db", "postgresql://u:p@127.0.0.1:1/mlflow"])
+def test_database_is_neither_opened_nor_created(folder: Path, tmp_path: Path, uri: str) -> None:
+    before = sorted(tmp_path.rglob("*"))
+    done = hopforge_runs(folder, "--json", MLFLOW_TRACKING_URI=uri.format(tmp=tmp_path))
+    assert (done.returncode, done.stderr.splitlines()) == (0, ["loaded"])
+    assert [row["name"] for row in json.loads(done.stdout)] == ["first"]
+    assert {path.name for path in set(tmp_path.rglob("*")).difference(before)} <= {"digests.json", "verified.json"}
+
+
+def test_server_that_is_down_is_reported_in_one_sentence() -> None:
+    done = hopforge_runs(MLFLOW_TRACKING_URI="http://127.0.0.1:1")
+    assert done.returncode == 2
+    [message, loaded] = done.stderr.splitlines()
+    assert message.startswith("error: MLflow server http://127.0.0.1:1: ")
+    assert "check MLFLOW_TRACKING_URI" in message
+    assert loaded == "loaded"
+
+
+def test_server_that_never_answers_is_reported_within_five_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        server = tracking_server()
+        assert server is not None
+        began = time.monotonic()
+        with pytest.raises(UserError, match="no answer within 4 s; check MLFLOW_TRACKING_URI"):
+            server_rows(server)
+        assert time.monotonic() - began < 5
+
+
+class Mlflow(BaseHTTPRequestHandler):
+    """MLflow's REST API with two pages of experiments and one run, as MLflow 3.17 answers."""
+
+    requests: ClassVar[list[tuple[str, Any, str | None]]] = []
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.requests.append((self.path, body, self.headers["Authorization"]))
+        if self.path.endswith("experiments/search"):
+            number = "1" if "page_token" in body else "0"
+            answer: dict[str, Any] = {"experiments": [{"experiment_id": number}]}
+            answer |= {"next_page_token": "more"} if number == "0" else {}
+        else:
+            metrics = {"iteration": 2, "eval-start/em": 0.125, "eval-final/em": 0.5, "eval-final/f1": 0.75}
+            tags = {"hopforge.run_dir": "/runs/first", "weights": WEIGHTS}
+            run = {
+                "info": {"run_id": "f" * 32, "run_name": "first", "status": "FINISHED", "start_time": STARTED},
+                "data": {
+                    "metrics": [{"key": name, "value": value} for name, value in metrics.items()],
+                    "params": [{"key": "name", "value": "world"}],
+                    "tags": [{"key": name, "value": value} for name, value in tags.items()],
+                },
+            }  # fmt: skip
+            answer = {"runs": [run]}
+        content = json.dumps(answer).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def mlflow_url() -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Mlflow)
+    Thread(target=server.serve_forever, daemon=True).start()
+    Mlflow.requests.clear()
+    yield f"http://me:secret@127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+def test_runs_of_a_server_are_asked_for_with_its_credentials(mlflow_url: str) -> None:
+    done = hopforge_runs("--json", MLFLOW_TRACKING_URI=mlflow_url)
+    assert (done.returncode, done.stderr.splitlines()) == (0, ["loaded"])
+    [row] = json.loads(done.stdout)
+    assert (row["name"], row["recipe"], row["iterations"], row["run_dir"]) == ("first", "world", 2, "/runs/first")
+    assert (row["em_start"], row["em_final"], row["f1_start"], row["f1_final"]) == (0.125, 0.5, None, 0.75)
+    assert (row["started"], row["weights"]) == ("2023-11-14T22:13:20+00:00", WEIGHTS)
+    *_, (path, search, authorization) = Mlflow.requests
+    assert (path, search["experiment_ids"]) == ("/api/2.0/mlflow/runs/search", ["0", "1"])
+    assert authorization == "Basic bWU6c2VjcmV0"

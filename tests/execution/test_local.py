@@ -1,0 +1,194 @@
+"""Plans walked on this machine by a warm worker, disturbed and undisturbed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from platform_sdk.config.errors import UserError
+from platform_sdk.config.recipe import load_recipe
+from platform_sdk.execution.claim import claim
+from platform_sdk.execution.local import Listener, StepFailed, walk, warm_worker
+from platform_sdk.execution.lock import is_locked, locked, terminable
+from platform_sdk.execution.plan import inputs_of
+from tests.kubeflow.toy import write_toy
+from tests.process_watch import alive, wait_for
+
+HOME = Path(__file__).parents[2]
+RUN = """
+import sys
+from pathlib import Path
+from tests.execution.test_local import run
+run(Path(sys.argv[1]), Path(sys.argv[2]), *sys.argv[3:])
+"""
+
+
+class EventRecorder(Listener):
+    def __init__(self) -> None:
+        self.events: list[str] = []
+        self.lines: list[str] = []
+
+    def started(self, task: str, ago: float = 0.0) -> None:
+        self.events.append(f"+{task}")
+
+    def said(self, task: str, line: str) -> None:
+        assert line.strip()
+        self.lines.append(line)
+
+    def stopping(self, task: str) -> None:
+        self.events.append(f"?{task}")
+
+    def finished(self, task: str, seconds: float) -> None:
+        assert seconds > 0
+        self.events.append(f"-{task}")
+
+    def failed(self, task: str, seconds: float) -> None:
+        self.events.append(f"!{task}")
+
+
+def run(recipe: Path, run_dir: Path, *overrides: str) -> EventRecorder:
+    loaded = load_recipe(recipe, overrides)
+    heard = EventRecorder()
+    place = run_dir.resolve()
+    with terminable(), locked(run_dir) as lock, warm_worker(run_dir, lock) as worker:
+        walk(
+            loaded.plan,
+            lambda task, outputs: inputs_of(task, loaded.parameters, place, outputs),
+            run_dir,
+            worker,
+            heard,
+            {},
+        )
+    return heard
+
+
+def begin(recipe: Path, run_dir: Path, *overrides: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", RUN, str(recipe), str(run_dir), *overrides],
+        cwd=HOME,
+        text=True,
+        stderr=subprocess.PIPE,
+        # What runs in the background of a script inherits a SIGINT that is ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+
+
+def test_local_run_executes_its_tasks_in_order(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    heard = run(write_toy(tmp_path), tmp_path / "run", "overlap=true")
+    assert heard.events == ["+make", "-make", "+use-01", "-use-01", "+use-02", "-use-02", "+last", "-last"]
+    assert heard.lines == ["making data"]
+    used = (tmp_path / "run" / "use.txt").read_text().splitlines()
+    assert used == [
+        "iteration-01 1 0.5 d1 d1",
+        "iteration-02 2 0.5 d1/1 d1/1",
+        "last 9 1.0 d1/1/2 ",
+    ]
+    assert "'batch_size': 3," in (tmp_path / "run" / "make.txt").read_text()
+    assert capfd.readouterr().out == ""
+    assert "making data" in (tmp_path / "run" / "logs" / "make.log").read_text()
+
+
+def test_second_run_on_a_directory_repeats_every_task(tmp_path: Path) -> None:
+    recipe = write_toy(tmp_path)
+    for _ in range(2):
+        run(recipe, tmp_path / "run", "iterations=0")
+    assert len((tmp_path / "run" / "use.txt").read_text().splitlines()) == 2
+
+
+@pytest.mark.parametrize(
+    ("mode", "message"),
+    [
+        ("user-error", "step make failed: the data are wrong;\nmend them\n(its whole log: "),
+        ("bug", "step make failed: exit status 1; its last lines:\n"),
+        ("bug", "ZeroDivisionError: a bug"),
+        ("killed", "step make failed: its process was ended by SIGKILL (out of memory?)"),
+    ],
+)
+def test_failed_task_reports_its_cause_and_stops_the_walk(tmp_path: Path, mode: str, message: str) -> None:
+    with pytest.raises(StepFailed) as caught:
+        run(write_toy(tmp_path), tmp_path / "run", f"mode={mode}")
+    assert message in str(caught.value)
+    assert not (tmp_path / "run" / "use.txt").exists()
+    assert not list((tmp_path / "run" / "logs").glob("*.tmp"))
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL], ids=lambda number: number.name)
+def test_stopped_run_leaves_no_process_and_resumes(tmp_path: Path, number: signal.Signals) -> None:
+    recipe, run_dir = write_toy(tmp_path), tmp_path / "run"
+    process = begin(recipe, run_dir, "mode=slow")
+    wait_for(lambda: (run_dir / "pid").exists() or process.poll() is not None)
+    assert process.poll() is None, process.communicate()
+    wait_for(lambda: (run_dir / "pid").read_text() != "")
+    task = int((run_dir / "pid").read_text())
+    assert alive(task)
+    log = run_dir / "logs" / "make.log"
+    process.send_signal(number)
+    process.communicate(timeout=30)
+    assert process.returncode != 0
+    wait_for(lambda: not alive(task))
+    wait_for(lambda: not is_locked(run_dir))
+    assert "making data" in log.read_text()
+    assert run(recipe, run_dir, "iterations=0").events == ["+make", "-make", "+last", "-last"]
+
+
+def test_killed_worker_ends_its_task_and_the_run(tmp_path: Path) -> None:
+    recipe, run_dir = write_toy(tmp_path), tmp_path / "run"
+    process = begin(recipe, run_dir, "mode=slow")
+    wait_for(lambda: (run_dir / "pid").exists() and (run_dir / "pid").read_text() != "")
+    task = int((run_dir / "pid").read_text())
+    worker = int(Path(f"/proc/{task}/stat").read_text().rpartition(")")[2].split()[1])
+    os.kill(worker, signal.SIGKILL)
+    _, errors = process.communicate(timeout=30)
+    assert "the run's worker process ended unexpectedly" in errors
+    wait_for(lambda: not alive(task))
+
+
+def test_two_runs_do_not_share_a_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("platform_sdk.execution.lock.LOCK_SECONDS", 0.3)
+    recipe, run_dir = write_toy(tmp_path), tmp_path / "run"
+    process = begin(recipe, run_dir, "mode=slow")
+    try:
+        wait_for((run_dir / "pid").exists)
+        with pytest.raises(UserError, match="another run is using this directory"):
+            run(recipe, run_dir)
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_run_directory_is_claimed_by_one_recipe(tmp_path: Path) -> None:
+    recipe, run_dir = write_toy(tmp_path), tmp_path / "run"
+    claim(run_dir, load_recipe(recipe).resolved())
+    before = (run_dir / "recipe.json").read_bytes()
+    claim(run_dir, load_recipe(recipe).resolved())
+    with pytest.raises(UserError) as caught:
+        claim(run_dir, load_recipe(recipe, ["seed=2", "spec.lora={rank: 4}"]).resolved())
+    assert "parameters.seed: 1 → 2" in str(caught.value)
+    assert "parameters.spec.lora: null → " in str(caught.value)
+    assert (run_dir / "recipe.json").read_bytes() == before
+    assert os.listdir(run_dir) == ["recipe.json"]
+
+
+def test_run_below_a_path_with_spaces_and_umlauts_succeeds(tmp_path: Path) -> None:
+    place = tmp_path / "lib python3.11 Übung"
+    place.mkdir()
+    run(write_toy(place), place / "run", "iterations=0", 'spec.lora={"targets": ["python3"]}')
+    assert (place / "run" / "use.txt").exists()
+    assert "['python3']" in (place / "run" / "make.txt").read_text()
+
+
+def test_worker_forks_before_any_thread_has_started() -> None:
+    """Forking a process with threads may copy a lock that a thread holds; Arrow's allocator thread holds none."""
+    code = (
+        "import importlib\nfrom pathlib import Path\nfrom platform_sdk.execution.worker import COMMON\n"
+        "for name in COMMON: importlib.import_module(name)\n"
+        "names = [(task / 'comm').read_text().strip() for task in Path('/proc/self/task').iterdir()]\n"
+        "print([name for name in names if not name.startswith('jemalloc')])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=HOME, capture_output=True, text=True, check=True)
+    assert len(done.stdout.split(",")) == 1, done.stdout

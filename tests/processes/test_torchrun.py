@@ -1,0 +1,74 @@
+"""torchrun as the main process of a container: its exit code, by which Kubernetes decides to restart it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from platform_sdk.processes.torchrun import NODE_LOST, main
+from tests.process_watch import wait_for
+
+ROOT = Path(__file__).parents[2]
+
+
+def started(act: str, report: Path) -> subprocess.Popen[str]:
+    """A container's main process with one worker; the operator's settings come by PET_ variables, as in a job."""
+    settings = {
+        "PET_NNODES": "1", "PET_NODE_RANK": "0", "PET_NPROC_PER_NODE": "1", "PET_MASTER_ADDR": "localhost",
+        "OMP_NUM_THREADS": "1",
+    }  # fmt: skip
+    command = [
+        sys.executable, "-m", "platform_sdk.processes.torchrun", "--max-restarts", "0", "--rdzv-backend", "c10d",
+        "--rdzv-endpoint", "localhost:0", "-m", "tests.processes.obeys", act, str(report),
+    ]  # fmt: skip
+    return subprocess.Popen(command, cwd=ROOT, env=os.environ | settings, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
+def test_torchrun_ends_with_the_signal_that_stopped_it(tmp_path: Path, number: signal.Signals) -> None:
+    """A PyTorchJob restarts 143 and fails for 1, torch's own exit code after SIGTERM."""
+    report = tmp_path / "report"
+    launcher = started("wait", report)
+    wait_for(lambda: report.exists() and report.read_text() == "ready")
+    launcher.send_signal(number)
+    launcher.communicate(timeout=120)
+    assert launcher.returncode == 128 + number
+    if number is signal.SIGTERM:
+        assert report.read_text() == "SIGTERM"  # the worker has had it, too
+
+
+@pytest.mark.parametrize(("act", "text"), [("fail", "exitcode  : 3"), ("vanish", "Signal 9 (SIGKILL) received")])
+def test_torchrun_keeps_its_exit_code_if_a_worker_fails(tmp_path: Path, act: str, text: str) -> None:
+    launcher = started(act, tmp_path / "report")
+    _, errors = launcher.communicate(timeout=120)
+    assert launcher.returncode == 1
+    assert text in errors
+
+
+def test_torchrun_that_loses_the_first_node_is_restarted(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import torch.distributed.run
+    from torch.distributed.elastic.rendezvous import RendezvousConnectionError
+
+    def loses(arguments: list[str]) -> None:
+        raise RendezvousConnectionError("The connection to the C10d store has failed.")
+
+    monkeypatch.setattr(torch.distributed.run, "main", loses)
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        with pytest.raises(SystemExit) as ended:
+            main([])
+        assert (ended.value.code, NODE_LOST) == (138, 138)
+        assert "first node was lost" in capsys.readouterr().err
+        with pytest.raises(SystemExit) as ended:  # before torch has its own handlers
+            signal.raise_signal(signal.SIGTERM)
+        assert ended.value.code == 143
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
