@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from platform_sdk.config.cluster import ClusterSpec
+from platform_sdk.config.document import read_as
 from platform_sdk.config.recipe import load_recipe
-from platform_sdk.execution.runs import execute
 from platform_sdk.records import Trajectory
 from platform_sdk.sampling.models import load_tokenizer
-from tests.e2e.runs import RECIPES, TINY_MYGO, content, options, rollouts, run_here, steps_here
+from platform_sdk.tracking import manifest
+from tests.e2e.runs import RECIPES, TINY_MYGO, content, options, rollouts, run_here
+from tests.kubeflow.pods import Pods
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
@@ -34,20 +36,16 @@ def test_overlapped_iteration_samples_with_the_weights_before_the_last(tmp_path:
     assert thresholds == sorted(thresholds)
 
 
-def test_fewer_iterations_than_compiled_end_like_a_run_compiled_for_them(tmp_path: Path) -> None:
+def test_run_by_pods_with_fewer_iterations_than_compiled_equals_a_local_run_of_them(tmp_path: Path) -> None:
     compiled = load_recipe(RECIPES / "world.yaml", options(TINY_MYGO | {"iterations": 2, "evaluate_iterations": True}))
-    filled = replace(compiled, parameters=compiled.parameters | {"iterations": 1})  # as by the form on a cluster
-    with steps_here():
-        execute(filled, tmp_path / "filled")
+    [field] = [field.name for field in compiled.form if field.setting == "iterations"]
+    pods = Pods(tmp_path, compiled)
+    pods.begin(**{field: 1})
+    pods.all(read_as(ClusterSpec, RECIPES.parent / "cluster.yaml"))
     alone = run_here("world.yaml", tmp_path / "alone", TINY_MYGO | {"evaluate_iterations": True})
-    for phase, name, part in (
-        ("iteration-01", "train", "weights"), ("eval-iteration-01", "scores", "metrics"),
-        ("eval-final", "scores", "metrics"),
-    ):  # fmt: skip
-        assert content(tmp_path / "filled", phase, name)[part] == content(alone, phase, name)[part], phase
-    for phase in ("iteration-02", "eval-iteration-02"):
-        assert not (tmp_path / "filled" / phase).exists()
-    assert (tmp_path / "filled/report.html").exists()
+    assert (pods.run_dir / "report.html").exists()
+    there, here = ({entry.event: entry.digests for entry in manifest.read(place)} for place in (pods.run_dir, alone))
+    assert there == here
 
 
 def test_offline_everything_is_sampled_from_one_policy_with_a_fixed_threshold(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ pytest.importorskip("kfp.kubernetes", reason="the extra [cluster] is not install
 from platform_sdk.config.cluster import CLUSTER, ClusterSpec
 from platform_sdk.config.document import read_as
 from platform_sdk.config.errors import UserError
-from platform_sdk.config.recipe import Recipe, load_recipe
+from platform_sdk.config.recipe import load_recipe
 from platform_sdk.config.source import ConfigError
 from platform_sdk.kubeflow.compile import compile_recipe, write_ir
 from platform_sdk.kubeflow.lifecycle import (
@@ -28,14 +28,13 @@ from platform_sdk.kubeflow.lifecycle import (
     begun_with,
     enter_cluster,
     packed,
-    run_folder,
     settings_digest,
     unpacked,
 )
-from platform_sdk.kubeflow.pod import begin, end, run_step
 from platform_sdk.kubeflow.training_job.here import job_runner
 from platform_sdk.processes.launch import StepProcesses
 from platform_sdk.tracking.journal import STATE_EVENTS, read, run_file
+from tests.kubeflow.pods import Pods
 from tests.kubeflow.toy import PIPELINE, write_toy
 
 HOME = Path(__file__).parents[2]
@@ -178,44 +177,6 @@ def states(run_dir: Path) -> list[str]:
     return [event.get("status", "RUNNING") for event in read(run_file(run_dir))[0] if event["event"] in STATE_EVENTS]
 
 
-class Artifact:
-    """An artifact as KFP hands it to a component."""
-
-    def __init__(self, path: Path) -> None:
-        self.path, self.metadata, self.metrics = str(path), {}, {}  # type: ignore[var-annotated]
-
-    def log_metric(self, name: str, value: float) -> None:
-        self.metrics[name] = value
-
-
-class Pods:
-    """The pods of a run of the toy, called one by one as Kubeflow calls them."""
-
-    def __init__(self, folder: Path, recipe: Recipe) -> None:
-        self.folder, self.recipe = folder, recipe
-        self.place = {"run_id": "1234", "run_name": recipe.name, "workspace": str(folder)}
-        self.run_dir = run_folder(str(folder), recipe.name, "1234")
-        self.settings = ""
-
-    def shown(self) -> dict[str, Artifact]:
-        return {kind: Artifact(self.folder / kind) for kind in ("card", "metrics")}
-
-    def begin(self, **filled: Any) -> None:
-        given = {"recipe": packed(begun_with(self.recipe)), **filled}
-        [self.settings] = begin(**self.place, given=given, shown=self.shown(), outputs=["settings"])
-
-    def step(self, task: str, *outputs: str, **given: Any) -> Any:
-        return run_step(task, str(self.run_dir), self.settings, given, self.shown(), outputs)
-
-    def all(self) -> None:
-        digest, level = self.step("make", "digest", "level")
-        [digest] = self.step("iterations", "digest", make_digest=digest, make_level=level)
-        self.step("last", digest=digest)
-
-    def end(self, state: str) -> None:
-        end(**self.place, state=state, given={}, shown=self.shown())
-
-
 @pytest.fixture
 def pods(tmp_path: Path, place: ClusterSpec) -> Pods:
     return Pods(tmp_path, load_recipe(write_toy(tmp_path)))
@@ -237,7 +198,7 @@ def test_form_sets_the_number_of_iterations(tmp_path: Path, place: ClusterSpec) 
         pods = Pods(folder, load_recipe(write_toy(folder, pipeline=pipeline), ["iterations=2"]))
         [field] = [field for field in pods.recipe.form if field.setting == "iterations"]
         pods.begin(**{field.name: count})
-        pods.all()
+        pods.all(place)
         used = [line.split()[0] for line in (pods.run_dir / "use.txt").read_text().splitlines()]
         assert used == [*(f"iteration-{n:02d}" for n in range(1, count + 1)), "last"]
         assert states(pods.run_dir) == ["RUNNING", "FINISHED"]
@@ -258,7 +219,9 @@ def test_last_step_ends_the_run_as_its_steps_ended(
     assert states(pods.run_dir) == ["RUNNING", expected]
 
 
-def test_retried_run_runs_again_and_is_closed_without_the_exit_task(pods: Pods, tmp_path: Path) -> None:
+def test_retried_run_runs_again_and_is_closed_without_the_exit_task(
+    pods: Pods, tmp_path: Path, place: ClusterSpec
+) -> None:
     """Kubeflow retries from the failed step on, and does not repeat an exit task that has succeeded."""
     pods.begin(f3_run_mode="user-error")
     (tmp_path / "termination-log").touch()
@@ -273,7 +236,7 @@ def test_retried_run_runs_again_and_is_closed_without_the_exit_task(pods: Pods, 
         pods.step("make")
     assert "was altered since the step begin wrote it" in (tmp_path / "termination-log").read_text()
     pods.settings = settings_digest(pods.run_dir)
-    pods.all()
+    pods.all(place)
     assert states(pods.run_dir)[-2:] == ["RUNNING", "FINISHED"]
 
 

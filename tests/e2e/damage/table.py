@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import shutil
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import astuple, dataclass
@@ -242,7 +242,8 @@ class Table:
         original, calls, reached = getattr(stop.kind, stop.method), iter(range(1, 10_000)), self.folder / "reached"
 
         def stopping(*args: Any, **kwargs: Any) -> Any:
-            if any(f"/{stop.step}/executor_output" in part for part in sys.argv) and next(calls) == stop.call:
+            # A task's standard output is its log.
+            if Path(os.readlink("/proc/self/fd/1")).stem == stop.step and next(calls) == stop.call:
                 reached.touch()
                 while True:
                     time.sleep(1)
