@@ -14,7 +14,7 @@ from platform_sdk.record_files import read_jsonl
 from platform_sdk.records import Rollout
 
 
-def main(recipe_path="pipelines/mygo/world.yaml", run_dir="runs/example", *overrides):
+def main(recipe_path: str = "pipelines/mygo/world.yaml", run_dir: str = "runs/example", *overrides: str) -> None:
     # Train: every problem of the recipe is reported before anything runs.
     recipe, run = load_recipe(Path(recipe_path), overrides), Path(run_dir)
     if not finished_at(recipe, run):

@@ -1,8 +1,7 @@
 """Records in JSONL files.
 
 A JSONL file starts with one header line ``{"record": KIND, "schema": VERSION}``, so that a file
-says what it holds, and a file of another schema version is refused instead of misread. ``convert`` reads rollouts of
-schema 1.
+says what it holds, and a file of another schema version is refused instead of misread.
 """
 
 from __future__ import annotations
@@ -13,14 +12,14 @@ import logging
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Generic, Self, TypeVar
+from typing import Generic, Self, TypeVar
 
 from pydantic import ValidationError
 
 from platform_sdk import files
 from platform_sdk.display import excerpt, shortened
 from platform_sdk.errors import UserError
-from platform_sdk.records import Record, Rollout
+from platform_sdk.records import Record
 
 logger = logging.getLogger(__name__)
 
@@ -79,14 +78,8 @@ def check_header(path: Path, line: bytes, kind: type[Record]) -> None:
     if found.get("schema") != kind.SCHEMA:
         raise RecordError(
             f"{path}:1: {kind.KIND} records of schema {excerpt(found.get('schema'))}, but this hopforge reads schema "
-            f"{kind.SCHEMA}; {_remedy(kind, found.get('schema'))}"
+            f"{kind.SCHEMA}; write the file again with this version"
         )
-
-
-def _remedy(kind: type[Record], schema: Any) -> str:
-    if kind is Rollout and schema == 1:
-        return "convert the file: hopforge convert FILE -o NEW_FILE"
-    return "write the file again with this version"
 
 
 def parse_line(path: Path, number: int, line: bytes, kind: type[R]) -> R:

@@ -15,7 +15,7 @@ HOME = Path(__file__).parents[1]
 PACKAGE = HOME / "platform_sdk"
 FLOORS = [  # from the top
     "cli", "studies", "steps", "recipes", "agents", "retrieval", "kubeflow", "execution", "training", "evaluation",
-    "graph", "sampling", "tracking", "data", "processes", "config", "sizing", "record_conversion", "record_files",
+    "graph", "sampling", "tracking", "data", "processes", "config", "sizing", "record_files",
     "records", "outputs", "files", "errors", "display", "pages", "credentials",
 ]  # fmt: skip
 TORCH_ROOMS = {"processes", "sampling", "training"}
@@ -121,8 +121,7 @@ def test_methods_do_not_know_each_other() -> None:
             parts = module.split(".")
             if parts[:2] == ["platform_sdk", "recipes"] and len(parts) > 3 and parts[2] != own:
                 wrong.append(f"{path.relative_to(HOME)}:{line}: {own} imports {module}")
-    # The base model is pre-trained on dialogues of the methods it is the base of.
-    assert not [line for line in wrong if not line.startswith("platform_sdk/recipes/world_base/")], "\n".join(wrong)
+    assert not wrong, "\n".join(wrong)
 
 
 def test_torch_stays_in_its_rooms() -> None:

@@ -1,4 +1,4 @@
-"""``hopforge convert``: official releases, and rollouts of an older hopforge, in the forms that recipes read."""
+"""``hopforge convert``: official releases in the forms that recipes read."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from platform_sdk.errors import UserError
 class Form(StrEnum):
     """Kinds of files that are converted."""
 
-    ROLLOUTS = "rollouts"
     WIKIDATA = "wikidata"
     HOTPOTQA = "hotpotqa"
     TWOWIKI = "2wikimultihopqa"
@@ -24,15 +23,12 @@ class Form(StrEnum):
 def convert(
     files: Annotated[list[Path], typer.Argument(metavar="FILE…", help="What to convert; it stays as it is.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="The new file; it must not exist yet.")],
-    source: Annotated[Form, typer.Option("--from", help="What the files are.")] = Form.ROLLOUTS,
+    source: Annotated[Form, typer.Option("--from", help="What the files are.")],
     entities: Annotated[
         Path | None, typer.Option(metavar="FILE", help="wikidata: ids of the wanted entities, one a line; else all.")
     ] = None,
 ) -> None:
     """Convert a release's files to those that a recipe's dataset names.
-
-    rollouts: of schema 1, e.g. RUN/warmup/rollouts.jsonl, to schema 2; the queries of a turn, which schema 1 did not
-    record, stay empty.
 
     wikidata: a JSON dump (also .gz, .bz2) to the TSV of dataset.triples.
 
@@ -47,13 +43,9 @@ def convert(
         raise UserError(f"{output}: exists already; name a new file")
     if entities is not None and source is not Form.WIKIDATA:
         raise UserError("--entities is for --from wikidata; leave it out")
-    if source in (Form.ROLLOUTS, Form.WIKIDATA) and len(files) > 1:
+    if source is Form.WIKIDATA and len(files) > 1:
         raise UserError(f"--from {source.value} takes one file, not {len(files)}")
     match source:
-        case Form.ROLLOUTS:
-            from platform_sdk.record_conversion import convert_file
-
-            made = f"{convert_file(files[0], output)} rollouts"
         case Form.WIKIDATA:
             from platform_sdk.data.wikidata import convert_wikidata
             from platform_sdk.files import read_text

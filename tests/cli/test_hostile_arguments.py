@@ -96,7 +96,7 @@ def test_retriever_of_a_recipe_that_searches_nothing_is_refused() -> None:
         ("metrics", "hotpotqa", "--gold", "FILE", "--predictions", "FILE"),
         ("metrics", "nq", "--gold", "FILE", "--predictions", "FILE"),
         ("score", "--recipe", "pipelines/arena/world.yaml", "--gold", "FILE", "--responses", "FILE"),
-        ("convert", "FILE", "-o", "new"), ("convert", "FILE", "--from", "wikidata", "-o", "new"),
+        ("convert", "FILE", "--from", "wikidata", "-o", "new"),
         ("convert", "FILE", "--from", "hotpotqa", "-o", "new"),
         ("convert", "FILE", "--from", "2wikimultihopqa", "-o", "new"),
     ],

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from examples.world_base.arena_documents import arena_world
+from examples.world_base.practice import base_world
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.world import WorldSpec
 from platform_sdk.data.language import RELATION
 from platform_sdk.data.world import generate
-from platform_sdk.recipes.world_base.arena_documents import arena_world
-from platform_sdk.recipes.world_base.practice import base_world
 from platform_sdk.record_files import digest_records
 
 seeds = st.integers(0, 2**31)

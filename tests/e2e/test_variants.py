@@ -45,6 +45,8 @@ def test_run_by_pods_with_fewer_iterations_than_compiled_equals_a_local_run_of_t
     alone = run_here("world.yaml", tmp_path / "alone", TINY_MYGO | {"evaluate_iterations": True})
     assert (pods.run_dir / "report.html").exists()
     there, here = ({entry.event: entry.digests for entry in manifest.read(place)} for place in (pods.run_dir, alone))
+    begun = there.pop("run started"), here.pop("run started")  # they hold the commit and the environment too
+    assert begun[0]["recipe"] == begun[1]["recipe"]
     assert there == here
 
 

@@ -2,7 +2,7 @@
 
     python -m tests.house.compare_runs OLD_RUN NEW_RUN
 
-Rollouts of schema 1 are converted first; values that the older one did not record count as grown, and are named.
+Values that the older one did not record count as grown, and are named.
 Models are compared by the digest of their weights' file. Exits with 1 if anything differs that is not a grown record.
 """
 
@@ -12,13 +12,11 @@ import argparse
 import hashlib
 import json
 import sys
-import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from platform_sdk.record_conversion import OldRollout, convert_file
 from platform_sdk.record_files import header, read_jsonl
 from platform_sdk.records import Rollout
 
@@ -79,19 +77,11 @@ def _content(path: Path) -> Any:
         return json.loads(path.read_bytes())
     with path.open("rb") as stream:
         first = stream.readline().strip().decode()
-    if first in (header(Rollout), header(OldRollout)):
+    if first == header(Rollout):
         # Several processes may write a phase's rollouts in any order; their ids name them.
-        ordered = sorted(_rollouts(path, first), key=lambda rollout: rollout.id)
+        ordered = sorted(read_jsonl(path, Rollout), key=lambda rollout: rollout.id)
         return {f"{place}:{one.id}": one.model_dump(mode="json") for place, one in enumerate(ordered)}
     return {str(number): json.loads(line) for number, line in enumerate(path.read_bytes().splitlines())}
-
-
-def _rollouts(path: Path, first: str) -> list[Rollout]:
-    if first == header(Rollout):
-        return list(read_jsonl(path, Rollout))
-    with tempfile.TemporaryDirectory() as folder:
-        convert_file(path, Path(folder) / "converted.jsonl")
-        return list(read_jsonl(Path(folder) / "converted.jsonl", Rollout))
 
 
 def _leaves(key: str, value: Any) -> Iterator[tuple[str, Any]]:

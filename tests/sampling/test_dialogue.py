@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from platform_sdk.recipes.world_base.tokenizer import build_tokenizer
+from examples.world_base.tokenizer import build_tokenizer
 from platform_sdk.sampling.dialogue import Dialogue, with_instruction
 from platform_sdk.sampling.engine import Completion
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from platform_sdk.recipes.world_base.tokenizer import build_tokenizer
+from examples.world_base.tokenizer import build_tokenizer
 from platform_sdk.sampling.dialogue import Dialogue
 from platform_sdk.sampling.engine import Completion
 

@@ -6,8 +6,8 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Literal
 
+from examples.world_base.tokenizer import build_tokenizer
 from platform_sdk.agents.planner_messages import Medium
-from platform_sdk.recipes.world_base.tokenizer import build_tokenizer
 from platform_sdk.records import Evidence, Question
 from platform_sdk.sampling.engine import Completion, PromptTooLong, Request
 from platform_sdk.sampling.rollout import SearchRequest

@@ -1,6 +1,6 @@
 """Make the base models, in stages that each start from the one before.
 
-``python -m platform_sdk.recipes.world_base first A`` learns the language with an agent that errs most of the time (some
+``python -m examples.world_base first A`` learns the language with an agent that errs most of the time (some
 35 minutes on one core); ``… second B --start A`` and ``… third C --start B`` go on with agents that err less (7 and 4
 minutes), so that a chain of two hops succeeds often enough to learn from. C is ``hopforge:world-base``.
 
@@ -18,10 +18,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from platform_sdk.data.language import POOL
-from platform_sdk.recipes.world_base import arena_documents, prograph_documents
-from platform_sdk.recipes.world_base.arena_documents import ArenaDocuments
-from platform_sdk.recipes.world_base.documents import (
+from examples.world_base import arena_documents, prograph_documents
+from examples.world_base.arena_documents import ArenaDocuments
+from examples.world_base.documents import (
     ERRS_LESS,
     ERRS_OFTEN,
     ERRS_SOMETIMES,
@@ -29,8 +28,9 @@ from platform_sdk.recipes.world_base.documents import (
     Documents,
     render,
 )
-from platform_sdk.recipes.world_base.prograph_documents import PrographDocuments
-from platform_sdk.recipes.world_base.tokenizer import ASSISTANT, END, EXTENSIONS, Agent, build_tokenizer
+from examples.world_base.prograph_documents import PrographDocuments
+from examples.world_base.tokenizer import ASSISTANT, END, EXTENSIONS, Agent, build_tokenizer
+from platform_sdk.data.language import POOL
 from platform_sdk.training.pretrain import PretrainDocument, PretrainSpec, add_words, load_model, new_model, pretrain
 
 

@@ -14,6 +14,8 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from examples.world_base.documents import Document
+from examples.world_base.practice import copying, reading
 from platform_sdk.agents.planner_worker import Malformed
 from platform_sdk.config.world import WorldSpec
 from platform_sdk.data.language import RELATION, RELATIONS_OF
@@ -21,8 +23,6 @@ from platform_sdk.data.world import World, generate
 from platform_sdk.recipes.mygo.prompts import Message
 from platform_sdk.recipes.prograph.grammar import parse
 from platform_sdk.recipes.prograph.prompts import error, instruction, knowledge, opening
-from platform_sdk.recipes.world_base.documents import Document
-from platform_sdk.recipes.world_base.practice import copying, reading
 from platform_sdk.records import Evidence, Question
 
 QUESTIONS = 16  # of each world

@@ -13,12 +13,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from examples.world_base import arena_documents, prograph_documents
+from examples.world_base.arena_documents import ArenaDocuments
+from examples.world_base.documents import Document, Documents, render
+from examples.world_base.prograph_documents import PrographDocuments
 from platform_sdk.data.language import POOL
 from platform_sdk.recipes.mygo.prompts import Message, role_prompt
-from platform_sdk.recipes.world_base import arena_documents, prograph_documents
-from platform_sdk.recipes.world_base.arena_documents import ArenaDocuments
-from platform_sdk.recipes.world_base.documents import Document, Documents, render
-from platform_sdk.recipes.world_base.prograph_documents import PrographDocuments
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast

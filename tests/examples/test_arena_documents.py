@@ -6,9 +6,9 @@ import itertools
 import re
 from collections import Counter
 
+from examples.world_base.arena_documents import ERRS, FAULTLESS, ArenaDocuments, Mistakes, arena_world
+from examples.world_base.tokenizer import build_tokenizer
 from platform_sdk.recipes.arena import grammar, prompts
-from platform_sdk.recipes.world_base.arena_documents import ERRS, FAULTLESS, ArenaDocuments, Mistakes, arena_world
-from platform_sdk.recipes.world_base.tokenizer import build_tokenizer
 from platform_sdk.sampling.models import load_tokenizer
 
 TOKENIZER = build_tokenizer(1024, "arena")

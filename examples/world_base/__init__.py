@@ -4,5 +4,5 @@ A small language model cannot learn to read from nothing in the minutes that a d
 project ships one that has seen the *language* of generated worlds: copying, looking facts up, and the dialogues of
 an agent that errs often; and its successor for ARENA, which chooses passages, reasons and answers, and errs too. Their
 worlds share no (subject, relation) pair with those that recipes generate (see ``WorldSpec.split``).
-``python -m platform_sdk.recipes.world_base --help`` says how to make them again.
+``python -m examples.world_base --help`` says how to make them again.
 """
