@@ -49,6 +49,20 @@ class MethodInputs(StepInputs):
             self.run_dir, self.environment, self.agent, self.sampling, self.retrieval, self.searched_digest, self.seed
         )
 
+    @property
+    def shared(self) -> dict[str, Any]:
+        """The arguments that every step of a method has: the fields of ``recipes.launch.MethodStep`` but two."""
+        return {
+            "method": self.method,
+            "run_dir": self.run_dir,
+            "environment": self.environment,
+            "agent": self.agent,
+            "sampling": self.sampling,
+            "retrieval": self.retrieval,
+            "corpus_digest": self.searched_digest,
+            "seed": self.seed,
+        }
+
 
 def job_runner(run_dir: Path) -> ProcessRunner | None:
     """Return the runner of a step's processes as a job of this cluster; None outside of a cluster."""

@@ -44,16 +44,9 @@ def run(inputs: Inputs) -> Finished[Outputs]:
     run_dir, model, questions = inputs.run_dir, inputs.model_digest, inputs.eval_digest
     searched = inputs.searched_digest
     arguments = EvaluateStep(
-        method=inputs.method,
-        run_dir=run_dir,
+        **inputs.shared,
         phase=inputs.phase,
         model=inputs.model_path,
-        environment=inputs.environment,
-        corpus_digest=searched,
-        seed=inputs.seed,
-        agent=inputs.agent,
-        sampling=inputs.sampling,
-        retrieval=inputs.retrieval,
         evaluation=inputs.evaluation,
     )
     with step_run(run_dir, inputs.phase) as step:

@@ -41,16 +41,9 @@ def run(inputs: Inputs) -> Finished[Outputs]:
     run_dir, phase, start = inputs.run_dir, inputs.phase, inputs.model_digest
     searched, questions = inputs.searched_digest, inputs.train_digest
     arguments = OnlineStep(
-        method=inputs.method,
-        run_dir=run_dir,
+        **inputs.shared,
         phase=phase,
         model=inputs.model_path,
-        environment=inputs.environment,
-        corpus_digest=searched,
-        seed=inputs.seed,
-        agent=inputs.agent,
-        sampling=inputs.sampling,
-        retrieval=inputs.retrieval,
         online=OnlineSpec.model_validate(inputs.online),
         evaluation=inputs.evaluation,
     )

@@ -56,18 +56,11 @@ def run(inputs: Inputs) -> Finished[Outputs]:
     run_dir, phase, model = inputs.run_dir, inputs.phase, inputs.model_digest
     searched, questions = inputs.searched_digest, inputs.train_digest
     arguments = SampleStep(
-        method=inputs.method,
-        run_dir=run_dir,
+        **inputs.shared,
         phase=phase,
         model=inputs.model_path,
-        environment=inputs.environment,
-        corpus_digest=searched,
-        seed=inputs.seed,
         step=inputs.step,
         iteration=inputs.iteration,
-        agent=inputs.agent,
-        sampling=inputs.sampling,
-        retrieval=inputs.retrieval,
         settings=inputs.settings,
         carry=inputs.carry,
     )
