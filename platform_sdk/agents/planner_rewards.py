@@ -16,8 +16,8 @@ def rewards(rollout: Rollout) -> dict[str, float]:
     question, answer = rollout.question, rollout.main.answer
     convention = question.dataset
     return {
-        "em": exact_match(answer, question.answers, convention),  # type: ignore[arg-type]
-        "f1": f1_score(answer, question.answers, convention).f1,  # type: ignore[arg-type]
+        "em": exact_match(answer, question.answers, convention),
+        "f1": f1_score(answer, question.answers, convention).f1,
         "well_formed": float(rollout.malformed_turns == 0),
     }
 
@@ -25,7 +25,7 @@ def rewards(rollout: Rollout) -> dict[str, float]:
 def measures(medium: Medium, rollout: Rollout) -> dict[str, float]:
     """Return what an evaluation reports of a rollout: the answer's scores, and how it came about."""
     question = rollout.question
-    best = f1_score(rollout.main.answer, question.answers, question.dataset)  # type: ignore[arg-type]
+    best = f1_score(rollout.main.answer, question.answers, question.dataset)
     found = {
         "em": rollout.rewards["em"],
         "f1": best.f1,

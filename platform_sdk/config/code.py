@@ -31,7 +31,8 @@ def find_definition(name: str) -> Definition:
     found = [node for node in tree.body if isinstance(node, Definition) and wanted in _names(node)]
     if not found:
         raise ValueError(
-            f"{name} cannot be found: {_source(module)} defines no function, class or value {wanted} at its top level"
+            f"{name} cannot be found: {source_file(module)} defines no function, class or value {wanted} at its top "
+            "level"
         )
     return found[-1]
 
@@ -48,7 +49,7 @@ def parse_module(name: str) -> ast.Module:
         raise ValueError(f"{name} names no module; write package.module:function")
     if top in sys.stdlib_module_names or top == "__main__":
         raise ValueError(f"{name} is refused: {top} is part of Python; name a module of your own or of a package")
-    path = _source(module)
+    path = source_file(module)
     if path is None:
         raise ValueError(f"{name} cannot be found: no source of {module} on the Python path; check the spelling and "
                          "PYTHONPATH")  # fmt: skip
@@ -98,7 +99,7 @@ def add_source_folder(folder: Path) -> None:
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), place]))
 
 
-def _source(module: str) -> Path | None:
+def source_file(module: str) -> Path | None:
     """Return the source file of a module; neither it nor the packages around it are imported."""
     top, *inner = module.split(".")
     specs = (finder.find_spec(top, None) for finder in sys.meta_path)

@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Self
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
+from platform_sdk.config.code import find_definition
+from platform_sdk.config.source import suggestion
 from platform_sdk.config.struct import Struct
 from platform_sdk.config.world import WorldSpec
 
 HUB = "hf://"
 """Prefix of a file's name on the Hugging Face hub."""
 
-Format = Literal["jsonl", "hotpotqa", "2wikimultihopqa", "musique", "nq", "qald10"]
+FORMATS = {
+    name: f"platform_sdk.data.formats.{module}"
+    for name, module in (
+        ("jsonl", "jsonl"), ("hotpotqa", "hotpotqa"), ("2wikimultihopqa", "twowiki"), ("musique", "musique"),
+        ("nq", "nq"), ("qald10", "qald10"),
+    )
+}  # fmt: skip
+"""The shipped formats of question files, each with its module."""
+_NAMES = [*FORMATS, "world", "mixed"]
+_OWN = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)+$"
+
+
+def format_module(name: str) -> str:
+    """Return the module of a format of question files; a user's own is its dotted name."""
+    return FORMATS.get(name, name)
 
 
 def _listed(value: Any) -> Any:
@@ -36,9 +52,10 @@ class DatasetSpec(Struct):
     ``train`` is not evaluated on.
     """
 
-    format: Literal[Format, "world", "mixed"] = Field(
+    format: str = Field(
         description="the question files' official format, jsonl for your own (docs/own-data.md), a generated world, "
-        "or mixed: several datasets (mixture)"
+        "mixed: several datasets (mixture), or the dotted name of a module with a FORMAT of your own",
+        json_schema_extra={"anyOf": [{"type": "string", "enum": [*_NAMES]}, {"type": "string", "pattern": _OWN}]},
     )
     mixture: tuple[DatasetSpec, ...] = Field(default=(), description="format mixed: the datasets that it consists of")
     train: Paths = Field(
@@ -66,6 +83,16 @@ class DatasetSpec(Struct):
     )
     world: WorldSpec | None = Field(default=None, description="format world: its settings")
 
+    @field_validator("format")
+    @classmethod
+    def _format_is_known(cls, value: str) -> str:
+        if value in _NAMES:
+            return value
+        if "." not in value:
+            raise ValueError(f"there is no format {value}; {suggestion(value, _NAMES)}; or give a module")
+        find_definition(f"{value}:FORMAT")
+        return value
+
     @model_validator(mode="after")
     def _fits_the_format(self) -> Self:
         if self.format in ("world", "mixed"):
@@ -86,6 +113,6 @@ class DatasetSpec(Struct):
             raise ValueError(f"world is for format world, not {self.format}")
         if not self.eval and not self.train:
             raise ValueError("name question files under train, eval or both")
-        if self.labels and self.format not in ("qald10", "2wikimultihopqa"):
-            raise ValueError("labels is for formats qald10 and 2wikimultihopqa")
+        if self.labels and self.format not in ("qald10", "2wikimultihopqa") and "." not in self.format:
+            raise ValueError("labels is for formats qald10 and 2wikimultihopqa, and your own")
         return self

@@ -9,11 +9,12 @@ from collections import Counter
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from platform_sdk.config.code import source_file
 from platform_sdk.config.dataset import HUB, DatasetSpec
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.world import WorldSpec
 from platform_sdk.data.corpus import Corpus, TripleStore, corpus_from_questions
-from platform_sdk.data.official import load_questions
+from platform_sdk.data.questions import load_questions
 from platform_sdk.files import read_object, write_text
 from platform_sdk.record_files import RecordError, digest_file, digest_records, write_jsonl
 from platform_sdk.records import Passage, Question, Triple
@@ -261,6 +262,13 @@ def input_digest(spec: DatasetSpec, data_dir: Path | None) -> str:
     sha = hashlib.sha256(f"{Question.SCHEMA} {spec.model_dump_json()}".encode())
     for part in spec.mixture:
         sha.update(input_digest(part, data_dir).encode())
+    if "." in spec.format:
+        source = source_file(spec.format)  # of one's own, which may change
+        if source is None:
+            raise UserError(
+                f"dataset.format {spec.format}: no source of this module on the Python path; set PYTHONPATH"
+            )
+        sha.update(source.read_bytes())
     labels = (spec.labels,) if spec.labels else ()
     for path in (*spec.train, *spec.eval, *spec.corpus, *spec.triples, *labels):
         with locate(path, data_dir).open("rb") as stream:

@@ -7,7 +7,6 @@ from typing import Any
 
 import msgspec
 
-from platform_sdk.config.dataset import Format
 from platform_sdk.data.files import REFUSED, is_list, lines_of, parse_loose, read_bytes
 from platform_sdk.record_files import RecordError
 
@@ -21,7 +20,7 @@ class _Marks(msgspec.Struct):
     paragraphs: Any = None
 
 
-def distractor_format(path: Path) -> Format:
+def distractor_format(path: Path) -> str:
     """Return the dataset of a file whose questions bring their passages, by its first record.
 
     Raises:

@@ -17,12 +17,12 @@ import re
 import string
 from collections.abc import Iterable
 from functools import lru_cache
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
-Convention = Literal["hotpotqa", "2wikimultihopqa", "musique", "nq", "qald10", "world"]
-"""The dataset whose official scoring is followed; ``Question.dataset`` holds the same names."""
+Convention = str
+"""The dataset whose official scoring is followed, as ``Question.dataset`` has it; one's own is scored as NQ is."""
 
 YES_NO_IS_ALL_OR_NOTHING = frozenset({"hotpotqa", "2wikimultihopqa", "world"})
 EMPTY_AGREES_WITH_EMPTY = frozenset({"musique"})

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from platform_sdk.data.detect import distractor_format
-from platform_sdk.data.official import load_questions
+from platform_sdk.data.questions import load_questions
 from platform_sdk.record_files import RecordError
 from platform_sdk.records import Passage, Triple
 

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from platform_sdk.cli import app
 from platform_sdk.config.recipe import load_recipe
 from platform_sdk.data.dataset import load_dataset
-from platform_sdk.data.official import load_questions
+from platform_sdk.data.questions import load_questions
 from platform_sdk.recipes.mygo.agent import scored
 from platform_sdk.record_files import RecordError
 from platform_sdk.records import Rollout, Trajectory

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from platform_sdk.config.dataset import Format
-from platform_sdk.data.official import load_questions
+from platform_sdk.data.questions import load_questions
 from platform_sdk.evaluation.answers import exact_match, f1_score
 from platform_sdk.evaluation.metrics import score_files
 from platform_sdk.evaluation.predictions import write_predictions
@@ -27,7 +26,7 @@ MUSIQUE = {
 }  # fmt: skip
 
 # A dataset, its questions, the answer to each, and EM, F1, precision, recall of the official script by hand.
-CASES: list[tuple[Format, list[dict[str, Any]], list[str | None], list[tuple[float, float, float, float]]]] = [
+CASES: list[tuple[str, list[dict[str, Any]], list[str | None], list[tuple[float, float, float, float]]]] = [
     (
         "hotpotqa",
         [{**HOTPOT, "_id": str(n), "answer": text} for n, text in enumerate(["the Old Bridge", "yes", "Rome", "Bo"])],
@@ -64,7 +63,7 @@ def answered(question: Question, answer: str | None) -> Rollout:
 
 @pytest.mark.parametrize(("dataset", "records", "answers", "worth"), CASES, ids=[case[0] for case in CASES])
 def test_official_scores_of_the_written_predictions(
-    dataset: Format, records: list[dict[str, Any]], answers: list[str | None], worth: list[Any], tmp_path: Path
+    dataset: str, records: list[dict[str, Any]], answers: list[str | None], worth: list[Any], tmp_path: Path
 ) -> None:
     gold, labels = tmp_path / "gold", tmp_path / "id_aliases.json"
     lines = dataset in ("musique", "nq")

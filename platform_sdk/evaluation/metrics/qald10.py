@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 
 from platform_sdk.data.files import read_json
-from platform_sdk.data.qald import QaldQuestion, accepted_answers, read_entity_names
+from platform_sdk.data.formats.qald10 import QaldQuestion, accepted_answers, read_entity_names
 from platform_sdk.evaluation.answers import bag, pair_f1
 from platform_sdk.evaluation.metrics.parts import counted
 from platform_sdk.evaluation.metrics.scores import Scores, count_unknown, require_questions

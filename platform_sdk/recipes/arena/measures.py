@@ -43,7 +43,7 @@ def measures(spec: AgentSpec, judge: JudgeSpec | None, rollouts: Sequence[Rollou
 
 def _measures(spec: AgentSpec, rollout: Rollout) -> dict[str, float]:
     question = rollout.question
-    best = f1_score(rollout.main.answer, question.answers, question.dataset)  # type: ignore[arg-type]
+    best = f1_score(rollout.main.answer, question.answers, question.dataset)
     rewards = rollout.rewards
     formed = () if spec.form == "direct" else ("format",)
     traced = ("relevance", "bonus") if spec.form == "three_part" else ()

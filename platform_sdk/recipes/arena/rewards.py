@@ -45,8 +45,8 @@ def rewards(rollout: Rollout, spec: AgentSpec, judged: Verdict | None = None) ->
     response = parse(text, spec.form)
     convention = question.dataset
     values = {
-        "em": exact_match(response.answer, question.answers, convention),  # type: ignore[arg-type]
-        "f1": f1_score(response.answer, question.answers, convention).f1,  # type: ignore[arg-type]
+        "em": exact_match(response.answer, question.answers, convention),
+        "f1": f1_score(response.answer, question.answers, convention).f1,
         "format": float(well_formed(text, spec.form, strict=settings.format == "strict")),
         "relevance": relevance(response.relevance, gold_numbers(question)),
     }

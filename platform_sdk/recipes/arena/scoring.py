@@ -10,7 +10,7 @@ import msgspec
 from platform_sdk.config.errors import UserError
 from platform_sdk.data.detect import distractor_format
 from platform_sdk.data.files import check, lines_of, parse_loose, read_bytes
-from platform_sdk.data.official import load_questions
+from platform_sdk.data.questions import load_questions
 from platform_sdk.display import shortened
 from platform_sdk.recipes.arena.grammar import parse, without_thoughts
 from platform_sdk.recipes.arena.rewards import judged, rewards

@@ -77,7 +77,7 @@ def action(example: Example, limits: Limits) -> str | None:
 
 def answer(example: Example, limits: Limits) -> str | None:
     """The final answer equals the gold answer, as the dataset counts exact matches."""
-    if exact_match(example.answer, example.answers, example.dataset):  # type: ignore[arg-type]
+    if exact_match(example.answer, example.answers, example.dataset):
         return None
     return f"{example.answer!r} is not {example.answers[0]!r}"
 

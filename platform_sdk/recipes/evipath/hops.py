@@ -149,7 +149,7 @@ def _of_triples(question: Question, facts: Facts, rng: random.Random) -> Solutio
         )
     if not compares:
         values = needs[-1].values
-        right = (value for value in values if exact_match(value, question.answers, question.dataset))  # type: ignore[arg-type]
+        right = (value for value in values if exact_match(value, question.answers, question.dataset))
         return Solution(tuple(needs), next(right, values[0]))
     answer = _compared(question, triples, needs)
     if answer is None:

@@ -21,10 +21,10 @@ def outcome(question: Question, trajectory: Trajectory) -> dict[str, float]:
     """Return the outcome reward of a dialogue as ``reward``, and its parts."""
     formed = sum(turn.malformed is None for turn in agent_turns(trajectory))
     format_reward = min(1.0, 0.5 * formed)
-    f1 = f1_score(trajectory.answer, question.answers, question.dataset).f1  # type: ignore[arg-type]
+    f1 = f1_score(trajectory.answer, question.answers, question.dataset).f1
     accuracy = f1 if format_reward == 1.0 else 0.0
     return {
-        "em": exact_match(trajectory.answer, question.answers, question.dataset),  # type: ignore[arg-type]
+        "em": exact_match(trajectory.answer, question.answers, question.dataset),
         "f1": f1,
         "format": format_reward,
         "accuracy": accuracy,

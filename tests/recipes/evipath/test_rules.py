@@ -11,7 +11,7 @@ import pytest
 
 from platform_sdk.agents.planner_messages import Medium
 from platform_sdk.config.world import WorldSpec
-from platform_sdk.data.official import load_questions
+from platform_sdk.data.questions import load_questions
 from platform_sdk.data.world import generate
 from platform_sdk.errors import UserError
 from platform_sdk.recipes.evipath.checks import Limits, in_question, judged

@@ -1,14 +1,20 @@
-"""QALD's format: questions in several languages, answers as SPARQL results (entities, literals, booleans)."""
+"""QALD-10's files: questions in several languages, answers as SPARQL results (entities, literals, booleans).
+
+``dataset.labels`` is ``topic_entities.json``: without it an entity answer is its Wikidata id, and there are no topic
+entities.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from platform_sdk.data.files import read_json
+from platform_sdk.data.formats.base import BadField, DatasetFormat, Labels, answered, write_object
+from platform_sdk.records import Question, Rollout
 
 ENTITY = "/entity/"
 _DATE = "dateTime"
@@ -92,3 +98,36 @@ def _texts(value: Binding, labels: Mapping[str, str]) -> tuple[str, ...]:
         plain = value.value.removeprefix("+")
         texts = (plain.partition("T")[0], plain) if value.datatype.endswith(_DATE) else (plain,)
     return tuple(dict.fromkeys(texts))
+
+
+def question(record: QaldQuestion, labels: Labels) -> Question:
+    """Return the question of a record, in English.
+
+    Raises:
+        BadField: the record has no English wording, or no answer.
+    """
+    text = english(record)
+    if text is None:
+        raise BadField("question: has no English wording")
+    entities = labels.get(str(record.id))
+    answers = accepted_answers(record, entities.answer_labels if entities else {})
+    if not answers:
+        raise BadField("answers: empty")
+    # An entity's id and URI are names for scoring; an agent answers by label.
+    literal = [name for answer in answers for name in (answer[:1] if answer[-1].startswith("http") else answer)]
+    return Question(
+        id=str(record.id),
+        text=text,
+        answers=tuple(dict.fromkeys(literal)),
+        dataset="qald10",
+        topic_entities=tuple(entities.topic_entity.values()) if entities else (),
+        topic_ids=tuple(entities.topic_entity) if entities else (),
+    )
+
+
+def write(stem: Path, rollouts: Sequence[Rollout]) -> Path:
+    """Write a JSON object of lists of answers by id."""
+    return write_object(stem, {question.id: [answer] for question, answer in answered(rollouts)})
+
+
+FORMAT = DatasetFormat(QaldQuestion, question, key="questions", labels=read_entity_names, write=write)

@@ -6,11 +6,8 @@ import hashlib
 
 import msgspec
 
+from platform_sdk.data.formats.base import BadField, DatasetFormat, Labels, numbered_passages
 from platform_sdk.records import Passage, Question
-
-
-class BadField(ValueError):
-    """A field is of its type, but not what a question needs; the message begins with its name."""
 
 
 class PlainPassage(msgspec.Struct, forbid_unknown_fields=True):
@@ -30,7 +27,7 @@ class PlainRecord(msgspec.Struct, forbid_unknown_fields=True):
     gold: list[str | int] = msgspec.field(default_factory=list)
 
 
-def plain_question(record: PlainRecord) -> Question:
+def question(record: PlainRecord, labels: Labels) -> Question:
     """Return the question of a line; one without an id is named by a digest of its text.
 
     Raises:
@@ -41,7 +38,7 @@ def plain_question(record: PlainRecord) -> Question:
     if not record.answers or not all(answer.strip() for answer in record.answers):
         raise BadField("answers: needs one answer or more, none of them empty")
     id_ = record.id or f"q-{hashlib.sha256(record.question.encode(errors='surrogatepass')).hexdigest()[:12]}"
-    context = tuple(Passage(id=f"{id_}/{n}", title=one.title, text=one.text) for n, one in enumerate(record.passages))
+    context = numbered_passages(id_, [(one.title, one.text) for one in record.passages])
     gold = [_gold(entry, context) for entry in record.gold]
     return Question(
         id=id_,
@@ -65,3 +62,6 @@ def _gold(entry: str | int, context: tuple[Passage, ...]) -> tuple[str, str]:
     if context and not found:
         raise BadField(f"gold: no passage has the title {entry!r}")
     return entry, found[0] if found else ""
+
+
+FORMAT = DatasetFormat(PlainRecord, question, lines=True, unit="line", repeats=True)

@@ -1,0 +1,1 @@
+"""The dataset formats, one a file; see ``base.DatasetFormat``."""

@@ -1,0 +1,44 @@
+"""HotpotQA's files.
+
+What is odd in them but harmless is kept as found: a supporting fact that names a sentence beyond its paragraph, a gold
+title that the context lacks, contexts of any number of paragraphs or none at all.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from platform_sdk.data.formats.base import DatasetFormat, Labels, numbered_passages
+from platform_sdk.records import Question
+
+
+class HotpotRecord(msgspec.Struct):
+    """HotpotQA's record; the context may be left out."""
+
+    question: str
+    answer: str
+    supporting_facts: list[tuple[str, int]]
+    id: str = msgspec.field(name="_id")
+    type: str = ""
+    context: list[tuple[str, list[str]]] = msgspec.field(default_factory=list)
+
+
+def hotpot_question(record: HotpotRecord, labels: Labels) -> Question:
+    """Return the question of a record; its hops are the titles of its supporting facts."""
+    titles = tuple(dict.fromkeys(title for title, _ in record.supporting_facts))
+    # Sentences carry their own leading space.
+    passages = [(title, "".join(sentences).strip()) for title, sentences in record.context]
+    return Question(
+        id=record.id,
+        text=record.question,
+        answers=(record.answer,),
+        dataset="hotpotqa",
+        type=record.type,
+        hops=len(titles) or None,
+        gold_passages=titles,
+        supporting_facts=tuple(record.supporting_facts),
+        context=numbered_passages(record.id, passages),
+    )
+
+
+FORMAT = DatasetFormat(HotpotRecord, hotpot_question)
