@@ -55,8 +55,12 @@ def resolve(name: str | Path) -> Path:
         run_dir = Path(text.removeprefix("run:"))
         opened = open_run(run_dir)
         opened.require_finished()
-        # A run that trains no model has the one that it begins with.
-        return trained_in(opened) or resolve(str(opened.recipe["parameters"]["model"]))
+        if trained := trained_in(opened):
+            return trained
+        begun_with = opened.recipe.get("parameters", {}).get("model")
+        if not isinstance(begun_with, str):
+            raise UserError(f"model {text}: this run trained no model, and its recipe names none; name another run")
+        return resolve(begun_with)
     if text.startswith("package:"):
         return _from_package(text.removeprefix("package:"))
     path = Path(text).expanduser()

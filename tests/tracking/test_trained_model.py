@@ -15,10 +15,10 @@ from platform_sdk.tracking import manifest, seals
 from platform_sdk.tracking.journal import Journal, run_file, step_file
 
 
-def make_run(folder: Path, *trained: str, ended: bool = True) -> Path:
+def make_run(folder: Path, *trained: str, ended: bool = True, model: str | None = "hopforge:world-base") -> Path:
     run_dir = folder / "run"
     run_dir.mkdir()
-    (run_dir / "recipe.json").write_text(json.dumps({"parameters": {"model": "hopforge:world-base"}}))
+    (run_dir / "recipe.json").write_text(json.dumps({"parameters": {"model": model} if model else {}}))
     journal = Journal(run_file(run_dir))
     journal.append("started", manifest_head=manifest.append(run_dir, "run started", {}))
     for name in trained:
@@ -50,6 +50,11 @@ def test_a_runs_model_is_the_one_that_it_trained_last(tmp_path: Path) -> None:
 
 def test_a_run_that_trained_nothing_has_the_model_it_began_with(tmp_path: Path) -> None:
     assert resolve(f"run:{make_run(tmp_path)}") == resolve("hopforge:world-base")
+
+
+def test_a_run_without_any_model_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="this run trained no model, and its recipe names none"):
+        resolve(f"run:{make_run(tmp_path, model=None)}")
 
 
 def test_a_run_that_has_not_ended_has_no_model_yet(tmp_path: Path) -> None:
