@@ -27,7 +27,7 @@ test-slow: install-dev  ## the exhaustive variants that make test leaves out
 # Which instructions MKL and PyTorch compute with decides the last bits; the tests must pass on all of them. An AMD CPU
 # has MKL's own dispatch only: there the second setting changes PyTorch's kernels alone.
 KERNELS := MKL_CBWR=COMPATIBLE,ATEN_CPU_CAPABILITY=default MKL_ENABLE_INSTRUCTIONS=AVX2,ATEN_CPU_CAPABILITY=avx2
-NUMERICAL := tests/sampling tests/retrieval tests/training tests/recipes tests/evaluation tests/graph tests/house \
+NUMERICAL := tests/sampling tests/retrieval tests/training tests/methods tests/evaluation tests/graph tests/extensions \
 	tests/e2e/test_arena.py tests/e2e/test_world_run.py
 
 test-kernels: install-dev  ## what computes with numbers, on the kernels of other CPUs

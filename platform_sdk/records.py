@@ -1,6 +1,6 @@
 """The shared vocabulary of hopforge as typed records.
 
-Every room of the house speaks in these records: loaders make questions, passages and triples;
+Every package exchanges these records: loaders make questions, passages and triples;
 retrieval returns evidence; agents leave rollouts of trajectories; scoring adds named rewards.
 """
 

@@ -31,14 +31,14 @@ FLAGS = [
 ORDER = (
     (
         "test_imports", "test_docstrings", "test_records", "config", "data", "evaluation/metrics",
-        "evaluation/test_answers", "recipes",
+        "evaluation/test_answers", "methods",
         "sampling/test_dialogue", "sampling/test_rollout", "tracking/test_journal", "tracking/test_manifest",
         "tracking/test_outcomes", "tracking/test_updates", "training/test_advantages", "training/test_batches",
         "training/test_examples", "training/test_group_relative", "training/test_objectives", "faults",
     ),
-    ("", "recipes/arena/test_steps", "recipes/test_launch"),
+    ("", "methods/arena/test_steps", "methods/test_launch"),
     (
-        "recipes/mygo/test_shared", "training/online/test_resume_online", "training/test_cluster_job",
+        "methods/mygo/test_shared", "training/online/test_resume_online", "training/test_cluster_job",
         "training/test_component", "training/test_grpo_training", "training/test_resume", "retrieval/service",
     ),
     ("integration", "chaos", "e2e"),

@@ -1,4 +1,4 @@
-"""The house's floors: imports point downwards only and in no circle; the quick commands import nothing heavy."""
+"""Layers of the library: imports point downwards only and in no circle; the quick commands import nothing heavy."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import pytest
 
 HOME = Path(__file__).parents[1]
 PACKAGE = HOME / "platform_sdk"
-FLOORS = [  # from the top
-    "cli", "studies", "steps", "recipes", "agents", "retrieval", "kubeflow", "execution", "training", "evaluation",
+LAYERS = [  # from the top
+    "cli", "studies", "steps", "methods", "agents", "retrieval", "kubeflow", "execution", "training", "evaluation",
     "graph", "sampling", "tracking", "data", "processes", "config", "sizing", "record_files",
     "records", "outputs", "files", "errors", "display", "pages", "credentials",
 ]  # fmt: skip
-TORCH_ROOMS = {"processes", "sampling", "training"}
+TORCH_PACKAGES = {"processes", "sampling", "training"}
 RECIPES = sorted(path for path in HOME.glob("pipelines/*/*.yaml") if path.name != "pipeline.yaml")
 
 
@@ -45,7 +45,7 @@ def imported(path: Path) -> list[tuple[int, str]]:
     return list(dict.fromkeys(found))
 
 
-def room_of(module: str) -> str | None:
+def package_of(module: str) -> str | None:
     parts = module.split(".")
     return parts[1] if parts[0] == "platform_sdk" and len(parts) > 1 else None
 
@@ -58,16 +58,16 @@ def files() -> list[tuple[Path, str]]:
     ]
 
 
-def test_every_room_has_its_floor() -> None:
-    assert {room for _, room in files()} <= set(FLOORS)
+def test_every_package_has_a_layer() -> None:
+    assert {package for _, package in files()} <= set(LAYERS)
 
 
 def test_imports_point_downwards() -> None:
     wrong = [
-        f"{path.relative_to(HOME)}:{line}: {room} imports {module}"
-        for path, room in files()
+        f"{path.relative_to(HOME)}:{line}: {package} imports {module}"
+        for path, package in files()
         for line, module in imported(path)
-        if (other := room_of(module)) is not None and other in FLOORS and FLOORS.index(other) < FLOORS.index(room)
+        if (other := package_of(module)) is not None and other in LAYERS and LAYERS.index(other) < LAYERS.index(package)
     ]
     assert not wrong, "\n".join(wrong)
 
@@ -94,7 +94,7 @@ def test_no_package_imports_itself_through_others() -> None:
     packages = sorted((name for name, path in MODULES.items() if path.name == "__init__.py"), key=len, reverse=True)
 
     def package_of(module: str) -> str:
-        """Return the innermost package inside a room that holds the module, or else the module itself."""
+        """Return the innermost package inside a package that holds the module, or else the module itself."""
         inner = (name for name in packages if name.count(".") > 1 and f"{module}.".startswith(f"{name}."))
         return next(inner, module)
 
@@ -115,21 +115,21 @@ def test_a_circle_is_named_in_the_order_of_its_imports() -> None:
 
 def test_methods_do_not_know_each_other() -> None:
     wrong = []
-    for path in sorted((PACKAGE / "recipes").glob("*/**/*.py")):
+    for path in sorted((PACKAGE / "methods").glob("*/**/*.py")):
         own = path.relative_to(PACKAGE).parts[1]
         for line, module in imported(path):
             parts = module.split(".")
-            if parts[:2] == ["platform_sdk", "recipes"] and len(parts) > 3 and parts[2] != own:
+            if parts[:2] == ["platform_sdk", "methods"] and len(parts) > 3 and parts[2] != own:
                 wrong.append(f"{path.relative_to(HOME)}:{line}: {own} imports {module}")
     assert not wrong, "\n".join(wrong)
 
 
 def test_torch_stays_in_its_rooms() -> None:
     wrong = [
-        f"{path.relative_to(HOME)}:{line}: {room} imports {module}"
-        for path, room in files()
+        f"{path.relative_to(HOME)}:{line}: {package} imports {module}"
+        for path, package in files()
         for line, module in imported(path)
-        if module.split(".")[0] == "torch" and room not in TORCH_ROOMS
+        if module.split(".")[0] == "torch" and package not in TORCH_PACKAGES
     ]
     assert not wrong, "\n".join(wrong)
 
@@ -166,5 +166,5 @@ def test_validate_imports_no_other_command_and_nothing_that_runs() -> None:
         "platform_sdk.cli.application", "platform_sdk.cli.output", "platform_sdk.cli.run",
     }  # fmt: skip
     assert not loaded & {"rich", "numpy", "msgspec", "huggingface_hub.file_download", "tqdm", "asyncio"}
-    rooms = {room_of(name) for name in loaded} - {None}
-    assert not rooms & {"data", "kubeflow", "retrieval", "sampling", "studies", "training", "tracking"}, sorted(rooms)
+    packages = {package_of(name) for name in loaded} - {None}
+    assert not packages & {"data", "kubeflow", "retrieval", "sampling", "studies", "training", "tracking"}, sorted(packages)

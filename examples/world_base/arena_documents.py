@@ -19,9 +19,9 @@ from examples.world_base.practice import copying, reading
 from platform_sdk.config.world import WorldSpec
 from platform_sdk.data.language import RELATIONS_OF
 from platform_sdk.data.world import World, generate, phrase_chain, random_chain
-from platform_sdk.recipes.arena.grammar import Form, write
-from platform_sdk.recipes.arena.prompts import instruction, opening
-from platform_sdk.recipes.mygo.prompts import Message
+from platform_sdk.methods.arena.grammar import Form, write
+from platform_sdk.methods.arena.prompts import instruction, opening
+from platform_sdk.methods.mygo.prompts import Message
 from platform_sdk.records import Passage, Question
 
 QUESTIONS = 16  # of each world

@@ -15,8 +15,8 @@ from examples.world_base.practice import base_world, copying, reading
 from platform_sdk.agents.planner_messages import Medium, error_observation, observation, planner_opening, worker_opening
 from platform_sdk.data.language import COMPARISONS, RELATION, RELATIONS_OF, Relation
 from platform_sdk.data.world import Chain, World, phrase_chain, random_chain
-from platform_sdk.recipes.mygo.grammar import NOTHING_FOUND
-from platform_sdk.recipes.mygo.prompts import Message, role_prompt
+from platform_sdk.methods.mygo.grammar import NOTHING_FOUND
+from platform_sdk.methods.mygo.prompts import Message, role_prompt
 from platform_sdk.records import Evidence
 
 Document = str | list[Message]

@@ -20,9 +20,9 @@ from platform_sdk.agents.planner_worker import Malformed
 from platform_sdk.config.world import WorldSpec
 from platform_sdk.data.language import RELATION, RELATIONS_OF
 from platform_sdk.data.world import World, generate
-from platform_sdk.recipes.mygo.prompts import Message
-from platform_sdk.recipes.prograph.grammar import parse
-from platform_sdk.recipes.prograph.prompts import error, instruction, knowledge, opening
+from platform_sdk.methods.mygo.prompts import Message
+from platform_sdk.methods.prograph.grammar import parse
+from platform_sdk.methods.prograph.prompts import error, instruction, knowledge, opening
 from platform_sdk.records import Evidence, Question
 
 QUESTIONS = 16  # of each world

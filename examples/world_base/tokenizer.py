@@ -18,7 +18,7 @@ from examples.world_base.arena_documents import ArenaDocuments
 from examples.world_base.documents import Document, Documents, render
 from examples.world_base.prograph_documents import PrographDocuments
 from platform_sdk.data.language import POOL
-from platform_sdk.recipes.mygo.prompts import Message, role_prompt
+from platform_sdk.methods.mygo.prompts import Message, role_prompt
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast

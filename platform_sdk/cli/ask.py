@@ -16,7 +16,7 @@ from platform_sdk.cli.runs import RUNS
 from platform_sdk.cli.terminal import Terminal
 
 if TYPE_CHECKING:
-    from platform_sdk.recipes.asking import AnswerAttempt
+    from platform_sdk.methods.asking import AnswerAttempt
     from platform_sdk.records import Evidence, Rollout, Trajectory, Turn
 
 
@@ -58,8 +58,8 @@ def ask(
 
     from transformers.utils import logging as transformers_logging
 
-    from platform_sdk.recipes.asking import ask as answer
-    from platform_sdk.recipes.finished import open_finished
+    from platform_sdk.methods.asking import ask as answer
+    from platform_sdk.methods.finished import open_finished
 
     transformers_logging.disable_progress_bar()
     opened = open_finished(run_dir, before=before, altered=altered)

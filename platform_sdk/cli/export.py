@@ -49,7 +49,7 @@ def export(
     if format != "model":
         if before:
             raise UserError("--before is of the model: leave it out, or give --format model")
-        from platform_sdk.recipes.evipath.export import write_chats
+        from platform_sdk.methods.evipath.export import write_chats
 
         source = Path(run) if Path(run).exists() else find_run_dir(run, folder)
         if (source / RECIPE).is_file():
@@ -61,8 +61,8 @@ def export(
         raise UserError("--style is of chats: leave it out, or give --format messages or sharegpt")
     run_dir = find_run_dir(run, folder)
 
-    from platform_sdk.recipes.finished import open_finished
-    from platform_sdk.recipes.model_export import export_model
+    from platform_sdk.methods.finished import open_finished
+    from platform_sdk.methods.model_export import export_model
 
     finished = open_finished(run_dir, before=before, altered=altered, full=True)
     warn(finished.opened.altered)

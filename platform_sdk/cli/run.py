@@ -70,7 +70,7 @@ def run_recipe(recipe: Recipe, run_dir: Path, out: TextIO | None) -> tuple[Outco
     """
     from platform_sdk.cli.progress import Progress
     from platform_sdk.execution.runs import execute, finished_at, outcome
-    from platform_sdk.recipes.requirements import errors, missing_here
+    from platform_sdk.methods.requirements import errors, missing_here
 
     since = finished_at(recipe, run_dir)
     if since is None:
@@ -141,7 +141,7 @@ def validate(
     from platform_sdk.config.cluster import ClusterSpec
     from platform_sdk.config.document import read_as
     from platform_sdk.config.recipe import load_recipe
-    from platform_sdk.recipes.requirements import errors, missing_here
+    from platform_sdk.methods.requirements import errors, missing_here
 
     place = None if cluster is None else read_as(ClusterSpec, cluster)
     problems: list[Problem] = []

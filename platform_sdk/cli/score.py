@@ -27,7 +27,7 @@ def score(
     Each line holds id, format, accuracy, relevance, bonus and reward; passages count from 1 in the file's own order.
     """
     from platform_sdk.config.recipe import load_recipe
-    from platform_sdk.recipes.method import load_method
+    from platform_sdk.methods.method import load_method
 
     loaded = load_recipe(recipe, overrides or ())
     method = load_method(loaded.pipeline.document.method)

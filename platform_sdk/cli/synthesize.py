@@ -14,7 +14,7 @@ from platform_sdk.errors import UserError
 
 if TYPE_CHECKING:
     from platform_sdk.config.recipe import Recipe
-    from platform_sdk.recipes.launch import SampleStep
+    from platform_sdk.methods.launch import SampleStep
 
 PHASE = "synthesis"
 
@@ -28,9 +28,9 @@ def synthesize(
     """
     from platform_sdk.config.recipe import load_recipe
     from platform_sdk.files import read_object
-    from platform_sdk.recipes.evipath.records import Example
-    from platform_sdk.recipes.evipath.synthesis import DRAFTS, EXAMPLES, write_outcome
-    from platform_sdk.recipes.launch import launch
+    from platform_sdk.methods.evipath.records import Example
+    from platform_sdk.methods.evipath.synthesis import DRAFTS, EXAMPLES, write_outcome
+    from platform_sdk.methods.launch import launch
     from platform_sdk.record_files import check_digest, read_log
 
     loaded = load_recipe(recipe, overrides or ())
@@ -54,7 +54,7 @@ def _step(recipe: Recipe, run_dir: Path) -> SampleStep:
         UserError: the recipe's method synthesises nothing.
     """
     from platform_sdk.data.dataset import read_corpus, read_triples
-    from platform_sdk.recipes.launch import SampleStep
+    from platform_sdk.methods.launch import SampleStep
 
     given, method = recipe.parameters, recipe.pipeline.document.method
     if "synthesis" not in given:

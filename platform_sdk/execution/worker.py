@@ -30,7 +30,7 @@ from platform_sdk.processes.guard import end_with
 
 COMMON = (
     "torch", "transformers", "transformers.trainer", "sentence_transformers", "accelerate", "peft", "pymilvus",
-    "milvus_lite.server_manager", "jinja2", "scipy.stats", "platform_sdk.recipes.launch", "platform_sdk.training.steps",
+    "milvus_lite.server_manager", "jinja2", "scipy.stats", "platform_sdk.methods.launch", "platform_sdk.training.steps",
     "platform_sdk.training.run", "platform_sdk.training.online.loop", "platform_sdk.sampling.transformers_engine",
     "platform_sdk.retrieval.index", "platform_sdk.evaluation.report", "platform_sdk.tracking.following",
 )  # fmt: skip

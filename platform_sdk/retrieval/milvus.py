@@ -94,7 +94,7 @@ class Vectors:
                     rows, vectors = found
                     ranked = rank(queries[place], rows, vectors)
                     results[place] = ranked[:k]
-                    # A full house whose last is level with the k-th: as good ones may stand outside.
+                    # The last of the full list ties with the k-th, so equally good hits may have been cut off.
                     if (
                         len(ranked) == limit < min(self.rows, MAX_CANDIDATES)
                         and ranked[k - 1][1] - ranked[-1][1] < CLOSE

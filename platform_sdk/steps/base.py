@@ -11,8 +11,8 @@ from platform_sdk.config.cluster import CLUSTER
 from platform_sdk.execution.step import StepInputs
 
 if TYPE_CHECKING:
+    from platform_sdk.methods.method import AnyMethod, RunContext
     from platform_sdk.processes.launch import ProcessRunner
-    from platform_sdk.recipes.method import AnyMethod, RunContext
 
 
 class MethodInputs(StepInputs):
@@ -38,7 +38,7 @@ class MethodInputs(StepInputs):
 
     @cached_property
     def loaded(self) -> AnyMethod:
-        from platform_sdk.recipes.method import load_method
+        from platform_sdk.methods.method import load_method
 
         return load_method(self.method)
 
@@ -51,7 +51,7 @@ class MethodInputs(StepInputs):
 
     @property
     def shared(self) -> dict[str, Any]:
-        """The arguments that every step of a method has: the fields of ``recipes.launch.MethodStep`` but two."""
+        """The arguments that every step of a method has: the fields of ``methods.launch.MethodStep`` but two."""
         return {
             "method": self.method,
             "run_dir": self.run_dir,

@@ -35,7 +35,7 @@ def run(inputs: Inputs) -> Finished[Outputs]:
     from platform_sdk.evaluation.cards import metric_values, scores_card
     from platform_sdk.evaluation.run import ROLLOUTS, written_files
     from platform_sdk.files import read_object
-    from platform_sdk.recipes.launch import EvaluateStep, launch
+    from platform_sdk.methods.launch import EvaluateStep, launch
     from platform_sdk.record_files import check_digest
     from platform_sdk.records import Question
     from platform_sdk.sampling.pairs import check_policy

@@ -31,7 +31,7 @@ def run(inputs: Inputs) -> Finished[Outputs]:
     from platform_sdk.config.online import OnlineSpec
     from platform_sdk.evaluation.cards import training_card
     from platform_sdk.evaluation.run import SCORES, written_files
-    from platform_sdk.recipes.launch import OnlineStep, launch
+    from platform_sdk.methods.launch import OnlineStep, launch
     from platform_sdk.record_files import check_digest
     from platform_sdk.records import Question
     from platform_sdk.sampling.pairs import check_policy

@@ -20,7 +20,7 @@ class Outputs(StepOutputs):
 def run(inputs: Inputs) -> Finished[Outputs]:
     """Score a phase's rollouts again from their texts; rewards that differ from the recorded ones stop the run."""
     from platform_sdk.evaluation.cards import rewards_card
-    from platform_sdk.recipes.steps import rescore
+    from platform_sdk.methods.steps import rescore
     from platform_sdk.tracking import step_run
 
     context = inputs.context

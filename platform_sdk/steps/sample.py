@@ -47,7 +47,7 @@ def run(inputs: Inputs) -> Finished[Outputs]:
     """
     from platform_sdk.evaluation.cards import rollouts_card
     from platform_sdk.files import read_object
-    from platform_sdk.recipes.launch import SampleStep, launch
+    from platform_sdk.methods.launch import SampleStep, launch
     from platform_sdk.record_files import check_digest, digest_records, read_jsonl
     from platform_sdk.records import Question, Rollout
     from platform_sdk.sampling.pairs import check_policy

@@ -26,7 +26,7 @@ def run(inputs: Inputs) -> Finished[Outputs]:
     """Check the rewards of a phase's rollouts, and select what is learned from."""
     from platform_sdk.evaluation.cards import selection_card
     from platform_sdk.files import check_handed_on, read_object
-    from platform_sdk.recipes.steps import select, step_of
+    from platform_sdk.methods.steps import select, step_of
     from platform_sdk.tracking import step_run
 
     run_dir, phase, rollouts = inputs.run_dir, inputs.phase, inputs.rollouts_digest

@@ -81,5 +81,5 @@ REDUCED = {
         {"online.updates": 2},
     ),
     # A method of the tests' own, small as it is.
-    "toy": ReducedRecipe("../tests/house/toy/pipelines/toy/world.yaml", {}, {}),
+    "toy": ReducedRecipe("../tests/extensions/toy/pipelines/toy/world.yaml", {}, {}),
 }  # fmt: skip

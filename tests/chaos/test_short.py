@@ -1,4 +1,4 @@
-"""A few kills at the worst moments, of MyGO's run; ARENA's is slow, and tests/house kills an online run.
+"""A few kills at the worst moments, of MyGO's run; ARENA's is slow, and tests/extensions kills an online run.
 
 Many at random moments are in ``test_long.py`` and in ``python -m tests.chaos``.
 """

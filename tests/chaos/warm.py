@@ -29,8 +29,8 @@ IMPORTED = (
     "mlflow.store.tracking.sqlalchemy_store", "mlflow.store.model_registry.sqlalchemy_store", "mlflow.tracing.client",
     "rich.table", "jinja2", "platform_sdk.cli", "platform_sdk.cli.progress", "platform_sdk.execution.runs",
     "platform_sdk.processes.guard", "platform_sdk.tracking.delivery", "platform_sdk.tracking.models",
-    "platform_sdk.tracking.traces", "platform_sdk.recipes.launch", "platform_sdk.recipes.mygo.method",
-    "platform_sdk.recipes.arena.method", "platform_sdk.training.steps", "platform_sdk.training.online.loop",
+    "platform_sdk.tracking.traces", "platform_sdk.methods.launch", "platform_sdk.methods.mygo.method",
+    "platform_sdk.methods.arena.method", "platform_sdk.training.steps", "platform_sdk.training.online.loop",
     "platform_sdk.sampling.transformers_engine", "platform_sdk.retrieval.index", "platform_sdk.evaluation.report",
     "platform_sdk.execution.worker", *COMMON,
 )  # fmt: skip

@@ -10,7 +10,7 @@ import pytest
 
 from platform_sdk.tracking import manifest
 from tests.cli.mistakes import WORLD, Mistake, make, plain
-from tests.recipes.finished_run import finished_run
+from tests.methods.finished_run import finished_run
 
 
 @pytest.fixture

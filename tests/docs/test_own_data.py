@@ -12,7 +12,7 @@ from platform_sdk.cli import app
 from platform_sdk.config.recipe import load_recipe
 from platform_sdk.data.dataset import load_dataset
 from platform_sdk.data.questions import load_questions
-from platform_sdk.recipes.mygo.agent import scored
+from platform_sdk.methods.mygo.agent import scored
 from platform_sdk.record_files import RecordError
 from platform_sdk.records import Rollout, Trajectory
 from tests.docs.pages import blocks

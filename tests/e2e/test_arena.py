@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from platform_sdk.config.recipe import load_recipe
-from platform_sdk.recipes.arena.rewards import rewards
+from platform_sdk.methods.arena.rewards import rewards
 from platform_sdk.record_files import read_jsonl
 from platform_sdk.records import Rollout
 from platform_sdk.tracking.updates import read_updates

@@ -8,7 +8,7 @@ from collections import Counter
 
 from examples.world_base.arena_documents import ERRS, FAULTLESS, ArenaDocuments, Mistakes, arena_world
 from examples.world_base.tokenizer import build_tokenizer
-from platform_sdk.recipes.arena import grammar, prompts
+from platform_sdk.methods.arena import grammar, prompts
 from platform_sdk.sampling.models import load_tokenizer
 
 TOKENIZER = build_tokenizer(1024, "arena")

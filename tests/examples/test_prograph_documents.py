@@ -15,9 +15,9 @@ from examples.world_base.prograph_documents import (
 )
 from examples.world_base.tokenizer import build_tokenizer
 from platform_sdk.agents.planner_worker import Answer, Malformed
-from platform_sdk.recipes.mygo.prompts import Message
-from platform_sdk.recipes.prograph.grammar import Query, parse
-from platform_sdk.recipes.prograph.prompts import error
+from platform_sdk.methods.mygo.prompts import Message
+from platform_sdk.methods.prograph.grammar import Query, parse
+from platform_sdk.methods.prograph.prompts import error
 from platform_sdk.sampling.models import load_tokenizer, resolve
 
 CLAIM = re.compile(r"The (\w+) of (\w+) is (\w+) \.")

@@ -36,8 +36,8 @@ class Fault:
 
 OBJECTIVES = "training/test_objectives.py training/test_group_relative.py"
 BATCHES = "training/test_batches.py training/test_objectives.py training/test_policy.py"
-MYGO = "recipes/mygo/test_selection.py recipes/mygo/test_agent.py recipes/mygo/test_phases.py"
-ARENA = "recipes/arena/test_agent.py recipes/arena/test_rewards.py recipes/arena/test_grammar.py"
+MYGO = "methods/mygo/test_selection.py methods/mygo/test_agent.py methods/mygo/test_phases.py"
+ARENA = "methods/arena/test_agent.py methods/arena/test_rewards.py methods/arena/test_grammar.py"
 SAMPLING = "sampling/test_transformers_engine.py"
 SERVICE = "retrieval/service/test_service.py retrieval/service/test_hosting.py"
 
@@ -143,11 +143,11 @@ FAULTS = (
     Fault(
         "observation trained on", "sampling/dialogue.py",
         "self.mask += [0] * len(tokens)", "self.mask += [1] * len(tokens)",
-        "sampling/test_dialogue.py recipes/mygo/test_agent.py",
+        "sampling/test_dialogue.py methods/mygo/test_agent.py",
     ),
     Fault(
         "end token kept in the text", "sampling/dialogue.py",
-        "            spoken.pop()\n", "            pass\n", "sampling/test_dialogue_ends.py recipes/mygo/test_agent.py",
+        "            spoken.pop()\n", "            pass\n", "sampling/test_dialogue_ends.py methods/mygo/test_agent.py",
     ),
     # What is sampled
     Fault(
@@ -171,7 +171,7 @@ FAULTS = (
         "seed_of(0, self.seed_name, question.id, attempt)", ARENA,
     ),
     Fault(
-        "evaluation temperature ignored", "recipes/mygo/method.py",
+        "evaluation temperature ignored", "methods/mygo/method.py",
         "Decoding(evaluation.temperature, evaluation.top_p)", "Decoding(top_p=evaluation.top_p)", MYGO,
     ),
     Fault(
@@ -196,54 +196,54 @@ FAULTS = (
         "self.length[:] = 0", "pass", "sampling/test_new_weights.py",
     ),
     Fault(
-        "eval questions trained on", "recipes/selection.py",
+        "eval questions trained on", "methods/selection.py",
         'batch_of(run.questions("train")', 'batch_of(run.questions("eval")', MYGO,
     ),
     Fault(
-        "warm-up on eval questions", "recipes/mygo/sampling.py",
+        "warm-up on eval questions", "methods/mygo/sampling.py",
         'shuffled(run.questions("train")', 'shuffled(run.questions("eval")', MYGO,
     ),
     Fault(
-        "passages shown in a closed book", "recipes/arena/agent.py",
+        "passages shown in a closed book", "methods/arena/agent.py",
         'return question.context if self.environment == "distractor" else ()', "return question.context", ARENA,
     ),
     # What is selected and rewarded
     Fault(
-        "threshold exclusive for attempts", "recipes/selection.py",
+        "threshold exclusive for attempts", "methods/selection.py",
         "rewards[attempt] >= threshold", "rewards[attempt] > threshold", MYGO,
     ),
     Fault(
-        "threshold exclusive for selection", "recipes/selection.py",
+        "threshold exclusive for selection", "methods/selection.py",
         "reward_of(rollout, self.reward) >= self.threshold", "reward_of(rollout, self.reward) > self.threshold", MYGO,
     ),
     Fault(
-        "K is the maximum, not the midpoint", "recipes/selection.py",
+        "K is the maximum, not the midpoint", "methods/selection.py",
         "(mean_reward + PERFECT) / 2", "max(mean_reward, PERFECT)", MYGO,
     ),
     Fault(
-        "first pass's mean ignored", "recipes/selection.py",
+        "first pass's mean ignored", "methods/selection.py",
         "threshold = raised_threshold(threshold, mean_reward, spec)",
         "threshold = raised_threshold(threshold, 0.0, spec)", MYGO,
     ),
     Fault(
-        "warm-up trained with its worked examples", "recipes/mygo/sampling.py",
+        "warm-up trained with its worked examples", "methods/mygo/sampling.py",
         "language.undemonstrated(tokenizer, rollout) for rollout in right", "rollout for rollout in right", MYGO,
     ),
     Fault(
-        "reward weights swapped", "recipes/arena/rewards.py",
+        "reward weights swapped", "methods/arena/rewards.py",
         "for name, weight in weights.items())}",
         "for name, weight in zip(weights, [*weights.values()][::-1], strict=True))}", ARENA,
     ),
     Fault(
-        "format reward for text behind the answer", "recipes/arena/grammar.py",
+        "format reward for text behind the answer", "methods/arena/grammar.py",
         "return not text.strip()", "return True", ARENA,
     ),
     Fault(
-        "bonus without relevance", "recipes/arena/rewards.py",
+        "bonus without relevance", "methods/arena/rewards.py",
         '== accuracy == values["relevance"] == 1', "== accuracy == 1", ARENA,
     ),
     Fault(
-        "gold passages numbered from 0", "recipes/arena/rewards.py",
+        "gold passages numbered from 0", "methods/arena/rewards.py",
         "frozenset(place + 1 for place", "frozenset(place for place", ARENA,
     ),
     # Scores
@@ -276,7 +276,7 @@ FAULTS = (
     Fault(
         "resume skips attempts", "sampling/sampler.py",
         "if number not in self.done.get(q.id, {})]", "if q.id not in self.done]",
-        "sampling/test_sampler.py recipes/mygo/test_phases.py",
+        "sampling/test_sampler.py methods/mygo/test_phases.py",
     ),
     Fault(
         "rollouts of other weights mixed in", "sampling/sampler.py",

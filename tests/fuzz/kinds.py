@@ -20,10 +20,10 @@ from platform_sdk.config.recipe import load_recipe
 from platform_sdk.data.corpus import Corpus, TripleStore
 from platform_sdk.data.questions import load_questions
 from platform_sdk.evaluation.report.trace import sections
-from platform_sdk.recipes.arena.grammar import parse, well_formed
-from platform_sdk.recipes.arena.scoring import score_file
-from platform_sdk.recipes.arena.settings import AgentSpec
-from platform_sdk.recipes.mygo.grammar import Malformed, parse_planner, parse_worker
+from platform_sdk.methods.arena.grammar import parse, well_formed
+from platform_sdk.methods.arena.scoring import score_file
+from platform_sdk.methods.arena.settings import AgentSpec
+from platform_sdk.methods.mygo.grammar import Malformed, parse_planner, parse_worker
 from platform_sdk.record_files import digest_records, header, read_jsonl
 from platform_sdk.records import Passage, Question, Record, Triple
 from tests.fuzz.mutations import BYTES, YAML, dump, dump_lines, mutate_bytes, mutate_tree

@@ -7,7 +7,7 @@ from transformers import PreTrainedTokenizerFast
 
 from platform_sdk.graph.llm import END, MISSED
 from platform_sdk.sampling.engine import Request
-from tests.recipes.mygo.scripted import Scripted
+from tests.methods.mygo.scripted import Scripted
 
 ANSWER = """fact<|>Oslo lies in Norway.
 entity<|>Oslo<|>city<|>A city.

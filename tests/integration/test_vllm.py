@@ -173,7 +173,7 @@ from pathlib import Path
 from platform_sdk.processes.launch import run_processes
 
 if __name__ == "__main__":
-    run_processes("tests.recipes.mygo.shared", Path(sys.argv[1]), 2)
+    run_processes("tests.methods.mygo.shared", Path(sys.argv[1]), 2)
 """
 
 

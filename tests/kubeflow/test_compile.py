@@ -183,7 +183,7 @@ def test_the_jobs_of_shipped_recipes_are_valid_by_the_published_schemas(path: Pa
             work = StepProcesses("platform_sdk.training", spec_file, component)
         else:
             work = StepProcesses(
-                "platform_sdk.recipes", spec_file, component, trains=component == "online",
+                "platform_sdk.methods", spec_file, component, trains=component == "online",
                 vllm=engine.engine == "vllm", server_spec=run_dir / "server.json" if engine.brings_server else None,
             )  # fmt: skip
         if backend is trainjob and work.server_spec is not None:

@@ -12,7 +12,7 @@ import pytest
 
 from platform_sdk.config.credit import GroupCreditSpec
 from platform_sdk.errors import UserError
-from platform_sdk.recipes.selection import Acceptance
+from platform_sdk.methods.selection import Acceptance
 from platform_sdk.records import Question, Rollout, Trajectory
 from platform_sdk.sampling.rollout import Agent, Together
 from platform_sdk.training.advantages import group_advantages, update_advantages, varied

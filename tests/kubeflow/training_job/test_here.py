@@ -27,8 +27,8 @@ CLUSTER = ClusterSpec(
     job=JobSpec(image="trainer", nodes=2, resources=Resources(gpus=8), sampler=SAMPLER),
 )  # fmt: skip
 TRAINING = StepProcesses("platform_sdk.training", RUN / "iteration-03/train-step.json", "train")
-SAMPLING = StepProcesses("platform_sdk.recipes", RUN / "iteration-03/sample-step.json", "sample", trains=False)
-ONLINE = StepProcesses("platform_sdk.recipes", RUN / "online/online-step.json", "online")
+SAMPLING = StepProcesses("platform_sdk.methods", RUN / "iteration-03/sample-step.json", "sample", trains=False)
+ONLINE = StepProcesses("platform_sdk.methods", RUN / "online/online-step.json", "online")
 
 
 def job(processes: StepProcesses, cluster: ClusterSpec = CLUSTER) -> Description:

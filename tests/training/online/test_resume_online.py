@@ -28,7 +28,7 @@ CHANGES = (
 )  # fmt: skip
 
 
-@pytest.mark.slow  # tests/house/test_toy.py kills an online run with a credit that prepares
+@pytest.mark.slow  # tests/extensions/test_toy.py kills an online run with a credit that prepares
 @pytest.mark.parametrize("change", CHANGES)
 def test_killed_runs_end_as_the_undisturbed_one(model: Path, tmp_path: Path, change: str) -> None:
     finished = subprocess.run(

@@ -1,0 +1,1 @@
+"""One package per method, and the interface and steps that methods share."""

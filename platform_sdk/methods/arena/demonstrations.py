@@ -1,0 +1,124 @@
+"""The demonstrations that the supervised baselines learn from (ARENA, appendix D).
+
+SFT-direct learns the gold answer as the response. SFT-reasoning has the model explain the gold answer from the gold
+passages first, and learns the explanation in ARENA's three sections. No policy has sampled these responses, so they
+have no log-probabilities: they are for maximum likelihood alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from platform_sdk.agents.speaker import Policy
+from platform_sdk.errors import UserError
+from platform_sdk.methods.arena import prompts
+from platform_sdk.methods.arena.agent import Generator, generator, questions_of
+from platform_sdk.methods.arena.grammar import write
+from platform_sdk.methods.arena.rewards import gold_numbers, rewards
+from platform_sdk.methods.arena.settings import AgentSpec, DemonstrationSpec
+from platform_sdk.methods.method import (
+    NoCarry,
+    RunContext,
+    Sampling,
+    SamplingOutcome,
+    SamplingStep,
+    no_search,
+)
+from platform_sdk.records import Outcome, Question, Rollout, given_evidence
+from platform_sdk.sampling.models import load_tokenizer, weights_digest
+from platform_sdk.sampling.rollout import Agent
+from platform_sdk.sampling.sampler import open_sampler
+from platform_sdk.training.online.questions import shuffled
+
+
+class Demonstrations(SamplingStep[AgentSpec, DemonstrationSpec, NoCarry]):
+    """Demonstrations of the agent's form: the gold answer alone, or behind an explanation that the model samples."""
+
+    settings = DemonstrationSpec
+    carry = NoCarry
+
+    def asks_model(self, run: RunContext[AgentSpec]) -> bool:
+        return run.agent.form != "direct"
+
+    def sample(self, round: Sampling[AgentSpec, DemonstrationSpec, NoCarry]) -> SamplingOutcome[NoCarry]:
+        run = round.run
+        if run.agent.form == "think":
+            raise UserError("agent.form: there are no demonstrations of the form think; use direct or three_part")
+        questions = shuffled(questions_of(run, "train"), f"{round.phase} {run.seed}")[: round.settings.questions]
+        explained, found, seconds = (_explained if self.asks_model(run) else _answers)(round, questions)
+        figures = {"demonstrations": len(found), "left_out": len(questions) - len(found)}
+        return SamplingOutcome(explained, [question.id for question in questions], NoCarry(), found, figures, seconds)
+
+
+class Explainer(Generator):
+    """The model that writes the reasoning; the answer of its rollouts is the explanation."""
+
+    def rollout(self, question: Question, attempt: int) -> Agent[Rollout]:
+        """Sample one explanation; one cut off at the limit of tokens does not count."""
+        speaker = self.speaker(question, attempt, self.max_tokens)
+        gold = sorted(gold_numbers(question))
+        dialogue = speaker.dialogue(
+            prompts.EXPLAIN[self.spec.prompts],
+            prompts.explain_opening(question, gold, self.spec.prompts),
+            evidence=given_evidence(question.context),
+        )
+        reply = yield from speaker.reply(dialogue, "explanation")
+        explanation = None if reply is None or reply.cut else reply.text.strip()
+        trajectory = dialogue.trajectory("agent", "agent", answer=explanation or None)
+        outcome: Outcome = "context_limit" if reply is None else "answered" if explanation else "iteration_limit"
+        return self.recorded(question, attempt, speaker.seed, trajectory, (), outcome)
+
+
+Written = tuple[Sequence[Rollout], Sequence[Rollout], float]
+"""Sampled rollouts, demonstrations, and the seconds of sampling."""
+
+
+def _answers(round: Sampling[AgentSpec, DemonstrationSpec, NoCarry], questions: Sequence[Question]) -> Written:
+    policy = Policy(load_tokenizer(round.model), weights_digest(round.model))
+    agent = generator(round.run, policy, round.phase)
+    return [], [direct_demonstration(agent, question) for question in questions], 0.0
+
+
+def _explained(round: Sampling[AgentSpec, DemonstrationSpec, NoCarry], questions: Sequence[Question]) -> Written:
+    """Have the model explain the answers; a question whose context holds no gold passage cannot be explained."""
+    run = round.run
+    explicable = [question for question in questions if gold_numbers(question)]
+
+    def make_agent(tokenizer: Any, weights: str) -> Explainer:
+        agent = generator(run, Policy(tokenizer, weights), round.phase)
+        return Explainer(**{**vars(agent), "max_tokens": round.settings.reasoning_tokens})
+
+    path = round.folder / "rollouts.jsonl"
+    with open_sampler(path, run.sampling.engine, round.model, no_search, make_agent) as work:
+        work.once(explicable, 0, round.phase)
+        agent = make_agent(work.engine.tokenizer, work.engine.weight_version)
+        explained = work.ordered(explicable)
+        found = [reasoned_demonstration(agent, rollout) for rollout in explained]
+    return explained, [rollout for rollout in found if rollout is not None], work.seconds
+
+
+def direct_demonstration(generator: Generator, question: Question) -> Rollout:
+    """A rollout that says the gold answer."""
+    return _demonstration(generator, question, question.answers[0])
+
+
+def reasoned_demonstration(generator: Generator, explained: Rollout) -> Rollout | None:
+    """A rollout that says the gold passages, an explanation of them, and the gold answer.
+
+    None where there is no explanation, or one whose text breaks the form.
+    """
+    question, explanation = explained.question, explained.main.answer
+    if explanation is None:
+        return None
+    text = write(sorted(gold_numbers(question)), explanation, question.answers[0])
+    rollout = _demonstration(generator, question, text)
+    return rollout if rollout.rewards["format"] == 1 else None
+
+
+def _demonstration(generator: Generator, question: Question, text: str) -> Rollout:
+    dialogue = generator.prompted(question)
+    dialogue.recite(text)
+    spoken = generator.read(dialogue, question, text)
+    rollout = generator.recorded(question, 0, generator.seed, spoken.trajectory, (), spoken.outcome)
+    return rollout.model_copy(update={"rewards": rewards(rollout, generator.spec)})

@@ -1,0 +1,60 @@
+"""Measures of each evaluated response: scores of the answer, its form, and its evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from platform_sdk.config.judge import JudgeSpec
+from platform_sdk.evaluation.answers import f1_score, spaced_exact_match, spaced_f1
+from platform_sdk.methods.arena.rewards import items_of, response_of
+from platform_sdk.methods.arena.settings import AgentSpec
+from platform_sdk.records import Rollout
+
+PER_DATASET = ("em", "f1", "judge", "arena_em", "arena_f1", "arena_judge", "format", "relevance")
+
+
+def measures(spec: AgentSpec, judge: JudgeSpec | None, rollouts: Sequence[Rollout]) -> list[dict[str, float]]:
+    """The metrics of all rollouts of an evaluation.
+
+    Where the questions are of several datasets, each metric of ``PER_DATASET`` is also given by dataset, as
+    ``em_hotpotqa``. ``arena_em``, ``arena_f1`` and ``arena_judge`` are the paper's own: under its normaliser, and in
+    its prompt, which shows the judge the whole response and not the parsed answer (appendix C.3). A form without
+    sections has no format, and without a relevance section neither relevance nor bonus.
+    """
+    found = [_measures(spec, rollout) for rollout in rollouts]
+    if judge is not None:
+        from platform_sdk.evaluation.judge import NO_VERDICT, Judge
+
+        with Judge(judge) as opened:
+            for values, verdict in zip(found, opened.verdicts(items_of(rollouts)), strict=True):
+                values["judge"] = float(verdict == "yes")
+                values[NO_VERDICT] = float(verdict == "unparsable")
+            whole = [
+                (rollout.question.text, rollout.question.answers, response_of(rollout, spec)) for rollout in rollouts
+            ]
+            for values, verdict in zip(found, opened.verdicts(whole, papers=True), strict=True):
+                values["arena_judge"] = float(verdict == "yes")
+    if len({rollout.question.dataset for rollout in rollouts}) > 1:
+        for rollout, values in zip(rollouts, found, strict=True):
+            dataset = rollout.question.dataset
+            values |= {f"{name}_{dataset}": values[name] for name in PER_DATASET if name in values}
+    return found
+
+
+def _measures(spec: AgentSpec, rollout: Rollout) -> dict[str, float]:
+    question = rollout.question
+    best = f1_score(rollout.main.answer, question.answers, question.dataset)
+    rewards = rollout.rewards
+    formed = () if spec.form == "direct" else ("format",)
+    traced = ("relevance", "bonus") if spec.form == "three_part" else ()
+    return {
+        "em": rewards["em"],
+        "f1": best.f1,
+        "prec": best.precision,
+        "recall": best.recall,
+        "arena_em": spaced_exact_match(rollout.main.answer, question.answers),
+        "arena_f1": spaced_f1(rollout.main.answer, question.answers),
+        **{name: rewards[name] for name in (*formed, *traced, "reward", *spec.rewards.extra) if name in rewards},
+        "answered": float(rollout.main.answer is not None),
+        "tokens": float(sum(sum(t.agent_mask) for t in rollout.trajectories)),
+    }

@@ -1,0 +1,115 @@
+"""ARENA as a method."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from platform_sdk.agents.speaker import Policy
+from platform_sdk.config.judge import JudgeSpec
+from platform_sdk.config.retrieval import RetrievalSpec
+from platform_sdk.errors import UserError
+from platform_sdk.files import read_object
+from platform_sdk.methods.arena.agent import Generator, generator, questions_of
+from platform_sdk.methods.arena.demonstrations import Demonstrations
+from platform_sdk.methods.arena.measures import measures
+from platform_sdk.methods.arena.rewards import judged, rewards
+from platform_sdk.methods.arena.scoring import score_file
+from platform_sdk.methods.arena.settings import AgentSpec, EvaluationSettings, SamplingSettings
+from platform_sdk.methods.method import Method, Part, Resources, RunContext, no_search
+from platform_sdk.records import Question, Rollout
+
+if TYPE_CHECKING:
+    from platform_sdk.evaluation.judge import Judge
+
+
+@dataclass(frozen=True)
+class ArenaResources(Resources):
+    """``judge`` is whom the rewards ask, if the recipe has one."""
+
+    judge: Judge | None
+
+
+class Arena(Method[AgentSpec, EvaluationSettings, ArenaResources]):
+    """A generator that says which of the given passages it used, trained online with adaptive rewards."""
+
+    name = "arena"
+    agent_settings = AgentSpec
+    evaluation_settings = EvaluationSettings
+    sampling_settings = SamplingSettings
+    searches = False
+    steps: ClassVar = {"demonstrations": Demonstrations()}
+    shown_metrics = ("em", "f1", "judge", "format", "relevance")
+
+    def check(self, run: RunContext[AgentSpec]) -> None:
+        if run.environment not in ("distractor", "closed-book"):
+            raise UserError(
+                f"environment: {run.environment} is not for ARENA, whose passages are given; use distractor"
+            )
+        if run.environment == "closed-book" and run.agent.form != "direct":
+            raise UserError(
+                f"environment closed-book has no passages to choose from: set agent.form: direct, not {run.agent.form}"
+            )
+        if run.environment == "closed-book" and run.agent.demonstrate:
+            raise UserError("environment closed-book has no worked example: remove agent.demonstrate")
+        if run.retrieval != RetrievalSpec.model_validate({}):
+            raise UserError("retrieval: ARENA searches nothing; leave it empty")
+        found = read_object(run.run_dir / "corpus" / "digests.json").get("passages", "none")
+        if found != run.corpus_digest:
+            raise UserError(
+                f"{run.run_dir}/corpus: holds passages {found[:12]}…, but this run's are {run.corpus_digest[:12]}…; "
+                "run the step corpus again"
+            )
+
+    def questions(self, run: RunContext[AgentSpec], part: Part) -> list[Question]:
+        return questions_of(run, part)
+
+    def score_responses(self, agent: AgentSpec, gold: Path, responses: Path) -> list[dict[str, str | float]]:
+        return score_file(agent, gold, responses)
+
+    @contextmanager
+    def resources(self, run: RunContext[AgentSpec]) -> Iterator[ArenaResources]:
+        with _opened(run.agent.rewards.judge) as judge:
+            yield ArenaResources(no_search, judge)
+
+    def agent(
+        self,
+        run: RunContext[AgentSpec],
+        policy: Policy,
+        seed_name: str,
+        resources: ArenaResources,
+        evaluation: EvaluationSettings | None = None,
+    ) -> Generator:
+        return generator(run, policy, seed_name, resources.judge, evaluation)
+
+    def rewards(self, run: RunContext[AgentSpec], rollout: Rollout) -> Mapping[str, float] | None:
+        return rewards(rollout, run.agent) if run.agent.rewards.judge is None else None
+
+    def rescore(
+        self, run: RunContext[AgentSpec], rollouts: Sequence[Rollout], resources: ArenaResources
+    ) -> list[Mapping[str, float]]:
+        if resources.judge is None:
+            return super().rescore(run, rollouts, resources)
+        return [rollout.rewards for rollout in judged(rollouts, run.agent, resources.judge)]
+
+    def measure(
+        self, run: RunContext[AgentSpec], rollouts: Sequence[Rollout], evaluation: EvaluationSettings
+    ) -> list[dict[str, float]]:
+        return measures(run.agent, evaluation.judge, rollouts)
+
+
+@contextmanager
+def _opened(spec: JudgeSpec | None) -> Iterator[Judge | None]:
+    if spec is None:
+        yield None
+        return
+    from platform_sdk.evaluation.judge import Judge
+
+    with Judge(spec) as judge:
+        yield judge
+
+
+METHOD = Arena()

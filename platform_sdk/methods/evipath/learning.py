@@ -1,0 +1,58 @@
+"""Kept examples as rollouts of the student's tokens: what the trainer learns from."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+
+from platform_sdk.agents.planner_rewards import rewards
+from platform_sdk.methods.evipath.dialogues import chats, rollouts
+from platform_sdk.methods.evipath.records import Example
+from platform_sdk.methods.evipath.settings import AgentSpec, LearningSpec
+from platform_sdk.methods.evipath.statistics import statistics
+from platform_sdk.methods.evipath.synthesis import EXAMPLES, REJECTED, SynthesisCarry
+from platform_sdk.methods.method import RunContext, Sampling, SamplingOutcome, SamplingStep
+from platform_sdk.record_files import check_digest, read_jsonl, write_log
+from platform_sdk.records import Rollout
+from platform_sdk.sampling.models import load_tokenizer
+from platform_sdk.sampling.pairs import models_of, policy_digest
+
+SHOWN = 5
+"""Paths whose dialogues the statistics page shows."""
+
+
+class Dialogues(SamplingStep[AgentSpec, LearningSpec, SynthesisCarry]):
+    """The dialogues of kept examples, for supervised fine-tuning: planner, executor, or both."""
+
+    settings = LearningSpec
+    carry = SynthesisCarry
+
+    def asks_model(self, run: RunContext[AgentSpec]) -> bool:
+        return False
+
+    def sample(self, round: Sampling[AgentSpec, LearningSpec, SynthesisCarry]) -> SamplingOutcome[SynthesisCarry]:
+        run, spec, agent = round.run, round.settings, round.run.agent
+        path = run.run_dir / round.carry.phase / EXAMPLES
+        check_digest(path, Example, round.carry.examples)
+        examples = sorted(read_jsonl(path, Example), key=_order)[: spec.examples]
+        questions = {question.id: question for question in run.questions("train")}
+        tokenizer = load_tokenizer(models_of(round.model).get("planner", round.model))
+        weights = policy_digest(round.model)
+        learned = [
+            rollout.model_copy(update={"rewards": rewards(rollout)})
+            for example in examples
+            for rollout in rollouts(
+                example, questions[example.id], agent.prompts, agent.sub_questions, spec.roles, tokenizer, weights,
+                run.corpus_digest,
+            )
+        ]  # fmt: skip
+        write_log(round.folder / "rollouts.jsonl", Rollout, learned)
+        synthesised = [*read_jsonl(path, Example), *read_jsonl(path.with_name(REJECTED), Example)]
+        shown = (c for e in examples[:SHOWN] for c in chats(e, agent.prompts, agent.sub_questions, spec.roles))
+        statistics(synthesised, learned, shown).write(round.folder)
+        figures = {"paths": len(examples)}
+        return SamplingOutcome(learned, [example.id for example in examples], round.carry, figures=figures)
+
+
+def _order(example: Example) -> str:
+    """Return what orders examples at random, the same for every number of them: a smaller draw is in a larger one."""
+    return sha256(example.id.encode()).hexdigest()

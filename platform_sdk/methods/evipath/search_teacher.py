@@ -1,0 +1,129 @@
+"""The teacher that searches: the agent itself with worked paths, told the answer or nothing (the paper's ablations)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from platform_sdk.agents import planner_messages as messages
+from platform_sdk.agents.planner_messages import Medium, medium_of
+from platform_sdk.agents.planner_worker import Answer, Malformed, PlannerWorker
+from platform_sdk.agents.speaker import Policy, Speaker
+from platform_sdk.methods.evipath.agent import EviPathLanguage, evipath
+from platform_sdk.methods.evipath.demonstrations import demonstrations
+from platform_sdk.methods.evipath.dialogues import executor_chats, planner_chat
+from platform_sdk.methods.evipath.grammar import parse_planner, thoughts_of
+from platform_sdk.methods.evipath.planning import without_plan
+from platform_sdk.methods.evipath.records import Example, Step, SubQuestion
+from platform_sdk.methods.evipath.settings import AgentSpec, SynthesisSpec
+from platform_sdk.methods.method import RunContext
+from platform_sdk.records import Evidence, Question, Rollout, Trajectory
+from platform_sdk.sampling.dialogue import Dialogue
+from platform_sdk.sampling.rollout import Agent
+from platform_sdk.tracking.outcomes import digest_of
+
+
+def _hinted(opening: str, answer: str | None) -> str:
+    return opening if answer is None else f"{opening}\nAnswer : {answer}"
+
+
+@dataclass(frozen=True)
+class DemonstratedLanguage(EviPathLanguage):
+    """EviPath's prompts with worked paths; ``tell_answer`` adds the answer to the planner's question.
+
+    Compact prompts stand without worked paths: a model so small that it needs them knows the form by training alone,
+    and the words of the paths not at all.
+    """
+
+    tell_answer: bool = False
+
+    @property
+    def worked(self) -> Sequence[Example]:
+        """The paths that are shown."""
+        return demonstrations(self.medium) if self.spec.prompts == "standard" else ()
+
+    def planner(self, speaker: Speaker, question: Question, candidates: Sequence[str], role: str) -> Dialogue:
+        examples: list[str] = []
+        for example in self.worked:
+            opening, *rest = planner_chat(example, "standard", self.spec.sub_questions).turns
+            examples += [_hinted(opening, example.answer if self.tell_answer else None), *rest]
+        opening = messages.planner_opening(question.text, candidates, self.medium)
+        opening = _hinted(opening, question.answers[0] if self.tell_answer else None)
+        return speaker.dialogue(self._instruction("planner"), opening, examples)
+
+    def worker(self, speaker: Speaker, sub_question: str, evidence: Sequence[Evidence]) -> Dialogue:
+        shown = [text for example in self.worked for chat in executor_chats(example, "standard")
+                 for text in chat.turns]  # fmt: skip
+        opening = messages.worker_opening(sub_question, evidence, self.medium)
+        return speaker.dialogue(self._instruction("executor"), opening, shown[-4:], evidence)
+
+
+@dataclass(frozen=True)
+class SearchingTeacher:
+    """Writes paths by solving the questions; those with the wrong answer are rejected."""
+
+    run: RunContext[AgentSpec]
+    policy: Policy
+    spec: SynthesisSpec
+
+    def example(self, question: Question) -> Agent[Example]:
+        """Solve a question once, and return its path."""
+        run, medium = self.run, medium_of(self.run.environment)
+        language = DemonstratedLanguage(run.agent, medium, self.spec.mode == "answer-only")
+        agent: PlannerWorker = replace(evipath(run, self.policy, run.decoding, "synthesis"), language=language)
+        rollout = yield from agent.rollout(question, 0)
+        found = path_of(rollout, medium, run.agent)
+        told = digest_of(self.spec.mode, [example.model_dump(mode="json") for example in language.worked])
+        return found.model_copy(
+            update={
+                "teacher": self.policy.weights,
+                "prompts": told,
+                "tokens": sum(sum(t.agent_mask) for t in rollout.recorded),
+                "calls": sum(turn.speaker == "agent" for t in rollout.recorded for turn in t.turns),
+            }
+        )
+
+
+def path_of(rollout: Rollout, medium: Medium, agent: AgentSpec) -> Example:
+    """Return a rollout as a path; one with a malformed turn, or without an answer, is rejected."""
+    question = rollout.question
+    pool = {item.id: item for trajectory in rollout.others for item in trajectory.evidence}
+    path = Example(
+        id=question.id, dataset=question.dataset, question=question.text, type=question.type, hops=question.hops,
+        medium=medium, answers=question.answers, pool=tuple(pool.values()),
+        candidates=question.topic_entities if medium == "kg" else (),
+    )  # fmt: skip
+    malformed = next((t.malformed for tr in rollout.recorded for t in tr.turns if t.malformed is not None), None)
+    if malformed is not None:
+        return path.model_copy(update={"rejected": "tags", "detail": malformed})
+    if rollout.outcome != "answered":
+        reason = rollout.outcome.replace("_", "-")
+        return path.model_copy(update={"rejected": reason, "detail": "the path ends without an answer"})
+    workers = {trajectory.id: trajectory for trajectory in rollout.others}
+    places = {id: place for place, id in enumerate(pool)}
+    for turn in rollout.main.turns:
+        if turn.speaker != "agent":
+            continue
+        known = path.known_candidates()[-1]
+        action = parse_planner(turn.text, medium, candidates=len(known), max_questions=agent.sub_questions)
+        assert not isinstance(action, Malformed)
+        thoughts = thoughts_of(turn.text)
+        plan, thoughts = without_plan(thoughts) if not path.steps else ((), thoughts)
+        if plan:
+            path = path.model_copy(update={"plan": plan})
+        if isinstance(action, Answer):
+            return path.model_copy(update={"thoughts": thoughts, "answer": action.text})
+        asked = tuple(
+            _read(workers[call], sub.text, "" if sub.candidate is None else known[sub.candidate], places)
+            for call, sub in zip(turn.calls, action.sub_questions, strict=True)
+        )
+        path = path.model_copy(update={"steps": (*path.steps, Step(thoughts=thoughts, asked=asked))})
+    raise AssertionError("an answered rollout has a turn that answers")
+
+
+def _read(worker: Trajectory, question: str, candidate: str, places: dict[str, int]) -> SubQuestion:
+    return SubQuestion(
+        question=question, candidate=candidate, answer=worker.answer or "", selected=worker.selected,
+        shown=tuple(places[item.id] for item in worker.evidence),
+        thoughts=thoughts_of(worker.turns[-1].text),
+    )  # fmt: skip

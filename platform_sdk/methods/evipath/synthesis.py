@@ -1,0 +1,222 @@
+"""Synthesis of reasoning paths: resumable per question, shared by processes, independent of their order.
+
+``drafts.jsonl`` grows with every finished question. At the end ``examples.jsonl`` holds what is kept and
+``rejected.jsonl`` the rest with its reasons, both in the order of the questions.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from abc import abstractmethod
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from platform_sdk.config.struct import Struct
+from platform_sdk.errors import UserError
+from platform_sdk.files import write_text
+from platform_sdk.methods.evipath.checks import Limits, in_question, judged
+from platform_sdk.methods.evipath.evidence import Similarity
+from platform_sdk.methods.evipath.records import Example
+from platform_sdk.methods.evipath.settings import AgentSpec, SynthesisSpec
+from platform_sdk.methods.method import RunContext, Sampling, SamplingOutcome, SamplingStep
+from platform_sdk.processes.shares import EndOfShare, Share, own_share
+from platform_sdk.record_files import AppendLog, digest_records, read_log, remove_log, write_jsonl, write_log
+from platform_sdk.records import Question
+from platform_sdk.sampling.rollout import Agent, SearchFunction
+from platform_sdk.sampling.rollout import run as run_agents
+from platform_sdk.sampling.sampler import seconds_of
+from platform_sdk.tracking.outcomes import write_json
+
+DRAFTS, EXAMPLES, REJECTED = "drafts.jsonl", "examples.jsonl", "rejected.jsonl"
+AGENT = "agent.json"
+"""The settings of the agent that the examples were checked for, which an export writes them for."""
+Write = Callable[[Question], Agent[Example]]
+Round = Sampling[AgentSpec, SynthesisSpec, "SynthesisCarry"]
+
+
+class SynthesisCarry(Struct):
+    """Carry of a synthesis: the folder's name, and the digest of the kept examples."""
+
+    phase: str = ""
+    examples: str = ""
+
+
+@dataclass(frozen=True)
+class Teaching:
+    """A teacher at work: how it writes an example, and what it needs for that; ``engine`` is None if it needs none."""
+
+    write: Write
+    engine: Any
+    search: SearchFunction
+    live: int
+
+
+class Synthesis(SamplingStep[AgentSpec, SynthesisSpec, SynthesisCarry]):
+    """Reasoning paths of the training questions; how they are written is a teacher's own.
+
+    It leaves no rollouts to select from: its examples are learned from as those of the step ``dialogues``.
+    """
+
+    settings = SynthesisSpec
+    carry = SynthesisCarry
+
+    def check(self, spec: SynthesisSpec, questions: Sequence[Question]) -> None:
+        """Raise a UserError if the teacher cannot do what is asked; by default it accepts every dataset."""
+
+    @abstractmethod
+    def teaching(self, round: Round) -> AbstractContextManager[Teaching]:
+        """Open the teacher."""
+
+    def sample(self, round: Round) -> SamplingOutcome[SynthesisCarry]:
+        run, spec = round.run, round.settings
+        questions = drawn(run.questions("train"), spec.questions, run.seed)
+        self.check(spec, questions)
+        agent = run.agent
+        limits = Limits(agent.prompts, agent.sub_questions, agent.iteration_limit)
+        opened = partial(self.teaching, round)
+        examples, seconds = synthesise(round.folder, questions, opened, limits=limits, share=own_share())
+        kept = write_outcome(round.folder, examples)
+        write_json(round.folder / AGENT, agent.model_dump(mode="json"))
+        figures = table(examples, seconds)
+        carry = SynthesisCarry(phase=round.phase, examples=digest_records(kept))
+        return SamplingOutcome([], [question.id for question in questions], carry, figures=figures, seconds=seconds)
+
+
+def rounded(value: float) -> float:
+    return float(f"{value:.4g}")
+
+
+def drawn(questions: Sequence[Question], count: int | None, seed: int) -> list[Question]:
+    """Draw questions by a seed, in their original order; a larger draw keeps a smaller one."""
+    if count is None or count >= len(questions):
+        return list(questions)
+    order = list(range(len(questions)))
+    random.Random(f"synthesis {seed}").shuffle(order)
+    return [questions[place] for place in sorted(order[:count])]
+
+
+def open_similarity(run: RunContext[Any]) -> tuple[Similarity, str]:
+    """Load the encoder that compares sub-answers with evidence; return it with its digest.
+
+    Raises:
+        UserError: the recipe leaves the encoder to a retriever service.
+    """
+    from platform_sdk.retrieval.load import load_encoder
+
+    settings = run.retrieval.encoder_settings()
+    if settings["name"] is None:
+        raise UserError("retrieval.encoder: synthesis compares texts itself; name the encoder beside retrieval.url")
+    encoder = load_encoder(**settings)
+    return Similarity(encoder), encoder.digest
+
+
+def synthesise(
+    folder: Path,
+    questions: Sequence[Question],
+    teaching: Callable[[], AbstractContextManager[Teaching]],
+    *,
+    limits: Limits,
+    share: Share,
+) -> tuple[list[Example], float]:
+    """Write the missing examples of a phase; return all, judged and in the questions' order, and the seconds taken.
+
+    Args:
+        teaching: opens the teacher; it is not opened if nothing is missing.
+
+    Raises:
+        EndOfShare: in every process but the first, when all shares are done.
+    """
+    path = folder / DRAFTS
+    if share.first:
+        _collect(path)
+    share.wait()
+    done = {example.id: example for example in (read_log(path, Example) if path.exists() else ())}
+    missing = [question for question in questions if question.id not in done]
+    clock = _Clock(folder / "drafts.seconds.json")
+    made: list[Example] = []
+    if missing:
+        own = path if share.count == 1 else path.with_name(f"drafts.share{share.index}.jsonl")
+        todo = share.of(missing)
+        with AppendLog(own, Example) as log, teaching() as teacher, _bar(len(todo), share) as bar:
+            agents = [partial(teacher.write, question) for question in todo]
+            for example in run_agents(agents, teacher.engine, teacher.search, live=teacher.live):
+                made.append(judged(example, limits))
+                log.append(made[-1])
+                clock.tick()
+                bar.update()
+    done |= {example.id: example for example in share.gather(made)}
+    if not share.first:
+        raise EndOfShare
+    examples = [done[question.id] for question in questions]
+    write_log(path, Example, examples)
+    for part in _parts(path):
+        remove_log(part)
+    return examples, clock.seconds
+
+
+def _bar(total: int, share: Share) -> Any:
+    return tqdm(total=total, desc="synthesis", unit="question", disable=not share.first)
+
+
+def _parts(path: Path) -> list[Path]:
+    return sorted(path.parent.glob(f"{path.stem}.share*.jsonl"))
+
+
+def _collect(path: Path) -> None:
+    """Put into ``path`` what processes, however many there were, had made before they were stopped."""
+    if parts := _parts(path):
+        files = [file for file in (path, *parts) if file.exists()]
+        found = {example.id: example for file in files for example in read_log(file, Example)}
+        write_log(path, Example, list(found.values()))
+        for part in parts:
+            remove_log(part)
+
+
+class _Clock:
+    """Wall seconds of a synthesis, over all its starts."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._begun = path, time.monotonic()
+        self._before = seconds_of(path)
+        self._written = self._begun
+
+    @property
+    def seconds(self) -> float:
+        return self._before + time.monotonic() - self._begun
+
+    def tick(self) -> None:
+        """Write the time down, at most once a second."""
+        if time.monotonic() - self._written > 1:
+            self._written = time.monotonic()
+            write_text(self._path, json.dumps({"seconds": round(self.seconds, 3)}), durable=False)
+
+
+def write_outcome(folder: Path, examples: Sequence[Example]) -> list[Example]:
+    """Write the kept examples, and the rejected ones with their reasons to a file of their own; return the kept."""
+    kept = [example for example in examples if example.kept]
+    write_jsonl(folder / EXAMPLES, Example, kept)
+    write_jsonl(folder / REJECTED, Example, [example for example in examples if not example.kept])
+    return kept
+
+
+def table(examples: Sequence[Example], seconds: float) -> dict[str, Any]:
+    """Return what was kept, why the rest was not, and what it cost."""
+    kept = sum(example.kept for example in examples)
+    cost = {"tokens": sum(e.tokens for e in examples), "calls": sum(e.calls for e in examples), "seconds": seconds}
+    return {
+        "questions": len(examples),
+        "kept": kept,
+        "rejected": dict(sorted(Counter(e.rejected for e in examples if e.rejected).items())),
+        "answer_in_question": sum(map(in_question, examples)),
+        "cost": {name: rounded(value) for name, value in cost.items()},
+        "cost_per_kept": {name: rounded(value / kept) if kept else None for name, value in cost.items()},
+    }

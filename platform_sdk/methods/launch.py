@@ -1,0 +1,306 @@
+"""Launch of the steps of a method that sample: in this process, in several, or by a runner on other machines.
+
+A step is a record, the input of ``python -m platform_sdk.methods --spec FILE``. It holds the recipe's structs as they
+are; the method knows what they mean.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Literal, TypeVar
+
+from pydantic import Field, TypeAdapter
+
+from platform_sdk.config.online import OnlineSpec
+from platform_sdk.config.sampling import EngineSpec
+from platform_sdk.config.struct import Struct
+from platform_sdk.errors import UserError
+from platform_sdk.evaluation.run import EvaluationResult
+from platform_sdk.files import read_model
+from platform_sdk.methods import steps
+from platform_sdk.methods.method import AnyMethod, RunContext, load_method
+from platform_sdk.methods.steps import SampleOutcome
+from platform_sdk.processes.environment import restrict_to_own_gpus, variables, visible_gpus
+from platform_sdk.processes.launch import ProcessRunner, StepProcesses, check_process_count, run_processes
+from platform_sdk.processes.shares import process_group
+from platform_sdk.sampling.load import refuse_pair
+from platform_sdk.sampling.local_server import local_server
+from platform_sdk.sampling.serve import ServedModel
+from platform_sdk.tracking.outcomes import digest_of, write_json
+from platform_sdk.training.launch import processes_for
+
+if TYPE_CHECKING:
+    from platform_sdk.training.online.loop import OnlineResult
+
+MODULE = "platform_sdk.methods"
+T = TypeVar("T")
+
+
+class MethodStep(Struct, ABC, Generic[T]):
+    """Arguments of every step of a method that samples; ``T`` is its outcome.
+
+    A step that ``trains`` needs memory of a GPU beside what samples.
+    """
+
+    trains: ClassVar[bool] = False
+    kind: str
+    method: str
+    run_dir: Path
+    phase: str
+    model: str
+    environment: str
+    agent: dict[str, Any]
+    sampling: dict[str, Any]
+    retrieval: dict[str, Any]
+    corpus_digest: str
+    seed: int
+
+    @property
+    def folder(self) -> Path:
+        return self.run_dir / self.phase
+
+    @property
+    def spec_file(self) -> Path:
+        return self.folder / f"{self.kind}-step.json"
+
+    @property
+    def engine(self) -> EngineSpec:
+        return EngineSpec.model_validate(self.sampling.get("engine", {}))
+
+    @property
+    def loaded(self) -> AnyMethod:
+        return load_method(self.method)
+
+    @property
+    def context(self) -> RunContext[Any]:
+        """The run's context, checked (see ``Method.context``)."""
+        return self.loaded.context(
+            self.run_dir, self.environment, self.agent, self.sampling, self.retrieval, self.corpus_digest, self.seed
+        )
+
+    @property
+    def asks_model(self) -> bool:
+        """False for a step that runs where it is called, since it asks the model for nothing."""
+        return True
+
+    @abstractmethod
+    def run(self) -> T:
+        """Run the step in this process, or read its outcome where it is done; return it."""
+
+    @abstractmethod
+    def take_part(self) -> None:
+        """Run the step in this process, one of those that were started for it."""
+
+    @property
+    @abstractmethod
+    def done(self) -> bool:
+        """True if an outcome is there."""
+
+    @abstractmethod
+    def outcome(self) -> T:
+        """Read what other processes have left."""
+
+    @abstractmethod
+    def process_count(self, reserved: int) -> int | None:
+        """Return how many processes to start on this machine; None if the calling one suffices.
+
+        Args:
+            reserved: GPUs of this machine that are the step's own server's.
+        """
+
+
+class _SharedStep(MethodStep[T]):
+    """A step whose processes share the questions (see ``processes.shares``), each with an engine of its own.
+
+    ``OUTCOME`` is the file in the phase's folder that the step leaves.
+    """
+
+    OUTCOME: ClassVar[str]
+
+    def take_part(self) -> None:
+        if self.engine.engine != "openai" and self.engine.device != "cpu":
+            restrict_to_own_gpus(self.engine.gpus_each)
+        with process_group():
+            self.run()
+
+    @property
+    def done(self) -> bool:
+        return (self.folder / self.OUTCOME).exists()
+
+    def outcome(self) -> T:
+        if not self.done:
+            raise UserError(f"{self.folder / self.OUTCOME}: the step's processes have left none that is visible here")
+        return self.run()
+
+    def process_count(self, reserved: int) -> int | None:
+        engine = self.engine
+        on_gpus = engine.engine != "openai" and engine.device != "cpu"
+        seen = len(visible_gpus()) if on_gpus else 0
+        count = engine.processes or max(seen // engine.gpus_each, 1)
+        if seen and count * engine.gpus_each > seen:
+            each = f" of {engine.gpus_each} GPUs each" if engine.gpus_each > 1 else ""
+            raise UserError(f"sampling.engine.processes: {count}{each}, but torch sees {seen} GPUs; lower it")
+        return None if count == 1 else count
+
+
+class SampleStep(_SharedStep[SampleOutcome]):
+    """A round of a method's own sampling step.
+
+    ``carry`` is what the last round handed on; the first round is given an empty one.
+    """
+
+    OUTCOME = steps.SAMPLE
+    kind: Literal["sample"] = "sample"
+    step: str
+    iteration: int
+    settings: dict[str, Any]
+    carry: dict[str, Any]
+
+    @property
+    def asks_model(self) -> bool:
+        return steps.step_of(self.loaded, self.step).asks_model(self.context)
+
+    def run(self) -> SampleOutcome:
+        own = steps.step_of(self.loaded, self.step)
+        settings, carry = own.settings.model_validate(self.settings), own.carry.model_validate(self.carry)
+        return steps.sample(
+            self.loaded, self.context, self.step, self.phase, self.iteration, self.model, settings, carry
+        )
+
+
+class EvaluateStep(_SharedStep[EvaluationResult]):
+    """A policy's answers to the evaluation questions, and their scores."""
+
+    OUTCOME = "scores.json"
+    kind: Literal["evaluate"] = "evaluate"
+    evaluation: dict[str, Any]
+
+    @property
+    def settings_digest(self) -> str:
+        """Digest of everything but where the run and its policy lie, so that it is the same wherever they do."""
+        return digest_of(self.model_dump(mode="json", exclude={"run_dir", "model"}))
+
+    @property
+    def asks_model(self) -> bool:
+        evaluation = self.loaded.evaluation_settings.model_validate(self.evaluation)
+        return not steps.evaluated_before(self.loaded, self.context, self.phase, self.model, evaluation)
+
+    def run(self) -> EvaluationResult:
+        evaluation = self.loaded.evaluation_settings.model_validate(self.evaluation)
+        return steps.evaluate(self.loaded, self.context, self.phase, self.model, evaluation)
+
+
+class OnlineStep(MethodStep["OnlineResult"]):
+    """Training on what the policy itself samples."""
+
+    trains: ClassVar[bool] = True
+    kind: Literal["online"] = "online"
+    online: OnlineSpec
+    evaluation: dict[str, Any]
+
+    def run(self) -> OnlineResult:
+        evaluation = self.loaded.evaluation_settings.model_validate(self.evaluation)
+        return steps.online(self.loaded, self.context, self.phase, self.model, self.online, evaluation)
+
+    def take_part(self) -> None:
+        self.run()
+
+    @property
+    def done(self) -> bool:
+        return False  # an existing result may be of other inputs, which the training itself checks
+
+    def outcome(self) -> OnlineResult:
+        from platform_sdk.training.online.loop import OnlineResult
+
+        return read_model(self.folder / "train.json", OnlineResult)
+
+    def process_count(self, reserved: int) -> int | None:
+        return processes_for(self.online, reserved)
+
+
+AnyStep = Annotated[SampleStep | EvaluateStep | OnlineStep, Field(discriminator="kind")]
+STEPS: TypeAdapter[AnyStep] = TypeAdapter(AnyStep)
+
+
+def launch(step: MethodStep[T], runner: ProcessRunner | None = None) -> T:
+    """Run a step by ``runner``, or in as many processes as its settings and this machine ask for; return its outcome.
+
+    Where the engine is a vLLM server without a url, one is brought: on this machine a child of this process, by the
+    runner one beside the processes of each machine. First the step is written to
+    ``<run_dir>/<phase>/<kind>-step.json``, for other processes and for reading what a run did (``finished``).
+
+    Raises:
+        UserError: a setting does not fit the questions, the model or the machine, or a process or the server failed.
+    """
+    write_json(step.spec_file, step.model_dump(mode="json"))
+    if step.done or not step.asks_model:
+        return step.run()
+    refuse_pair(step.engine, step.model)
+    if step.trains and (fault := step.engine.beside_training_fault):
+        raise UserError(f"sampling.engine.engine: {fault}")
+    if runner is not None:
+        runner(_step_processes(step))
+        return step.outcome()
+    with _server_here(step) as reserved:
+        count = step.process_count(reserved)
+        if count is None:
+            return step.run()
+        processes = _step_processes(step)
+        check_process_count(processes, count)
+        run_processes(processes.module, processes.spec_file, count)
+        return step.outcome()
+
+
+def _step_processes(step: MethodStep[Any]) -> StepProcesses:
+    engine = step.engine
+    return StepProcesses(
+        MODULE,
+        step.spec_file,
+        step.kind,
+        trains=step.trains,
+        single_process_reason=step.loaded.single_process_reason(step.context.retrieval),
+        vllm=engine.engine == "vllm",
+        gpus_each=engine.gpus_each if engine.engine == "vllm" else 1,
+        server_spec=_served(step) if engine.brings_server else None,
+    )
+
+
+def _served(step: MethodStep[Any], *, shares_gpu: bool = False) -> Path:
+    path = step.folder / f"{step.kind}-server.json"
+    write_json(path, ServedModel(model=step.model, engine=step.engine, shares_gpu=shares_gpu).model_dump(mode="json"))
+    return path
+
+
+@contextmanager
+def _server_here(step: MethodStep[Any]) -> Iterator[int]:
+    """The step's own server, if it brings one; how many of this machine's GPUs are its alone."""
+    if not step.engine.brings_server:
+        yield 0
+        return
+    gpus = visible_gpus()
+    ours, its = split(gpus, step.engine.gpus)
+    served = _served(step, shares_gpu=step.trains and ours == its != [])
+    with local_server(served, its), variables({"CUDA_VISIBLE_DEVICES": ",".join(ours)} if gpus else {}):
+        yield len(gpus) - len(ours)
+
+
+def split(gpus: list[str], for_server: int | None) -> tuple[list[str], list[str]]:
+    """The GPUs of a step's processes, and those of its server: the last ones, by default one.
+
+    The only one there is is shared.
+
+    Raises:
+        UserError: the server would leave none to the processes.
+    """
+    if for_server is None and len(gpus) < 2:
+        return gpus, gpus
+    count = for_server or 1
+    if count >= len(gpus):
+        raise UserError(
+            f"sampling.engine.gpus: {count}, but torch sees {len(gpus)} GPUs, and one at least is the step's own; "
+            "lower it, or leave it out for one"
+        )
+    return gpus[:-count], gpus[-count:]

@@ -1,0 +1,227 @@
+r"""Step-wise GRPO: the tokens of step t carry the advantage of that step's reward R_t (ProGraph-R1, section 3.3).
+
+R_t = outcome + λ1 · r_sp(t) + λ2 · r_struct(t); a step is a turn of the agent, malformed ones included. The baselines:
+
+- ``step``: R_t among the group's rewards at the same step index, normalised as GRPO does; trajectories that have ended
+  do not count, and a lone one gets 0. Biased where the policy decides when to stop: late steps are compared among the
+  trajectories that went on.
+- ``trajectory``: R_t among all steps of the group. A long trajectory weighs more, with each of its steps.
+- ``return_to_go``: as ``trajectory``, of outcome + Σ_{k ≥ t} (λ1 · r_sp(k) + λ2 · r_struct(k)): what a step led to; the
+  outcome, which comes once, at the end, counts once.
+
+Over all steps of N trajectories the variance is the mean squared deviation times N / (N - 1): the steps of a trajectory
+share its outcome, so the independent samples are the trajectories. With λ1 = λ2 = 0 and equally many steps that is
+exactly GRPO's unbiased variance of the outcomes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
+from math import sqrt
+from statistics import fmean
+
+from platform_sdk.agents.speaker import Decoding
+from platform_sdk.config.credit import GroupCreditSpec
+from platform_sdk.methods.prograph.progress import with_likelihood, with_sampling
+from platform_sdk.methods.prograph.rewards import agent_turns
+from platform_sdk.methods.prograph.settings import AgentSpec, CreditSpec
+from platform_sdk.records import Rollout, Trajectory
+from platform_sdk.sampling.rollout import Agent
+from platform_sdk.training.advantages import EPSILON, GRPO, group_advantages, varied, weighed, weighted_sum, whitened
+from platform_sdk.training.credit import Advantages, Credit, CreditProbe, TrajectoryKey, muted, rewards_of
+
+Steps = list[list[float]]
+"""A number for each step of each trajectory of a group."""
+UNSCALED = GroupCreditSpec(scale="none")
+
+
+@dataclass(frozen=True)
+class StepCredit(Credit):
+    """Credits each step by itself.
+
+    Attributes:
+        reward: names the outcome among a rollout's rewards.
+        agent: as the group was sampled; completions are sampled likewise.
+    """
+
+    spec: CreditSpec
+    reward: str
+    agent: AgentSpec
+    decoding: Decoding
+
+    @property
+    def prepares(self) -> bool:
+        return self.spec.estimator is not None
+
+    def prepare(self, group: Sequence[Rollout], probe: CreditProbe) -> Agent[Sequence[Rollout]]:
+        """Estimate the step progress; the turns get ``certainty`` (after them) and ``progress``."""
+        if self.spec.completions is not None:
+            return (
+                yield from with_sampling(
+                    group, probe, self.agent, self.decoding, self.reward, completions=self.spec.completions
+                )
+            )
+        return (yield from with_likelihood(group, probe))
+
+    def advantages(self, group: Sequence[Rollout]) -> Advantages:
+        [found] = self.update_advantages([group])
+        return found
+
+    def update_advantages(self, groups: Sequence[Sequence[Rollout]]) -> list[Advantages]:
+        found = update_step_advantages([self._rewards(group) for group in groups], self.spec)
+        return [
+            {
+                TrajectoryKey(rollout.id, rollout.main.id): _spread(rollout.main, _weighed(steps, quiet, self.spec))
+                for rollout, steps in zip(group, advantages, strict=True)
+            }
+            for group, advantages in zip(groups, found, strict=True)
+            for quiet in [muted(group, self.spec)]
+        ]
+
+    def informative(self, group: Sequence[Rollout]) -> bool:
+        """Return whether any step has an advantage; before the group is prepared its step progress counts as 0."""
+        return any(any(values) for values in self.advantages(group).values())
+
+    def _rewards(self, group: Sequence[Rollout]) -> StepRewards:
+        turns = [agent_turns(rollout.main) for rollout in group]
+
+        def dense(name: str) -> Steps:
+            return [[turn.rewards.get(name, 0.0) for turn in own] for own in turns]
+
+        return StepRewards(rewards_of(group, self.reward), dense("progress"), dense("struct"))
+
+
+@dataclass(frozen=True)
+class StepRewards:
+    """Rewards of a group: the trajectories' outcomes, and r_sp(t) and r_struct(t) of each of their steps.
+
+    A step that retrieved nothing has no structure, which counts as 0.
+    """
+
+    outcomes: Sequence[float]
+    progress: Sequence[Sequence[float]]
+    structure: Sequence[Sequence[float]]
+
+    def worths(self, spec: CreditSpec) -> Steps:
+        """Return R_t of each step, or what it led to."""
+        dense = [
+            [
+                spec.progress_weight * progress + spec.structure_weight * structure
+                for progress, structure in zip(*own, strict=True)
+            ]
+            for own in zip(self.progress, self.structure, strict=True)
+        ]
+        return _worths(self.outcomes, dense, spec.baseline)
+
+    def parts(self, spec: CreditSpec) -> list[tuple[float, Steps]]:
+        """Return what outcome, progress and structure each are worth at each step, with their weights."""
+        nothing = [0.0] * len(self.outcomes)
+        flat = [[0.0] * len(steps) for steps in self.progress]
+        return [
+            (1.0, _worths(self.outcomes, flat, spec.baseline)),
+            (spec.progress_weight, _worths(nothing, self.progress, spec.baseline)),
+            (spec.structure_weight, _worths(nothing, self.structure, spec.baseline)),
+        ]
+
+
+def update_step_advantages(groups: Sequence[StepRewards], spec: CreditSpec) -> list[Steps]:
+    """Return the advantages of the steps of an update's groups, before muting and weighing."""
+    if spec.aggregation == "gdpo":
+        return _gdpo(groups, spec)
+    rewards = [group.worths(spec) for group in groups]
+    if spec.scale == "group":
+        return [_compared(own, spec.baseline, None) for own in rewards]
+    divisor = 1.0 if spec.scale == "none" else _deviation([steps for own in rewards for steps in own]) + EPSILON
+    return [_compared(own, spec.baseline, divisor) for own in rewards]
+
+
+def step_advantages(outcomes: Sequence[float], dense: Sequence[Sequence[float]], baseline: str) -> Steps:
+    """Return the advantage of each step of a group.
+
+    Args:
+        outcomes: of the trajectories.
+        dense: what their steps are worth beside the outcome.
+        baseline: see ``CreditSpec``.
+    """
+    return _compared(_worths(outcomes, dense, baseline), baseline, None)
+
+
+def _gdpo(groups: Sequence[StepRewards], spec: CreditSpec) -> list[Steps]:
+    """Normalise each reward as the baseline says, weigh, add up, and whiten over all steps of the update."""
+    sums = [
+        weighted_sum([(weight, flat(_compared(part, spec.baseline, None))) for weight, part in group.parts(spec)])
+        for group in groups
+    ]
+    return [
+        _divided(values, [len(steps) for steps in group.progress])
+        for values, group in zip(whitened(sums), groups, strict=True)
+    ]
+
+
+def flat(steps: Sequence[Sequence[float]]) -> list[float]:
+    """Return the numbers of all steps in a row."""
+    return [value for own in steps for value in own]
+
+
+def _divided(values: Sequence[float], lengths: Sequence[int]) -> Steps:
+    rest = iter(values)
+    return [list(islice(rest, length)) for length in lengths]
+
+
+def _added(first: Sequence[Sequence[float]], second: Sequence[Sequence[float]]) -> Steps:
+    return [[a + b for a, b in zip(*steps, strict=True)] for steps in zip(first, second, strict=True)]
+
+
+def _worths(outcomes: Sequence[float], dense: Sequence[Sequence[float]], baseline: str) -> Steps:
+    pairs = zip(outcomes, dense, strict=True)
+    if baseline == "return_to_go":
+        return [[own + sum(steps[t:]) for t in range(len(steps))] for own, steps in pairs]
+    return [[own + step for step in steps] for own, steps in pairs]
+
+
+def _compared(rewards: Steps, baseline: str, divisor: float | None) -> Steps:
+    """Return the rewards less their mean, divided by ``divisor``; None: by the deviation of the compared rewards."""
+    return _among_same_index(rewards, divisor) if baseline == "step" else _among_all(rewards, divisor)
+
+
+def _among_same_index(rewards: Steps, divisor: float | None) -> Steps:
+    advantages: Steps = [[] for _ in rewards]
+    for index in range(max(map(len, rewards))):
+        going = [place for place, steps in enumerate(rewards) if len(steps) > index]
+        values = group_advantages([rewards[place][index] for place in going], GRPO if divisor is None else UNSCALED)
+        for place, value in zip(going, values, strict=True):
+            advantages[place].append(value if divisor is None else value / divisor)
+    return advantages
+
+
+def _among_all(rewards: Steps, divisor: float | None) -> Steps:
+    together = flat(rewards)
+    if sum(bool(steps) for steps in rewards) < 2 or not varied(together):
+        return [[0.0] * len(steps) for steps in rewards]
+    mean = fmean(together)
+    by = _deviation(rewards) + EPSILON if divisor is None else divisor
+    return [[(reward - mean) / by for reward in steps] for steps in rewards]
+
+
+def _deviation(rewards: Steps) -> float:
+    """Return the deviation over all steps, with as many independent samples as trajectories; 0 of fewer than two."""
+    together = flat(rewards)
+    trajectories = sum(bool(steps) for steps in rewards)
+    if trajectories < 2:
+        return 0.0
+    mean = fmean(together)
+    return sqrt(fmean((reward - mean) ** 2 for reward in together) * trajectories / (trajectories - 1))
+
+
+def _weighed(steps: Sequence[float], quiet: bool, spec: CreditSpec) -> list[float]:
+    return [0.0] * len(steps) if quiet else weighed(steps, spec)
+
+
+def _spread(trajectory: Trajectory, steps: Sequence[float]) -> list[float]:
+    """Return the steps' advantages on the tokens of their turns, and 0 on the environment's."""
+    values = [0.0] * len(trajectory.token_ids)
+    for turn, value in zip(agent_turns(trajectory), steps, strict=True):
+        values[turn.start : turn.end] = [value] * (turn.end - turn.start)
+    return values

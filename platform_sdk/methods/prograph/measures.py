@@ -1,0 +1,23 @@
+"""Measures of an evaluation: the answers' scores, and how the agent came to them."""
+
+from __future__ import annotations
+
+from platform_sdk.methods.prograph.rewards import agent_turns
+from platform_sdk.records import Rollout
+
+
+def measures(rollout: Rollout) -> dict[str, float]:
+    """Return the metrics of a rollout; ``evidence_recall`` is the share of gold passages that were shown, by title."""
+    turns = agent_turns(rollout.main)
+    found = {
+        **rollout.rewards,
+        "answered": float(rollout.outcome == "answered"),
+        "well_formed": float(rollout.malformed_turns == 0),
+        "turns": float(len(turns)),
+        "searches": float(sum(len(turn.queries) for turn in turns)),
+        "tokens": float(sum(rollout.main.agent_mask)),
+    }
+    gold = set(rollout.question.gold_passages)
+    if gold:
+        found["evidence_recall"] = len(gold & {item.title for item in rollout.main.evidence}) / len(gold)
+    return found

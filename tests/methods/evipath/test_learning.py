@@ -1,0 +1,126 @@
+"""Learned tokens of a path: the agent's own words and no others, as TRL masks them and as the agent records them."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from platform_sdk.agents.speaker import Decoding, Policy
+from platform_sdk.config.retrieval import RetrievalSpec
+from platform_sdk.config.sampling import SamplingSpec
+from platform_sdk.config.world import WorldSpec
+from platform_sdk.data.world import generate
+from platform_sdk.methods.evipath.agent import evipath
+from platform_sdk.methods.evipath.dialogues import chats, rollouts, trajectories
+from platform_sdk.methods.evipath.evidence import Similarity
+from platform_sdk.methods.evipath.proxy import Proxy, grouped
+from platform_sdk.methods.evipath.records import Example
+from platform_sdk.methods.evipath.rules import Rules
+from platform_sdk.methods.evipath.settings import AgentSpec, SynthesisSpec
+from platform_sdk.methods.method import RunContext
+from platform_sdk.records import Evidence, Question, Rollout
+from platform_sdk.sampling.engine import Request
+from platform_sdk.sampling.rollout import SearchRequest, run
+from platform_sdk.training.examples import examples_of
+from tests.methods.evipath.paths import LetterEncoder, played
+from tests.methods.mygo.scripted import TOKENIZER, Scripted, say
+
+WORLD = generate(WorldSpec(entities=40, train_questions=12, eval_questions=0, hops=(1, 2, 3)))
+
+
+def path_of(question: Question, medium: Any = "kg") -> Example:
+    proxy = Proxy(medium, grouped(WORLD.triples), WORLD.passages, 2, 0)
+    return played(Rules(proxy, SynthesisSpec(shown=4), Similarity(LetterEncoder()), "letters", 0).example(question))
+
+
+PATHS = [path_of(question) for question in WORLD.train]
+
+
+def test_only_agent_tokens_are_learned() -> None:
+    for path in PATHS:
+        for chat, trajectory in zip(
+            chats(path, "compact", 5, ("planner", "executor")), trajectories(path, "compact", 5, TOKENIZER), strict=True
+        ):
+            learned = [t for t, mask in zip(trajectory.token_ids, trajectory.agent_mask, strict=True) if mask]
+            wanted = [token for text in chat.turns[1::2] for token in say(text)]
+            assert learned == wanted
+
+
+def test_mask_is_that_of_trl_on_the_same_chats(tmp_path: Path) -> None:
+    pytest.importorskip("trl", reason="trl is not installed; pip install -e '.[dev]'")
+    from datasets import Dataset
+    from transformers import LlamaConfig, LlamaForCausalLM
+    from trl import SFTConfig, SFTTrainer
+
+    found = [
+        (chat, trajectory)
+        for path in PATHS[:4]
+        for chat, trajectory in zip(
+            chats(path, "compact", 5, ("planner", "executor")), trajectories(path, "compact", 5, TOKENIZER), strict=True
+        )
+    ]
+    template = (
+        "{% for message in messages %}{{ '<|' + message['role'] + '|>' }}{% if message['role'] == 'assistant' %}"
+        "{% generation %}{{ message['content'] + '<|end|>' }}{% endgeneration %}"
+        "{% else %}{{ message['content'] + '<|end|>' }}{% endif %}{% endfor %}"
+        "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
+    )
+    tokenizer = type(TOKENIZER)(tokenizer_object=TOKENIZER._tokenizer, eos_token="<|end|>", pad_token="<|pad|>")
+    tokenizer.chat_template = template
+    config = LlamaConfig(
+        vocab_size=len(TOKENIZER), hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=1
+    )
+    trainer = SFTTrainer(
+        model=LlamaForCausalLM(config),
+        args=SFTConfig(
+            output_dir=str(tmp_path), assistant_only_loss=True, max_length=None, report_to="none", use_cpu=True
+        ),
+        train_dataset=Dataset.from_list([{"messages": chat.messages} for chat, _ in found]),
+        processing_class=tokenizer,
+    )
+    rows = [(row["input_ids"], [int(label != -100) for label in row["labels"]]) for row in trainer.train_dataset]
+    assert rows == [(list(t.token_ids), list(t.agent_mask)) for _, t in found]
+
+
+@pytest.mark.parametrize(
+    ("roles", "learned"),
+    [(("planner", "executor"), {"planner", "worker"}), (("planner",), {"planner"}), (("executor",), {"worker"})],
+)
+def test_roles_that_are_learned(roles: Any, learned: set[str]) -> None:
+    path, question = PATHS[0], WORLD.train[0]
+    made = rollouts(path, question, "compact", 5, roles, TOKENIZER, "w", "c")
+    assert {t.role for rollout in made for t in rollout.trajectories} == learned
+    assert len({example.id for example in examples_of(made)}) == sum(len(rollout.trajectories) for rollout in made)
+
+
+def test_agent_that_says_what_was_synthesised_records_the_same_dialogues(tmp_path: Path) -> None:
+    """The prompts that are trained on are the prompts that the agent meets."""
+    for path, question in zip(PATHS, WORLD.train, strict=True):
+        told = {
+            tuple(trajectory.token_ids[: turn.start]): turn.text
+            for trajectory in trajectories(path, "compact", 5, TOKENIZER)
+            for turn in trajectory.turns
+            if turn.speaker == "agent"
+        }
+        shown = {sub.question: list(path.evidence(sub)) for sub in path.asked()}
+
+        def search(requests: Any, k: int, shown: dict[str, list[Evidence]] = shown) -> list[list[Evidence]]:
+            return [shown[request.query] for request in requests if isinstance(request, SearchRequest)]
+
+        def policy(request: Request, told: dict[tuple[int, ...], str] = told) -> list[int]:
+            return say(told[tuple(request.token_ids)])
+
+        context = RunContext(
+            run_dir=tmp_path, environment="world-kg", agent=AgentSpec(prompts="compact"), sampling=SamplingSpec(),
+            retrieval=RetrievalSpec.model_validate({}), corpus_digest="c", seed=0,
+        )  # fmt: skip
+        agent = evipath(context, Policy(TOKENIZER, "w"), Decoding(), "test")
+        [rollout] = run([partial(agent.rollout, question, 0)], Scripted(policy), search, live=2)  # type: ignore[arg-type]
+        assert isinstance(rollout, Rollout)
+        assert rollout.rewards == {"em": 1.0, "f1": 1.0, "well_formed": 1.0}
+        synthesised = trajectories(path, "compact", 5, TOKENIZER)
+        assert [t.token_ids for t in rollout.trajectories] == [t.token_ids for t in synthesised]
+        assert [t.agent_mask for t in rollout.trajectories] == [t.agent_mask for t in synthesised]

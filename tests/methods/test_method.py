@@ -1,0 +1,50 @@
+"""The one loader of methods, and what every method is checked for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from platform_sdk.errors import UserError
+from platform_sdk.methods.method import load_method
+from platform_sdk.methods.steps import online, sample, step_of
+from platform_sdk.sampling.pairs import make_pair
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("myg", r"method myg: there is no such method; did you mean mygo\? known are arena, .*mygo"),
+        ("no_such_package.method", "importing no_such_package.method failed"),
+        ("platform_sdk.records", "importing platform_sdk.records failed"),
+        ("tests.extensions.toy.words", "METHOD of tests.extensions.toy.words is of type SharedWords"),
+    ],
+)
+def test_module_without_a_method_is_one_clear_error(name: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        load_method(name)
+
+
+@pytest.mark.parametrize(("name", "folder"), [("mygo", "mygo"), ("arena", "arena")])
+def test_shipped_methods_are_found_by_name(name: str, folder: str) -> None:
+    method = load_method(name)
+    assert (method.name, type(method).__module__) == (name, f"platform_sdk.methods.{folder}.method")
+
+
+def test_an_unknown_step_is_named() -> None:
+    with pytest.raises(UserError, match=r"step: mygo has no 'warm-up'; known are warmup, iteration"):
+        step_of(load_method("mygo"), "warm-up")
+
+
+def test_a_pair_of_models_is_for_agents_with_both_roles(tmp_path: Path) -> None:
+    pair = str(make_pair(tmp_path / "pair", "hopforge:world-base", "hopforge:world-base"))
+    toy = load_method("tests.extensions.toy.method")
+    retrieval = {"method": "tests.extensions.toy.words"}
+    run = toy.context(tmp_path, "world-text", {}, {}, retrieval, "c", 0)
+    own: Any = toy.steps["best"]
+    with pytest.raises(UserError, match="toy's agent is one model and has no planner or worker; leave worker_model"):
+        sample(toy, run, "best", "round-01", 1, pair, own.settings(), own.carry())
+    with pytest.raises(UserError, match="online training trains one model"):
+        online(toy, run, "online", pair, None, None)  # type: ignore[arg-type]

