@@ -9,7 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    JsonValue,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 
 
 class Record(BaseModel):
@@ -136,12 +144,57 @@ def given_evidence(passages: Iterable[Passage]) -> tuple[Evidence, ...]:
     return tuple(Evidence(kind="passage", id=p.id, title=p.title, text=p.text, score=0.0) for p in passages)
 
 
+SEARCH = "search"
+"""Name of the tool that searches the run's corpus; its argument ``query`` is the text searched for."""
+
+
+class ToolCall(BaseModel):
+    """Call of a tool by its name, with arguments that its model accepts."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    tool: str
+    arguments: dict[str, JsonValue] = Field(default_factory=dict)
+
+
+class ToolResult(BaseModel):
+    """Result of a call: a text, evidence and named figures, each possibly empty. ``error``: the call failed."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    text: str = ""
+    evidence: tuple[Evidence, ...] = ()
+    figures: dict[str, float] = Field(default_factory=dict)
+    error: bool = False
+
+
+class RecordedCall(ToolCall):
+    """Call with its result, as a turn records it. ``evidence`` are ids: the message that shows the evidence has it."""
+
+    text: str = Field(default="", exclude_if=_is_empty)
+    evidence: tuple[str, ...] = Field(default=(), exclude_if=_is_empty)
+    figures: dict[str, float] = Field(default_factory=dict, exclude_if=_is_empty)
+    error: bool = Field(default=False, exclude_if=_is_empty)
+
+
+def recorded_call(call: ToolCall, result: ToolResult) -> RecordedCall:
+    """Return a call with its result."""
+    return RecordedCall(
+        tool=call.tool, arguments=call.arguments, text=result.text, evidence=tuple(item.id for item in result.evidence),
+        figures=result.figures, error=result.error,
+    )  # fmt: skip
+
+
+def search_call(query: str) -> RecordedCall:
+    """Return a search of which nothing but the query is recorded."""
+    return RecordedCall(tool=SEARCH, arguments={"query": query})
+
+
 class Turn(Record):
     """One message of a dialogue: the token span ``[start, end)`` of its trajectory, and its text.
 
     ``evidence`` is on the environment's messages: what the message shows, in its order. The other fields are on the
-    agent's: ``malformed`` says what was wrong with a turn that broke the grammar (``None``: nothing), ``queries`` are
-    what the turn searched for, ``calls`` the ids of the trajectories that it called, ``rewards`` its own named rewards.
+    agent's: ``malformed`` is the reason why a turn broke the grammar (``None``: it is well-formed), ``tool_calls`` are
+    the turn's calls with their results, ``calls`` the ids of the trajectories that it called, ``rewards`` its own named
+    rewards. Searches of which nothing but the query was recorded are written as ``queries``, a list of texts.
     """
 
     KIND: ClassVar[str] = "turn"
@@ -150,10 +203,42 @@ class Turn(Record):
     start: int = Field(ge=0)
     end: int = Field(ge=0)
     malformed: str | None = None
-    queries: tuple[str, ...] = Field(default=(), exclude_if=_is_empty)
+    tool_calls: tuple[RecordedCall, ...] = Field(default=(), exclude_if=_is_empty)
     evidence: tuple[Evidence, ...] = Field(default=(), exclude_if=_is_empty)
     calls: tuple[str, ...] = Field(default=(), exclude_if=_is_empty)
     rewards: dict[str, float] = Field(default_factory=dict, exclude_if=_is_empty)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_queries(cls, value: Any) -> Any:
+        if not isinstance(value, dict) or "queries" not in value:
+            return value
+        rest = {name: field for name, field in value.items() if name != "queries"}
+        queries = value["queries"]
+        if (
+            "tool_calls" in rest
+            or not isinstance(queries, list | tuple)
+            or not all(isinstance(q, str) for q in queries)
+        ):
+            raise ValueError("queries must be a list of texts, without tool_calls")
+        return rest | {"tool_calls": [search_call(query) for query in queries]}
+
+    @model_serializer(mode="wrap")
+    def _write_queries(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        written: dict[str, Any] = handler(self)
+        if not self.tool_calls or any(
+            call != search_call(str(call.arguments.get("query"))) for call in self.tool_calls
+        ):
+            return written
+        return {
+            "queries" if name == "tool_calls" else name: list(self.queries) if name == "tool_calls" else value
+            for name, value in written.items()
+        }
+
+    @property
+    def queries(self) -> tuple[str, ...]:
+        """Texts that the turn searched for."""
+        return tuple(str(call.arguments["query"]) for call in self.tool_calls if call.tool == SEARCH)
 
 
 class Trajectory(Record):

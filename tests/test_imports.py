@@ -14,8 +14,8 @@ import pytest
 HOME = Path(__file__).parents[1]
 PACKAGE = HOME / "platform_sdk"
 LAYERS = [  # from the top
-    "cli", "studies", "steps", "methods", "agents", "retrieval", "kubeflow", "execution", "training", "evaluation",
-    "graph", "sampling", "tracking", "data", "processes", "config", "sizing", "record_files",
+    "cli", "studies", "steps", "methods", "agents", "tools", "retrieval", "kubeflow", "execution", "training",
+    "evaluation", "graph", "sampling", "tracking", "data", "processes", "config", "sizing", "record_files",
     "records", "outputs", "files", "errors", "display", "pages", "credentials",
 ]  # fmt: skip
 TORCH_PACKAGES = {"processes", "sampling", "training"}
@@ -167,4 +167,6 @@ def test_validate_imports_no_other_command_and_nothing_that_runs() -> None:
     }  # fmt: skip
     assert not loaded & {"rich", "numpy", "msgspec", "huggingface_hub.file_download", "tqdm", "asyncio"}
     packages = {package_of(name) for name in loaded} - {None}
-    assert not packages & {"data", "kubeflow", "retrieval", "sampling", "studies", "training", "tracking"}, sorted(packages)
+    assert not packages & {"data", "kubeflow", "retrieval", "sampling", "studies", "training", "tracking"}, sorted(
+        packages
+    )

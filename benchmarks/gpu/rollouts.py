@@ -18,10 +18,10 @@ from typing import Any
 from benchmarks.gpu.harness import Setup, options, setup, tell
 from platform_sdk.config.sampling import EngineSpec
 from platform_sdk.records import Evidence
+from platform_sdk.sampling.background import ThreadedCalls
 from platform_sdk.sampling.engine import SamplingEngine, SamplingParams
 from platform_sdk.sampling.load import load_engine
-from platform_sdk.sampling.rollout import Agent, Generate, Search, SearchRequest, run
-from platform_sdk.sampling.searches import ThreadedSearches
+from platform_sdk.sampling.rollout import Agent, Generate, SearchFunction, SearchRequest, look_up, run
 
 TURNS, LATENCIES = 3, (0.2, 0.3, 0.6, 1.5)
 
@@ -43,10 +43,11 @@ def measure(case: Setup) -> list[dict[str, Any]]:
     rows = []
     for latency in (0.0,) if case.dry else LATENCIES:
         began = time.perf_counter()
-        agents = [partial(_agent, number, start, evidence, answer) for number, start in enumerate(prompts)]
-        tokens = sum(
-            run(agents, engine, partial(_search, latency), live=2 * live, searches=ThreadedSearches(min(live, 64)))
-        )
+        agents = [
+            partial(_agent, partial(_search, latency), number, start, evidence, answer)
+            for number, start in enumerate(prompts)
+        ]
+        tokens = sum(run(agents, engine, live=2 * live, background=ThreadedCalls(min(live, 64))))
         ours = tokens / (time.perf_counter() - began)
         rows.append(
             {
@@ -58,14 +59,20 @@ def measure(case: Setup) -> list[dict[str, Any]]:
     return rows
 
 
-def _agent(number: int, prompt: tuple[int, ...], evidence: tuple[int, ...], answer: int) -> Agent[int]:
+def _agent(
+    search: SearchFunction,
+    number: int,
+    prompt: tuple[int, ...],
+    evidence: tuple[int, ...],
+    answer: int,
+) -> Agent[int]:
     """Speak and search by turns; return how many tokens were sampled."""
     tokens, sampled = prompt, 0
     for turn in range(TURNS):
         done = yield Generate(tokens, SamplingParams(max_tokens=answer, seed=TURNS * number + turn), str(number))
         sampled += len(done.token_ids)
         if turn < TURNS - 1:
-            yield Search((SearchRequest(f"{number}"),), k=1)
+            yield look_up(search, [SearchRequest(f"{number}")], 1)
             tokens = (*tokens, *done.token_ids, *evidence)
     return sampled
 

@@ -9,6 +9,9 @@ mistakes (3 minutes). E is ``hopforge:world-base-arena``.
 
 ``… prograph-reading D --start C`` and ``… prograph E --start D`` do the same for ProGraph-R1's turns (8 and 3 minutes).
 E is ``hopforge:world-base-prograph``.
+
+``… react-reading D --start C`` and ``… react E --start D`` do the same for ReAct with search and calculator. E is
+``hopforge:world-base-react``.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from examples.world_base import arena_documents, prograph_documents
+from examples.world_base import arena_documents, prograph_documents, react_documents
 from examples.world_base.arena_documents import ArenaDocuments
 from examples.world_base.documents import (
     ERRS_LESS,
@@ -29,6 +32,7 @@ from examples.world_base.documents import (
     render,
 )
 from examples.world_base.prograph_documents import PrographDocuments
+from examples.world_base.react_documents import ReactDocuments
 from examples.world_base.tokenizer import ASSISTANT, END, EXTENSIONS, Agent, build_tokenizer
 from platform_sdk.data.language import POOL
 from platform_sdk.training.pretrain import PretrainDocument, PretrainSpec, add_words, load_model, new_model, pretrain
@@ -75,6 +79,16 @@ STAGES = {
         PretrainSpec(steps=240, warmup_steps=20, decay_share=1.0, muon_rate=0.003, adam_rate=3e-4),
         PrographDocuments(seed=7, mistakes=prograph_documents.ERRS),
         "prograph",
+    ),
+    "react-reading": Stage(
+        PretrainSpec(steps=1300, warmup_steps=30, decay_share=0.4),
+        ReactDocuments(seed=8, mistakes=react_documents.FAULTLESS),
+        "react",
+    ),
+    "react": Stage(
+        PretrainSpec(steps=240, warmup_steps=20, decay_share=1.0, muon_rate=0.003, adam_rate=3e-4),
+        ReactDocuments(seed=9, mistakes=react_documents.ERRS),
+        "react",
     ),
 }
 

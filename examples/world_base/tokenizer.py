@@ -9,15 +9,16 @@ from __future__ import annotations
 import itertools
 import re
 import string
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from examples.world_base import arena_documents, prograph_documents
+from examples.world_base import arena_documents, prograph_documents, react_documents
 from examples.world_base.arena_documents import ArenaDocuments
 from examples.world_base.documents import Document, Documents, render
 from examples.world_base.prograph_documents import PrographDocuments
-from platform_sdk.data.language import POOL
+from examples.world_base.react_documents import ReactDocuments
+from platform_sdk.data.language import POOL, YEARS
 from platform_sdk.methods.mygo.prompts import Message, role_prompt
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def tags(*names: str) -> list[str]:
 TAGS = tags("think", "search", "answer", "action", "select", "sentence")
 INDICES = [f"[{i}]" for i in range(-1, 16)]
 SAMPLE = 4000  # documents whose words make the vocabulary
-Agent = Literal["arena", "prograph"]
+Agent = Literal["arena", "prograph", "react"]
 
 
 @dataclass(frozen=True)
@@ -47,11 +48,13 @@ class Extension:
     Attributes:
         documents: have all of its words.
         synonyms: words that begin with the meaning of another one (see ``add_words``).
+        words: further words, which may be missing from a sample of the documents.
     """
 
     tags: list[str]
     documents: Iterable[Document]
     synonyms: Mapping[str, str]
+    words: Sequence[str] = ()
 
 
 EXTENSIONS: dict[Agent, Extension] = {
@@ -65,6 +68,12 @@ EXTENSIONS: dict[Agent, Extension] = {
         tags("query", "knowledge"),
         PrographDocuments(seed=0, mistakes=prograph_documents.ERRS),
         {"<query>": "<search>", "</query>": "</search>"},
+    ),
+    "react": Extension(
+        tags("calculator", "result"),
+        ReactDocuments(seed=0, mistakes=react_documents.ERRS),
+        {"<calculator>": "<search>", "</calculator>": "</search>"},
+        [*map(str, range(100)), *map(str, YEARS)],
     ),
 }
 
@@ -100,7 +109,7 @@ def build_tokenizer(max_length: int, successor: Agent | None = None) -> PreTrain
         extension = EXTENSIONS[successor]
         known_tags = TAGS + extension.tags
         texts = (render(d, plain_template) for d in itertools.islice(extension.documents, SAMPLE))
-        tokens += [*extension.tags, *sorted(words_of(texts, known_tags) - set(tokens))]
+        tokens += [*extension.tags, *sorted((words_of(texts, known_tags) | set(extension.words)) - set(tokens))]
     vocab = {token: i for i, token in enumerate(tokens)}
     tokenizer = Tokenizer(models.WordPiece(vocab, unk_token=UNKNOWN))
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()

@@ -16,7 +16,7 @@ from platform_sdk.agents.planner_messages import Medium
 from platform_sdk.agents.speaker import PolicyAgent, Speaker
 from platform_sdk.records import Evidence, Outcome, Question, Rollout, Trajectory
 from platform_sdk.sampling.dialogue import Dialogue
-from platform_sdk.sampling.rollout import Agent, Search, SearchRequest, Together
+from platform_sdk.sampling.rollout import Agent, Gather, SearchFunction, SearchRequest, look_up
 
 CUT_OFF = "the turn is longer than allowed"
 
@@ -119,6 +119,7 @@ class PlannerWorker(PolicyAgent):
 
     language: Language
     limits: Limits
+    search: SearchFunction
     score: Callable[[Rollout], Mapping[str, float]]
 
     def rollout(self, question: Question, attempt: int) -> Agent[Rollout]:
@@ -151,7 +152,7 @@ class PlannerWorker(PolicyAgent):
             if self.limits.split:
                 calls = [f"{iteration}.{n}" for n in range(len(queries))]
                 planner.note_asked(queries, calls)
-                reports: list[Report] = yield Together(
+                reports: list[Report] = yield Gather(
                     tuple(map(self._worker, [speaker] * len(calls), calls, queries, requests))
                 )
                 workers += [report.trajectory for report in reports]
@@ -159,7 +160,7 @@ class PlannerWorker(PolicyAgent):
                 found = [entity for report in reports for entity in report.found]
             else:
                 planner.note_asked(queries)
-                lists: list[list[Evidence]] = yield Search(tuple(requests), self.limits.top_k)
+                lists: list[list[Evidence]] = yield look_up(self.search, requests, self.limits.top_k)
                 evidence = [item for items in lists for item in items]
                 seen = [messages.materials(evidence, medium)]
                 found = [leads_to(item) for item in evidence] if medium == "kg" else []
@@ -173,7 +174,7 @@ class PlannerWorker(PolicyAgent):
 
     def _worker(self, speaker: Speaker, id: str, sub_question: str, request: SearchRequest) -> Agent[Report]:
         """A mini-RAG: retrieve, choose by index, answer in one sentence."""
-        [evidence] = yield Search((request,), self.limits.top_k)
+        [evidence] = yield look_up(self.search, [request], self.limits.top_k)
         speaker = replace(speaker, max_tokens=self.limits.worker_tokens)
         worker = self.language.worker(speaker, sub_question, evidence)
         reply = yield from speaker.reply(worker, id, role="worker")

@@ -30,6 +30,12 @@ class WorldSpec(Struct):
         description="numbers of facts that a question joins, equally frequent",
     )
     comparisons: float = Field(default=0.1, ge=0, le=1, description="share of yes/no questions about two entities")
+    # Left out where it is 0, so that the digests of worlds without years stay the same.
+    years: float = Field(
+        default=0, ge=0, le=1, exclude_if=lambda share: not share,
+        description="share of questions that ask how many years lie between two events; with any, people, films, books "
+        "and companies have a year",
+    )  # fmt: skip
     context: int = Field(
         default=0, ge=0, le=1000, description="passages given with each question, gold ones among others"
     )
@@ -39,7 +45,7 @@ class WorldSpec(Struct):
 
     @model_validator(mode="after")
     def _context_holds_the_gold_passages(self) -> Self:
-        gold = max(*self.hops, 2 if self.comparisons else 1)
+        gold = max(*self.hops, 2 if self.comparisons or self.years else 1)
         if self.context and not gold <= self.context <= self.entities:
             raise ValueError(
                 f"context: {self.context} passages do not lie between the {gold} that a question may need and "

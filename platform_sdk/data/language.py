@@ -107,6 +107,42 @@ COMPARISONS = {
     "headquarters": ("Are {a} and {b} based in the same city ?", "Do {a} and {b} have the same headquarters ?"),
 }
 
+
+@dataclass(frozen=True)
+class Event:
+    """The event that gives the entities of a type a year. ``{x}`` stands for the entity, ``{y}`` for the year.
+
+    ``noun`` is the relation as a knowledge graph names it; ``difference`` asks for the years from the event of ``{a}``
+    to the event of ``{b}``.
+    """
+
+    noun: str
+    question: str
+    sentence: str
+    difference: str
+
+    def statement(self, x: str, y: str) -> str:
+        """Return the declarative sentence that mirrors ``question``."""
+        return f"The {self.noun} of {x} is {y} ."
+
+
+def _event(noun: str, verb: str) -> Event:
+    return Event(
+        noun,
+        f"When was {{x}} {verb} ?",
+        f"{{x}} was {verb} in {{y}} .",
+        f"How many years after {{a}} was {{b}} {verb} ?",
+    )
+
+
+EVENTS = {
+    "person": _event("birth year", "born"),
+    "film": _event("release year", "released"),
+    "book": _event("publication year", "published"),
+    "company": _event("founding year", "founded"),
+}
+YEARS = range(1900, 2000)
+
 POOL_SIZE = 512
 
 

@@ -15,10 +15,12 @@ from platform_sdk.config.errors import UserError
 from platform_sdk.config.world import WorldSpec
 from platform_sdk.data.language import (
     COMPARISONS,
+    EVENTS,
     RELATION,
     RELATIONS,
     RELATIONS_OF,
     TYPE_SHARES,
+    YEARS,
     Relation,
     usable_names,
 )
@@ -59,6 +61,10 @@ def generate(spec: WorldSpec) -> World:
     types = name_entities(spec, rng)
     facts = make_facts(types, rng)
     passages = [describe(name, types[name], facts, rng) for name in types]
+    if spec.years:
+        years = make_years(spec, types)
+        passages = [dated(passage, types[passage.id], years) for passage in passages]
+        facts |= years
     triples = [Triple(head=x, relation=noun, tail=y) for (x, noun), y in facts.items()]
     questions = make_questions(spec, types, facts, rng)
     if spec.context:
@@ -117,6 +123,21 @@ def describe(name: str, kind: str, facts: dict[tuple[str, str], str], rng: rando
     return Passage(id=name, title=name, text=text)
 
 
+def make_years(spec: WorldSpec, types: dict[str, str]) -> dict[tuple[str, str], str]:
+    """Draw a year for each entity that has one, from a random stream of its own; nothing else changes."""
+    draw = random.Random(f"years {spec.split} {spec.seed}")
+    return {(name, EVENTS[kind].noun): str(draw.choice(YEARS)) for name, kind in types.items() if kind in EVENTS}
+
+
+def dated(passage: Passage, kind: str, years: Mapping[tuple[str, str], str]) -> Passage:
+    """Return the passage with a last sentence that gives its entity's year, where it has one."""
+    if kind not in EVENTS:
+        return passage
+    event = EVENTS[kind]
+    sentence = event.sentence.format(x=passage.title, y=years[passage.title, event.noun])
+    return passage.model_copy(update={"text": f"{passage.text} {sentence}"})
+
+
 class Surroundings:
     """Passages by the entities they mention, to find distractors that resemble a question's gold passages."""
 
@@ -124,7 +145,8 @@ class Surroundings:
         self._passages = {passage.id: passage for passage in passages}
         self._mentioning: dict[str, dict[str, None]] = {name: {name: None} for name in self._passages}
         for (subject, _), target in facts.items():
-            self._mentioning[target][subject] = None
+            if target in self._mentioning:  # no year
+                self._mentioning[target][subject] = None
 
     def context(self, question: Question, size: int, rng: random.Random) -> tuple[Passage, ...]:
         """Return ``size`` passages in random order: the gold ones, and others to choose them from.
@@ -133,7 +155,7 @@ class Surroundings:
         """
         gold = dict.fromkeys(question.gold_passages)
         entities = dict.fromkeys(name for triple in question.gold_triples for name in (triple.head, triple.tail))
-        near = list(dict.fromkeys(n for entity in entities for n in self._mentioning[entity] if n not in gold))
+        near = list(dict.fromkeys(n for entity in entities for n in self._mentioning.get(entity, ()) if n not in gold))
         others = size - len(gold)
         beside = rng.sample(near, min(len(near), (others + 1) // 2))
         rest = [name for name in self._passages if name not in gold and name not in beside]
@@ -174,7 +196,9 @@ def make_questions(
     questions: list[Question] = []
     misses = 0
     while len(questions) < wanted:
-        if rng.random() < spec.comparisons:
+        if spec.years and rng.random() < spec.years:
+            drawn = _difference(names, types, facts, rng)
+        elif rng.random() < spec.comparisons:
             drawn = _comparison(names, types, facts, rng)
         else:
             chain = random_chain(rng.choice(names), rng.choice(spec.hops), types, facts, rng)
@@ -235,3 +259,28 @@ def _comparison(
         topic_entities=(a, b),
     )
     return ("comparison", relation.noun, *sorted((a, b))), question
+
+
+def _difference(
+    names: list[str], types: dict[str, str], facts: dict[tuple[str, str], str], rng: random.Random
+) -> tuple[tuple[str, ...], Question] | None:
+    """Draw a question for the years between the events of two entities of one type."""
+    kind = rng.choice(list(EVENTS))
+    event = EVENTS[kind]
+    subjects = [name for name in names if types[name] == kind]
+    a, b = sorted(rng.sample(subjects, 2), key=lambda name: int(facts[name, event.noun]))
+    years = int(facts[b, event.noun]) - int(facts[a, event.noun])
+    if not years:
+        return None
+    question = Question(
+        id="-",
+        text=event.difference.format(a=a, b=b),
+        answers=(str(years),),
+        dataset="world",
+        type="years",
+        hops=2,
+        gold_passages=(a, b),
+        gold_triples=tuple(Triple(head=x, relation=event.noun, tail=facts[x, event.noun]) for x in (b, a)),
+        topic_entities=(a, b),
+    )
+    return ("years", event.noun, a, b), question

@@ -95,7 +95,7 @@ def ask(
         with method.resources(context) as resources:
             policy = Policy(loaded.tokenizer, loaded.weight_version)
             agent = method.agent(context, policy, "ask", resources, evaluation)
-            [rollout] = play([partial(agent.rollout, question, 0)], loaded, resources.search, live=1)
+            [rollout] = play([partial(agent.rollout, question, 0)], loaded, live=1)
     return AnswerAttempt(rollout, known, tuple(notes))
 
 

@@ -26,9 +26,9 @@ from platform_sdk.config.source import suggestion
 from platform_sdk.config.struct import Struct
 from platform_sdk.errors import UserError
 from platform_sdk.record_files import read_jsonl
-from platform_sdk.records import Evidence, Question, Rollout, Trajectory
+from platform_sdk.records import Question, Rollout, Trajectory
 from platform_sdk.sampling.pairs import models_of
-from platform_sdk.sampling.rollout import SearchFunction, SearchRequest
+from platform_sdk.sampling.rollout import SearchFunction
 from platform_sdk.sampling.sampler import RolloutAgent
 from platform_sdk.tracking.outcomes import digest_of
 from platform_sdk.training.credit import Credit, GroupAdvantage
@@ -327,8 +327,3 @@ def open_search(run: RunContext[Any]) -> Iterator[SearchFunction]:
                 f"{run.corpus_digest[:12]}…; build the index again"
             )
         yield retriever.search
-
-
-def no_search(requests: Sequence[SearchRequest], k: int) -> list[list[Evidence]]:
-    """Stand in for the search of agents that are given everything they read."""
-    raise AssertionError("this method's agents search nothing")

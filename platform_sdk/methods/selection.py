@@ -26,13 +26,15 @@ from platform_sdk.methods.method import (
     open_search,
 )
 from platform_sdk.records import Question, Rollout
-from platform_sdk.sampling.rollout import Agent, Together
+from platform_sdk.sampling.rollout import Agent, Gather, SearchFunction
 from platform_sdk.sampling.sampler import RolloutAgent, RolloutSampler, open_sampler
 from platform_sdk.training.credit import Advantages, Credit, TrajectoryKey, reward_of
 from platform_sdk.training.online.questions import taken_up
 
 PERFECT = 1.0
 """r_sup: the best reward there is; F1 and EM both end at 1."""
+
+MakeAgent = Callable[[RunContext[A], Policy, Decoding, str, SearchFunction], RolloutAgent]
 
 
 class Threshold(Struct):
@@ -51,7 +53,7 @@ class Iteration(SamplingStep[A, SelectionSpec, Threshold]):
     settings = SelectionSpec
     carry = Threshold
 
-    def __init__(self, agent: Callable[[RunContext[A], Policy, Decoding, str], RolloutAgent]) -> None:
+    def __init__(self, agent: MakeAgent[A]) -> None:
         self._agent = agent
 
     def sample(self, round: Sampling[A, SelectionSpec, Threshold]) -> SamplingOutcome[Threshold]:
@@ -79,18 +81,18 @@ class Iteration(SamplingStep[A, SelectionSpec, Threshold]):
 
 
 @contextmanager
-def open_phase(
-    round: Sampling[A, Any, Any], agent: Callable[[RunContext[A], Policy, Decoding, str], RolloutAgent]
-) -> Iterator[RolloutSampler]:
+def open_phase(round: Sampling[A, Any, Any], agent: MakeAgent[A]) -> Iterator[RolloutSampler]:
     """Open the search and the engine of a round, and the file of its rollouts."""
     run = round.run
 
-    def make_agent(tokenizer: Any, weights: str) -> RolloutAgent:
-        return agent(run, Policy(tokenizer, weights), run.decoding, round.phase)
-
     path = round.folder / "rollouts.jsonl"
-    with open_search(run) as search, open_sampler(path, run.sampling.engine, round.model, search, make_agent) as phase:
-        yield phase
+    with open_search(run) as search:
+
+        def make_agent(tokenizer: Any, weights: str) -> RolloutAgent:
+            return agent(run, Policy(tokenizer, weights), run.decoding, round.phase, search)
+
+        with open_sampler(path, run.sampling.engine, round.model, make_agent) as phase:
+            yield phase
 
 
 def raised_threshold(threshold: float, mean_reward: float, spec: SelectionSpec) -> float:
@@ -191,7 +193,7 @@ def sample_iteration(
 
     def more(question: Question) -> Agent[None]:
         while wave := next_attempts(phase.rewards(question, spec.reward), threshold, spec.accepted, spec.attempts):
-            yield Together(tuple(phase.attempt(question, number) for number in wave))
+            yield Gather(tuple(phase.attempt(question, number) for number in wave))
 
     unfinished = [
         q for q in questions if next_attempts(phase.rewards(q, spec.reward), threshold, spec.accepted, spec.attempts)

@@ -172,7 +172,7 @@ def evaluate(method: AnyMethod, run: AnyRun, phase: str, model: str, evaluation:
                 return evaluated_agent(method, run, Policy(tokenizer, weights), EVALUATION, resources, evaluation)
 
             path = run.run_dir / phase / ROLLOUTS
-            with open_sampler(path, run.sampling.engine, model, resources.search, make_agent) as opened:
+            with open_sampler(path, run.sampling.engine, model, make_agent) as opened:
                 yield opened
 
     return _evaluate(method, run, phase, policy_digest(model), evaluation, open_evaluation)
@@ -213,7 +213,7 @@ def online(
             policy = Policy(engine.tokenizer, weights)
             agent = evaluated_agent(method, run, policy, EVALUATION, resources, evaluation)
             opened = partial(
-                RolloutSampler, run.run_dir / name / ROLLOUTS, agent, engine, resources.search, live,
+                RolloutSampler, run.run_dir / name / ROLLOUTS, agent, engine, live,
                 searching=run.sampling.engine.searching,
             )  # fmt: skip
             # On a GPU a resumed run need not come to the very weights that were evaluated before it was killed.

@@ -13,7 +13,7 @@ from platform_sdk.records import Evidence
 from platform_sdk.sampling.rollout import SearchRequest
 
 DIGEST_HEADER = "X-Corpus-Digest"
-# Together they bound what one request may cost. The client splits what is more.
+# Gather they bound what one request may cost. The client splits what is more.
 MAX_QUERIES = 256
 MAX_CHARACTERS = 32_768  # of a query; more than any encoder reads
 MAX_HITS = 100  # for one query

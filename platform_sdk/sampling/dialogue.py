@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from platform_sdk.records import Evidence, Trajectory, Turn
+from platform_sdk.records import Evidence, RecordedCall, Trajectory, Turn, search_call
 from platform_sdk.sampling.engine import Completion
 
 _THOUGHTS = "<think>"
@@ -91,8 +91,12 @@ class Dialogue:
         self._note(malformed=reason)
 
     def note_asked(self, queries: Sequence[str] = (), calls: Sequence[str] = ()) -> None:
-        """Record what the agent's last turn searched for, and the ids of the trajectories that it called."""
-        self._note(queries=tuple(queries), calls=tuple(calls))
+        """Record the queries of the agent's last turn, and the ids of the trajectories that it called."""
+        self._note(tool_calls=tuple(map(search_call, queries)), calls=tuple(calls))
+
+    def note_tool_calls(self, calls: Sequence[RecordedCall]) -> None:
+        """Record the tool calls of the agent's last turn, with their results."""
+        self._note(tool_calls=tuple(calls))
 
     def note_rewards(self, rewards: Mapping[str, float]) -> None:
         """Record the named rewards of the agent's last turn."""

@@ -1,14 +1,13 @@
-"""The rollout loop: many agents at once against one engine and one retriever.
+"""The rollout loop: many agents at once against one engine and one set of tools.
 
-An agent is a generator. It yields what it needs (text to be generated, a search, an expert's opinion,
-other agents to run side by side) and is sent the answer; its return value is the rollout. So an agent
-reads like a dialogue from top to bottom, and knows nothing of batching: the loop gathers the needs of
-all live agents, hands every generation to the engine as it arises, and what experts and the retriever
-are asked together.
+An agent is a generator. It yields a request (``Generate`` text, ``Call`` a tool or another batched function,
+``Gather`` the results of several agents) and is sent the answer; its return value is the rollout. So an agent reads
+like a dialogue from top to bottom and needs no batching: the loop collects the requests of all live agents, submits
+each generation to the engine at once, and calls each function for all waiting agents together.
 
     def worker(question):
-        [found] = yield Search((SearchRequest(question),), k=5)
-        completion = yield Generate(prompt(question, found), params, dialogue=question)
+        [found] = yield call_tool(search, ToolCall(tool="search", arguments={"query": question}))
+        completion = yield Generate(prompt(question, found.evidence), params, dialogue=question)
         return parse(completion)
 """
 
@@ -22,22 +21,26 @@ from typing import Any, Generic, TypeVar
 
 from platform_sdk.credentials import without_credentials
 from platform_sdk.records import Evidence
+from platform_sdk.sampling.background import BackgroundCalls
 from platform_sdk.sampling.engine import PromptTooLong, Request, SamplingEngine, SamplingParams
-from platform_sdk.sampling.searches import Searches
 
 T = TypeVar("T")
 
 
-class RetrieverFault(RuntimeError):
-    """The retriever failed (not: found nothing). The rollout that asked is started again."""
+class ToolFault(RuntimeError):
+    """A tool is unavailable (not: has no result). The rollout that called it starts again."""
 
     def __init__(self, message: str) -> None:
         super().__init__(without_credentials(message))
 
 
+class RetrieverFault(ToolFault):
+    """The retriever is unavailable."""
+
+
 @dataclass(frozen=True)
 class SearchRequest:
-    """One query. ``scope`` says what else a retrieval method must know, e.g. ``head``, the entity to start from."""
+    """One query. ``scope`` has what else a retrieval method must know, e.g. ``head``, the entity to start from."""
 
     query: str
     scope: Mapping[str, str] = field(default_factory=dict)
@@ -59,36 +62,58 @@ class Generate:
     role: str = ""
 
 
-@dataclass(frozen=True)
-class Search:
-    """Look up ``requests``; answered with one list of at most ``k`` evidence per request."""
-
-    requests: tuple[SearchRequest, ...]
-    k: int
+Batched = Callable[[list[Any]], Sequence[Any]]
+"""Function of several items that returns one result each."""
 
 
 @dataclass(frozen=True)
-class Consult:
-    """Ask ``expert`` about ``item``; answered with what it says. It is asked about the items of all agents together."""
+class Call:
+    """Call ``function`` with ``items``; answered with the list of their results.
 
-    expert: Callable[[list[Any]], Sequence[Any]]
-    item: Any
+    One call of the function answers the items of all agents that wait for it. ``concurrent``: the function may run in a
+    thread while the engine samples, as tools do; a function that computes with the engine's model may not.
+    """
+
+    function: Batched
+    items: tuple[Any, ...]
+    concurrent: bool = False
 
 
 @dataclass(frozen=True)
-class Together:
-    """Run agents side by side; answered with the list of their return values, in this order."""
+class Gather:
+    """Run agents concurrently; answered with the list of their return values, in this order."""
 
     agents: tuple[Agent[Any], ...]
 
 
-Agent = Generator[Generate | Search | Consult | Together, Any, T]
+Agent = Generator[Generate | Call | Gather, Any, T]
 SearchFunction = Callable[[Sequence[SearchRequest], int], list[list[Evidence]]]
+
+
+def no_search(requests: Sequence[SearchRequest], k: int) -> list[list[Evidence]]:
+    """Stand in for the search of agents that search nothing."""
+    raise AssertionError("this agent searches nothing")
+
+
+@dataclass(frozen=True)
+class BoundSearch:
+    """A search for the best ``k`` pieces of evidence, as a batched function. Equal ones are called together."""
+
+    search: SearchFunction
+    k: int
+
+    def __call__(self, requests: Sequence[SearchRequest]) -> list[list[Evidence]]:
+        return self.search(requests, self.k)
+
+
+def look_up(search: SearchFunction, requests: Sequence[SearchRequest], k: int) -> Call:
+    """Return the call of a search; its answer is one list of at most ``k`` pieces of evidence for each request."""
+    return Call(BoundSearch(search, k), tuple(requests), concurrent=True)
 
 
 @dataclass
 class _Rollout(Generic[T]):
-    """A top-level agent. ``start`` creates it, again after a retriever fault."""
+    """A top-level agent. ``start`` creates it, again after a fault of a tool."""
 
     start: Callable[[], Agent[T]]
     faults: int = 0
@@ -110,36 +135,34 @@ class _Task:
     open_children: int = 0
 
 
-Found = list[tuple[_Task, Any]]
-"""Tasks with what was found for them, or the fault of the retriever that their rollout met."""
+Answers = list[tuple[_Task, Any]]
+"""Tasks with the answers to their calls, or with the fault of a tool that their rollout called."""
 
 
 def run(
     agents: Iterable[Callable[[], Agent[T]]],
     engine: SamplingEngine,
-    search: SearchFunction,
     *,
     live: int,
     retries: int = 3,
-    searches: Searches[Found] | None = None,
+    background: BackgroundCalls[Answers] | None = None,
 ) -> Iterator[T]:
     """Run agents and yield their results as they finish.
 
     Args:
         agents: functions that start an agent (``functools.partial(my_agent, question)``). Read
             lazily: the next is taken when a place is free, so it may depend on earlier results.
-        search: ``retriever.search``; called with the requests of all agents that wait.
         live: maximum number of top-level agents at once; a finished one's place is filled at once.
-        retries: how often a rollout is started again after a ``RetrieverFault``.
-        searches: does searches while others are sampled, as they arise; None: the loop does them itself, those of many
-            rollouts together, so that which are asked together repeats from run to run.
+        retries: how often a rollout is started again after a ``ToolFault``.
+        background: makes concurrent calls at once while the engine samples. None: the loop makes them itself, many
+            rollouts' together, so that the batches repeat from run to run.
 
     Raises:
-        RetrieverFault: a rollout met a retriever fault in each of its ``1 + retries`` attempts.
+        ToolFault: a rollout met a fault in each of its ``1 + retries`` attempts.
     """
     if live < 1:
         raise ValueError(f"live must be 1 or more, not {live}")
-    return _Loop(iter(agents), engine, search, live, retries, searches).run()
+    return _Loop(iter(agents), engine, live, retries, background).run()
 
 
 class _Loop(Generic[T]):
@@ -147,19 +170,17 @@ class _Loop(Generic[T]):
         self,
         source: Iterator[Callable[[], Agent[T]]],
         engine: SamplingEngine,
-        search: SearchFunction,
         live: int,
         retries: int,
-        searches: Searches[Found] | None,
+        background: BackgroundCalls[Answers] | None,
     ) -> None:
-        self.source, self.engine, self.search, self.searches = source, engine, search, searches
+        self.source, self.engine, self.background = source, engine, background
         self.live, self.retries = live, retries
         self.open: dict[int, _Rollout[T]] = {}
         self.ready: deque[tuple[_Task, Any]] = deque()
         self.generating: dict[str, _Task] = {}
-        self.searching: list[tuple[_Task, Search]] = []
-        self.away = 0  # searches that were begun beside the sampling
-        self.consulting: list[tuple[_Task, Consult]] = []
+        self.calling: list[tuple[_Task, Call]] = []
+        self.away = 0  # batches of calls in the background
         self.done: deque[T] = deque()
         self.requests = 0
 
@@ -181,21 +202,17 @@ class _Loop(Generic[T]):
                     continue
                 if not self.open:
                     return
-                if self.searches is not None and (self.searching or self.away):
-                    self._search_beside(self.searches)
-                    if self.ready:
-                        continue
-                # A search or a consultation costs much the same for one item as for many: wait until as many
-                # agents need one as generate.
-                waiting = len(self.searching) + len(self.consulting)
-                if waiting and waiting >= len(self.generating):
-                    self._search()
-                    self._consult()
+                if self.background is not None and self._call_in_background(self.background):
+                    continue
+                # A call costs much the same for one item as for many: wait until as many agents call as generate.
+                if self.calling and len(self.calling) >= len(self.generating):
+                    waiting, self.calling = self.calling, []
+                    self._take(_answered(waiting))
                 elif self.generating:
                     self._generate()
         finally:
-            if self.searches is not None:
-                self.searches.close()
+            if self.background is not None:
+                self.background.close()
             for rollout in list(self.open.values()):
                 self._discard(rollout)
 
@@ -206,7 +223,7 @@ class _Loop(Generic[T]):
         self.ready.append((task, None))
 
     def _advance(self, task: _Task, answer: Any) -> None:
-        """Send ``answer`` to the agent and note what it asks for next."""
+        """Send ``answer`` to the agent and register its next request."""
         if task.cancelled:
             return
         try:
@@ -225,14 +242,12 @@ class _Loop(Generic[T]):
             task.request = request.id
             task.dialogues.add(need.dialogue)
             self.generating[request.id] = task
-        elif isinstance(need, Search):
-            self.searching.append((task, need))
-        elif isinstance(need, Consult):
-            self.consulting.append((task, need))
-        elif isinstance(need, Together):
+        elif isinstance(need, Call):
+            self.calling.append((task, need))
+        elif isinstance(need, Gather):
             self._spawn(task, need.agents)
         else:
-            raise TypeError(f"an agent yields Generate, Search, Consult or Together, not {type(need).__name__}")
+            raise TypeError(f"an agent yields Generate, Call or Gather, not {type(need).__name__}")
 
     def _spawn(self, parent: _Task, agents: tuple[Agent[Any], ...]) -> None:
         parent.results, parent.open_children = [None] * len(agents), len(agents)
@@ -264,72 +279,35 @@ class _Loop(Generic[T]):
                 task.request = None
                 self.ready.append((task, completion))
 
-    def _search(self) -> None:
-        """Answer all waiting searches."""
-        waiting, self.searching = self.searching, []
-        self._take(self._look_up(waiting))
+    def _call_in_background(self, background: BackgroundCalls[Answers]) -> bool:
+        """Begin the waiting concurrent calls, and take finished ones; wait for one if nothing else can proceed.
 
-    def _search_beside(self, searches: Searches[Found]) -> None:
-        """Begin the waiting searches, and take what has ended; wait for it where nothing else is to be done."""
-        if self.searching:
-            waiting, self.searching = self.searching, []
+        Return True if an agent can go on.
+        """
+        waiting = [(task, call) for task, call in self.calling if call.concurrent]
+        if waiting:
+            self.calling = [(task, call) for task, call in self.calling if not call.concurrent]
             self.away += 1
-            searches.begin(partial(self._look_up, waiting))
-        for found in searches.finished(wait=not self.generating and not self.consulting):
-            self.away -= 1
-            self._take(found)
+            background.begin(partial(_answered, waiting))
+        if self.away:
+            for answers in background.finished(wait=not self.generating and not self.calling):
+                self.away -= 1
+                self._take(answers)
+        return bool(self.ready)
 
-    def _take(self, found: Found) -> None:
-        for task, answer in found:
-            if not isinstance(answer, RetrieverFault):
+    def _take(self, answers: Answers) -> None:
+        for task, answer in answers:
+            if not isinstance(answer, ToolFault):
                 self.ready.append((task, answer))
             elif not task.cancelled:
                 self._again(task.rollout, answer)
 
-    def _look_up(self, waiting: list[tuple[_Task, Search]]) -> Found:
-        """Search for all together, and if that fails, rollout by rollout. Changes nothing of the loop."""
-        try:
-            return self._answer(waiting)
-        except RetrieverFault:
-            groups: dict[int, list[tuple[_Task, Search]]] = {}
-            for task, need in waiting:
-                groups.setdefault(id(task.rollout), []).append((task, need))
-            found: Found = []
-            for group in groups.values():
-                try:
-                    found += self._answer(group)
-                except RetrieverFault as fault:
-                    found.append((group[0][0], fault))
-            return found
-
-    def _consult(self) -> None:
-        """Ask each expert about all that waits for it; what it raises ends the run."""
-        waiting, self.consulting = self.consulting, []
-        for expert in dict.fromkeys(need.expert for _, need in waiting):
-            part = [(task, need.item) for task, need in waiting if need.expert == expert]
-            said = expert([item for _, item in part])
-            self.ready.extend((task, answer) for (task, _), answer in zip(part, said, strict=True))
-
-    def _answer(self, waiting: list[tuple[_Task, Search]]) -> Found:
-        answers: Found = []
-        for k in sorted({need.k for _, need in waiting}):
-            part = [(task, need) for task, need in waiting if need.k == k]
-            requests = [request for _, need in part for request in need.requests]
-            found = self.search(requests, k) if requests else []
-            if len(found) != len(requests):
-                raise RetrieverFault(f"the retriever gave {len(found)} results for {len(requests)} queries")
-            results = iter(found)
-            answers += [(task, [next(results) for _ in need.requests]) for task, need in part]
-        return answers
-
-    def _again(self, rollout: _Rollout[T], fault: RetrieverFault) -> None:
-        """Restart a rollout: without the search's result its turns so far are worthless."""
+    def _again(self, rollout: _Rollout[T], fault: ToolFault) -> None:
+        """Restart a rollout: without the tool's result its turns so far are worthless."""
         self._discard(rollout)
         rollout.faults += 1
         if rollout.faults > self.retries:
-            raise RetrieverFault(
-                f"gave up a rollout after {rollout.faults} retriever faults; the last: {fault}"
-            ) from fault
+            raise type(fault)(f"gave up a rollout after {rollout.faults} faults; the last: {fault}") from fault
         self._start(rollout)
 
     def _discard(self, rollout: _Rollout[T]) -> None:
@@ -341,5 +319,32 @@ class _Loop(Generic[T]):
                 self.engine.cancel(task.request)
             task.agent.close()
         rollout.tasks = []
-        self.searching = [(task, need) for task, need in self.searching if not task.cancelled]
-        self.consulting = [(task, need) for task, need in self.consulting if not task.cancelled]
+        self.calling = [(task, call) for task, call in self.calling if not task.cancelled]
+
+
+def _answered(waiting: list[tuple[_Task, Call]]) -> Answers:
+    """Answer calls, all of a function together; after a fault, rollout by rollout. Changes nothing of the loop."""
+    answers: Answers = []
+    for function in dict.fromkeys(call.function for _, call in waiting):
+        part = [(task, call) for task, call in waiting if call.function == function]
+        try:
+            answers += _results(function, part)
+        except ToolFault:
+            groups: dict[int, list[tuple[_Task, Call]]] = {}
+            for task, call in part:
+                groups.setdefault(id(task.rollout), []).append((task, call))
+            for group in groups.values():
+                try:
+                    answers += _results(function, group)
+                except ToolFault as fault:
+                    answers.append((group[0][0], fault))
+    return answers
+
+
+def _results(function: Batched, part: list[tuple[_Task, Call]]) -> Answers:
+    items = [item for _, call in part for item in call.items]
+    found = function(items) if items else []
+    if len(found) != len(items):
+        raise ToolFault(f"{len(found)} results came back for {len(items)} calls")
+    results = iter(found)
+    return [(task, [next(results) for _ in call.items]) for task, call in part]

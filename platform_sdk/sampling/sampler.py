@@ -27,9 +27,9 @@ from platform_sdk.files import read_object, write_text
 from platform_sdk.processes.shares import SINGLE_PROCESS, EndOfShare, Share, own_share
 from platform_sdk.record_files import AppendLog, read_log, remove_log, write_log
 from platform_sdk.records import Question, Rollout
+from platform_sdk.sampling.background import ThreadedCalls
 from platform_sdk.sampling.engine import SamplingEngine
-from platform_sdk.sampling.rollout import Agent, Found, SearchFunction, run
-from platform_sdk.sampling.searches import ThreadedSearches
+from platform_sdk.sampling.rollout import Agent, Answers, run
 
 RECENT = 100
 MAX_THREADS = 64
@@ -64,7 +64,6 @@ class RolloutSampler:
     path: Path
     agent: RolloutAgent
     engine: SamplingEngine
-    search: SearchFunction
     live: int
     share: Share = SINGLE_PROCESS
     searching: int = 0
@@ -157,10 +156,10 @@ class RolloutSampler:
         self._began, self._before = time.monotonic(), self.seconds
         own = self.share.of(starts)
         with tqdm(total=len(own), desc=description, unit=unit, disable=not self.share.first) as bar:
-            beside: ThreadedSearches[Found] | None = None
+            background: ThreadedCalls[Answers] | None = None
             if self.searching:
-                beside = ThreadedSearches(min(self.searching, MAX_THREADS))
-            for _ in run(own, self.engine, self.search, live=self.live + self.searching, searches=beside):
+                background = ThreadedCalls(min(self.searching, MAX_THREADS))
+            for _ in run(own, self.engine, live=self.live + self.searching, background=background):
                 bar.set_postfix(self._recent_reward() | {"tokens/s": self._speed()}, refresh=False)
                 bar.update()
         for rollout in self.share.gather(self._made):
@@ -199,7 +198,7 @@ class RolloutSampler:
 
 @contextmanager
 def open_sampler(
-    path: Path, spec: EngineSpec, model: str, search: SearchFunction, make_agent: Callable[[Any, str], RolloutAgent]
+    path: Path, spec: EngineSpec, model: str, make_agent: Callable[[Any, str], RolloutAgent]
 ) -> Iterator[RolloutSampler]:
     """A phase with an engine of its own, which is closed behind it; shared by the processes of the process group.
 
@@ -210,7 +209,7 @@ def open_sampler(
 
     with closing(load_engine(spec, model)) as engine:
         agent = make_agent(engine.tokenizer, engine.weight_version)
-        with RolloutSampler(path, agent, engine, search, spec.live, own_share(), spec.searching) as sampler:
+        with RolloutSampler(path, agent, engine, spec.live, own_share(), spec.searching) as sampler:
             yield sampler
 
 

@@ -16,7 +16,7 @@ from platform_sdk.config.credit import AdvantageSpec, GdpoCreditSpec, GroupCredi
 from platform_sdk.errors import UserError
 from platform_sdk.records import Rollout, Trajectory
 from platform_sdk.sampling.engine import Completion, SamplingEngine, SamplingParams
-from platform_sdk.sampling.rollout import Agent, Consult, Generate
+from platform_sdk.sampling.rollout import Agent, Call, Generate, SearchFunction, no_search
 from platform_sdk.sampling.seeds import seed_of
 from platform_sdk.tracking.credit import RolloutCredit, TurnCredit
 from platform_sdk.training.advantages import GRPO, gdpo_advantages, update_advantages, varied
@@ -68,14 +68,16 @@ class Credit(ABC):
 
 @dataclass(frozen=True)
 class CreditProbe:
-    """Extra sampling for ``Credit.prepare``: its methods are agents, to be run by ``yield from`` or ``Together``.
+    """Extra sampling for ``Credit.prepare``: its methods are agents, to be run by ``yield from`` or ``Gather``.
 
     Attributes:
         name: unique to the update; all seeds depend on it.
+        search: the search of the run's agents.
     """
 
     engine: SamplingEngine
     name: str
+    search: SearchFunction = no_search
 
     @property
     def tokenizer(self) -> Any:
@@ -104,8 +106,8 @@ class CreditProbe:
 
     def score(self, prompt: Sequence[int], continuation: Sequence[int]) -> Agent[tuple[float, ...]]:
         """Return the log-probability of each token of ``continuation`` behind ``prompt``."""
-        logprobs: tuple[float, ...] = yield Consult(self.scores, (prompt, continuation))
-        return logprobs
+        [logprobs] = yield Call(self.scores, ((prompt, continuation),))
+        return tuple(logprobs)
 
     def scores(self, items: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[tuple[float, ...]]:
         """Score pairs of prompt and continuation together."""

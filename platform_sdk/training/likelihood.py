@@ -14,7 +14,7 @@ from statistics import fmean
 
 from platform_sdk.records import Rollout, Turn
 from platform_sdk.sampling.dialogue import encode
-from platform_sdk.sampling.rollout import Agent, Together
+from platform_sdk.sampling.rollout import Agent, Gather
 from platform_sdk.training.credit import CreditProbe
 
 Tokens = tuple[int, ...]
@@ -32,7 +32,7 @@ def answer_likelihoods(
     room = probe.engine.max_model_len - len(answer)
     fitting = [prompt for own in prompts for prompt in own if prompt is not None and len(prompt) <= room]
     asked = list(dict.fromkeys(fitting))
-    scores: list[tuple[float, ...]] = yield Together(tuple(probe.score(prompt, answer) for prompt in asked))
+    scores: list[tuple[float, ...]] = yield Gather(tuple(probe.score(prompt, answer) for prompt in asked))
     values = {prompt: exp(fmean(score)) for prompt, score in zip(asked, scores, strict=True)}
     return [_known(own, values) for own in prompts]
 

@@ -13,7 +13,7 @@ from platform_sdk.config.errors import UserError
 from platform_sdk.evaluation.run import EvaluationResult, evaluate
 from platform_sdk.records import Evidence, Question, Rollout, Trajectory
 from platform_sdk.sampling.engine import Completion, Request
-from platform_sdk.sampling.rollout import Agent, Search, SearchRequest
+from platform_sdk.sampling.rollout import Agent, SearchRequest, look_up
 from platform_sdk.sampling.sampler import RolloutSampler
 
 QUESTIONS = [Question(id=f"q{i}", text="?", answers=("x",), dataset="world") for i in range(4)]
@@ -40,7 +40,7 @@ class Searcher:
     weights, corpus = "w", "c"
 
     def rollout(self, question: Question, attempt: int) -> Agent[Rollout]:
-        yield Search((SearchRequest("?"),), 1)
+        yield look_up(search, [SearchRequest("?")], 1)
         planner = Trajectory(id="agent", role="agent", token_ids=(), agent_mask=(), logprobs=(), turns=())
         return Rollout(
             question=question, attempt=attempt, seed=0, main=planner, outcome="answered", weights="w", corpus="c"
@@ -63,7 +63,7 @@ def test_scores_by_hand(tmp_path: Path) -> None:
     @contextmanager
     def open_sampler() -> Iterator[RolloutSampler]:
         opened.append(1)
-        with RolloutSampler(tmp_path / "eval-start/rollouts.jsonl", Searcher(), Idle(), search, 2) as phase:  # type: ignore[arg-type]
+        with RolloutSampler(tmp_path / "eval-start/rollouts.jsonl", Searcher(), Idle(), 2) as phase:  # type: ignore[arg-type]
             yield phase
 
     def run(inputs: str) -> EvaluationResult:
@@ -118,7 +118,7 @@ def test_evaluation_adds_greedy_scores_and_is_not_repeated(tmp_path: Path) -> No
         def open_sampler() -> Iterator[RolloutSampler]:
             opened.append(phase)
             path = tmp_path / phase / "rollouts.jsonl"
-            with RolloutSampler(path, Speaker(), Idle(), search, 2) as sampler:  # type: ignore[arg-type]
+            with RolloutSampler(path, Speaker(), Idle(), 2) as sampler:  # type: ignore[arg-type]
                 yield sampler
 
         outcome = tmp_path / phase / "scores.json"

@@ -73,9 +73,9 @@ def _run(environment: str, agent: Any, temperature: float, seed: int) -> RunCont
 
 def _mygo(medium: Medium, split: bool) -> Rollout:
     run_context = _run(f"world-{medium}", MygoSpec(prompts="compact", split=split), 1.0, 0)
-    agent = mujica(run_context, Policy(scripted.TOKENIZER, "w"), run_context.decoding, "test")
+    agent = mujica(run_context, Policy(scripted.TOKENIZER, "w"), run_context.decoding, "test", _search)
     engine = scripted.Scripted(partial(_policy, medium))
-    [rollout] = run([partial(agent.rollout, scripted.QUESTION, 0)], engine, _search, live=4)  # type: ignore[arg-type]
+    [rollout] = run([partial(agent.rollout, scripted.QUESTION, 0)], engine, live=4)  # type: ignore[arg-type]
     return rollout
 
 

@@ -18,9 +18,9 @@ from platform_sdk.methods.method import (
     SamplingOutcome,
     SamplingStep,
     SelectionOutcome,
-    no_search,
 )
 from platform_sdk.records import Rollout
+from platform_sdk.sampling.rollout import no_search
 from platform_sdk.sampling.sampler import RolloutAgent
 
 

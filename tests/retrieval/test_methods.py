@@ -31,7 +31,7 @@ from platform_sdk.retrieval.index import build_index
 from platform_sdk.retrieval.method import load_method
 from platform_sdk.retrieval.recall import measure_recall
 from platform_sdk.retrieval.remote import RemoteRetriever
-from platform_sdk.sampling.rollout import Agent, Search, SearchRequest, run
+from platform_sdk.sampling.rollout import Agent, SearchFunction, SearchRequest, look_up, run
 from tests.retrieval.processes import Embeddings, served
 
 OWN = "tests.retrieval.neighbours"
@@ -89,13 +89,13 @@ def test_null_method_answers_an_agent_and_needs_neither_corpus_nor_encoder(
     monkeypatch.setattr(index, "load_encoder", refuse)
     spec = RetrievalSpec(method="none")
 
-    def agent(name: str) -> Agent[tuple[str, list[list[Evidence]]]]:
-        found = yield Search((SearchRequest(name, {"head": name}), SearchRequest(name)), 5)
+    def agent(name: str, search: SearchFunction) -> Agent[tuple[str, list[list[Evidence]]]]:
+        found = yield look_up(search, [SearchRequest(name, {"head": name}), SearchRequest(name)], 5)
         return name, found
 
     with open_retriever("anything", tmp_path, spec) as retriever:
         engine: Any = Idle()
-        done = list(run([partial(agent, name) for name in ("a", "b")], engine, retriever.search, live=2))
+        done = list(run([partial(agent, name, retriever.search) for name in ("a", "b")], engine, live=2))
     assert sorted(done) == [("a", [[], []]), ("b", [[], []])]
     built = build_index(tmp_path, spec, "anything")
     assert (built.method, built.rows, built.added) == ("none", 0, 0)

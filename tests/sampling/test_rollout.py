@@ -13,12 +13,14 @@ from hypothesis import strategies as st
 from platform_sdk.records import Evidence
 from platform_sdk.sampling.engine import PromptTooLong, SamplingParams
 from platform_sdk.sampling.rollout import (
-    Consult,
+    Call,
+    Gather,
     Generate,
     RetrieverFault,
-    Search,
+    SearchFunction,
     SearchRequest,
-    Together,
+    ToolFault,
+    look_up,
     run,
 )
 from platform_sdk.sampling.transformers_engine import TransformersEngine
@@ -38,7 +40,7 @@ def search(requests: Sequence[SearchRequest], k: int) -> list[list[Evidence]]:
     ]
 
 
-def agent(name: str, plan: Sequence[Any]) -> Generator[Any, Any, list[Any]]:
+def agent(name: str, plan: Sequence[Any], search: SearchFunction = search) -> Generator[Any, Any, list[Any]]:
     """Follows a plan: a number generates that many tokens, a word searches it, a list runs children."""
     seen: list[Any] = []
     ids = [3 + len(name) % 90, 4, 5]
@@ -48,11 +50,11 @@ def agent(name: str, plan: Sequence[Any]) -> Generator[Any, Any, list[Any]]:
             ids += done.token_ids
             seen.append(done.token_ids)
         elif isinstance(step, str):
-            [found] = yield Search((SearchRequest(step),), k=len(step))
+            [found] = yield look_up(search, [SearchRequest(step)], len(step))
             assert [one.text for one in found] == [step] * len(step)
             seen.append(step)
         else:
-            answers = yield Together(tuple(agent(f"{name}.{i}", child) for i, child in enumerate(step)))
+            answers = yield Gather(tuple(agent(f"{name}.{i}", child, search) for i, child in enumerate(step)))
             assert [answer[0] for answer in answers] == [f"{name}.{i}" for i in range(len(step))]
             seen.append(answers)
     return [name, seen]
@@ -69,7 +71,7 @@ plans = st.recursive(
 def test_results_depend_on_the_agents_alone(engine: TransformersEngine, many: list[Any], live: int, again: int) -> None:
     def results(live: int) -> list[Any]:
         starts = [partial(agent, f"agent{i}", plan) for i, plan in enumerate(many)]
-        return sorted(run(starts, engine, search, live=live), key=lambda result: result[0])
+        return sorted(run(starts, engine, live=live), key=lambda result: result[0])
 
     first = results(live)
     assert [name for name, _ in first] == [f"agent{i}" for i in range(len(many))]
@@ -86,7 +88,7 @@ def test_agents_are_taken_as_places_become_free(engine: TransformersEngine) -> N
             yield partial(agent, f"agent{i}", [1 + 3 * (i % 3)])
 
     finished = 0
-    for _ in run(starts(), engine, search, live=3):
+    for _ in run(starts(), engine, live=3):
         finished += 1
         most.append(len(started) - finished)
     assert finished == 7
@@ -101,12 +103,12 @@ def test_searches_of_waiting_agents_go_together(engine: TransformersEngine) -> N
         sizes.append((len(requests), k))
         return search(requests, k)
 
-    starts = [partial(agent, f"agent{i}", ["bb", 2]) for i in range(4)]
-    assert len(list(run(starts, engine, counting, live=4))) == 4
+    starts = [partial(agent, f"agent{i}", ["bb", 2], counting) for i in range(4)]
+    assert len(list(run(starts, engine, live=4))) == 4
     assert sizes == [(4, 2)]
 
 
-def test_expert_answers_all_waiting_requests_in_one_call(engine: TransformersEngine) -> None:
+def test_function_answers_all_waiting_agents_in_one_call(engine: TransformersEngine) -> None:
     asked: list[list[int]] = []
 
     def squares(items: list[int]) -> list[int]:
@@ -115,9 +117,9 @@ def test_expert_answers_all_waiting_requests_in_one_call(engine: TransformersEng
 
     def curious(number: int) -> Generator[Any, Any, tuple[int, int]]:
         yield Generate((3, 4, 5), SamplingParams(max_tokens=2, seed=number), f"curious{number}")
-        return number, (yield Consult(squares, number))
+        return number, *(yield Call(squares, (number,)))
 
-    found = run([partial(curious, number) for number in range(5)], engine, search, live=5)
+    found = run([partial(curious, number) for number in range(5)], engine, live=5)
     assert sorted(found) == [(0, 0), (1, 1), (2, 4), (3, 9), (4, 16)]
     assert [sorted(items) for items in asked] == [[0, 1, 2, 3, 4]]
 
@@ -134,8 +136,8 @@ def test_a_retriever_fault_starts_only_its_rollout_again(engine: TransformersEng
         return search(requests, k)
 
     plans = [[1, "bad", 2], [1, "good", 2], [[["bb", 3], [40]], 1]]
-    expected = sorted(run([partial(agent, f"x{i}", p) for i, p in enumerate(plans)], engine, search, live=3))
-    found = sorted(run([partial(agent, f"x{i}", p) for i, p in enumerate(plans)], engine, faulty, live=3))
+    expected = sorted(run([partial(agent, f"x{i}", p) for i, p in enumerate(plans)], engine, live=3))
+    found = sorted(run([partial(agent, f"x{i}", p, faulty) for i, p in enumerate(plans)], engine, live=3))
     assert found == expected
     assert faults["bad"] == 4
     assert asked["good"] <= 2
@@ -149,12 +151,12 @@ def test_a_retriever_that_stays_down_stops_the_run(engine: TransformersEngine) -
         calls += 1
         raise RetrieverFault("connection refused")
 
-    with pytest.raises(RetrieverFault, match="3 retriever faults; the last: connection refused"):
-        list(run([partial(agent, "x", [[[20], ["a"]]])], engine, down, live=1, retries=2))
+    with pytest.raises(RetrieverFault, match="3 faults; the last: connection refused"):
+        list(run([partial(agent, "x", [[[20], ["a"]]], down)], engine, live=1, retries=2))
     assert calls == 6, "together and alone, three times"
     assert engine.step() == [], "nothing is left in the engine"
-    with pytest.raises(RetrieverFault, match="0 results for 1"):
-        list(run([partial(agent, "x", ["a"])], engine, lambda requests, k: [], live=1, retries=0))
+    with pytest.raises(ToolFault, match="0 results came back for 1 calls"):
+        list(run([partial(agent, "x", ["a"], lambda requests, k: [])], engine, live=1, retries=0))
 
 
 def test_leaving_the_loop_leaves_the_engine_empty(engine: TransformersEngine) -> None:
@@ -167,7 +169,7 @@ def test_leaving_the_loop_leaves_the_engine_empty(engine: TransformersEngine) ->
             closed.append(name)
         return name
 
-    results = run([partial(careful, f"x{i}") for i in range(3)], engine, search, live=3)
+    results = run([partial(careful, f"x{i}") for i in range(3)], engine, live=3)
     assert next(results) == "x0"
     results.close()
     assert sorted(closed) == ["x0", "x1", "x2"]
@@ -186,7 +188,7 @@ def test_overlong_prompt_raises_in_the_agent(engine: TransformersEngine) -> None
             ids += [*done.token_ids, 7]
             turns += 1
 
-    [result] = run([talker], engine, search, live=1)
+    [result] = run([talker], engine, live=1)
     assert result.startswith("out of context after")
 
 
@@ -195,6 +197,6 @@ def test_yield_of_an_unknown_request_is_an_error(engine: TransformersEngine) -> 
         yield "text"
 
     with pytest.raises(TypeError, match="not str"):
-        list(run([wrong], engine, search, live=1))
+        list(run([wrong], engine, live=1))
     with pytest.raises(ValueError, match="live"):
-        run([], engine, search, live=0)
+        run([], engine, live=0)

@@ -13,7 +13,7 @@ from platform_sdk.config.sampling import EngineSpec
 from platform_sdk.record_files import read_jsonl
 from platform_sdk.records import Evidence, Question, Rollout, Trajectory, Turn
 from platform_sdk.sampling.engine import SamplingParams
-from platform_sdk.sampling.rollout import Agent, Generate, Search, SearchRequest
+from platform_sdk.sampling.rollout import Agent, Generate, SearchRequest, look_up
 from platform_sdk.sampling.sampler import open_sampler
 from platform_sdk.sampling.seeds import seed_of
 
@@ -31,7 +31,7 @@ class Talker:
     made: list[str] = field(default_factory=list)
 
     def rollout(self, question: Question, attempt: int) -> Agent[Rollout]:
-        [found] = yield Search((SearchRequest(question.text),), 1)
+        [found] = yield look_up(search, [SearchRequest(question.text)], 1)
         seed = seed_of(question.id, attempt)
         heard = yield Generate((5, 6), SamplingParams(max_tokens=3, seed=seed), question.id)
         if (question.id, attempt) == self.breaks:
@@ -61,7 +61,7 @@ def sample(path: Path, model: Path, breaks: tuple[str, int] | None = None, corpu
         talkers.append(Talker(weights, corpus, breaks))
         return talkers[-1]
 
-    with open_sampler(path, ENGINE, str(model), search, make_agent) as phase:
+    with open_sampler(path, ENGINE, str(model), make_agent) as phase:
         before = phase.seconds
         for attempt in (1, 0):
             phase.once(QUESTIONS, attempt, "test")

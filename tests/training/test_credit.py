@@ -14,12 +14,11 @@ from platform_sdk.config.credit import GroupCreditSpec
 from platform_sdk.errors import UserError
 from platform_sdk.methods.selection import Acceptance
 from platform_sdk.records import Question, Rollout, Trajectory
-from platform_sdk.sampling.rollout import Agent, Together
+from platform_sdk.sampling.rollout import Agent, Gather
 from platform_sdk.training.advantages import group_advantages, update_advantages, varied
 from platform_sdk.training.credit import CreditProbe, GroupAdvantage, TrajectoryKey
 from platform_sdk.training.examples import examples_of
 from platform_sdk.training.online.preparation import prepare_groups, read_prepared
-from tests.training.online.lucky import nothing
 
 History = tuple[int, ...]
 
@@ -171,14 +170,14 @@ def test_scores_for_several_groups_are_asked_for_together_and_counted(tmp_path: 
 
     class GoldLikelihood(GroupAdvantage):
         def prepare(self, group: Sequence[Rollout], probe: CreditProbe) -> Agent[Sequence[Rollout]]:
-            [logprobs] = yield Together((probe.score(group[0].main.token_ids, (7, 8)),))
+            [logprobs] = yield Gather((probe.score(group[0].main.token_ids, (7, 8)),))
             return [one.model_copy(update={"rewards": {**one.rewards, "gold": fmean(logprobs)}}) for one in group]
 
     first = rollout(0, reward=1.0)
     second = first.model_copy(update={"question": first.question.model_copy(update={"id": "p"})})
     engine: Any = Engine()
     path, probe = tmp_path / "prepared.jsonl", CreditProbe(engine, "online-0001")
-    prepare_groups(path, [[first], [second]], GoldLikelihood("reward"), probe, nothing, live=2, description="")
+    prepare_groups(path, [[first], [second]], GoldLikelihood("reward"), probe, live=2, description="")
     assert asked == [2]
     found = read_prepared(path, [[first], [second]])
     assert [(one.requests, one.tokens, one.rollouts[0].rewards["gold"]) for one in found.values()] == [(1, 2, -3.0)] * 2

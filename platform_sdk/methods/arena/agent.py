@@ -19,7 +19,7 @@ from platform_sdk.methods.arena.strategies import Conversation, self_ask, sure
 from platform_sdk.methods.method import Part, RunContext
 from platform_sdk.records import Passage, Question, Rollout, given_evidence
 from platform_sdk.sampling.dialogue import Dialogue
-from platform_sdk.sampling.rollout import Agent, Consult
+from platform_sdk.sampling.rollout import Agent, Call
 
 if TYPE_CHECKING:
     from platform_sdk.evaluation.judge import Judge, Verdict
@@ -49,7 +49,7 @@ class Generator(PolicyAgent):
         rollout = self.recorded(question, attempt, speaker.seed, spoken.trajectory, spoken.others, spoken.outcome)
         verdict: Verdict | None = None
         if self.judge is not None:
-            verdict = yield Consult(self.judge.verdicts, (question.text, question.answers, rollout.main.answer))
+            [verdict] = yield Call(self.judge.verdicts, ((question.text, question.answers, rollout.main.answer),))
         return rollout.model_copy(update={"rewards": rewards(rollout, self.spec, verdict)})
 
     def prompted(self, question: Question) -> Dialogue:

@@ -23,7 +23,6 @@ from platform_sdk.methods.method import (
     Sampling,
     SamplingOutcome,
     SamplingStep,
-    no_search,
 )
 from platform_sdk.records import Outcome, Question, Rollout, given_evidence
 from platform_sdk.sampling.models import load_tokenizer, weights_digest
@@ -90,7 +89,7 @@ def _explained(round: Sampling[AgentSpec, DemonstrationSpec, NoCarry], questions
         return Explainer(**{**vars(agent), "max_tokens": round.settings.reasoning_tokens})
 
     path = round.folder / "rollouts.jsonl"
-    with open_sampler(path, run.sampling.engine, round.model, no_search, make_agent) as work:
+    with open_sampler(path, run.sampling.engine, round.model, make_agent) as work:
         work.once(explicable, 0, round.phase)
         agent = make_agent(work.engine.tokenizer, work.engine.weight_version)
         explained = work.ordered(explicable)

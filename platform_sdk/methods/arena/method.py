@@ -19,8 +19,9 @@ from platform_sdk.methods.arena.measures import measures
 from platform_sdk.methods.arena.rewards import judged, rewards
 from platform_sdk.methods.arena.scoring import score_file
 from platform_sdk.methods.arena.settings import AgentSpec, EvaluationSettings, SamplingSettings
-from platform_sdk.methods.method import Method, Part, Resources, RunContext, no_search
+from platform_sdk.methods.method import Method, Part, Resources, RunContext
 from platform_sdk.records import Question, Rollout
+from platform_sdk.sampling.rollout import no_search
 
 if TYPE_CHECKING:
     from platform_sdk.evaluation.judge import Judge

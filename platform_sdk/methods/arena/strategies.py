@@ -15,7 +15,7 @@ from platform_sdk.methods.arena import prompts
 from platform_sdk.methods.arena.grammar import without_thoughts
 from platform_sdk.methods.arena.settings import AgentSpec
 from platform_sdk.records import Evidence, Outcome, Passage, Question, Trajectory, given_evidence
-from platform_sdk.sampling.rollout import Agent, Together
+from platform_sdk.sampling.rollout import Agent, Gather
 
 _CANDIDATE = re.compile(r"\d+\s*[.)]\s*(\S.*)")
 
@@ -131,9 +131,9 @@ def self_ask(
 
 def _asides(
     speaker: Speaker, instruction: str, openings: Mapping[str, str], evidence: tuple[Evidence, ...] = ()
-) -> Together:
+) -> Gather:
     """Ask for a reply to each opening, in dialogues of these ids side by side."""
-    return Together(tuple(_aside(speaker, id, instruction, text, evidence) for id, text in openings.items()))
+    return Gather(tuple(_aside(speaker, id, instruction, text, evidence) for id, text in openings.items()))
 
 
 def _aside(speaker: Speaker, place: str, system: str, opening: str, evidence: Sequence[Evidence] = ()) -> Agent[_Aside]:

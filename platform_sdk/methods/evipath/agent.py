@@ -16,6 +16,7 @@ from platform_sdk.methods.evipath.settings import AgentSpec, Role
 from platform_sdk.methods.method import RunContext
 from platform_sdk.records import Evidence, Question
 from platform_sdk.sampling.dialogue import Dialogue
+from platform_sdk.sampling.rollout import SearchFunction
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,9 @@ class EviPathLanguage:
         return prompts.instruction(self.spec.prompts, role, self.medium, max_questions=self.spec.sub_questions)
 
 
-def evipath(run: RunContext[AgentSpec], policy: Policy, decoding: Decoding, seed_name: str) -> PlannerWorker:
+def evipath(
+    run: RunContext[AgentSpec], policy: Policy, decoding: Decoding, seed_name: str, search: SearchFunction
+) -> PlannerWorker:
     """Return the run's agent."""
     spec = run.agent
     return PlannerWorker(
@@ -59,6 +62,7 @@ def evipath(run: RunContext[AgentSpec], policy: Policy, decoding: Decoding, seed
             worker_tokens=spec.executor_tokens,
             top_k=spec.top_k,
         ),
+        search=search,
         score=rewards,
         corpus=run.corpus_digest,
         seed=run.seed,

@@ -45,7 +45,7 @@ class EviPath(Method[AgentSpec, EvaluationSpec, Resources]):
         evaluation: EvaluationSpec | None = None,
     ) -> PlannerWorker:
         decoding = run.decoding if evaluation is None else Decoding(evaluation.temperature, evaluation.top_p)
-        return evipath(run, policy, decoding, seed_name)
+        return evipath(run, policy, decoding, seed_name, resources.search)
 
     def rewards(self, run: RunContext[AgentSpec], rollout: Rollout) -> Mapping[str, float]:
         return rewards(rollout)

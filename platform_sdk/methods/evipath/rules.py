@@ -18,9 +18,9 @@ from platform_sdk.methods.evipath.proxy import Facts, Proxy, open_proxy
 from platform_sdk.methods.evipath.records import Example, Step, SubQuestion
 from platform_sdk.methods.evipath.settings import AgentSpec, SynthesisSpec
 from platform_sdk.methods.evipath.synthesis import Round, Synthesis, Teaching, open_similarity
-from platform_sdk.methods.method import RunContext, no_search
+from platform_sdk.methods.method import RunContext
 from platform_sdk.records import Question
-from platform_sdk.sampling.rollout import Agent, Consult
+from platform_sdk.sampling.rollout import Agent, Call
 from platform_sdk.tracking.outcomes import digest_of
 
 LIVE = 256
@@ -87,7 +87,7 @@ class Rules:
 
     def _asked(self, need: Need, facts: Facts, tongue: Tongue, rng: random.Random) -> Agent[SubQuestion]:
         """Write the executor's part; evidence that the dataset names is taken, else the similarities decide."""
-        similarities: tuple[float, ...] = yield Consult(self.compare, Comparison(need.sentence, facts.gold_texts()))
+        [similarities] = yield Call(self.compare, (Comparison(need.sentence, facts.gold_texts()),))
         places = need.evidence or tuple(facts.gold[place] for place in evidence.select(similarities, self.spec.tau))
         shown = facts.shown(places, need.subject, self.spec.shown, rng)
         selected = tuple(shown.index(place) for place in places)
@@ -126,4 +126,4 @@ class RuleSynthesis(Synthesis):
         run, spec = round.run, round.settings
         proxy = open_proxy(run.run_dir, medium_of(run.environment), spec.distractors, run.seed)
         compare, encoder = open_similarity(run)
-        yield Teaching(Rules(proxy, spec, compare, encoder, run.seed).example, None, no_search, LIVE)
+        yield Teaching(Rules(proxy, spec, compare, encoder, run.seed).example, None, LIVE)

@@ -19,7 +19,7 @@ from platform_sdk.methods.evipath.settings import AgentSpec, SynthesisSpec
 from platform_sdk.methods.method import RunContext
 from platform_sdk.records import Evidence, Question, Rollout, Trajectory
 from platform_sdk.sampling.dialogue import Dialogue
-from platform_sdk.sampling.rollout import Agent
+from platform_sdk.sampling.rollout import Agent, SearchFunction
 from platform_sdk.tracking.outcomes import digest_of
 
 
@@ -65,12 +65,15 @@ class SearchingTeacher:
     run: RunContext[AgentSpec]
     policy: Policy
     spec: SynthesisSpec
+    search: SearchFunction
 
     def example(self, question: Question) -> Agent[Example]:
         """Solve a question once, and return its path."""
         run, medium = self.run, medium_of(self.run.environment)
         language = DemonstratedLanguage(run.agent, medium, self.spec.mode == "answer-only")
-        agent: PlannerWorker = replace(evipath(run, self.policy, run.decoding, "synthesis"), language=language)
+        agent: PlannerWorker = replace(
+            evipath(run, self.policy, run.decoding, "synthesis", self.search), language=language
+        )
         rollout = yield from agent.rollout(question, 0)
         found = path_of(rollout, medium, run.agent)
         told = digest_of(self.spec.mode, [example.model_dump(mode="json") for example in language.worked])

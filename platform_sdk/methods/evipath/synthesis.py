@@ -31,7 +31,7 @@ from platform_sdk.methods.method import RunContext, Sampling, SamplingOutcome, S
 from platform_sdk.processes.shares import EndOfShare, Share, own_share
 from platform_sdk.record_files import AppendLog, digest_records, read_log, remove_log, write_jsonl, write_log
 from platform_sdk.records import Question
-from platform_sdk.sampling.rollout import Agent, SearchFunction
+from platform_sdk.sampling.rollout import Agent
 from platform_sdk.sampling.rollout import run as run_agents
 from platform_sdk.sampling.sampler import seconds_of
 from platform_sdk.tracking.outcomes import write_json
@@ -56,7 +56,6 @@ class Teaching:
 
     write: Write
     engine: Any
-    search: SearchFunction
     live: int
 
 
@@ -148,7 +147,7 @@ def synthesise(
         todo = share.of(missing)
         with AppendLog(own, Example) as log, teaching() as teacher, _bar(len(todo), share) as bar:
             agents = [partial(teacher.write, question) for question in todo]
-            for example in run_agents(agents, teacher.engine, teacher.search, live=teacher.live):
+            for example in run_agents(agents, teacher.engine, live=teacher.live):
                 made.append(judged(example, limits))
                 log.append(made[-1])
                 clock.tick()

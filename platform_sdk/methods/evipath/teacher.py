@@ -27,11 +27,11 @@ from platform_sdk.methods.evipath.records import Example, Step, SubQuestion
 from platform_sdk.methods.evipath.search_teacher import SearchingTeacher
 from platform_sdk.methods.evipath.settings import AgentSpec, SynthesisSpec
 from platform_sdk.methods.evipath.synthesis import Round, Synthesis, Teaching, open_similarity
-from platform_sdk.methods.method import no_search, open_search
+from platform_sdk.methods.method import open_search
 from platform_sdk.records import Question
 from platform_sdk.sampling.dialogue import Dialogue
 from platform_sdk.sampling.load import load_engine
-from platform_sdk.sampling.rollout import Agent, Consult, Together
+from platform_sdk.sampling.rollout import Agent, Call, Gather
 from platform_sdk.sampling.seeds import seed_of
 
 
@@ -144,7 +144,7 @@ class AbductiveTeacher:
             )
             for number, sub in enumerate(action.sub_questions)
         )
-        found: list[SubQuestion | Rejection] = yield Together(executors)
+        found: list[SubQuestion | Rejection] = yield Gather(executors)
         for sub in found:
             if isinstance(sub, Rejection):
                 raise sub
@@ -163,7 +163,7 @@ class AbductiveTeacher:
             sentence = yield from talk.reply(answerer, f"answer {place}")
             if not sentence or "\n" in sentence:
                 return Rejection("sub-answer", f"is not one sentence: {sentence!r}")
-            similarities: tuple[float, ...] = yield Consult(self.compare, Comparison(sentence, gold))
+            [similarities] = yield Call(self.compare, (Comparison(sentence, gold),))
             places = tuple(facts.gold[place] for place in evidence.select(similarities, self.spec.tau))
             rng = random.Random(f"shown {self.seed} {talk.speaker.name} {place}")
             shown = facts.shown(places, candidate, self.spec.shown, rng)
@@ -196,10 +196,10 @@ class ModelSynthesis(Synthesis):
             policy = Policy(engine.tokenizer, engine.weight_version)
             if spec.mode != "abductive":
                 with open_search(run) as search:
-                    teacher = SearchingTeacher(run, policy, spec)
-                    yield Teaching(teacher.example, engine, search, run.sampling.engine.live)
+                    teacher = SearchingTeacher(run, policy, spec, search)
+                    yield Teaching(teacher.example, engine, run.sampling.engine.live)
                 return
             proxy = open_proxy(run.run_dir, medium, spec.distractors, run.seed)
             compare, encoder = open_similarity(run)
             writer = AbductiveTeacher(policy, run.decoding, run.agent, spec, proxy, compare, encoder, run.seed)
-            yield Teaching(writer.example, engine, no_search, run.sampling.engine.live)
+            yield Teaching(writer.example, engine, run.sampling.engine.live)

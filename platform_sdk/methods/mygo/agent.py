@@ -19,6 +19,7 @@ from platform_sdk.methods.mygo.grammar import parse_planner, parse_worker
 from platform_sdk.methods.mygo.settings import AgentSpec
 from platform_sdk.records import Evidence, Question, Rollout, Trajectory
 from platform_sdk.sampling.dialogue import Dialogue, with_instruction
+from platform_sdk.sampling.rollout import SearchFunction
 
 
 def scored(spec: AgentSpec, rollout: Rollout) -> dict[str, float]:
@@ -75,7 +76,13 @@ class MujicaLanguage:
 
 
 def mujica(
-    run: RunContext[AgentSpec], policy: Policy, decoding: Decoding, seed_name: str, *, demonstrate: bool = False
+    run: RunContext[AgentSpec],
+    policy: Policy,
+    decoding: Decoding,
+    seed_name: str,
+    search: SearchFunction,
+    *,
+    demonstrate: bool = False,
 ) -> PlannerWorker:
     """Return the run's agent."""
     spec = run.agent
@@ -90,6 +97,7 @@ def mujica(
             top_k=spec.top_k,
             split=spec.split,
         ),
+        search=search,
         score=partial(scored, spec),
         corpus=run.corpus_digest,
         seed=run.seed,

@@ -47,9 +47,9 @@ class MyGO(Method[AgentSpec, EvaluationSettings, Resources]):
         evaluation: EvaluationSettings | None = None,
     ) -> PlannerWorker:
         if evaluation is None:
-            return mujica(run, policy, run.decoding, seed_name)
+            return mujica(run, policy, run.decoding, seed_name, resources.search)
         decoding = Decoding(evaluation.temperature, evaluation.top_p)
-        return mujica(run, policy, decoding, seed_name, demonstrate=evaluation.demonstrate)
+        return mujica(run, policy, decoding, seed_name, resources.search, demonstrate=evaluation.demonstrate)
 
     def rewards(self, run: RunContext[AgentSpec], rollout: Rollout) -> Mapping[str, float]:
         return scored(run.agent, rollout)

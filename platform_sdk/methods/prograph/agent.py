@@ -18,7 +18,7 @@ from platform_sdk.methods.prograph.settings import AgentSpec
 from platform_sdk.methods.prograph.structure import with_structure
 from platform_sdk.records import Evidence, Outcome, Question, Rollout, Trajectory
 from platform_sdk.sampling.dialogue import Dialogue
-from platform_sdk.sampling.rollout import Agent, Search, SearchRequest
+from platform_sdk.sampling.rollout import Agent, SearchFunction, SearchRequest, look_up
 
 Speak = Callable[[Dialogue, int], Agent[Reply | None]]
 """Samples the next turn of a dialogue, given its index from 0; None if the dialogue leaves no room."""
@@ -29,6 +29,7 @@ class ProGraphAgent(PolicyAgent):
     """The agent that ``spec`` describes."""
 
     spec: AgentSpec
+    search: SearchFunction
 
     def rollout(self, question: Question, attempt: int) -> Agent[Rollout]:
         """Make one attempt at a question; return the scored rollout."""
@@ -42,14 +43,16 @@ class ProGraphAgent(PolicyAgent):
         def speak(dialogue: Dialogue, turn: int) -> Agent[Reply | None]:
             return speaker.reply(dialogue, turn, thread="")
 
-        main, outcome = yield from converse(dialogue, spec, speak)
+        main, outcome = yield from converse(dialogue, spec, speak, self.search)
         turns = with_structure(question.answers, main.turns, count_repeats=spec.count_repeats)
         main = main.model_copy(update={"turns": turns})
         rollout = self.recorded(question, attempt, speaker.seed, main, (), outcome)
         return rollout.model_copy(update={"rewards": rewards(rollout)})
 
 
-def converse(dialogue: Dialogue, spec: AgentSpec, speak: Speak) -> Agent[tuple[Trajectory, Outcome]]:
+def converse(
+    dialogue: Dialogue, spec: AgentSpec, speak: Speak, search: SearchFunction
+) -> Agent[tuple[Trajectory, Outcome]]:
     """Continue a dialogue that waits for the agent until it ends; return it, and how it ended."""
     taken = sum(turn.speaker == "agent" for turn in dialogue.turns)
     outcome: Outcome = "iteration_limit"
@@ -70,6 +73,6 @@ def converse(dialogue: Dialogue, spec: AgentSpec, speak: Speak) -> Agent[tuple[T
             continue
         dialogue.note_asked([said.text])
         if turn + 1 < spec.max_turns:
-            found: list[list[Evidence]] = yield Search((SearchRequest(said.text),), spec.top_k)
+            found: list[list[Evidence]] = yield look_up(search, [SearchRequest(said.text)], spec.top_k)
             dialogue.tell(prompts.knowledge(found[0]), found[0])
     return dialogue.trajectory("agent", "agent", answer=answer), outcome

@@ -23,7 +23,7 @@ from platform_sdk.methods.prograph.settings import AgentSpec
 from platform_sdk.records import Rollout
 from platform_sdk.sampling.dialogue import Dialogue, encode
 from platform_sdk.sampling.engine import PromptTooLong, SamplingParams
-from platform_sdk.sampling.rollout import Agent, Together
+from platform_sdk.sampling.rollout import Agent, Gather
 from platform_sdk.training.credit import CreditProbe, reward_of
 from platform_sdk.training.likelihood import Tokens, answer_likelihoods, with_changes
 
@@ -45,7 +45,7 @@ def with_sampling(
         for end in _histories(rollout):
             owners.setdefault(rollout.main.token_ids[:end], (rollout, end))
     asked = [(rollout, end, number) for rollout, end in owners.values() for number in range(completions)]
-    rewards: list[float] = yield Together(tuple(_complete(probe, spec, decoding, reward, *each) for each in asked))
+    rewards: list[float] = yield Gather(tuple(_complete(probe, spec, decoding, reward, *each) for each in asked))
     each = zip(*[iter(rewards)] * completions, strict=True)
     values = {history: fmean(own) for history, own in zip(owners, each, strict=True)}
     return [
@@ -87,7 +87,7 @@ def _complete(
         return Reply(dialogue.hear(completion), completion.finish == "length")
 
     dialogue = Dialogue.reopened(probe.tokenizer, rollout.main, end)
-    trajectory, _ = yield from converse(dialogue, spec, speak)
+    trajectory, _ = yield from converse(dialogue, spec, speak, probe.search)
     return outcome(rollout.question, trajectory)[reward]
 
 

@@ -38,7 +38,7 @@ class OnlineTask:
 
     Attributes:
         questions: to be learned from, in any order.
-        search: the retriever's ``search``.
+        search: the search of the agents, for credits that continue dialogues.
         make_agent: the agent of an update, from the tokenizer, the digest of the weights that its rollouts are
             sampled with, and a name that is the update's own: what the agent draws must depend on it.
         live: rollouts at a time, in each process; ``searching`` more are in flight while as many search.
@@ -111,7 +111,7 @@ class GroupSampler:
         agent = self._task.make_agent(self._engine.tokenizer, version, f"{self._phase}-{update:04d}")
         asked: list[Question] = []
         with RolloutSampler(
-            path, agent, self._engine, self._task.search, self._task.live,
+            path, agent, self._engine, self._task.live,
             searching=self._task.searching,
         ) as phase:  # fmt: skip
             for mine in self._rounds(questions, self._state.process_index, phase.done):
@@ -127,7 +127,7 @@ class GroupSampler:
         if self._task.credit.prepares:
             prepare_groups(
                 prepared, self._prepared_waves([phase.done[question.id] for question in asked]), self._task.credit,
-                CreditProbe(self._engine, f"{self._seed} {self._phase}-{update:04d}"), self._task.search,
+                CreditProbe(self._engine, f"{self._seed} {self._phase}-{update:04d}", self._task.search),
                 live=max(1, self._task.live // self._spec.group), description=f"update {update}: preparing",
             )  # fmt: skip
         return phase.seconds

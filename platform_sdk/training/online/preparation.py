@@ -15,7 +15,7 @@ from platform_sdk.errors import UserError
 from platform_sdk.record_files import AppendLog, read_log
 from platform_sdk.records import Record, Rollout
 from platform_sdk.sampling.engine import PromptTooLong
-from platform_sdk.sampling.rollout import Agent, Consult, Generate, SearchFunction, Together, run
+from platform_sdk.sampling.rollout import Agent, Call, Gather, Generate, run
 from platform_sdk.training.credit import Credit, CreditProbe
 
 T = TypeVar("T")
@@ -34,8 +34,8 @@ class PreparedGroup(Record):
 
 
 def prepare_groups(
-    path: Path, groups: Sequence[Sequence[Rollout]], credit: Credit, probe: CreditProbe, search: SearchFunction, *,
-    live: int, description: str,
+    path: Path, groups: Sequence[Sequence[Rollout]], credit: Credit, probe: CreditProbe, *, live: int,
+    description: str,
 ) -> None:  # fmt: skip
     """Have ``credit`` prepare the groups that ``path`` lacks, ``live`` at a time, and append each as it is done.
 
@@ -48,7 +48,7 @@ def prepare_groups(
         starts = [partial(_prepared, credit, probe, group) for group in groups if group[0].question.id not in done]
         before = time.monotonic()
         with tqdm(total=len(starts), desc=description, unit="group", disable=not starts) as bar:
-            for record in run(starts, probe.engine, search, live=live):
+            for record in run(starts, probe.engine, live=live):
                 now = time.monotonic()
                 log.append(record.model_copy(update={"seconds": round(now - before, 3)}))
                 before = now
@@ -101,8 +101,8 @@ def _counted(agent: Agent[T], probe: CreditProbe, cost: _Cost) -> Agent[T]:
         except StopIteration as stop:
             returned: T = stop.value
             return returned
-        if isinstance(need, Together):
-            need = Together(tuple(_counted(each, probe, cost) for each in need.agents))
+        if isinstance(need, Gather):
+            need = Gather(tuple(_counted(each, probe, cost) for each in need.agents))
         try:
             answer = yield need
         except PromptTooLong as error:
@@ -110,5 +110,5 @@ def _counted(agent: Agent[T], probe: CreditProbe, cost: _Cost) -> Agent[T]:
             continue
         if isinstance(need, Generate):
             cost.requests, cost.tokens = cost.requests + 1, cost.tokens + len(answer.token_ids)
-        elif isinstance(need, Consult) and need.expert == probe.scores:
-            cost.requests, cost.tokens = cost.requests + 1, cost.tokens + len(answer)
+        elif isinstance(need, Call) and need.function == probe.scores:
+            cost.requests, cost.tokens = cost.requests + 1, cost.tokens + sum(map(len, answer))

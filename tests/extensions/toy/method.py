@@ -28,9 +28,9 @@ from platform_sdk.methods.method import (
     SelectionOutcome,
     open_search,
 )
+from platform_sdk.methods.selection import open_phase
 from platform_sdk.records import Evidence, Question, Rollout, Trajectory
-from platform_sdk.sampling.rollout import Agent, Search, SearchRequest, Together
-from platform_sdk.sampling.sampler import RolloutAgent, open_sampler
+from platform_sdk.sampling.rollout import Agent, Gather, SearchFunction, SearchRequest, look_up
 from platform_sdk.sampling.seeds import seed_of
 from platform_sdk.training.advantages import group_advantages, varied
 from platform_sdk.training.credit import Advantages, Credit, CreditProbe, TrajectoryKey
@@ -54,6 +54,7 @@ class ToyAgent:
     policy: Policy
     decoding: Decoding
     seed_name: str
+    search: SearchFunction
 
     @property
     def weights(self) -> str:
@@ -76,7 +77,7 @@ class ToyAgent:
             if turn == limits.turns:
                 answer = reply.text.strip() or None
                 break
-            found: list[list[Evidence]] = yield Search((SearchRequest(reply.text),), limits.top_k)
+            found: list[list[Evidence]] = yield look_up(self.search, [SearchRequest(reply.text)], limits.top_k)
             dialogue.note_asked([reply.text])
             dialogue.note_rewards({"found": share_of_gold(question, found[0])})
             dialogue.tell("\n".join(item.text for item in found[0]) or "nothing", found[0])
@@ -111,7 +112,7 @@ class TurnCredit(Credit):
         gold = probe.tokenizer(group[0].question.answers[0], add_special_tokens=False)["input_ids"]
         # The likelihood of the gold answer at the beginning and after each of the agent's turns.
         asked = [(rollout, place) for rollout in group for place in self._places(rollout)]
-        scores: list[tuple[float, ...]] = yield Together(
+        scores: list[tuple[float, ...]] = yield Gather(
             tuple(probe.score(rollout.main.token_ids[:place], gold) for rollout, place in asked)
         )
         means = iter([sum(score) / len(score) for score in scores])
@@ -184,14 +185,7 @@ class Best(SamplingStep[ToySettings, BestSettings, BestCarry]):
     def sample(self, round: Sampling[ToySettings, BestSettings, BestCarry]) -> SamplingOutcome[BestCarry]:
         run, questions = round.run, round.run.questions("train")
 
-        def make_agent(tokenizer: object, weights: str) -> RolloutAgent:
-            return ToyAgent(run, Policy(tokenizer, weights), run.decoding, round.phase)
-
-        path = round.folder / "rollouts.jsonl"
-        with (
-            open_search(run) as search,
-            open_sampler(path, run.sampling.engine, round.model, search, make_agent) as phase,
-        ):
+        with open_phase(round, ToyAgent) as phase:
             for number in range(round.settings.attempts):
                 phase.once(questions, number, f"attempt {number}")
             rollouts = phase.ordered(questions)
@@ -234,7 +228,7 @@ class Toy(Method[ToySettings, EvaluationSpec, Resources]):
         evaluation: EvaluationSpec | None = None,
     ) -> ToyAgent:
         decoding = run.decoding if evaluation is None else Decoding(evaluation.temperature, evaluation.top_p)
-        return ToyAgent(run, policy, decoding, seed_name)
+        return ToyAgent(run, policy, decoding, seed_name, resources.search)
 
     def rewards(self, run: RunContext[ToySettings], rollout: Rollout) -> Mapping[str, float]:
         return toy_rewards(rollout)

@@ -10,7 +10,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from platform_sdk.sampling.engine import Completion, PromptTooLong
-from platform_sdk.sampling.rollout import Agent, Consult, Generate, Together
+from platform_sdk.sampling.rollout import Agent, Call, Gather, Generate
 
 SPECIAL = ["<|unk|>", "<|end|>", "<|system|>", "<|user|>", "<|assistant|>"]
 TEMPLATE = (
@@ -51,10 +51,10 @@ class Script:
             answer = self._answer(need)
 
     def _answer(self, need: Any) -> Any:
-        if isinstance(need, Together):
+        if isinstance(need, Gather):
             return [self.run(agent) for agent in need.agents]
-        if isinstance(need, Consult):
-            return need.expert([need.item])[0]
+        if isinstance(need, Call):
+            return need.function(list(need.items))
         assert isinstance(need, Generate)
         self.asked.append(need)
         text = self.says(need.dialogue.partition("/")[2], self.tokenizer.decode(need.token_ids))

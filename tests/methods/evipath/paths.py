@@ -75,7 +75,7 @@ def played(agent: Agent[Example]) -> Example:
     try:
         need: Any = next(agent)
         while True:
-            need = agent.send(need.expert([need.item])[0])
+            need = agent.send(need.function(list(need.items)))
     except StopIteration as stop:
         return stop.value
 

@@ -17,7 +17,7 @@ from platform_sdk.records import Rollout
 ROOT = Path(__file__).parents[3]
 
 
-@pytest.mark.slow  # tests/extensions/test_toy.py shows the same of a step that samples, test_synthesis.py of synthesis alone
+@pytest.mark.slow  # tests/extensions/test_toy.py has a sampling step, test_synthesis.py synthesis alone
 @pytest.mark.e2e(minutes=1)
 def test_killed_run_resumes_to_the_same_end(tmp_path: Path) -> None:
     done = subprocess.run(

@@ -117,8 +117,8 @@ def test_agent_that_says_what_was_synthesised_records_the_same_dialogues(tmp_pat
             run_dir=tmp_path, environment="world-kg", agent=AgentSpec(prompts="compact"), sampling=SamplingSpec(),
             retrieval=RetrievalSpec.model_validate({}), corpus_digest="c", seed=0,
         )  # fmt: skip
-        agent = evipath(context, Policy(TOKENIZER, "w"), Decoding(), "test")
-        [rollout] = run([partial(agent.rollout, question, 0)], Scripted(policy), search, live=2)  # type: ignore[arg-type]
+        agent = evipath(context, Policy(TOKENIZER, "w"), Decoding(), "test", search)
+        [rollout] = run([partial(agent.rollout, question, 0)], Scripted(policy), live=2)  # type: ignore[arg-type]
         assert isinstance(rollout, Rollout)
         assert rollout.rewards == {"em": 1.0, "f1": 1.0, "well_formed": 1.0}
         synthesised = trajectories(path, "compact", 5, TOKENIZER)

@@ -56,8 +56,8 @@ def solved(
         sampling=SamplingSpec(),
         retrieval=RetrievalSpec.model_validate({}), corpus_digest="c", seed=0,
     )  # fmt: skip
-    teacher = SearchingTeacher(context, Policy(TOKENIZER, "teacher"), SynthesisSpec(mode=mode))
-    [path] = run([partial(teacher.example, QUESTION)], Engine(), search, live=1)  # type: ignore[arg-type]
+    teacher = SearchingTeacher(context, Policy(TOKENIZER, "teacher"), SynthesisSpec(mode=mode), search)
+    [path] = run([partial(teacher.example, QUESTION)], Engine(), live=1)  # type: ignore[arg-type]
     return judged(path, Limits(style, 5, 4)), prompts
 
 

@@ -19,7 +19,6 @@ from platform_sdk.methods.evipath.records import Example
 from platform_sdk.methods.evipath.rules import Rules
 from platform_sdk.methods.evipath.settings import SynthesisSpec
 from platform_sdk.methods.evipath.synthesis import Teaching, drawn, synthesise, table, write_outcome
-from platform_sdk.methods.method import no_search
 from platform_sdk.processes.shares import EndOfShare, Share
 from platform_sdk.record_files import read_jsonl
 from platform_sdk.records import Question
@@ -51,7 +50,7 @@ class Teacher:
 
     @contextmanager
     def teaching(self) -> Iterator[Teaching]:
-        yield Teaching(self.example, None, no_search, live=4)
+        yield Teaching(self.example, None, live=4)
 
 
 class AloneShare(Share):

@@ -17,7 +17,6 @@ from platform_sdk.methods.evipath.proxy import Proxy
 from platform_sdk.methods.evipath.records import Example
 from platform_sdk.methods.evipath.settings import AgentSpec, SynthesisSpec
 from platform_sdk.methods.evipath.teacher import AbductiveTeacher
-from platform_sdk.methods.method import no_search
 from platform_sdk.records import Question
 from platform_sdk.sampling import openai_engine
 from platform_sdk.sampling.openai_engine import OpenAIEngine
@@ -34,7 +33,7 @@ def taught(engine: Any, asked: Question = QUESTION) -> Example:
         Policy(TOKENIZER, "teacher"), Decoding(), agent, SynthesisSpec(), Proxy("text", {}, (), 0, 0),
         Similarity(LetterEncoder()), "letters", 0,
     )  # fmt: skip
-    [path] = run([partial(teacher.example, asked)], engine, no_search, live=4)
+    [path] = run([partial(teacher.example, asked)], engine, live=4)
     return judged(path, Limits("standard", agent.sub_questions, agent.iteration_limit))
 
 

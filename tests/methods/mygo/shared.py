@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,9 +18,9 @@ from platform_sdk.methods.selection import sample_iteration
 from platform_sdk.processes.entry import entry
 from platform_sdk.processes.shares import process_group
 from platform_sdk.record_files import digest_records
-from platform_sdk.records import Evidence, Question, Rollout, Trajectory
+from platform_sdk.records import Question, Rollout, Trajectory
 from platform_sdk.sampling.engine import SamplingParams
-from platform_sdk.sampling.rollout import Agent, Generate, SearchRequest
+from platform_sdk.sampling.rollout import Agent, Generate
 from platform_sdk.sampling.sampler import open_sampler
 from platform_sdk.sampling.seeds import seed_of
 
@@ -58,10 +57,6 @@ class Talker:
         )  # fmt: skip
 
 
-def nothing(requests: Sequence[SearchRequest], k: int) -> list[list[Evidence]]:
-    raise AssertionError("these agents search nothing")
-
-
 def sample(
     folder: Path, what: str, model: str, dies_at: int | None = None, engine: EngineSpec = ENGINE
 ) -> dict[str, Any]:
@@ -73,7 +68,7 @@ def sample(
         return talkers[-1]
 
     try:
-        with open_sampler(folder / "rollouts.jsonl", engine, model, nothing, make_agent) as phase:
+        with open_sampler(folder / "rollouts.jsonl", engine, model, make_agent) as phase:
             if what == "warmup":
                 sample_warmup(phase, QUESTIONS, WARMUP)
                 threshold = None

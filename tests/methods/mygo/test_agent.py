@@ -35,12 +35,12 @@ def agent(medium: Medium = "text", *, demonstrate: bool = False, seed_name: str 
         run_dir=Path("run"), environment=f"world-{medium}", agent=AgentSpec(prompts="compact", **spec),
         sampling=SamplingSpec(), retrieval=RetrievalSpec.model_validate({}), corpus_digest="c", seed=0,
     )  # fmt: skip
-    return mujica(run, Policy(TOKENIZER, "w"), run.decoding, seed_name, demonstrate=demonstrate)
+    return mujica(run, Policy(TOKENIZER, "w"), run.decoding, seed_name, search(medium), demonstrate=demonstrate)
 
 
 def play(policy: Callable[[Request], list[int]], medium: Medium = "text", seed: int = 0, **spec: Any) -> Rollout:
     starts = [partial(agent(medium, **spec).rollout, QUESTION, 0)]
-    [rollout] = run(starts, Scripted(policy, seed), search(medium), live=4)  # type: ignore[arg-type]
+    [rollout] = run(starts, Scripted(policy, seed), live=4)  # type: ignore[arg-type]
     return rollout
 
 
@@ -165,7 +165,7 @@ def test_ablated_agents_search_themselves_or_step_by_step() -> None:
 
 def test_the_warm_up_learns_from_bare_prompts() -> None:
     shown, bare = (
-        next(run([partial(one.rollout, QUESTION, 0)], Scripted(good_policy), search("text"), live=1))  # type: ignore[arg-type]
+        next(run([partial(one.rollout, QUESTION, 0)], Scripted(good_policy), live=1))  # type: ignore[arg-type]
         for one in (agent(demonstrate=True), agent())
     )
     assert len(shown.main.token_ids) > len(bare.main.token_ids)
@@ -184,7 +184,7 @@ def test_every_turn_is_drawn_from_the_runs_seed_the_phase_the_attempt_and_its_pl
             return good_policy(request)
 
         drawing = replace(agent(seed_name=phase), decoding=Decoding(0.7, 0.9, 5), seed=seed)
-        [rollout] = run([partial(drawing.rollout, QUESTION, attempt)], Scripted(policy), search("text"), live=1)  # type: ignore[arg-type]
+        [rollout] = run([partial(drawing.rollout, QUESTION, attempt)], Scripted(policy), live=1)  # type: ignore[arg-type]
         assert {(r.params.temperature, r.params.top_p, r.params.top_k) for r in asked} == {(0.7, 0.9, 5)}
         return rollout.seed, [r.params.seed for r in sorted(asked, key=lambda r: r.dialogue)]
 

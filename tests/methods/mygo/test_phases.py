@@ -45,9 +45,9 @@ def context(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[RunContext
 
     @contextmanager
     def opened(
-        path: Path, spec: EngineSpec, model: str, find: SearchFunction, make_agent: Callable[[Any, str], RolloutAgent]
+        path: Path, spec: EngineSpec, model: str, make_agent: Callable[[Any, str], RolloutAgent]
     ) -> Iterator[RolloutSampler]:
-        with RolloutSampler(path, make_agent(TOKENIZER, "w"), Scripted(policy), find, 4) as work:  # type: ignore[arg-type]
+        with RolloutSampler(path, make_agent(TOKENIZER, "w"), Scripted(policy), 4) as work:  # type: ignore[arg-type]
             yield work
 
     @contextmanager
@@ -135,7 +135,7 @@ def test_the_threshold_follows_from_the_first_attempts_alone(tmp_path: Path) -> 
     questions = [Question(id=name, text="?", answers=("x",), dataset="world") for name in "abc"]
     agent = Scores({"a#0": 1.0, "b#0": 0.8, "c#0": 0.0, "c#1": 1.0, "c#2": 0.79})
     spec = SelectionSpec(questions=3, accepted=1, attempts=3, initial_threshold=0.5)
-    with RolloutSampler(tmp_path / "rollouts.jsonl", agent, Scripted(answers), search("text"), 4) as phase:  # type: ignore[arg-type]
+    with RolloutSampler(tmp_path / "rollouts.jsonl", agent, Scripted(answers), 4) as phase:  # type: ignore[arg-type]
         mean, threshold = sample_iteration(phase, questions, 0.5, spec)
         assert (mean, threshold) == (pytest.approx(0.6), pytest.approx(0.8))
         assert [r.id for r in phase.ordered(questions)] == ["a#0", "b#0", "c#0", "c#1"]

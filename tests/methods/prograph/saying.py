@@ -77,7 +77,7 @@ def search(requests: Sequence[SearchRequest], k: int) -> list[list[Evidence]]:
 
 def play(turns: Sequence[str], attempt: int = 0, max_model_len: int = 10_000, **spec: Any) -> Rollout:
     """Return the rollout of an agent whose turns say ``turns``."""
-    agent = ProGraphAgent(Policy(TOKENIZER, "w"), Decoding(), "c", 0, "test", AgentSpec(**spec))
+    agent = ProGraphAgent(Policy(TOKENIZER, "w"), Decoding(), "c", 0, "test", AgentSpec(**spec), search)
     engine: Any = ScriptedPolicyEngine(lambda request, taken: turns[taken], max_model_len)
-    [rollout] = run([partial(agent.rollout, QUESTION, attempt)], engine, search, live=1)
+    [rollout] = run([partial(agent.rollout, QUESTION, attempt)], engine, live=1)
     return rollout

@@ -154,7 +154,7 @@ def test_each_steps_tokens_carry_its_advantage_and_the_environments_none() -> No
 
 def prepared(own: StepCredit, group: list[Rollout], engine: ScriptedPolicyEngine, path: Path) -> PreparedGroup:
     asked: Any = engine
-    prepare_groups(path, [group], own, CreditProbe(asked, "0 online-0001"), search, live=1, description="")
+    prepare_groups(path, [group], own, CreditProbe(asked, "0 online-0001", search), live=1, description="")
     return read_prepared(path, [group])["q"]
 
 

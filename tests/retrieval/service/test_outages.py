@@ -21,7 +21,7 @@ from platform_sdk.records import Evidence, Question
 from platform_sdk.retrieval.environments import build_retriever
 from platform_sdk.retrieval.remote import RemoteRetriever
 from platform_sdk.sampling.engine import SamplingParams
-from platform_sdk.sampling.rollout import Agent, Generate, RetrieverFault, Search, SearchRequest, run
+from platform_sdk.sampling.rollout import Agent, Generate, RetrieverFault, SearchFunction, SearchRequest, look_up, run
 from platform_sdk.sampling.seeds import seed_of
 from platform_sdk.sampling.transformers_engine import TransformersEngine
 from tests.retrieval.processes import STARTED_WITHIN, Embeddings, Milvus, Process, Service, prepare_world, served, until
@@ -67,11 +67,11 @@ def service_of(run_dir: Path, retrieval: RetrievalSpec) -> ServiceSpec:
     )  # fmt: skip
 
 
-def agent(question: Question) -> Agent[tuple[str, list[str], float]]:
+def agent(question: Question, search: SearchFunction) -> Agent[tuple[str, list[str], float]]:
     """Searches with what the policy said last, three times; scores 0 where nothing was found."""
     said: list[str] = []
     for turn in range(TURNS):
-        [found] = yield Search((SearchRequest(f"{question.text} {said}"),), 4)
+        [found] = yield look_up(search, [SearchRequest(f"{question.text} {said}")], 4)
         if not found:
             return question.id, said, 0.0
         tokens = tuple(3 + sum(one.id.encode()) % (VOCABULARY - 3) for one in found)
@@ -95,8 +95,8 @@ def rollouts(place: Place, spec: RetrievalSpec, at: int = -1, disturb: Callable[
                 disturb()
             return retriever.search(requests, k)
 
-        starts = [partial(agent, question) for question in questions]
-        done = sorted(run(starts, engine, search, live=4))
+        starts = [partial(agent, question, search) for question in questions]
+        done = sorted(run(starts, engine, live=4))
     assert searches > 6
     return done
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from platform_sdk.records import Rollout, Trajectory
 from platform_sdk.sampling.engine import Completion, SamplingParams
-from platform_sdk.sampling.rollout import Agent, Together
+from platform_sdk.sampling.rollout import Agent, Gather
 from platform_sdk.training.advantages import group_advantages, varied
 from platform_sdk.training.credit import Advantages, Credit, CreditProbe, TrajectoryKey
 from tests.training.online.lucky import LUCKY, WORDS
@@ -28,7 +28,7 @@ class StepProgress(Credit):
     def prepare(self, group: Sequence[Rollout], probe: CreditProbe) -> Agent[Sequence[Rollout]]:
         params = SamplingParams(max_tokens=WORDS - HALF)
         asked = [(h, n) for h in dict.fromkeys(map(history, group)) for n in range(self.samples)]
-        found: list[Completion] = yield Together(
+        found: list[Completion] = yield Gather(
             tuple(probe.sample(h, params, group[0].question.id, *h, "sample", n) for h, n in asked)
         )
         by_name = dict(zip(asked, found, strict=True))

@@ -1,4 +1,4 @@
-"""Searches beside the sampling."""
+"""Calls of tools in the background, while the engine samples."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from typing import Generic, Protocol, TypeVar
 T = TypeVar("T")
 
 
-class Searches(Protocol[T]):
-    """Does searches while others are sampled; ``T`` is what one finds."""
+class BackgroundCalls(Protocol[T]):
+    """Makes calls in the background; ``T`` is the result of one."""
 
     def begin(self, work: Callable[[], T]) -> None:
-        """Take on a search."""
+        """Start a call."""
 
     def finished(self, wait: bool) -> list[T]:
-        """Return what has ended since this was last asked; with ``wait`` at least one, if one was begun."""
+        """Return the results since the last time; with ``wait`` at least one, if a call was started."""
 
     def close(self) -> None:
-        """Begin nothing more."""
+        """Start no further call."""
 
 
-class ThreadedSearches(Generic[T]):
-    """Searches in threads, as a retriever service answers many at a time."""
+class ThreadedCalls(Generic[T]):
+    """Calls in threads, since a service answers many at a time."""
 
     def __init__(self, threads: int) -> None:
-        self._pool = ThreadPoolExecutor(threads, "search")
+        self._pool = ThreadPoolExecutor(threads, "tool")
         self._running: set[Future[T]] = set()
 
     def begin(self, work: Callable[[], T]) -> None:
