@@ -5,6 +5,7 @@ and ``steps``.
 ``form`` lists the parameters that a run on a cluster sets (``form.py``). A step names a component and wires its inputs
 (``references.py``); ``inputs`` are given to every step whose component has them. ``repeat`` unrolls its steps some
 number of times, with values carried from one iteration to the next (``plan.py``). No arithmetic, no logic.
+``extends`` names a pipeline that gives all that is left out (``inheritance.py``).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import platform_sdk
 from platform_sdk.config.document import validated
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.form import FormDeclaration, FormField, read_form
+from platform_sdk.config.inheritance import extended
 from platform_sdk.config.parameter import IDENTIFIER, Declaration, Parameter, problems_of_parameter
 from platform_sdk.config.references import ParameterPart, parse
 from platform_sdk.config.source import ConfigError, FieldPath, Source, load_source, suggestion
@@ -179,8 +181,25 @@ def load_pipeline(path: Path) -> Pipeline:
     Raises:
         ConfigError: with every problem there is in the declarations.
     """
-    source = load_source(path)
+    source = _load(path, ())
     return read_pipeline(source, validated(Document, source))
+
+
+def _load(path: Path, children: tuple[Path, ...]) -> Source:
+    """Read a pipeline with all that it takes from those it extends."""
+    source = load_source(path)
+    if "extends" not in source.data:
+        return source
+    reference = source.data["extends"]
+    try:
+        if not isinstance(reference, str):
+            raise UserError("must be the name of a pipeline, or its path")
+        base = find_pipeline(reference, path)
+        if base.resolve() in (path.resolve(), *children):
+            raise UserError(f"{base} extends this pipeline itself; name another one")
+    except UserError as error:
+        raise ConfigError([source.problem(("extends",), str(error))]) from error
+    return extended(_load(base, (*children, path.resolve())), source)
 
 
 def read_pipeline(source: Source, document: Document) -> Pipeline:

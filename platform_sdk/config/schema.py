@@ -12,8 +12,44 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def pipeline_schema() -> dict[str, Any]:
-    """The schema of a ``pipeline.yaml``."""
-    return {"$schema": DIALECT, **Document.model_json_schema(by_alias=True)}
+    """Return the schema of a ``pipeline.yaml``, a whole one or one that extends another."""
+    whole = Document.model_json_schema(by_alias=True)
+    definitions, properties = whole.pop("$defs"), whole.pop("properties")
+    required = whole.pop("required")
+    steps = properties["steps"]["items"]
+    taken = {
+        "type": "object",
+        "properties": {"id": definitions["Step"]["properties"]["id"]},
+        "required": ["id"],
+        "additionalProperties": False,
+        "description": "the step of this id of the pipeline that is extended",
+    }
+    extension = {
+        **{name: _or_null(properties[name]) for name in ("parameters", "inputs", "evaluation_only", "form")},
+        "steps": {**properties["steps"], "items": {"anyOf": [*steps.get("oneOf", [steps]), taken]}},
+    }
+    extends = {
+        "type": "string",
+        "description": "a pipeline's name or path: all that is not given here is taken from it. parameters, form, inputs "
+        "and evaluation_only are merged by key, where null removes a key; a step with an id alone is taken from it",
+    }
+    return {
+        "$schema": DIALECT,
+        **whole,
+        "properties": {"extends": extends, **dict.fromkeys(properties, True)},
+        "if": {"required": ["extends"]},
+        "then": {"properties": {**properties, **extension}},
+        "else": {"properties": properties, "required": required},
+        "$defs": definitions,
+    }
+
+
+def _or_null(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of a mapping, each of whose values may also be null."""
+    inner = schema.get("additionalProperties", True)
+    if isinstance(inner, dict) and inner.get("type") == "object" and "additionalProperties" in inner:
+        inner = _or_null(inner)
+    return {**schema, "additionalProperties": True if inner is True else {"anyOf": [inner, {"type": "null"}]}}
 
 
 def recipe_schema(pipeline: Pipeline) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -45,17 +45,18 @@ class ConfigError(UserError):
 
 @dataclass(frozen=True)
 class Source:
-    """A YAML document: its plain data, and the line of every value in it."""
+    """A YAML document: its plain data, the line of every value, and the file where it is not ``name``."""
 
     name: str
     data: dict[str, Any]
     lines: Mapping[FieldPath, int]
+    files: Mapping[FieldPath, str] = field(default_factory=dict)
 
     def place(self, path: FieldPath) -> str:
         """``FILE:LINE`` of the value at ``path``, or of the innermost thing around it that is there."""
         while path and path not in self.lines:
             path = path[:-1]
-        return f"{self.name}:{self.lines.get(path, 1)}"
+        return f"{self.files.get(path, self.name)}:{self.lines.get(path, 1)}"
 
     def problem(self, path: FieldPath, message: str) -> Problem:
         return Problem(self.place(path), dotted(path), message)

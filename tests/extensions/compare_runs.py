@@ -22,7 +22,7 @@ from platform_sdk.records import Rollout
 
 PATTERNS = ("*/rollouts.jsonl", "*/selected.jsonl", "*/rollouts/*.jsonl", "corpus/*.jsonl", "corpus/digests.json",
             "*/scores.json", "*/figures.json", "*/train.json", "*/updates.jsonl", "**/*.safetensors")  # fmt: skip
-SKIPPED = ("seconds", "path", "time")  # the last word of such a key: says when, how long or where
+SKIPPED = ("seconds", "second", "path", "time")  # the last word of such a key: says when, how long or where
 # Digests of rollouts, which change where a record grew; the rollouts themselves are compared field by field.
 GROWN = ("inputs", "sha256", "examples_digest", "rollouts_digest", "rollouts")
 SHOWN = 5  # so many examples of each difference

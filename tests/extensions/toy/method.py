@@ -183,8 +183,7 @@ class Best(SamplingStep[ToySettings, BestSettings, BestCarry]):
     carry = BestCarry
 
     def sample(self, round: Sampling[ToySettings, BestSettings, BestCarry]) -> SamplingOutcome[BestCarry]:
-        run, questions = round.run, round.run.questions("train")
-
+        questions = round.run.questions("train")
         with open_phase(round, ToyAgent) as phase:
             for number in range(round.settings.attempts):
                 phase.once(questions, number, f"attempt {number}")

@@ -1,0 +1,129 @@
+"""Settings of the tools that an agent may call."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from platform_sdk.config.code import find_definition
+from platform_sdk.config.struct import Struct
+from platform_sdk.credentials import refuse_credentials
+
+ToolName = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,63}$")]
+RESERVED = frozenset({"think", "answer", "result"})
+"""Tags of a turn, which no tool may be named after."""
+
+
+class SearchToolSpec(Struct):
+    """Search of the run's corpus by the recipe's retrieval method."""
+
+    type: Literal["search"]
+    top_k: int = Field(3, ge=1, le=10_000, description="pieces of evidence of a result")
+
+
+class CalculatorSpec(Struct):
+    """Arithmetic: numbers, + - * / // % **, comparisons, abs, min, max, round, sqrt."""
+
+    type: Literal["calculator"]
+
+
+class FunctionToolSpec(Struct):
+    """A Python function with annotated parameters that returns a text, a number or a ``ToolResult``."""
+
+    type: Literal["function"]
+    function: str = Field(description="the function, as package.module:function; it must be deterministic")
+    name: ToolName | None = Field(None, description="the tool's name; by default the function's")
+    description: str | None = Field(None, description="what it does; by default the first line of its docstring")
+
+    @field_validator("function")
+    @classmethod
+    def _is_function(cls, value: str) -> str:
+        if ":" not in value:
+            raise ValueError(f"{value} names no function; write package.module:function")
+        if not isinstance(find_definition(value), ast.FunctionDef):
+            raise ValueError(f"{value} is not a function")
+        return value
+
+
+class ArgumentSpec(Struct):
+    """An argument of an HTTP tool."""
+
+    type: Literal["string", "integer", "number", "boolean"] = Field("string", description="its JSON type")
+    description: str = Field("", description="what it means, for the agent")
+    required: bool = Field(True, description="false: the agent may leave it out")
+
+
+class HttpToolSpec(Struct):
+    """An HTTP endpoint: arguments go into the query (GET) or a JSON object (POST), the response's text comes back."""
+
+    type: Literal["http"]
+    name: ToolName = Field(description="the tool's name")
+    description: str = Field(min_length=1, description="what it does, for the agent")
+    url: str = Field(pattern=r"^https?://\S+$", description="the endpoint")
+    method: Literal["GET", "POST"] = Field("GET", description="the HTTP method")
+    arguments: dict[ToolName, ArgumentSpec] = Field(default_factory=dict, description="its arguments, by name")
+    token_env: str | None = Field(None, min_length=1, description="the environment variable with a bearer token")
+    timeout: float = Field(30.0, gt=0, le=3600, description="seconds that a request may take")
+    retries: int = Field(3, ge=0, le=100, description="further tries after a lost connection, HTTP 429 or 5xx")
+    concurrency: int = Field(8, ge=1, le=1024, description="requests at a time")
+    max_characters: int = Field(2000, ge=1, le=1_000_000, description="longer responses are cut")
+
+    @field_validator("url")
+    @classmethod
+    def _url_holds_no_key(cls, value: str) -> str:
+        return refuse_credentials(value, "put the token into the environment variable that token_env names")
+
+
+class McpToolSpec(Struct):
+    """The tools of a Model Context Protocol server: a program (``command``) or an address (``url``)."""
+
+    type: Literal["mcp"]
+    command: tuple[str, ...] | None = Field(None, min_length=1, description="the program and its arguments")
+    url: str | None = Field(None, pattern=r"^https?://\S+$", description="the server's streamable HTTP address")
+    tools: tuple[str, ...] | None = Field(None, min_length=1, description="which of its tools; null: all")
+    token_env: str | None = Field(None, min_length=1, description="the environment variable with a bearer token")
+    timeout: float = Field(30.0, gt=0, le=3600, description="seconds that a call may take")
+    max_characters: int = Field(2000, ge=1, le=1_000_000, description="longer results are cut")
+
+    @field_validator("url")
+    @classmethod
+    def _url_holds_no_key(cls, value: str | None) -> str | None:
+        remedy = "put the token into the environment variable that token_env names"
+        return None if value is None else refuse_credentials(value, remedy)
+
+    @model_validator(mode="after")
+    def _names_one_server(self) -> Self:
+        if (self.command is None) == (self.url is None):
+            raise ValueError("an MCP server has either a command or a url; set one of them")
+        return self
+
+
+ToolSpec = Annotated[
+    SearchToolSpec | CalculatorSpec | FunctionToolSpec | HttpToolSpec | McpToolSpec, Field(discriminator="type")
+]
+
+
+def tool_name(spec: ToolSpec) -> str | None:
+    """Return the name of a tool; None for a server, whose names only it knows."""
+    if isinstance(spec, McpToolSpec):
+        return None
+    if isinstance(spec, FunctionToolSpec):
+        return spec.name or spec.function.partition(":")[2]
+    return spec.name if isinstance(spec, HttpToolSpec) else spec.type
+
+
+def check_names(specs: Sequence[ToolSpec]) -> None:
+    """Check that the tools have different names that are no tags of a turn.
+
+    Raises:
+        ValueError: a name occurs twice or is reserved.
+    """
+    names = [name for name in map(tool_name, specs) if name is not None]
+    for name in names:
+        if name in RESERVED:
+            raise ValueError(f"a tool must not be named {name}, which is a tag of the turns; set another name")
+        if names.count(name) > 1:
+            raise ValueError(f"two tools are named {name}; set another name")

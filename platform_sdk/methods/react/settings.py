@@ -1,0 +1,27 @@
+"""Settings of ReAct in a recipe."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, field_validator
+
+from platform_sdk.config.struct import Struct
+from platform_sdk.config.tools import SearchToolSpec, ToolSpec, check_names
+
+
+class AgentSpec(Struct):
+    """The agent's tools and limits."""
+
+    tools: tuple[ToolSpec, ...] = Field(
+        (SearchToolSpec(type="search"),), min_length=1, max_length=64, description="the tools that the agent may call"
+    )
+    max_turns: int = Field(8, ge=1, le=1000, description="maximum number of turns, malformed ones included")
+    max_tokens: int = Field(256, ge=1, le=1_000_000, description="maximum number of tokens of a turn")
+    prompts: Literal["standard", "compact"] = Field("standard", description="compact: for very small models")
+
+    @field_validator("tools")
+    @classmethod
+    def _names_differ(cls, value: tuple[ToolSpec, ...]) -> tuple[ToolSpec, ...]:
+        check_names(value)
+        return value

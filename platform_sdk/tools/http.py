@@ -1,0 +1,106 @@
+"""An HTTP endpoint as a tool."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+from pydantic import BaseModel, ConfigDict, Field, create_model
+
+from platform_sdk.config.tools import ArgumentSpec, HttpToolSpec
+from platform_sdk.errors import UserError
+from platform_sdk.records import ToolCall, ToolResult
+from platform_sdk.tools.base import ToolFault
+
+_TYPES: dict[str, type] = {"string": str, "integer": int, "number": float, "boolean": bool}
+
+
+@dataclass(frozen=True)
+class HttpTool:
+    """Tool that sends each call to an endpoint.
+
+    A 4xx status is the agent's error. A lost connection, 429 or 5xx is tried again and then a ``ToolFault``.
+    """
+
+    spec: HttpToolSpec
+    arguments: type[BaseModel]
+    client: httpx.Client
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+    @property
+    def description(self) -> str:
+        return self.spec.description
+
+    def call(self, calls: Sequence[ToolCall]) -> list[ToolResult]:
+        """Send the calls, ``concurrency`` at a time."""
+        with ThreadPoolExecutor(self.spec.concurrency, "http-tool") as pool:
+            return list(pool.map(self._result, calls))
+
+    def _result(self, call: ToolCall) -> ToolResult:
+        arguments: dict[str, Any] = {name: value for name, value in call.arguments.items() if value is not None}
+        content: dict[str, Any] = {"params": arguments} if self.spec.method == "GET" else {"json": arguments}
+        last = ""
+        for attempt in range(1 + self.spec.retries):
+            if attempt:
+                time.sleep(min(2.0 ** (attempt - 2), 10.0))
+            try:
+                response = self.client.request(self.spec.method, self.spec.url, **content)
+            except httpx.TransportError as error:
+                last = str(error) or type(error).__name__
+                continue
+            if response.status_code != 429 and response.status_code < 500:
+                return _read(response, self.spec.max_characters)
+            last = f"HTTP {response.status_code}"
+        raise ToolFault(f"tool {self.name}: {self.spec.url} is unavailable: {last}")
+
+
+def _read(response: httpx.Response, limit: int) -> ToolResult:
+    text = response.text[:limit]
+    if response.status_code >= 300:
+        return ToolResult(text=f"Error : HTTP {response.status_code} {text}".strip(), error=True)
+    return ToolResult(text=text)
+
+
+def open_http(spec: HttpToolSpec) -> HttpTool:
+    """Return the tool, with its arguments' model.
+
+    Raises:
+        UserError: the variable with its token is not set.
+    """
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # it reports every request
+    fields: dict[str, Any] = {name: _field(argument) for name, argument in spec.arguments.items()}
+    arguments = create_model(spec.name, __config__=ConfigDict(extra="forbid", frozen=True), **fields)
+    client = httpx.Client(timeout=spec.timeout, headers=bearer(spec.token_env, spec.name), follow_redirects=False)
+    return HttpTool(spec, arguments, client)
+
+
+def _field(argument: ArgumentSpec) -> tuple[Any, Any]:
+    kind = _TYPES[argument.type]
+    if argument.required:
+        return kind, Field(description=argument.description)
+    return kind | None, Field(None, description=argument.description)
+
+
+def bearer(token_env: str | None, name: str) -> dict[str, str]:
+    """Return the header with the token of a tool, if it has one.
+
+    Raises:
+        UserError: the variable is not set, or its value cannot be a header.
+    """
+    if token_env is None:
+        return {}
+    token = os.environ.get(token_env, "").strip()
+    if not token:
+        raise UserError(f"tool {name}: the environment variable {token_env} has no token; set it")
+    if not token.isascii() or not token.isprintable():
+        raise UserError(f"tool {name}: the token in {token_env} has characters that an HTTP header must not hold")
+    return {"Authorization": f"Bearer {token}"}

@@ -1,0 +1,134 @@
+"""The tools of a Model Context Protocol server (https://modelcontextprotocol.io), by the package ``mcp``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel, ConfigDict, Field, create_model
+
+from platform_sdk.config.tools import McpToolSpec
+from platform_sdk.credentials import without_credentials
+from platform_sdk.errors import UserError
+from platform_sdk.records import ToolCall, ToolResult
+from platform_sdk.tools.base import ToolFault
+from platform_sdk.tools.http import bearer
+
+if TYPE_CHECKING:
+    from anyio.from_thread import BlockingPortal
+    from mcp import Client
+
+_TYPES: dict[str, Any] = {
+    "string": str, "integer": int, "number": float, "boolean": bool, "array": list[Any], "object": dict[str, Any],
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class McpTool:
+    """One tool of a server. Calls are sent one after another, as a session has them."""
+
+    name: str
+    description: str
+    arguments: type[BaseModel]
+    client: Client
+    portal: BlockingPortal
+    spec: McpToolSpec
+
+    def call(self, calls: Sequence[ToolCall]) -> list[ToolResult]:
+        """Call the server's tool.
+
+        Raises:
+            ToolFault: the server is gone, or a call took longer than the timeout.
+        """
+        return [self._result(call) for call in calls]
+
+    def _result(self, call: ToolCall) -> ToolResult:
+        arguments = {name: value for name, value in call.arguments.items() if value is not None}
+        try:
+            answer = self.portal.call(self.client.call_tool, self.name, arguments, self.spec.timeout)
+        except Exception as error:  # a session ends in errors of any kind
+            raise ToolFault(f"tool {self.name}: the MCP server failed: {type(error).__name__}: {error}") from error
+        text = "\n".join(part.text for part in answer.content if part.type == "text")[: self.spec.max_characters]
+        return ToolResult(text=f"Error : {text}" if answer.is_error else text, error=bool(answer.is_error))
+
+
+@contextmanager
+def open_mcp(spec: McpToolSpec) -> Iterator[list[McpTool]]:
+    """Connect to a server, or start it, and list its tools.
+
+    Raises:
+        UserError: the server cannot be reached, or lacks a tool that the recipe names.
+    """
+    from anyio.from_thread import start_blocking_portal
+
+    where = spec.url or " ".join(spec.command or ())
+    with start_blocking_portal() as portal:
+        try:
+            session = portal.wrap_async_context_manager(_client(spec))
+            client = session.__enter__()
+        except Exception as error:  # of the transport, the program or the protocol
+            raise UserError(f"MCP server {where}: cannot be opened: {_cause(error)}; check that it runs") from error
+        try:
+            yield _tools(spec, client, portal, where)
+        finally:
+            session.__exit__(None, None, None)
+
+
+def _client(spec: McpToolSpec) -> Client:
+    from mcp import Client, StdioServerParameters
+
+    if spec.command is not None:
+        server: Any = StdioServerParameters(command=spec.command[0], args=list(spec.command[1:]))
+    elif spec.token_env is not None:
+        import httpx2
+        from mcp.client.streamable_http import streamable_http_client
+
+        http = httpx2.AsyncClient(headers=bearer(spec.token_env, str(spec.url)), timeout=spec.timeout)
+        server = streamable_http_client(str(spec.url), http_client=http)
+    else:
+        server = spec.url
+    return Client(server, read_timeout_seconds=spec.timeout)
+
+
+def _tools(spec: McpToolSpec, client: Client, portal: BlockingPortal, where: str) -> list[McpTool]:
+    offered: dict[str, Any] = {}
+    cursor: str | None = None
+    while True:
+        page = portal.call(partial(client.list_tools, cursor=cursor))
+        offered |= {tool.name: tool for tool in page.tools}
+        cursor = page.next_cursor
+        if cursor is None:
+            break
+    wanted = spec.tools if spec.tools is not None else tuple(offered)
+    if missing := [name for name in wanted if name not in offered]:
+        raise UserError(f"MCP server {where}: has no tool {missing[0]}; it has {', '.join(offered) or 'none'}")
+    return [
+        McpTool(
+            name, offered[name].description or "", _arguments(name, offered[name].input_schema), client, portal, spec
+        )
+        for name in wanted
+    ]
+
+
+def _arguments(name: str, schema: dict[str, Any]) -> type[BaseModel]:
+    """Return a model of a tool's arguments. Its fields have the schema's JSON types; the server checks the rest."""
+    required = schema.get("required", [])
+    fields: dict[str, Any] = {}
+    for field, about in schema.get("properties", {}).items():
+        kind = _TYPES.get(about.get("type"), Any) if isinstance(about.get("type"), str) else Any
+        description = about.get("description")
+        fields[field] = (
+            (kind, Field(description=description))
+            if field in required
+            else (kind | None if kind is not Any else Any, Field(None, description=description))
+        )
+    return create_model(name, __config__=ConfigDict(extra="forbid", frozen=True), **fields)
+
+
+def _cause(error: BaseException) -> str:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return without_credentials(f"{type(error).__name__}: {error}")
