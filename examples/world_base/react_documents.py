@@ -45,7 +45,7 @@ class Mistakes:
 
 
 FAULTLESS = Mistakes()
-ERRS = Mistakes(form=0.08, relation=0.08, read=0.05, direct=0.06, early=0.25, guess=0.70, order=0.15, answer=0.05)
+ERRS = Mistakes(form=0.05, relation=0.05, read=0.03, direct=0.02, early=0.12, guess=0.75, order=0.10, answer=0.03)
 
 
 class ReactDocuments:

@@ -30,13 +30,17 @@ def pipeline_schema() -> dict[str, Any]:
     }
     extends = {
         "type": "string",
-        "description": "a pipeline's name or path: all that is not given here is taken from it. parameters, form, inputs "
-        "and evaluation_only are merged by key, where null removes a key; a step with an id alone is taken from it",
+        "description": "a pipeline's name or path, which gives all that is left out. parameters, form, inputs and "
+        "evaluation_only are merged by key, where null removes a key; a step with an id alone is taken from there",
     }
+    described = {name: {"description": field["description"]} for name, field in properties.items()}
     return {
         "$schema": DIALECT,
         **whole,
-        "properties": {"extends": extends, **dict.fromkeys(properties, True)},
+        "properties": {
+            "extends": extends,
+            **{name: {"description": field["description"]} for name, field in properties.items()},
+        },
         "if": {"required": ["extends"]},
         "then": {"properties": {**properties, **extension}},
         "else": {"properties": properties, "required": required},
@@ -45,11 +49,22 @@ def pipeline_schema() -> dict[str, Any]:
 
 
 def _or_null(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema of a mapping, each of whose values may also be null."""
-    inner = schema.get("additionalProperties", True)
-    if isinstance(inner, dict) and inner.get("type") == "object" and "additionalProperties" in inner:
-        inner = _or_null(inner)
-    return {**schema, "additionalProperties": True if inner is True else {"anyOf": [inner, {"type": "null"}]}}
+    """Return the schema of a mapping, each of whose values, and of the mappings in it, may also be null."""
+    found = dict(schema)
+    patterns = found.pop("patternProperties", {})
+    found["patternProperties" if patterns else "additionalProperties"] = (
+        {pattern: _nullable(inner) for pattern, inner in patterns.items()}
+        if patterns
+        else _nullable(schema.get("additionalProperties", True))
+    )
+    return found
+
+
+def _nullable(inner: Any) -> Any:
+    if not isinstance(inner, dict):
+        return inner
+    mapping = inner.get("type") == "object" and ("patternProperties" in inner or "additionalProperties" in inner)
+    return {"anyOf": [_or_null(inner) if mapping else inner, {"type": "null"}]}
 
 
 def recipe_schema(pipeline: Pipeline) -> dict[str, Any]:

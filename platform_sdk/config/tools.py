@@ -6,7 +6,7 @@ import ast
 from collections.abc import Sequence
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, JsonValue, field_validator, model_validator
 
 from platform_sdk.config.code import find_definition
 from platform_sdk.config.struct import Struct
@@ -20,20 +20,20 @@ RESERVED = frozenset({"think", "answer", "result"})
 class SearchToolSpec(Struct):
     """Search of the run's corpus by the recipe's retrieval method."""
 
-    type: Literal["search"]
+    type: Literal["search"] = Field(description="search of the corpus")
     top_k: int = Field(3, ge=1, le=10_000, description="pieces of evidence of a result")
 
 
 class CalculatorSpec(Struct):
     """Arithmetic: numbers, + - * / // % **, comparisons, abs, min, max, round, sqrt."""
 
-    type: Literal["calculator"]
+    type: Literal["calculator"] = Field(description="the calculator")
 
 
 class FunctionToolSpec(Struct):
     """A Python function with annotated parameters that returns a text, a number or a ``ToolResult``."""
 
-    type: Literal["function"]
+    type: Literal["function"] = Field(description="a Python function")
     function: str = Field(description="the function, as package.module:function; it must be deterministic")
     name: ToolName | None = Field(None, description="the tool's name; by default the function's")
     description: str | None = Field(None, description="what it does; by default the first line of its docstring")
@@ -59,7 +59,7 @@ class ArgumentSpec(Struct):
 class HttpToolSpec(Struct):
     """An HTTP endpoint: arguments go into the query (GET) or a JSON object (POST), the response's text comes back."""
 
-    type: Literal["http"]
+    type: Literal["http"] = Field(description="an HTTP endpoint")
     name: ToolName = Field(description="the tool's name")
     description: str = Field(min_length=1, description="what it does, for the agent")
     url: str = Field(pattern=r"^https?://\S+$", description="the endpoint")
@@ -80,7 +80,7 @@ class HttpToolSpec(Struct):
 class McpToolSpec(Struct):
     """The tools of a Model Context Protocol server: a program (``command``) or an address (``url``)."""
 
-    type: Literal["mcp"]
+    type: Literal["mcp"] = Field(description="a Model Context Protocol server")
     command: tuple[str, ...] | None = Field(None, min_length=1, description="the program and its arguments")
     url: str | None = Field(None, pattern=r"^https?://\S+$", description="the server's streamable HTTP address")
     tools: tuple[str, ...] | None = Field(None, min_length=1, description="which of its tools; null: all")
@@ -101,14 +101,32 @@ class McpToolSpec(Struct):
         return self
 
 
+class CustomToolSpec(Struct):
+    """A tool of the user's: a class, or a function that returns the tool, called with the settings."""
+
+    type: Literal["custom"] = Field(description="a class of your own")
+    tool: str = Field(description="the class or function, as package.module:name")
+    settings: dict[str, JsonValue] = Field(default_factory=dict, description="its keyword arguments")
+
+    @field_validator("tool")
+    @classmethod
+    def _is_callable(cls, value: str) -> str:
+        if ":" not in value:
+            raise ValueError(f"{value} names no class; write package.module:name")
+        if not isinstance(find_definition(value), ast.ClassDef | ast.FunctionDef):
+            raise ValueError(f"{value} is neither a class nor a function")
+        return value
+
+
 ToolSpec = Annotated[
-    SearchToolSpec | CalculatorSpec | FunctionToolSpec | HttpToolSpec | McpToolSpec, Field(discriminator="type")
+    SearchToolSpec | CalculatorSpec | FunctionToolSpec | HttpToolSpec | McpToolSpec | CustomToolSpec,
+    Field(discriminator="type"),
 ]
 
 
 def tool_name(spec: ToolSpec) -> str | None:
-    """Return the name of a tool; None for a server, whose names only it knows."""
-    if isinstance(spec, McpToolSpec):
+    """Return the name of a tool; None where it is known only once the tool is open."""
+    if isinstance(spec, McpToolSpec | CustomToolSpec):
         return None
     if isinstance(spec, FunctionToolSpec):
         return spec.name or spec.function.partition(":")[2]

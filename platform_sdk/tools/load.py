@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
+from platform_sdk.config.code import import_definition
 from platform_sdk.config.tools import (
     RESERVED,
     CalculatorSpec,
+    CustomToolSpec,
     FunctionToolSpec,
     HttpToolSpec,
     SearchToolSpec,
@@ -51,4 +53,17 @@ def _opened(spec: ToolSpec, search: SearchFunction, stack: ExitStack) -> Sequenc
         tool = open_http(spec)
         stack.callback(tool.client.close)
         return [tool]
+    if isinstance(spec, CustomToolSpec):
+        return [_custom(spec)]
     return stack.enter_context(open_mcp(spec))
+
+
+def _custom(spec: CustomToolSpec) -> Tool:
+    try:
+        tool = import_definition(spec.tool)(**spec.settings)
+    except TypeError as error:
+        raise UserError(f"tool {spec.tool}: {error}; check its settings") from error
+    if missing := [name for name in ("name", "description", "arguments", "call") if not hasattr(tool, name)]:
+        raise UserError(f"tool {spec.tool}: has no {missing[0]}; see platform_sdk.tools.base.Tool")
+    opened: Tool = tool
+    return opened

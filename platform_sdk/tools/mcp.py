@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from anyio.from_thread import BlockingPortal
     from mcp import Client
 
+logger = logging.getLogger(__name__)
 _TYPES: dict[str, Any] = {
     "string": str, "integer": int, "number": float, "boolean": bool, "array": list[Any], "object": dict[str, Any],
 }  # fmt: skip
@@ -74,7 +76,10 @@ def open_mcp(spec: McpToolSpec) -> Iterator[list[McpTool]]:
         try:
             yield _tools(spec, client, portal, where)
         finally:
-            session.__exit__(None, None, None)
+            try:
+                session.__exit__(None, None, None)
+            except Exception as error:  # the server is gone, so the session cannot end as agreed
+                logger.warning("MCP server %s: its session could not be closed: %s", where, _cause(error))
 
 
 def _client(spec: McpToolSpec) -> Client:

@@ -183,7 +183,7 @@ def test_recipe_schema_describes_parameters(recipe: Path) -> None:
     assert parameters["properties"]["seed"]["description"] == "General: Of everything"
     assert parameters["properties"]["spec"]["properties"]["epochs"]["minimum"] == 1
     assert "LoraSpec" in schema["$defs"]
-    assert set(pipeline_schema()["required"]) == {"name", "description", "method", "parameters", "steps"}
+    assert set(pipeline_schema()["else"]["required"]) == {"name", "description", "method", "parameters", "steps"}
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.name)

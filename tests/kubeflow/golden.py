@@ -27,6 +27,7 @@ RECIPES = {
     "evipath": "evipath/world.yaml",
     "evipath-mygo": "evipath-mygo/world.yaml",
     "prograph": "prograph/world.yaml",
+    "react": "react/world.yaml",
 }
 Item = dict[str, Any]
 

@@ -1,0 +1,31 @@
+"""Functions that tests use as tools."""
+
+from __future__ import annotations
+
+from platform_sdk.records import ToolResult
+from platform_sdk.sampling.rollout import ToolFault
+
+
+def days_between(first: str, second: str, absolute: bool = True) -> int:
+    """Count the days between two ISO dates.
+
+    More text that the agent does not see.
+    """
+    from datetime import date
+
+    days = (date.fromisoformat(second) - date.fromisoformat(first)).days
+    return abs(days) if absolute else days
+
+
+def whole(word: str) -> ToolResult:
+    """Return a whole result."""
+    return ToolResult(text=word, figures={"letters": len(word)})
+
+
+def unavailable(word: str) -> str:
+    """Be unavailable."""
+    raise ToolFault("the database is locked")
+
+
+def untyped(word):  # type: ignore[no-untyped-def]
+    """Lack an annotation."""
