@@ -19,28 +19,7 @@ def pipeline_schema() -> dict[str, Any]:
     steps = properties["steps"]["items"]
     taken = {
         "type": "object",
-        "properties": {"id": definitions["Step"]["properties"]["id"]},
-        "required": ["id"],
-        "additionalProperties": False,
-        "description": "the step of this id of the pipeline that is extended",
-    }
-    extension = {
-        **{name: _or_null(properties[name]) for name in ("parameters", "inputs", "evaluation_only", "form")},
-        "steps": {**properties["steps"], "items": {"anyOf": [*steps.get("oneOf", [steps]), taken]}},
-    }
-    extends = {
-        "type": "string",
-        "description": "a pipeline's name or path, which gives all that is left out. parameters, form, inputs and "
-        "evaluation_only are merged by key, where null removes a key; a step with an id alone is taken from there",
-    }
-    described = {name: {"description": field["description"]} for name, field in properties.items()}
-    return {
-        "$schema": DIALECT,
-        **whole,
-        "properties": {
-            "extends": extends,
-            **{name: {"description": field["description"]} for name, field in properties.items()},
-        },
+        "properties": {"extends": extends, **described},
         "if": {"required": ["extends"]},
         "then": {"properties": {**properties, **extension}},
         "else": {"properties": properties, "required": required},
