@@ -11,15 +11,34 @@ from platform_sdk.config.recipe import RecipeDocument
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
+EXTENDS = {
+    "type": "string",
+    "description": "a pipeline's name or path, which gives all that is left out. parameters, form, inputs and "
+    "evaluation_only are merged by key, where null removes a key; a step with an id alone is taken from there",
+}
+
+
 def pipeline_schema() -> dict[str, Any]:
     """Return the schema of a ``pipeline.yaml``, a whole one or one that extends another."""
     whole = Document.model_json_schema(by_alias=True)
-    definitions, properties = whole.pop("$defs"), whole.pop("properties")
-    required = whole.pop("required")
+    definitions, properties, required = whole.pop("$defs"), whole.pop("properties"), whole.pop("required")
     steps = properties["steps"]["items"]
     taken = {
         "type": "object",
-        "properties": {"extends": extends, **described},
+        "properties": {"id": definitions["Step"]["properties"]["id"]},
+        "required": ["id"],
+        "additionalProperties": False,
+        "description": "the step of this id of the pipeline that is extended",
+    }
+    extension = {
+        **{name: _or_null(properties[name]) for name in ("parameters", "inputs", "evaluation_only", "form")},
+        "steps": {**properties["steps"], "items": {"anyOf": [*steps.get("oneOf", [steps]), taken]}},
+    }
+    described = {name: {"description": field["description"]} for name, field in properties.items()}
+    return {
+        "$schema": DIALECT,
+        **whole,
+        "properties": {"extends": EXTENDS, **described},
         "if": {"required": ["extends"]},
         "then": {"properties": {**properties, **extension}},
         "else": {"properties": properties, "required": required},
