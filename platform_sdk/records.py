@@ -6,6 +6,7 @@ retrieval returns evidence; agents leave rollouts of trajectories; scoring adds 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from typing import Any, ClassVar, Literal, Self
 
@@ -173,6 +174,13 @@ class RecordedCall(ToolCall):
     evidence: tuple[str, ...] = Field(default=(), exclude_if=_is_empty)
     figures: dict[str, float] = Field(default_factory=dict, exclude_if=_is_empty)
     error: bool = Field(default=False, exclude_if=_is_empty)
+
+
+def call_text(call: ToolCall) -> str:
+    """Return a call as people read it: the argument if there is one, else all with their names."""
+    if len(call.arguments) == 1:
+        return " ".join(str(next(iter(call.arguments.values()))).split())
+    return ", ".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in call.arguments.items())
 
 
 def recorded_call(call: ToolCall, result: ToolResult) -> RecordedCall:

@@ -121,6 +121,8 @@ def show(asked: AnswerAttempt) -> None:
     from rich.padding import Padding
     from rich.text import Text
 
+    from platform_sdk.records import SEARCH, call_text
+
     # What reads a pipe or a file wants whole lines.
     console = Terminal(file=sys.stdout, highlight=False, width=None if sys.stdout.isatty() else 1_000_000)
     rollout = asked.rollout
@@ -138,8 +140,11 @@ def show(asked: AnswerAttempt) -> None:
             tell(Text(said, style="red" if turn.malformed else ""), depth)
             if turn.malformed:
                 tell(Text(f"malformed: {turn.malformed}", style="red"), depth + 2)
-            for query in turn.queries:
-                tell(Text(f"searches: {query}", style="cyan"), depth + 2)
+            for call in turn.tool_calls:
+                name = "searches" if call.tool == SEARCH else f"calls {call.tool}"
+                tell(Text(f"{name}: {call_text(call)}", style="cyan"), depth + 2)
+                if call.text:
+                    tell(Text(f"= {' '.join(call.text.split())}", style="red" if call.error else "dim"), depth + 2)
         chosen = {item.id for place, item in enumerate(trajectory.evidence) if place in trajectory.selected}
         for item in turn.evidence:
             mark = "•" if item.id in chosen else "·"

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from platform_sdk.record_files import read_jsonl
-from platform_sdk.records import Rollout, Trajectory
+from platform_sdk.records import SEARCH, Rollout, Trajectory
 from platform_sdk.tracking.journal import Event
 from platform_sdk.tracking.store import DeliveryState
 
@@ -116,6 +116,11 @@ def _turns(trajectory: Trajectory, parent: str, start: int, tree: CallTree) -> t
             found.append(Piece(f"{parent}/turn {place}", parent, f"{trajectory.role} turn {number}", "LLM", clock,
                                clock + length, None, turn.text, {name: v for name, v in shown.items() if v},
                                turn.malformed))  # fmt: skip
+            found += [
+                Piece(f"{parent}/tool {place}.{call}", parent, used.tool, "TOOL", clock + length, clock + length + 1,
+                      used.arguments, used.text, dict(used.figures), used.text if used.error else None)
+                for call, used in enumerate(turn.tool_calls) if used.tool != SEARCH
+            ]  # fmt: skip
         elif turn.evidence or searched:  # a search may find nothing
             documents = [
                 {"id": item.id, "page_content": item.text, "metadata": {"title": item.title, "score": item.score}

@@ -80,6 +80,17 @@ REDUCED = {
         },
         {"online.updates": 2},
     ),
+    "react": ReducedRecipe(
+        "react/world.yaml",
+        {
+            "dataset.world": {"entities": 40, "train_questions": 6, "eval_questions": 4, "hops": [1], "years": 0.6},
+            "online.updates": 3,
+            "online.questions": 3,
+            "online.group": 3,
+            "online.checkpoint_steps": 1,
+        },
+        {"online.updates": 2},
+    ),
     # A method of the tests' own, small as it is.
     "toy": ReducedRecipe("../tests/extensions/toy/pipelines/toy/world.yaml", {}, {}),
 }  # fmt: skip

@@ -14,6 +14,7 @@ from platform_sdk.records import Evidence, Rollout, Source, Trajectory, Turn
 from platform_sdk.tracking.journal import Event
 from platform_sdk.tracking.traces import _trace, call_tree, pieces
 from tests.methods.played import played
+from tests.methods.react.saying import SOLVED, play
 from tests.tracking.rollouts import agent, environment, trajectory
 
 
@@ -51,7 +52,7 @@ def stepwise() -> Rollout:
     )  # fmt: skip
 
 
-ROLLOUTS = {**played(), "stepwise": stepwise()}
+ROLLOUTS = {**played(), "stepwise": stepwise(), "react": play(SOLVED)}
 EVENT: Event = {"phase": "eval-final", "time": 1_700_000_000_000}
 
 
@@ -155,6 +156,14 @@ def test_the_page_shows_rewards_of_turns_parts_of_scores_and_what_is_apart(opene
     assert "for scoring only" in str(apart.text_content())
     tokens = sum(sum(t.agent_mask) for t in ROLLOUTS["stepwise"].recorded if t.id != "probe-1")
     assert f"{tokens} sampled tokens" in detail.inner_text()
+
+
+def test_tool_calls_are_spans_and_are_shown_with_their_results(opened: Any) -> None:
+    [piece] = [piece for piece in pieces(ROLLOUTS["react"]) if piece.kind == "TOOL"]
+    assert (piece.name, piece.inputs, piece.outputs) == ("calculator", {"expression": "1957 - 1923"}, "34")
+    assert (piece.attributes, piece.error) == ({"value": 34.0}, None)
+    opened.fill("#search", "react")
+    assert opened.locator("#detail .tool").all_inner_texts() == ["calculator 1957 - 1923 = 34"]
 
 
 def test_turns_that_call_each_other_in_a_circle_are_shown_once() -> None:

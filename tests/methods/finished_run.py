@@ -28,6 +28,7 @@ RECIPES = {
     "arena": ("arena/world.yaml", []),
     "evipath": ("evipath/world.yaml", []),
     "prograph": ("prograph/world.yaml", ["retrieval={method: passages, threads: 1}", "environment=world-text"]),
+    "react": ("react/world.yaml", []),
     "baseline": ("arena-baselines/sft-reasoning-smollm2.yaml", [
         "dataset={format: world, world: {entities: 60, train_questions: 4, eval_questions: 6, hops: [1], context: 4}}",
         "model=hopforge:world-base-arena", "agent.prompts=compact",

@@ -17,7 +17,7 @@ const stepsView = ({ data, make, number, scrolled, heading }) => (rollout) => {
     }
     return node;
   };
-  const did = (turn) => turn.malformed ? "malformed" : turn.queries ? turn.queries.join(" · ") : rollout.main.answer === null ? "–" : `answer: ${rollout.main.answer}`;
+  const did = (turn) => turn.malformed ? "malformed" : turn.queries ? turn.queries.join(" · ") : turn.tools ? turn.tools.map((tool) => `${tool.name}: ${tool.call}`).join(" · ") : rollout.main.answer === null ? "–" : `answer: ${rollout.main.answer}`;
   const caption = credited ? "Rewards and advantages per step" : "Rewards per step";
   const node = make("table", "steps", make("caption", "", caption),
     make("thead", "", make("tr", "", heading("step", "col"), heading("", "col"), ...names.map((name) => heading(name.replaceAll("_", " "), "col", "n")),

@@ -77,6 +77,9 @@ const trajectoryView = ({ data, make, number, badge, sign, sameQuestion, open, l
     const headings = called.length === queries.length ? queries : [];
     const unsaid = headings.length ? [] : queries.filter((query) => !turn.text.includes(query));
     if (unsaid.length) node.append(make("ul", "queries", ...unsaid.map((query) => make("li", "", query))));
+    for (const tool of turn.tools || []) {
+      node.append(make("div", `tool${tool.error ? " failed" : ""}`, make("b", "", tool.name), ` ${tool.call} `, make("span", "result", `= ${tool.result}`)));
+    }
     if (called.length) node.append(make("div", "called", ...called.map((other, number) => card(other, gold, headings[number]))));
     return node;
   });

@@ -10,11 +10,12 @@ from typing import Any
 from platform_sdk.evaluation.report.gold import GoldEvidence
 from platform_sdk.evaluation.report.samples import Sample
 from platform_sdk.evaluation.report.trace import is_trace, trace_of
-from platform_sdk.records import Rollout, Trajectory, Turn
+from platform_sdk.records import SEARCH, Rollout, Trajectory, Turn, call_text
 from platform_sdk.tracking.traces import CallTree, call_tree
 
 LONGEST_TEXT = 4000
 LONGEST_PROMPT = 1600
+LONGEST_CALL = 400
 Table = dict[str, int]  # a piece of evidence as JSON -> its place in the page's table
 
 
@@ -84,6 +85,16 @@ def _trajectory(trajectory: Trajectory, context: _Context) -> dict[str, Any]:
         more = {
             "malformed": turn.malformed,
             "queries": turn.queries,
+            "tools": [
+                {
+                    "name": call.tool,
+                    "call": call_text(call)[:LONGEST_CALL],
+                    "result": call.text[:LONGEST_CALL],
+                    "error": call.error,
+                }
+                for call in turn.tool_calls
+                if call.tool != SEARCH
+            ],
             "evidence": [next(found) for _ in turn.evidence],
             "called": [_trajectory(other, context) for other in called],
         }

@@ -224,6 +224,6 @@ def test_entities_of_one_name_are_visited_by_their_ids() -> None:
         }
         return say(turns.get(len(said), "<think> . </think> <answer> Ida Roth </answer>"))
 
-    [rollout] = run([partial(agent("kg").rollout, asked, 0)], Scripted(policy), live=4)  # type: ignore[arg-type]
+    [rollout] = run([partial(replace(agent("kg"), search=find).rollout, asked, 0)], Scripted(policy), live=4)  # type: ignore[arg-type]
     assert rollout.main.answer == "Ida Roth"
     assert sorted(heads) == [("Q1", "Amberfall"), ("Q19", "Ida Roth"), ("Q2", "Amberfall"), ("Q29", "Ida Roth")]

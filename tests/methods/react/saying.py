@@ -38,6 +38,13 @@ def search(requests: Sequence[SearchRequest], k: int) -> list[list[Evidence]]:
 
 TOOLS: dict[str, Tool] = {"search": SearchTool(search, 2), "calculator": Calculator()}
 
+SOLVED = (
+    "<think>The later film first.</think><search>When was Night Lake released?</search>",
+    "<think>1957. Now the other.</think> <search>When was Amberfall released?</search>",
+    "<think>I need the difference.</think><calculator>1957 - 1923</calculator>",
+    "<think>34.</think><answer>34</answer>",
+)
+
 
 def play(turns: Sequence[str], tools: Mapping[str, Tool] = TOOLS, max_turns: int = 6) -> Rollout:
     """Return the rollout of an agent whose turns say ``turns``."""

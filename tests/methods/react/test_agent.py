@@ -10,14 +10,7 @@ from platform_sdk.methods.react.agent import measures
 from platform_sdk.methods.react.grammar import parse
 from platform_sdk.records import Rollout, ToolCall
 from tests.extensions.glossary import Glossary
-from tests.methods.react.saying import TOOLS, play
-
-SOLVED = (
-    "<think>The later film first.</think><search>When was Night Lake released?</search>",
-    "<think>1957. Now the other.</think> <search>When was Amberfall released?</search>",
-    "<think>I need the difference.</think><calculator>1957 - 1923</calculator>",
-    "<think>34.</think><answer>34</answer>",
-)
+from tests.methods.react.saying import SOLVED, TOOLS, play
 
 
 def test_calls_are_recorded_with_arguments_results_and_evidence() -> None:
