@@ -75,6 +75,7 @@ FIGURES: tuple[Scores | Recall, ...] = (
     Scores("arena", "settings chosen on world 101", ("pipelines/arena/world.yaml",)),
     Scores("prograph", "settings chosen on world 101", ("pipelines/prograph/world.yaml",)),
     Scores("evipath", "settings chosen on this world", ("pipelines/evipath/world.yaml",)),
+    Scores("react", "settings chosen on world 101", ("pipelines/react/world.yaml",)),
     _recall("recall-hotpotqa", "6,721 passages", "pipelines/mygo/hotpotqa-smollm2.yaml", *ALL),
     _recall("recall-2wiki", "8,559 passages", "pipelines/prograph/2wiki-qwen2.5-3b.yaml", *ALL, *SMALL_ENCODER),
     _recall(
