@@ -44,8 +44,11 @@ class React(Method[AgentSpec, EvaluationSpec, ReactResources]):
                 "search tool gives a query alone; choose a method that searches by the query, e.g. passages"
             )
         if searches == (retrieval.name == "none"):
-            remedy = "add it to agent.tools" if not searches else "take it out of agent.tools, or choose another method"
-            raise UserError(f"retrieval.method {retrieval.name} and the tool search do not go together; {remedy}")
+            raise UserError(
+                "retrieval.method none: the tool search has nothing to search; choose another method"
+                if searches
+                else f"agent.tools: without search, retrieval.method {retrieval.name} is never used; set it to none"
+            )
 
     @contextmanager
     def resources(self, run: RunContext[AgentSpec]) -> Iterator[ReactResources]:
