@@ -1,6 +1,7 @@
 """Comparison of runs on the same questions: scores with paired intervals, and for two runs their costs.
 
-Two runs are two groups of one run each. Of three or more, the runs whose recipes differ only in the seed form a group.
+Two runs are two groups of one run each. With three or more runs, runs whose recipes differ only in the seed are a
+group.
 
 The costs follow Mujica-MyGO, section 4.3.3 and table 7 (MyGO and GRPO: time and training trajectories at an equal
 score). Times count sampling, training and sending the weights to the engine, but no evaluation and no engine start. A

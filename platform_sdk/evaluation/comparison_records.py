@@ -136,7 +136,7 @@ class Comparison(Result):
 
     @property
     def pair(self) -> bool:
-        """Are exactly two runs compared?"""
+        """True for exactly two runs, False for groups of runs."""
         return len(self.runs) == 2
 
     @property
