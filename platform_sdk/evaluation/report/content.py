@@ -11,8 +11,8 @@ from typing import Any
 from platform_sdk.config.differences import ABSENT
 from platform_sdk.evaluation.cards.figures import amount, count_metrics
 from platform_sdk.evaluation.intervals import paired_bootstrap
+from platform_sdk.evaluation.phase_statistics import Statistics, read_statistics
 from platform_sdk.evaluation.report.samples import SELECTED_FILE, Sample, draw, share, size, sources
-from platform_sdk.evaluation.statistics import Statistics, read_statistics
 from platform_sdk.files import read_object
 from platform_sdk.tracking import manifest, updates
 from platform_sdk.tracking.journal import FOLDER
