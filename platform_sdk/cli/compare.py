@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,8 +13,7 @@ from platform_sdk.cli.terminal import Terminal, say
 from platform_sdk.errors import UserError
 
 if TYPE_CHECKING:
-    from platform_sdk.evaluation.compare import Comparison
-    from platform_sdk.evaluation.seeds import SeedComparison
+    from platform_sdk.evaluation.comparison_records import Comparison
 
 
 def compare(
@@ -41,45 +39,36 @@ def compare(
     took. Of three or more, those that differ in the seed alone are a group: means and intervals over seeds, and the
     differences of the groups. Scores in the JSON are in 0..1.
     """
+    from platform_sdk.evaluation.comparison import compare as compare_runs
+    from platform_sdk.evaluation.comparison_page import build_comparison
     from platform_sdk.outputs import check_output, write_output
     from platform_sdk.tracking.listing import find_run_dir
 
     if output is not None:
         check_output(output)
-    found = [find_run_dir(run, folder) for run in runs]
-    if len(found) < 2:
+    run_dirs = [find_run_dir(run, folder) for run in runs]
+    if len(run_dirs) < 2:
         raise UserError("compare: needs at least two runs")
-    comparison: Comparison | SeedComparison
-    if len(found) == 2:
-        from platform_sdk.evaluation.compare import compare as compare_runs
-        from platform_sdk.evaluation.comparison import build_comparison
-
-        pair = comparison = compare_runs(*found, metric=metric, shown=score, altered=altered)
-        build, show = partial(build_comparison, pair), partial(_print_tables, pair)
-    else:
-        from platform_sdk.evaluation.seed_comparison import build_seed_comparison
-        from platform_sdk.evaluation.seeds import compare_seeds
-
-        if score is not None:
-            raise UserError("compare: --score is for two runs; leave it out, or name two runs")
-        seeds = comparison = compare_seeds(found, metric=metric, altered=altered)
-        build, show = partial(build_seed_comparison, seeds), partial(_print_groups, seeds)
+    comparison = compare_runs(run_dirs, metric=metric, shown=score, altered=altered)
     warn(comparison.altered)
     if output is not None:
-        write_output(output, build())
+        write_output(output, build_comparison(comparison))
     if as_json:
         typer.echo(comparison.model_dump_json(indent=1))
+        return
+    if comparison.pair:
+        _print_pair(comparison)
     else:
-        show()
-        if output is not None:
-            say(output)
+        _print_groups(comparison)
+    if output is not None:
+        say(output)
 
 
-def _print_groups(comparison: SeedComparison) -> None:
+def _print_groups(comparison: Comparison) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    from platform_sdk.evaluation.seed_comparison import headlines, score_rows
+    from platform_sdk.evaluation.comparison_text import headlines, score_rows
 
     console = Terminal(highlight=False)
     table = Table(box=None, header_style="bold", pad_edge=False)
@@ -88,8 +77,9 @@ def _print_groups(comparison: SeedComparison) -> None:
         table.add_column(f"{escape(group.name)}\n{len(group.runs)} seeds", justify="right", overflow="fold")
     for group in comparison.groups[1:]:
         table.add_column(f"difference of\n{escape(group.name)}", justify="right", overflow="fold")
-    for name, cells in score_rows(comparison):
-        table.add_row(escape(name), *(f"{cell.value}\n{cell.interval}".strip() for cell in cells))
+    for row in score_rows(comparison):
+        cells = (*row.means, *row.differences)
+        table.add_row(escape(row.name), *(f"{cell.value}\n{cell.interval}".strip() for cell in cells))
     console.print(table)
     for headline in headlines(comparison):
         console.print(f"\n{escape(headline)}", soft_wrap=True)
@@ -97,33 +87,34 @@ def _print_groups(comparison: SeedComparison) -> None:
     console.print(escape(f"The recipes differ in {changed or 'nothing but the seed'}."), soft_wrap=True)
 
 
-def _print_tables(comparison: Comparison) -> None:
+def _print_pair(comparison: Comparison) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    from platform_sdk.evaluation.comparison import headline, score_rows, sentence, spent_rows
+    from platform_sdk.evaluation.comparison_text import headlines, score_rows, spent_rows, time_to_score
 
     console = Terminal(highlight=False)
-    names = escape(comparison.first.name), escape(comparison.second.name)
+    names = [escape(group.name) for group in comparison.groups]
     spent = Table(box=None, header_style="bold", pad_edge=False, title_justify="left")
     spent.add_column("spent")
     for name in (*names, "second to first"):
         spent.add_column(name, justify="right")
     for cost in spent_rows(comparison):
-        spent.add_row(cost.name, cost.first, cost.second, cost.change)
+        spent.add_row(*cost)
     console.print(spent)
     scores = Table(box=None, header_style="bold", pad_edge=False)
     scores.add_column(f"\n{comparison.questions} questions")
-    heads = [
-        f"{name}\n{side.last.phase}" for name, side in zip(names, (comparison.first, comparison.second), strict=True)
-    ]
+    heads = [f"{name}\n{run.last.phase}" for name, run in zip(names, comparison.runs, strict=True)]
     for name in (*heads, "second − first", "95 % interval", "p"):
         scores.add_column(name, justify="right", vertical="bottom")
     for row in score_rows(comparison):
-        scores.add_row(escape(row.name), row.first, row.second, row.difference, row.interval, row.p)
+        [difference] = row.differences
+        means = (cell.value for cell in row.means)
+        scores.add_row(escape(row.name), *means, difference.value, difference.interval, *row.p_values)
     console.print(scores)
-    console.print(f"\n{escape(headline(comparison))}", soft_wrap=True)
-    console.print(escape(sentence(comparison)), soft_wrap=True)
-    changed = [name for name, _, _ in comparison.recipes]
-    told = f"The recipes differ in {', '.join(changed)}." if changed else "The recipes are equal."
-    console.print(escape(told), soft_wrap=True)
+    for line in headlines(comparison):
+        console.print(f"\n{escape(line)}", soft_wrap=True)
+    console.print(escape(time_to_score(comparison)), soft_wrap=True)
+    changed = ", ".join(name for name, _ in comparison.recipes)
+    recipes = f"The recipes differ in {changed}." if changed else "The recipes are equal."
+    console.print(escape(recipes), soft_wrap=True)

@@ -1,1 +1,1 @@
-"""Official formats in, records out: loaders, corpora, triple stores, and the generated world."""
+"""Datasets: loaders of official formats, corpora, triple stores, and the generated world."""

@@ -1,4 +1,4 @@
-"""2WikiMultihopQA's ``id_aliases.json``: further names of the entities, by Wikidata id."""
+"""2WikiMultihopQA's ``id_aliases.json``: aliases of entities by Wikidata id."""
 
 from __future__ import annotations
 
@@ -22,5 +22,5 @@ Aliases = Mapping[str, frozenset[str]]
 
 
 def read_aliases(path: Path) -> Aliases:
-    """Return the other names of each entity id; a demonym counts as one."""
+    """Return the aliases of each entity id, including demonyms."""
     return {line.id: frozenset(line.aliases + line.demonyms) for line in read_json_lines(path, Alias)}

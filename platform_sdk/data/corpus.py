@@ -32,7 +32,7 @@ class Corpus:
         """Load an official corpus (JSONL of ``id, title, text``) or a file that :meth:`save` wrote.
 
         Raises:
-            RecordError: a line is malformed, or an id comes twice.
+            RecordError: a line is malformed, or an id is repeated.
         """
         passages = (
             list(read_jsonl(path, Passage))
@@ -59,7 +59,7 @@ class _Line(msgspec.Struct):
 
 
 def corpus_from_questions(questions: Iterable[Question]) -> Corpus:
-    """Unite the contexts of ``questions``: each (title, text) once, numbered in order of first appearance."""
+    """Merge the contexts of ``questions``: each (title, text) once, numbered in order of first appearance."""
     distinct = dict.fromkeys((passage.title, passage.text) for question in questions for passage in question.context)
     return Corpus([Passage(id=str(i), title=title, text=text) for i, (title, text) in enumerate(distinct)])
 
@@ -80,10 +80,10 @@ class TripleStore:
         """Load a TSV with a header line, or a file that :meth:`save` wrote.
 
         The TSV needs the columns ``head``, ``relation`` (or ``property_id``) and ``tail``; ``head_id`` and ``tail_id``
-        (or ``tail_id_or_literal``) are read where they are, and other columns are passed over. There is no quoting.
+        (or ``tail_id_or_literal``) are optional, and other columns are ignored. There is no quoting.
 
         Raises:
-            RecordError: a column is missing, or a line has not the header's number of columns.
+            RecordError: a column is missing, or a line has another number of columns than the header.
         """
         if _is_record_file(path):
             return cls(read_jsonl(path, Triple))
@@ -103,7 +103,7 @@ def _read_tsv(path: Path) -> list[Triple]:
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
         raise RecordError(f"{path}: line {line}: not UTF-8 text") from error
-    # Not the csv module, which refuses fields of more than 131,072 characters.
+    # The csv module rejects fields of more than 131,072 characters.
     lines = (line.rstrip("\r\n") for line in io.StringIO(text, newline=""))
     rows = (line.split("\t") if line else [] for line in lines)
     columns = [_COLUMNS.get(name, name) for name in next(rows, [])]

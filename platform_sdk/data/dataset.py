@@ -30,10 +30,10 @@ class PreparedData:
         input: digest of the specification and of the content of every file it names.
         train: digest of the training questions.
         eval: digest of the evaluation questions.
-        passages: digest of the corpus; the retrieval collection is named by it.
+        passages: digest of the corpus, part of the retrieval collection's name.
         triples: digest of the triple store.
-        counts: how many ``train``, ``eval``, ``passages``, ``triples`` there are, and records ``skipped``.
-        skipped: the message of each malformed record that was left out.
+        counts: numbers of ``train``, ``eval``, ``passages``, ``triples``, and ``skipped`` records.
+        skipped: the message of each skipped malformed record.
     """
 
     input: str
@@ -57,9 +57,9 @@ class Dataset:
 
 
 def prepare(spec: DatasetSpec, data_dir: Path | None, workdir: Path) -> PreparedData:
-    """Write ``workdir/corpus/`` and return its digests; do nothing if it holds the same input's already.
+    """Write ``workdir/corpus/`` and return its digests; do nothing if it already has the same input's.
 
-    ``digests.json`` is written last, so that a folder whose making was killed is made again.
+    ``digests.json`` is written last, so an incomplete folder of a killed process is written again.
 
     Raises:
         UserError: a path is relative and there is no data directory, or a file is missing.
@@ -98,7 +98,7 @@ def prepare(spec: DatasetSpec, data_dir: Path | None, workdir: Path) -> Prepared
 
 
 def load_dataset(spec: DatasetSpec, data_dir: Path | None) -> Dataset:
-    """Load or generate the dataset of ``spec``, its questions drawn down to the sizes that it asks for.
+    """Load or generate the dataset of ``spec``, with its questions sampled to the requested numbers.
 
     Raises:
         UserError: as :func:`prepare`.
@@ -134,7 +134,7 @@ def load_dataset(spec: DatasetSpec, data_dir: Path | None) -> Dataset:
 
 
 def _mixed(parts: list[Dataset]) -> Dataset:
-    """The parts one after the other; a question's id must be its own among all of them."""
+    """Concatenate the parts; a question's id must be unique among all of them."""
     return Dataset(
         _united("train", [part.train for part in parts]),
         _united("eval", [part.eval for part in parts]),
@@ -145,24 +145,24 @@ def _mixed(parts: list[Dataset]) -> Dataset:
 
 
 def read_corpus(workdir: Path) -> Corpus:
-    """Return the passages, compared with the digest of those that were prepared."""
+    """Return the passages after comparing them with the recorded digest."""
     corpus = Corpus.load(workdir / PASSAGES)
     _check_digest(workdir, "passages", corpus.digest)
     return corpus
 
 
 def read_triples(workdir: Path) -> TripleStore:
-    """Return the triples, compared with the digest of those that were prepared."""
+    """Return the triples after comparing them with the recorded digest."""
     triples = TripleStore.load(workdir / TRIPLES)
     _check_digest(workdir, "triples", triples.digest)
     return triples
 
 
 def check_prepared(workdir: Path) -> tuple[str, str]:
-    """Return the digests of the passages and of the triples that were prepared, without reading them into memory.
+    """Return the recorded digests of passages and triples after checking the files, without reading them into memory.
 
     Raises:
-        UserError: a file is not the one that was prepared.
+        UserError: a file was altered.
     """
     passages, triples = workdir / PASSAGES, workdir / TRIPLES
     digests = digest_file(passages, Passage), digest_file(triples, Triple)
@@ -182,10 +182,10 @@ def _check_digest(workdir: Path, part: str, found: str) -> None:
 
 
 def locate(path: str, data_dir: Path | None) -> Path:
-    """Return the file that a recipe means by ``path``.
+    """Return the file for a ``path`` in a recipe.
 
     Raises:
-        UserError: it is relative and there is no ``data_dir``, does not exist, or the hub does not give it.
+        UserError: the path is relative without a ``data_dir``, does not exist, or cannot be fetched from the hub.
     """
     if path.startswith(HUB):
         return _from_hub(path)
@@ -241,7 +241,7 @@ def _drawn(questions: list[Question], count: int | None, seed: str) -> list[Ques
 
 
 def _joined(corpora: list[Corpus]) -> Corpus:
-    """Unite corpora; the ids of several are numbered afresh, as each counts from its own zero."""
+    """Merge corpora; several corpora are renumbered, since the ids of each start from 0."""
     if len(corpora) == 1:
         return corpora[0]
     distinct = dict.fromkeys((p.title, p.text) for corpus in corpora for p in corpus.passages)
@@ -249,7 +249,7 @@ def _joined(corpora: list[Corpus]) -> Corpus:
 
 
 def _united(part: str, files: list[list[Question]]) -> list[Question]:
-    """Return the questions of several files one after the other."""
+    """Return the concatenated questions of several files."""
     questions = [question for file in files for question in file]
     if len({question.id for question in questions}) < len(questions):
         again = next(id_ for id_, count in Counter(question.id for question in questions).items() if count > 1)
@@ -258,12 +258,12 @@ def _united(part: str, files: list[list[Question]]) -> list[Question]:
 
 
 def input_digest(spec: DatasetSpec, data_dir: Path | None) -> str:
-    """Digest the specification and the content of the files that it names."""
+    """Digest the specification and the content of its files."""
     sha = hashlib.sha256(f"{Question.SCHEMA} {spec.model_dump_json()}".encode())
     for part in spec.mixture:
         sha.update(input_digest(part, data_dir).encode())
     if "." in spec.format:
-        source = source_file(spec.format)  # of one's own, which may change
+        source = source_file(spec.format)  # of a user-defined format, which may change
         if source is None:
             raise UserError(
                 f"dataset.format {spec.format}: no source of this module on the Python path; set PYTHONPATH"

@@ -12,7 +12,7 @@ from platform_sdk.record_files import RecordError
 
 
 class _Marks(msgspec.Struct):
-    """The fields that tell the formats apart; all others are passed over without being built."""
+    """The fields that distinguish the formats; all others are skipped."""
 
     id: Any = msgspec.field(name="_id", default=None)
     supporting_facts: Any = None
@@ -21,10 +21,10 @@ class _Marks(msgspec.Struct):
 
 
 def distractor_format(path: Path) -> str:
-    """Return the dataset of a file whose questions bring their passages, by its first record.
+    """Return the dataset of a file of questions with passages, by its first record.
 
     Raises:
-        RecordError: the file cannot be read, or is of none of HotpotQA, 2WikiMultihopQA and MuSiQue.
+        RecordError: the file cannot be read, or is not HotpotQA, 2WikiMultihopQA or MuSiQue.
     """
     first = _first(path)
     if first is not None and first.paragraphs is not None:
@@ -41,7 +41,7 @@ def _first(path: Path) -> _Marks | None:
             return next(iter(msgspec.json.decode(data, type=list[_Marks])), None)
         return next((msgspec.json.decode(line, type=_Marks) for _, line in lines_of(data)), None)
     except REFUSED:
-        # What msgspec refuses the standard library may take; if it does not either, its error says where.
+        # The standard library accepts some text that msgspec rejects; otherwise its error has the position.
         parsed = parse_loose(path, data if is_list(data) else next(lines_of(data))[1], "")
         found = parsed[0] if isinstance(parsed, list) and parsed else parsed
         return msgspec.convert(found, _Marks) if isinstance(found, dict) else None

@@ -1,7 +1,7 @@
-"""Reading JSON and JSONL of any origin against a declared shape, with errors that say where.
+"""Reading of external JSON and JSONL with a declared shape, with errors that give the position.
 
-The shapes are msgspec structs: fields that a shape does not declare are skipped without being built,
-which is what makes scoring a gold file with its long contexts cheap.
+The shapes are msgspec structs: undeclared fields are skipped without being built, so scoring a gold file with long
+contexts is cheap.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def read_bytes(path: Path) -> bytes:
     """Return the content of ``path``.
 
     Raises:
-        RecordError: there is no such file, or it cannot be read.
+        RecordError: the file does not exist or cannot be read.
     """
     try:
         return read_regular(path)
@@ -41,7 +41,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def read_mapped(path: Path) -> memoryview:
-    """Return the content of ``path`` mapped into memory: gold files are large, and a copy of one costs time."""
+    """Return the content of ``path`` memory-mapped, which avoids copying large gold files."""
     try:
         with open_regular(path) as stream:
             if not os.fstat(stream.fileno()).st_size:  # an empty file cannot be mapped
@@ -65,7 +65,7 @@ def read_json(path: Path, shape: type[T]) -> T:
 
 
 def read_json_lines(path: Path, shape: type[T]) -> list[T]:
-    """Return the JSON objects of ``path``, one a line (blank lines are passed over), checked as in ``read_json``."""
+    """Return the JSON objects of ``path``, one per line (blank lines are skipped), checked as in ``read_json``."""
     data = read_mapped(path)
     try:
         return msgspec.json.Decoder(shape).decode_lines(data)
@@ -82,7 +82,7 @@ def lines_of(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def is_list(data: bytes) -> bool:
-    """Say whether a JSON text is a list rather than lines of objects."""
+    """Return True if a JSON text is a list rather than lines of objects."""
     return data.lstrip()[:1] == b"["
 
 
@@ -90,7 +90,7 @@ def parse_loose(path: Path, data: bytes, where: str) -> Any:
     """Parse one JSON text into plain Python values.
 
     Raises:
-        RecordError: it is no JSON.
+        RecordError: the text is not JSON.
     """
     try:
         return msgspec.json.decode(data)
@@ -113,7 +113,7 @@ def check(path: Path, where: str, value: Any, shape: type[T]) -> T:
 
 
 def describe(error: msgspec.ValidationError, value: Any, shape: Any) -> str:
-    """Say where ``value`` departs from ``shape``: msgspec's ``… - at `$[3].answer` `` as ``record 4: answer: …``."""
+    """Return where ``value`` differs from ``shape``: msgspec's ``… - at `$[3].answer` `` as ``record 4: answer: …``."""
     message = str(error)
     found = _AT.search(message)
     if not found:
@@ -124,7 +124,7 @@ def describe(error: msgspec.ValidationError, value: Any, shape: Any) -> str:
         key = next((key for key, entry in value.items() if not _fits({key: entry}, shape)), "…")
         path = path.replace("[...]", shortened(key), 1)
     if path.startswith(".") and field != path[1:] and isinstance(value, dict) and isinstance(value.get(field), dict):
-        # msgspec does not say which entry of an object is wrong, so each is tried by itself.
+        # msgspec does not report which entry of an object is wrong, so each is tried separately.
         others = {name: {} if isinstance(inner, dict) else inner for name, inner in value.items()}
         wrong = (key for key, entry in value[field].items() if not _fits({**others, field: {key: entry}}, shape))
         path = path.replace("[...]", f".{shortened(next(wrong, '…'))}", 1)
@@ -144,7 +144,7 @@ def _fits(value: Any, shape: Any) -> bool:
 
 
 def _loads(path: Path, data: bytes, where: str) -> Any:
-    """Parse with the standard library, which also takes what msgspec refuses: lone surrogates, NaN."""
+    """Parse with the standard library, which also accepts lone surrogates and NaN."""
     try:
         return json.loads(data)
     except json.JSONDecodeError as error:

@@ -1,7 +1,7 @@
 """The language of generated worlds: names, typed relations and their phrasings.
 
-Every relation is functional (one object per subject), so a chain of relations has one answer. Phrasings
-differ between passages and questions, so that looking a fact up needs reading and not string matching.
+Every relation is functional (one object per subject), so a chain of relations has one answer. Phrasings differ between
+passages and questions, so that finding a fact requires reading instead of string matching.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 TYPES = ("person", "film", "book", "company", "city", "country")
 
-# Shares of the entity types in a world: people are what most relations end in.
+# Shares of the entity types in a world: most relations end in people.
 TYPE_SHARES = {"person": 0.40, "film": 0.16, "book": 0.12, "company": 0.10, "city": 0.14, "country": 0.08}
 
 
@@ -20,8 +20,8 @@ TYPE_SHARES = {"person": 0.40, "film": 0.16, "book": 0.12, "company": 0.10, "cit
 class Relation:
     """A typed relation. ``{x}`` stands for the subject, ``{y}`` for the object.
 
-    ``noun`` is the relation as a knowledge graph names it; ``phrases`` are noun phrases for the object
-    (they nest, and so make chains); ``questions`` ask for it; ``sentences`` state it in passages.
+    ``noun`` is the relation's name in a knowledge graph; ``phrases`` are noun phrases for the object (they nest into
+    chains); ``questions`` ask for it; ``sentences`` state it in passages.
     """
 
     noun: str
@@ -32,7 +32,7 @@ class Relation:
     sentences: tuple[str, ...]
 
     def statement(self, x: str, y: str) -> str:
-        """The declarative sentence that mirrors a question about this relation."""
+        """Return the declarative form of a question about this relation."""
         return f"The {self.noun} of {x} is {y} ."
 
 
@@ -100,7 +100,7 @@ RELATIONS_OF: dict[str, tuple[Relation, ...]] = {
 }
 RELATION: dict[str, Relation] = {relation.noun: relation for relation in RELATIONS}
 
-# Yes/no questions compare the objects that two subjects of one relation have.
+# Yes/no questions compare the objects of two subjects of one relation.
 COMPARISONS = {
     "birthplace": ("Were {a} and {b} born in the same city ?", "Do {a} and {b} have the same birthplace ?"),
     "country": ("Are {a} and {b} in the same country ?", "Do {a} and {b} lie in the same country ?"),
@@ -110,10 +110,10 @@ COMPARISONS = {
 
 @dataclass(frozen=True)
 class Event:
-    """The event that gives the entities of a type a year. ``{x}`` stands for the entity, ``{y}`` for the year.
+    """An event that assigns a year to entities of a type. ``{x}`` stands for the entity, ``{y}`` for the year.
 
-    ``noun`` is the relation as a knowledge graph names it; ``difference`` asks for the years from the event of ``{a}``
-    to the event of ``{b}``.
+    ``noun`` is the relation's name in a knowledge graph; ``difference`` asks for the years from the event of ``{a}`` to
+    the event of ``{b}``.
     """
 
     noun: str
@@ -122,7 +122,7 @@ class Event:
     difference: str
 
     def statement(self, x: str, y: str) -> str:
-        """Return the declarative sentence that mirrors ``question``."""
+        """Return the declarative form of ``question``."""
         return f"The {self.noun} of {x} is {y} ."
 
 
@@ -161,7 +161,7 @@ POOL: tuple[str, ...] = _make_pool()
 
 
 def usable_names(kind: str, split: str) -> list[str]:
-    """The pool's names that may be of type ``kind`` in worlds of ``split`` (half of the pool each)."""
+    """Return the pool's names for type ``kind`` in worlds of ``split`` (half of the pool each)."""
 
     def half(name: str) -> str:
         return ("evaluation", "base")[hashlib.sha256(f"{kind}/{name}".encode()).digest()[0] & 1]

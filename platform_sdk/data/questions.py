@@ -1,4 +1,4 @@
-"""Question files, official ones and one's own: records in, :class:`Question` out."""
+"""Loading of official and user-defined question files as :class:`Question` records."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from platform_sdk.records import Question
 
 @dataclass(frozen=True)
 class LoadedQuestions:
-    """The questions of a file, and the message of each record that was left out."""
+    """The questions of a file, and the message of each skipped record."""
 
     questions: list[Question]
     skipped: list[str]
@@ -31,15 +31,15 @@ def load_questions(
     """Load a question file.
 
     Args:
-        path: the file as the dataset's authors distribute it.
+        path: the file as distributed by the dataset's authors.
         format: the format's name in a recipe.
-        skip_invalid: leave malformed records out and list them, instead of failing at the first.
-        labels: the format's file of further names of entities.
+        skip_invalid: skip and list malformed records, instead of failing at the first.
+        labels: the format's file of aliases of entities.
 
     Raises:
-        RecordError: the file cannot be read or holds no question, or a record is malformed: names file, record number
-            and field.
-        UserError: the module of one's own format cannot be used.
+        RecordError: the file cannot be read or holds no question, or a record is malformed; the message has file,
+            record number and field.
+        UserError: the module of a user-defined format is invalid.
     """
     found = load_format(format)
     names = found.labels(labels) if labels and found.labels else {}
@@ -67,7 +67,7 @@ def load_questions(
 
 
 def _records(path: Path, name: str, format: DatasetFormat[Any]) -> Iterator[tuple[str, Callable[[], Any]]]:
-    """Yield where each record stands (``"record 3: "``) and a function that gives it as plain values."""
+    """Yield each record's position (``"record 3: "``) and a function that returns it as plain values."""
     data = read_bytes(path)
     if format.lines and not is_list(data):
         for number, line in lines_of(data):
@@ -85,7 +85,7 @@ def _records(path: Path, name: str, format: DatasetFormat[Any]) -> Iterator[tupl
 
 
 def _named(record: Any) -> bool:
-    """Return True if a record names its question itself, so that another of that name is a mistake."""
+    """Return True if a record has an id, so that a repeated id is an error."""
     return isinstance(record, dict) and record.get("id") is not None
 
 

@@ -1,9 +1,9 @@
 """Official releases of passages as ``corpus.jsonl``: HotpotQA's Wikipedia abstracts, and 2WikiMultihopQA's paragraphs.
 
-HotpotQA's ``enwiki-20171001-pages-meta-current-withlinks-abstracts.tar.bz2`` is given as it is, or its unpacked folder:
-``AA/wiki_00.bz2`` and so on, each with a JSON object a line, whose ``text`` is a list of sentences. 2WikiMultihopQA's
-``para_with_hyperlink.jsonl`` says ``sentences``; its question files (``train.json``, ``dev.json``, ``test.json``) have
-the passages of the 2Wiki-Text environment as ``context``, each of which is written once.
+HotpotQA's ``enwiki-20171001-pages-meta-current-withlinks-abstracts.tar.bz2`` may be packed or unpacked:
+``AA/wiki_00.bz2`` and so on, each with a JSON object per line, whose ``text`` is a list of sentences. 2WikiMultihopQA's
+``para_with_hyperlink.jsonl`` has ``sentences``; its question files (``train.json``, ``dev.json``, ``test.json``) have
+the passages of the 2Wiki-Text environment as ``context``; repeated passages are written once.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from platform_sdk.record_files import RecordError
 
 Release = Literal["hotpotqa", "2wikimultihopqa"]
 JOINTS: dict[Release, str] = {"hotpotqa": "", "2wikimultihopqa": " "}
-"""Separators of a passage's sentences: HotpotQA's carry their own leading space."""
+"""Separators of a passage's sentences: HotpotQA's sentences include their leading space."""
 
 
 class Article(msgspec.Struct):
@@ -44,13 +44,13 @@ class QuestionPassages(msgspec.Struct):
 
 
 def convert_release(release: Release, sources: Sequence[Path], output: Path) -> int:
-    """Write the passages of a release as JSONL of ``id``, ``title``, ``text``; return how many there are.
+    """Write the passages of a release as JSONL of ``id``, ``title``, ``text``; return their number.
 
     Equal passages are written once; ids count from 0 in the order of the release. Blank passages are left out.
 
     Raises:
-        RecordError: a file cannot be read, or is of another form.
-        UserError: there is no passage.
+        RecordError: a file cannot be read, or has another format.
+        UserError: no passage was found.
     """
     written = 0
     with writing_output(output) as out:
@@ -64,7 +64,7 @@ def convert_release(release: Release, sources: Sequence[Path], output: Path) -> 
 
 
 def _distinct(passages: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    # By digest, since the texts of all Wikipedia abstracts would not fit.
+    # By digest, since the texts of all Wikipedia abstracts would not fit in memory.
     seen: set[bytes] = set()
     for passage in passages:
         key = hashlib.blake2b(repr(passage).encode(), digest_size=16).digest()

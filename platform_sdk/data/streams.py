@@ -13,10 +13,10 @@ from platform_sdk.record_files import RecordError
 
 
 def lines_in(path: Path) -> Iterator[bytes]:
-    """Yield the lines of a file; ``.gz`` and ``.bz2`` are unpacked on the way.
+    """Yield the lines of a file; ``.gz`` and ``.bz2`` are decompressed.
 
     Raises:
-        RecordError: it cannot be read, or is not such a file.
+        RecordError: the file cannot be read or decompressed.
     """
     try:
         with _opened(path) as stream:

@@ -1,12 +1,12 @@
 """Triples from a Wikidata dump: the official JSON dump in, the TSV of ``dataset.triples`` out.
 
-The dump (``latest-all.json``, also compressed: ``.gz``, ``.bz2``) is a JSON list with one entity on each line. It is
-read twice, line by line: for the statements of the wanted entities, then for the labels of what these name. Memory
-holds the labels of what is named, so that for a dataset's entities an ordinary machine suffices.
+The dump (``latest-all.json``, also compressed: ``.gz``, ``.bz2``) is a JSON list with one entity per line. It is read
+twice, line by line: for the statements of the requested entities, then for the labels in these statements. Only these
+labels are kept in memory, so a dataset's entities need no large machine.
 
-Kept are statements of rank normal or preferred whose value is an item, a point in time, a quantity or a text; other
-catalogues' ids, web addresses and files are left out. What has no English label is called by its id. Dates read as most
-of 2WikiMultihopQA's do, whose answers they are: ``15 August 1947``.
+Statements of rank normal or preferred are kept if their value is an item, a point in time, a quantity or a text, but no
+external id, URL or file. Items without an English label are called by their id. Dates have the format of most of
+2WikiMultihopQA's answers: ``15 August 1947``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _ID = re.compile(r"[QPL][0-9]+(-[FS][0-9]+)?")  # items, properties, lexemes, th
 HEADER = ("head_id", "head", "relation", "tail_id", "tail")
 LANGUAGE = "en"
 FOREIGN = ("external-id", "url", "commonsMedia", "geo-shape", "tabular-data")
-"""Datatypes of texts that are no facts in words."""
+"""Datatypes of texts that do not state facts."""
 
 
 class Text(msgspec.Struct):
@@ -49,7 +49,7 @@ class Statement(msgspec.Struct):
 
 
 class Entity(msgspec.Struct):
-    """Fields read of a line of the dump; an entity without labels or claims has ``[]`` there."""
+    """Used fields of a line of the dump; missing labels or claims are ``[]``."""
 
     id: str
     labels: dict[str, Text] | list[Any] = msgspec.field(default_factory=dict)
@@ -62,14 +62,14 @@ class Entity(msgspec.Struct):
 
 
 def convert_wikidata(dump: Path, output: Path, heads: frozenset[str] = frozenset()) -> int:
-    """Write the triples of a dump as TSV; return how many there are.
+    """Write the triples of a dump as TSV; return their number.
 
     Args:
-        heads: ids of the entities whose statements are kept; all of the dump's if there are none.
+        heads: ids of the entities whose statements are kept; empty for all.
 
     Raises:
-        RecordError: the dump cannot be read, or a line of it is no entity.
-        UserError: it holds no statement of the wanted entities.
+        RecordError: the dump cannot be read, or a line is not an entity.
+        UserError: the dump holds no statement of the requested entities.
     """
     rows = 0
     named: set[str] = set()
@@ -95,7 +95,7 @@ def convert_wikidata(dump: Path, output: Path, heads: frozenset[str] = frozenset
 
 
 def _entities(dump: Path) -> Iterator[tuple[int, Entity]]:
-    """Yield the entities of a dump, each with its line."""
+    """Yield the entities of a dump with their line numbers."""
     decoder = msgspec.json.Decoder(Entity)
     for number, line in enumerate(lines_in(dump), start=1):
         text = line.strip().removesuffix(b",")
@@ -108,10 +108,10 @@ def _entities(dump: Path) -> Iterator[tuple[int, Entity]]:
 
 
 def _checked_statements(dump: Path, number: int, entity: Entity) -> Iterator[tuple[str, str, str]]:
-    """Yield what ``_statements`` does.
+    """Yield the checked results of ``_statements``.
 
     Raises:
-        RecordError: an id is none of Wikidata's, so it could shift the columns, or a date cannot be read.
+        RecordError: an id is not a Wikidata id, so it could shift the columns, or a date cannot be parsed.
     """
     where = f"{dump}: line {number}"
     try:
@@ -125,7 +125,7 @@ def _checked_statements(dump: Path, number: int, entity: Entity) -> Iterator[tup
 
 
 def _statements(entity: Entity) -> Iterator[tuple[str, str, str]]:
-    """Yield property, the value's id if it is an item, and its text if it is not."""
+    """Yield property, the value's id for an item, and its text otherwise."""
     for property, statements in entity.claims.items() if isinstance(entity.claims, dict) else ():
         for statement in statements:
             snak = statement.mainsnak
@@ -153,12 +153,12 @@ def _value(datavalue: dict[str, Any]) -> tuple[str, str] | None:
 
 
 def _date(time: str, precision: int) -> str:
-    """Return ``+1947-08-15T00:00:00Z`` as precisely as it is known (11: day, 10: month): ``15 August 1947``."""
+    """Format ``+1947-08-15T00:00:00Z`` with a precision (11: day, 10: month): ``15 August 1947``."""
     year, month, day = time[1:].partition("T")[0].split("-")
     parts = (day.lstrip("0"), month_name[int(month)], year.lstrip("0") or "0")
     return " ".join(parts[min(max(0, 11 - precision), 2) :]) + " BC" * time.startswith("-")
 
 
 def _line(text: str) -> str:
-    """Return a text that fits a field of a TSV."""
+    """Return a text escaped for a TSV field."""
     return " ".join(text.split())

@@ -1,7 +1,7 @@
-"""A generated world: facts about people, films, books, companies, cities and countries, from a seed.
+"""Generated worlds: facts about people, films, books, companies, cities and countries, from a seed.
 
-It gives passages, triples and 1- to 4-hop questions with gold evidence in the project's own records,
-of any size, so that every recipe can be tried and tested without a download.
+A world of any size has passages, triples and 1- to 4-hop questions with gold evidence, so every recipe can be tried and
+tested without a download.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Chain:
 
 @dataclass(frozen=True)
 class World:
-    """``facts[(subject, relation noun)]`` is the object; records are what recipes see."""
+    """``facts[(subject, relation noun)]`` is the object; the other fields are the records for recipes."""
 
     types: dict[str, str]
     facts: dict[tuple[str, str], str]
@@ -55,7 +55,7 @@ def generate(spec: WorldSpec) -> World:
     """Generate the world of ``spec``.
 
     Raises:
-        UserError: the world is too small for the questions asked of it.
+        UserError: the world is too small for the requested questions.
     """
     rng = random.Random(f"world {spec.split} {spec.seed}")
     types = name_entities(spec, rng)
@@ -68,7 +68,7 @@ def generate(spec: WorldSpec) -> World:
     triples = [Triple(head=x, relation=noun, tail=y) for (x, noun), y in facts.items()]
     questions = make_questions(spec, types, facts, rng)
     if spec.context:
-        # A random stream of its own, so that the world and its questions are those of a world without contexts.
+        # A separate random stream, so that contexts do not change the world and its questions.
         draw = random.Random(f"contexts {spec.split} {spec.seed}")
         surroundings = Surroundings(passages, facts)
         questions = [q.model_copy(update={"context": surroundings.context(q, spec.context, draw)}) for q in questions]
@@ -89,7 +89,7 @@ def name_entities(spec: WorldSpec, rng: random.Random) -> dict[str, str]:
             raise UserError(f"world.entities: {spec.entities} is more than the name pool has names for")
         named = 0
         while named < wanted:
-            # The first word alone decides the split, so two-word names keep the splits apart as well.
+            # The first word determines the split, so the splits are disjoint for two-word names too.
             name = f"{rng.choice(pool)} {rng.choice(pool)}"
             if name not in types:
                 types[name] = kind
@@ -115,7 +115,7 @@ def make_facts(types: dict[str, str], rng: random.Random) -> dict[tuple[str, str
 
 
 def describe(name: str, kind: str, facts: dict[tuple[str, str], str], rng: random.Random) -> Passage:
-    """The passage about an entity: each of its facts once, in random order and phrasing."""
+    """Return the passage about an entity: each of its facts once, in random order and phrasing."""
     relations = list(RELATIONS_OF[kind])
     rng.shuffle(relations)
     sentences = [rng.choice(r.sentences).format(x=name, y=facts[name, r.noun]) for r in relations]
@@ -124,13 +124,13 @@ def describe(name: str, kind: str, facts: dict[tuple[str, str], str], rng: rando
 
 
 def make_years(spec: WorldSpec, types: dict[str, str]) -> dict[tuple[str, str], str]:
-    """Draw a year for each entity that has one, from a random stream of its own; nothing else changes."""
+    """Draw a year for each entity whose type has one, from a separate random stream."""
     draw = random.Random(f"years {spec.split} {spec.seed}")
     return {(name, EVENTS[kind].noun): str(draw.choice(YEARS)) for name, kind in types.items() if kind in EVENTS}
 
 
 def dated(passage: Passage, kind: str, years: Mapping[tuple[str, str], str]) -> Passage:
-    """Return the passage with a last sentence that gives its entity's year, where it has one."""
+    """Return the passage, with a final sentence for its entity's year if it has one."""
     if kind not in EVENTS:
         return passage
     event = EVENTS[kind]
@@ -139,7 +139,7 @@ def dated(passage: Passage, kind: str, years: Mapping[tuple[str, str], str]) -> 
 
 
 class Surroundings:
-    """Passages by the entities they mention, to find distractors that resemble a question's gold passages."""
+    """Passages by mentioned entity, for distractors similar to a question's gold passages."""
 
     def __init__(self, passages: Sequence[Passage], facts: Mapping[tuple[str, str], str]) -> None:
         self._passages = {passage.id: passage for passage in passages}
@@ -149,9 +149,9 @@ class Surroundings:
                 self._mentioning[target][subject] = None
 
     def context(self, question: Question, size: int, rng: random.Random) -> tuple[Passage, ...]:
-        """Return ``size`` passages in random order: the gold ones, and others to choose them from.
+        """Return ``size`` passages in random order: the gold ones and distractors.
 
-        Half of the others (rounded up, as far as there are so many) mention an entity of the question's facts.
+        Up to half of the distractors (rounded up) mention an entity of the question's facts.
         """
         gold = dict.fromkeys(question.gold_passages)
         entities = dict.fromkeys(name for triple in question.gold_triples for name in (triple.head, triple.tail))
@@ -167,7 +167,7 @@ class Surroundings:
 def random_chain(
     start: str, hops: int, types: dict[str, str], facts: dict[tuple[str, str], str], rng: random.Random
 ) -> Chain | None:
-    """A random walk of ``hops`` relations that visits no entity twice, or None if it ran into one."""
+    """Return a random walk of ``hops`` relations, or None if it reaches an entity twice."""
     entities, relations = [start], []
     for _ in range(hops):
         relation = rng.choice(RELATIONS_OF[types[entities[-1]]])
@@ -180,7 +180,7 @@ def random_chain(
 
 
 def phrase_chain(chain: Chain, rng: random.Random) -> str:
-    """The question that a chain answers: noun phrases nested around the first entity."""
+    """Return the question answered by a chain: noun phrases nested around the first entity."""
     subject = chain.entities[0]
     for relation in chain.relations[:-1]:
         subject = rng.choice(relation.phrases).format(x=subject)
@@ -190,7 +190,7 @@ def phrase_chain(chain: Chain, rng: random.Random) -> str:
 def make_questions(
     spec: WorldSpec, types: dict[str, str], facts: dict[tuple[str, str], str], rng: random.Random
 ) -> list[Question]:
-    """Questions in random order, no two of one meaning, so that evaluation questions are unseen ones."""
+    """Return questions in random order, all of different meaning, so that evaluation questions are unseen."""
     names, wanted = list(types), spec.train_questions + spec.eval_questions
     seen: set[tuple[str, ...]] = set()
     questions: list[Question] = []

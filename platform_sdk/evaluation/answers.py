@@ -1,14 +1,13 @@
-"""Exact match and token F1 of an answer, as each dataset's official script counts them.
+"""Exact match and token F1 of an answer, as each dataset's official script computes them.
 
-The conventions differ in two places only: what a yes/no answer is worth when it is wrong, and what an
-empty answer is worth against an empty gold answer.
+The datasets differ in two scores only: a wrong yes/no answer, and an empty answer to an empty gold answer.
 
-There are two normalisers. ``squad`` (:func:`normalize_squad`) is that of the official scripts and of all metrics: it
-deletes punctuation. ``spaced`` (:func:`spaced_bag`) is that of ARENA's reward: it puts a space in its place. They
-are never mixed: a function of this module that is not called ``spaced`` knows the first one only.
+There are two normalisers. ``squad`` (:func:`normalize_squad`) deletes punctuation; the official scripts and all metrics
+use it. ``spaced`` (:func:`spaced_bag`) replaces punctuation by spaces; only ARENA's reward, in the functions named
+``spaced_…``, uses it.
 
-Normalised texts and their token bags are remembered, since the same golds and the same predictions
-come again and again (attempts at one question, aliases, resampled training batches).
+Normalised texts and their token bags are cached, since golds and predictions repeat (attempts at one question,
+aliases).
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from typing import NamedTuple
 import msgspec
 
 Convention = str
-"""The dataset whose official scoring is followed, as ``Question.dataset`` has it; one's own is scored as NQ is."""
+"""The dataset whose official scoring applies, as in ``Question.dataset``; user-defined datasets are scored like NQ."""
 
 YES_NO_IS_ALL_OR_NOTHING = frozenset({"hotpotqa", "2wikimultihopqa", "world"})
 EMPTY_AGREES_WITH_EMPTY = frozenset({"musique"})
@@ -59,8 +58,8 @@ def bag(text: str) -> Bag:
     """Return the SQuAD-normalised tokens of ``text``."""
     bare = text.lower().translate(_DROP_PUNCTUATION)
     if bare.isascii() and bare.isprintable():
-        # Only letters, digits and spaces are left, so an article is exactly a token. Elsewhere ("the–end")
-        # a word boundary may lie within a token, and the regular expression decides as the scripts do.
+        # Only letters, digits and spaces remain, so an article is a whole token. In other texts ("the–end")
+        # a word boundary may lie within a token, so the scripts' regular expression decides.
         tokens = [token for token in bare.split() if token not in _ARTICLE_WORDS]
     else:
         tokens = _ARTICLE.sub(" ", bare).split()
@@ -77,8 +76,8 @@ def spaced_bag(text: str) -> Bag:
     """Return the tokens of ``text`` under ARENA's normaliser.
 
     It lowercases, turns punctuation into spaces, drops the articles a, an, the, and collapses whitespace. Punctuation
-    is ASCII's, ``_`` included, with the curly quotes and the acute accent that stands for one. So ``U.S.`` is ``u s``
-    here and ``us`` under :func:`normalize_squad`.
+    is ASCII punctuation, curly quotes and the acute accent. So ``U.S.`` is ``u s`` here and ``us`` under
+    :func:`normalize_squad`.
     """
     tokens = _ARTICLE.sub(" ", text.lower().translate(_SPACED_PUNCTUATION)).split()
     return Bag(" ".join(tokens), tokens, frozenset(tokens))
@@ -95,7 +94,7 @@ def spaced_exact_match(prediction: str | None, golds: Iterable[str]) -> float:
 def spaced_f1(prediction: str | None, golds: Iterable[str]) -> float:
     """Return the greatest token F1 of the prediction with a gold answer under ARENA's normaliser (ARENA, section C.2).
 
-    Equal texts score 1, empty ones too, so that an exact match never scores less than 1. No prediction scores 0.
+    Equal texts score 1, even if empty, so an exact match always scores 1. No prediction scores 0.
     """
     if prediction is None:
         return 0.0
@@ -111,7 +110,7 @@ def overlap(prediction: Bag, gold: Bag) -> Prf:
         return ZERO
     predicted, expected = prediction.tokens, gold.tokens
     if len(prediction.words) == len(predicted) or len(gold.words) == len(expected):
-        same = len(shared)  # a word that is single on one side is shared once
+        same = len(shared)  # one side has no repeated word, so each shared word counts once
     else:
         same = sum(min(predicted.count(word), expected.count(word)) for word in shared)
     precision = same / len(predicted)
@@ -131,8 +130,8 @@ def pair_f1(prediction: Bag, gold: Bag, convention: Convention) -> Prf:
 def exact_match(prediction: str | None, golds: Iterable[str], convention: Convention) -> float:
     """Return 1.0 if the normalised prediction equals a normalised gold answer, else 0.0.
 
-    ``convention`` is taken for symmetry with :func:`f1_score`; the datasets agree on exact match.
-    No prediction (``None``) scores 0.
+    ``convention`` is there for symmetry with :func:`f1_score`; the datasets agree on exact match. No prediction scores
+    0.
     """
     if prediction is None:
         return 0.0
@@ -143,8 +142,7 @@ def exact_match(prediction: str | None, golds: Iterable[str], convention: Conven
 def f1_score(prediction: str | None, golds: Iterable[str], convention: Convention) -> Prf:
     """Return the token F1 of the gold answer that fits the prediction best, with its precision and recall.
 
-    2WikiMultihopQA's script takes the best of each of the three on its own. No prediction (``None``) scores 0, and so
-    does an empty sequence of golds.
+    2WikiMultihopQA's script maximises each of the three separately. No prediction or no gold answer scores 0.
     """
     if prediction is None:
         return ZERO

@@ -1,200 +1,238 @@
-"""A comparison of two runs in words, as table rows, and as one HTML page that needs nothing else."""
+"""Comparison of runs on the same questions: scores with paired intervals, and for two runs their costs.
+
+Two runs are two groups of one run each. With three or more runs, runs whose recipes differ only in the seed are a
+group.
+
+The costs follow Mujica-MyGO, section 4.3.3 and table 7 (MyGO and GRPO: time and training trajectories at an equal
+score). Times count sampling, training and sending the weights to the engine, but no evaluation and no engine start. A
+score counts as reached at the first evaluation that shows it; nothing is interpolated between evaluations.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from math import isfinite
+from pathlib import Path
 from typing import Any
 
-from platform_sdk.evaluation.cards.figures import amount, duration, name_of
-from platform_sdk.evaluation.compare import Comparison, Cost, Evaluation, Side
-from platform_sdk.evaluation.cost_curves import Costed, cost_curves
-from platform_sdk.evaluation.report.content import kind_of, p_text, setting_text
-from platform_sdk.evaluation.report.page import FOLDER
-from platform_sdk.pages import render
+from platform_sdk.config.differences import differences
+from platform_sdk.config.errors import UserError
+from platform_sdk.evaluation.comparability import (
+    Scores,
+    altered_files,
+    last_scores,
+    require_different_runs,
+    require_different_weights,
+    require_same_questions,
+)
+from platform_sdk.evaluation.comparison_records import (
+    ROUNDING,
+    ComparedRun,
+    Comparison,
+    Cost,
+    Difference,
+    Evaluation,
+    Group,
+    Score,
+    Spread,
+    TimeToScore,
+)
+from platform_sdk.evaluation.intervals import interval_over_seeds, paired_over_seeds
+from platform_sdk.evaluation.report.content import HEADLINE, Content, gather
+from platform_sdk.evaluation.report.course import Course, Expenditure, course_of
 
-COLOURS = ("c-final", "c-threshold")
-MANIFOLD = 2.0  # from here on a ratio is said as a multiple, not in percent
-
-
-@dataclass(frozen=True)
-class SpentRow:
-    """A line of the table of what was spent; ``change`` is the second relative to the first."""
-
-    name: str
-    first: str
-    second: str
-    change: str
-
-
-@dataclass(frozen=True)
-class ScoreRow:
-    """A line of the table of last scores; ``kind`` is good, bad or even, as the interval lies to zero."""
-
-    name: str
-    first: str
-    second: str
-    difference: str
-    interval: str
-    p: str
-    n: str
-    kind: str
+PERCENT = 100
 
 
-def spent_rows(comparison: Comparison) -> list[SpentRow]:
-    """Return what either run spent, line by line."""
-    costs = (comparison.first.cost, comparison.second.cost)
-    before = (comparison.first.preparation, comparison.second.preparation)
-    rows = [_row("time", duration, *(cost.seconds for cost in costs))]
-    for name, field in (
-        ("sampling", "sampling_seconds"),
-        ("training", "training_seconds"),
-        ("giving the engine the weights", "sync_seconds"),
-    ):
-        rows.append(_row(f"· {name}", duration, *(getattr(cost, field) for cost in costs)))
-    rows.append(_row("· before the first evaluation", duration, *(cost.seconds for cost in before)))
-    for name, field in (
-        ("rollouts sampled", "rollouts"),
-        ("trajectories trained on", "trajectories"),
-        ("tokens sampled", "tokens_sampled"),
-        ("tokens trained on", "tokens_trained"),
-    ):
-        rows.append(_row(name, _count, *(getattr(cost, field) for cost in costs)))
-    return [row for row in rows if {row.first, row.second} != {duration(0.0)}]
+def compare(
+    runs: Sequence[Path], *, metric: str = HEADLINE[0], shown: float | None = None, altered: bool = False
+) -> Comparison:
+    """Compare runs by their last evaluations, and two runs also by their cost up to a score.
 
+    Args:
+        runs: run directories, at least two.
+        metric: leads the comparison, and is the metric of ``shown``.
+        shown: the score to reach as tables show it (a share in percent); by default the highest that both runs show,
+            if both started below it.
+        altered: compare runs with altered files too, and report them.
 
-def score_rows(comparison: Comparison) -> list[ScoreRow]:
-    """Return the last scores and their paired differences, line by line."""
-    return [
-        ScoreRow(
-            name=name_of(found.metric),
-            first=_score(comparison, found.metric, found.first),
-            second=_score(comparison, found.metric, found.second),
-            difference=_score(comparison, found.metric, found.difference, signed=True),
-            interval=" to ".join(
-                _score(comparison, found.metric, end, signed=True) for end in (found.low, found.high)
-            ),
-            p=p_text(found.p_value).removeprefix("= "),
-            n=str(found.n),
-            kind=kind_of(found.low, found.high),
+    Raises:
+        UserError: a run has no evaluation or altered files, a run is named twice, two runs of a group have one seed or
+            equal weights, the runs were evaluated on different questions, ``metric`` was not measured in all of them,
+            or ``shown`` is invalid or given for more than two runs.
+    """
+    if shown is not None and len(runs) != 2:
+        raise UserError("compare: --score is for two runs; leave it out, or name two runs")
+    contents = [gather(run, rollouts=0, altered=altered) for run in runs]
+    require_different_runs(contents)
+    lasts = [last_scores(content) for content in contents]
+    require_same_questions(contents, lasts)
+    pair = len(runs) == 2
+    members = [[0], [1]] if pair else _groups(contents)
+    questions = _questions_by_metric(lasts, complete=not pair)
+    if metric not in questions:
+        raise UserError(f"all runs must have measured {metric}; they have in common: {', '.join(questions)}")
+    counts = frozenset[str]().union(*(content.counts for content in contents))
+    score = _score(metric, shown, share=metric not in counts)
+    names = _names([[contents[place] for place in places] for places in members], directories=pair)
+    columns = {
+        each: [[[lasts[place][id][each] for id in ids] for place in places] for places in members]
+        for each, ids in questions.items()
+    }
+    groups = tuple(
+        Group(
+            name=name,
+            runs=tuple(_compared(contents[place]) for place in places),
+            spreads={each: _spread(columns[each][at], share=each not in counts) for each in questions},
         )
-        for found in comparison.differences
-    ]  # fmt: skip
-
-
-def headline(comparison: Comparison) -> str:
-    """Say how the last scores of the two runs differ on the same questions."""
-    metric = comparison.metric
-    found = comparison.difference(metric)
-    [row] = [row for row in score_rows(comparison) if row.name == name_of(metric)]
-    told = "" if row.kind != "even" else " The interval holds 0: the runs cannot be told apart."
-    sides = f"{row.first} for {comparison.first.name} and {row.second} for {comparison.second.name}"
-    return (
-        f"{row.name} {sides}: a difference of {row.difference} (95 %: {row.interval}, p {p_text(found.p_value)}), "
-        f"paired over {row.n} questions.{told}"
+        for at, (name, places) in enumerate(zip(names, members, strict=True))
     )
-
-
-def sentence(comparison: Comparison) -> str:
-    """Say where either run first shows the requested score, and at what ratio of time and trajectories."""
-    reached, sides = comparison.reached, (comparison.first, comparison.second)
-    if reached is None:
-        return (
-            f"The runs have no {name_of(comparison.metric)} in common that is above the first one of both, so time and "
-            "trajectories to a score are not compared."
-        )
-    goal = f"{name_of(reached.metric)} {_score(comparison, reached.metric, reached.score)}"
-    places = [_place(side, taken) for side, taken in zip(sides, (reached.first, reached.second), strict=True)]
-    said = f"{goal} is first shown by {places[0]}, and by {places[1]}."
-    ratios = [
-        text
-        for ratio, less, unit in ((reached.time, "less", "time"), (reached.trajectories, "fewer", "trajectories"))
-        if ratio is not None and (text := _times(ratio, less, unit))
-    ]
-    return f"{said} {comparison.second.name} takes {' and '.join(ratios)}." if ratios else said
-
-
-def build_comparison(comparison: Comparison) -> str:
-    """Return the comparison as one HTML page."""
-    metrics = list(dict.fromkeys((comparison.metric, *(found.metric for found in comparison.differences))))
-    return render(
-        FOLDER / "comparison.html.j2",
-        ("hypergraph.js", "export.js"),
-        name=f"{comparison.first.name} and {comparison.second.name}",
-        comparison=comparison,
-        recipes=[(name, setting_text(old), setting_text(new)) for name, old, new in comparison.recipes],
-        headline=headline(comparison),
-        sentence=sentence(comparison),
-        spent=spent_rows(comparison),
-        scores=score_rows(comparison),
-        means=[name_of(found.metric) for found in comparison.differences if found.metric in comparison.counts],
-        curves=cost_curves(
-            [
-                Costed(side.name, colour, side.evaluations)
-                for side, colour in zip((comparison.first, comparison.second), COLOURS, strict=True)
-            ],
-            comparison.metric,
-            comparison.counts,
+    return Comparison(
+        questions=len(lasts[0]),
+        metric=metric,
+        groups=groups,
+        differences=tuple(
+            Difference(group=name, metric=each, n=len(ids), **paired_over_seeds(columns[each][at], base)._asdict())
+            for at, name in list(enumerate(names))[1:]
+            for each, ids in questions.items()
+            for base in columns[each][:1]
         ),
-        metrics=metrics,
-        taken=_taken(comparison, metrics),
-        name_of=name_of,
+        reached=_reached(groups[0].runs[0], groups[1].runs[0], metric, score) if pair else None,
+        counts=tuple(sorted(counts)),
+        recipes=_changes([_recipe(contents[places[0]], seed=pair) for places in members]),
+        altered=altered_files(contents),
     )
 
 
-def _taken(comparison: Comparison, metrics: Sequence[str]) -> list[dict[str, Any]]:
-    return [
-        {
-            "run": side.name,
-            "phase": taken.phase,
-            "cells": [
-                str(taken.step),
-                duration(taken.cost.seconds),
-                _count(taken.cost.trajectories),
-                _count(taken.cost.rollouts),
-                *(
-                    _score(comparison, metric, taken.scores[metric].value) if metric in taken.scores else "–"
-                    for metric in metrics
-                ),
-            ],
-        }
-        for side in (comparison.first, comparison.second)
-        for taken in side.evaluations
-    ]
+def _groups(contents: Sequence[Content]) -> list[list[int]]:
+    """Return the places of the runs of each group: equal recipes but for the seed."""
+    members: dict[str, list[int]] = {}
+    for place, content in enumerate(contents):
+        members.setdefault(json.dumps(_recipe(content, seed=False), sort_keys=True), []).append(place)
+    for places in members.values():
+        seeds = [_seed(contents[place]) for place in places]
+        repeated = [contents[place] for place, seed in zip(places, seeds, strict=True) if seeds.count(seed) > 1]
+        if repeated:
+            runs_named = ", ".join(str(content.run_dir) for content in repeated)
+            raise UserError(f"compare: {runs_named} are of one recipe and one seed; name one run of each seed")
+        require_different_weights([contents[place] for place in places])
+    return list(members.values())
 
 
-def _place(side: Side, taken: Evaluation | None) -> str:
-    if taken is None:
-        return f"{side.name} never"
-    return f"{side.name} after {_spent(taken.cost)} ({taken.phase})"
+def _seed(content: Content) -> str:
+    return str(content.recipe.get("parameters", {}).get("seed", ""))
 
 
-def _spent(cost: Cost) -> str:
-    return f"{duration(cost.seconds)} and {_count(cost.trajectories)} trajectories"
+def _recipe(content: Content, *, seed: bool) -> dict[str, Any]:
+    """Return the compared part of the recipe: everything but its name, description and, if not wanted, the seed."""
+    if seed:
+        return {name: value for name, value in content.recipe.items() if name not in ("name", "description")}
+    parameters = {name: value for name, value in content.recipe.get("parameters", {}).items() if name != "seed"}
+    return {"pipeline": content.recipe.get("pipeline"), "parameters": parameters}
 
 
-def _times(ratio: float, less: str, unit: str) -> str:
-    if ratio >= MANIFOLD:
-        return f"{ratio:.3g} times the {unit}"
-    percent = round(100 * abs(ratio - 1))
-    if not percent:
-        return f"as {'much' if less == 'less' else 'many'} {unit}"
-    return f"{percent} % {less if ratio < 1 else 'more'} {unit}"
+def _names(groups: Sequence[Sequence[Content]], *, directories: bool) -> list[str]:
+    """Return unique names: of the recipes, of the directories if allowed, else the paths of the first runs."""
+    first = [members[0] for members in groups]
+    for names in (
+        [str(content.recipe.get("name", content.run_dir.name)) for content in first],
+        [content.run_dir.resolve().name for content in first] if directories else [],
+    ):
+        if names and len(set(names)) == len(names):
+            return names
+    return [str(content.run_dir) for content in first]
 
 
-def _row(name: str, write: Any, first: float, second: float) -> SpentRow:
-    if not first:
-        change = "–"
-    elif second / first >= MANIFOLD:
-        change = f"× {second / first:.3g}"
-    else:
-        change = f"{100 * (second / first - 1):+.0f} %".replace("-", "−")
-    return SpentRow(name, write(first), write(second), change)
+def _questions_by_metric(lasts: Sequence[Scores], *, complete: bool) -> dict[str, list[str]]:
+    """Return the questions that have a metric in all runs, by metric, EM and F1 first.
+
+    Args:
+        complete: leave out metrics that a run lacks on any question.
+    """
+    measured = sorted(set().union(*(values for last in lasts for values in last.values())))
+    questions = {
+        metric: sorted(id for id in lasts[0] if all(metric in last[id] for last in lasts))
+        for metric in sorted(measured, key=lambda name: HEADLINE.index(name) if name in HEADLINE else len(HEADLINE))
+    }
+    return {metric: ids for metric, ids in questions.items() if len(ids) == len(lasts[0]) or (ids and not complete)}
 
 
-def _count(value: float) -> str:
-    return f"{int(value):,}"
+def _compared(content: Content) -> ComparedRun:
+    course = course_of(content)
+    return ComparedRun(
+        run_dir=str(content.run_dir),
+        seed=_seed(content),
+        pipeline=str(content.recipe.get("pipeline", "")),
+        steps=len(course.stages) - course.preparation,
+        step=course.step,
+        cost=_cost(course.spent),
+        preparation=_cost(course.prepared),
+        evaluations=_evaluations(course),
+    )
 
 
-def _score(comparison: Comparison, metric: str, value: float, *, signed: bool = False) -> str:
-    return amount(value, count=metric in comparison.counts, signed=signed)
+def _evaluations(course: Course) -> tuple[Evaluation, ...]:
+    return tuple(
+        Evaluation(
+            phase=point.phase,
+            step=point.step,
+            cost=_cost(point.spent),
+            scores={
+                name: Score(value=score["value"], low=score.get("low"), high=score.get("high"))
+                for name, score in point.scores["metrics"].items()
+            },
+        )
+        for point in course.points
+    )
+
+
+def _cost(spent: Expenditure) -> Cost:
+    return Cost(seconds=spent.seconds, **vars(spent))
+
+
+def _spread(columns: Sequence[Sequence[float]], *, share: bool) -> Spread:
+    values = [sum(column) / len(column) for column in columns]
+    low, high = interval_over_seeds(values, share=share) if len(values) > 1 else (None, None)
+    return Spread(mean=sum(values) / len(values), low=low, high=high, values=tuple(values))
+
+
+def _score(metric: str, shown: float | None, *, share: bool) -> float | None:
+    """Return the score to reach in the metric's unit.
+
+    Raises:
+        UserError: ``shown`` is not a score of the metric.
+    """
+    if shown is None:
+        return None
+    if not isfinite(shown) or (share and not 0 <= shown <= PERCENT):
+        allowed = f"a number from 0 to {PERCENT}" if share else "a finite number"
+        raise UserError(f"--score {shown:g}: is not a score of {metric}; give {allowed}")
+    return shown / PERCENT if share else shown
+
+
+def _reached(first: ComparedRun, second: ComparedRun, metric: str, score: float | None) -> TimeToScore | None:
+    if score is None:
+        curves = [
+            [each.scores[metric].value for each in run.evaluations if metric in each.scores] for run in (first, second)
+        ]
+        score = min(map(max, curves))
+        if score <= max(curve[0] for curve in curves) + ROUNDING:
+            return None
+    one, other = first.reached(metric, score), second.reached(metric, score)
+    time = trajectories = None
+    if one is not None and other is not None:
+        time = other.cost.seconds / one.cost.seconds if one.cost.seconds else None
+        trajectories = other.cost.trajectories / one.cost.trajectories if one.cost.trajectories else None
+    return TimeToScore(metric=metric, score=score, first=one, second=other, time=time, trajectories=trajectories)
+
+
+def _changes(recipes: Sequence[dict[str, Any]]) -> tuple[tuple[str, tuple[Any, ...]], ...]:
+    """Return each setting that differs between groups, with its value in each of them."""
+    changed: dict[str, dict[int, Any]] = {}
+    for place, recipe in enumerate(recipes[1:], start=1):
+        for change in differences(recipes[0], recipe):
+            changed.setdefault(change.name, {0: change.old})[place] = change.new
+    return tuple(
+        (name, tuple(values.get(place, values[0]) for place in range(len(recipes)))) for name, values in changed.items()
+    )

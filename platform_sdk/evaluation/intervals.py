@@ -17,7 +17,7 @@ _DRAWS_AT_ONCE = 4_000_000  # question draws held in memory at a time: 32 MB
 
 
 class PairedDifference(NamedTuple):
-    """The mean of ``a - b`` over shared questions, its interval, and how often chance alone says otherwise.
+    """The mean of ``a - b`` over shared questions, its interval and p value.
 
     ``p_value`` is two-sided: twice the share of resampled differences on the far side of zero (at most 1).
     """
@@ -68,7 +68,7 @@ def paired_bootstrap(
 def interval_over_seeds(values: Sequence[float], *, share: bool) -> tuple[float, float]:
     """Return Student's 95 % interval of the mean of the scores of two or more seeds.
 
-    Of a share in 0..1 it ends there: the mean of shares lies within, so that nothing is lost beyond.
+    For a share, the interval is clipped to 0..1.
     """
     if len(values) < 2:
         raise ValueError("an interval over seeds needs at least two")
@@ -81,10 +81,10 @@ def interval_over_seeds(values: Sequence[float], *, share: bool) -> tuple[float,
 def paired_over_seeds(a: Sequence[Sequence[float]], b: Sequence[Sequence[float]]) -> PairedDifference:
     """Compare two groups of runs on the same questions; ``a[s][i]`` is the score of question ``i`` with seed ``s``.
 
-    Of one seed each it is a paired bootstrap over the questions. Otherwise the variance of the difference is that of
-    its mean over questions plus that of each group's mean over seeds, with the degrees of freedom of Welch and
-    Satterthwaite: two or three seeds are too few for a bootstrap. The variance of a single seed is not known, and not
-    counted.
+    One seed each: a paired bootstrap over the questions. Otherwise, since two or three seeds are too few for a
+    bootstrap, the variance of the difference is the variance of its mean over questions plus the variance of each
+    group's mean over seeds, with Welch–Satterthwaite degrees of freedom. A group of a single seed adds no variance over
+    seeds.
 
     Raises:
         ValueError: as :func:`paired_bootstrap`.
@@ -116,7 +116,7 @@ def _resampled_means(matrix: NDArray[np.float64], seed: int, resamples: int) -> 
 
 
 def _row_counts(rows: int, seed: int, resamples: int) -> Iterator[NDArray[np.float64]]:
-    """Yield how often each row is drawn in each resample, some resamples at a time: shape (some, rows)."""
+    """Yield the number of draws of each row in each resample, in chunks of shape (resamples, rows)."""
     generator = np.random.default_rng(seed)
     step = max(1, _DRAWS_AT_ONCE // rows)
     for start in range(0, resamples, step):
@@ -127,7 +127,7 @@ def _row_counts(rows: int, seed: int, resamples: int) -> Iterator[NDArray[np.flo
 
 
 def _span(means: NDArray[np.float64], level: float) -> NDArray[np.float64]:
-    """Return the lower and upper end of the middle ``level`` of each column; shape (2, columns)."""
+    """Return the ends of the central interval of each column; shape (2, columns)."""
     if not 0 < level < 1:
         raise ValueError(f"level must lie between 0 and 1, not {level}")
     return np.quantile(means, [(1 - level) / 2, (1 + level) / 2], axis=0)

@@ -1,12 +1,11 @@
-"""A language model as the judge of answers: yes where it says that the response means an accepted answer.
+"""A language model as the judge of answers: yes if the response means an accepted answer.
 
-Source: ARENA, section 4.1 and appendix C.3 (LLM-as-a-Judge), with a prompt of our own or the paper's. As a metric and
-as a reward alike: :meth:`Judge.verdicts`.
+Source: ARENA, section 4.1 and appendix C.3 (LLM-as-a-Judge), with this project's prompt or the paper's. The metric and
+the reward both use :meth:`Judge.verdicts`.
 
-What the judge says is remembered by content, so that a question is never paid for twice and a resumed run
-judges as before. A fault is never a verdict: it raises. A reply that holds no verdict is asked
-for once more; without one the answer counts as wrong (unconfirmed), the reply is
-counted in :attr:`Judge.counts` and in what is reported, and more than ``spec.unparsable`` of such raise.
+Replies are cached by content, so equal items cost one request and a resumed run gets the same verdicts. A failed
+request raises an error. A reply without a verdict is requested once more; if the second has none either, the answer
+counts as wrong, :attr:`Judge.counts` and the reports count it, and a share above ``spec.unparsable`` raises an error.
 """
 
 from __future__ import annotations
@@ -37,10 +36,10 @@ INSTRUCTIONS = (
     "it is wrong."
 )
 REMINDER = "That is no verdict. Reply with one word only: yes or no."
-FEWEST = 100  # judgements before the share of unparsable ones says anything
+FEWEST = 100  # judgements needed before the share of unparsable ones is checked
 
 NO_VERDICT = "no_verdict"
-"""The share of answers whose judgement could not be read, among an evaluation's metrics and a rollout's rewards."""
+"""Share of answers with an unparsable judgement, in an evaluation's metrics and a rollout's rewards."""
 
 Verdict = Literal["yes", "no", "unparsable"]
 Message = dict[str, str]
@@ -50,7 +49,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Counts:
-    """Counts of a judge's work: items given, replies by where they came from, and items left without a verdict."""
+    """Counts of a judge: items, replies from the cache and from the endpoint, and items without a verdict."""
 
     judged: int = 0
     requested: int = 0
@@ -65,7 +64,7 @@ PAPERS = (
     'synonym) in the correct answer list, it can be considered correct. You only need to answer "yes" or '
     '"no".*************'
 )
-"""ARENA's prompt (table 8), which knows no question and keeps nothing apart."""
+"""ARENA's prompt (table 8), which contains no question and does not delimit the response."""
 
 
 def papers_messages(question: str, answers: Sequence[str], response: str) -> list[Message]:
@@ -74,7 +73,7 @@ def papers_messages(question: str, answers: Sequence[str], response: str) -> lis
 
 
 def messages(question: str, answers: Sequence[str], response: str) -> list[Message]:
-    """Return this project's prompt; the item is JSON in it, so that no response can end it and speak to the judge."""
+    """Return this project's prompt; the item is JSON, so a response cannot inject instructions outside it."""
     item = {"question": question, "accepted answers": list(answers), "response": response}
     return [
         {"role": "system", "content": INSTRUCTIONS},
@@ -83,7 +82,7 @@ def messages(question: str, answers: Sequence[str], response: str) -> list[Messa
 
 
 def verdict(reply: str) -> Verdict:
-    """Read a reply: its first or last word decides, behind any reasoning."""
+    """Parse a reply: the first or last word after any reasoning decides."""
     said = reply.rpartition("</think>")[2]
     if "<think>" in said:
         return "unparsable"  # cut short while it was reasoning
@@ -95,12 +94,12 @@ def verdict(reply: str) -> Verdict:
 
 
 class Judge:
-    """Asks the endpoint of ``spec``, many items at a time. Close it, or use it as a context manager."""
+    """Concurrent judge at the endpoint of ``spec``. Close it, or use it as a context manager."""
 
     def __init__(self, spec: JudgeSpec) -> None:
         from openai import OpenAI
 
-        # The client reports each request, and the HTTP library its headers, at these levels.
+        # At these levels the client logs each request, and the HTTP library its headers.
         for noisy in ("openai", "httpx", "httpcore"):
             logging.getLogger(noisy).setLevel(logging.WARNING)
         self.spec = spec
@@ -109,7 +108,7 @@ class Judge:
         self._key = os.environ.get(spec.api_key_env)
         self._client = OpenAI(
             base_url=spec.url,
-            api_key=self._key or "none",  # many a local server asks for no key, but the client does
+            api_key=self._key or "none",  # the client requires a key even if a local server does not
             max_retries=spec.retries,
             timeout=spec.timeout,
         )
@@ -120,14 +119,14 @@ class Judge:
     ) -> list[Verdict]:
         """Judge ``(question, accepted answers, response)`` items, in the order given.
 
-        A response that is ``None`` or blank is wrong without being asked about; equal items are asked about once.
+        A response that is ``None`` or blank is wrong without a request; equal items share one request.
 
         Args:
-            papers: ask in ARENA's prompt instead of this project's.
+            papers: use ARENA's prompt instead of this project's.
 
         Raises:
-            UserError: the endpoint failed or refused (verdicts so far are remembered), it is not a chat endpoint,
-                more than ``spec.unparsable`` of this judge's items had no verdict, or a remembered one is damaged.
+            UserError: the endpoint failed or refused (verdicts so far stay cached), it is not a chat endpoint, more
+                than ``spec.unparsable`` of this judge's items had no verdict, or a cached verdict is damaged.
         """
         asked = [
             (question, tuple(answers), response) if response and response.strip() else None
@@ -202,13 +201,13 @@ class Judge:
                 **limit,
             )
         except OpenAIError as error:
-            # The answer may quote the key, so it is struck out, and the original error is not carried along.
+            # The answer may quote the key: remove it, and do not chain the original error.
             said = str(error).replace(self._key, "***") if self._key else str(error)
             raise UserError(
                 f"{place}: {type(error).__name__}: {said[:500]}. No score was given; the same command resumes with the "
                 f"verdicts so far. Check the address, the model's name and the key in {self.spec.api_key_env}"
             ) from None
-        except (ValueError, RecursionError) as error:  # what the client raises at a body that is not JSON
+        except (ValueError, RecursionError) as error:  # raised by the client for a body that is not JSON
             raise UserError(f"{place}: the answer is not JSON: it is not a chat completions endpoint") from error
         choices = getattr(answer, "choices", None)
         if not isinstance(choices, list) or not choices:
@@ -219,7 +218,7 @@ class Judge:
             raise UserError(
                 f"{place}: the answer's first choice holds no message: it is not a chat completions endpoint"
             )
-        return (content or "").encode(errors="replace").decode()  # a lone surrogate could not be remembered
+        return (content or "").encode(errors="replace").decode()  # a lone surrogate cannot be cached
 
     def _count(self, **more: int) -> None:
         with self._lock:

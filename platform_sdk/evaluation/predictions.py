@@ -1,4 +1,4 @@
-"""An evaluation's answers in the datasets' official forms, so that anybody can run the official scripts on them."""
+"""Predictions of an evaluation in the datasets' official formats, for the official scripts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from platform_sdk.records import Rollout
 def write_predictions(folder: Path, rollouts: Sequence[Rollout], suffix: str = "") -> list[Path]:
     """Write ``predictions-DATASET.json`` or ``.jsonl`` for each dataset among the rollouts; return the files.
 
-    A generated world has no official script: its form is HotpotQA's.
+    Answers in a generated world, which has no official script, use HotpotQA's format.
     """
     by_dataset: dict[str, list[Rollout]] = {}
     for rollout in rollouts:

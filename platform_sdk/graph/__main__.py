@@ -1,4 +1,4 @@
-"""``python -m platform_sdk.graph --spec FILE``: one shard of an extraction, the one of this pod of an Indexed Job.
+"""``python -m platform_sdk.graph --spec FILE``: one shard of an extraction, for a pod of an Indexed Job.
 
 The file is a ``build.ExtractStep``.
 """

@@ -1,9 +1,8 @@
 """Building of a run's graph: extraction in shards, resumed per chunk, then merging.
 
-``RUN/graph/extractions`` has logs of each shard: a chunk that is in one is not extracted again. A finished shard also
-has an outcome, with the digest of the build's inputs. Passages that are added later are kept in ``RUN/graph/added``,
-and only their chunks are extracted; the graph is the one that a build of all passages together gives. Texts and
-facts are never all in memory.
+``RUN/graph/extractions`` has the logs of each shard: a logged chunk is not extracted again. A finished shard also has
+an outcome with the digest of the build's inputs. Passages added later are kept in ``RUN/graph/added``, and only their
+chunks are extracted; the graph equals a build of all passages together. Texts and facts are streamed.
 """
 
 from __future__ import annotations
@@ -36,29 +35,29 @@ logger = logging.getLogger(__name__)
 VERSIONS = {"rules": rules.VERSION, "triples": triples.VERSION, "llm": llm.VERSION}
 EXTRACTIONS = "extractions"
 CHUNKS_PER_LOG = 1000
-"""Chunks of a log, which is read whole when a killed extraction is resumed."""
+"""Chunks per log; a resumed extraction reads a whole log."""
 Extractor = Callable[[Sequence[Chunk]], Iterable[Extraction]]
 
 
 @dataclass(frozen=True)
 class BuildResult:
-    """A built graph, and how many chunks this build extracted."""
+    """A built graph, and the number of chunks that this build extracted."""
 
     graph: Graph
     extracted: int
 
 
 def build(run_dir: Path, spec: GraphSpec, runner: ProcessRunner | None = None) -> BuildResult:
-    """Build the graph of a run's corpus and of what was added to it; resume a build that was killed.
+    """Build the graph of a run's corpus and of added passages; resume a killed build.
 
     Args:
         run_dir: The run, with a prepared corpus.
         spec: How to build.
-        runner: Extracts the shards elsewhere; without it they are extracted here, one after another.
+        runner: Extracts the shards elsewhere; None to extract them here, one after another.
 
     Raises:
         UserError: the folder has a graph of other settings, the corpus is empty or was altered, the model cannot be
-            used, or the runner left out a shard; another process builds the graph.
+            used, the runner left out a shard, or another process builds the graph.
     """
     with _locked(graph_folder(run_dir)) as folder:
         return _build(folder, run_dir, spec, runner)
@@ -94,7 +93,7 @@ def _build(folder: Path, run_dir: Path, spec: GraphSpec, runner: ProcessRunner |
 
 
 def _built(folder: Path, inputs: str) -> Graph | None:
-    """Return the graph in ``folder`` if it is of ``inputs`` and whole."""
+    """Return the graph in ``folder`` if it is intact and has the digest ``inputs``, else None."""
     if not (folder / MANIFEST).exists():
         return None
     try:
@@ -109,7 +108,7 @@ def add(run_dir: Path, spec: GraphSpec, path: Path) -> BuildResult:
     """Add a file of passages (or, to a graph of triples, of triples) to a run's graph.
 
     Raises:
-        UserError: a passage's id is that of another passage, or the graph is of another extractor; or as ``build``.
+        UserError: a passage's id belongs to another passage, or the graph has another extractor; see also ``build``.
     """
     with _locked(graph_folder(run_dir)) as folder:
         if (folder / MANIFEST).exists():
@@ -131,7 +130,7 @@ def add(run_dir: Path, spec: GraphSpec, path: Path) -> BuildResult:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[Path]:
-    """Make and lock a graph's folder; a killed process leaves it unlocked."""
+    """Create and lock a graph's folder; the lock ends with the process."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".lock").open("a") as lock:
         try:
@@ -153,19 +152,19 @@ class ExtractStep(Struct):
         return graph_folder(self.run_dir) / EXTRACTIONS
 
     def outcome(self, shard: int) -> Path:
-        """The file that says that a shard is finished, and of which inputs."""
+        """Return the file that marks a shard as finished, with the digest of its inputs."""
         return self.folder / f"{shard}-of-{self.spec.shards}.json"
 
     def logs(self, shard: int) -> list[Path]:
-        """The logs of a shard, in the order they were written."""
+        """Return the logs of a shard in the order of writing."""
         return sorted(self.folder.glob(f"{shard}-of-{self.spec.shards}.*.jsonl"))
 
     def sizes(self, shard: int) -> dict[str, int]:
-        """The sizes of a shard's logs in bytes, by their names."""
+        """Return the sizes of a shard's logs in bytes, by name."""
         return {path.name: path.stat().st_size for path in self.logs(shard)}
 
     def is_open(self, shard: int) -> bool:
-        """Return whether a shard is unfinished, or lacks something of the logs that it was finished with."""
+        """Return True if a shard is unfinished, or its logs have become incomplete."""
         path = self.outcome(shard)
         done = read_object(path) if path.exists() else {}
         return (done.get("inputs"), done.get("logs")) != (self.inputs, self.sizes(shard))
@@ -176,12 +175,12 @@ class ExtractStep(Struct):
 
 
 def _extract(step: ExtractStep, runner: ProcessRunner | None) -> int:
-    """Extract the shards that are not finished; return how many chunks that were."""
+    """Extract the unfinished shards; return the number of extracted chunks."""
     todo = step.open_shards()
     if runner is None:
         return sum(extract_shard(step, shard) for shard in todo)
     if todo:
-        # A job is known by its specification: one of other inputs, finished yesterday, must not be taken for this one.
+        # A job is identified by its specification, so a finished job of other inputs must not match this one.
         spec_file = graph_folder(step.run_dir) / f"extract-{step.inputs[:16]}.json"
         write_json(spec_file, step.model_dump(mode="json"))
         spec = step.spec
@@ -203,14 +202,14 @@ def _extract(step: ExtractStep, runner: ProcessRunner | None) -> int:
 
 
 def extract_shard(step: ExtractStep, shard: int) -> int:
-    """Extract the chunks of one shard that are in none of its logs; return how many."""
+    """Extract the chunks of a shard that are in none of its logs; return their number."""
     if not step.is_open(shard):
         return 0
     name = f"{shard}-of-{step.spec.shards}"
     done: set[str] = set()
     logs = step.logs(shard)
     for path in logs:
-        with AppendLog(path, Extraction) as log:  # which drops what a kill cut short
+        with AppendLog(path, Extraction) as log:  # drops an incomplete last record
             done.update(record.chunk for record in log.records)
     before = len(done)
 
@@ -248,7 +247,7 @@ def _extractions(sources: Sources, spec: GraphSpec, shard: int, is_open: Callabl
         return
     first = next(todo, None)
     if first is None:
-        return  # a model that has nothing to read is not loaded
+        return  # do not load a model without work
     with _engine(spec) as extract:
         yield from extract([first])
         while batch := list(islice(todo, spec.engine.live)):
@@ -265,7 +264,7 @@ def _engine(spec: GraphSpec) -> Iterator[Extractor]:
 
 
 def _settings(spec: GraphSpec) -> dict[str, object]:
-    """Return everything of a specification that the graph depends on."""
+    """Return the settings of a specification that affect the graph."""
     settings: dict[str, object] = {"extractor": spec.extractor, "version": VERSIONS[spec.extractor]}
     if spec.extractor != "triples":
         settings |= {"chunk_tokens": spec.chunk_tokens, "overlap_tokens": spec.overlap_tokens}

@@ -1,4 +1,4 @@
-"""Passages cut into sentences, and sentences gathered into overlapping chunks.
+"""Splitting of passages into sentences and overlapping chunks.
 
 Lengths are counted in words and punctuation marks: chunks are the same for every extractor and model.
 """
@@ -14,7 +14,7 @@ from platform_sdk.records import Passage
 
 Span = tuple[int, int]
 TOKEN = re.compile(r"\w+|[^\w\s]")
-# A full stop, its quotation marks or brackets, and space before what can begin a sentence.
+# A full stop with its quotation marks or brackets, and space before a possible start of a sentence.
 _END = re.compile(r"[.!?]+[\"'”’)\]]*\s+(?=[\"'“‘(\[]*[A-Z0-9À-ÖØ-Þ])|\n\s*\n|[。！？]")
 _ABBREVIATION = re.compile(
     r"(?:^|[\s(\[\"'“‘])(?:[A-Z]|[A-Za-z](?:\.[A-Za-z])+|"
@@ -42,7 +42,7 @@ class Chunk:
 
 
 def sentences(text: str) -> list[Span]:
-    """Return the spans of a text's sentences, without the space around them."""
+    """Return the spans of a text's sentences, without surrounding space."""
     ends = [
         match.end()
         for match in _END.finditer(text)

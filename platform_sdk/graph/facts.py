@@ -1,4 +1,4 @@
-"""Facts as an extractor states them, before entities are merged."""
+"""Facts from an extractor, before entities are merged."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from platform_sdk.records import Record, Source
 
 
 class Mention(Struct):
-    """An entity as one fact names it. ``rule`` says how it was found; a ``span`` may be linked to a title."""
+    """A mention of an entity in a fact. ``rule`` is the rule that found it; a ``span`` may be linked to a title."""
 
     name: str = Field(pattern=r"\S")
     type: str = ""
@@ -29,7 +29,7 @@ class Fact(Struct):
 
 
 class Extraction(Record):
-    """Everything that was extracted from one chunk; ``malformed`` are an LLM's records that could not be read."""
+    """Everything extracted from one chunk; ``malformed`` are an LLM's unparsable records."""
 
     KIND: ClassVar[str] = "extraction"
     chunk: str

@@ -33,9 +33,9 @@ T = TypeVar("T")
 
 
 class Manifest(Struct):
-    """Counts, digests and origin of a graph's files, as ``merge.MergeResult`` says.
+    """Counts, digests and origin of a graph's files; see ``merge.MergeResult``.
 
-    ``digest`` is of the content: independent of compression and order.
+    ``digest`` covers the content, independent of compression and order.
     """
 
     schema_version: int = SCHEMA
@@ -66,13 +66,13 @@ class Incidence:
 
     @classmethod
     def open(cls, folder: Path, name: str) -> Self:
-        """Map the arrays that ``merge`` wrote."""
+        """Memory-map the arrays written by ``merge``."""
         indptr, indices = (np.load(folder / f"{name}.{part}.npy", mmap_mode="r") for part in ("indptr", "indices"))
         return cls(indptr, indices)
 
 
 class Column(Sequence[T], Generic[T]):
-    """A column of a Parquet file, read when it is first used and kept as Arrow memory."""
+    """A column of a Parquet file, read on first use and kept as Arrow memory."""
 
     def __init__(self, file: pq.ParquetFile, names: Sequence[str], make: Callable[..., T]) -> None:
         self._file, self._names, self._make = file, names, make
@@ -106,7 +106,7 @@ class Column(Sequence[T], Generic[T]):
 
 
 class Graph:
-    """A hypergraph of a folder. Rows are sorted by id, and ids follow from the content."""
+    """A hypergraph in a folder. Rows are sorted by id, and ids depend only on the content."""
 
     def __init__(self, folder: Path, manifest: Manifest) -> None:
         self.manifest = manifest
@@ -157,10 +157,10 @@ class Graph:
 
 
 def check_extractor(folder: Path, spec: GraphSpec) -> None:
-    """Compare how the graph in ``folder`` was made with how a recipe makes its graph.
+    """Compare the extractor of the graph in ``folder`` with the recipe's.
 
     Raises:
-        UserError: there is no graph, or it was made by another extractor.
+        UserError: the graph is missing, or has another extractor.
     """
     made = files.read_object(folder / MANIFEST).get("extractor")
     if made != spec.extractor:
@@ -187,16 +187,16 @@ def write_graph(
     """Merge files of extractions into a graph in ``folder``; the manifest is written last.
 
     Args:
-        folder: Where the graph's files go; a graph that is there is replaced.
+        folder: Output directory; an existing graph is replaced.
         extractions: JSONL files of ``Extraction``, in any order.
-        titles: Titles of the corpus, to which names are linked, each with its passage's id.
-        extractor: How the facts were extracted.
+        titles: Titles of the corpus for linking names, each with its passage's id.
+        extractor: The extractor's name.
         version: The extractor's version.
-        inputs: Digest of everything that the graph is built from.
+        inputs: Digest of all inputs of the graph.
         memory_gb: Maximum memory of the merge, in GB.
 
     Raises:
-        UserError: the merge needs more memory than that.
+        UserError: the merge needs more memory.
     """
     folder.mkdir(parents=True, exist_ok=True)
     (folder / MANIFEST).unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Entity linking: find the entities whose names occur in a text, with one automaton over all names and aliases."""
+"""Entity linking: search a text for the names of entities, with one automaton over all names and aliases."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from ahocorasick_rs import AhoCorasick, MatchKind
 
-# A word, or one character that is neither part of a word nor space. NUL encloses tokens in a key.
+# A word, or one character that is neither part of a word nor space. Keys enclose tokens in NULs.
 _TOKEN = re.compile(r"\w+|[^\w\s\0]")
 
 
@@ -19,19 +19,19 @@ def _tokens(text: str) -> list[str]:
 def _key(tokens: Iterable[str]) -> str:
     """Return the case-folded tokens, each between NULs.
 
-    A key contains another only at token borders. Each token has NULs of its own, so neighbouring matches share none.
+    A key contains another key only at token borders. Each token has separate NULs, so adjacent matches do not overlap.
     """
     return "".join(f"\0{token.casefold()}\0" for token in tokens)
 
 
 class EntityLinker:
-    """Link a text to entities by name: longest match from left to right, at word borders, whatever case and spacing.
+    """Link a text to entities by name: longest match from left to right, at word borders, ignoring case and spacing.
 
-    A single word in lower case links to no name that has a capital: *was* is not *Was*, nor *'s* the name *S*. A text
-    without any capital does not tell names from words, so there it does.
+    A single lower-case word is not linked to a capitalised name: *was* is not *Was*, nor *'s* the name *S*. In a text
+    without any capital letter it is linked, since case carries no information there.
 
     Args:
-        names: The names and aliases of each entity. A name that several entities have links to all of them.
+        names: The names and aliases of each entity. A shared name links to all its entities.
     """
 
     def __init__(self, names: Iterable[Iterable[str]]) -> None:
@@ -46,7 +46,7 @@ class EntityLinker:
         self._automaton = AhoCorasick(entities, matchkind=MatchKind.LeftmostLongest, store_patterns=False)
 
     def link(self, text: str) -> list[int]:
-        """Return the numbers of the entities that ``text`` names, each once, in the order of their first mention."""
+        """Return the numbers of the entities named in ``text``, each once, in the order of their first mention."""
         tokens = _tokens(text)
         cased = any(token != token.lower() for token in tokens)
         key = _key(tokens)

@@ -1,7 +1,7 @@
 """Extraction by a language model: records in lines, a marker between fields, and an end marker.
 
-After its first answer the model is asked a few times for facts that it missed, until it has none. A line that is no
-record is kept as malformed, and so is the last line of an answer that was cut at ``max_tokens``.
+After its first answer the model is prompted a few times for missed facts, until it gives none. A line that is not a
+record is kept as malformed, like the last line of an answer cut off at ``max_tokens``.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ MISSED = (
 
 
 def extract(engine: SamplingEngine, chunks: Sequence[Chunk], passes: int, max_tokens: int) -> Iterator[Extraction]:
-    """Extract the facts of chunks, which are sampled side by side at temperature 0.
+    """Extract the facts of chunks, sampled concurrently at temperature 0.
 
     Args:
         engine: The model.
-        chunks: What to read.
-        passes: How often to ask for what was missed.
+        chunks: The chunks to extract from.
+        passes: Number of prompts for missed facts.
         max_tokens: Maximum tokens of one answer.
     """
     params = SamplingParams(temperature=0.0, max_tokens=max_tokens, stop=(END,))
@@ -60,7 +60,7 @@ def extract(engine: SamplingEngine, chunks: Sequence[Chunk], passes: int, max_to
         asked = [i for i, text in zip(asked, said, strict=True) if text.removesuffix(END).strip()]
         for i in asked:
             dialogues[i].tell(MISSED)
-        # A dialogue that has filled the context is not asked again.
+        # A dialogue that has filled the context is not continued.
         asked = [i for i in asked if len(dialogues[i].token_ids) + max_tokens <= engine.max_model_len]
     for chunk, texts, rest in zip(chunks, answers, torn, strict=True):
         facts, malformed = parse(chunk, "\n".join(texts))
@@ -70,7 +70,7 @@ def extract(engine: SamplingEngine, chunks: Sequence[Chunk], passes: int, max_to
 def parse(chunk: Chunk, answer: str) -> tuple[tuple[Fact, ...], tuple[str, ...]]:
     """Return the facts of an answer, and the lines that are not records.
 
-    A fact that quotes the chunk has the quotation's span, another one that of the whole chunk.
+    A fact that quotes the chunk has the quotation's span, any other fact the span of the whole chunk.
     """
     facts: list[tuple[str, list[Mention]]] = []
     malformed = []

@@ -1,17 +1,17 @@
-"""Merging of extracted facts into one graph, out of core: DuckDB sorts, joins and spills to the disk.
+"""Out-of-core merging of extracted facts into one graph: DuckDB sorts, joins and spills to disk.
 
-DuckDB rather than Polars' streaming engine: the same joins took 1.5 times the CPU time there, and Polars has no memory
-limit to set (``benchmarks/graph_engines.py``).
+In Polars' streaming engine the same joins took 1.5 times the CPU time, and Polars has no memory limit
+(``benchmarks/graph_engines.py``).
 
-Entities are one where their normalised names are equal. The names that rules find are linked to titles of the corpus
-here and not while extracting, so that a graph does not depend on the order in which passages were added:
+Entities with equal normalised names are merged. Names found by rules are linked to titles of the corpus here, not
+during extraction, so that a graph does not depend on the order of adding passages:
 
 * a ``span`` is the title that has its name (rule ``title``), else the only title that has its name before a bracket
   (``alias``, e.g. *Oslo* of *Oslo (band)*), else an entity of its own (``span``);
 * a ``phrase`` is linked alike, and dropped if there is no such title;
 * both also mention the longest titles of two or more words inside them (``within``).
 
-A fact without a passage (a triple) gets the passage whose title is its first entity, if there is one.
+A fact without a passage (a triple) gets the passage whose title is its first entity, if any.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from platform_sdk.graph.statements import (
 
 logger = logging.getLogger(__name__)
 ROWS = 65_536
-"""Rows that are hashed or copied at once, and rows of a Parquet row group."""
+"""Rows hashed or copied at once, and rows of a Parquet row group."""
 MALFORMED = "malformed.jsonl"
 
 
@@ -52,7 +52,7 @@ MALFORMED = "malformed.jsonl"
 class MergeResult:
     """Counts of a merged graph, and the digest of its content.
 
-    ``unsourced`` hyperedges have no passage: triples whose head is no title. ``unused`` passages have no hyperedge.
+    ``unsourced`` hyperedges have no passage: triples whose head is not a title. ``unused`` passages have no hyperedge.
     """
 
     digest: str
@@ -72,7 +72,7 @@ def merge(
     """Merge files of extractions; write the tables as Parquet and the incidence as arrays into ``folder``.
 
     Args:
-        folder: Where the files go, and what the memory does not hold.
+        folder: Directory of the files, and of data spilled to disk.
         extractions: JSONL files of ``Extraction``.
         titles: Titles of the corpus, each with its passage's id.
         memory_gb: Maximum memory of the engine, in GB.
@@ -82,7 +82,7 @@ def merge(
         duckdb.connect(config={"memory_limit": f"{memory_gb}GB", "temp_directory": str(scratch)}) as db,
     ):
         logger.info("facts")
-        db.execute("SET enable_progress_bar = false")  # it is printed beside the command's own output
+        db.execute("SET enable_progress_bar = false")  # the bar would mix with the command's output
         db.execute("SET preserve_insertion_order = false")  # of what is not sorted: memory stays bounded
         db.execute(MACROS)
         _load_titles(db, titles)
@@ -120,7 +120,7 @@ def merge(
 
 @contextmanager
 def _scratch(folder: Path) -> Iterator[Path]:
-    """Make a folder for what is spilled, and remove it at the end; one of a killed merge is removed first."""
+    """Create a folder for spilled data and remove it at the end; remove one of a killed merge first."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     try:
@@ -141,7 +141,7 @@ def _load_titles(db: duckdb.DuckDBPyConnection, titles: Iterable[tuple[str, str]
 def _write_incidence(
     db: duckdb.DuckDBPyConnection, path: Path, by: tuple[str, str], rows: int, entries: int
 ) -> tuple[Path, Path]:
-    """Write the CSR arrays of the incidence in batches: row by row, never whole in memory."""
+    """Write the CSR arrays of the incidence in batches, row by row."""
     paths = path.with_name(f"{path.name}.indptr.npy"), path.with_name(f"{path.name}.indices.npy")
     row, at = 0, 0
     with paths[0].open("wb") as indptr, paths[1].open("wb") as indices:
@@ -180,7 +180,7 @@ def _batches(db: duckdb.DuckDBPyConnection, query: str) -> Iterator[pa.RecordBat
 
 
 def _number(db: duckdb.DuckDBPyConnection, query: str) -> int:
-    """Return the number that a query answers; of COPY, how many rows were written."""
+    """Return a query's single number; for COPY, the number of written rows."""
     row = db.execute(query).fetchone()
     assert row is not None
     return int(row[0])

@@ -1,6 +1,6 @@
 """Extraction by rules: a sentence is a fact; its entities are the passage's title, names, dates and numbers.
 
-Which of the names are titles of the corpus is decided when the graph is merged.
+Names are linked to titles of the corpus when the graph is merged.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _CAPITAL = r"[^\W\d_a-zß-öø-ÿ][\w'’&-]*(?:\.(?=\w)\w*)*\.?"
 _INSIDE = r"(?:of|the|de|da|do|dos|del|della|di|la|le|les|du|des|van|von|der|den|el|al|bin|ibn|for|&|[0-9]+)"
 _WORD = re.compile(rf"{_CAPITAL}")
 _SPAN = re.compile(rf"{_CAPITAL}(?: (?:{_INSIDE} ){{0,3}}{_CAPITAL}| [0-9]+(?=\b))*(?: \([^()]{{1,40}}\))?")
-# Joined by words that more often separate two names: kept only where the whole is a title.
+# Joined by words that usually separate two names: kept only if the whole is a title.
 _PHRASE = re.compile(rf"{_CAPITAL}(?:(?: (?:\w+|&)){{0,3}}[:,]? {_CAPITAL}){{1,5}}")
 _BRACKET_OR_POSSESSIVE = re.compile(r"(?: \([^()]*\)|['’]s)$")
-# No name begins with these, wherever it stands.
+# No name begins with these at any position.
 _FIRST_WORD = re.compile(
     r"(?:a|an|the|he|she|it|they|we|i|you|his|her|its|their|our|my|your|this|that|these|"
     r"those|in|on|at|of|to|by|from|with|as|for|and|or|but|nor|so|yet|if|when|while|"
@@ -45,7 +45,7 @@ _LEADING = (
     "initially|eventually|currently|formerly|previously|recently|finally|additionally|subsequently|usually"
 )
 _LEADING_WORD = re.compile(rf"(?:{_LEADING})\.?", re.IGNORECASE)
-# Nor are these, by themselves; before another name they can be part of it (Will, Down, May).
+# These alone are not names either; before another name they can be part of it (Will, Down, May).
 _LONE_WORD = re.compile(
     rf"(?:{_LEADING}|be|been|being|do|can|will|may|having|just|even|still|once|soon|ever|never|always|very|too|well|near|"
     r"up|down|out|off|above|below|behind|beside|besides|beyond|across|along|around|toward|towards|via|per|than|except|"
@@ -71,7 +71,7 @@ def extract(chunk: Chunk) -> tuple[Fact, ...]:
 
 
 def mentions(sentence: str, title: str) -> Iterator[Mention]:
-    """Yield the entities of a sentence, and the title of its passage, which is what most sentences speak of."""
+    """Yield the entities of a sentence, and the title of its passage, the usual subject of its sentences."""
     if title.strip():
         yield Mention(name=title, rule="passage")
     rest = sentence
@@ -92,10 +92,10 @@ def mentions(sentence: str, title: str) -> Iterator[Mention]:
 
 
 def _bare(span: str, is_first: bool) -> str:
-    """Return a span without the function words before its name; nothing if there is no name.
+    """Return a span without the function words before its name; empty without a name.
 
     Args:
-        is_first: whether a sentence begins with the span.
+        is_first: True if the span begins a sentence.
     """
     words = _BRACKET_OR_POSSESSIVE.sub("", span).split(" ")
     length = len(words)
@@ -108,5 +108,5 @@ def _bare(span: str, is_first: bool) -> str:
 
 
 def _without_stop(name: str) -> str:
-    """Remove the full stop of a sentence; that of an initial stays."""
+    """Remove the full stop of a sentence, but not of an initial."""
     return name.removesuffix(".") if re.search(r"(?:\w{2}|['’]s)\.$", name) else name

@@ -1,4 +1,4 @@
-"""An entity's neighbourhood, as data and as a page that needs no network."""
+"""An entity's neighbourhood, as data and as a self-contained page."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ MAX_EDGES = 2000
 
 
 def find_entity(graph: Graph, wanted: str) -> int:
-    """Return the row of the entity with that id, name or alias; upper and lower case are alike.
+    """Return the row of the entity with this id, name or alias, ignoring case.
 
     Raises:
-        UserError: there is none.
+        UserError: the graph has no such entity.
     """
     folded = wanted.casefold()
     rows = enumerate(zip(graph.entity_ids, graph.entity_names, graph.entity_aliases, strict=True))
@@ -64,7 +64,7 @@ def neighbourhood(graph: Graph, entity: int) -> dict[str, Any]:
 def write_page(found: dict[str, Any], path: Path) -> None:
     """Write a neighbourhood as an HTML page with a drawing and a search field.
 
-    The page of a hub holds ``MAX_EDGES`` hyperedges, those of the fewest entities: they say most about each of them.
+    The page of a hub has the ``MAX_EDGES`` hyperedges with the fewest entities, which are the most specific.
     """
     edges = sorted(found["hyperedges"], key=lambda edge: len(edge["entities"]))[:MAX_EDGES]
     page = render(

@@ -1,4 +1,4 @@
-"""The texts that a run's graph is built from: its prepared corpus, and what was added to the graph."""
+"""Source texts of a run's graph: its prepared corpus, and added passages or triples."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class Sources:
         self._added = graph_folder(run_dir) / "added"
 
     def digests(self) -> list[str]:
-        """Return digests of passages and triples, and the names of the added files, which hold digests too.
+        """Return digests of passages and triples, and the names of the added files, which contain digests.
 
         Raises:
-            UserError: a file is not the one that was prepared or added.
+            UserError: a file was altered.
         """
         return [*check_prepared(self._run_dir), *(path.name for path in self._files("*"))]
 
@@ -37,7 +37,7 @@ class Sources:
         yield from self.added_passages()
 
     def any(self, extractor: str) -> bool:
-        """Return whether there is anything that the extractor reads."""
+        """Return True if there is input for the extractor."""
         records = chain.from_iterable(self.triples()) if extractor == "triples" else self.passages()
         return next(iter(records), None) is not None
 
@@ -45,7 +45,7 @@ class Sources:
         """Yield the passages of ``added/``.
 
         Raises:
-            UserError: a file is not the one that was added.
+            UserError: a file was altered.
         """
         for kind in ("llm", "rules"):
             for path in self._files(kind):

@@ -1,4 +1,4 @@
-"""A graph in figures, and as JSONL."""
+"""Statistics of a graph, and its export as JSONL."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HUBS = 10
 
 
 def measure(graph: Graph) -> dict[str, Any]:
-    """Return a graph's counts, sizes of hyperedges and degrees of entities, its greatest hubs and mentions by rule."""
+    """Return a graph's counts, hyperedge sizes, entity degrees, largest hubs and mentions by rule."""
     sizes, degrees = np.diff(graph.edge_entities.indptr), np.diff(graph.entity_edges.indptr)
     rules: Counter[str] = Counter()
     for batch in graph.mentions.iter_batches(columns=["rule"]):
@@ -46,7 +46,7 @@ def measure(graph: Graph) -> dict[str, Any]:
 
 
 def write_export(graph: Graph, path: Path) -> None:
-    """Write entities, then hyperedges as JSON lines; ``embedded`` is the very text given to the encoder."""
+    """Write entities, then hyperedges as JSON lines; ``embedded`` is the text given to the encoder."""
     ids = list(graph.entity_ids)
     with writing_output(path) as stream:
         entities = zip(ids, graph.entity_names, graph.entity_aliases, graph.entity_texts, strict=True)

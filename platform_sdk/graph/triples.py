@@ -1,6 +1,6 @@
 """Extraction from triples: each is a fact that joins its head and its tail.
 
-Its source is the passage that has the head as its title, which is found when the graph is merged.
+Its source, the passage titled with the head, is looked up when the graph is merged.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from platform_sdk.records import Source, Triple
 
 VERSION = 1
 BLOCK = 100
-"""Triples of a chunk."""
+"""Triples per chunk."""
 
 
 def blocks(triples: Iterable[Triple]) -> Iterator[tuple[str, list[Triple]]]:

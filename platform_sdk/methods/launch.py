@@ -18,7 +18,7 @@ from platform_sdk.config.online import OnlineSpec
 from platform_sdk.config.sampling import EngineSpec
 from platform_sdk.config.struct import Struct
 from platform_sdk.errors import UserError
-from platform_sdk.evaluation.run import EvaluationResult
+from platform_sdk.evaluation.evaluator import EvaluationResult
 from platform_sdk.files import read_model
 from platform_sdk.methods import steps
 from platform_sdk.methods.method import AnyMethod, RunContext, load_method

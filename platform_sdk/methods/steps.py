@@ -20,8 +20,8 @@ from platform_sdk.agents.speaker import Policy
 from platform_sdk.config.online import OnlineSpec
 from platform_sdk.config.sampling import EvaluationSpec
 from platform_sdk.errors import UserError
-from platform_sdk.evaluation import run as evaluation_run
-from platform_sdk.evaluation.run import ROLLOUTS, EvaluationResult
+from platform_sdk.evaluation import evaluator
+from platform_sdk.evaluation.evaluator import ROLLOUTS, EvaluationResult
 from platform_sdk.files import REMEDY, read_object
 from platform_sdk.methods.decodings import evaluated_agent
 from platform_sdk.methods.method import AnyMethod, RunContext, Sampling, SamplingStep
@@ -180,10 +180,10 @@ def evaluate(method: AnyMethod, run: AnyRun, phase: str, model: str, evaluation:
 
 def evaluated_before(method: AnyMethod, run: AnyRun, phase: str, model: str, evaluation: EvaluationSpec) -> bool:
     """Return whether the run has evaluated these weights in the same way already, in another phase."""
-    outcome = run.run_dir / phase / evaluation_run.SCORES
-    if not any(path != outcome for path in run.run_dir.glob(f"eval-*/{evaluation_run.SCORES}")):
+    outcome = run.run_dir / phase / evaluator.SCORES
+    if not any(path != outcome for path in run.run_dir.glob(f"eval-*/{evaluator.SCORES}")):
         return False  # before the weights' digest is computed
-    return evaluation_run.evaluated_before(outcome, run.inputs_digest(policy_digest(model), evaluation)) is not None
+    return evaluator.evaluated_before(outcome, run.inputs_digest(policy_digest(model), evaluation)) is not None
 
 
 def online(
@@ -294,11 +294,11 @@ def _evaluate(
         check_rewards(method, run, run.run_dir / phase / ROLLOUTS, rollouts)
         return method.measure(run, rollouts, evaluation)
 
-    return evaluation_run.evaluate(
+    return evaluator.evaluate(
         opened,
         method.questions(run, "eval"),
         measures,
-        outcome=run.run_dir / phase / evaluation_run.SCORES,
+        outcome=run.run_dir / phase / evaluator.SCORES,
         inputs=run.inputs_digest(weights, evaluation),
         seed=run.seed,
         shown=method.shown_metrics,

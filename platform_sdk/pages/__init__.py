@@ -1,6 +1,6 @@
-"""HTML pages that need no network: their frame, style and scripts are inlined.
+"""Self-contained HTML pages: frame, style and scripts are inlined.
 
-``hypergraph.js`` and ``hypergraph.css`` draw hyperedges; a page that uses them names them among its own.
+``hypergraph.js`` and ``hypergraph.css`` draw hyperedges; pages that use them list them in ``scripts`` and ``styles``.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ FOLDER = Path(__file__).parent
 
 
 def render(template: Path, scripts: Sequence[str], styles: Sequence[str] = (), **values: Any) -> str:
-    """Return a page with its styles and ``scripts`` inside, and a policy that allows no other script.
+    """Return a page with inlined styles and scripts, and a policy that allows no other script.
 
     Args:
         template: Extends ``frame.html.j2``.
         scripts: Names of files in the template's folder or in this one.
-        styles: Likewise, after ``page.css``.
-        values: Of the template's names.
+        styles: Names of style sheets likewise, after ``page.css``.
+        values: Values of the template's variables.
     """
     environment = Environment(
         loader=FileSystemLoader([template.parent, FOLDER]),
@@ -43,7 +43,7 @@ def render(template: Path, scripts: Sequence[str], styles: Sequence[str] = (), *
 
 
 def embedded_json(value: Any) -> Markup:
-    """Return JSON for a ``<script>`` element: no text in it can end the element or open another."""
+    """Return JSON for a ``<script>`` element, escaped so that no text in it can end the element."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")

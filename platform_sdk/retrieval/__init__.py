@@ -1,9 +1,9 @@
-"""Encoders, Milvus collections and the retrievers an agent searches with.
+"""Encoders, Milvus collections and retrievers.
 
-``encoders`` make texts into unit vectors (``load`` makes the one a recipe names), ``milvus`` keeps them, ``method``
-says what a retrieval method is (``methods`` are the shipped ones), ``index`` builds a method's collections once, and
-``search`` answers an agent's requests from them, many in one call.
+``encoders`` encode texts as unit vectors (``load`` loads the recipe's encoder), ``milvus`` stores them, ``method``
+defines retrieval methods (``methods`` has the shipped ones), ``index`` builds a method's collections once, and
+``search`` answers an agent's requests in batches.
 
-What is retrieved is a function of the question alone, not of the questions that happen to be asked
-together: a resumed run batches them otherwise than an undisturbed one, and must find the same.
+The results of a query do not depend on its batch: a resumed run batches queries differently from an uninterrupted run
+and must get the same results.
 """

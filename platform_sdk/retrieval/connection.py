@@ -1,4 +1,4 @@
-"""Connections to Milvus: a server, or a Milvus Lite file, whose engine lives in this process."""
+"""Connections to Milvus: a server, or a Milvus Lite file with its engine in this process."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# gRPC tries a lost server again after up to two minutes unless told otherwise.
+# By default gRPC waits up to two minutes before it reconnects to a lost server.
 RECONNECT = {"grpc.initial_reconnect_backoff_ms": 200, "grpc.min_reconnect_backoff_ms": 200,
              "grpc.max_reconnect_backoff_ms": 2000}  # fmt: skip
 
-# All clients of one Lite file share one engine, and the last one to close ends it.
+# All clients of one Lite file share one engine; closing the last client stops it.
 _clients: Counter[Path] = Counter()
 _lite = threading.Lock()
-LOCK_PAUSE = 0.5  # seconds between two looks at a file that is in use
+LOCK_PAUSE = 0.5  # seconds between two checks of a file in use
 
 
 def lite_path(spec: RetrievalSpec, directory: Path) -> Path | None:
-    """The Milvus Lite file of a recipe: in ``directory`` unless it names one. None where it names a server."""
+    """Return the recipe's Milvus Lite file, by default in ``directory``; None if the recipe names a server."""
     if spec.backend == "server":
         return None
     return (Path(spec.uri).expanduser() if spec.uri else directory / "milvus.db").resolve()
 
 
 def connect(spec: RetrievalSpec, path: Path | None) -> MilvusClient:
-    """A client of the recipe's server, or of the Milvus Lite file at ``path``; let it go with ``close``.
+    """Return a client of the recipe's server, or of the Milvus Lite file at ``path``; release it with ``close``.
 
-    Waits for a file that another process has open, e.g. a job that outlived its launcher, for
+    If another process has the file open, such as a job that outlived its launcher, wait for up to
     ``spec.patience_seconds``.
 
     Raises:
@@ -51,7 +51,7 @@ def connect(spec: RetrievalSpec, path: Path | None) -> MilvusClient:
     from pymilvus import MilvusClient
     from pymilvus.exceptions import MilvusException
 
-    # It logs a traceback for every error, and for every try to reach an unavailable server.
+    # pymilvus logs a traceback for every error and every attempt to reach an unavailable server.
     logging.getLogger("pymilvus").setLevel(logging.CRITICAL)
     if path is None:
         try:
@@ -69,7 +69,7 @@ def connect(spec: RetrievalSpec, path: Path | None) -> MilvusClient:
 
 
 def close(client: MilvusClient, path: Path | None) -> None:
-    """Let the client go; when a Lite file has none any more it is free for another process."""
+    """Release the client; a Lite file without clients is free for another process."""
     client.close()
     if path is None:
         return
@@ -83,7 +83,7 @@ def close(client: MilvusClient, path: Path | None) -> None:
 
 @contextmanager
 def milvus_faults() -> Iterator[None]:
-    """Turn what Milvus raises into a ``RetrieverFault``."""
+    """Turn Milvus errors into a ``RetrieverFault``."""
     from grpc import RpcError  # pymilvus lets some through
     from pymilvus.exceptions import MilvusException
 
@@ -100,13 +100,13 @@ def _open(path: Path) -> MilvusClient:
     from pymilvus.exceptions import MilvusException
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Lite's server, a thread of this process, logs a traceback for each call of pymilvus that it does not have.
+    # Lite's server, a thread of this process, logs a traceback for each unsupported call of pymilvus.
     logging.getLogger("grpc._server").setLevel(logging.CRITICAL)
     server_log = logging.getLogger("milvus_lite.server_manager")
     was = server_log.disabled
-    server_log.disabled = True  # it logs a traceback; the error below says what is wrong
+    server_log.disabled = True  # its traceback adds nothing to the error below
     try:
-        # Lite's server closes the connection of a client that pings every ten seconds, even at rest.
+        # Lite's server closes the connection of an idle client that pings every ten seconds.
         return MilvusClient(uri=str(path), grpc_options={"grpc.keepalive_time_ms": 2**31 - 1})
     except MilvusException as error:
         if _is_locked(path):
@@ -122,7 +122,7 @@ def _open(path: Path) -> MilvusClient:
 
 
 def _wait_until_free(path: Path, seconds: float) -> None:
-    """Wait until no other process has the Lite file open, or the time is over: then opening it says why it cannot."""
+    """Wait until no other process has the Lite file open, or until the deadline; opening it then reports the error."""
     deadline = time.monotonic() + seconds
     told = False
     while time.monotonic() < deadline and not _clients[path] and _is_locked(path):
@@ -133,7 +133,7 @@ def _wait_until_free(path: Path, seconds: float) -> None:
 
 
 def _holder(path: Path) -> str:
-    """Name the process that has the Lite file open, as far as this machine knows it."""
+    """Return the process that has the Lite file open, if it runs on this machine."""
     try:
         inode = str((path / "LOCK").stat().st_ino)
         locks = [line.split() for line in Path("/proc/locks").read_text().splitlines()]

@@ -1,11 +1,10 @@
-"""Text encoders: sentences in, vectors of length 1 out.
+"""Text encoders: texts in, unit vectors out.
 
-A sentence-transformers model pads the texts of a batch to one length, and the padding changes the
-last bits of the result (some 1e-7): enough to turn a tie. Texts are therefore batched with others of
-the same number of tokens only, which is faster as well. The linear layers of a batch are computed such
-that a row does not depend on the number of rows (see ``platform_sdk.sampling.invariance``). So on a CPU
-the vector of a text has the same bits in any company; that is compared when an encoder is loaded, and
-where a CPU cannot give it, a warning says so.
+A sentence-transformers model pads the texts of a batch to one length, and padding changes the last bits of a vector
+(about 1e-7), which can break ties differently. A batch therefore has texts of one length in tokens, which is also
+faster, and the linear layers compute each row independently of the number of rows (see
+``platform_sdk.sampling.invariance``). So on a CPU the vector of a text has the same bits in any batch. Loading an
+encoder checks this and logs a warning if the CPU does not support it.
 """
 
 from __future__ import annotations
@@ -35,17 +34,17 @@ Kind = Literal["query", "passage"]
 
 QUERY_CACHE = 100_000
 
-_loading = threading.Lock()  # while transformers loads a model it replaces functions of torch, for all threads
+_loading = threading.Lock()  # transformers patches functions of torch while it loads a model, for all threads
 
 
 class Encoder(ABC):
-    """Makes texts into vectors.
+    """A text encoder.
 
     Attributes:
-        name: as the recipe names it.
-        digest: SHA-256 (hex) of all that a passage's vector depends on: weights, tokenizer, prefix.
-        dimension: the length of a vector.
-        prefixes: what is put before a query and before a passage.
+        name: the encoder's name in the recipe.
+        digest: SHA-256 (hex) of everything that affects a passage's vector: weights, tokenizer, prefix.
+        dimension: the number of components of a vector.
+        prefixes: prefixes of queries and of passages.
     """
 
     name: str
@@ -58,9 +57,9 @@ class Encoder(ABC):
         self._queries: dict[str, np.ndarray] = {}
 
     def encode(self, texts: Sequence[str], *, kind: Kind) -> np.ndarray:
-        """The vectors of ``texts``: float32 of shape (n, dimension), each of length 1.
+        """Return the unit vectors of ``texts``: float32 of shape (n, dimension).
 
-        Queries are kept (the same sub-question is asked in many rollouts); passages are not.
+        Vectors of queries are cached, since sub-questions repeat across rollouts; vectors of passages are not.
         """
         if not texts:
             return np.empty((0, self.dimension), dtype=np.float32)
@@ -79,15 +78,15 @@ class Encoder(ABC):
 
     @abstractmethod
     def _embed(self, texts: list[str]) -> np.ndarray:
-        """Unit vectors of one or more texts, prefixes included."""
+        """Return the unit vectors of one or more texts with prefixes."""
 
     def too_long(self, texts: Sequence[str]) -> int:
-        """Return the number of passages that are longer than the encoder reads; 0 if unknown."""
+        """Return the number of passages that exceed the encoder's limit; 0 if the limit is unknown."""
         return 0
 
 
 class NoEncoder(Encoder):
-    """The encoder of a method that compares no texts: vectors of no numbers."""
+    """Encoder of a method without vectors: its vectors have dimension 0."""
 
     def __init__(self) -> None:
         super().__init__("none", "", "")
@@ -116,7 +115,7 @@ class SentenceEncoder(Encoder):
             self._make_invariant()
 
     def _make_invariant(self) -> None:
-        """Make vectors independent of their batch, compare some, and say what it costs or that it cannot be had."""
+        """Make vectors independent of their batch, verify some, and log the cost or a failure."""
         from platform_sdk.sampling.invariance import make_invariant, not_invariant
 
         with self._thread_limit():
@@ -154,7 +153,7 @@ class SentenceEncoder(Encoder):
         return 1 << 30 if limit is None else int(limit)
 
     def _lengths(self, texts: list[str]) -> list[int]:
-        # verbose=False: the tokenizer would warn of each text that is longer than the model reads.
+        # verbose=False: no warning for each text above the model's limit.
         ids = self._model.tokenizer(texts, truncation=False, padding=False, verbose=False)["input_ids"]
         return [len(each) for each in ids]
 
@@ -199,7 +198,7 @@ def _digest(model: SentenceTransformer, passage_prefix: str) -> str:
         sha.update(tensor.float().cpu().numpy().tobytes())  # exact: from 16 to 32 bits
     tokenizer = json.loads(model.tokenizer.backend_tokenizer.to_str())
     settings = {
-        # Truncation and padding are not the tokenizer's nature but how it was last called.
+        # Truncation and padding are the state of the last call, not a property of the tokenizer.
         "tokenizer": {key: tokenizer[key] for key in sorted(tokenizer) if key not in ("truncation", "padding")},
         "modules": [[type(module).__name__, getattr(module, "pooling_mode", None)] for module in model],
         "max_tokens": model.max_seq_length,

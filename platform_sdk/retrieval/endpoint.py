@@ -22,9 +22,8 @@ IN_FLIGHT = 4  # batches
 class EndpointEncoder(Encoder):
     """Embeddings over HTTP, in batches.
 
-    An endpoint does not say what its weights are: the digest is made of its address, the model's name
-    and the prefix. A collection is therefore compared with the endpoint whenever it is opened.
-    Nor does it promise that a text's vector is independent of its batch, to the last bit.
+    An endpoint's weights are unknown: the digest covers its URL, the model's name and the prefix. Opening a collection
+    therefore compares a stored vector with the endpoint. A text's vector may depend on its batch in the last bits.
     """
 
     def __init__(self, name: str, *, query_prefix: str, passage_prefix: str, batch_size: int, api_key_env: str) -> None:
@@ -37,13 +36,13 @@ class EndpointEncoder(Encoder):
             )
         from openai import OpenAI
 
-        # The client reports each request, and the HTTP library its headers, at these levels.
+        # At these levels the client logs each request, and the HTTP library its headers.
         for noisy in ("openai", "httpx", "httpcore"):
             logging.getLogger(noisy).setLevel(logging.WARNING)
         self._model, _, url = name.removeprefix("openai:").partition("@")
         self._client = OpenAI(base_url=url, api_key=key, max_retries=RETRIES, timeout=TIMEOUT)
         self._batch_size = batch_size
-        self.dimension = 0  # not known before the first answer
+        self.dimension = 0  # set by the first response
         try:
             self.dimension = self._request(["dimension"]).shape[1]
         except RetrieverFault as error:
@@ -59,22 +58,20 @@ class EndpointEncoder(Encoder):
         from openai import OpenAIError
 
         try:
-            # Without the format the client asks for base64, which not every server speaks.
+            # By default the client requests base64, which some servers do not support.
             answer = self._client.embeddings.create(model=self._model, input=texts, encoding_format="float")
         except OpenAIError as error:
-            # The answer may quote the key, so it is struck out, and the original error is not carried along.
+            # The response may quote the key: remove it, and do not chain the original error.
             reason = f"{type(error).__name__}: {str(error).replace(self._client.api_key, '***')[:500]}"
             raise RetrieverFault(f"encoder {self.name}: the endpoint failed ({reason})") from None
         found = sorted(answer.data, key=lambda item: item.index)
         if [item.index for item in found] != list(range(len(texts))):
-            raise RetrieverFault(f"encoder {self.name}: {len(found)} vectors came back for {len(texts)} texts")
+            raise RetrieverFault(f"encoder {self.name}: {len(found)} vectors returned for {len(texts)} texts")
         vectors = np.array([item.embedding for item in found], dtype=np.float32)
         if self.dimension and vectors.shape[1] != self.dimension:
-            raise RetrieverFault(
-                f"encoder {self.name}: a vector of {vectors.shape[1]} numbers came back, not of {self.dimension}"
-            )
+            raise RetrieverFault(f"encoder {self.name}: a vector has {vectors.shape[1]} numbers, not {self.dimension}")
         norms = np.linalg.norm(vectors, axis=1, keepdims=True)
         if not np.all(norms > 0):  # also false for NaN
-            raise RetrieverFault(f"encoder {self.name}: a vector without direction came back")
+            raise RetrieverFault(f"encoder {self.name}: the endpoint returned a zero or invalid vector")
         unit: np.ndarray = vectors / norms
         return unit

@@ -1,4 +1,4 @@
-"""The retriever of an environment."""
+"""Retriever of an environment."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from platform_sdk.retrieval.search import IndexRetriever, Retriever
 
 
 def build_retriever(environment: str, run_dir: Path, spec: RetrievalSpec) -> Retriever:
-    """The retriever of ``environment``: the service that the recipe names, or else one of the run's own."""
+    """Return the retriever of ``environment``: the recipe's retriever service, else one over the run's index."""
     if spec.url is None:
         return open_retriever(environment, run_dir, spec)
     return connect(run_dir, spec, environment)
@@ -21,7 +21,7 @@ def open_retriever(
     environment: str, run_dir: Path, spec: RetrievalSpec, *, show_progress: bool = True,
     watch: Watch = lambda done, rows: None, call_seconds: float = CALL_SECONDS,
 ) -> IndexRetriever:  # fmt: skip
-    """The retriever of ``environment`` over the run directory's data; see ``open_index``."""
+    """Return the retriever of ``environment`` over the run directory's data; see ``open_index``."""
     method = method_of(environment, spec)
     index = open_index(method, run_dir, spec, show_progress=show_progress, watch=watch, call_seconds=call_seconds)
     return IndexRetriever(method, index)

@@ -1,4 +1,4 @@
-"""The index of a retrieval method: its material, with each collection of texts encoded in Milvus."""
+"""Index of a retrieval method: its material, with each collection of texts encoded in Milvus."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from platform_sdk.retrieval.wire import CollectionFacts
 
 @dataclass(frozen=True)
 class IndexResult:
-    """A finished index: how many rows its collections have, and how many this call added.
+    """A finished index: the number of rows of its collections, and of the rows that this call added.
 
-    ``collection`` names its collections, joined by ``+``, and is another where something else would be found; a
-    service's collections are called as it likes, so the digests are in their name here.
+    ``collection`` identifies the index: the names of its collections joined by ``+``. For a service, whose collection
+    names are arbitrary, it includes the digests.
     """
 
     collection: str
@@ -37,10 +37,10 @@ class IndexResult:
 
 
 def method_of(environment: str, spec: RetrievalSpec) -> RetrievalMethod[Any, Any]:
-    """Return the method that the recipe names, else the environment's own.
+    """Return the recipe's retrieval method, else the environment's default.
 
     Raises:
-        UserError: there is none; see also ``load_method``.
+        UserError: neither exists; see also ``load_method``.
     """
     name = spec.method or METHODS.get(environment)
     if name is None:
@@ -52,10 +52,10 @@ def method_of(environment: str, spec: RetrievalSpec) -> RetrievalMethod[Any, Any
 
 
 def load_material(method: RetrievalMethod[Any, Any], run_dir: Path, spec: RetrievalSpec) -> tuple[Material, Any]:
-    """Return what the method searches, and its settings.
+    """Return the method's material and settings.
 
     Raises:
-        UserError: the settings are not valid, or see ``RetrievalMethod.load``.
+        UserError: the settings are invalid; see also ``RetrievalMethod.load``.
     """
     try:
         settings = method.settings.model_validate(spec.settings)
@@ -69,11 +69,11 @@ def open_index(
     method: RetrievalMethod[Any, Any], run_dir: Path, spec: RetrievalSpec, *, show_progress: bool = True,
     watch: Watch = lambda done, rows: None, call_seconds: float = CALL_SECONDS,
 ) -> Index[Any, Any]:  # fmt: skip
-    """Open the index of ``method``; collections are built or finished first where needed.
+    """Open the index of ``method``; build or complete its collections first if needed.
 
     Args:
-        watch: called with the progress of a collection's build; see there.
-        call_seconds: how long a search waits for one answer of a Milvus server.
+        watch: called with the progress of a collection's build; see ``Watch``.
+        call_seconds: timeout of a search call to a Milvus server.
 
     Raises:
         UserError: a collection has no texts; see also ``load_material``, ``load_encoder`` and ``open_vectors``.
@@ -100,9 +100,9 @@ def open_index(
 
 
 def build_index(run_dir: Path, spec: RetrievalSpec, environment: str, *, show_progress: bool = True) -> IndexResult:
-    """Index what ``environment`` searches. A killed build is resumed, and a finished one is not repeated.
+    """Build the index of ``environment``. A killed build is resumed, a finished build is not repeated.
 
-    Where the recipe names a retriever service, that is asked what it has, nothing is built, and the run keeps to it.
+    If the recipe names a retriever service, nothing is built: the service's description is recorded for the run.
     """
     if spec.url is not None:
         with connect(run_dir, spec, environment) as remote:
@@ -118,13 +118,13 @@ def build_index(run_dir: Path, spec: RetrievalSpec, environment: str, *, show_pr
 
 
 def connect(run_dir: Path, spec: RetrievalSpec, environment: str) -> RemoteRetriever:
-    """The retriever service that the recipe names, which must search what the run prepared, in the run's way.
+    """Connect to the recipe's retriever service, which must have the run's data, method and settings.
 
-    That is by the encoder that the recipe describes; where it describes none, by the service's own, and then by the
-    same one from the run's index step to its end.
+    It must use the recipe's encoder. If the recipe describes none, the service's encoder applies, and must stay the
+    same from the run's index step to its end.
 
     Raises:
-        UserError: another corpus or encoder, not authorised, unknown collection, or no response before the deadline.
+        UserError: different corpus or encoder, not authorised, unknown collection, or no response before the deadline.
     """
     assert spec.url is not None
     method = method_of(environment, spec)
@@ -142,7 +142,7 @@ def connect(run_dir: Path, spec: RetrievalSpec, environment: str) -> RemoteRetri
 def _check_searched(
     where: str, method: RetrievalMethod[Any, Any], material: Material, settings: Any, facts: CollectionFacts
 ) -> None:
-    """Compare what the service searches, and how, with the run's data and recipe."""
+    """Compare the service's corpus, method and settings with the run's."""
     if (facts.method, facts.corpus_digest) != (method.name, material.digest):
         raise UserError(
             f"{where} is {facts.method} of corpus {facts.corpus_digest[:16]}…, but this run's are {method.name} of "
@@ -157,7 +157,7 @@ def _check_searched(
 
 
 def _check_encoder(run_dir: Path, spec: RetrievalSpec, facts: CollectionFacts) -> None:
-    """Compare the service's encoder with the recipe's, and with the one that the run began with."""
+    """Compare the service's encoder with the recipe's, and with the encoder recorded by the index step."""
     where = f"{spec.url}: collection {facts.name}"
     asked = {field: getattr(spec, field) for field in DEFAULTS}
     served = {

@@ -1,9 +1,8 @@
-"""BM25 over the words of a corpus, as a sparse matrix of words and texts.
+"""BM25 over a corpus, as a sparse matrix of words and texts.
 
-The weight of a word in a text does not depend on the query, so it is computed once, and a search is a product of two
-sparse matrices. ``scipy.sparse`` does both; ``bm25s`` stores the same matrix, but gives ranked lists of one
-query at a time where ``linked`` needs the scores of certain texts. ``tests/retrieval/test_lexical.py`` compares the
-scores with ``bm25s``.
+The weight of a word in a text does not depend on the query, so a search is a product of two sparse matrices.
+``bm25s`` stores the same matrix, but ranks one query at a time, while ``linked`` needs the scores of certain texts.
+``tests/retrieval/test_lexical.py`` compares the scores with ``bm25s``.
 """
 
 from __future__ import annotations
@@ -21,20 +20,20 @@ from platform_sdk.records import Passage
 
 K1, B = 1.2, 0.75
 COMMON_SHARE = 0.1
-"""Words in more than this share of the texts are left out: they cost most of a search's time and decide nothing."""
+"""Words in more than this share of the texts are left out: they take most of a search's time and affect no ranking."""
 COMMON_MINIMUM = 100
-"""No word is left out of a corpus for being in this number of texts or fewer."""
+"""Words in at most this number of texts are always kept."""
 
 _WORD = re.compile(r"\w+")
 
 
 def words(text: str) -> list[str]:
-    """Return the words of a text, in their order, case-folded, with equivalent Unicode characters made equal."""
+    """Return the words of a text in order, case-folded, with Unicode normalised."""
     return _WORD.findall(unicodedata.normalize("NFKC", text).casefold())
 
 
 def titled_texts(passages: Sequence[Passage]) -> list[str]:
-    """Return the texts of passages, each with its title twice: a title's words say what the passage is about."""
+    """Return the texts of passages, each with its title twice, to give title words more weight."""
     return [f"{passage.title} {passage.title} {passage.text}" for passage in passages]
 
 
@@ -43,12 +42,12 @@ class Lexical:
     """BM25 weights: ``weights[word, text]``. Words are numbered in alphabetical order."""
 
     numbers: dict[str, int]
-    rarity: np.ndarray  # the inverse document frequency of each word
+    rarity: np.ndarray  # inverse document frequency of each word
     weights: sparse.csr_matrix
 
     @classmethod
     def build(cls, texts: Sequence[str]) -> Lexical:
-        """Return the weights of all words of ``texts``, in time linear in their length."""
+        """Return the weights of all words of ``texts``."""
         counts = [Counter(words(text)) for text in texts]
         lengths = np.array([own.total() for own in counts], dtype=np.float64)
         numbers = {word: number for number, word in enumerate(sorted({word for own in counts for word in own}))}
@@ -66,7 +65,7 @@ class Lexical:
         return cls(numbers, rarity, weights)
 
     def scores(self, queries: Sequence[str]) -> sparse.csr_matrix:
-        """Return the score of each text for each query; a repeated word counts once, and an unknown word nothing."""
+        """Return the score of each text for each query; repeated words count once, unknown words are ignored."""
         known = [sorted({self.numbers[word] for word in words(query) if word in self.numbers}) for query in queries]
         indptr = np.cumsum([0, *map(len, known)])
         indices = np.array([number for own in known for number in own], dtype=np.int64)

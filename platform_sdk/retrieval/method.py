@@ -1,7 +1,7 @@
-"""Interface of a retrieval method: what it searches, what a request must tell it, and how it finds evidence.
+"""Interface of a retrieval method: its material, the scope of its requests, and its search.
 
-A method is one file with a ``METHOD``: a shipped one is ``retrieval/methods/NAME.py``, a user's any module on the
-Python path, which a recipe gives by its dotted name (``retrieval.method``).
+A method is one module with a ``METHOD``: a shipped method is ``retrieval/methods/NAME.py``, a user's method any module
+on the Python path, named in ``retrieval.method`` by its dotted name.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ S = TypeVar("S", bound=BaseModel)
 
 
 class NoSettings(Struct):
-    """The settings of a method that has none."""
+    """Settings of a method without settings."""
 
 
 @dataclass(frozen=True)
 class Material:
-    """Data that a method searches. A method adds its own tables in a subclass.
+    """Data that a method searches. A method adds tables in a subclass.
 
-    ``digest`` covers all of it. It names the Milvus collections and is written into every rollout.
+    ``digest`` covers all data. It is part of the Milvus collections' names and of every rollout.
     """
 
     digest: str
@@ -49,7 +49,7 @@ class Material:
         return {}
 
     def warm(self) -> None:
-        """Build tables that the first search would wait for; none by default."""
+        """Build the tables that the first search needs; none by default."""
         return
 
 
@@ -64,7 +64,7 @@ class Index(Generic[M, S]):
 
     @property
     def rows(self) -> int:
-        """The number of texts in all collections."""
+        """Number of texts in all collections."""
         return sum(vectors.rows for vectors in self.vectors.values())
 
     def close(self) -> None:
@@ -74,11 +74,11 @@ class Index(Generic[M, S]):
 
 
 class RetrievalMethod(ABC, Generic[M, S]):
-    """A way of finding evidence.
+    """A retrieval method.
 
     Attributes:
         settings: the pydantic model of ``retrieval.settings``.
-        scope: keys that the scope of every request must have.
+        scope: required keys of every request's scope.
     """
 
     settings: type[S]
@@ -86,19 +86,19 @@ class RetrievalMethod(ABC, Generic[M, S]):
 
     @property
     def name(self) -> str:
-        """The name by which a recipe gives it."""
+        """Name in recipes."""
         return type(self).__module__.removeprefix(f"{SHIPPED_METHODS}.")
 
     @abstractmethod
     def load(self, run_dir: Path, settings: S) -> M:
-        """Read what is searched from a run directory.
+        """Read the material from a run directory.
 
         Raises:
-            UserError: the data lacks what the method needs, or is not what was prepared.
+            UserError: the data is incomplete for the method, or was altered after preparation.
         """
 
     def refusal(self, material: M, request: SearchRequest) -> str | None:
-        """Return what is wrong with a request whose scope is complete; None if nothing is."""
+        """Return the error of a request with a complete scope, or None."""
         return None
 
     @abstractmethod
@@ -107,10 +107,10 @@ class RetrievalMethod(ABC, Generic[M, S]):
     ) -> list[list[Evidence]]:
         """Return at most ``k`` pieces of evidence for each request, best first.
 
-        What is found for a request must not depend on the other requests.
+        The results of a request must not depend on the other requests.
 
         Args:
-            requests: different ones, none of them refused.
+            requests: distinct requests without a refusal.
             queries: the vectors of their queries.
 
         Raises:
@@ -119,7 +119,7 @@ class RetrievalMethod(ABC, Generic[M, S]):
 
 
 def load_method(name: str) -> RetrievalMethod[Any, Any]:
-    """Return the method that a recipe names, shipped or of the user's own.
+    """Return a shipped or user-defined method by its name in recipes.
 
     Raises:
         UserError: its module cannot be imported, or ``METHOD`` is not a retrieval method.

@@ -1,13 +1,13 @@
-"""Vectors in a Milvus collection: built once, finished after a kill, searched in batches.
+"""Vectors in a Milvus collection: built once, resumed after a kill, searched in batches.
 
-A collection holds one vector per row of a corpus, under the row's number, and nothing else: its name
-carries the digests of corpus and encoder, so the row number says which text it is. Rows are written in
-order, so the number of rows tells where a killed build resumes; they are written by key, so
-writing one twice does no harm. When all is written and flushed the collection is marked as complete.
+A collection holds one vector per row of a corpus under the row's number; its name has the digests of corpus and
+encoder, so the row number identifies the text. Rows are written in order, so a killed build resumes at the number of
+stored rows; they are written by key, so writing a row twice is harmless. After all rows are flushed the collection is
+marked as complete.
 
-Milvus finds candidates; those of Milvus Lite with a FLAT index are found here, in memory, which is many times as fast.
-Their scores are computed here, since in a matrix product the last bits of a score depend on what else is in the batch:
-ranked by exact score, then by row, the result does not.
+Milvus returns candidates, except for Milvus Lite with a FLAT index: searching its vectors in memory here is much
+faster. Scores are computed here row by row, since in a matrix product their last bits depend on the batch. Results are
+ranked by this exact score, then by row.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CHUNK = 512  # rows encoded and written at once
-QUERIES = 256  # per search call: with their candidates some 8 MB, under gRPC's limit
+QUERIES = 256  # per search call: with candidates about 8 MB, below gRPC's limit
 FETCH = 4096  # rows per fetch
-SPARE = 16  # candidates beyond k, so that exact scores decide who is in
-CLOSE = 1e-5  # scores nearer than this may be in the wrong order as Milvus gives them
+SPARE = 16  # candidates beyond k, so that exact scores decide the last places
+CLOSE = 1e-5  # Milvus may order scores closer than this wrongly
 COMPLETE = "hopforge.complete"
-MAX_CANDIDATES = 16_384  # candidates a Milvus server gives for one query
-CALL_SECONDS = 60.0  # a server that has not answered by then counts as unavailable
-NOT_LOADED = 101  # Milvus's code of the error
+MAX_CANDIDATES = 16_384  # limit of a Milvus server for one query
+CALL_SECONDS = 60.0  # timeout after which a server counts as unavailable
+NOT_LOADED = 101  # Milvus's error code
 
 Hit = tuple[int, float]
-# Told before each chunk of a build how many rows there are and how many there will be. What it raises ends the build,
-# and the next opening goes on there.
+# Called before each chunk of a build with the number of stored rows and of all rows. An exception stops the build; the
+# next opening resumes it.
 Watch = Callable[[int, int], None]
 
 
@@ -55,8 +55,8 @@ Watch = Callable[[int, int], None]
 class Vectors:
     """A complete collection, open for searching. ``encoded`` rows were added by this opening.
 
-    An unavailable Milvus server is waited for, up to the recipe's ``patience_seconds``; it is away when it has not
-    answered a call within ``call_seconds``.
+    Calls to a Milvus server are retried for up to the recipe's ``patience_seconds``; each call times out after
+    ``call_seconds``.
     """
 
     client: MilvusClient
@@ -69,11 +69,11 @@ class Vectors:
 
     @cached_property
     def cache(self) -> VectorCache:
-        """Vectors that are read by row again and again."""
+        """Cache of vectors read by row."""
         return VectorCache(self.rows, self.fetch)
 
     def nearest(self, queries: np.ndarray, k: int) -> list[list[Hit]]:
-        """The ``k`` rows of highest cosine similarity for each query, as (row, score), best first.
+        """Return the ``k`` rows of highest cosine similarity for each query, as (row, score), best first.
 
         Args:
             queries: unit vectors of shape (n, dimension).
@@ -94,7 +94,7 @@ class Vectors:
                     rows, vectors = found
                     ranked = rank(queries[place], rows, vectors)
                     results[place] = ranked[:k]
-                    # The last of the full list ties with the k-th, so equally good hits may have been cut off.
+                    # The last candidate ties with the k-th, so equally good hits may have been cut off.
                     if (
                         len(ranked) == limit < min(self.rows, MAX_CANDIDATES)
                         and ranked[k - 1][1] - ranked[-1][1] < CLOSE
@@ -104,14 +104,14 @@ class Vectors:
         return results
 
     def nearest_among(self, queries: np.ndarray, rows: Sequence[Sequence[int]], k: int) -> list[list[Hit]]:
-        """The ``k`` nearest of each query's own few ``rows``; see ``nearest``. Their vectors are fetched once."""
+        """Return the ``k`` nearest of each query's ``rows``; see ``nearest``. Their vectors are fetched once."""
         return [
             rank(query, own, self.cache.vectors(own))[:k] if len(own) else []
             for query, own in zip(queries, rows, strict=True)
         ]
 
     def fetch(self, rows: Sequence[int]) -> np.ndarray:
-        """The stored vectors of ``rows``, of shape (len(rows), dimension).
+        """Return the stored vectors of ``rows``, of shape (len(rows), dimension).
 
         Raises:
             RetrieverFault: Milvus failed, or a row is missing.
@@ -129,7 +129,7 @@ class Vectors:
         return np.array([found[row] for row in rows], dtype=np.float32)
 
     def warm(self) -> None:
-        """Fetch what the first search would wait for.
+        """Fetch the data that the first search needs.
 
         Raises:
             RetrieverFault: Milvus failed.
@@ -140,7 +140,7 @@ class Vectors:
 
     @property
     def _is_in_memory(self) -> bool:
-        """True if the vectors are compared here: Milvus Lite would compare all of them too."""
+        """True if vectors are compared here, since Milvus Lite would also compare all of them."""
         return self.path is not None and self.spec.index.type == "FLAT"
 
     def close(self) -> None:
@@ -169,10 +169,10 @@ class Vectors:
             yield [hit["row"] for hit in hits], np.array([hit["entity"]["vector"] for hit in hits], dtype=np.float32)
 
     def _asked(self, ask: Callable[[], Any]) -> Any:
-        """Return Milvus' answer, after retries."""
+        """Return Milvus' response, after retries."""
         from pymilvus.exceptions import MilvusException
 
-        # Milvus Lite lives in this process: what it refuses once it refuses again.
+        # Milvus Lite runs in this process: a retry would fail again.
         patience = Patience("Milvus", self.spec.patience_seconds if self.path is None else 0)
         while True:
             try:
@@ -190,10 +190,10 @@ class Vectors:
 
 
 def rank(query: np.ndarray, rows: Sequence[int], vectors: np.ndarray) -> list[Hit]:
-    """``rows`` by cosine similarity of their unit ``vectors`` to ``query``, ties by row: (row, score)."""
+    """Return ``rows`` with their cosine similarity to ``query``, best first; ties by row."""
     if not len(rows):
         return []
-    # Not a matrix product: this sums each row by itself, so the others cannot change its last bits.
+    # No matrix product: this sums each row separately, so other rows cannot change its last bits.
     scores = np.round(np.sum(vectors.astype(np.float64) * query.astype(np.float64), axis=1), DIGITS)
     order = np.lexsort((np.asarray(rows), -scores))
     return [(int(rows[place]), float(scores[place])) for place in order]
@@ -211,18 +211,18 @@ def open_vectors(
     watch: Watch = lambda done, rows: None,
     call_seconds: float = CALL_SECONDS,
 ) -> Vectors:
-    """The collection of ``texts``, built or finished first where needed.
+    """Open the collection of ``texts``; build or complete it first if needed.
 
     Args:
-        directory: where the Milvus Lite file lies if the recipe gives no uri.
-        collection: what the texts are; the first part of the name of the Milvus collection.
+        directory: directory of the Milvus Lite file if the recipe gives no uri.
+        collection: kind of the texts; the first part of the name of the Milvus collection.
         digest: the digest of ``texts``' source.
         watch: called with the progress of a build.
-        call_seconds: how long a search waits for one answer of a server.
+        call_seconds: timeout of a search call to a server.
 
     Raises:
-        UserError: the Lite file is in use by another process, the server cannot be reached, or the
-            collection does not hold what its name says.
+        UserError: the Lite file is in use by another process, the server cannot be reached, or the collection's content
+            does not match its name.
     """
     path = lite_path(spec, directory)
     client = connect(spec, path)
@@ -243,7 +243,7 @@ def open_vectors(
 
 
 def _remove_half_created(folder: Path) -> None:
-    """Remove a Milvus Lite collection whose creation was killed: without a schema Lite neither opens nor creates it."""
+    """Remove a Milvus Lite collection that lacks a schema since its creation was killed: Lite cannot open it."""
     if folder.is_dir() and not (folder / "schema.json").exists():
         shutil.rmtree(folder)
 
@@ -276,7 +276,7 @@ def _complete(
         raise UserError(f"collection {name} has gaps; drop the collection to rebuild it")
     if COMPLETE not in found:
         _fill(client, name, texts, present, encoder, show_progress, watch)
-        client.flush(name)  # Lite searches what is not flushed slowly
+        client.flush(name)  # Lite searches unflushed rows slowly
         client.alter_collection_properties(name, {COMPLETE: "true"})
     elif present < len(texts):
         raise UserError(
@@ -305,12 +305,12 @@ def _fill(
     from tqdm import tqdm
 
     too_long = 0
-    # tqdm, since it also tells a log file and the line under a running step how far it is.
+    # tqdm also reports progress to a log file and to the line below a running step.
     with tqdm(total=len(texts), initial=present, desc="index", unit="text", disable=not show_progress) as progress:
         for start in range(present, len(texts), CHUNK):
             watch(start, len(texts))
             part = texts[start : start + CHUNK]
-            too_long += encoder.too_long(part)  # by chunk: over a whole corpus it could not be interrupted in time
+            too_long += encoder.too_long(part)  # by chunk, so that a build can be interrupted in time
             vectors = encoder.encode(part, kind="passage")
             client.upsert(name, [{"row": start + at, "vector": vector} for at, vector in enumerate(vectors)])
             progress.update(len(part))
@@ -322,7 +322,7 @@ def _fill(
 
 
 def _ensure_index(client: MilvusClient, name: str, spec: RetrievalSpec) -> None:
-    """Make the index, or make it again where the recipe asks for another than there is."""
+    """Create the index, or replace it if the recipe requests a different index."""
     wanted = {"index_type": spec.index.type, "metric_type": spec.metric, **spec.index.params}
     if "vector" in client.list_indexes(name):
         found: dict[str, Any] = client.describe_index(name, "vector")
@@ -337,8 +337,8 @@ def _ensure_index(client: MilvusClient, name: str, spec: RetrievalSpec) -> None:
         client.release_collection(name)
         client.drop_index(name, "vector")
     params = client.prepare_index_params()
-    # The parameters stand in a dictionary of their own: MilvusClient spreads the outer one, and Milvus
-    # Lite passes over parameters that are spread; a server takes either.
+    # A nested dictionary: MilvusClient spreads the outer one, and Milvus Lite ignores spread parameters; a server
+    # accepts both.
     inner = {"params": dict(spec.index.params)} if spec.index.params else {}
     params.add_index("vector", index_name="vector", index_type=spec.index.type, metric_type=spec.metric, params=inner)
     client.create_index(name, params)

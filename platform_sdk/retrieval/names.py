@@ -1,7 +1,7 @@
-"""Names that passages share: the titles that they mention, and capitalised words.
+"""Names shared by passages: mentioned titles, and capitalised words.
 
-No model is needed: a name is another passage's title, found at word borders, or a run of capitalised words. Scripts
-without capitals have titles only. The result is a bipartite graph of passages and names, as a sparse matrix.
+A name is another passage's title between word boundaries, or a sequence of capitalised words. Scripts without capitals
+have titles only. The result is a bipartite graph of passages and names, as a sparse matrix.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ OWN_TITLE, TITLE, NAME = 2.0, 1.0, 0.2
 LINKING_WORDS = frozenset(
     {"al", "bin", "da", "de", "del", "den", "der", "di", "du", "ibn", "la", "le", "of", "the", "van", "von"}
 )
-"""Words in lower case that may stand inside a name."""
+"""Lower-case words that may occur inside a name."""
 
-# A word, its hyphens and apostrophes included, without a genitive's s; or one other character.
+# A word with its hyphens and apostrophes but without a genitive's s; or one other character.
 _TOKEN = re.compile(r"\w+(?:[-'’](?!s\b)\w+)*|[^\w\s]")
 _QUALIFIER = re.compile(r"\s*\([^()]*\)\s*$")
 
 
 def title_forms(title: str) -> tuple[str, ...]:
-    """Return the forms in which a text mentions a title: with and without a qualifier, as in *Numb (song)*."""
+    """Return the forms of a title in texts: with and without a qualifier, as in *Numb (song)*."""
     return tuple(form for form in dict.fromkeys((title, _QUALIFIER.sub("", title))) if words(form))
 
 
 def capitalised(text: str, common: frozenset[str]) -> list[str]:
-    """Return the runs of capitalised words, numbers and linking words among them, each as often as ``text`` has it.
+    """Return all sequences of capitalised words in ``text``, which may include numbers and linking words.
 
     Args:
-        common: words, case-folded, that begin no name: they have a capital only where a sentence begins.
+        common: case-folded words that begin no name: they are capitalised only at the start of a sentence.
     """
     runs: list[list[str]] = [[]]
     for token in _TOKEN.findall(unicodedata.normalize("NFKC", text)):
@@ -57,7 +57,7 @@ def capitalised(text: str, common: frozenset[str]) -> list[str]:
 
 
 def common_words(texts: Iterable[str]) -> frozenset[str]:
-    """Return the words, case-folded, that ``texts`` have in lower case at least as often as with a capital."""
+    """Return the case-folded words that ``texts`` have in lower case at least as often as capitalised."""
     balance: Counter[str] = Counter()
     for text in texts:
         for token in _TOKEN.findall(unicodedata.normalize("NFKC", text)):
@@ -67,7 +67,7 @@ def common_words(texts: Iterable[str]) -> frozenset[str]:
 
 @dataclass(frozen=True)
 class Names:
-    """Names that several passages have. ``weights[passage, name]`` is higher for titles, and lower for common names."""
+    """Names of several passages. ``weights[passage, name]`` is higher for titles and lower for common names."""
 
     labels: Sequence[str]
     weights: sparse.csr_matrix
@@ -77,7 +77,7 @@ class Names:
 
     @classmethod
     def build(cls, passages: Sequence[Passage], most: int) -> Names:
-        """Return the names of 2 to ``most`` passages; names of more passages say too little."""
+        """Return the names of 2 to ``most`` passages; names of more passages are not informative."""
         holders: defaultdict[str, list[int]] = defaultdict(list)
         for row, passage in enumerate(passages):
             for form in title_forms(passage.title):

@@ -1,8 +1,8 @@
-"""Personalised PageRank on sparse matrices, for one graph or for several at once.
+"""Personalised PageRank on sparse matrices, for one or several graphs at once.
 
-The definition is the one of networkx: a walk continues with probability ``damping``, and otherwise, or where no edge
-leaves a node, restarts at a node drawn from ``start``. The number of moves depends on ``damping`` alone, so the ranks
-of a graph have the same bits in any company.
+The definition is networkx's: a walk continues with probability ``damping``, and otherwise, or at a node without
+outgoing edges, restarts at a node drawn from ``start``. The number of moves depends only on ``damping``, so the ranks
+of a graph have the same bits whatever other graphs are computed with it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 from scipy import sparse
 
 TOLERANCE = 1e-5
-"""Most summed error of a graph's ranks."""
+"""Bound on the summed error of a graph's ranks."""
 
 
 def stochastic(weights: sparse.csr_matrix) -> sparse.csr_matrix:
@@ -38,9 +38,9 @@ def personalised_pagerank(
         steps: one move of the walk as a product of matrices whose rows sum to 1 or 0, such as from passages to names
             and from names to passages. The nodes are the rows of the first and the columns of the last.
         start: the probability of each node at a restart; the sum of each graph is 1.
-        damping: 0 or more, and below 1.
+        damping: at least 0 and below 1.
         graphs: the number of each node's graph; one graph by default. No edge joins two graphs.
-        tolerance: most summed error of a graph's ranks.
+        tolerance: bound on the summed error of a graph's ranks.
     """
     owners = np.zeros(len(start), dtype=np.int64) if graphs is None else graphs
     backward = [matrix.T.tocsr() for matrix in steps]

@@ -16,11 +16,11 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.2, 15.0  # seconds
 
 
 class Patience:
-    """The pauses of one request that is made again until it is answered.
+    """Backoff of one retried request.
 
     Args:
-        name: what is waited for, as messages call it.
-        seconds: how long in all; 0 where the caller waits by itself.
+        name: the dependency's name in messages.
+        seconds: time limit of all retries; 0 if the caller retries.
     """
 
     def __init__(self, name: str, seconds: float) -> None:
@@ -30,15 +30,15 @@ class Patience:
         self._told = False
 
     def wait(self, fault: str, at_least: float = 0.0) -> None:
-        """Pause after ``fault``, for ``at_least`` seconds where the other side asks for that.
+        """Pause after ``fault``, for at least ``at_least`` seconds.
 
         Raises:
-            RetrieverFault: there is no patience at all.
-            UserError: it is at its end. Not a fault, since every rollout that met it would start and wait again.
+            RetrieverFault: the time limit is 0.
+            UserError: the time limit is reached. Not a fault, since rollouts retry faults.
         """
         if not self._seconds:
             raise RetrieverFault(f"{self._name}: {fault}")
-        # Spread out, so that all who wait do not come back at the same moment.
+        # Jitter, so that clients do not retry at the same time.
         pause = at_least + self._pause * random.uniform(0.5, 1.0)
         if time.monotonic() + pause > self._until:
             raise UserError(

@@ -1,4 +1,4 @@
-"""Recall: the share of gold evidence that a retriever finds by the questions themselves."""
+"""Recall: the share of gold evidence that a retriever returns for the questions' texts."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ BATCH = 256
 
 @dataclass(frozen=True)
 class Recall:
-    """Recall at each k of every question that names gold evidence, by question id.
+    """Recall at each k of every question with gold evidence, by question id.
 
-    ``without_gold`` questions name none and could not be counted.
+    ``without_gold`` is the number of questions without gold evidence, which are not counted.
     """
 
     without_gold: int
@@ -26,7 +26,7 @@ class Recall:
 
     @property
     def n(self) -> int:
-        """The number of questions that are counted."""
+        """Number of counted questions."""
         return len(next(iter(self.scores.values())))
 
     @property
@@ -40,7 +40,7 @@ class Recall:
         return {k: bootstrap_interval(list(scores.values())) for k, scores in self.scores.items()}
 
     def compare(self, other: Recall) -> dict[int, PairedDifference]:
-        """Return by how much recall is higher than the other's on the same questions, at each k.
+        """Return the difference in recall to ``other`` on the same questions, at each k.
 
         Raises:
             UserError: the other counts different questions.
@@ -58,12 +58,12 @@ def measure_recall(
 ) -> Recall:
     """Search each question's text and compare with its gold evidence.
 
-    That is the share of gold triples among the first k, by text, where the retriever finds triples, and else of gold
-    passages, by title. Where a search starts from an entity, every head of a gold triple is visited, and its gold
-    triples must be among the first k of those found there.
+    Recall is the share of gold triples (by text) among the first k for a retriever of triples, else of gold passages
+    (by title). If a search starts from an entity, each head of a gold triple is searched, and its gold triples must be
+    among the first k results.
 
     Args:
-        scope: that of the retriever's method; ``head`` and ``question_id`` can be filled in.
+        scope: the scope of the retriever's method; only ``head`` and ``question_id`` are supported.
 
     Raises:
         UserError: a k is below 1, no question has gold evidence, or the scope needs something else.
@@ -96,14 +96,14 @@ def measure_recall(
 
 
 def _gold(question: Question, scope: Sequence[str], triples: bool) -> list[tuple[SearchRequest, str]]:
-    """Distinct gold triples by text, or gold passages by title, each with the search that should find it."""
+    """Return distinct gold triples by text, or gold passages by title, each with the search for it."""
     named = [("", "", title) for title in question.gold_passages]
     if triples:
         named = [(triple.head_id, triple.head, triple.text) for triple in question.gold_triples]
     found = []
     for id, head, name in dict.fromkeys(named):
         values = {"head": id or head, "question_id": question.id}
-        # As an agent visits an entity: a graph may know its name and not its id.
+        # Like an agent's request: a graph may have the entity's name but not its id.
         by_name = {"head_name": head} if id and "head" in scope else {}
         found.append((SearchRequest(question.text, {key: values[key] for key in scope} | by_name), name))
     return found

@@ -1,7 +1,7 @@
-"""A retriever behind the service, with the interface of one in this process.
+"""Client of a retriever service, with the interface of a local retriever.
 
-Rollouts wait for an overloaded or unavailable service, and resume when it is back: a request is sent again, less and
-less often, for as long as ``patience``. Errors that waiting cannot mend are raised at once.
+Rollouts wait for an overloaded or unavailable service: a request is retried with backoff for up to ``patience``
+seconds. Errors that waiting cannot fix are raised at once.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from platform_sdk.retrieval.wire import (
 from platform_sdk.sampling.rollout import RetrieverFault, SearchRequest
 
 AUTHORITY = "HOPFORGE_RETRIEVER_CA"
-"""The environment variable with a PEM file of further authorities that may have issued a service's certificate."""
+"""Environment variable with a PEM file of additional certificate authorities."""
 PATIENCE = 600.0  # seconds
 TIMEOUT = httpx.Timeout(60.0, connect=5.0)
 TRANSIENT = frozenset({408, 429, 500, 502, 503, 504})
@@ -49,13 +49,13 @@ class RemoteRetriever(Retriever):
     """A collection of a retriever service.
 
     Args:
-        url: of the service, e.g. http://retriever:8080 or https://retriever:8080. Certificates are always checked.
-        collection: as the service calls it; None where it has but one.
-        token_env: the environment variable with the team's token; it may be unset where the service asks for none.
-        patience: how long, in seconds, a request is sent again before it is given up.
+        url: the service's URL, e.g. http://retriever:8080 or https://retriever:8080. Certificates are always checked.
+        collection: the collection's name; None if the service has only one.
+        token_env: the environment variable with the team's token; it may be unset if the service requires none.
+        patience: retry deadline of a request in seconds.
 
     Raises:
-        UserError: the service does not let this team in, has no such collection, or stayed away.
+        UserError: the service rejects the token, has no such collection, or stayed unavailable.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class RemoteRetriever(Retriever):
             raise UserError(f"the token in {token_env} has characters that an HTTP header must not hold; set it again")
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._url, self._token_env, self._patience = url.rstrip("/"), token_env, patience
-        logging.getLogger("httpx").setLevel(logging.WARNING)  # it reports every request
+        logging.getLogger("httpx").setLevel(logging.WARNING)  # it logs every request
         self._client = httpx.Client(
             base_url=self._url, headers=headers, timeout=TIMEOUT, verify=_tls(os.environ.get(AUTHORITY))
         )
@@ -82,9 +82,9 @@ class RemoteRetriever(Retriever):
         """Return at most ``k`` pieces of evidence for each request, best first.
 
         Raises:
-            ValueError: the service cannot make sense of a request.
-            UserError: the service searches another corpus than it did or by another encoder, or stayed away.
-            RetrieverFault: it answered with too little, or failed and ``patience`` is 0.
+            ValueError: the service rejects a request as invalid.
+            UserError: the service's corpus or encoder changed, or the service stayed unavailable.
+            RetrieverFault: the response is incomplete, or the service failed and ``patience`` is 0.
         """
         if k > MAX_HITS:
             raise UserError(f"{self._url}: the service gives at most {MAX_HITS} pieces of evidence, not {k}")
@@ -116,7 +116,7 @@ class RemoteRetriever(Retriever):
         return [list(item.evidence or ()) for item in answer.results]
 
     def _facts(self, collection: str | None) -> CollectionFacts:
-        """Return the facts of the collection; wait until it is open."""
+        """Return the collection's facts; wait until it is open."""
         patience = Patience(self._url, self._patience)
         while True:
             listed = self._read(TypeAdapter(list[ListedCollection]), self._send("GET", "/v1/collections"))
@@ -130,13 +130,13 @@ class RemoteRetriever(Retriever):
             patience.wait(named[0].status.detail)
 
     def _send(self, method: str, route: str, **content: Any) -> httpx.Response:
-        """Send until there is an answer that waiting would not change."""
+        """Send a request, with retries, until the response is final."""
         patience = Patience(f"{self._url}{route}", self._patience)
         while True:
             try:
                 answer = self._client.request(method, route, **content)
             except httpx.TransportError as error:
-                if "CERTIFICATE_VERIFY_FAILED" in str(error):  # httpx keeps no more of the reason than the text
+                if "CERTIFICATE_VERIFY_FAILED" in str(error):  # httpx keeps only the text of the reason
                     raise UserError(
                         f"{self._url}: its certificate is not trusted ({error}); name the file (PEM) of the authority "
                         f"that issued it in the environment variable {AUTHORITY}, and address it by a name in it"
@@ -152,7 +152,7 @@ class RemoteRetriever(Retriever):
 
     def _read(self, form: TypeAdapter[T], answer: httpx.Response) -> T:
         try:
-            return form.validate_json(answer.content, extra="ignore")  # a newer service may tell more
+            return form.validate_json(answer.content, extra="ignore")  # a newer service may add fields
         except ValidationError as error:
             raise UserError(
                 f"{answer.url}: this is not an answer of a retriever service ({answer.text[:80]!r}…); "
@@ -162,9 +162,9 @@ class RemoteRetriever(Retriever):
 
 @functools.cache
 def _tls(authority: str | None) -> ssl.SSLContext:
-    """Return the context that checks certificates, by the usual authorities and those in the file ``authority``.
+    """Return the TLS context with the default authorities and those in the file ``authority``.
 
-    Cached, since reading all certificates takes longer than a search.
+    It is cached, since reading all certificates takes longer than a search.
     """
     context = httpx.create_ssl_context()
     if authority:
@@ -176,7 +176,7 @@ def _tls(authority: str | None) -> ssl.SSLContext:
 
 
 def _parts(requests: Sequence[SearchRequest]) -> Iterator[list[SearchRequest]]:
-    """``requests`` in order, as many at a time as the service takes."""
+    """Yield ``requests`` in batches within the service's limits."""
     part: list[SearchRequest] = []
     size = 0
     for request in requests:
@@ -201,6 +201,6 @@ def _reason(answer: httpx.Response) -> str:
 
 
 def _retry_after(answer: httpx.Response) -> float:
-    """Seconds that the service asks for; its own Retry-After is a whole number, a proxy's may be a date."""
+    """Return the seconds of Retry-After: a whole number from the service, perhaps a date from a proxy."""
     value = answer.headers.get("Retry-After", "")
     return min(float(value), LONGEST_PAUSE) if value.isascii() and value.isdigit() else 0.0

@@ -1,6 +1,6 @@
-"""The retriever: requests in, ranked evidence out, one batch of vectors and one Milvus call.
+"""Retriever: ranked evidence for a batch of requests, with one encoder call and one Milvus call.
 
-Similarity is the cosine of unit vectors (rounded to 6 digits), ties by row; a method may rank by more than that.
+Similarity is the cosine of unit vectors (rounded to 6 digits), ties by row; a method may use further criteria.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from platform_sdk.sampling.rollout import SearchRequest
 
 
 class Retriever(Protocol):
-    """Answers an agent's searches. ``corpus_digest`` says in what, and goes into every rollout; ``encoder`` by what."""
+    """Search engine of an agent. ``corpus_digest`` identifies the corpus and goes into every rollout."""
 
     corpus_digest: str
     encoder: str
@@ -25,12 +25,12 @@ class Retriever(Protocol):
         """Return at most ``k`` pieces of evidence for each request, best first.
 
         Raises:
-            RetrieverFault: what the retriever rests on failed; asking again may help.
+            RetrieverFault: a dependency of the retriever failed; a retry may help.
         """
         ...
 
     def close(self) -> None:
-        """Let go of files and connections; leaving it as a context manager does the same."""
+        """Release files and connections, as leaving the context manager does."""
         ...
 
     def __enter__(self) -> Self:
@@ -41,7 +41,7 @@ class Retriever(Protocol):
 
 
 class IndexRetriever(Retriever):
-    """A method over its index. Use it as a context manager, so that the Milvus Lite file is let go."""
+    """A method over its index. Use it as a context manager to release the Milvus Lite file."""
 
     def __init__(self, method: RetrievalMethod[Any, Any], index: Index[Any, Any]) -> None:
         self.method, self.index = method, index
@@ -58,25 +58,25 @@ class IndexRetriever(Retriever):
         return self.find(requests, self.encode(requests), k)
 
     def encode(self, requests: Sequence[SearchRequest]) -> np.ndarray:
-        """The vectors of the queries, in their order: the first half of a search."""
+        """Return the vectors of the queries in order: the first half of a search."""
         return self.index.encoder.encode([request.query for request in requests], kind="query")
 
     def find(self, requests: Sequence[SearchRequest], queries: np.ndarray, k: int) -> list[list[Evidence]]:
-        """Return the evidence near ``queries``, which ``encode`` gave: the second half of a search."""
-        # Many rollouts ask the same: it is looked up once.
+        """Return the evidence for the vectors from ``encode``: the second half of a search."""
+        # Deduplicate: many rollouts send equal requests.
         places = {request: place for place, request in enumerate(requests)}
         hits = self.method.find(self.index, list(places), queries[list(places.values())], k)
         found = dict(zip(places, hits, strict=True))
         return [found[request] for request in requests]
 
     def refusal(self, request: SearchRequest) -> str | None:
-        """Return why the method cannot search by a request, or None."""
+        """Return the error of a request, or None."""
         if missing := [key for key in self.method.scope if key not in request.scope]:
             return f"retrieval method {self.method.name} needs {', '.join(missing)} in the scope of every request"
         return self.method.refusal(self.index.material, request)
 
     def warm(self) -> None:
-        """Bring encoder and index to life, so that the first search does not wait for them.
+        """Warm up encoder and index for the first search.
 
         Raises:
             RetrieverFault: one of them failed.

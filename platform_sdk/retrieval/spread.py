@@ -1,4 +1,4 @@
-"""The graphs of a batch of queries: passages that share names with each query's best passages, in one sparse matrix."""
+"""Graphs of a batch of queries: passages that share names with each query's best passages, in one sparse matrix."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from platform_sdk.retrieval.pagerank import personalised_pagerank, stochastic
 
 RANK_DIGITS = 9
 EXPLAINED = 5
-"""Names that a result gives at most."""
+"""Most names in a result."""
 
 
 @dataclass(frozen=True)
 class Spread:
-    """A bipartite graph of passages and names for each query; the rows of ``weights`` are passages, its columns names.
+    """A bipartite graph of passages (rows of ``weights``) and names (columns) for each query.
 
     ``owners`` is the query of each row, ascending, ``passages`` its passage, ascending within a query; ``names`` is the
     name of each column. A walk goes from a passage to one of its names, and on to one of the name's passages.
@@ -36,7 +36,7 @@ class Spread:
     ) -> Spread:
         """Return the graphs of the passages that share a name with seeds, and of all names among these passages.
 
-        A walk starts at a seed with a probability proportional to the square of its score above the query's lowest.
+        A walk starts at a seed with probability proportional to the square of its score above the query's lowest score.
 
         Args:
             weights: ``weights[passage, name]`` of the whole corpus.
@@ -60,7 +60,7 @@ class Spread:
 
     @cached_property
     def steps(self) -> tuple[sparse.csr_matrix, sparse.csr_matrix]:
-        """The probabilities of going from passages to names, and from names to passages."""
+        """Return the transition probabilities from passages to names, and from names to passages."""
         return stochastic(self.weights), stochastic(self.weights.T.tocsr())
 
     def ranks(self, damping: float) -> np.ndarray:
@@ -79,7 +79,7 @@ class Spread:
         return np.asarray(np.round((names[columns] - flows) * self.weights.data / totals[columns], RANK_DIGITS))
 
     def reasons(self, brought: np.ndarray, row: int) -> list[int]:
-        """Return the names that brought rank to a row, those of the most rank first."""
+        """Return the names that brought rank to a row, highest rank first."""
         own = slice(self.weights.indptr[row], self.weights.indptr[row + 1])
         names = self.names[self.weights.indices[own]].tolist()
         ordered = sorted(zip(brought[own].tolist(), names, strict=True), key=lambda entry: (-entry[0], entry[1]))
@@ -101,7 +101,7 @@ def _start(scores: np.ndarray) -> np.ndarray:
 
 
 def _entries(matrix: sparse.csr_matrix, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the columns of ``rows``, one row after the other, with the place of each column's row, and its value."""
+    """Return the entries of ``rows``, row by row: columns, indices of their rows, and values."""
     lengths = matrix.indptr[rows + 1] - matrix.indptr[rows]
     ends = np.cumsum(lengths)
     which = np.repeat(np.arange(len(rows)), lengths)

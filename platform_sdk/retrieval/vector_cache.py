@@ -1,4 +1,4 @@
-"""Vectors of a collection's rows, kept in memory once they were fetched."""
+"""In-memory cache of a collection's vectors."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-DIGITS = 6  # of a similarity; texts that are the same but for float noise tie
+DIGITS = 6  # digits of a similarity, so that texts equal up to float noise tie
 _BLOCK = 4096  # rows compared at once: they stay in the processor's cache
 
 
 class VectorCache:
-    """Growing matrix of the requested rows. Searching a hub's neighbourhood then costs no fetch.
+    """Growing matrix of the requested rows, so that repeated rows are fetched once.
 
     Args:
-        rows: How many rows the collection has.
+        rows: Number of rows of the collection.
         fetch: Returns the vectors of distinct rows.
     """
 
@@ -33,7 +33,7 @@ class VectorCache:
         return found
 
     def fetch_all(self) -> None:
-        """Fetch all rows, and bring the matrix into their order."""
+        """Fetch all rows, and sort the matrix by row."""
         if self._ordered:
             return
         for start in range(0, len(self._places), _BLOCK):
@@ -44,9 +44,9 @@ class VectorCache:
         self._ordered = True
 
     def nearest(self, queries: np.ndarray, limit: int) -> list[np.ndarray]:
-        """Return ``limit`` rows for each query, those of highest cosine but for the last bits; all rows are fetched.
+        """Fetch all rows and return the ``limit`` rows of highest cosine for each query, up to the last bits.
 
-        A matrix product is the fastest way to compare all rows, and its last bits depend on the other queries.
+        The matrix product is the fastest comparison of all rows, but its last bits depend on the other queries.
         """
         self.fetch_all()
         rows, scores = [np.empty(0, dtype=np.int64)] * len(queries), [np.empty(0, dtype=np.float32)] * len(queries)
@@ -68,7 +68,7 @@ class VectorCache:
         scores = np.empty(len(places), dtype=np.float64)
         for start in range(0, len(places), _BLOCK):
             part = slice(start, start + _BLOCK)
-            # Not a matrix product: this sums each row by itself.
+            # No matrix product: this sums each row separately.
             scores[part] = np.einsum("ij,j->i", self._matrix[places[part]], query.astype(np.float32))
         return np.round(scores, DIGITS)
 

@@ -1,4 +1,4 @@
-"""Requests and answers of the retriever service, version 1."""
+"""Requests and responses of the retriever service, version 1."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from platform_sdk.records import Evidence
 from platform_sdk.sampling.rollout import SearchRequest
 
 DIGEST_HEADER = "X-Corpus-Digest"
-# Gather they bound what one request may cost. The client splits what is more.
+# Together they bound the cost of a request. The client splits larger batches.
 MAX_QUERIES = 256
 MAX_CHARACTERS = 32_768  # of a query; more than any encoder reads
 MAX_HITS = 100  # for one query
@@ -29,7 +29,7 @@ Whole = Annotated[int, BeforeValidator(_whole)]
 
 
 class Wire(BaseModel):
-    """Base of requests and answers. Unknown fields are refused here; a client reads answers with ``extra="ignore"``."""
+    """Base of requests and responses. Unknown fields are refused; clients read responses with ``extra="ignore"``."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
@@ -76,10 +76,10 @@ class SearchBody(Wire):
 
 
 def parse_body(raw: bytes) -> SearchBody:
-    """Return the request that a body holds.
+    """Parse the body of a request.
 
     Raises:
-        ValidationError: it is not a valid request, or an object in it has a key twice.
+        ValidationError: the body is not a valid request, or an object in it has a duplicate key.
     """
     body = SearchBody.model_validate_json(raw)
     json.loads(raw, object_pairs_hook=_with_unique_keys)
@@ -126,7 +126,7 @@ class EncoderFacts(Wire):
 
     @property
     def identity(self) -> str:
-        """SHA-256 (hex) of all that decides what is found; the name does not, since a model may have several."""
+        """SHA-256 (hex) of everything that affects results; excludes the name, since a model may have several names."""
         return hashlib.sha256(f"{self.digest} {self.query_prefix}".encode()).hexdigest()
 
     def __str__(self) -> str:

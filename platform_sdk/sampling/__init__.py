@@ -1,7 +1,7 @@
 """Sampling engines, and the loop that drives agents through them.
 
-``engine`` says what an engine is, ``rollout`` runs agents against one, ``sampler`` writes a phase's rollouts down and
-samples none twice, ``models`` finds and loads weights, ``pairs`` makes two models one policy; ``transformers_engine``,
-``vllm_engine`` and ``openai_engine`` are the engines, and ``load.load_engine`` makes the one a recipe names;
-``local_server`` starts a step's own vLLM server, which ``serve`` becomes.
+``engine`` defines the interface of engines, ``rollout`` runs agents with one, ``sampler`` stores a phase's rollouts and
+samples none twice, ``models`` finds and loads weights, ``pairs`` combines two models into one policy;
+``transformers_engine``, ``vllm_engine`` and ``openai_engine`` are the engines, and ``load.load_engine`` starts the
+recipe's; ``local_server`` starts a step's vLLM server, whose process is ``serve``.
 """

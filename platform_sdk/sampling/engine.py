@@ -1,8 +1,7 @@
 """Interface of a sampling engine: token ids in, token ids and log-probabilities out.
 
-An engine works on many requests at once: ``submit`` hands one over, ``step`` advances all of them
-and returns those that finished. A request's tokens follow from its prompt, its parameters and its
-seed, and not from the requests that happen to be sampled beside it.
+An engine works on many requests at once: ``submit`` adds a request, ``step`` advances all requests and returns the
+finished ones. A request's tokens depend only on its prompt, parameters and seed, not on concurrent requests.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ import numpy as np
 
 
 class PromptTooLong(ValueError):
-    """A prompt that leaves no room within the engine's ``max_model_len`` for a new token, or for those to be scored."""
+    """A prompt without room in the engine's ``max_model_len`` for a new token, or for the tokens to score."""
 
 
 class WeightsMismatch(RuntimeError):
@@ -30,13 +29,13 @@ class SamplingParams:
     """Parameters of sampling one completion.
 
     Attributes:
-        temperature: 0 takes the most probable token.
+        temperature: 0 for greedy decoding.
         top_p: keep the smallest set of most probable tokens whose probability reaches this.
         top_k: keep this many most probable tokens; 0 keeps all.
         max_tokens: the most tokens to generate.
-        stop: the completion ends as soon as its text contains one of these; the tokens that spell
-            the stop string belong to the completion. The end-of-sequence token always ends it.
-        seed: of the request's own random stream.
+        stop: the completion ends when its text contains one of these, and includes the tokens of the stop string. The
+            end-of-sequence token always ends it.
+        seed: seed of the request's random stream.
     """
 
     temperature: float = 1.0
@@ -65,9 +64,8 @@ class SamplingParams:
 class Request:
     """One completion to sample. ``id`` is unique among the requests in flight.
 
-    ``dialogue`` names the dialogue that ``token_ids`` is the state of, in traces and errors; whether
-    cached keys and values fit is always decided on the token ids themselves. ``role`` says who speaks, which
-    matters to a pair of models only (see ``pairs``).
+    ``dialogue`` is the name of the dialogue in traces and errors; reuse of the KV cache depends only on the token ids.
+    ``role`` is the speaker's role, which selects the model of a pair (see ``pairs``).
     """
 
     id: str
@@ -79,7 +77,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Probe:
-    """Prompts, and the greatest next-token log-probability after each, as a reference of ``dtype`` gives them."""
+    """Prompts, and the highest next-token log-probability after each, from a reference of ``dtype``."""
 
     prompts: tuple[tuple[int, ...], ...]
     logprobs: tuple[float, ...]
@@ -90,8 +88,8 @@ class Probe:
 class Completion:
     """The sampled tokens of one request, stop string or end-of-sequence token included.
 
-    ``logprobs`` has one natural logarithm per token: of the model's full distribution at
-    temperature 1, whatever temperature and filters the token was drawn with.
+    ``logprobs`` has one natural logarithm per token, under the model's full distribution at temperature 1, for any
+    sampling temperature and filters.
     """
 
     id: str
@@ -105,7 +103,7 @@ class SamplingEngine(ABC):
 
     Attributes:
         tokenizer: the ``transformers`` tokenizer of the model.
-        weight_version: digest of the weights that are sampled from (``models.weights_digest``).
+        weight_version: digest of the current weights (``models.weights_digest``).
         max_model_len: maximum number of tokens of prompt and completion together.
     """
 
@@ -115,7 +113,7 @@ class SamplingEngine(ABC):
 
     @abstractmethod
     def submit(self, request: Request) -> None:
-        """Take on a request.
+        """Add a request.
 
         Raises:
             PromptTooLong: the prompt has ``max_model_len`` tokens or more.
@@ -124,51 +122,51 @@ class SamplingEngine(ABC):
 
     @abstractmethod
     def step(self) -> list[Completion]:
-        """Advance the requests in flight; return those that are finished (maybe none)."""
+        """Advance the requests in flight; return the finished ones, if any."""
 
     @abstractmethod
     def cancel(self, request_id: str) -> None:
         """Forget a request in flight; unknown ids are ignored."""
 
     def release(self, dialogue: str) -> None:  # noqa: B027
-        """A hint: the dialogue is over, so what is cached for its continuation may go first. Ignored by default."""
+        """Hint that the dialogue is over, so its cache may be evicted first. Ignored by default."""
 
     @abstractmethod
     def score(
         self, prompts: Sequence[Sequence[int]], continuations: Sequence[Sequence[int]], role: str = ""
     ) -> list[tuple[float, ...]]:
-        """Compute log-probabilities of given continuations; nothing is sampled.
+        """Compute log-probabilities of given continuations, without sampling.
 
         Args:
             prompts: one per continuation; a prompt may occur many times.
-            continuations: the tokens to score behind each prompt.
+            continuations: the tokens to score after each prompt.
             role: selects the model of a pair, as ``Request.role`` does; other engines ignore it.
 
         Returns:
-            For each pair, in order, the natural logarithm of each continuation token's probability given the prompt
-            and the tokens before it: of the model's full distribution at temperature 1, like ``Completion.logprobs``.
+            For each pair, in order, the natural logarithm of each continuation token's probability given the prompt and
+            the tokens before it, under the full distribution at temperature 1, like ``Completion.logprobs``.
 
         Raises:
             PromptTooLong: a prompt and its continuation have more than ``max_model_len`` tokens together.
-            ValueError: the numbers of prompts and continuations differ, one of them is empty, or requests are in
-                flight and the engine cannot score beside them.
+            ValueError: the numbers of prompts and continuations differ, one of them is empty, or requests are in flight
+                and the engine cannot score concurrently.
         """
 
     @abstractmethod
     def load_weights(self, path: Path | str, probe: Probe | None = None) -> None:
-        """Sample from the weights at ``path`` from now on, and prove it.
+        """Load the weights at ``path``, and verify that the engine samples from them.
 
-        ``probe`` are the log-probabilities to be found; by default those of a plain forward pass of
-        the weights, loaded a second time for this purpose.
+        ``probe`` has the expected log-probabilities; by default they are computed by a plain forward pass of the
+        weights, loaded a second time.
 
         Raises:
-            WeightsMismatch: the log-probabilities of a probe prompt are not those of the weights.
+            WeightsMismatch: the log-probabilities of a probe prompt do not match the weights.
             RuntimeError: requests are in flight.
         """
 
     @abstractmethod
     def close(self) -> None:
-        """Give back memory, processes and connections."""
+        """Release memory, processes and connections."""
 
     def generate(
         self, prompts: Sequence[Sequence[int]], params: SamplingParams | Sequence[SamplingParams]
@@ -180,7 +178,7 @@ class SamplingEngine(ABC):
 def generate(
     engine: SamplingEngine, prompts: Sequence[Sequence[int]], params: SamplingParams | Sequence[SamplingParams]
 ) -> list[Completion]:
-    """Sample one completion per prompt, in the prompts' order; ``params`` is one for all, or one each."""
+    """Sample one completion per prompt, in order; ``params`` is one for all prompts, or one for each."""
     each = [params] * len(prompts) if isinstance(params, SamplingParams) else list(params)
     requests = [
         Request(f"generate-{next(_NUMBERS)}", tuple(prompt), one) for prompt, one in zip(prompts, each, strict=True)
@@ -210,7 +208,7 @@ def check_request(request: Request, max_model_len: int, in_flight: Container[str
 
 
 def vllm_sampling(request: Request, max_model_len: int) -> dict[str, Any]:
-    """Return how to sample a request, by the names that vLLM and its server have for it."""
+    """Return a request's sampling parameters under the names of vLLM and its server."""
     params, room = request.params, max_model_len - len(request.token_ids)
     return vars(params) | {"max_tokens": min(params.max_tokens, room), "stop": list(params.stop)}
 
@@ -230,5 +228,5 @@ def check_pairs(prompts: Sequence[Sequence[int]], continuations: Sequence[Sequen
 
 
 def sampling_generator(seed: int) -> np.random.Generator:
-    """The random stream of a request: one uniform number in [0, 1) is drawn per token."""
+    """Return the random stream of a request: one uniform number in [0, 1) is drawn per token."""
     return np.random.Generator(np.random.Philox(seed))

@@ -1,16 +1,14 @@
-"""Linear layers whose rows do not depend on each other, on the CPU at hand.
+"""Batch-invariant linear layers on this CPU.
 
-A BLAS picks its kernel by the number of rows of a product, and another kernel adds up in another order: the last bits
-of a row then depend on how many rows stand beside it. Which numbers of rows agree differs from CPU to CPU. With MKL
-2024.2 and 160 to 1,536 summed values, for example: on AMD all from 4 rows on; on Intel's AVX-512 all from 16 on; on
-AVX2 16 and 48 agree with each other, 64 and more with each other, and 32 with none; with ``MKL_CBWR=COMPATIBLE`` the
-multiples of 4.
+A BLAS chooses its kernel by the number of rows of a product, and kernels differ in the order of summation: the last
+bits of a row depend on the number of rows. Which numbers of rows agree depends on the CPU. With MKL 2024.2 and 160 to
+1,536 summed values, for example: on AMD all from 4 rows on; on Intel's AVX-512 all from 16 on; on AVX2 16 and 48 agree
+with each other, 64 and more with each other, and 32 with none; with ``MKL_CBWR=COMPATIBLE`` the multiples of 4.
 
-So the numbers of rows are measured for the very shapes of a model, bit for bit, and its linear layers then compute
-products of agreeing numbers of rows only (*rows padded*; where few numbers agree, *products of fixed shapes*). The
-choice among the agreeing ones goes by a count of rows, never by a clock: two processes of a run must choose alike.
-
-The promise is for CPUs. On a GPU nothing is measured and nothing is promised.
+So agreeing numbers of rows are measured bit for bit for the shapes of a model, and its linear layers then compute only
+products of such numbers (*rows padded*; if few numbers agree, *products of fixed shapes*). The choice among them
+depends on a count of rows, never on time: two processes of a run must choose alike. GPUs are not measured and not
+invariant.
 """
 
 from __future__ import annotations
@@ -24,14 +22,14 @@ import torch
 from torch.nn import functional
 
 CANDIDATES = (4, 8, 16, 32, 48, 64, 80, 96, 112, 128, 256)
-"""Numbers of rows that products may have. Products of 256 rows are as fast per row as larger ones."""
+"""Candidate numbers of rows of a product. Products of 256 rows are as fast per row as larger ones."""
 LARGE_WEIGHT = 1 << 22
-"""Numbers in a weight from which on products of 64 rows are as fast per row; larger products are not used there."""
-SHIFT = 13  # has no divisor in common with any candidate: by it every place within a block is compared with every other
+"""Size of a weight above which products of 64 rows are as fast per row as larger products, which are not used."""
+SHIFT = 13  # coprime to all candidates: compares every position within a block with every other
 CALL_ROWS = 16
-"""Cost of one call of a product, beside its rows, in rows."""
+"""Overhead of one call of a product, in rows."""
 TYPICAL_ROWS = (8, 64, 256)
-"""Numbers of rows by which a set of row counts is judged: a few dialogues decoded, many, a prompt read."""
+"""Typical numbers of rows for rating a set of row counts: few decoded dialogues, many, a prompt."""
 
 Product = Callable[[torch.Tensor, torch.Tensor, torch.Tensor | None], torch.Tensor]
 """``x`` of shape (rows, K), ``weight`` (N, K), ``bias`` (N,) or None to (rows, N); ``functional.linear`` by default."""
@@ -39,17 +37,17 @@ Product = Callable[[torch.Tensor, torch.Tensor, torch.Tensor | None], torch.Tens
 
 @dataclass(frozen=True)
 class RowCounts:
-    """Numbers of rows, ascending, of which a row's result is the same bit for bit."""
+    """Numbers of rows, ascending, that give a row the same result bit for bit."""
 
     counts: tuple[int, ...]
 
     def pieces(self, rows: int) -> tuple[int, ...]:
-        """Return the row counts of the products that ``rows`` are computed in; the last rows of all may be padding."""
+        """Return the row counts of the products that compute ``rows``; the last rows may be padding."""
         return _pieces(self.counts, rows)
 
     @property
     def cost(self) -> float:
-        """Mean cost per row over the typical numbers of rows, in rows; 1 plus the calls' share at best."""
+        """Return the mean cost per row over the typical numbers of rows, in rows; at least 1 plus the overhead."""
         costs = [sum(piece + CALL_ROWS for piece in self.pieces(rows)) / rows for rows in TYPICAL_ROWS]
         return sum(costs) / len(costs)
 
@@ -59,8 +57,8 @@ class Invariance:
     """Outcome of ``make_invariant``: the measured shapes and their cost.
 
     Attributes:
-        shapes: the row counts chosen for each shape (K, N); None where no number of rows gives one result.
-        seconds: time that the measurement took.
+        shapes: the row counts chosen for each shape (K, N); None if no numbers of rows agree.
+        seconds: duration of the measurement.
     """
 
     shapes: dict[tuple[int, int], RowCounts | None]
@@ -68,11 +66,11 @@ class Invariance:
 
     @property
     def multiple(self) -> int:
-        """The smallest number of rows: inputs padded to a multiple of it are padded once, not in every layer."""
+        """Return the smallest number of rows; an input padded to a multiple of it needs no padding in the layers."""
         return max((counts.counts[0] for counts in self.shapes.values() if counts), default=1)
 
     def describe(self) -> str:
-        """Say what was chosen and what it costs, in one sentence."""
+        """Return the choice and its cost as a sentence."""
         chosen = {counts.counts for counts in self.shapes.values() if counts}
         sets = " and ".join(_listed(counts) for counts in sorted(chosen))
         cost = max((RowCounts(counts).cost for counts in chosen), default=1.0) / RowCounts(CANDIDATES).cost
@@ -83,7 +81,7 @@ class Invariance:
 
 
 def make_invariant(model: torch.nn.Module, product: Product = functional.linear) -> Invariance:
-    """Make the linear layers of ``model`` compute each row alike in any company, for inference on a CPU.
+    """Make the linear layers of ``model`` batch-invariant for inference on a CPU.
 
     Args:
         product: the linear product that is measured and used.
@@ -101,13 +99,13 @@ def make_invariant(model: torch.nn.Module, product: Product = functional.linear)
 def measure(
     inputs: int, outputs: int, bias: bool, dtype: torch.dtype, threads: int, product: Product = functional.linear
 ) -> RowCounts | None:
-    """Find the numbers of rows that agree for products of this shape; of several sets, the cheapest.
+    """Find agreeing numbers of rows for products of this shape; the cheapest of several sets.
 
     Args:
-        threads: torch's number of threads, which the kernels depend on.
+        threads: torch's number of threads, which affects the kernels.
 
-    Returns:
-        The row counts, or None where a row's bits depend even on its place within a product of fixed shape.
+        Returns:
+            The row counts, or None if a row's bits depend even on its position within a product of fixed shape.
     """
     random = torch.Generator().manual_seed(0)
     weight = torch.randn(outputs, inputs, generator=random).to(dtype)
@@ -133,12 +131,12 @@ def measure(
 
 
 def not_invariant(what: str) -> str:
-    """Say that results of ``what`` depend on what they are computed with, what that means, and what to do."""
+    """Return a warning that results of ``what`` are not batch-invariant, with consequence and remedy."""
     threads = torch.get_num_threads()
     remedy = f"it has {threads} threads: set threads to 1" if threads > 1 else "another CPU or torch build may help"
     return (
-        f"{what}: not batch-invariant on this CPU: the last bits of a result depend on what is computed with it, so a "
-        f"run that is killed and resumed may end with other digests than an undisturbed one ({remedy})"
+        f"{what}: not batch-invariant on this CPU: the last bits of a result depend on its batch, so a killed and "
+        f"resumed run may give other digests than an uninterrupted one ({remedy})"
     )
 
 
@@ -158,7 +156,7 @@ def _pieces(counts: tuple[int, ...], rows: int) -> tuple[int, ...]:
 
 
 def _row_counts(module: torch.nn.Linear, product: Product) -> RowCounts | None:
-    # Asked at every call, since the number of threads changes within a process: a trainer and an engine may share one.
+    # Looked up at every call, since a trainer and an engine in one process may use different numbers of threads.
     bias, dtype = module.bias is not None, module.weight.dtype
     return measure(module.in_features, module.out_features, bias, dtype, torch.get_num_threads(), product)
 

@@ -1,17 +1,15 @@
-"""Attention over cached keys and values whose result does not depend on the batch.
+"""Batch-invariant attention over a KV cache.
 
-The engine runs the model on one flat row of tokens: one token of each dialogue that is being
-generated, then whole chunks of dialogues whose prompts are being read. Linear layers, norms and
-rotary embeddings see just tokens; only attention must know which dialogue a token belongs to. It is
-this function, registered with ``transformers`` and handed a ``Plan`` through the model's forward.
+The engine runs the model on one flat row of tokens: one token of each decoding dialogue, then chunks of prompts. Linear
+layers, norms and rotary embeddings process tokens independently; only attention depends on the dialogue of a token.
+This function is registered with ``transformers`` and gets a ``Plan`` through the model's forward.
 
-Bitwise batch invariance on a CPU: a result must not depend on the company in which it is computed (see
-``invariance``, which takes care of the linear layers). Products over a dialogue's own cache have two shapes here, a
-block of tokens of a prompt and the one token of a dialogue that is decoded; ``decode_rows`` measures with how many rows
-the second gives the first one's bits, and pads to that. The sum over the context is made of explicit segments of
-``SEGMENT`` positions, in order; masked positions add exact zeros. So the keys and values of a token have the same bits
-whether they were computed with its prompt or one at a time, alone or beside others: caches may be shared and dropped
-freely without a trace in the results.
+Bitwise batch invariance on a CPU (see ``invariance`` for the linear layers): products over a dialogue's cache have two
+shapes, a block of prompt tokens and a single decoded token; ``decode_rows`` measures the number of rows with which the
+second shape gives the bits of the first, and decoding pads to it. The sum over the context consists of explicit
+segments of ``SEGMENT`` positions, in order; masked positions add exact zeros. So the keys and values of a token have
+the same bits in prompt processing and in decoding, alone or in a batch, and caches may be shared and dropped without
+affecting results.
 """
 
 from __future__ import annotations
@@ -52,7 +50,7 @@ class Plan:
         store: keys and values, shape (layers, 2, slots, kv heads, capacity, head dimension).
         slots: slot of every token, shape (tokens,); the first ``len(decode)`` are decoded tokens.
         positions: position of every token in its slot, shape (tokens,).
-        decode: slots of the decoded tokens; rows of the decode product are the slots ``[0, rows)``.
+        decode: slots of the decoded tokens; the rows of the decode product are the slots ``[0, rows)``.
         mask: additive, for the decode product, shape (rows, 1, 1, context).
         decode_rows: rows of the product of one decoded token and one key-value head (see the function).
         chunks: the prompt chunks, each with its additive mask of shape (padded tokens, context).
@@ -69,12 +67,12 @@ class Plan:
 
 @lru_cache(maxsize=64)
 def decode_rows(groups: int, width: int, dtype: torch.dtype, threads: int) -> int:
-    """Measure how many rows a decoded token's product must have to give the bits of a prompt's product on this CPU.
+    """Measure the number of rows with which a decoded token's product gives the bits of a prompt's product on this CPU.
 
     Args:
         groups: query heads per key-value head.
         width: the dimension of a head.
-        threads: torch's number of threads, which the kernels depend on.
+        threads: torch's number of threads, which affects the kernels.
     """
     together, product_rows = _tokens_per_product(groups), _product_rows(groups)
     random = torch.Generator().manual_seed(0)
@@ -112,7 +110,7 @@ def make_plan(
     groups: int,
     rows: int,
 ) -> Plan:
-    """Lay out a forward pass; ``groups`` are the query heads per key-value head, ``rows`` comes of ``decode_rows``."""
+    """Return a forward pass's plan for ``groups`` query heads per key-value head and ``rows`` of ``decode_rows``."""
     device = store.device
     slots, positions = list(decode), list(decode_positions)
     for chunk in chunks:
@@ -151,10 +149,11 @@ def attend(
     scaling: float,
     **_: Any,
 ) -> tuple[torch.Tensor, None]:
-    """The attention function: store the new keys and values, then attend to each token's own slot.
+    """Store the new keys and values, then attend to each token's slot.
 
-    Shapes: query (1, heads, tokens, d), key and value (1, kv heads, tokens, d), possibly with padding
-    tokens at the end, which are neither stored nor attended with; result (1, tokens, heads, d).
+    Shapes: query (1, heads, tokens, d), key and value (1, kv heads, tokens, d), possibly with ignored padding tokens at
+        the
+    end; result (1, tokens, heads, d).
     """
     keys, values = plan.store[int(module.layer_idx)]  # type: ignore[arg-type]
     real = len(plan.slots)
@@ -176,7 +175,7 @@ AttentionInterface.register(NAME, attend)
 
 
 def _decode(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, plan: Plan) -> torch.Tensor:
-    """One token per slot. Multiplies with all slots up to the last one in use: a view, not a copy."""
+    """Attend with one token per slot, over all slots up to the last one in use: a view, not a copy."""
     rows, context = plan.mask.shape[0], plan.mask.shape[-1]
     _, kv_heads, groups, width = queries.shape
     spread = queries.new_zeros(rows, kv_heads, plan.decode_rows, width)
@@ -190,7 +189,7 @@ def _decode(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, pla
 
 
 def _chunk(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """Successive tokens of one slot, in products of ``_tokens_per_product`` tokens each."""
+    """Attend with successive tokens of one slot, in products of ``_tokens_per_product`` tokens each."""
     length, kv_heads, groups, width = queries.shape
     padded, context = mask.shape
     together = _tokens_per_product(groups)
@@ -198,7 +197,7 @@ def _chunk(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask
     filled[:length] = queries
     rest = _product_rows(groups) - together * groups
     mask = mask[:, None].expand(-1, groups, -1).reshape(padded // together, together * groups, context)
-    if rest:  # padding by nothing would copy
+    if rest:  # padding by 0 would copy
         mask = functional.pad(mask, (0, 0, 0, rest))
     result = torch.empty_like(filled)
     for head in range(kv_heads):
@@ -213,7 +212,7 @@ def _chunk(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask
 
 
 def _mix(weights: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
-    """``weights @ values``, summed over the context in fixed segments."""
+    """Return ``weights @ values``, summed over the context in fixed segments."""
     mixed = torch.bmm(weights[..., :SEGMENT], values[:, :SEGMENT])
     for begin in range(SEGMENT, values.shape[1], SEGMENT):
         mixed = torch.baddbmm(mixed, weights[..., begin : begin + SEGMENT], values[:, begin : begin + SEGMENT])
@@ -225,17 +224,17 @@ def _tokens_per_product(groups: int) -> int:
 
 
 def _product_rows(groups: int) -> int:
-    """Rows of the product of a block of tokens: kernels have other bits in what is left of their blocks of rows."""
+    """Return the rows of the product of a block of tokens: kernels give other bits in incomplete blocks of rows."""
     return -(-groups // MAX_ROWS) * MAX_ROWS
 
 
 def _context(last: int) -> int:
-    """The number of cached positions to look at: few different lengths, since memory is reused by size."""
+    """Return the number of cached positions to read: few different lengths, since memory is reused by size."""
     return -(-(last + 1) // (SEGMENT // 2)) * (SEGMENT // 2)
 
 
 def _mask(last: torch.Tensor, context: int, dtype: torch.dtype) -> torch.Tensor:
-    """0 at positions up to ``last``, else -inf, shape (len(last), context). Rows without any stay 0."""
+    """Return 0 at positions up to ``last``, else -inf, shape (len(last), context). Rows without any stay 0."""
     hidden = torch.arange(context, device=last.device) > last[:, None]
     hidden &= last[:, None] >= 0
     return torch.zeros(hidden.shape, dtype=dtype, device=last.device).masked_fill_(hidden, float("-inf"))

@@ -1,9 +1,8 @@
-"""The key-value store of the transformers engine: which tokens each slot holds, and who may reuse them.
+"""KV cache of the transformers engine: tokens of each slot, and reuse of prefixes.
 
-A slot is the cache of one dialogue. The first ``rows`` slots are those that requests are decoded in;
-the others keep the caches of dialogues that wait (for a search, for their workers) when their row is
-needed. A request starts from whichever slot shares the longest prefix with it: its own dialogue's,
-or, for an instruction that many prompts begin with, anyone's.
+A slot is the cache of one dialogue. The first ``rows`` slots are for decoding; the others keep the caches of dialogues
+that wait (for a search, for their workers) when their row is needed. A request starts from the slot with the longest
+common prefix: its dialogue's, or any other slot with the same instructions.
 """
 
 from __future__ import annotations
@@ -34,18 +33,18 @@ class Slots:
         self._clock = 0
 
     def clear(self) -> None:
-        """Forget everything: the weights have changed."""
+        """Clear all slots, after a change of weights."""
         self.length[:] = 0
 
     def release(self, dialogue: str) -> None:
-        """The dialogue is over: its slots are reused first, and not saved when their row is needed."""
+        """Mark a dialogue as finished: its slots are reused first, and not saved when their row is needed."""
         for slot, name in enumerate(self._dialogue):
             if name == dialogue:
                 self._dialogue[slot] = ""
 
     def shared(self, prompt: npt.NDArray[np.int64]) -> tuple[int, int]:
-        """The slot with the longest common prefix, and its length: at most ``len(prompt) - 1``, since
-        the last token must be run to predict the next."""
+        """Return the slot with the longest common prefix, and its length: at most ``len(prompt) - 1``, since the last
+        token must be run to predict the next."""
         usable = len(prompt) - 1
         prefix = _common(self.tokens[:, :usable], prompt[:usable])
         prefix = np.minimum(prefix, self.length)
@@ -55,7 +54,7 @@ class Slots:
     def worth_waiting(
         self, prompt: npt.NDArray[np.int64], reading: Iterable[Sequence[int] | npt.NDArray[np.int64]]
     ) -> bool:
-        """True if a prompt that is being read shares a longer prefix with this one than any slot does by now."""
+        """Return True if a prompt in progress shares a longer prefix with this one than any slot so far."""
         cached = self.shared(prompt)[1]
         for tokens in reading:
             other = np.asarray(tokens[: len(prompt) - 1], dtype=np.int64)
@@ -64,7 +63,7 @@ class Slots:
         return False
 
     def take(self, dialogue: str, prompt: npt.NDArray[np.int64], idle: Iterable[int]) -> tuple[int, int]:
-        """A row for a request, and how many of the prompt's tokens it already holds."""
+        """Return a row for a request, and the number of the prompt's tokens that are already cached in it."""
         source, prefix = self.shared(prompt)
         candidates = list(idle)
         if source in candidates and prefix == self.length[source] > 0:
@@ -80,18 +79,18 @@ class Slots:
         return row, prefix
 
     def extend(self, slot: int, tokens: Sequence[int] | npt.NDArray[np.int64]) -> None:
-        """Note that the keys and values of these next tokens are now in the slot."""
+        """Record that the slot now has the keys and values of these next tokens."""
         begin = int(self.length[slot])
         self.tokens[slot, begin : begin + len(tokens)] = tokens
         self.length[slot] = begin + len(tokens)
 
     def _park(self, row: int, source: int) -> int:
-        """Save a waiting dialogue's cache from its row; return where ``source`` is afterwards."""
+        """Save a waiting dialogue's cache from its row; return the new slot of ``source``."""
         parked = range(self.rows, len(self.length))
         if not parked:
             return source
         place = min(parked, key=lambda slot: (bool(self._dialogue[slot]), self._used[slot]))
-        if place == source:  # about to be overwritten: swap the two, so that nothing is lost
+        if place == source:  # swap the two, so that neither is overwritten
             length = max(int(self.length[row]), int(self.length[place]))
             pair = self.store[:, :, [place, row], :, :length].clone()
             self.store[:, :, [row, place], :, :length] = pair
@@ -127,7 +126,7 @@ def make_slots(model: Any, slots: int, rows: int, longest: int) -> Slots:
 
 
 def _common(rows: npt.NDArray[np.int64], prompt: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Length of the common prefix of every row with the prompt, shape (rows,)."""
+    """Return the length of the common prefix of every row with the prompt, shape (rows,)."""
     if not prompt.size:
         return np.zeros(len(rows), dtype=np.int64)
     differs = rows != prompt

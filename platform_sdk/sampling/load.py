@@ -1,4 +1,4 @@
-"""The engine that a recipe names."""
+"""Start of the recipe's engine."""
 
 from __future__ import annotations
 
@@ -13,18 +13,17 @@ from platform_sdk.sampling.engine import SamplingEngine
 from platform_sdk.sampling.pairs import PairEngine, models_of
 
 OWN_SERVER_SECONDS = 1800.0
-"""Maximum time until a step's own server answers: on a cluster it may have been started again, as these processes."""
+"""Startup timeout of a step's server, which on a cluster may have been restarted like this process."""
 
 
 def load_engine(spec: EngineSpec, model: str | Path) -> SamplingEngine:
     """Start the engine of ``spec`` with the weights of ``model``, checked against a plain forward pass.
 
-    A pair's two models (see ``pairs``) get an engine each, of ``spec.live`` requests each.
-
-    Sets the number of torch threads of this process where ``spec.threads`` is given.
+    A pair's two models (see ``pairs``) get an engine of ``spec.live`` requests each. If ``spec.threads`` is set, it
+    becomes torch's number of threads in this process.
 
     Raises:
-        UserError: no such model, an engine that is not installed, a server that does not answer.
+        UserError: the model does not exist, the engine is not installed, or the server does not respond.
         WeightsMismatch: the engine does not sample from these weights.
     """
     import torch
@@ -49,13 +48,13 @@ def load_engine(spec: EngineSpec, model: str | Path) -> SamplingEngine:
 
 
 def refuse_pair(spec: EngineSpec, model: str | Path) -> None:
-    """Raise a UserError where a server is to serve two models."""
+    """Raise a UserError if a server would have to serve two models."""
     if spec.engine == "openai" and models_of(model):
         raise UserError(f"policy {model} is a pair, but a server of the engine openai serves one model; use vllm")
 
 
 def _url(spec: EngineSpec) -> str:
-    """Return the server's address: the recipe's, or the one that this step or job has brought."""
+    """Return the server's URL: the recipe's, or the URL of this step's or job's server."""
     url = spec.url or os.environ.get(SAMPLER_URL)
     if url is None:
         raise UserError(

@@ -1,6 +1,6 @@
-"""The vLLM server that a step starts on this machine; on a cluster, its job has one in each pod.
+"""vLLM server of a step on this machine; on a cluster, the job has one in each pod.
 
-It is a child of the step's, under the guard: however the step ends, the server and whatever it has started end too.
+It runs under the guard: when the step ends for any reason, the server and all its processes end too.
 """
 
 from __future__ import annotations
@@ -37,17 +37,16 @@ _ERROR = re.compile(r"\b\w*(Error|Exception): .*")
 
 @contextmanager
 def local_server(served: Path, gpus: Sequence[str]) -> Iterator[None]:
-    """Run a vLLM server in this context; the processes that are started here find it (``SAMPLER_URL``).
+    """Run a vLLM server in this context; processes started in it get its URL in ``SAMPLER_URL``.
 
-    Its output goes to ``server.log`` beside its specification.
+    Its output goes to ``server.log`` in the folder of its specification.
 
     Args:
         served: its specification (``sampling.serve.ServedModel``).
-        gpus: those that it sees.
+        gpus: the GPUs that the server sees.
 
     Raises:
-        UserError: there is no vLLM, or the server did not start, or it ended before the work within did; the message
-            has its last lines.
+        UserError: vLLM is not installed, the server did not start, or it ended early; the message has its last lines.
     """
     python = vllm_python()
     path = served.with_name("server.log")
@@ -59,7 +58,7 @@ def local_server(served: Path, gpus: Sequence[str]) -> Iterator[None]:
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            start_new_session=True,  # Ctrl-C is for the step, which ends its server
+            start_new_session=True,  # Ctrl-C goes to the step, which stops its server
             env=child_environment({"TMPDIR": scratch, GPUS: ",".join(gpus)}),
         )
         try:
@@ -67,7 +66,7 @@ def local_server(served: Path, gpus: Sequence[str]) -> Iterator[None]:
             with variables({SAMPLER_URL: f"http://{HOST}:{port}"}):
                 yield
         except Exception as error:
-            # Whatever went wrong within, a server that is gone is why.
+            # If the server has ended, this caused any error inside the context.
             if not isinstance(error, _NotStarted) and _gone(process):
                 raise UserError(_ended(process, path)) from error
             raise
@@ -77,10 +76,10 @@ def local_server(served: Path, gpus: Sequence[str]) -> Iterator[None]:
 
 
 def vllm_python() -> str:
-    """The Python that has vLLM: the one that ``HOPFORGE_VLLM_PYTHON`` names, or this one.
+    """Return the Python with vLLM: ``HOPFORGE_VLLM_PYTHON``, or this Python.
 
     Raises:
-        UserError: neither has it.
+        UserError: vLLM is not installed there.
     """
     named = os.environ.get(VLLM_PYTHON)
     if named:
@@ -96,7 +95,7 @@ def vllm_python() -> str:
 
 
 class _NotStarted(UserError):
-    """The server never answered."""
+    """The server never responded."""
 
 
 def _wait_until_healthy(process: subprocess.Popen[bytes], port: int, path: Path) -> None:
@@ -123,7 +122,7 @@ def _healthy(port: int) -> bool:
 
 
 def _gone(process: subprocess.Popen[bytes]) -> bool:
-    """Return whether it has ended; the guard needs a moment to see it."""
+    """Return True if the server has ended; the guard detects it with a short delay."""
     with suppress(subprocess.TimeoutExpired):
         process.wait(NOTICE_SECONDS)
     return process.poll() is not None
@@ -137,7 +136,7 @@ def _last_lines(path: Path) -> str:
     lines = [line for line in path.read_text(errors="replace").splitlines() if line.strip()]
     if not lines:
         return "it wrote nothing"
-    # vLLM's processes die one of another: the first error is the cause, and far above the end.
+    # vLLM's processes fail in a chain: the first error is the cause, and far above the end of the log.
     first = next((match[0] for line in lines if (match := _ERROR.search(line))), None)
     cause = f"its first error was\n  {first}\n" if first else ""
     return f"{cause}its log, {path}, ends with:\n" + "\n".join(f"  {line}" for line in lines[-TAIL:])

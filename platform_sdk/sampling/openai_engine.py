@@ -1,14 +1,13 @@
 """The ``openai`` engine: a vLLM server with the OpenAI-compatible completions route.
 
-Prompts go as token ids, and token ids with log-probabilities come back (``return_token_ids``, which
-vLLM has and OpenAI's own service has not). vLLM's log-probabilities are of the full distribution
-at temperature 1, and a completion's tokens include those that spell its stop string.
+Prompts are sent as token ids, and responses have token ids with log-probabilities (``return_token_ids``, which OpenAI's
+service lacks). vLLM's log-probabilities are under the full distribution at temperature 1, and a completion's tokens
+include its stop string.
 
-New weights reach it by ``/collective_rpc``, which exists under ``VLLM_SERVER_DEV_MODE=1`` only and has
-no access control: such a server must not be reachable from outside its job, and the one that a step
-brings (``serve``) is not. It reads the files itself, so it needs the same file system. Requests are
-concurrent, not sampled in a fixed order: log-probabilities of one request may differ in their last
-digits with the load of the server.
+New weights are loaded through ``/collective_rpc``, which requires ``VLLM_SERVER_DEV_MODE=1`` and has no access control:
+such a server must not be reachable from outside its job, and a step's server (``serve``) is not. The server reads the
+files itself, so it needs the same file system. Requests are concurrent, in no fixed order: log-probabilities may differ
+in their last digits with the load of the server.
 """
 
 from __future__ import annotations
@@ -73,13 +72,13 @@ class _Choice(msgspec.Struct):
 
 
 class _Completions(msgspec.Struct):
-    """The answer of ``/v1/completions``, as far as it is read."""
+    """The used fields of a response of ``/v1/completions``."""
 
     choices: Annotated[list[_Choice], msgspec.Meta(min_length=1)]
 
 
 class _Reset(msgspec.Struct):
-    """The answer of ``/reset_prefix_cache``, which has status 200 even if the cache was not reset."""
+    """A response of ``/reset_prefix_cache``, which has status 200 even if the cache was not reset."""
 
     success: bool
 
@@ -88,13 +87,13 @@ class OpenAIEngine(SamplingEngine):
     """See ``SamplingEngine``.
 
     Args:
-        url: of the server, without ``/v1``. An API key is taken from ``OPENAI_API_KEY`` if it is set.
-        model: whose weights shall be sampled from. A server that holds others is given these.
+        url: the server's URL without ``/v1``. The API key is read from ``OPENAI_API_KEY`` if set.
+        model: the model to sample from. Its weights are loaded if the server has different ones.
         live: concurrent requests.
-        dtype: what the server computes in; sets the tolerance of the check.
-        device: where the reference of the check is computed.
-        max_model_len: the most tokens of prompt and completion; None takes the server's.
-        patience: how long the server may take to answer for the first time, in seconds.
+        dtype: the server's precision; sets the tolerance of the check.
+        device: device for the reference of the check.
+        max_model_len: the most tokens of prompt and completion; None for the server's limit.
+        patience: timeout for the server's first response in seconds.
     """
 
     def __init__(
@@ -137,7 +136,7 @@ class OpenAIEngine(SamplingEngine):
         self._futures[request.id] = self._pool.submit(self._complete, request)
 
     def step(self) -> list[Completion]:
-        """Wait until at least one request is finished; return all that are."""
+        """Wait until at least one request is finished; return all finished ones."""
         if not self._futures:
             return []
         done, _ = wait(self._futures.values(), return_when=FIRST_COMPLETED)
@@ -147,12 +146,12 @@ class OpenAIEngine(SamplingEngine):
     def cancel(self, request_id: str) -> None:
         future = self._futures.pop(request_id, None)
         if future is not None:
-            future.cancel()  # one that is being answered already runs to its end unheard
+            future.cancel()  # a running request continues, and its response is ignored
 
     def score(
         self, prompts: Sequence[Sequence[int]], continuations: Sequence[Sequence[int]], role: str = ""
     ) -> list[tuple[float, ...]]:
-        """See the protocol. For prompt log-probabilities, vLLM reads a shared prompt again for each continuation."""
+        """See the base class. For prompt log-probabilities, vLLM reads a shared prompt again for each continuation."""
         check_pairs(prompts, continuations, self.max_model_len)
         return list(self._pool.map(self._score, prompts, continuations))
 
@@ -160,7 +159,7 @@ class OpenAIEngine(SamplingEngine):
         if self._futures:
             raise RuntimeError(f"{len(self._futures)} requests are in flight: new weights must wait")
         reference = probe or probing.probe_of_path(path, dtype=self._dtype, device=self._device)
-        # vLLM reloads tied embeddings wrongly without a word: it is only ever given untied ones.
+        # vLLM silently reloads tied embeddings wrongly, so the weights are always untied.
         with tempfile.TemporaryDirectory(prefix="hopforge-weights-") as directory:
             untied = save_untied(path, Path(directory))
             body = {"method": "reload_weights", "kwargs": {"weights_path": str(untied)}}
@@ -187,8 +186,8 @@ class OpenAIEngine(SamplingEngine):
         return Completion(request.id, tuple(token_ids), tuple(logprobs), finish)
 
     def _score(self, prompt: Sequence[int], continuation: Sequence[int]) -> tuple[float, ...]:
-        """Log-probabilities of one continuation: its last token is sampled as the only one allowed, since vLLM samples
-        at least one and refuses a prompt of its full context length."""
+        """Return the log-probabilities of a continuation. Its last token is sampled as the only allowed one, since vLLM
+        samples at least one token and rejects a prompt of its full context length."""
         *given, last = continuation
         choice, token_ids, logprobs = self._choice(
             {
@@ -209,12 +208,12 @@ class OpenAIEngine(SamplingEngine):
         return (*scored, *logprobs)
 
     def _choice(self, asked: dict[str, Any]) -> tuple[_Choice, list[int], list[float]]:
-        """Ask for a completion; return it, its tokens, and their log-probabilities."""
+        """Request a completion; return it, its tokens, and their log-probabilities."""
         body = asked | {
             "model": self._served,
             "logprobs": 0,
             "return_token_ids": True,
-            # Named, since the model's generation config would otherwise set other values.
+            # Explicit, since the model's generation config would otherwise change them.
             "repetition_penalty": 1.0,
             "min_p": 0.0,
             "skip_special_tokens": False,
@@ -229,7 +228,7 @@ class OpenAIEngine(SamplingEngine):
         return choice, token_ids, logprobs
 
     def _wait(self, seconds: float) -> None:
-        """Wait until a server answers, or the time is over."""
+        """Wait until the server responds, or until the timeout."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             try:
@@ -250,7 +249,7 @@ class OpenAIEngine(SamplingEngine):
             ) from error
 
     def _call(self, method: str, route: str, body: dict[str, Any] | None = None) -> bytes:
-        """Send a request, again after a fault of the connection or the server; return the answer."""
+        """Send a request, with retries after failures of the connection or the server; return the response."""
         fault = ""
         for attempt in range(RETRIES):
             if attempt:

@@ -1,8 +1,8 @@
-"""Two models as one policy: one plans, the other works (Mujica's switch; one model usually plays both roles).
+"""Two models as one policy: a planner and a worker (Mujica's switch; usually one model plays both roles).
 
-A *pair* is a directory with the models ``planner`` and ``worker``, or with links to them. It goes wherever a model's
-path goes: an engine of a pair hands each request to the model of its role, and training trains each on its own
-dialogues.
+A *pair* is a directory with the models ``planner`` and ``worker``, or links to them. It is accepted in place of a
+model's path: an engine of a pair passes each request to the model of its role, and each model is trained on the
+dialogues of its role.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ MODEL_SUFFIXES = frozenset({".json", ".safetensors", ".txt", ".model", ".jinja"}
 
 
 def models_of(policy: str | Path) -> dict[str, Path]:
-    """The models of a pair by their roles; nothing for any other policy, which is one model."""
+    """Return the models of a pair by role; empty for a policy of one model."""
     paths = {role: Path(policy) / role for role in ROLES}
     return paths if all(path.is_dir() for path in paths.values()) else {}
 
 
 def policy_digest(policy: str | Path) -> str:
-    """The digest of a policy's weights: those of its model, or of both models of a pair."""
+    """Return the digest of a policy's weights: one model, or both models of a pair."""
     models = models_of(policy)
     return (
         digest_of({role: weights_digest(path) for role, path in models.items()}) if models else weights_digest(policy)
@@ -36,16 +36,16 @@ def policy_digest(policy: str | Path) -> str:
 
 
 def check_policy(policy: str | Path, digest: str) -> None:
-    """Compare a policy's weights with the digest that the step before handed on.
+    """Compare a policy's weights with the digest from the previous step.
 
     Raises:
-        UserError: they are others, or cannot be read.
+        UserError: the weights differ or cannot be read.
     """
     check_handed_on(Path(policy), "weights' digest", policy_digest(policy), digest)
 
 
 def model_files(policy: str | Path) -> list[Path]:
-    """The files of a policy that decide what it says: weights, configuration, tokenizer; of both models of a pair."""
+    """Return the files that affect a policy's output: weights, configuration, tokenizer; for a pair, of both models."""
     folders = models_of(policy).values() or [resolve(policy)]
     return sorted(
         path for folder in folders for path in folder.iterdir() if path.is_file() and path.suffix in MODEL_SUFFIXES
@@ -53,11 +53,11 @@ def model_files(policy: str | Path) -> list[Path]:
 
 
 def make_pair(folder: Path, planner: str | Path, worker: str | Path) -> Path:
-    """Make ``folder`` a pair that leads to two models, wherever they are; return it.
+    """Create a pair in ``folder`` with links to two models; return ``folder``.
 
     Raises:
-        UserError: a model does not exist, or the two differ in their tokens or chat template: a dialogue is made of
-            tokens before it is known who reads it.
+        UserError: a model does not exist, or the two differ in tokenizer or chat template: a dialogue is tokenized
+            before its model is known.
     """
     models = dict(zip(ROLES, (resolve(planner).resolve(), resolve(worker).resolve()), strict=True))
     one, other = (load_tokenizer(path) for path in models.values())
@@ -76,7 +76,7 @@ def make_pair(folder: Path, planner: str | Path, worker: str | Path) -> Path:
 
 
 class PairEngine(SamplingEngine):
-    """The engines of a pair as one: a request goes to that of its ``role``.
+    """The engines of a pair as one: a request goes to the engine of its ``role``.
 
     Args:
         load: starts the engine of a model.
@@ -105,7 +105,7 @@ class PairEngine(SamplingEngine):
     def generate(
         self, prompts: Sequence[Sequence[int]], params: SamplingParams | Sequence[SamplingParams]
     ) -> list[Completion]:
-        """Sample from the planner's model: prompts alone have no role."""
+        """Sample from the planner's model, since plain prompts have no role."""
         return self._engines["planner"].generate(prompts, params)
 
     def score(

@@ -1,9 +1,8 @@
-"""Proof that an engine samples from the weights it claims: log-probabilities on probe prompts.
+"""Verification of an engine's weights by log-probabilities on probe prompts.
 
-Engines have been seen to accept new weights and go on with the old ones, or with a wrong mixture of
-both. So after every change of weights an engine continues some prompts greedily by one token, and
-the tokens' log-probabilities must be those of a plain forward pass of an independently loaded
-model. (The greatest log-probability is compared, not the token: a near tie proves nothing.)
+Some engines accepted new weights but continued with the old ones, or with a mixture. So after every change of weights
+an engine generates one token greedily for each probe prompt, and its log-probability must match a plain forward pass of
+an independently loaded model. (The highest log-probability is compared, not the token, because of near ties.)
 """
 
 from __future__ import annotations
@@ -21,18 +20,18 @@ if TYPE_CHECKING:
 
 TOLERANCE = {"float32": 1e-3, "bfloat16": 0.15, "float16": 0.05}
 NOISE = {"float32": 3e-5, "bfloat16": 0.015, "float16": 0.003}
-"""Standard deviation of what a right engine's log-probabilities differ from the reference by."""
+"""Standard deviation of the difference between a correct engine's log-probabilities and the reference."""
 GREEDY = SamplingParams(temperature=0.0, max_tokens=1)
 
 
 def probe_prompts(vocabulary: int, count: int = 8) -> tuple[tuple[int, ...], ...]:
-    """Prompts of 1 to 29 random tokens, the same ones for a given vocabulary size."""
+    """Return prompts of 1 to 29 random tokens, which depend only on the vocabulary size."""
     random = sampling_generator(0)
     return tuple(tuple(random.integers(0, vocabulary, size=1 + 4 * i).tolist()) for i in range(count))
 
 
 def probe_of(model: PreTrainedModel) -> Probe:
-    """The reference by plain forward passes of ``model``, one per prompt, without any cache."""
+    """Compute the reference by plain forward passes of ``model``, one per prompt, without a cache."""
     import torch
 
     prompts = probe_prompts(int(model.config.vocab_size))
@@ -45,9 +44,9 @@ def probe_of(model: PreTrainedModel) -> Probe:
 
 
 def probe_of_path(path: Path | str, *, dtype: str, device: str) -> Probe:
-    """The reference from the weights at ``path``, loaded for this purpose and dropped afterwards.
+    """Compute the reference from the weights at ``path``, which are loaded temporarily.
 
-    A GPU gets its memory back: what torch's allocator kept would be missing where vLLM looks for free memory.
+    GPU memory is returned to the driver, since vLLM would count memory cached by torch's allocator as used.
     """
     import torch
 
@@ -55,7 +54,7 @@ def probe_of_path(path: Path | str, *, dtype: str, device: str) -> Probe:
 
     found = probe_of(load_model(path, dtype=dtype, device=device))
     if device != "cpu":
-        gc.collect()  # a model has references in circles
+        gc.collect()  # a model has reference cycles
         torch.cuda.empty_cache()
     return found
 
@@ -64,8 +63,8 @@ def check(probe: Probe, completions: Sequence[Completion], *, dtype: str, what: 
     """Compare an engine's greedy one-token completions of the probe's prompts with the reference.
 
     Raises:
-        WeightsMismatch: a log-probability is further from the reference than the tolerance of the coarser of
-            the two's ``dtype``.
+        WeightsMismatch: a log-probability differs from the reference by more than the tolerance of the coarser
+            ``dtype``.
     """
     tolerance = max(TOLERANCE[dtype], TOLERANCE[probe.dtype])
     for number, (completion, expected) in enumerate(zip(completions, probe.logprobs, strict=True)):
@@ -78,12 +77,12 @@ def check(probe: Probe, completions: Sequence[Completion], *, dtype: str, what: 
 
 
 def check_moved(before: Probe, after: Probe, completions: Sequence[Completion], *, dtype: str, what: str) -> None:
-    """Check after an update that the engine's log-probabilities have moved along with the reference's.
+    """Check after an update that the engine's log-probabilities changed like the reference's.
 
-    An update moves them by less than ``check`` tolerates, so that an engine which kept the old weights would pass it
-    for many updates. The moves are compared over all prompts at once: 1 is where the engine should be on the way
-    from ``before`` to ``after``, 0 is where it stays with the old weights; looked at where the way is so much longer
-    than ``NOISE`` that a right engine is 5 standard deviations from one half.
+    An update changes them by less than the tolerance of ``check``, so an engine with the old weights would pass that
+    check for many updates. This check projects the engine's change over all prompts onto the change from ``before`` to
+    ``after``: 1 for the new weights, 0 for the old ones. It applies if the change is so much larger than ``NOISE`` that
+    a correct engine is 5 standard deviations from one half.
 
     Raises:
         WeightsMismatch: the engine still samples from the weights of ``before``.

@@ -1,8 +1,8 @@
-"""The rollouts of one phase: written down as they finish, and never sampled twice.
+"""Rollouts of one phase: stored as they finish, and never sampled twice.
 
-What is sampled follows from seeds and rewards alone, so a phase that was killed and started again ends with the
-same rollouts as one that was not, and one that several processes share with the same as one that a single process
-samples. Knows no method: any agent that leaves rollouts will do.
+Sampling depends only on seeds and rewards, so a killed and resumed phase gives the same rollouts as an uninterrupted
+one, and several processes give the same rollouts as one process. Independent of the method: works with any agent that
+returns rollouts.
 """
 
 from __future__ import annotations
@@ -37,28 +37,28 @@ logger = logging.getLogger(__name__)
 
 
 class RolloutAgent(Protocol):
-    """A method's agent, with everything that a rollout depends on besides the question and the attempt."""
+    """A method's agent, with all inputs of a rollout except the question and the attempt."""
 
     @property
     def weights(self) -> str:
-        """The digest of the policy's weights."""
+        """Digest of the policy's weights."""
 
     @property
     def corpus(self) -> str:
-        """The digest of what is searched."""
+        """Digest of the searched corpus."""
 
     def rollout(self, question: Question, attempt: int) -> Agent[Rollout]:
-        """One attempt at a question; returns the scored rollout."""
+        """Make one attempt at a question; return the scored rollout."""
 
 
 @dataclass
 class RolloutSampler:
-    """The rollouts of one phase, on disk and in memory, and what is needed to make more of them.
+    """The rollouts of one phase, on disk and in memory, and the means to sample more.
 
-    A context manager over the file at ``path``; engine and retriever belong to the caller. Several processes
-    that share a phase, each with a sampler of its own over the same path, ask for the same things in the same order.
-    Each writes what it makes beside ``path`` (``rollouts.share0.jsonl``, …); at the end the first puts everything into
-    ``path``, by question and attempt, and the others end (``processes.shares.EndOfShare``).
+    A context manager over the file at ``path``; engine and retriever belong to the caller. Several processes may share
+    a phase: each has a sampler over the same path and makes the same calls in the same order. Each writes its rollouts
+    to a separate file (``rollouts.share0.jsonl``, …); at the end the first process merges them into ``path``, by
+    question and attempt, and the others end (``processes.shares.EndOfShare``).
     """
 
     path: Path
@@ -69,8 +69,8 @@ class RolloutSampler:
     searching: int = 0
     done: dict[str, dict[int, Rollout]] = field(default_factory=dict)
     seconds: float = 0.0
-    """Wall time spent sampling, over all attempts at this phase; starting the engine is not in it. Of a process that
-    was killed the time up to its last finished rollout counts, of several at a time the first one's."""
+    """Wall time of sampling over all runs of this phase, without engine starts. For a killed process it counts up to
+    the last finished rollout, for several processes it is the first one's time."""
 
     def __enter__(self) -> Self:
         shared = self.share.count > 1
@@ -101,11 +101,11 @@ class RolloutSampler:
         self._write([rollout for attempts in self.done.values() for rollout in attempts.values()])
 
     def _parts(self) -> list[Path]:
-        """Return the files that several processes have written beside ``path``."""
+        """Return the separate files of several processes."""
         return sorted(self.path.parent.glob(f"{self.path.stem}.share*.jsonl"))
 
     def _collect(self) -> None:
-        """Put into ``path`` what processes, however many there were, had made before they were stopped."""
+        """Merge rollouts of stopped processes, of any number, into ``path``."""
         files = [path for path in (self.path, *self._parts()) if path.exists()]
         found = {
             (rollout.question.id, rollout.attempt): rollout for file in files for rollout in read_log(file, Rollout)
@@ -116,7 +116,7 @@ class RolloutSampler:
             self._write(list(found.values()))
 
     def _write(self, rollouts: list[Rollout]) -> None:
-        """Make ``path`` of all rollouts; only then is what they were collected from needed no more."""
+        """Write all rollouts to ``path``, then delete the separate files."""
         write_log(self.path, Rollout, sorted(rollouts, key=lambda rollout: (rollout.question.id, rollout.attempt)))
         for part in self._parts():
             remove_log(part)
@@ -136,11 +136,11 @@ class RolloutSampler:
                 )
 
     def rewards(self, question: Question, name: str) -> dict[int, float]:
-        """The rewards of the attempts at a question so far, by attempt."""
+        """Return the rewards of the attempts at a question so far, by attempt."""
         return {attempt: r.rewards[name] for attempt, r in self.done.get(question.id, {}).items()}
 
     def attempt(self, question: Question, number: int) -> Agent[Rollout]:
-        """One attempt, written down the moment it is finished."""
+        """Make one attempt and store it as soon as it is finished."""
         rollout = yield from self.agent.rollout(question, number)
         self._log.append(rollout)
         self._note(rollout)
@@ -149,9 +149,9 @@ class RolloutSampler:
         return rollout
 
     def play(self, starts: Sequence[Callable[[], Agent[Any]]], description: str, unit: str = "rollout") -> None:
-        """Run agents that make attempts, ``live`` at a time in each process, to their end.
+        """Run agents that make attempts, ``live`` at a time in each process.
 
-        Returns when every process has done its share; then all of them have all rollouts.
+        Returns when every process has done its share; all processes then have all rollouts.
         """
         self._began, self._before = time.monotonic(), self.seconds
         own = self.share.of(starts)
@@ -174,17 +174,17 @@ class RolloutSampler:
             self.play([partial(self.attempt, question, number) for question in missing], description)
 
     def ordered(self, questions: Sequence[Question]) -> list[Rollout]:
-        """All rollouts: in the questions' order, and by attempt."""
+        """Return all rollouts in the order of the questions, then by attempt."""
         return [self.done[q.id][a] for q in questions if q.id in self.done for a in sorted(self.done[q.id])]
 
     def _recent_reward(self) -> dict[str, float]:
-        """The mean of the method's first reward over the newest rollouts, by its name, for the progress bar."""
+        """Return the method's first reward by name, as a mean over the latest rollouts, for the progress bar."""
         newest = self._made[-RECENT:]
         name = next((name for rollout in newest for name in rollout.rewards), None)
         return {} if name is None else {name: fmean(rollout.rewards[name] for rollout in newest)}
 
     def _speed(self) -> int:
-        """The tokens that this process's policy has sampled per second, of the attempts that are finished."""
+        """Return this process's sampled tokens per second, over finished attempts."""
         tokens = sum(sum(trajectory.agent_mask) for rollout in self._made for trajectory in rollout.recorded)
         return round(tokens / max(time.monotonic() - self._began, 1e-3))
 
@@ -192,7 +192,7 @@ class RolloutSampler:
         if not self.share.first:
             return
         self.seconds = self._before + time.monotonic() - self._began
-        # Written after every rollout, and of no result: a power cut may take it.
+        # Written after every rollout without fsync: it may be lost in a power failure.
         write_text(self._clock, json.dumps({"seconds": round(self.seconds, 3)}), durable=False)
 
 
@@ -200,10 +200,10 @@ class RolloutSampler:
 def open_sampler(
     path: Path, spec: EngineSpec, model: str, make_agent: Callable[[Any, str], RolloutAgent]
 ) -> Iterator[RolloutSampler]:
-    """A phase with an engine of its own, which is closed behind it; shared by the processes of the process group.
+    """Open a phase with an engine, which is closed afterwards; shared by the processes of the process group.
 
     Args:
-        make_agent: the agent, from the engine's tokenizer and the digest of its weights.
+        make_agent: returns the agent for the engine's tokenizer and the digest of its weights.
     """
     from platform_sdk.sampling.load import load_engine
 
@@ -214,7 +214,7 @@ def open_sampler(
 
 
 def seconds_of(clock: Path) -> float:
-    """The sampling time so far. It is a figure, not a result: a damaged file costs no rollout."""
+    """Return the sampling time so far. A damaged file is ignored, since no result depends on it."""
     if not clock.exists():
         return 0.0
     try:

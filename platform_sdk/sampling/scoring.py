@@ -12,12 +12,12 @@ from platform_sdk.sampling.kv_attention import Chunk
 from platform_sdk.sampling.kv_slots import Slots
 
 ROWS = 16
-"""Pairs that are scored side by side."""
+"""Number of pairs scored concurrently."""
 LOGITS_AT_ONCE = 1 << 25
-"""Logits that a forward pass may return, 128 MiB of float32."""
+"""Most logits of a forward pass, 128 MiB of float32."""
 
 Forward = Callable[[list[int], list[Chunk], list[int]], torch.Tensor]
-"""A flat row of tokens, their chunks, and places in the row to logits at these places, (places, vocabulary)."""
+"""Maps a flat row of tokens, their chunks, and positions in the row to logits (positions, vocabulary)."""
 
 
 def score(
@@ -28,13 +28,13 @@ def score(
     tokens_at_once: int,
     vocabulary: int,
 ) -> list[tuple[float, ...]]:
-    """Return the log-probabilities of each continuation's tokens behind its prompt.
+    """Return the log-probabilities of each continuation's tokens after its prompt.
 
-    Pairs go in the order of their prompts, and a pair waits while a prompt is being read that shares a prefix with
-    its own: many continuations of one prompt read the prompt once.
+    Pairs are processed in the order of their prompts, and a pair waits for a prompt in progress that shares a prefix:
+    many continuations of one prompt process the prompt once.
 
     Args:
-        slots: empty, one row per pair that is scored side by side.
+        slots: empty slots, one row per concurrently scored pair.
         forward: a forward pass over the keys and values of ``slots``.
         tokens_at_once: the maximum number of tokens in a forward pass.
         vocabulary: number of logits per token.
@@ -61,7 +61,7 @@ def score(
         targets: list[tuple[int, int]] = []
         for number, row in rows.items():
             begin, place, done = int(slots.length[row]), len(flat), len(found[number])
-            first = len(starts[number]) - 1 + done  # the next position whose logits are wanted
+            first = len(starts[number]) - 1 + done  # the next position with required logits
             room = max(LOGITS_AT_ONCE // vocabulary, 1) - len(heads)
             end = min(len(inputs[number]), begin + tokens_at_once - place, first + room)
             if end == begin:

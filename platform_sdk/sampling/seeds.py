@@ -1,4 +1,4 @@
-"""Seeds of single samples, drawn from what they are for."""
+"""Seeds of single samples, derived from their names."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ import hashlib
 
 
 def seed_of(*parts: str | int) -> int:
-    """A 63-bit seed that depends on ``parts`` alone: who samples beside makes no difference."""
+    """Return a 63-bit seed that depends only on ``parts``, not on other concurrent requests."""
     return int.from_bytes(hashlib.sha256(repr(parts).encode()).digest()[:8], "big") >> 1

@@ -1,8 +1,7 @@
-"""``python -m platform_sdk.sampling.serve --spec FILE --port N``: the vLLM server that a step or its job brings.
+"""``python -m platform_sdk.sampling.serve --spec FILE --port N``: the vLLM server of a step or its job.
 
-It becomes vLLM's OpenAI-compatible server with the weights of the step's model, and with the routes by which new
-weights are given to it (VLLM_SERVER_DEV_MODE). These have no access control: so it listens on 127.0.0.1 alone, whoever
-starts it.
+It executes vLLM's OpenAI-compatible server with the weights of the step's model, and with the routes for loading new
+weights (VLLM_SERVER_DEV_MODE). These routes have no access control, so the server always listens on 127.0.0.1 only.
 """
 
 from __future__ import annotations
@@ -31,23 +30,23 @@ SHARED_MEMORY = 0.4
 
 
 class ServedModel(Struct):
-    """Model to serve: a model by its name (see ``models``), as ``engine`` says; the content of FILE."""
+    """Content of FILE: a model's name (see ``models``) and the engine's settings."""
 
     model: str
     engine: EngineSpec
     shares_gpu: bool = False
-    """True if the step itself works on the same GPU: then vLLM takes ``SHARED_MEMORY`` of it rather than nearly all."""
+    """True if the step uses the same GPU: vLLM then takes ``SHARED_MEMORY`` of it instead of nearly all."""
 
 
 def command(served: ServedModel, folder: Path, port: int, *, gpus: int, gpu_bytes: float) -> list[str]:
-    """The server's command; the weights are written to ``folder`` with an output matrix of their own.
+    """Return the server's command; the weights are written to ``folder`` with an untied output matrix.
 
     Args:
-        gpus: that it sees, divided among engines (see ``parallelism``) unless ``engine.extra`` says otherwise.
-        gpu_bytes: memory of each.
+        gpus: number of GPUs, divided among engines (see ``parallelism``) unless ``engine.extra`` sets it.
+        gpu_bytes: memory of each GPU.
 
     Raises:
-        UserError: the attention heads cannot be divided as ``engine.extra`` says.
+        UserError: the attention heads cannot be divided as ``engine.extra`` requires.
     """
     save_untied(served.model, folder)
     load_tokenizer(served.model).save_pretrained(folder)
@@ -94,7 +93,7 @@ def main() -> None:
 
 
 def _flags(arguments: Mapping[str, Any]) -> Iterator[str]:
-    """Arguments of ``vllm.LLM`` as the server's command line has them."""
+    """Yield the arguments of ``vllm.LLM`` as flags of the server's command line."""
     for name, value in arguments.items():
         flag = name.replace("_", "-")
         if isinstance(value, bool):

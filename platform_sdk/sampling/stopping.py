@@ -10,10 +10,10 @@ import numpy.typing as npt
 
 
 class StopCondition:
-    """Finds stop strings without decoding at every token.
+    """Detector of stop strings that does not decode at every token.
 
-    A stop string is completed by a token that contains its last character. So one table per set of
-    stop strings marks the tokens that may complete one, and only after these is the text decoded.
+    A stop string ends with a token that contains its last character. So a table per set of stop strings marks the
+    tokens that may complete one, and the text is decoded only after these.
     """
 
     def __init__(self, tokenizer: Any, vocabulary: int, ends: frozenset[int]) -> None:
@@ -24,12 +24,12 @@ class StopCondition:
         self.ends = ends
 
     def table(self, stop: tuple[str, ...]) -> npt.NDArray[np.bool_]:
-        """Return for every token whether it may complete one of the stop strings. Shape (vocabulary,)."""
+        """Return a mask of the tokens that may complete a stop string, shape (vocabulary,)."""
         if stop not in self._tables:
             if self._pieces is None:
                 self._pieces = self._tokenizer.batch_decode([[i] for i in range(self._vocabulary)])
-            # A piece that is not text by itself (part of a character) may complete any character;
-            # a tokenizer that joins words with spaces completes a trailing space with any token.
+            # A token that is only part of a character may complete any character; in a tokenizer that joins words with
+            # spaces, any token may complete a trailing space.
             last = tuple({text[-1] for text in stop} | {"\ufffd"})
             anything = any(text[-1].isspace() for text in stop)
             marks = [anything or any(mark in piece for mark in last) for piece in self._pieces]
@@ -37,7 +37,7 @@ class StopCondition:
         return self._tables[stop]
 
     def stops(self, token_ids: Sequence[int], stop: tuple[str, ...], table: npt.NDArray[np.bool_] | None) -> bool:
-        """Return whether a completion ends with its last token; ``table`` is that of ``stop`` (None: no stop)."""
+        """Return True if the last token ends a completion; ``table`` belongs to ``stop`` (None: no stop string)."""
         if token_ids[-1] in self.ends:
             return True
         if table is None or not table[token_ids[-1]]:
@@ -47,7 +47,7 @@ class StopCondition:
 
 
 def end_tokens(tokenizer: Any, generation_config: Any = None) -> frozenset[int]:
-    """The end-of-sequence tokens that the tokenizer or the model's generation config names."""
+    """Return the end-of-sequence tokens of the tokenizer and the model's generation config."""
     named = [tokenizer.eos_token_id]
     configured = getattr(generation_config, "eos_token_id", None)
     named += configured if isinstance(configured, list) else [configured]

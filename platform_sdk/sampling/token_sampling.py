@@ -1,4 +1,4 @@
-"""Draw one token per row of logits, each row with its own temperature, filters and random number."""
+"""Sampling of one token per row of logits, with temperature, filters and random number per row."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def sample(
 
 
 def _filter(probabilities: torch.Tensor, params: Sequence[SamplingParams]) -> torch.Tensor:
-    """Zero what top-k and top-p leave out. Top-p counts within what top-k left, as is customary."""
+    """Set probabilities excluded by top-k and top-p to 0. Top-p applies to the tokens left by top-k, as usual."""
     vocabulary = probabilities.shape[-1]
     device = probabilities.device
     kept = torch.tensor([one.top_k or vocabulary for one in params], device=device)[:, None]

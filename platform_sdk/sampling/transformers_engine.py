@@ -1,14 +1,13 @@
 """The ``transformers`` engine: continuous batching with cached keys and values, on a CPU or one GPU.
 
-Why not the continuous batching of ``transformers`` itself (5.23): its requests share one random
-state, so that a completion depends on its neighbours; its log-probabilities are those of the warped
-distribution; and it gives no say over when a dialogue's cache goes. Here every request has its own
-random stream, log-probabilities are exact, and on a CPU the tokens and log-probabilities of a request are bitwise
-the same in any company (see ``invariance`` and ``kv_attention``): measured when the engine starts, and said where a CPU
-cannot give it.
+The continuous batching of ``transformers`` (5.23) is not used: its requests share one random state, so a completion
+depends on its batch; its log-probabilities belong to the warped distribution; and it has no control over the eviction
+of a dialogue's cache. Here every request has a separate random stream, log-probabilities are exact, and on a CPU the
+tokens and log-probabilities of a request are bitwise independent of its batch (see ``invariance`` and
+``kv_attention``). The engine measures this at its start, and warns if the CPU does not support it.
 
-Left out: sliding-window attention, rotary embeddings that depend on the longest sequence of a
-batch, more than one device.
+Not supported: sliding-window attention, rotary embeddings that depend on the longest sequence of a batch, more than one
+device.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ PREFILL_TOKENS = 1024
 
 @dataclass(eq=False)
 class _Live:
-    """A request in a row. ``unread`` are the prompt tokens that the model has yet to see."""
+    """A request in a row. ``unread`` are the unprocessed prompt tokens."""
 
     request: Request
     row: int
@@ -69,8 +68,8 @@ class TransformersEngine(SamplingEngine):
 
     Args:
         model: a model's name (see ``models``).
-        live: requests that are decoded side by side; more of them wait in a queue.
-        max_model_len: the most tokens of prompt and completion; None takes the model's.
+        live: requests decoded concurrently; further requests wait in a queue.
+        max_model_len: the most tokens of prompt and completion; None for the model's limit.
         probe: expected log-probabilities of the first weights (see ``load_weights``).
     """
 
@@ -115,7 +114,7 @@ class TransformersEngine(SamplingEngine):
     def score(
         self, prompts: Sequence[Sequence[int]], continuations: Sequence[Sequence[int]], role: str = ""
     ) -> list[tuple[float, ...]]:
-        """See the protocol. Scores in slots of its own, so requests in flight and their caches stay as they are."""
+        """See the base class. Scoring uses separate slots, so requests in flight and their caches are unaffected."""
         check_pairs(prompts, continuations, self.max_model_len)
         longest = max((len(one) + len(other) for one, other in zip(prompts, continuations, strict=True)), default=0)
         rows = min(len(prompts), scoring.ROWS)
@@ -133,18 +132,18 @@ class TransformersEngine(SamplingEngine):
         self._check()
 
     def adopt(self, weights: Mapping[str, torch.Tensor], version: str, probe: Probe) -> None:
-        """Sample from a model in this process from now on, and prove it as ``load_weights`` does.
+        """Use the weights of a model in this process, and verify them like ``load_weights``.
 
-        Tensors of this engine's dtype and device are shared, not copied: what changes them in place afterwards
-        changes what is sampled from, and calls for ``adopt`` again, since cached keys and values are of the old ones.
+        Tensors of this engine's dtype and device are shared, not copied. After changing them in place, call ``adopt``
+        again, since the KV cache belongs to the old weights.
 
         Args:
             weights: all tensors by their names in a plain transformers model, without a tied output matrix.
-            version: their digest.
-            probe: log-probabilities of the model they are of.
+            version: digest of the weights.
+            probe: expected log-probabilities.
 
         Raises:
-            WeightsMismatch: these are not all the weights of this model, or the engine does not sample from them.
+            WeightsMismatch: weights of this model are missing, or the engine does not sample from them.
             RuntimeError: requests are in flight.
         """
         self._idle()
@@ -166,7 +165,7 @@ class TransformersEngine(SamplingEngine):
 
     @torch.inference_mode()
     def step(self) -> list[Completion]:
-        """One forward pass: a token for every request in decoding, and prompt tokens of new ones."""
+        """Run one forward pass: a token for every decoding request, and prompt tokens of new ones."""
         self._admit()
         if not self._live:
             return []
@@ -196,8 +195,8 @@ class TransformersEngine(SamplingEngine):
     def _admit(self) -> None:
         """Give queued requests a row, in their order.
 
-        A request that shares a longer prefix with one that is being read right now than with any
-        cache waits for it: its turn comes at the next step, and then the prefix is there.
+        A request that shares a longer prefix with a prompt in progress than with any cache waits for the next step,
+        when the prefix is cached.
         """
         idle = set(range(self._rows)) - {live.row for live in self._live.values()}
         reading = [live for live in self._live.values() if len(live.unread)]
@@ -232,9 +231,9 @@ class TransformersEngine(SamplingEngine):
         heads: list[int],
         store: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """Logits, shape (len(heads), vocabulary), of the flat row of tokens at the places ``heads``.
+        """Return the logits (len(heads), vocabulary) of the flat row of tokens at the positions ``heads``.
 
-        ``store`` has the keys and values, by default those of the requests in flight.
+        ``store`` is the KV cache, by default of the requests in flight.
         """
         store = self._slots.store if store is None else store
         plan = kv_attention.make_plan(store, rows, positions, chunks, self._groups, self._decode_rows())
@@ -247,7 +246,7 @@ class TransformersEngine(SamplingEngine):
         return logits
 
     def _slots_for(self, live: int) -> int:
-        """Return how many slots there are: on a GPU, where all their memory is taken at once, what fits."""
+        """Return the number of slots; on a GPU, which allocates all of them at once, as many as fit."""
         if self._device == "cpu":
             return 2 * live
         cache = shape_of(self._model.config.to_dict()).cache_bytes(self.max_model_len, self._model.dtype.itemsize)
@@ -262,7 +261,7 @@ class TransformersEngine(SamplingEngine):
 
     @torch.inference_mode()
     def _invariant(self) -> bool:
-        """True if a text that is read at once and alone has the logits of one decoded in company, bit for bit."""
+        """Return True if a text processed alone has the same logits, bit for bit, as in batched decoding."""
         length = min(70, self.max_model_len - 1)
         read = max(length - 4, 1)
         decoded = range(read, length)
@@ -296,7 +295,7 @@ class TransformersEngine(SamplingEngine):
     def _load(self, path: Path | str, expected: Probe | None) -> None:
         self._probe = expected or probe.probe_of_path(path, dtype=self._dtype, device=self._device)
         self._model: Any = load_model(path, dtype=self._dtype, device=self._device, attention=kv_attention.NAME)
-        # Activation functions have other last bits in what is left of 32 values at an array's end.
+        # Activation functions give other last bits in an incomplete block of 32 values at an array's end.
         self._multiple = 32 // math.gcd(32, self._model.config.intermediate_size)
         if self._device == "cpu":
             linear = invariance.make_invariant(self._model)

@@ -1,8 +1,7 @@
 """The ``vllm`` engine: ``vllm.LLM`` in this process, for one node's GPUs (or a CPU, for tests).
 
-vLLM caches shared prefixes and batches continuously by itself, so requests are just handed over.
-Its log-probabilities are of the full distribution at temperature 1, and a completion's tokens
-include those that spell its stop string.
+vLLM caches shared prefixes and batches continuously, so requests are passed on directly. Its log-probabilities are
+under the full distribution at temperature 1, and a completion's tokens include its stop string.
 """
 
 from __future__ import annotations
@@ -30,8 +29,8 @@ from platform_sdk.sampling.engine import (
 )
 from platform_sdk.sampling.models import load_tokenizer, save_untied, weights_digest
 
-# Seeded requests under chunked prefill have killed vLLM 0.32 on a CPU. There the last one's "gpu" is the memory of the
-# machine, of which vLLM would have nine tenths or not start.
+# On a CPU, seeded requests with chunked prefill crash vLLM 0.32. There the last setting's "gpu" is the machine's
+# memory, of which vLLM would require nine tenths.
 ON_CPU = {
     "enforce_eager": True,
     "enable_chunked_prefill": False,
@@ -39,10 +38,10 @@ ON_CPU = {
     "gpu_memory_utilization": 0.25,
 }
 COMPILE_NOTHING = {"TORCHDYNAMO_DISABLE": "1"}
-"""Variables of vLLM's processes on a CPU, eager or not: the log-probabilities alone would want a C++ compiler."""
+"""Environment of vLLM's processes on a CPU, eager or not: otherwise log-probabilities need a C++ compiler."""
 OWN_SAMPLER = {"VLLM_USE_FLASHINFER_SAMPLER": "0"}
-"""Variables of vLLM's processes on a GPU: FlashInfer's sampler, which vLLM warms up and no seeded request uses,
-compiles with nvcc, and images have none (vllm-project/vllm#49497).
+"""Environment of vLLM's processes on a GPU: FlashInfer's sampler, which vLLM warms up although seeded requests never
+use it, needs nvcc, which images lack (vllm-project/vllm#49497).
 """
 RESETS = 5
 
@@ -51,9 +50,9 @@ class VllmEngine(SamplingEngine):
     """See ``SamplingEngine``.
 
     Args:
-        model: a model's name (see ``models``). Tied embeddings are untied in a temporary copy, since
-            vLLM would later reload them wrongly.
-        live: requests that vLLM samples side by side (``max_num_seqs``).
+        model: a model's name (see ``models``). Tied embeddings are untied in a temporary copy, since vLLM reloads them
+            wrongly.
+        live: concurrent requests of vLLM (``max_num_seqs``).
         extra: further arguments of ``vllm.LLM``.
     """
 
@@ -83,7 +82,7 @@ class VllmEngine(SamplingEngine):
         own = vllm_variables(on_cpu=device == "cpu")
         if device != "cpu" and process_count() > 1:
             own = own | {GPUS: ",".join(own_gpus(gpus_of(arguments)))}
-        # With the variables of torchrun vLLM's processes would wait for ever at the rendezvous of its agent.
+        # With torchrun's environment vLLM's processes would wait forever at the rendezvous of torchrun's agent.
         with variables(own, without=TORCHRUN):
             self._engine = vllm.LLM(model=str(untied), **arguments)
         self.max_model_len = int(self._engine.llm_engine.model_config.max_model_len)
@@ -102,7 +101,7 @@ class VllmEngine(SamplingEngine):
                 **sampling,
                 logprobs=0,
                 skip_special_tokens=False,
-                output_kind=RequestOutputKind.FINAL_ONLY,  # else one output for each token
+                output_kind=RequestOutputKind.FINAL_ONLY,  # default: one output per token
             ),
         )
         self._in_flight.add(request.id)
@@ -127,7 +126,7 @@ class VllmEngine(SamplingEngine):
     def score(
         self, prompts: Sequence[Sequence[int]], continuations: Sequence[Sequence[int]], role: str = ""
     ) -> list[tuple[float, ...]]:
-        """See the protocol. For prompt log-probabilities, vLLM reads a shared prompt again for each continuation."""
+        """See the base class. For prompt log-probabilities, vLLM reads a shared prompt again for each continuation."""
         check_pairs(prompts, continuations, self.max_model_len)
         if self._in_flight:
             raise ValueError(f"{len(self._in_flight)} requests are in flight: vllm cannot score beside them")
@@ -135,7 +134,7 @@ class VllmEngine(SamplingEngine):
             {"prompt_token_ids": [*prompt, *continuation[:-1]]}
             for prompt, continuation in zip(prompts, continuations, strict=True)
         ]
-        # The last token is sampled as the only one allowed: vLLM samples at least one, and refuses a full context.
+        # The last token is sampled as the only allowed one: vLLM samples at least one, and rejects a full context.
         params = [
             self._vllm.SamplingParams(
                 max_tokens=1, temperature=0.0, logprobs=0, prompt_logprobs=0, allowed_token_ids=[continuation[-1]]
@@ -171,10 +170,10 @@ class VllmEngine(SamplingEngine):
 
 
 def until_reset(reset: Callable[[], bool], where: str) -> None:
-    """Have vLLM forget keys and values of the old weights; it refuses while something still holds blocks of them.
+    """Reset vLLM's KV cache of the old weights, with retries while some of its blocks are in use.
 
     Raises:
-        WeightsMismatch: it refuses again and again.
+        WeightsMismatch: all attempts failed.
     """
     for attempt in range(RESETS):
         if attempt:
@@ -195,7 +194,7 @@ def vllm_variables(*, on_cpu: bool) -> dict[str, str]:
 def vllm_arguments(
     *, live: int, dtype: str, max_model_len: int | None, on_cpu: bool, extra: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The arguments of ``vllm.LLM`` besides the model; the server's flags have the same names."""
+    """Return the arguments of ``vllm.LLM`` except the model; the server's flags have the same names."""
     return {
         "dtype": dtype,
         "max_model_len": max_model_len,

@@ -1,1 +1,1 @@
-"""Arithmetic of a language model's size: parameters, bytes of memory, operations per token. Measures nothing."""
+"""Estimates from a language model's size: parameters, bytes of memory, operations per token."""

@@ -1,6 +1,6 @@
-"""Bytes of GPU memory that training and sampling take at least: weights, gradients, optimiser, keys and values.
+"""Least GPU memory for training and sampling: weights, gradients, optimiser, KV cache.
 
-Activations, buckets and fragments come on top, so what does not fit by this count does not fit at all.
+Activations, buckets and fragmentation come on top, so a configuration that does not fit by this count never fits.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from platform_sdk.errors import UserError
 GIB = 2**30
 ADAM, MASTER, SUM = 8, 4, 4  # bytes a parameter: two moments, the float32 weight, the float32 sum of gradients
 CACHE_SHARE = 0.5
-"""Share of a GPU's free memory for the transformers engine's keys and values: a policy may train beside it."""
+"""Share of a GPU's free memory for the transformers engine's KV cache; the rest is for a policy in training."""
 
 
 @dataclass(frozen=True)
 class TrainingMemory:
-    """Bytes of one GPU's share of a training, by what they are for."""
+    """Bytes of one GPU's share of a training, by purpose."""
 
     weights: float
     gradients: float
@@ -38,10 +38,10 @@ def training_memory(
     parameters: float, *, bfloat16: bool, zero: Literal["zero2", "zero3"] | None, processes: int, lora: bool,
     reference: bool,
 ) -> TrainingMemory:  # fmt: skip
-    """Return the bytes of a training on ``processes`` GPUs, for each of them.
+    """Return the bytes that a training on ``processes`` GPUs takes on each of them.
 
-    Without ZeRO every GPU holds everything, and the weights in float32; ZeRO holds bfloat16 weights and divides the
-    rest, under ``zero3`` the weights too. An adapter's own parameters are not counted, nor a reference beside one.
+    Without ZeRO every GPU holds everything, with the weights in float32. ZeRO holds bfloat16 weights and divides the
+    rest; ``zero3`` divides the weights too. Under LoRA, neither the adapter's parameters nor a reference are counted.
     """
     half = 2 if bfloat16 else 4
     if lora:
@@ -58,7 +58,7 @@ def training_fault(
     model: str, needed: TrainingMemory, gpu_bytes: float, *, processes: int, zero: Literal["zero2", "zero3"] | None,
     lora: bool,
 ) -> str | None:  # fmt: skip
-    """Return why a training cannot fit the memory of a GPU, with what to do; None if it may fit."""
+    """Return an error message if a training cannot fit the memory of a GPU, else None."""
     if needed.total <= gpu_bytes:
         return None
     remedies = []
@@ -78,10 +78,10 @@ def training_fault(
 
 
 def slots_within(rows: int, slot_bytes: int, free: float) -> int:
-    """Return how many slots of keys and values the transformers engine gets: two for each of ``rows``, or what fits.
+    """Return the transformers engine's number of KV cache slots: two for each of ``rows``, or as many as fit.
 
     Raises:
-        UserError: not even one for each fits.
+        UserError: not even one slot for each row fits.
     """
     fitting = int(CACHE_SHARE * free / slot_bytes)
     if fitting < rows:
@@ -95,7 +95,7 @@ def slots_within(rows: int, slot_bytes: int, free: float) -> int:
 
 
 def tensor_parallel_fault(size: int, heads: int, key_value_heads: int) -> str | None:
-    """Return why attention heads cannot be divided among ``size`` GPUs, or None."""
+    """Return an error message if attention heads cannot be divided among ``size`` GPUs, else None."""
     if _divides(size, heads, key_value_heads):
         return None
     able = [n for n in range(1, 17) if _divides(n, heads, key_value_heads)]
@@ -106,10 +106,10 @@ def tensor_parallel_fault(size: int, heads: int, key_value_heads: int) -> str | 
 
 
 def parallelism(gpus: int, weights: float, gpu_bytes: float, heads: int, key_value_heads: int) -> tuple[int, int]:
-    """Return how a server uses its GPUs: how many engines, and how many GPUs each.
+    """Return the number of engines of a server, and the number of GPUs of each.
 
-    An engine on every GPU where the weights leave half of its memory to keys and values, since engines that share
-    nothing wait for nothing; else each on as few GPUs as do, or as many as divide the heads.
+    Independent engines need no synchronisation, so an engine gets the fewest GPUs on which the weights leave half of
+    the memory for the KV cache, or as many as divide the heads.
     """
     able = [n for n in range(1, gpus + 1) if gpus % n == 0 and _divides(n, heads, key_value_heads)]
     size = next((n for n in able if weights / n <= gpu_bytes / 2), able[-1])
@@ -117,5 +117,5 @@ def parallelism(gpus: int, weights: float, gpu_bytes: float, heads: int, key_val
 
 
 def _divides(size: int, heads: int, key_value_heads: int) -> bool:
-    """Return whether each GPU gets whole heads; those of keys and values may be on several."""
+    """Return True if each GPU gets whole heads; key-value heads may be replicated."""
     return heads % size == 0 and (key_value_heads % size == 0 or size % key_value_heads == 0)

@@ -1,4 +1,4 @@
-"""The shape of a decoder with gated feed-forward layers (Llama, Qwen, Mistral), and its parameters."""
+"""Shape of a decoder with gated feed-forward layers (Llama, Qwen, Mistral), and its parameters."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _UNITS = {"B": 1e9, "M": 1e6}
 
 @dataclass(frozen=True)
 class ModelShape:
-    """Sizes that decide a model's parameters and operations. Biases, less than a thousandth, are not counted."""
+    """Sizes that determine a model's parameters and operations. Biases (below 0.1 %) are not counted."""
 
     hidden: int
     layers: int
@@ -26,13 +26,13 @@ class ModelShape:
 
     @property
     def body(self) -> int:
-        """Parameters of the layers: what every token is multiplied with, besides the output matrix."""
+        """Parameters of the layers, without the embedding and the output matrix."""
         attention = self.hidden * self.head_size * 2 * (self.heads + self.key_value_heads)
         return self.layers * (attention + 3 * self.hidden * self.feed_forward + 2 * self.hidden) + self.hidden
 
     @property
     def matrix(self) -> int:
-        """Parameters of the embedding, and of the output matrix."""
+        """Parameters of the embedding, and also of the output matrix."""
         return self.vocabulary * self.hidden
 
     @property
@@ -40,15 +40,15 @@ class ModelShape:
         return self.body + self.matrix * (1 if self.tied else 2)
 
     def cache_bytes(self, tokens: int, bytes_each: int) -> int:
-        """Return the bytes of ``tokens`` tokens' keys and values, of ``bytes_each`` bytes a number."""
+        """Return the bytes of the KV cache of ``tokens`` tokens, with ``bytes_each`` bytes a number."""
         return 2 * self.layers * self.key_value_heads * self.head_size * tokens * bytes_each
 
 
 def shape_of(config: Mapping[str, Any]) -> ModelShape:
-    """Return the shape that a ``config.json`` of transformers gives.
+    """Return the shape in a ``config.json`` of transformers.
 
     Raises:
-        KeyError: the configuration is not of such a model.
+        KeyError: the configuration lacks a size.
     """
     heads = config["num_attention_heads"]
     return ModelShape(
@@ -64,6 +64,6 @@ def shape_of(config: Mapping[str, Any]) -> ModelShape:
 
 
 def parameters_in_name(model: str) -> float | None:
-    """Return the number of parameters that a model's name gives (``Qwen2.5-7B-Instruct``: 7e9), or None."""
+    """Return the number of parameters in a model's name (``Qwen2.5-7B-Instruct``: 7e9), or None."""
     found = _IN_NAME.findall(model)
     return float(found[-1][0]) * _UNITS[found[-1][1].upper()] if found else None

@@ -1,8 +1,8 @@
-"""Floating-point operations of a training step, and the share of a card's peak that they make (MFU).
+"""Floating-point operations of a training step, and model FLOPs utilisation (MFU).
 
-A token costs two operations for each parameter that it is multiplied with, and twice that again in the backward pass:
-6·N. The body's parameters, the output matrix and attention are counted apart, since they touch different tokens: the
-output matrix only tokens that are learned, attention pairs of tokens.
+A token costs two operations per parameter in the forward pass and four in the backward pass: 6·N. The layers, the
+output matrix and attention are counted separately: layers process all tokens, the output matrix only learned tokens,
+and attention pairs of tokens.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from platform_sdk.sizing.shape import ModelShape
 
 PEAKS = {"H100 PCIe": 756e12, "H100 NVL": 835e12, "H100": 989e12, "H200": 989e12, "A100": 312e12, "L40S": 362e12}
-"""Dense bfloat16 operations per second of cards, by what their names contain; the first that fits."""
+"""Peak dense bfloat16 operations per second by words of the GPU's name; the first match applies."""
 
 
 @dataclass(frozen=True)
@@ -35,13 +35,13 @@ def training_operations(
     """Return the operations of a training step.
 
     Args:
-        tokens: that the body reads.
-        learned_tokens: whose log-probabilities are computed.
-        pairs: of a token and one that it attends to (see ``attended_pairs``).
-        frozen: True under an adapter, where no gradient of the weights is computed.
+        tokens: number of tokens that the layers process.
+        learned_tokens: number of tokens whose log-probabilities are computed.
+        pairs: number of pairs of a token and a token that it attends to (see ``attended_pairs``).
+        frozen: True with an adapter, which needs no gradient of the weights.
     """
     factor = 4 if frozen else 6
-    # Scores and their sum of values: each a product of head_size numbers; both gradients are needed in any case.
+    # Attention scores and weighted values: products of head_size numbers; their gradients are always needed.
     of_pair = 4 * shape.layers * shape.heads * shape.head_size
     return Operations(
         body=factor * shape.body * tokens,
@@ -51,21 +51,21 @@ def training_operations(
 
 
 def attended_pairs(lengths: Iterable[int], key_lengths: Iterable[int]) -> int:
-    """Return the pairs of causal attention: of each segment's tokens with those up to them, and before the segment."""
+    """Return the number of pairs in causal attention: each token of a segment with all keys up to it."""
     return sum(
         length * (keys - length) + length * (length + 1) // 2 for length, keys in zip(lengths, key_lengths, strict=True)
     )
 
 
 def peak_of(card: str) -> float | None:
-    """Return a card's peak in bfloat16, or None for a card that is not known."""
+    """Return a GPU's peak in bfloat16, or None for an unknown GPU."""
     return next((peak for name, peak in PEAKS.items() if all(word in card for word in name.split())), None)
 
 
 def utilisation(operations: Operations, seconds: float, peak: float) -> dict[str, float]:
-    """Return the shares of ``peak`` operations per second that a step makes: the body's (MFU), and the others' apart.
+    """Return the step's shares of ``peak`` operations per second: layers (MFU), output matrix and attention.
 
-    What is computed a second time under gradient checkpointing does not count.
+    Recomputation under gradient checkpointing is not counted.
     """
     of_peak = seconds * peak
     return {

@@ -33,7 +33,7 @@ class Outputs(StepOutputs):
 def run(inputs: Inputs) -> Finished[Outputs]:
     """Answer every evaluation question once and score the answers; several processes share the questions."""
     from platform_sdk.evaluation.cards import metric_values, scores_card
-    from platform_sdk.evaluation.run import ROLLOUTS, written_files
+    from platform_sdk.evaluation.evaluator import ROLLOUTS, written_files
     from platform_sdk.files import read_object
     from platform_sdk.methods.launch import EvaluateStep, launch
     from platform_sdk.record_files import check_digest

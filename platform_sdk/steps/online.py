@@ -30,7 +30,7 @@ def run(inputs: Inputs) -> Finished[Outputs]:
     """Sample, score and update in one loop; a killed step resumes from its last checkpoint."""
     from platform_sdk.config.online import OnlineSpec
     from platform_sdk.evaluation.cards import training_card
-    from platform_sdk.evaluation.run import SCORES, written_files
+    from platform_sdk.evaluation.evaluator import SCORES, written_files
     from platform_sdk.methods.launch import OnlineStep, launch
     from platform_sdk.record_files import check_digest
     from platform_sdk.records import Question

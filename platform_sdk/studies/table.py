@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-from platform_sdk.evaluation.compare import (
-    Result,
+from platform_sdk.evaluation.comparability import (
+    Scores,
     altered_files,
     last_scores,
     require_different_runs,
+    require_different_weights,
     require_same_questions,
 )
+from platform_sdk.evaluation.comparison_records import Result
 from platform_sdk.evaluation.intervals import bootstrap_interval, interval_over_seeds, paired_over_seeds
 from platform_sdk.evaluation.report.content import Content, gather
-from platform_sdk.evaluation.seeds import require_different_weights
 from platform_sdk.studies.study import Cell, Place, Study
 
-Scores = dict[str, dict[str, float]]  # of each question, by metric
 Read = tuple[Content, Scores]
 
 
@@ -158,5 +158,4 @@ def _columns(metric: str, group: Sequence[Read]) -> list[list[float]]:
 
 
 def _require_one_set_of_questions(group: Sequence[Read]) -> None:
-    for other in group[1:]:
-        require_same_questions([group[0][0], other[0]], [group[0][1], other[1]])
+    require_same_questions([content for content, _ in group], [last for _, last in group])

@@ -1,4 +1,4 @@
-"""``python -m platform_sdk.training --spec FILE``: one training step from a JSON file, by itself or for ``torchrun``.
+"""``python -m platform_sdk.training --spec FILE``: one training step from a JSON file, alone or under ``torchrun``.
 
 The file is a ``launch.TrainStep``::
 

@@ -1,6 +1,6 @@
-"""Advantages from rewards: pure functions of the groups of an update, free of torch.
+"""Advantages from rewards: pure functions of the groups of an update, without torch.
 
-A group is the attempts at one question that are compared with each other. ``docs/grpo.md`` has the formulae.
+A group is the attempts at one question. ``docs/grpo.md`` has the formulae.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ Groups = Sequence[Sequence[float]]
 
 
 def group_advantages(rewards: Sequence[float], spec: GroupCreditSpec = GRPO) -> list[float]:
-    """Return the advantages of a group that is an update by itself.
+    """Return the advantages of an update of one group.
 
-    By default (r - mean) / (std + 1e-4); where all rewards are equal exactly zero, whatever the baseline but ``none``.
+    By default (r - mean) / (std + 1e-4). Equal rewards give exactly zero with every baseline except ``none``.
     """
     return update_advantages([rewards], spec)[0]
 
@@ -46,11 +46,12 @@ def update_advantages(groups: Groups, spec: GroupCreditSpec) -> list[list[float]
 def gdpo_advantages(groups: Sequence[Mapping[str, Sequence[float]]], spec: GdpoCreditSpec) -> list[list[float]]:
     """Return GDPO's advantages: A = whiten(Σ_k w_k (r_k - mean_k) / (std_k + 1e-4)).
 
-    Source: Liu et al., 2026, arXiv 2601.05242. Means and deviations are the group's, the whitening is over all values
-    of the update. TRL's ``multi_objective_aggregation="normalize_then_sum"`` computes the same.
+    Source: Liu et al., 2026, arXiv 2601.05242. Means and deviations are per group, the whitening is over all values of
+        the
+    update, as in TRL's ``multi_objective_aggregation="normalize_then_sum"``.
 
     Args:
-        groups: each attempt's values of every reward of ``spec.weights``, by its name.
+        groups: the attempts' values of every reward in ``spec.weights``, by its name.
     """
     sums = [
         weighted_sum([(weight, group_advantages(rewards[name])) for name, weight in spec.weights.items()])
@@ -67,10 +68,9 @@ def weighted_sum(parts: Sequence[tuple[float, Sequence[float]]]) -> list[float]:
 
 
 def whitened(groups: Groups) -> list[list[float]]:
-    """Return the values less their mean over all groups, divided by their deviation over all; zeros stay zeros.
+    """Return the values minus their mean over all groups, divided by their deviation; zeros stay zeros.
 
-    Groups of normalised values add up to 0, so that the mean is 0 but for rounding. A group of zeros taught nothing
-    before, and teaches nothing after.
+    Normalised values of a group sum to 0, so the mean is 0 up to rounding. A group of zeros stays without effect.
     """
     together = [value for values in groups for value in values]
     if not varied(together):
@@ -83,14 +83,14 @@ def whitened(groups: Groups) -> list[list[float]]:
 
 
 def weighed(values: Sequence[float], spec: AdvantageSpec) -> list[float]:
-    """Return the values with those below 0 multiplied by ``spec.negative_weight``."""
+    """Return the values, the negative ones multiplied by ``spec.negative_weight``."""
     if spec.negative_weight == 1:
         return list(values)
     return [value if value > 0 else spec.negative_weight * value or 0.0 for value in values]
 
 
 def varied(rewards: Sequence[Any]) -> bool:
-    """Return whether the rewards are not all equal."""
+    """Return True if the rewards differ."""
     return any(reward != rewards[0] for reward in rewards)
 
 

@@ -1,4 +1,4 @@
-"""Conversion of settings to the Trainer's arguments, with DeepSpeed ZeRO made ready."""
+"""Conversion of settings to the Trainer's arguments, and setup of DeepSpeed ZeRO."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from platform_sdk.sizing.shape import shape_of
 
 
 def device_for(spec: OptimiserSpec) -> str:
-    """``cuda`` or ``cpu``.
+    """Return ``cuda`` or ``cpu``.
 
     Raises:
         UserError: ``device`` is cuda, and torch sees no GPU.
@@ -32,15 +32,15 @@ def device_for(spec: OptimiserSpec) -> str:
 
 
 def bfloat16_for(spec: OptimiserSpec, device: str) -> bool:
-    """Return whether the arithmetic is in bfloat16."""
+    """Return True for bfloat16 arithmetic."""
     return spec.precision == "bfloat16" or (spec.precision == "auto" and device == "cuda")
 
 
 def context_length(spec: OptimiserSpec, model: str | Path) -> int:
-    """The most tokens an example may have: ``max_length``, or else the model's context.
+    """Return the most tokens of an example: ``max_length``, or else the model's context.
 
     Raises:
-        UserError: ``max_length`` is beyond the model's context.
+        UserError: ``max_length`` exceeds the model's context.
     """
     context: int = AutoConfig.from_pretrained(base_of(model)).max_position_embeddings
     if spec.max_length is not None and spec.max_length > context:
@@ -49,16 +49,16 @@ def context_length(spec: OptimiserSpec, model: str | Path) -> int:
 
 
 def check_memory(spec: OptimiserSpec, model: str | Path, args: TrainingArguments, *, reference: bool = False) -> None:
-    """Refuse a training that plainly exceeds the memory of this process's GPU.
+    """Reject a training that cannot fit the memory of this process's GPU.
 
     Raises:
-        UserError: with the bytes, by what they are for, and what to do.
+        UserError: the training does not fit; the message has the bytes by purpose.
     """
     if args.device.type != "cuda":
         return
     try:
         parameters = shape_of(AutoConfig.from_pretrained(base_of(model)).to_dict()).parameters
-    except KeyError:  # a model of another family: its size is not known
+    except KeyError:  # unknown model family
         return
     sizes: dict[str, Any] = {"zero": spec.deepspeed, "processes": args.world_size, "lora": spec.lora is not None}
     needed = training_memory(parameters, bfloat16=bfloat16_for(spec, "cuda"), reference=reference, **sizes)
@@ -68,13 +68,13 @@ def check_memory(spec: OptimiserSpec, model: str | Path, args: TrainingArguments
 
 
 def training_arguments(spec: OptimiserSpec, folder: Path, seed: int, device: str) -> TrainingArguments:
-    """All but the number of steps, which may depend on the number of processes that these arguments tell.
+    """Return all arguments except the number of steps, which depends on the number of processes in these arguments.
 
     Args:
-        folder: for the checkpoints.
+        folder: directory of the checkpoints.
 
     Raises:
-        UserError: this process sees several GPUs, or DeepSpeed cannot be had.
+        UserError: this process sees several GPUs, or DeepSpeed is not available.
     """
     args = TrainingArguments(
         output_dir=str(folder),
@@ -82,7 +82,7 @@ def training_arguments(spec: OptimiserSpec, folder: Path, seed: int, device: str
         max_steps=1,  # see set_steps
         learning_rate=spec.learning_rate,
         lr_scheduler_type="cosine_with_min_lr",
-        # As a ratio: for "min_lr" transformers asks the optimiser for its defaults, which DeepSpeed's does not have.
+        # A ratio, since for "min_lr" transformers reads the optimiser's defaults, which DeepSpeed's optimiser lacks.
         lr_scheduler_kwargs={"min_lr_rate": spec.minimum_learning_rate / spec.learning_rate},
         optim="adamw_torch_fused",
         weight_decay=spec.weight_decay,
@@ -115,17 +115,17 @@ def training_arguments(spec: OptimiserSpec, folder: Path, seed: int, device: str
 
 
 def checkpointing_arguments() -> dict[str, Any]:
-    """Return the arguments that turn gradient checkpointing on, by the name that the installed transformers has."""
+    """Return the arguments for gradient checkpointing under the names of the installed transformers."""
     known = {field.name for field in fields(TrainingArguments)}
     name = "activation_checkpointing" if "activation_checkpointing" in known else "gradient_checkpointing"
     return {name: True, f"{name}_kwargs": {"use_reentrant": False}}
 
 
 def deepspeed_file(spec: OptimiserSpec, device: str) -> str | None:
-    """Make DeepSpeed ready and return its configuration file; None where ``spec`` does without it.
+    """Set up DeepSpeed and return its configuration file, or None if ``spec`` does not use it.
 
-    DeepSpeed reads its checkpoints with ``weights_only=False``. Here torch is told to refuse every pickle
-    that names more than plain data and the three harmless types of DeepSpeed's own that they hold.
+    DeepSpeed reads its checkpoints with ``weights_only=False``. This function restricts torch to pickles of plain data
+    and the three harmless DeepSpeed types in them.
 
     Raises:
         UserError: DeepSpeed is not installed, or the processes were not started by ``torchrun``.
@@ -144,19 +144,19 @@ def deepspeed_file(spec: OptimiserSpec, device: str) -> str | None:
     os.environ["TORCH_FORCE_WEIGHTS_ONLY_LOAD"] = "1"
     torch.serialization.add_safe_globals([LossScaler, ZeroStageEnum, fragment_address])
     if device == "cpu":
-        deepspeed.init_distributed(dist_backend="gloo")  # accelerate does it for GPUs only, and ZeRO-3 needs it
+        deepspeed.init_distributed(dist_backend="gloo")  # accelerate does this only for GPUs, but ZeRO-3 needs it
     return str(Path(__file__).parent / "deepspeed" / f"{spec.deepspeed}.json")
 
 
 def set_steps(args: TrainingArguments, spec: OptimiserSpec, steps: int) -> None:
-    """The optimiser steps of the whole run, and its warm-up's share of them."""
+    """Set the number of optimiser steps and the share of the warm-up."""
     args.max_steps = steps
     args.warmup_steps = round(spec.warmup_ratio * steps)
 
 
 @contextmanager
 def threads(count: int) -> Iterator[None]:
-    """Let torch compute with ``count`` threads in this context."""
+    """Set torch's number of threads to ``count`` in this context."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:

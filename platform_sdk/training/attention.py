@@ -1,8 +1,8 @@
-"""Attention within the segments of a packed row: one definition for CPUs, and the same by torch's kernel for GPUs.
+"""Attention within the segments of a packed row: an implementation for CPUs, and torch's kernel for GPUs.
 
-A segment is an example, a prompt that several examples share, or what of an example follows such a prompt: it sees
-itself up to each token, and all of the segment that it continues. Where the segments lie is known on the host, so that
-no layer waits for the device.
+A segment is an example, a prompt shared by several examples, or the rest of an example after such a prompt. A token
+attends to its segment up to itself, and to all of the segment that it continues. The layout of the segments is known on
+the host, so no layer synchronises with the device.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from transformers import AttentionInterface, AttentionMaskInterface
 
 PACKED, VARLEN = "packed", "varlen"
 SHARING = frozenset({PACKED, VARLEN})
-"""Kinds of attention under which examples can share a prompt."""
+"""Kinds of attention that support shared prompts."""
 
 
 @dataclass(frozen=True)
 class Segments:
-    """Segments of a packed row, in their order: their lengths, and which segment each continues (-1: none)."""
+    """Segments of a packed row in order: their lengths, and the segment that each continues (-1: none)."""
 
     lengths: tuple[int, ...]
     continues: tuple[int, ...]
 
     @property
     def key_lengths(self) -> tuple[int, ...]:
-        """The number of keys that each segment's last token sees."""
+        """Return the number of keys that each segment's last token attends to."""
         return tuple(
             length + (self.lengths[parent] if parent >= 0 else 0)
             for length, parent in zip(self.lengths, self.continues, strict=True)
@@ -39,7 +39,7 @@ class Segments:
 
     @property
     def key_places(self) -> list[int]:
-        """The places in the row of each segment's keys, one segment's after the other's."""
+        """Return the positions in the row of each segment's keys, segment by segment."""
         starts = [0, *accumulate(self.lengths)]
         return [
             place
@@ -63,8 +63,8 @@ def packed_attention(
 ) -> tuple[torch.Tensor, None]:
     """Compute attention segment by segment: (1, heads, T, d) to (1, T, heads, d).
 
-    A row of T tokens in examples of length L costs T·L instead of the T·T of a block-diagonal mask, and no
-    mask is held; on a CPU that made a step of 32 dialogues eight times as fast.
+    A row of T tokens in examples of length L costs T·L instead of T·T with a block-diagonal mask, and needs no mask; on
+    a CPU a step of 32 dialogues became eight times as fast.
     """
     segments = _checked(PACKED, segments, attention_mask, sliding_window)
     query, key = query.to(value.dtype), key.to(value.dtype)  # autocast leaves them in the rotary embedding's float32
@@ -98,9 +98,9 @@ def varlen_attention(
     sliding_window: int | None = None,
     **_: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Compute the same for all segments at once, by torch's kernel for CUDA in bfloat16; there is none for CPUs.
+    """Compute all segments at once with torch's kernel, which requires CUDA and bfloat16.
 
-    The keys of a shared prompt are copied in front of those of each segment that continues it.
+    The keys of a shared prompt are copied before the keys of each segment that continues it.
     """
     segments = _checked(VARLEN, segments, attention_mask, sliding_window)
     if dropout:
@@ -121,14 +121,14 @@ def varlen_attention(
 
 @dataclass(frozen=True, eq=False)
 class _Layout:
-    """Segments on a device; ``key_places`` is None where no segment continues another."""
+    """Segments on a device; ``key_places`` is None if no segment continues another."""
 
     query_starts: torch.Tensor
     key_starts: torch.Tensor
     key_places: torch.Tensor | None
 
 
-@lru_cache(maxsize=4)  # one micro-batch is requested by every layer of policy and reference
+@lru_cache(maxsize=4)  # every layer of policy and reference requests the same micro-batch
 def _layout(segments: Segments, device: torch.device) -> _Layout:
     def starts(lengths: tuple[int, ...]) -> torch.Tensor:
         return torch.tensor([0, *accumulate(lengths)], dtype=torch.int32, device=device)
@@ -150,7 +150,7 @@ def _checked(name: str, segments: Segments | None, mask: torch.Tensor | None, wi
 
 
 def _no_mask(*_: Any, **__: Any) -> None:
-    """Segments keep to themselves by construction."""
+    """Return no mask, since segments are separate by construction."""
 
 
 for _name, _attention in ((PACKED, packed_attention), (VARLEN, varlen_attention)):

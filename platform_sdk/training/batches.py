@@ -1,16 +1,14 @@
-"""Batches: the examples that are worked on together, as tensors.
+"""Batches: packed examples as tensors.
 
-A *step* is what one optimiser update learns from: ``batch_size`` examples over all processes. Each
-process works through its share in *micro-batches* of a bounded number of tokens. The whole plan
-follows from the lengths and the seed: every process makes the same one, and a resumed run only has to
-skip what is done. The step's normalisers are known from the plan, so that neither the number of
-micro-batches nor that of processes changes the loss.
+A *step* is one optimiser update on ``batch_size`` examples over all processes. Each process computes its share in
+*micro-batches* with a bounded number of tokens. The plan depends only on the lengths and the seed: every process makes
+the same plan, and a resumed run skips finished steps. The step's normalisers follow from the plan, so the loss does not
+depend on the number of micro-batches or processes.
 
-A micro-batch is *packed*: its examples follow each other in one row without padding, with
-positions that start again from 0 and attention that stays within each example. Attempts at one question begin with the
-same prompt, which is most of their tokens where passages are given: the row holds it once, and they *continue*
-it. A causal model computes the same for it whatever follows, so nothing is changed but the work. What is repeated
-is the prompt's last token alone, which predicts the first token of each.
+A micro-batch is *packed*: its examples are concatenated in one row without padding, each with positions from 0 and
+attention within the example. Attempts at one question share a prompt, which with given passages is most of their
+tokens: the row has it once, and the attempts *continue* it. In a causal model this saves work without changing results.
+Only the prompt's last token, which predicts the first token of each attempt, is repeated.
 """
 
 from __future__ import annotations
@@ -29,9 +27,9 @@ from platform_sdk.training.examples import Example
 
 @dataclass(frozen=True)
 class MicroBatch:
-    """Indices of the examples a process works on at once.
+    """Indices of the examples in one forward pass of a process.
 
-    A ``filler`` teaches nothing: it keeps a process without an example of its own in step with the others.
+    A ``filler`` has zero loss: it keeps a process without examples in step with the others.
     """
 
     examples: tuple[int, ...]
@@ -42,7 +40,7 @@ class MicroBatch:
 class Step:
     """One optimiser update: ``shares[process]`` are equally many micro-batches for each process.
 
-    With ``share_prompts`` a micro-batch holds a prompt once, whatever the number of examples that begin with it.
+    With ``share_prompts`` a micro-batch holds a prompt only once.
     ``sampled`` is false if the log-probabilities of any example, in whichever process's share, are unknown.
     """
 
@@ -55,23 +53,22 @@ class Step:
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """A packed micro-batch of T tokens, A of them the agent's, from n examples.
+    """A packed micro-batch of T tokens from n examples, with A agent tokens.
 
     Attributes:
         input_ids: (1, T) int64.
         position_ids: (1, T) int64, from 0 in each example.
-        boundaries: (s + 1,) int32, where segments start, and T: a segment is an example, a prompt that several
-            examples share, or what of an example stands behind such a prompt.
-        segments: the same on the host, and which segment each continues.
-        predicts: (1, T) bool, true where the *next* token is the agent's.
-        targets: (A,) int64, the agent's tokens in their order.
-        example: (A,) int64, which of the n examples an agent's token belongs to.
-        old_logprobs: (A,) float32, of the policy that sampled the tokens; None where they are unknown for any
-            example of the step.
-        advantages: (A,) float32, 0 where the examples have none.
-        reference_logprobs: (A,) float32, of the policy not to stray from; None where the objective needs none.
-        engine_logprobs: (A,) float32, as the sampling engine reported them, where ``old_logprobs`` are the trainer's of
-            the same tokens; None where the objective needs none.
+        boundaries: (s + 1,) int32, the starts of the segments, and T: a segment is an example, a prompt shared by
+            several examples, or the rest of an example after such a prompt.
+        segments: the segments on the host, and the segment that each continues.
+        predicts: (1, T) bool, true if the *next* token is the agent's.
+        targets: (A,) int64, the agent tokens in order.
+        example: (A,) int64, the index of each agent token's example.
+        old_logprobs: (A,) float32, under the sampling policy; None if unknown for any example of the step.
+        advantages: (A,) float32, 0 for examples without advantages.
+        reference_logprobs: (A,) float32, under the reference policy; None if the objective needs none.
+        engine_logprobs: (A,) float32, as reported by the sampling engine, if ``old_logprobs`` are recomputed by the
+            trainer; None if the objective needs none.
         step_tokens: agent tokens of the whole step, over micro-batches and processes.
         step_examples: examples of the whole step.
     """
@@ -106,7 +103,7 @@ def plan(
     processes: int = 1,
     share_prompts: bool = False,
 ) -> list[Step]:
-    """All steps of a run: every epoch sees every example once, in an order of its own."""
+    """Return all steps of a run: every epoch has every example once, in a different order."""
     steps = []
     for epoch in range(epochs):
         order = np.random.default_rng((seed, epoch)).permutation(len(examples)).tolist()
@@ -119,10 +116,10 @@ def plan(
 def shared_step(
     examples: Sequence[Example], processes: int, micro_batch_tokens: int, share_prompts: bool = False, masked: int = 0
 ) -> Step:
-    """The one step that learns from all of these examples, whatever their order.
+    """Return a single step on all examples; their order does not matter.
 
     Args:
-        masked: examples that are left out of the loss, but count in the step's number of examples.
+        masked: number of examples that are left out of the loss but counted in ``step_examples``.
     """
     step = _step(examples, range(len(examples)), processes, micro_batch_tokens, share_prompts)
     return replace(step, examples=step.examples + masked)
@@ -144,7 +141,7 @@ def _step(
 
 @dataclass(frozen=True)
 class _Unit:
-    """Examples that go into one micro-batch, and their tokens there."""
+    """Examples of one micro-batch, and their number of tokens in it."""
 
     examples: tuple[int, ...]
     tokens: int
@@ -153,7 +150,7 @@ class _Unit:
 def _units(
     examples: Sequence[Example], chosen: Sequence[int], processes: int, limit: int, share_prompts: bool
 ) -> list[_Unit]:
-    """The examples one by one, or those of one prompt together: as many as fit, and within one process's share."""
+    """Return single examples, or groups that share a prompt, limited to what fits and to one process's share."""
     if not share_prompts:
         return [_Unit((index,), len(examples[index].token_ids)) for index in sorted(chosen)]
     groups = _by_prompt(examples, sorted(chosen))
@@ -183,7 +180,7 @@ def _by_prompt(examples: Sequence[Example], chosen: Sequence[int]) -> dict[tuple
 def _shares(units: list[_Unit], limit: int, processes: int) -> tuple[tuple[MicroBatch, ...], ...]:
     """Spread units over processes and micro-batches: balanced, equally many, at most ``limit`` tokens.
 
-    A unit of more than ``limit`` tokens, which is one example, gets a micro-batch of its own.
+    A unit of more than ``limit`` tokens (a single example) gets a separate micro-batch.
     """
     maximum = ceil(len(units) / processes)
     rounds = min(maximum, ceil(sum(unit.tokens for unit in units) / (processes * limit)))
@@ -201,7 +198,7 @@ def _shares(units: list[_Unit], limit: int, processes: int) -> tuple[tuple[Micro
 
 
 def _balanced(units: list[_Unit], count: int) -> list[list[_Unit]]:
-    """Longest first, each into the bin with the fewest tokens so far."""
+    """Put units, longest first, into the bin with the fewest tokens."""
     bins: list[list[_Unit]] = [[] for _ in range(count)]
     totals = [0] * count
     for unit in sorted(units, key=lambda unit: (-unit.tokens, unit.examples)):
@@ -213,7 +210,7 @@ def _balanced(units: list[_Unit], count: int) -> list[list[_Unit]]:
 
 @dataclass(frozen=True)
 class _Segment:
-    """Tokens ``start`` to ``stop`` of an example of the micro-batch, behind segment ``continues`` if it is not -1."""
+    """Tokens ``start`` to ``stop`` of an example in the micro-batch, after segment ``continues`` unless it is -1."""
 
     example: int
     start: int
@@ -235,7 +232,7 @@ def _segments(chosen: Sequence[Example], share_prompts: bool) -> list[_Segment]:
 
 
 def pack(examples: Sequence[Example], micro: MicroBatch, step: Step) -> Batch:
-    """The tensors of one micro-batch."""
+    """Return the tensors of a micro-batch."""
     chosen = [examples[index] for index in micro.examples]
     segments = _segments(chosen, step.share_prompts)
     lengths = np.array([segment.stop - segment.start for segment in segments])
@@ -251,7 +248,7 @@ def pack(examples: Sequence[Example], micro: MicroBatch, step: Step) -> Batch:
         mask[:] = False
     old = torch.from_numpy(gathered(lambda example: example.logprobs, np.float32)[mask]) if step.sampled else None
     advantages = gathered(lambda example: example.advantages or (0.0,) * len(example.token_ids), np.float32)
-    # The token at j is predicted at j - 1, in the same segment: a segment's first token is never the agent's.
+    # Position j - 1 predicts the token at j in the same segment: a segment's first token is never the agent's.
     predicts = np.append(mask[1:], False)
     return Batch(
         input_ids=torch.from_numpy(tokens)[None],

@@ -1,4 +1,4 @@
-"""Directories that appear whole or not at all, and finding a whole checkpoint to resume from."""
+"""Atomic writing of directories, and search for the latest intact checkpoint."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 
 def staging(final: Path) -> Path:
-    """The empty directory beside ``final`` in which its content is to be written."""
+    """Return an empty directory next to ``final`` for writing its content."""
     path = final.with_name(f".{final.name}.writing")
     shutil.rmtree(path, ignore_errors=True)
     path.mkdir(parents=True)
@@ -30,7 +30,7 @@ def staging(final: Path) -> Path:
 
 
 def publish(written: Path, final: Path) -> None:
-    """Move a finished directory to its name, in place of what was there; durable before it is visible."""
+    """Move a finished directory to its final name, replacing an existing one; durable before it is visible."""
     for folder, _, names in os.walk(written):
         for name in names:
             sync(Path(folder) / name)
@@ -53,7 +53,7 @@ def seal(checkpoint: Path) -> None:
 
 
 def fault(checkpoint: Path) -> str | None:
-    """Return what is wrong with a checkpoint: a file that is not as it was written; None if nothing is."""
+    """Return the error of a checkpoint with a missing or altered file, or None."""
     path = checkpoint / DIGESTS
     try:
         sealed = read_object(path)
@@ -72,7 +72,7 @@ def fault(checkpoint: Path) -> str | None:
 
 
 def latest(folder: Path) -> Path | None:
-    """Return the whole checkpoint with the most steps, if there is one, and warn of damaged later ones."""
+    """Return the latest intact checkpoint, or None, and warn of damaged later ones."""
     for path in reversed(_checkpoints(folder)):
         wrong = fault(path)
         if wrong is None:
@@ -82,20 +82,20 @@ def latest(folder: Path) -> Path | None:
 
 
 def discard_after(folder: Path, checkpoint: Path | None) -> None:
-    """Delete the checkpoints after ``checkpoint``, all of them for None: they are damaged, and are made again."""
+    """Delete the checkpoints after ``checkpoint`` (None: all), which are damaged and will be written again."""
     found = _checkpoints(folder)
     for path in found[found.index(checkpoint) + 1 :] if checkpoint else found:
         shutil.rmtree(path)
 
 
 def discard_older(folder: Path) -> None:
-    """Delete all checkpoints but the latest and the one before, which replaces a damaged one."""
+    """Delete all checkpoints except the latest and the previous one, which is the fallback for a damaged one."""
     for path in _checkpoints(folder)[:-KEPT]:
         shutil.rmtree(path)
 
 
 def _checkpoints(folder: Path) -> list[Path]:
-    """The complete checkpoints by their steps: half-written ones have other names."""
+    """Return the complete checkpoints by step; half-written ones have other names."""
     found = {int(m[1]): path for path in folder.glob("checkpoint-*") if (m := CHECKPOINT.fullmatch(path.name))}
     return [found[step] for step in sorted(found)]
 

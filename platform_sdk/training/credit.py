@@ -1,7 +1,7 @@
-"""Credit: the advantage of every token that a method's rollouts were sampled with.
+"""Credit: the advantage of every sampled token of a method's rollouts.
 
-A method owns a ``Credit``; the online loop asks it what to learn from. Free of torch, so that recipes can import it.
-``GroupAdvantage`` is GRPO's: a rollout's reward compared with those of the other attempts at its question.
+Each method has a ``Credit``, which the online loop calls. This module does not import torch, so methods can import it.
+``GroupAdvantage`` is GRPO's credit: a rollout's reward relative to the other attempts at its question.
 """
 
 from __future__ import annotations
@@ -33,32 +33,32 @@ Advantages = Mapping[TrajectoryKey, Sequence[float]]
 
 
 class Credit(ABC):
-    """Assigns advantages to the tokens of a group: the attempts at one question that are compared."""
+    """Assignment of advantages to the tokens of a group (the attempts at one question)."""
 
     def prepare(self, group: Sequence[Rollout], probe: CreditProbe) -> Agent[Sequence[Rollout]]:
-        """Sample or score whatever else the advantages need, with the weights that sampled the group.
+        """Sample or score further data for the advantages, with the weights that sampled the group.
 
-        An agent, as those that made the rollouts: groups are prepared side by side. Its return value is the group with
-        further trajectories for scoring only and further named rewards; all else stays. It is stored, and not repeated
-        when the run is resumed. Draw nothing from anywhere but ``probe``. The default prepares nothing.
+        This is an agent: groups are prepared concurrently. It returns the group with additional trajectories for
+        scoring only and additional rewards; everything else must stay unchanged. The result is stored and not
+        recomputed on resumption. Sample only through ``probe``. By default nothing is prepared.
         """
         yield from ()
         return group
 
     @abstractmethod
     def advantages(self, group: Sequence[Rollout]) -> Advantages:
-        """Return one advantage per token of a trajectory, 0 off the agent's; absent trajectories are not trained on."""
+        """Return an advantage per token, 0 except for agent tokens; absent trajectories are not trained on."""
 
     def update_advantages(self, groups: Sequence[Sequence[Rollout]]) -> list[Advantages]:
-        """Return the advantages of each group of an update; by default what the group by itself has."""
+        """Return the advantages of each group of an update; by default each group's separately."""
         return [self.advantages(group) for group in groups]
 
     @abstractmethod
     def informative(self, group: Sequence[Rollout]) -> bool:
-        """Return whether the group, as it was sampled or prepared, teaches anything."""
+        """Return True if the sampled or prepared group has a training signal."""
 
     def repeats(self, group: Sequence[Rollout]) -> bool:
-        """Return whether the group, as it was sampled, is to be sampled again; by default if it teaches nothing."""
+        """Return True to sample the group again; by default if it has no training signal."""
         return not self.informative(group)
 
     @property
@@ -68,10 +68,10 @@ class Credit(ABC):
 
 @dataclass(frozen=True)
 class CreditProbe:
-    """Extra sampling for ``Credit.prepare``: its methods are agents, to be run by ``yield from`` or ``Gather``.
+    """Extra sampling for ``Credit.prepare``; its methods are agents for ``yield from`` or ``Gather``.
 
     Attributes:
-        name: unique to the update; all seeds depend on it.
+        name: name unique to the update; all seeds depend on it.
         search: the search of the run's agents.
     """
 
@@ -84,17 +84,16 @@ class CreditProbe:
         return self.engine.tokenizer
 
     def seed(self, *parts: str | int) -> int:
-        """Return the seed of a draw from its name: ``parts`` that no other draw of the update has."""
+        """Return the seed of a draw by its name; ``parts`` must be unique within the update."""
         return seed_of(self.name, "credit", *parts)
 
     def sample(
         self, prompt: Sequence[int], params: SamplingParams, *parts: str | int, role: str = "", thread: str = ""
     ) -> Agent[Completion]:
-        """Sample one completion, with the seed of the name ``parts``.
+        """Sample a completion with the seed of the name ``parts``.
 
         Args:
-            thread: names the dialogue that the prompt continues, whose reading the engine may keep; by default the
-                completion has one of its own.
+            thread: the dialogue that the prompt continues, for the engine's prefix cache; by default a new one.
 
         Raises:
             PromptTooLong: the prompt leaves no room for a token.
@@ -105,7 +104,7 @@ class CreditProbe:
         return completion
 
     def score(self, prompt: Sequence[int], continuation: Sequence[int]) -> Agent[tuple[float, ...]]:
-        """Return the log-probability of each token of ``continuation`` behind ``prompt``."""
+        """Return the log-probability of each token of ``continuation`` after ``prompt``."""
         [logprobs] = yield Call(self.scores, ((prompt, continuation),))
         return tuple(logprobs)
 
@@ -118,14 +117,14 @@ class CreditProbe:
 class GroupAdvantage(Credit):
     """Credit by comparison within the group: all agent tokens of a trajectory share one advantage.
 
-    With the default ``spec`` it is GRPO's (Shao et al., DeepSeekMath, 2024, section 4.1.2): the rollout's advantage
-    for all of its trajectories; the deviation is the unbiased one and 1e-4 keeps the quotient finite, as in ARENA's
-    published code and TRL. ``docs/grpo.md`` says whose the other settings are.
+    The default ``spec`` is GRPO (Shao et al., DeepSeekMath, 2024, section 4.1.2): all trajectories of a rollout have
+    its advantage; the deviation is unbiased and 1e-4 keeps the quotient finite, as in ARENA's published code and TRL.
+    ``docs/grpo.md`` gives the sources of the other settings.
 
     Attributes:
-        reward: the name of the trained reward; GDPO trains for those of ``spec.weights`` instead.
-        worth: a called trajectory's own reward, for ``others: own``; None where nothing can be said, and the trajectory
-            is not trained on. It is compared with those of all called trajectories of the group.
+        reward: the name of the trained reward; GDPO uses the rewards of ``spec.weights`` instead.
+        worth: returns a called trajectory's reward, for ``others: own``; None excludes the trajectory from training.
+            The reward is compared with the rewards of all called trajectories of the group.
     """
 
     reward: str
@@ -176,7 +175,7 @@ class GroupAdvantage(Credit):
         return update_advantages([rewards_of(group, self.reward) for group in groups], self.spec)
 
     def _worths(self, rollout: Rollout) -> Iterator[tuple[Rollout, Trajectory, float]]:
-        """Yield the called trajectories that have a reward of their own."""
+        """Yield the called trajectories with a separate reward."""
         assert self.worth is not None
         for trajectory in rollout.trajectories:
             if trajectory is not rollout.main and (worth := self.worth(rollout, trajectory)) is not None:
@@ -184,7 +183,7 @@ class GroupAdvantage(Credit):
 
 
 def muted(group: Sequence[Rollout], spec: AdvantageSpec) -> bool:
-    """Return whether the group has no advantages since its attempts are equal in the outcome ``spec.mute_ties_of``."""
+    """Return True if the attempts tie in the outcome ``spec.mute_ties_of``, so the group has no advantages."""
     return spec.mute_ties_of is not None and not varied(
         [reward_of(rollout, spec.mute_ties_of, "credit.mute_ties_of") for rollout in group]
     )
@@ -199,7 +198,7 @@ def _spread(value: float, trajectory: Trajectory) -> tuple[float, ...]:
 
 
 def turn_credits(group: Sequence[Rollout], advantages: Advantages) -> Iterator[RolloutCredit]:
-    """Yield the credit of each rollout's turns; rollouts whose main trajectory is not trained on are left out."""
+    """Yield the credit of each rollout's turns, except for rollouts whose main trajectory is not trained on."""
     for rollout in group:
         values = advantages.get(TrajectoryKey(rollout.id, rollout.main.id))
         if values is not None:
@@ -222,10 +221,10 @@ def reward_of(rollout: Rollout, name: str, setting: str = "online.reward") -> fl
     """Return a rollout's named reward.
 
     Args:
-        setting: which setting names it.
+        setting: the setting that names the reward, for the message.
 
     Raises:
-        UserError: it has no such reward.
+        UserError: the rollout has no such reward.
     """
     if name not in rollout.rewards:
         raise UserError(

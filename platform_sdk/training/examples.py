@@ -1,4 +1,4 @@
-"""Training examples: what was sampled, as independent dialogues of a bounded length."""
+"""Training examples: sampled dialogues of bounded length."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from platform_sdk.training.credit import Advantages, TrajectoryKey
 
 @dataclass(frozen=True)
 class Example:
-    """One dialogue to learn from. All sequences have one entry per token, or none where nothing is known.
+    """One dialogue to train on. All sequences have one entry per token, or are empty if unknown.
 
     Attributes:
         id: ``QUESTION#ATTEMPT/TRAJECTORY``.
         token_ids: as sampled.
-        agent_mask: 1 on the tokens the policy produced; only these are learned.
-        logprobs: of the policy that sampled them, 0.0 elsewhere; empty where no policy did.
-        weights: digest of that policy.
-        advantages: 0.0 off the agent's tokens; empty where the objective knows none.
+        agent_mask: 1 for tokens sampled by the policy; only these are learned.
+        logprobs: log-probabilities under the sampling policy, 0.0 for other tokens; empty if no policy sampled them.
+        weights: digest of the sampling policy.
+        advantages: 0.0 except for agent tokens; empty if the objective uses none.
     """
 
     id: str
@@ -50,7 +50,7 @@ class Example:
 
 @dataclass(frozen=True)
 class FittedExamples:
-    """Examples within a length, and what it cost to get there."""
+    """Examples within a length limit, and counts of truncated and dropped ones."""
 
     examples: tuple[Example, ...]
     truncated: int
@@ -62,11 +62,12 @@ class FittedExamples:
 def examples_of(
     rollouts: Iterable[Rollout], advantages: Advantages | None = None, role: str | None = None
 ) -> list[Example]:
-    """Return each trajectory of each rollout as an example of its own; those for scoring only are left out.
+    """Return each trajectory of each rollout as an example, except trajectories for scoring only.
 
     Args:
-        advantages: of each token, by trajectory; a trajectory that has none is left out. None: there are no rewards.
-        role: whose trajectories; None: everybody's.
+        advantages: advantages of tokens by trajectory; trajectories without an entry are left out. None for training
+            without rewards.
+        role: train on this role only; None for all roles.
 
     Raises:
         UserError: the advantages do not fit the trajectories.
@@ -76,7 +77,7 @@ def examples_of(
         for trajectory in rollout.trajectories:
             key = TrajectoryKey(rollout.id, trajectory.id)
             if key in trajectories:
-                raise UserError(f"rollout {rollout.id} comes twice; train on each once")
+                raise UserError(f"rollout {rollout.id} is given twice; give each rollout once")
             trajectories[key] = rollout, trajectory
     if advantages is not None:
         _check(advantages, {key: trajectory for key, (_, trajectory) in trajectories.items()})
@@ -95,9 +96,9 @@ def examples_of(
 
 
 def truncated_examples(rollouts: Iterable[Rollout], ends: Container[int]) -> set[str]:
-    """Return the ids of the examples of trajectories that a limit of tokens ended: no end token is their last one.
+    """Return the ids of the examples of trajectories cut off by a token limit, which lack an end token.
 
-    The main trajectory of a rollout that ran out of context is one of them.
+    They include the main trajectory of a rollout that ran out of context.
 
     Args:
         ends: tokens that end a turn.
@@ -125,9 +126,9 @@ def _check(advantages: Advantages, trajectories: Mapping[TrajectoryKey, Trajecto
 
 
 def fit(examples: Sequence[Example], max_length: int, too_long: Literal["truncate", "drop", "error"]) -> FittedExamples:
-    """Bring examples to at most ``max_length`` tokens, and leave out those without an agent's token.
+    """Limit examples to ``max_length`` tokens, and leave out those without an agent token.
 
-    Truncation keeps the beginning: a prefix of a dialogue is still what the policy said in its context.
+    Truncation keeps the beginning, since a prefix of a dialogue is still a valid sample in its context.
 
     Raises:
         UserError: an example is too long and ``too_long`` is ``error``.
@@ -162,7 +163,7 @@ def fit(examples: Sequence[Example], max_length: int, too_long: Literal["truncat
 
 
 def digest_examples(examples: Iterable[Example]) -> str:
-    """SHA-256 (hex) over everything of the examples that training can see, in their order."""
+    """Return SHA-256 (hex) over all fields of the examples that affect training, in order."""
     sha = hashlib.sha256()
     for example in examples:
         sha.update(repr(tuple(vars(example).values())).encode())

@@ -1,11 +1,10 @@
 """Information gain per turn as a credit for every agent: IGPO (Wang et al., 2025, arXiv 2510.14967).
 
-The reward of turn t < T is the rise of the gold answer's probability, g_t = P(y* | before t + 1) - P(y* | before t)
-(``training.likelihood``); that of the last turn is the outcome. All rewards of a group are normalised, and a turn's
-advantage is its own and, discounted, those of later turns: A_t = Σ_{k ≥ t} γ^(k - t) (r_k - mean) / (std + 1e-4).
-
-An agent of one turn has outcomes alone, so that its advantages are GRPO's. Attempts that are equal turn by turn have no
-advantages: there is nothing to compare, although a gain and an outcome differ.
+The reward of turn t < T is the increase in the gold answer's probability, g_t = P(y* | before t + 1) - P(y* | before t)
+(``training.likelihood``); the reward of the last turn is the outcome. All rewards of a group are normalised, and a
+turn's advantage is the discounted sum from that turn on: A_t = Σ_{k ≥ t} γ^(k - t) (r_k - mean) / (std + 1e-4). For an
+agent of one turn the advantages equal GRPO's. Attempts with equal rewards in every turn have no advantages, although
+gains and outcomes differ.
 """
 
 from __future__ import annotations
@@ -29,11 +28,11 @@ Turns = list[list[float]]
 
 @dataclass(frozen=True)
 class InformationGain(Credit):
-    """Credits each turn of the main trajectory; a trajectory that a turn called shares the turn's advantage.
+    """Credit of each turn of the main trajectory; a trajectory called by a turn shares the turn's advantage.
 
     Attributes:
-        reward: names the outcome among a rollout's rewards.
-        opening: the text with which the agent begins an answer, behind which the gold answer is scored.
+        reward: name of the outcome reward.
+        opening: the agent's text before an answer, after which the gold answer is scored.
     """
 
     spec: InformationGainSpec
@@ -44,7 +43,7 @@ class InformationGain(Credit):
         """Score the gold answer before each turn; turns get ``certainty`` (after them) and ``gain``."""
         opening = encode(probe.tokenizer, self.opening)
         starts = [[turn.start for turn in _turns(rollout.main)] for rollout in group]
-        # Behind the last turn nothing is scored: its reward is the outcome.
+        # The last turn is not scored: its reward is the outcome.
         prompts = [
             [*((*rollout.main.token_ids[:start], *opening) for start in own), None]
             for rollout, own in zip(group, starts, strict=True)
@@ -72,7 +71,7 @@ class InformationGain(Credit):
         ]
 
     def informative(self, group: Sequence[Rollout]) -> bool:
-        """Return whether any turn has an advantage; before the group is prepared its gains count as 0."""
+        """Return True if any turn has an advantage; in an unprepared group gains count as 0."""
         return any(any(values) for values in self.advantages(group).values())
 
     def repeats(self, group: Sequence[Rollout]) -> bool:
@@ -80,7 +79,7 @@ class InformationGain(Credit):
         return not varied(outcomes) if self.spec.resample == "equal" else not any(outcomes)
 
     def _rewards(self, group: Sequence[Rollout]) -> Turns:
-        """Return the rewards of the turns: weighted gains, and at last the outcome."""
+        """Return the rewards of the turns: weighted gains, then the outcome."""
         return [
             [*(self.spec.weight * turn.rewards.get(GAIN, 0.0) for turn in _turns(rollout.main)[:-1]), outcome]
             if _turns(rollout.main)
@@ -89,7 +88,7 @@ class InformationGain(Credit):
         ]
 
     def _spread(self, rollout: Rollout, advantages: Sequence[float]) -> dict[TrajectoryKey, list[float]]:
-        """Return the advantages on the tokens of their turns, and of the trajectories that these called."""
+        """Return the advantages of the tokens of each turn, and of the trajectories that it called."""
         main = [0.0] * len(rollout.main.token_ids)
         called: dict[str, float] = {}
         for turn, value in zip(_turns(rollout.main), advantages, strict=True):
@@ -111,7 +110,7 @@ def update_turn_advantages(groups: Sequence[Turns], spec: InformationGainSpec) -
     """Return the advantages of the turns of an update's groups, before muting and weighing.
 
     Args:
-        groups: each trajectory's rewards by turn, the last of which is the outcome.
+        groups: each trajectory's rewards by turn; the last is the outcome.
     """
     kinds = [_kinds(group, spec) for group in groups]
     overall = [_deviation([value for own in kinds for value in own[place]]) for place in range(len(kinds[0]))]
@@ -126,14 +125,14 @@ def update_turn_advantages(groups: Sequence[Turns], spec: InformationGainSpec) -
 
 
 def _kinds(group: Turns, spec: InformationGainSpec) -> list[list[float]]:
-    """Return the rewards that are normalised together: all of them, or gains and outcomes."""
+    """Return the sets of rewards that are normalised together: all rewards, or gains and outcomes separately."""
     if spec.normalization == "joint":
         return [[value for turns in group for value in turns]]
     return [[value for turns in group for value in turns[:-1]], [value for turns in group for value in turns[-1:]]]
 
 
 def _reunited(group: Turns, kinds: Sequence[Sequence[float]]) -> Turns:
-    """Return the values of ``_kinds`` by trajectory and turn again."""
+    """Return the values of ``_kinds`` by trajectory and turn; the inverse of ``_kinds``."""
     rest = [iter(values) for values in kinds]
     return [[next(rest[-1] if turn == len(turns) - 1 else rest[0]) for turn in range(len(turns))] for turns in group]
 

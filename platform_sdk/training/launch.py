@@ -1,4 +1,4 @@
-"""Launch of a training step: in this process, in several, or by a runner on other machines."""
+"""Launch of a training step: in this process, in several processes, or by a runner on other machines."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SPEC_FILE = "train-step.json"
 class TrainStep(Struct):
     """Arguments of ``steps.train_step``, the input of ``python -m platform_sdk.training --spec FILE``.
 
-    With a ``role``, only the dialogues of that role are trained on (see ``pairs``).
+    With a ``role``, only the dialogues of this role are used (see ``pairs``).
     """
 
     run_dir: Path
@@ -40,10 +40,10 @@ class TrainStep(Struct):
 
 
 def launch_training(step: TrainStep, runner: ProcessRunner | None = None) -> TrainResult:
-    """Train: by ``runner``, or in as many processes as the step's ``spec`` and this machine ask for.
+    """Train with ``runner``, or in the number of processes that ``spec`` and this machine determine.
 
-    Each model of a pair is trained in turn by a step of its own, in ``<run_dir>/<phase>/<role>`` (see ``pairs``).
-    Before other processes are started, the step is written to ``train-step.json`` in its folder.
+    Each model of a pair is trained by a separate step in ``<run_dir>/<phase>/<role>`` (see ``pairs``). Before other
+    processes start, the step is written to ``train-step.json`` in its folder.
 
     Raises:
         UserError: a setting does not fit the examples, the model or the machine, or a process failed.
@@ -81,13 +81,13 @@ def _launch(step: TrainStep, runner: ProcessRunner | None) -> TrainResult:
 
 
 def processes_for(spec: OptimiserSpec, reserved: int = 0) -> int | None:
-    """Return how many processes to start for a training; None if the calling process suffices.
+    """Return the number of processes to start for a training; None to train in the calling process.
 
     Args:
-        reserved: GPUs of this machine that are for something else.
+        reserved: number of GPUs of this machine reserved for other purposes.
 
     Raises:
-        UserError: there are more processes than GPUs.
+        UserError: the setting has more processes than GPUs.
     """
     seen = len(visible_gpus()) if spec.device != "cpu" else 0
     gpus = max(seen - reserved, 0)
@@ -97,5 +97,5 @@ def processes_for(spec: OptimiserSpec, reserved: int = 0) -> int | None:
         raise UserError(
             f"processes: {count}, but torch sees {seen} GPUs{kept}; lower it, or leave it out for one on each"
         )
-    # One process among several GPUs must be shown its one, and DeepSpeed works between processes only.
+    # A process on a machine with several GPUs needs CUDA_VISIBLE_DEVICES, and DeepSpeed needs a process group.
     return None if count == 1 and seen <= 1 and spec.deepspeed is None else count

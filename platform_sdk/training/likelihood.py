@@ -1,8 +1,8 @@
-"""Probability of the gold answer behind the histories of a dialogue, as the sampling policy sees it.
+"""Probability of the gold answer after each turn of a dialogue, under the sampling policy.
 
-It is the geometric mean of the probabilities of the answer's tokens. (Their mean logarithm itself would punish a wrong
-answer without bound, and teach never to answer.) IGPO (Wang et al., 2025, arXiv 2510.14967) and ProGraph-R1's estimator
-``likelihood`` take it for P(y*).
+It is the geometric mean of the probabilities of the answer's tokens. (The mean logarithm would give wrong answers an
+unbounded penalty, so the policy would learn not to answer.) IGPO (Wang et al., 2025, arXiv 2510.14967) and
+ProGraph-R1's estimator ``likelihood`` use it as P(y*).
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ CERTAINTY = "certainty"
 def answer_likelihoods(
     prompts: Sequence[Sequence[Tokens | None]], gold: str, probe: CreditProbe
 ) -> Agent[list[list[float]]]:
-    """Return the probability of the gold answer behind each prompt of each rollout; equal prompts are scored once.
+    """Return the probability of the gold answer after each prompt of each rollout; equal prompts are scored once.
 
-    Where there is no prompt, or the context leaves no room for the answer, the probability is the one before.
+    Without a prompt, or without room for the answer in the context, the previous probability is repeated.
     """
     answer = encode(probe.tokenizer, gold)
     room = probe.engine.max_model_len - len(answer)
@@ -38,12 +38,12 @@ def answer_likelihoods(
 
 
 def with_changes(rollout: Rollout, certainties: Sequence[float], name: str) -> Rollout:
-    """Return the rollout with the change of P that each of the agent's turns made, as its reward ``name``.
+    """Return the rollout with the change of P in each of the agent's turns as the reward ``name``.
 
-    The rollout's own ``name`` is the mean of its turns', and its ``certainty`` is P at the start.
+    The rollout's reward ``name`` is the mean over its turns, and its ``certainty`` is P at the start.
 
     Args:
-        certainties: P before each of the agent's turns, and behind the last one.
+        certainties: P before each of the agent's turns, and after the last one.
     """
     changes = iter(pairwise(certainties))
     mean = (certainties[-1] - certainties[0]) / max(1, len(certainties) - 1)
@@ -60,7 +60,7 @@ def with_changes(rollout: Rollout, certainties: Sequence[float], name: str) -> R
 
 
 def _known(prompts: Sequence[Tokens | None], values: Mapping[Tokens, float]) -> list[float]:
-    """Return the value of each prompt, or the one before it where there is none."""
+    """Return the value of each prompt, or the previous value for a missing prompt."""
     known: list[float] = []
     for prompt in prompts:
         before = known[-1] if known else 0.0

@@ -1,10 +1,9 @@
-"""Log-probabilities of given tokens, and their gradients, without ever holding all logits.
+"""Log-probabilities of given tokens, and their gradients, without materialising all logits.
 
-The logits of A tokens over a vocabulary of V are A·V numbers, with V = 150,000 most of a step's memory. Here
-they are made for a part of the vocabulary at a time, in the forward pass to sum up the normaliser and in the
-backward pass again. ``torch.nn.functional.linear_cross_entropy`` (torch 2.13) does alike, but gives results in
-the precision of its inputs, and a log-probability of 8 bits is too coarse for a ratio of policies; on a CPU it
-was half as fast as this.
+The logits of A tokens over a vocabulary of V are A·V numbers, with V = 150,000 most of a step's memory. This module
+computes them in chunks of the vocabulary, in the forward pass for the normaliser and again in the backward pass.
+``torch.nn.functional.linear_cross_entropy`` (torch 2.13) is similar, but returns the precision of its inputs, and 8
+bits are too coarse for a ratio of policies; on a CPU it was half as fast.
 """
 
 from __future__ import annotations
@@ -17,25 +16,25 @@ import torch
 
 from platform_sdk.config.errors import UserError
 
-LOGITS_AT_ONCE = 2**23  # 32 MiB of float32; of the sizes tried on a CPU and a small model, none was faster
-LOGITS_AT_ONCE_ON_GPU = 2**28  # 1 GiB: products of this size keep a card busy
+LOGITS_AT_ONCE = 2**23  # 32 MiB of float32; the fastest size on a CPU with a small model
+LOGITS_AT_ONCE_ON_GPU = 2**28  # 1 GiB: products of this size keep a GPU busy
 
 
 @contextmanager
 def scoring(
     model: torch.nn.Module, targets: torch.Tensor, temperature: float = 1.0, *, entropy: bool = False
 ) -> Iterator[None]:
-    """Let ``model`` return as its logits, (1, A, 2) float32, the log-probabilities of ``targets`` (A,) and entropies.
+    """Make ``model`` return log-probabilities of ``targets`` (A,) and entropies as its logits: (1, A, 2) float32.
 
-    The output layer itself computes them, in its own forward: so DDP, DeepSpeed and PEFT see a forward pass like
-    any other and bring its weight along. Outside, for instance where the model generates, nothing is changed.
+    The output layer computes them in its forward method, so DDP, DeepSpeed and PEFT handle its weight as usual. Outside
+    the context, for example in generation, the model is unchanged.
 
     Args:
-        model: a causal language model, wrapped in whatever the trainer wraps it in.
+        model: a causal language model, with or without the trainer's wrappers.
         entropy: compute the entropies; otherwise they are 0.
 
     Raises:
-        UserError: the model's logits are not simply its output layer's, so the result would be another.
+        UserError: the model changes the logits after its output layer, so the result would differ.
     """
     policy = unwrapped(model)
     head = policy.get_output_embeddings()
@@ -69,7 +68,7 @@ def scoring(
 
 
 def unwrapped(model: torch.nn.Module) -> Any:
-    """The model inside what DDP or DeepSpeed wrap it in."""
+    """Return the model without the wrappers of DDP or DeepSpeed."""
     inner: Any = model
     while hasattr(inner, "module"):
         inner = inner.module
@@ -98,7 +97,7 @@ def token_scores(
 ) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
     """log softmax((hidden · weightᵀ + bias) / temperature) at the targets, and the softmax's entropies: (A,) float32.
 
-    The products are in autocast's precision where it is on, their sums and the softmax in float32. Entropies have no
+    Products have autocast's precision if it is on; their sums and the softmax are in float32. Entropies have no
     gradient.
 
     Args:
@@ -119,7 +118,7 @@ def token_scores(
 def _product(
     left: torch.Tensor, right: torch.Tensor, precision: torch.dtype, out: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """left · right, the factors rounded to ``precision``, the sums in float32; into ``out`` if it is given."""
+    """Return left · right with factors rounded to ``precision`` and sums in float32; written to ``out`` if given."""
     left, right = left.to(precision), right.to(precision)
     with torch.autocast(left.device.type, enabled=False):  # it would round the sums
         if left.is_cuda and precision != torch.float32:
@@ -143,7 +142,7 @@ class _TokenScores(torch.autograd.Function):
             own = torch.logsumexp(logits, dim=1)
             total = torch.logaddexp(normaliser, own)
             if entropy:
-                # H = Σ_k w_k H_k + H(w), of the parts so far and this one with their shares w.
+                # H = Σ_k w_k H_k + H(w), over the parts so far and this one with weights w.
                 before, share = (normaliser - total).exp(), (own - total).exp()
                 inside = torch.special.entr((logits - own[:, None]).exp_()).sum(dim=1)
                 between = torch.special.entr(before) + torch.special.entr(share)

@@ -1,9 +1,9 @@
-"""Float32 master weights under DeepSpeed, from one training to the next.
+"""Float32 master weights under DeepSpeed, kept between trainings.
 
-DeepSpeed trains bfloat16 weights with float32 masters. By itself it makes the masters of the rounded weights and saves
-the rounded weights, so that what one training leaves to the next loses every update below half of bfloat16's spacing:
-at a learning rate of 5e-7 most of them. Here masters begin as the parent's file has them, and are what is saved.
-Without DeepSpeed weights are in float32 throughout.
+DeepSpeed trains bfloat16 weights with float32 masters. By default it initialises the masters from rounded weights and
+saves rounded weights, so the next training loses every update below half of bfloat16's spacing: at a learning rate of
+5e-7, most updates. Here masters start from the parent's file and are saved in float32. Without DeepSpeed all weights
+are in float32.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from platform_sdk.sampling.models import resolve, stored_tensors
 
 
 def masters_of(spec: OptimiserSpec, model: str | Path) -> list[TrainerCallback]:
-    """Return what gives a training the masters of ``model``'s file; nothing where no masters are kept of it."""
+    """Return the callbacks that load the masters from ``model``'s file, if masters are used."""
     path = resolve(model)
     adapter = spec.lora is not None or (path / "adapter_config.json").exists()
     return [] if spec.deepspeed is None or adapter else [_StartingMasters(path)]
 
 
 class _StartingMasters(TrainerCallback):  # type: ignore[misc]
-    """Gives the masters of a training that starts, not resumes, the values of the file it starts from."""
+    """Initialisation of the masters of a new (not resumed) training from the parent's file."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -44,10 +44,10 @@ class _StartingMasters(TrainerCallback):  # type: ignore[misc]
 
 
 def master_weights(model: Any, keep: bool) -> dict[str, torch.Tensor]:
-    """Gather the float32 masters of a model under DeepSpeed, a tensor at a time; every process calls this.
+    """Gather the float32 masters of a model under DeepSpeed tensor by tensor; every process calls this.
 
     Args:
-        keep: True where they are needed: elsewhere the result is empty.
+        keep: return the masters; otherwise the result is empty.
     """
     from deepspeed.utils import safe_get_full_fp32_param
 

@@ -1,10 +1,9 @@
 """Objectives that training minimises.
 
-An objective is a function of the policy's log-probabilities of the agent's tokens and of the packed
-batch that holds them, and gives a loss and named statistics. It is called once per micro-batch, and its
-values are parts of the step's: over the micro-batches and processes of a step they *add up*. So it
-divides by the step's normalisers (``batch.step_tokens``, ``batch.step_examples``) and never by counts
-of its own micro-batch.
+An objective maps the policy's log-probabilities of the agent tokens and the packed batch to a loss and named
+statistics. It is called once per micro-batch, and its values *add up* over the micro-batches and processes of a step.
+So it divides by the step's normalisers (``batch.step_tokens``, ``batch.step_examples``), never by counts of its
+micro-batch.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from platform_sdk.config.online import CispoClip, Clip, EngineCorrection, GspoCl
 from platform_sdk.training.batches import Batch
 
 TAIL = 2.0
-"""Ratios above it, or below its inverse, are the tail."""
+"""Ratios above this value or below its inverse count as tail."""
 
 Objective = Callable[[torch.Tensor, Batch], tuple[torch.Tensor, dict[str, torch.Tensor]]]
 
@@ -32,10 +31,10 @@ class MaximumLikelihood:
     the step's examples for D: a long dialogue weighs more. ``token`` divides by the step's agent tokens,
     as frameworks for supervised fine-tuning do (the paper trained with one).
 
-    Statistics: ``token_loss``, the mean over agent tokens whatever the normalisation; and
-    ``policy_drift``, the mean of old minus new log-probability: 0 when the tokens come from the policy
-    itself, and an estimate of its KL divergence from the one that sampled; left out of a step that learns
-    from text that no policy sampled.
+    Statistics: ``token_loss``, the mean over agent tokens for any normalisation; and ``policy_drift``, the mean of old
+        minus
+    new log-probability, an estimate of the KL divergence from the sampling policy (0 for the same policy); it is left
+    out if any example of the step was not sampled by a policy.
     """
 
     normalization: Literal["token", "sequence"] = "token"
@@ -57,43 +56,42 @@ class GroupRelative:
     ``clip`` chooses the surrogate:
 
     - a number, GRPO's (DeepSeekMath, Shao et al., 2024, equation 3): -min(ρ Â, clip(ρ, 1 - ``clip``, 1 + ``clip``) Â);
-    - ``ClipRange``: the same with bounds of their own, 1 - ``low`` and 1 + ``high`` (clip-higher, DAPO);
+    - ``ClipRange``: the same with separate bounds, 1 - ``low`` and 1 + ``high`` (clip-higher, DAPO);
     - ``CispoClip``: -sg(min(ρ, ``maximum``)) Â log π_θ, with sg a constant to the gradient (MiniMax-M1; ``cispo`` in
       TRL);
-    - ``GspoClip``: as ``ClipRange``, with the trajectory's ratio s = (Π ρ)^(1/length) for ρ. Its gradient is a token's
-      own, s ∇log π_θ, as in GSPO-token, which is GSPO's where all tokens of a trajectory share Â.
+    - ``GspoClip``: as ``ClipRange``, with the trajectory's ratio s = (Π ρ)^(1/length) for ρ. A token's gradient is
+    s ∇log π_θ, as in GSPO-token, which equals GSPO if all tokens of a trajectory share Â.
 
-    w is 1, or with ``correction`` the truncated importance weight min(π_old / π_engine, maximum), where π_old is the
-    trainer's and π_engine the engine's opinion of the same tokens (TIS).
+    w is 1, or with ``correction`` the truncated importance weight min(π_old / π_engine, maximum), with the
+    probabilities of the same tokens under the trainer (π_old) and the engine (TIS).
 
-    ``kl`` names the estimator (Schulman, 2020), and with it what pulls the policy back, since as a part of the loss
-    it is its *gradient* that counts:
+    ``kl`` names the estimator (Schulman, 2020). As a part of the loss, only its *gradient* matters:
 
-    - ``k3``, exp(d) - d - 1: gradient (1 - π_ref/π_θ) ∇log π_θ, without bound where the policy has come to give a
-      sampled token much less than the reference does; on the policy's own samples it descends KL(π_ref ‖ π_θ);
-    - ``k2``, d²/2: gradient -d ∇log π_θ, finite and growing with the logarithm alone; on the policy's own samples it
+    - ``k3``, exp(d) - d - 1: gradient (1 - π_ref/π_θ) ∇log π_θ, unbounded if the policy gives a sampled token a much
+    lower probability than the reference; on the policy's own samples it descends KL(π_ref ‖ π_θ);
+    - ``k2``, d²/2: gradient -d ∇log π_θ, which grows only logarithmically; on the policy's own samples it
       descends KL(π_θ ‖ π_ref); ARENA's;
-    - ``k1``, -d: gradient ∇log π_θ, which the reference does not enter. On the policy's own samples its mean is
-      zero: unbiased as a figure, as a loss it is noise and holds nothing back. There for comparison.
+    - ``k1``, -d: gradient ∇log π_θ, independent of the reference. On the policy's own samples its mean is zero: an
+    unbiased statistic, but as a loss only noise without regularisation. For comparison.
 
-    ``token`` normalisation divides by the step's agent tokens, so a long trajectory weighs more (ARENA's, and
-    ``dapo`` in TRL). ``sequence`` is DeepSeekMath's: the mean over examples of the mean over their agent tokens
-    (``grpo`` in TRL); not the ``sequence`` of ``MaximumLikelihood``, which sums over the tokens of an example.
-    ``constant`` divides an example's sum by ``length`` instead of its own, so that no token's weight depends on how
-    long the trajectory became: Dr. GRPO (Liu et al., 2025; ``dr_grpo`` in TRL). Tokens without advantage count in the
+    ``token`` normalisation divides by the step's agent tokens, so a long trajectory weighs more (ARENA's, and ``dapo``
+    in TRL). ``sequence`` is DeepSeekMath's: the mean over examples of the mean over their agent tokens (``grpo`` in
+    TRL); not the ``sequence`` of ``MaximumLikelihood``, which sums over the tokens of an example. ``constant`` divides
+    an example's sum by ``length`` instead of the example's length, so a token's weight does not depend on the
+    trajectory's length: Dr. GRPO (Liu et al., 2025; ``dr_grpo`` in TRL). Tokens without advantage count in the
     normaliser.
 
-    By default π is the policy at temperature 1, whatever the temperature of sampling: it is the policy that is saved,
-    and π_old are the log-probabilities recorded when the tokens were sampled, which engines give at temperature 1, so
-    that ρ = 1 before the first update. Samples of another temperature are used as π's own without a correction: a ratio
-    to what they were really drawn from would start off 1 and be clipped before anything was learned. With
-    ``OnlineSpec.scale_logits`` π, π_old and π_ref are at the sampling temperature; nothing changes here.
+    By default π is the policy at temperature 1 for any sampling temperature: this is the saved policy, and π_old are
+    the log-probabilities recorded in sampling, which engines report at temperature 1, so ρ = 1 before the first update.
+    Samples of another temperature are treated as π's own, without a correction: a ratio to the true sampling
+    distribution would differ from 1 at the start and be clipped. With ``OnlineSpec.scale_logits`` π, π_old and π_ref
+    are at the sampling temperature; nothing changes here.
 
     Statistics with the loss's weights: ``policy_loss`` and ``kl`` (loss = policy_loss + beta · kl), ``clip_fraction``
-    (tokens whose gradient the bound changed) and ``ratio``, the mean of ρ. Means over the step's agent tokens:
-    ``ratio_tail``, the share with ρ above 2 or below 1/2; ``ratio_moment1`` and ``ratio_moment2``, of ρ and ρ², from
-    which ``effective_sample_size`` follows; with importance weights ``importance`` and ``importance_truncated``, their
-    mean and the share at the bound.
+    (tokens whose gradient was changed by clipping) and ``ratio``, the mean of ρ. Means over the step's agent tokens:
+    ``ratio_tail``, the share with ρ above 2 or below 1/2; ``ratio_moment1`` and ``ratio_moment2``, the means of ρ and
+    ρ² for ``effective_sample_size``; with importance weights ``importance`` and ``importance_truncated``, their mean
+    and the share at the bound.
     """
 
     clip: Clip = 0.2
@@ -138,7 +136,7 @@ class GroupRelative:
     def _gain(
         self, ratio: torch.Tensor, logprobs: torch.Tensor, advantages: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return what each token's loss is the negative of, and which tokens the bound changed."""
+        """Return the negative loss of each token, and the tokens changed by clipping."""
         if isinstance(self.clip, CispoClip):
             weight = ratio.detach().clamp(max=self.clip.maximum)
             return weight * advantages * logprobs, (ratio.detach() > self.clip.maximum) & (advantages != 0)
@@ -159,7 +157,7 @@ class GroupRelative:
         return sums
 
     def _weights(self, batch: Batch) -> torch.Tensor:
-        """(A,), over a whole step adding up to 1 (``constant``: to the examples' mean length by ``length``)."""
+        """Return weights (A,) that sum to 1 over a step (``constant``: to the mean length divided by ``length``)."""
         ones = torch.ones_like(batch.advantages)
         if self.normalization == "token":
             return ones / batch.step_tokens
@@ -178,7 +176,7 @@ class GroupRelative:
 
 
 def importance_weights(batch: Batch, correction: EngineCorrection) -> torch.Tensor:
-    """Return min(π_old / π_engine, maximum) of each agent token, or of all tokens of its trajectory together."""
+    """Return min(π_old / π_engine, maximum) for each agent token, or for its whole trajectory."""
     if batch.old_logprobs is None or batch.engine_logprobs is None:
         raise ValueError("a correction needs the log-probabilities of the trainer's and of the engine's policy")
     difference = batch.old_logprobs - batch.engine_logprobs
@@ -193,7 +191,7 @@ def effective_sample_size(moment1: float, moment2: float) -> float:
 
 
 def _sum_of_example(values: torch.Tensor, batch: Batch) -> torch.Tensor:
-    """Return for each agent token the sum of the values of its example, which is whole in a micro-batch."""
+    """Return for each agent token the sum over its example, which is complete in a micro-batch."""
     sums = values.new_zeros(int(batch.example.max()) + 1 if len(values) else 0)
     return sums.index_add(0, batch.example, values)[batch.example]
 

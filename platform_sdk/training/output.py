@@ -1,4 +1,4 @@
-"""The directory of a trained model: written whole, with the figures of how it was made."""
+"""Directory of a trained model with its training figures, written atomically."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RESULT = "training.json"
 
 
 class TrainedModel(BaseModel):
-    """Trained model: its directory, and the digest of everything that it was made from."""
+    """A trained model: its directory, and the digest of all training inputs."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -32,7 +32,7 @@ M = TypeVar("M", bound=TrainedModel)
 
 
 def completed(output: Path, inputs: str, kind: type[M]) -> M | None:
-    """The result that ``output`` holds, if it was made from the same inputs."""
+    """Return the result in ``output`` if it has the same inputs, else None."""
     file = output / RESULT
     if not file.exists():
         return None
@@ -41,10 +41,10 @@ def completed(output: Path, inputs: str, kind: type[M]) -> M | None:
 
 
 def read_back(output: Path, inputs: str, kind: type[M]) -> M:
-    """The result that ``write_model`` has just left.
+    """Return the result that ``write_model`` has written.
 
     Raises:
-        UserError: it is not to be seen, since the processes do not share a directory.
+        UserError: the result is not visible, since the processes do not share a directory.
     """
     result = completed(output, inputs, kind)
     if result is None:
@@ -56,7 +56,7 @@ def write_model(trainer: Trainer, parent: str | Path, output: Path, describe: Ca
     """Write the trainer's model and ``parent``'s tokenizer to ``output``, as one atomic step. Every process calls this.
 
     Args:
-        describe: makes the result from the directory in which the model is written; called on the main process.
+        describe: builds the result from the directory of the written model; called on the main process.
     """
     written = output.with_name(f".{output.name}.writing")
     if trainer.args.should_save:
@@ -72,7 +72,7 @@ def write_model(trainer: Trainer, parent: str | Path, output: Path, describe: Ca
 
 
 def pass_through(model: str | Path, output: Path, result: TrainedModel) -> None:
-    """Write the input model as the output model, with a result that says why nothing was learned."""
+    """Write the input model as the output model, with a result that gives the reason."""
     written = staging(output)
     shutil.copytree(resolve(model), written, dirs_exist_ok=True)
     load_tokenizer(model).save_pretrained(written)

@@ -1,4 +1,4 @@
-"""The trained models of a pair, each trained on the dialogues of its own role, joined into a pair again."""
+"""Join of the two models of a pair, each trained on the dialogues of its role."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ SUMS = (
 
 
 class PairResult(TrainResult):
-    """Result of training both models of a pair: sums, with each model's own figures under its role.
+    """Result of training both models of a pair: sums, with each model's figures under its role.
 
-    ``skipped`` only if neither was trained. Losses and curves are each model's own.
+    ``skipped`` is set only if neither was trained. Losses and curves are per model.
     """
 
     roles: dict[str, TrainResult]
 
 
 def join_pair(parent: str, folder: Path, results: Mapping[str, TrainResult]) -> PairResult:
-    """Make ``<folder>/model`` the pair of the models that each role's training left, and ``train.json`` the result.
+    """Write the trained models of both roles as the pair ``<folder>/model``, and the result as ``train.json``.
 
     Args:
-        parent: the pair that was trained.
-        results: the training of each role.
+        parent: the pair before training.
+        results: the training result of each role.
     """
     pair = folder / "model"
     written = staging(pair)
     for role, trained in results.items():
-        shutil.copytree(trained.model, written / role, copy_function=os.link)  # a second name, not a second copy
+        shutil.copytree(trained.model, written / role, copy_function=os.link)  # hard links instead of copies
     publish(written, pair)
     done = list(results.values())
     result = PairResult(

@@ -1,4 +1,4 @@
-"""The policy in training: loading it, and the log-probabilities of its tokens."""
+"""The policy in training: loading, and log-probabilities of tokens."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from platform_sdk.training.logprobs import scoring, unwrapped
 
 
 def attention_for(spec: OptimiserSpec, device: str) -> str:
-    """Return the kind of attention that a training computes with.
+    """Return the kind of attention of a training.
 
     Raises:
-        UserError: the chosen kernel does not run on the device or in the precision.
+        UserError: the chosen kernel does not support the device or the precision.
     """
     on_kernel = device == "cuda" and bfloat16_for(spec, device)
     if spec.attention == VARLEN and not on_kernel:
@@ -35,20 +35,19 @@ def attention_for(spec: OptimiserSpec, device: str) -> str:
 
 
 def load_policy(name: str | Path, spec: OptimiserSpec, *, attention: str, device: str = "cpu") -> Any:
-    """The model to train: whole, or frozen with a trainable adapter on it.
+    """Load the model to train: all parameters, or frozen with a trainable adapter.
 
-    It is in float32, but for weights that bfloat16 arithmetic would round for every product anyway: those under an
-    adapter (``halve_frozen``), and all under DeepSpeed, which keeps float32 masters (see ``masters``).
-
-    A model that is a LoRA adapter itself is trained on as such where ``spec.lora`` is set, and merged into its base
-    otherwise. Training resumes with the recipe's dropout; rank, alpha and targets must be the recipe's.
+    Weights are in float32, except weights that bfloat16 arithmetic rounds anyway: those under an adapter
+    (``halve_frozen``), and all under DeepSpeed, which keeps float32 masters (see ``masters``). If the model is a LoRA
+    adapter, training continues the adapter with ``spec.lora``, and merges it into its base otherwise. Dropout is the
+    recipe's; rank, alpha and targets must match the recipe.
 
     Raises:
-        UserError: there is no such model, or its adapter has another rank, alpha or targets than the recipe's.
+        UserError: the model does not exist, or its adapter differs from the recipe in rank, alpha or targets.
     """
     bfloat16 = bfloat16_for(spec, device.partition(":")[0])
     half = bfloat16 and spec.deepspeed is not None
-    # ZeRO-3 divides the weights among the processes as they are loaded, and takes no device for them.
+    # ZeRO-3 divides the weights among the processes during loading and accepts no device.
     place = {
         "attention": attention,
         "device": "cpu" if spec.deepspeed == "zero3" else device,
@@ -69,7 +68,7 @@ def load_policy(name: str | Path, spec: OptimiserSpec, *, attention: str, device
             raise UserError(f"model {name}: an adapter of {field} {adapter[key]}, but lora.{field} is {value}")
     policy = get_peft_model(load_model(adapter["base_model_name_or_path"], **place), settings)
     weights = load_file(path / "adapter_model.safetensors")
-    # Compared by what was adapted, not by the names in the file: peft writes all-linear down as the names it found.
+    # Compare the adapted modules, not the names in the file: peft saves all-linear as a list of names.
     if weights.keys() != get_peft_model_state_dict(policy).keys():
         raise UserError(f"model {name}: its adapter is on other modules than lora.targets {spec.lora.targets} names")
     set_peft_model_state_dict(policy, weights)
@@ -83,9 +82,9 @@ def _with_halves(policy: Any, bfloat16: bool) -> Any:
 
 
 def halve_frozen(model: Any) -> None:
-    """Keep frozen linear weights in bfloat16: autocast rounds them to it for every product, so no result changes.
+    """Store frozen linear weights in bfloat16: autocast rounds them anyway, so results do not change.
 
-    Norms and embeddings stay in float32, and with the embedding an output matrix that is the same tensor.
+    Norms, embeddings and an output matrix tied to the embedding stay in float32.
     """
     tied = model.get_output_embeddings() if model.config.tie_word_embeddings else None
     for module in model.modules():
@@ -122,19 +121,18 @@ def agent_logprobs(model: torch.nn.Module, batch: Batch, temperature: float = 1.
 def agent_scores(
     model: torch.nn.Module, batch: Batch, temperature: float, *, entropy: bool = True
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return log π of the batch's agent tokens, and π's entropy where each was chosen, (A,) float32 both.
+    """Return log π of the batch's agent tokens, and π's entropy at their positions, both (A,) float32.
 
-    π is at a temperature: its logits are divided by it. Entropies have no gradient.
+    The logits of π are divided by the temperature. Entropies have no gradient.
 
-    Hidden states reach the output layer only where an agent's token is predicted, and logits are made for a part
-    of the vocabulary at a time: with a vocabulary of 150,000 they would be most of the memory, and with a small
-    model most of the work.
+    The output layer processes only positions that predict an agent token, in chunks of the vocabulary: with a
+    vocabulary of 150,000, logits would be most of the memory, and with a small model most of the work.
 
     Args:
         entropy: compute the entropies; otherwise they are 0.
 
     Raises:
-        UserError: the model's logits are not simply its output layer's.
+        UserError: the model changes the logits after its output layer.
     """
     longest = max(batch.segments.lengths)
     if max(batch.segments.continues) >= 0 and unwrapped(model).config._attn_implementation not in SHARING:
@@ -144,9 +142,9 @@ def agent_scores(
             input_ids=batch.input_ids,
             position_ids=batch.position_ids,
             use_cache=False,
-            logits_to_keep=batch.predicts[0].nonzero()[:, 0],  # places: older transformers take no mask
+            logits_to_keep=batch.predicts[0].nonzero()[:, 0],  # indices: older transformers accept no mask
             segments=batch.segments,
-            cu_seq_lens_q=batch.boundaries,  # these are flash attention's own names for segments
+            cu_seq_lens_q=batch.boundaries,  # flash attention's names for segments
             cu_seq_lens_k=batch.boundaries,
             max_length_q=longest,
             max_length_k=longest,

@@ -1,8 +1,8 @@
-"""Pre-training of a small language model from an endless stream of documents.
+"""Pre-training of a small language model from an infinite stream of documents.
 
-One readable loop: next-token cross-entropy on every learnable token, Muon for the weight matrices and AdamW for the
-rest, a warm-up and a linear decay to zero. Left out on purpose: resuming, several devices, mixed precision; a
-model of two million parameters is made within an hour on one CPU core.
+One loop: next-token cross-entropy on every learnable token, Muon for the weight matrices and AdamW for the rest, a
+warm-up and a linear decay to zero. Resuming, several devices and mixed precision are not supported; a model of two
+million parameters takes an hour on one CPU core.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class PretrainSpec:
 
 @dataclass(frozen=True)
 class PretrainDocument:
-    """Token ids, and for each whether it can be predicted (and so is learned)."""
+    """Token ids, and a mask of the learnable tokens."""
 
     token_ids: list[int]
     learnable: list[bool]
@@ -76,7 +76,7 @@ def new_model(spec: PretrainSpec, vocabulary: int, pad: int, end: int) -> LlamaF
 
 
 def load_model(path: Path, seed: int) -> LlamaForCausalLM:
-    """An earlier stage's model, in the precision that it is trained in; ``seed`` orders the batches to come."""
+    """Load an earlier stage's model in training precision; ``seed`` determines the order of batches."""
     model: LlamaForCausalLM = LlamaForCausalLM.from_pretrained(path, dtype=torch.float32)
     torch.manual_seed(seed)
     return model
@@ -85,9 +85,9 @@ def load_model(path: Path, seed: int) -> LlamaForCausalLM:
 def add_words(model: LlamaForCausalLM, vocabulary: int, synonyms: Mapping[int, int], seed: int) -> None:
     """Give ``model`` embeddings for a larger vocabulary.
 
-    New words are drawn around the mean of the known ones. ``synonyms`` are tokens (new, or hardly met so far) that
-    begin with the embedding of another, shifted by one vector that they share: what can be done with the one can then
-    be done with the other, and telling which of the two is meant is a matter of one direction.
+    New embeddings are drawn around the mean of the existing ones. ``synonyms`` are new or rare tokens that start with
+    the embedding of another token plus a common shift: the model can use both alike, and distinguish them by one
+    direction.
     """
     torch.manual_seed(seed)
     model.resize_token_embeddings(vocabulary)
@@ -99,16 +99,16 @@ def add_words(model: LlamaForCausalLM, vocabulary: int, synonyms: Mapping[int, i
 
 
 def plant_induction(model: LlamaForCausalLM) -> None:
-    """Initialise the first two layers with an induction circuit, which then is trained like everything else.
+    """Initialise the first two layers with an induction circuit, which is then trained like all weights.
 
-    Copying and looking up rest on one circuit (Olsson et al., 2022): a head of the first layer writes each token's
-    predecessor beside it, a head of the second finds the place whose predecessor is the current token, and copies
-    what stands there. Found by gradient descent it takes a small model most of an hour on a CPU core; planted, it
-    works from the first step, and what is left to learn is when to use it.
+    Copying and lookup use this circuit (Olsson et al., 2022): a head of the first layer writes each token's predecessor
+    to its residual stream, a head of the second layer finds the position whose predecessor is the current token, and
+    copies its token. Gradient descent needs most of an hour on a CPU core to find the circuit; initialised, it works
+    from the first step, and training only has to learn when to use it.
 
     One circuit per key-value head: ``read`` and ``copy`` are random projections of the residual stream to the head's
-    size, ``write`` is where the predecessor is put. Rotary embeddings turn a head's fast dimensions too far to compare
-    tokens that stand apart, so contents are compared in the slow ones only.
+    size, ``write`` is the subspace of the predecessor. Rotary embeddings rotate a head's fast dimensions too far to
+    compare distant tokens, so contents are compared in the slow dimensions only.
     """
     config = model.config
     size, hidden, shared = config.head_dim, config.hidden_size, config.num_key_value_heads
@@ -122,7 +122,7 @@ def plant_induction(model: LlamaForCausalLM) -> None:
         for i in range(shared):
             rows, query = slice(i * size, (i + 1) * size), slice(i * group * size, (i * group + 1) * size)
             read, write = bases[i], bases[shared + i]
-            # Layer 0: constant queries and keys, rotated by one place, attend to the token before.
+            # Layer 0: constant queries and keys, rotated by one position, attend to the previous token.
             still = torch.cat([torch.ones_like(frequencies), torch.zeros_like(frequencies)])
             turned = torch.cat([torch.cos(frequencies), -torch.sin(frequencies)])
             first.k_proj.bias[rows], first.q_proj.bias[query] = 6 * still, 6 * turned
@@ -138,7 +138,7 @@ def plant_induction(model: LlamaForCausalLM) -> None:
 def batches(
     documents: Iterator[PretrainDocument], tokens: int, pad: int
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Batches ``(input_ids, labels)`` of shape (B, T) and about ``tokens`` positions, of documents alike in length."""
+    """Yield batches ``(input_ids, labels)``, (B, T), of about ``tokens`` positions in documents of similar length."""
     while True:
         window = sorted((next(documents) for _ in range(512)), key=lambda d: len(d.token_ids))
         group: list[PretrainDocument] = []
@@ -149,7 +149,7 @@ def batches(
                 group = []
             group.append(document)
         groups.append(group)
-        # Steps alternate between short and long documents, so that none of them sees one kind only.
+        # Batches alternate between short and long documents, so that training sees both evenly.
         order = torch.randperm(len(groups)).tolist()
         for i in order:
             width = len(groups[i][-1].token_ids)
@@ -164,7 +164,7 @@ def batches(
 
 
 def rate(step: int, spec: PretrainSpec) -> float:
-    """The schedule's factor: linear warm-up, a plateau, linear decay to zero."""
+    """Return the schedule's factor: linear warm-up, a plateau, linear decay to zero."""
     decay_from = spec.steps * (1 - spec.decay_share)
     return min((step + 1) / spec.warmup_steps, 1.0, max(0.0, (spec.steps - step) / (spec.steps - decay_from)))
 
@@ -191,7 +191,7 @@ def pretrain(
             ids, labels = next(stream)
             hidden = model.model(input_ids=ids).last_hidden_state[:, :-1]
             wanted = labels[:, 1:]
-            place = wanted != IGNORED  # only learnable positions go through the vocabulary
+            place = wanted != IGNORED  # only learnable positions are projected to the vocabulary
             loss = functional.cross_entropy(model.lm_head(hidden[place]).float(), wanted[place])
             loss.backward()  # type: ignore[no-untyped-call]
             torch.nn.utils.clip_grad_norm_(model.parameters(), spec.clip)
@@ -211,5 +211,5 @@ def pretrain(
                 window = []
             if (step + 1) % 200 == 0:
                 model.save_pretrained(save)
-    # Half precision halves the file; loading for work widens it again.
+    # Half precision halves the file; loading converts it back.
     model.to(torch.float16).save_pretrained(save)

@@ -1,9 +1,8 @@
-"""Policies that are asked but not trained: the one that training must not stray from, and the one that sampled.
+"""Log-probabilities under policies that are not trained: the frozen reference, and the sampling policy.
 
-The first is the policy that training started with, frozen.
-
-A full-parameter training keeps a second copy of the weights. An adapter needs none: with the adapter switched off the
-policy *is* the base it started from; and where an adapter is trained on, its first weights are put back for a moment.
+The reference is the initial policy. A full-parameter training keeps a second copy of the weights. An adapter needs
+none: the policy with the adapter disabled *is* its base; if training continues an adapter, its initial weights are
+restored temporarily.
 """
 
 from __future__ import annotations
@@ -23,20 +22,20 @@ from platform_sdk.training.policy import agent_logprobs, attention_for, evaluati
 
 
 class Reference(Protocol):
-    """Says how likely a policy that is not trained finds what was sampled."""
+    """Log-probabilities under a policy that is not trained."""
 
     def logprobs(self, batch: Batch, temperature: float = 1.0) -> torch.Tensor:
-        """log π of the agent's tokens, (A,) float32, at a temperature and without dropout.
+        """Return log π of the agent tokens, (A,) float32, at a temperature and without dropout.
 
         Args:
-            batch: on the policy's device.
+            batch: a batch on the policy's device.
         """
 
 
 def reference_for(name: str | Path, policy: Any, spec: OptimiserSpec, device: str) -> Reference:
-    """The reference of ``policy``, which ``policy.load_policy`` has made of the model ``name`` under ``spec``.
+    """Return the reference of ``policy``, which ``policy.load_policy`` loaded from ``name`` with ``spec``.
 
-    Its arithmetic is the policy's, so that both agree to the last bit until the first update.
+    It uses the policy's arithmetic, so both agree to the last bit until the first update.
 
     Args:
         device: a torch device by name.
@@ -49,15 +48,15 @@ def reference_for(name: str | Path, policy: Any, spec: OptimiserSpec, device: st
 
 
 def current_policy(policy: Any, spec: OptimiserSpec, device: str) -> Reference:
-    """The policy in training with the weights that it has when it is asked."""
+    """Return the policy in training with its current weights."""
     return _Itself(policy, bfloat16_for(spec, device) and spec.deepspeed is None)
 
 
 class _FrozenCopy:
-    """The weights once more. For bfloat16 arithmetic most are kept in it: half the memory, the same results."""
+    """A copy of the weights, mostly in bfloat16 for bfloat16 arithmetic: half the memory, equal results."""
 
     def __init__(self, name: str | Path, spec: OptimiserSpec, device: str, bfloat16: bool) -> None:
-        whole = bfloat16 and spec.deepspeed is not None  # as DeepSpeed makes the policy, and without autocast
+        whole = bfloat16 and spec.deepspeed is not None  # like DeepSpeed's policy, without autocast
         kind = device.partition(":")[0]
         dtype = "bfloat16" if whole else "float32"
         model = load_model(name, dtype=dtype, device=device, attention=attention_for(spec, kind))
@@ -85,7 +84,7 @@ class _Itself:
 
 
 class _AdapterStart(_Itself):
-    """The policy itself, with its adapter switched off, or as ``start`` was when it is given."""
+    """The policy with its adapter disabled, or with the adapter weights ``start`` if given."""
 
     def __init__(self, policy: Any, autocast: bool, start: dict[str, torch.Tensor] | None) -> None:
         super().__init__(policy, autocast)

@@ -1,8 +1,7 @@
 """One training run: examples and a model in, a trained model and its figures out.
 
-It may be killed at any moment and started again. Checkpoints and the model are named by the digest of
-everything that went in, so a run resumes only from its own checkpoints, and a finished one is not
-repeated.
+A killed run can be resumed. Checkpoints and the model carry the digest of all inputs, so a run resumes only from its
+own checkpoints, and a finished run is not repeated.
 """
 
 from __future__ import annotations
@@ -56,10 +55,9 @@ class StepFigures(BaseModel):
 class TrainResult(TrainedModel):
     """Result of a training run.
 
-    ``tokens_trained`` counts agent tokens over all epochs, ``tokens_total`` all tokens the policy read for
-    them. ``truncated`` examples lost ``tokens_cut`` tokens; ``dropped_too_long`` and ``dropped_empty``
-    (no agent's token) ones were left out. ``skipped`` says why nothing was trained, if so: the model is
-    then the one that came in.
+    ``tokens_trained`` counts agent tokens over all epochs, ``tokens_total`` all tokens. ``truncated`` examples lost
+    ``tokens_cut`` tokens; ``dropped_too_long`` and ``dropped_empty`` (without an agent token) examples were left out.
+    ``skipped`` is the reason if nothing was trained and the input model was kept.
     """
 
     weights: str
@@ -97,9 +95,9 @@ def train(
 
     Args:
         checkpoints: directory for the checkpoints of this output alone; deleted when the model is complete.
-        objective: default: maximum likelihood with ``spec.normalization``.
-        parents: digests of what the examples came from, for the result.
-        callbacks: of transformers, called at every step.
+        objective: the objective; by default maximum likelihood with ``spec.normalization``.
+        parents: digests of the examples' sources, for the result.
+        callbacks: transformers callbacks.
 
     Raises:
         UserError: a setting does not fit the examples, the model or the machine.
@@ -110,7 +108,7 @@ def train(
     inputs = _digest(spec, examples, parent, seed, objective)
     done = completed(output, inputs, TrainResult)
     if done is not None:
-        shutil.rmtree(checkpoints, ignore_errors=True)  # a kill may have come between the two
+        shutil.rmtree(checkpoints, ignore_errors=True)  # left over if the process was killed here
         return done
     fitted = fit(examples, context_length(spec, model), spec.too_long)
     figures: dict[str, Any] = {
@@ -144,7 +142,7 @@ def _fit(
     device = device_for(spec)
     attention = attention_for(spec, device)
     args = training_arguments(spec, checkpoints, seed, device)
-    # DeepSpeed's shards and the processes' random numbers serve as many processes as wrote them, and no others.
+    # DeepSpeed's shards and the random states require the number of processes that wrote them.
     args.output_dir = str(checkpoints / f"{name}-{args.world_size}")
     steps = plan(
         fitted.examples,
@@ -202,9 +200,7 @@ def _step_figures(entry: dict[str, float]) -> StepFigures:
 
 
 def _digest(spec: TrainSpec, examples: Sequence[Example], parent: str, seed: int, objective: Objective) -> str:
-    """Digest everything that decides the trained weights: how often to save and how many processes there are does
-    not.
-    """
+    """Digest everything that affects the trained weights; excludes the save interval and the number of processes."""
     content = {
         "spec": spec.model_dump(mode="json", exclude={"checkpoint_steps", "processes"}),
         "examples": digest_examples(examples),

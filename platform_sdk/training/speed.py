@@ -1,4 +1,4 @@
-"""Speed of optimiser steps: tokens per second, and on a GPU that is known the share of its peak that they make."""
+"""Speed of optimiser steps: tokens per second, and for a known GPU the share of its peak."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ FIGURES = ("tokens_per_second", "mfu", "mfu_head", "mfu_attention")
 
 
 class StepSpeed:
-    """Counts what a step computes.
+    """Counter of a step's operations.
 
     Args:
-        model: whose layers and output matrix do it; one of another family than ``ModelShape`` knows has no MFU.
+        model: the model; models without a ``ModelShape`` have no MFU.
     """
 
     def __init__(self, model: Any, accelerator: Accelerator) -> None:

@@ -27,16 +27,16 @@ logger = logging.getLogger(__name__)
 def train_step(
     run_dir: Path, phase: str, model: str, selected: Path, spec: TrainSpec, seed: int, role: str | None = None
 ) -> TrainResult:
-    """Train ``model`` on the trajectories of the ``selected`` rollouts, planner's and workers' alike.
+    """Train ``model`` on the trajectories of the ``selected`` rollouts, of planner and workers.
 
     Writes ``<run_dir>/<phase>/model`` (a Hugging Face directory with tokenizer, or an adapter) and
-    ``<phase>/train.json`` (the result), and while it trains ``<phase>/steps.jsonl`` (``StepLog``). A finished
-    step is not repeated, a killed one continues from ``<phase>/checkpoints`` and ends with the same weights.
-    Without a selected rollout the input model is kept, and the result's ``skipped`` says so.
+    ``<phase>/train.json`` (the result), and while it trains ``<phase>/steps.jsonl`` (``StepLog``). A finished step is
+    not repeated, a killed one resumes from ``<phase>/checkpoints`` and gives the same weights. Without a selected
+    rollout the input model is kept, and the result has ``skipped``.
 
     Args:
         selected: JSONL file of the accepted Rollout records.
-        role: whose trajectories to learn; None: everybody's.
+        role: train on this role only; None for all roles.
     """
     folder = Path(run_dir) / phase
     rollouts = list(read_jsonl(selected, Rollout))
@@ -73,9 +73,9 @@ def _tell(phase: str, result: TrainResult) -> None:
 
 
 class StepLog(TrainerCallback):  # type: ignore[misc]
-    """Appends a JSON line for each optimiser step: ``step``, ``loss``, ``learning_rate``, ``grad_norm``, statistics.
+    """Log of optimiser steps as JSON lines: ``step``, ``loss``, ``learning_rate``, ``grad_norm``, statistics.
 
-    A training that resumes from a checkpoint begins the file with the steps that the checkpoint knows.
+    A training that resumes from a checkpoint starts the file with the checkpoint's steps.
     """
 
     def __init__(self, path: Path) -> None:

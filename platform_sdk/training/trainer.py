@@ -1,9 +1,8 @@
 """``transformers.Trainer`` for an objective on packed trajectories.
 
-The library's are the optimiser loop, schedules, mixed precision, DeepSpeed, clipping, and what a
-checkpoint holds (safetensors weights; optimiser, scheduler and RNG states, which it reads back with
-``weights_only=True``, so that no checkpoint can run code). Ours are: what a step learns from (the source),
-the loss of a step from the objective, and that checkpoints appear whole or not at all.
+The library provides the optimiser loop, schedules, mixed precision, DeepSpeed, clipping and the content of checkpoints
+(safetensors weights; optimiser, scheduler and RNG states, read with ``weights_only=True``, so that a checkpoint cannot
+run code). This module adds the source of steps, the loss from an objective, and atomic checkpoints.
 """
 
 from __future__ import annotations
@@ -40,13 +39,13 @@ class Source(Protocol):
     """Source of the examples of a run's optimiser steps, for one process."""
 
     def __len__(self) -> int:
-        """Optimiser steps of the whole run."""
+        """Return the number of optimiser steps of the run."""
 
     def __getitem__(self, step: int) -> Sequence[Batch]:
-        """Return this process's micro-batches of a step, from 0; on every process equally many.
+        """Return this process's micro-batches of a step (from 0); every process has the same number.
 
-        Steps are asked for in their order, each once and when the one before is done, so they may be sampled with
-        the weights as they are then. A resumed run begins to ask at its checkpoint's step.
+        Steps are requested in order, once each, after the previous step is done, so they may be sampled with the
+        current weights. A resumed run starts at its checkpoint's step.
         """
 
 
@@ -54,7 +53,7 @@ class PolicyTrainer(Trainer):  # type: ignore[misc]
     """A Trainer whose steps come from a source and whose loss comes from an objective.
 
     Args:
-        temperature: of the policy and the reference that the objective sees.
+        temperature: temperature of the policy and the reference in the objective.
         entropy: log the policy's entropy.
     """
 
@@ -74,7 +73,7 @@ class PolicyTrainer(Trainer):  # type: ignore[misc]
         self._speed = StepSpeed(model, self.accelerator)
 
     def resume(self) -> None:
-        """Train to the end, from the latest whole checkpoint if there is one."""
+        """Train to the end, from the latest intact checkpoint if any."""
         folder = Path(str(self.args.output_dir))
         checkpoint = latest(folder)
         wait_for_all()
@@ -84,7 +83,7 @@ class PolicyTrainer(Trainer):  # type: ignore[misc]
         self.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
 
     def get_train_dataloader(self) -> DataLoader[Any]:
-        """One item per step: this process's share. Not given to accelerate, which would share it out again."""
+        """Return a loader with one item per step: this process's share, which accelerate must not split again."""
         source: Any = self._source
         return DataLoader(source, batch_size=1, sampler=SequentialSampler(source), collate_fn=_micro_batches)
 
@@ -93,12 +92,12 @@ class PolicyTrainer(Trainer):  # type: ignore[misc]
     ) -> torch.Tensor:
         """Accumulate the gradient of a whole step; return the step's loss.
 
-        Statistics besides the objective's, means over the agent's tokens: the policy's ``entropy``, if asked for; and
-        ``logprob_difference``, the distance of its log-probabilities from the sampling engine's, which in the first
-        step on rollouts is the engine's own error.
+        Additional statistics, as means over agent tokens: the policy's ``entropy`` if enabled; and
+        ``logprob_difference``, the distance of its log-probabilities from the sampling engine's, which is the engine's
+        error in the first step.
 
-        Gradients are averaged over processes, so each loss is multiplied by their number: the sum over
-        micro-batches and processes is the step's loss whatever the division.
+        Gradients are averaged over processes, so each loss is multiplied by their number: the sum over micro-batches
+        and processes is the step's loss for any division.
         """
         self._begun = time.perf_counter()
         self._speed.begin()
@@ -165,20 +164,20 @@ class PolicyTrainer(Trainer):  # type: ignore[misc]
         wait_for_all()
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
-        """Save the model; under DeepSpeed, but for adapters and checkpoints, by its float32 masters."""
+        """Save the model; under DeepSpeed with its float32 masters, except for adapters and checkpoints."""
         if _internal_call or not self.is_deepspeed_enabled or hasattr(self.model, "peft_config"):
             super().save_model(output_dir, _internal_call)
             return
         self._save(output_dir, master_weights(self.model, keep=self.args.should_save))
 
     def _save(self, output_dir: str | None = None, state_dict: dict[str, torch.Tensor] | None = None) -> None:
-        """Save without ``training_args.bin``, a pickle that nothing here reads."""
+        """Save without ``training_args.bin``, an unused pickle."""
         super()._save(output_dir, state_dict)
         Path(output_dir or str(self.args.output_dir), "training_args.bin").unlink(missing_ok=True)
 
 
 class PlannedSteps:
-    """The source of a plan: a process's share of each step, packed when it is asked for."""
+    """Source of planned steps: a process's share of each step, packed on request."""
 
     def __init__(self, steps: Sequence[Step], examples: Sequence[Example], process: int) -> None:
         self._steps, self._examples, self._process = steps, examples, process

@@ -13,8 +13,10 @@ from typer.testing import CliRunner
 
 from platform_sdk.cli import app
 from platform_sdk.config.errors import UserError
-from platform_sdk.evaluation.compare import compare
-from platform_sdk.evaluation.comparison import build_comparison, headline, sentence, spent_rows
+from platform_sdk.evaluation.comparison import compare
+from platform_sdk.evaluation.comparison_page import build_comparison
+from platform_sdk.evaluation.comparison_records import Comparison
+from platform_sdk.evaluation.comparison_text import headlines, spent_rows, time_to_score
 from platform_sdk.record_files import write_jsonl
 from platform_sdk.records import Question
 from tests.evaluation.online_runs import make_online_run, question, write_evaluation, write_scores
@@ -46,6 +48,10 @@ def make_offline_run(folder: Path, *, name: str = "offline", hostile: str = "") 
     return sealed(run_dir)
 
 
+def means(found: Comparison) -> list[float]:
+    return [group.spreads["em"].mean for group in found.groups]
+
+
 @pytest.fixture
 def runs(tmp_path: Path) -> tuple[Path, Path]:
     """The online run (20 updates of 10 s and 8 trajectories; 2, 5, 9 right) and the offline one."""
@@ -53,8 +59,8 @@ def runs(tmp_path: Path) -> tuple[Path, Path]:
 
 
 def test_costs_equal_hand_computed_sums(runs: tuple[Path, Path]) -> None:
-    found = compare(*runs)
-    online, offline = found.first, found.second
+    found = compare(runs)
+    online, offline = found.runs
     assert (online.steps, online.step) == (20, "update")
     assert (offline.steps, offline.step) == (2, "iteration")
     assert (online.cost.sampling_seconds, online.cost.training_seconds, online.cost.sync_seconds) == (120, 60, 20)
@@ -71,17 +77,17 @@ def test_costs_equal_hand_computed_sums(runs: tuple[Path, Path]) -> None:
 
 
 def test_evaluations_are_placed_at_their_step_and_cost(runs: tuple[Path, Path]) -> None:
-    found = compare(*runs)
+    found = compare(runs)
 
-    def curve(side: Any) -> list[tuple[str, int, float, int, float]]:
-        return [(t.phase, t.step, t.cost.seconds, t.cost.trajectories, t.scores["em"].value) for t in side.evaluations]
+    def curve(run: Any) -> list[tuple[str, int, float, int, float]]:
+        return [(t.phase, t.step, t.cost.seconds, t.cost.trajectories, t.scores["em"].value) for t in run.evaluations]
 
-    assert curve(found.first) == [
+    assert curve(found.runs[0]) == [
         ("eval-start", 0, 0, 0, 0.2),
         ("eval-u0010", 10, 100, 80, 0.5),
         ("eval-final", 20, 200, 160, 0.9),
     ]
-    assert curve(found.second) == [
+    assert curve(found.runs[1]) == [
         ("eval-start", 0, 20, 10, 0.2),
         ("eval-iteration-01", 1, 50, 50, 0.6),
         ("eval-final", 2, 80, 90, 0.8),
@@ -89,10 +95,10 @@ def test_evaluations_are_placed_at_their_step_and_cost(runs: tuple[Path, Path]) 
 
 
 def test_scores_are_paired_by_question(runs: tuple[Path, Path]) -> None:
-    found = compare(*runs)
+    found = compare(runs)
     assert [difference.metric for difference in found.differences] == ["em", "f1", "format", "reward"]
     em = found.difference("em")
-    assert (em.n, em.first, em.second) == (10, 0.9, 0.8)
+    assert (em.n, *means(found)) == (10, 0.9, 0.8)
     assert em.difference == pytest.approx(-0.1)
     # One question of ten differs, by −1: a resample's difference is −k/10 with k binomial(10, 1/10), so that P(0) is
     # 0.35 and P(k ≥ 4) 0.013: the middle 95 % reach from −3/10 to 0.
@@ -106,54 +112,54 @@ def test_a_metric_that_some_questions_lack_is_paired_over_the_others(runs: tuple
         final = {f"q{n}": {"em": 1.0, **({"recall": n / 10} if n in has else {})} for n in range(10)}
         write_scores(run_dir, "eval-final", final)
         sealed(run_dir)
-    found = compare(*runs)
+    found = compare(runs)
     assert found.difference("recall").n == 6
     assert found.difference("recall").difference == 0
 
 
 def test_costs_until_a_score_is_reached_are_compared(runs: tuple[Path, Path]) -> None:
-    reached = compare(*runs).reached
+    reached = compare(runs).reached
     assert reached is not None
     assert reached.score == 0.8  # the highest that both show
     assert reached.first is not None
     assert reached.second is not None
     assert (reached.first.phase, reached.second.phase) == ("eval-final", "eval-final")
     assert (reached.time, reached.trajectories) == (80 / 200, 90 / 160)
-    half = compare(*runs, shown=50).reached
+    half = compare(runs, shown=50).reached
     assert half is not None
     assert (half.time, half.trajectories) == (50 / 100, 50 / 80)
-    at_once = compare(*runs, metric="reward", shown=3.0).reached
+    at_once = compare(runs, metric="reward", shown=3.0).reached
     assert at_once is not None
     assert at_once.time is None  # the first shows it before it spent anything
-    never = compare(*runs, shown=85)
+    never = compare(runs, shown=85)
     assert never.reached is not None
     assert never.reached.second is None
     assert never.reached.time is None
-    assert "offline never" in sentence(never)
+    assert "offline never" in time_to_score(never)
 
 
 def test_a_score_at_which_a_run_began_is_not_compared(runs: tuple[Path, Path]) -> None:
     write_evaluation(runs[0], "eval-start", 8)  # of 8, 5 and 9; the other run ends at 8
     sealed(runs[0])
-    found = compare(*runs)
+    found = compare(runs)
     assert found.reached is None
-    assert sentence(found).startswith("The runs have no EM in common that is above the first one of both")
+    assert time_to_score(found).startswith("The runs have no EM in common that is above the first one of both")
 
 
 def test_the_headline_is_the_paired_difference_of_the_last_scores(runs: tuple[Path, Path]) -> None:
     assert re.fullmatch(
         r"EM 90\.0 for online and 80\.0 for offline: a difference of −10\.0 \(95 %: −30\.0 to \+0\.0, p = 0\.\d+\), "
         r"paired over 10 questions\. The interval holds 0: the runs cannot be told apart\.",
-        headline(compare(*runs)),
+        headlines(compare(runs))[0],
     )
 
 
 def test_compare_sentence_states_savings_and_difference(runs: tuple[Path, Path]) -> None:
-    assert sentence(compare(*runs)) == (
+    assert time_to_score(compare(runs)) == (
         "EM 80.0 is first shown by online after 3.3 min and 160 trajectories (eval-final), and by offline after "
         "80.0 s and 90 trajectories (eval-final). offline takes 60 % less time and 44 % fewer trajectories."
     )
-    assert sentence(compare(*reversed(runs), shown=50)).endswith(
+    assert time_to_score(compare(runs[::-1], shown=50)).endswith(
         "online takes 2 times the time and 60 % more trajectories."
     )
 
@@ -163,60 +169,60 @@ def test_runs_on_other_questions_are_refused(runs: tuple[Path, Path]) -> None:
     write_evaluation(offline, "eval-final", 8, questions=8)
     sealed(offline)
     with pytest.raises(UserError, match=r"2 questions were asked in .*online alone \(q8, q9\)"):
-        compare(*runs)
+        compare(runs)
     write_evaluation(offline, "eval-final", 8)
     changed = [question(n).model_copy(update={"answers": ("Oslo",)} if n < 4 else {}) for n in range(10)]
     write_jsonl(offline / "corpus" / "questions.eval.jsonl", Question, changed)
     sealed(offline)
     with pytest.raises(UserError, match=r"4 questions of equal ids differ in their answers \(q0, q1, q2, …\)"):
-        compare(*runs)
+        compare(runs)
 
 
 def test_runs_without_a_common_metric_or_evaluation_are_refused(runs: tuple[Path, Path]) -> None:
     with pytest.raises(UserError, match="must have measured joint; they have in common: em, f1, format, reward"):
-        compare(*runs, metric="joint")
+        compare(runs, metric="joint")
     for path in runs[1].glob("eval-*/scores.json"):
         path.unlink()
     sealed(runs[1])
     with pytest.raises(UserError, match="offline: has no evaluation yet"):
-        compare(*runs)
+        compare(runs)
 
 
 def test_unfinished_run_is_compared_by_its_last_evaluation(runs: tuple[Path, Path]) -> None:
     (runs[0] / "eval-final" / "scores.json").unlink()
     sealed(runs[0])
-    found = compare(*runs)
-    assert (found.first.last.phase, found.second.last.phase) == ("eval-u0010", "eval-final")
-    assert (found.difference("em").first, found.difference("em").second) == (0.5, 0.8)
+    found = compare(runs)
+    assert (found.runs[0].last.phase, found.runs[1].last.phase) == ("eval-u0010", "eval-final")
+    assert means(found) == [0.5, 0.8]
 
 
 @pytest.mark.parametrize("shown", [float("nan"), float("inf"), -5.0, 1e9, 100.1])
 def test_score_that_no_run_can_have_is_refused(shown: float, runs: tuple[Path, Path]) -> None:
-    with pytest.raises(UserError, match=r"--score .*: is no score of em; give a number from 0 to 100"):
-        compare(*runs, shown=shown)
+    with pytest.raises(UserError, match=r"--score .*: is not a score of em; give a number from 0 to 100"):
+        compare(runs, shown=shown)
 
 
 def test_run_compared_with_itself_or_its_copy_is_refused(runs: tuple[Path, Path], tmp_path: Path) -> None:
     with pytest.raises(UserError, match="is named twice"):
-        compare(runs[0], runs[0].parent / "." / runs[0].name)
+        compare([runs[0], runs[0].parent / "." / runs[0].name])
     shutil.copytree(runs[0], tmp_path / "copy")
     with pytest.raises(UserError, match="copy: is a copy of "):
-        compare(runs[0], tmp_path / "copy")
+        compare([runs[0], tmp_path / "copy"])
 
 
 def test_compare_names_the_differences_of_the_recipes(runs: tuple[Path, Path]) -> None:
-    assert compare(*runs).recipes == (
-        ("parameters.beta", 0.04, "(absent)"),
-        ("parameters.iterations", "(absent)", 2),
-        ("parameters.selection", "(absent)", {"reward": ""}),
-        ("pipeline", "arena", "mygo"),
+    assert compare(runs).recipes == (
+        ("parameters.beta", (0.04, "(absent)")),
+        ("parameters.iterations", ("(absent)", 2)),
+        ("parameters.selection", ("(absent)", {"reward": ""})),
+        ("pipeline", ("arena", "mygo")),
     )
 
 
 def test_runs_of_equal_name_are_named_by_their_paths(tmp_path: Path) -> None:
     runs = [make_offline_run(tmp_path / seed, name="same") for seed in ("a", "b")]
-    found = compare(*runs)
-    assert (found.first.name, found.second.name) == (str(runs[0]), str(runs[1]))
+    found = compare(runs)
+    assert [group.name for group in found.groups] == [str(run) for run in runs]
     assert [difference.difference for difference in found.differences] == [0, 0, 0, 0]
     assert found.recipes == ()
 
@@ -235,14 +241,14 @@ def test_compare_command_prints_table_json_and_page(runs: tuple[Path, Path], tmp
     page = tmp_path / "page.html"
     plain = json.loads(run(app, [*arguments, "--json", "--score", "50", "-o", str(page)]).output)
     assert plain["reached"]["score"] == 0.5
-    assert plain["first"]["cost"]["trajectories"] == 160
+    assert plain["groups"][0]["runs"][0]["cost"]["trajectories"] == 160
     assert page.read_text().startswith("<!doctype html>")
 
 
 def test_compare_page_shows_scores_and_costs(open_page: Any, tmp_path: Path) -> None:
     online = sealed(make_online_run(tmp_path, hostile=HOSTILE))
     offline = make_offline_run(tmp_path, hostile=HOSTILE)
-    page = open_page(build_comparison(compare(online, offline)))
+    page = open_page(build_comparison(compare([online, offline])))
     assert "a difference of −10.0" in page.inner_text(".verdict-line")
     assert "60 % less time and 44 % fewer trajectories" in page.inner_text(".lead:last-of-type")
     assert HOSTILE in page.inner_text("h1")

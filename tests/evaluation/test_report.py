@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 from platform_sdk.cli import app
 from platform_sdk.config.errors import UserError
+from platform_sdk.evaluation.phase_statistics import Dialogue, Message, Statistics, Table
 from platform_sdk.evaluation.report import build_note, build_report, build_summary
-from platform_sdk.evaluation.statistics import Dialogue, Message, Statistics, Table
 from platform_sdk.pages import embedded_json
 from platform_sdk.record_files import write_jsonl
 from platform_sdk.records import Rollout

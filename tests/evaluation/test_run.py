@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from platform_sdk.config.errors import UserError
-from platform_sdk.evaluation.run import EvaluationResult, evaluate
+from platform_sdk.evaluation.evaluator import EvaluationResult, evaluate
 from platform_sdk.records import Evidence, Question, Rollout, Trajectory
 from platform_sdk.sampling.engine import Completion, Request
 from platform_sdk.sampling.rollout import Agent, SearchRequest, look_up

@@ -258,7 +258,7 @@ FAULTS = (
         "evaluation/test_answers.py evaluation/metrics",
     ),
     Fault(
-        "mean over questions that lack the metric", "evaluation/run.py",
+        "mean over questions that lack the metric", "evaluation/evaluator.py",
         "for id in ids) / len(ids)", "for id in ids) / len(per_question)", "evaluation/test_run.py",
     ),
     Fault(

@@ -114,7 +114,7 @@ def test_a_lasting_refusal_is_a_fault_and_the_key_is_never_shown(
 def test_missing_vectors_are_a_fault(server: Server) -> None:
     encoder = load_encoder(server.name)
     server.drop = 1
-    with pytest.raises(RetrieverFault, match="1 vectors came back for 2 texts"):
+    with pytest.raises(RetrieverFault, match="1 vectors returned for 2 texts"):
         encoder.encode(["a", "b"], kind="query")
 
 

@@ -152,7 +152,7 @@ def test_missing_reward_is_reported_with_the_available_ones() -> None:
 
 def test_duplicate_rollout_is_refused() -> None:
     group = [rollout(3, reward=1.0), rollout(3, reward=0.0)]
-    with pytest.raises(UserError, match="q#3 comes twice"):
+    with pytest.raises(UserError, match="q#3 is given twice"):
         examples_of(group, GroupAdvantage("reward").advantages(group))
 
 

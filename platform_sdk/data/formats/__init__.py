@@ -1,1 +1,1 @@
-"""The dataset formats, one a file; see ``base.DatasetFormat``."""
+"""Dataset formats, one module each; see ``base.DatasetFormat``."""

@@ -1,7 +1,7 @@
-"""Interface of a dataset format: what a record holds, the question it makes, and the form of predictions.
+"""Interface of a dataset format: its records, their conversion to questions, and its format of predictions.
 
-A format is one file with a ``FORMAT``: a shipped one is in this folder, a user's is any module on the Python path,
-which a recipe gives by its dotted name (``dataset.format``).
+A format is one module with a ``FORMAT``: a shipped format is in this folder, a user's format any module on the Python
+path, named in ``dataset.format`` by its dotted name.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from platform_sdk.records import Passage, Question, Rollout
 
 R = TypeVar("R", bound=msgspec.Struct)
 Labels = Mapping[str, Any]
-"""Further names of entities, as the format's ``labels`` read them; empty without a file of them."""
+"""Aliases of entities from the format's ``labels`` file; empty without the file."""
 
 
 class BadField(ValueError):
-    """A field is of its type, but not what a question needs; the message begins with its name."""
+    """A field has the right type but an invalid value; the message begins with its name."""
 
 
 def write_answers(stem: Path, rollouts: Sequence[Rollout]) -> Path:
-    """Write HotpotQA's form: a JSON object of ``answer`` and ``sp`` by id.
+    """Write HotpotQA's format: a JSON object of ``answer`` and ``sp`` by id.
 
-    No agent names supporting sentences, so these are empty, and the script says that they are missing.
+    Agents give no supporting sentences, so these are empty, and the script reports them as missing.
     """
     return write_object(stem, {"answer": {question.id: answer for question, answer in answered(rollouts)}, "sp": {}})
 
@@ -42,16 +42,16 @@ class DatasetFormat(Generic[R]):
     """A format of question files.
 
     Attributes:
-        record: the fields that a record must have.
-        question: makes the question of a record, whose ``dataset`` becomes the format's name in recipes; raises
+        record: the required fields of a record.
+        question: converts a record to a question, whose ``dataset`` becomes the format's name in recipes; raises
             BadField, whose message begins with the field.
-        lines: the file is JSONL; else a JSON list of records.
-        key: the file is an object that holds the list of records under this key.
-        unit: what a record is called in errors.
-        repeats: a question may be asked twice, with other answers; the second one's id gets a number.
-        labels: reads the file of ``dataset.labels``; None: the format has none.
-        write: writes an evaluation's answers in the official form to a file whose name begins with the given path, and
-            returns the file.
+        lines: True for JSONL; otherwise the file is a JSON list of records.
+        key: key of the list of records, if the file is an object.
+        unit: the word for a record in errors.
+        repeats: True if a question may occur twice with different answers; the second one's id gets a number.
+        labels: reads the file of ``dataset.labels``; None if the format has none.
+        write: writes an evaluation's answers in the official format to a file whose name begins with the given path,
+            and returns the file.
     """
 
     record: type[R]
@@ -65,7 +65,7 @@ class DatasetFormat(Generic[R]):
 
 
 def load_format(name: str) -> DatasetFormat[Any]:
-    """Return the format that a recipe names, shipped or of the user's own.
+    """Return a shipped or user-defined format by its name in recipes.
 
     Raises:
         UserError: its module cannot be imported, or ``FORMAT`` is not a dataset format.
@@ -79,12 +79,12 @@ def load_format(name: str) -> DatasetFormat[Any]:
 
 
 def numbered_passages(id_: str, passages: Sequence[tuple[str, str]]) -> tuple[Passage, ...]:
-    """Return the passages (titles and texts) that a question brings, named by its id and their number."""
+    """Return a question's passages from titles and texts, with the question's id and a number as ids."""
     return tuple(Passage(id=f"{id_}/{n}", title=title, text=text) for n, (title, text) in enumerate(passages))
 
 
 def answered(rollouts: Sequence[Rollout]) -> list[tuple[Question, str]]:
-    """Return the questions that have an answer, with it."""
+    """Return the questions with an answer, and the answers."""
     return [(rollout.question, rollout.main.answer) for rollout in rollouts if rollout.main.answer is not None]
 
 

@@ -1,7 +1,7 @@
 """HotpotQA's files.
 
-What is odd in them but harmless is kept as found: a supporting fact that names a sentence beyond its paragraph, a gold
-title that the context lacks, contexts of any number of paragraphs or none at all.
+Harmless irregularities are kept: a supporting fact beyond the end of its paragraph, a gold title missing from the
+context, contexts of any number of paragraphs.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from platform_sdk.records import Question
 
 
 class HotpotRecord(msgspec.Struct):
-    """HotpotQA's record; the context may be left out."""
+    """HotpotQA's record; the context is optional."""
 
     question: str
     answer: str
@@ -26,7 +26,7 @@ class HotpotRecord(msgspec.Struct):
 def hotpot_question(record: HotpotRecord, labels: Labels) -> Question:
     """Return the question of a record; its hops are the titles of its supporting facts."""
     titles = tuple(dict.fromkeys(title for title, _ in record.supporting_facts))
-    # Sentences carry their own leading space.
+    # Sentences include their leading space.
     passages = [(title, "".join(sentences).strip()) for title, sentences in record.context]
     return Question(
         id=record.id,

@@ -1,4 +1,4 @@
-"""One's own questions: JSONL of ``question`` and ``answers``, and optionally ``id``, ``passages`` and ``gold``."""
+"""User-defined questions: JSONL of ``question`` and ``answers``, and optionally ``id``, ``passages`` and ``gold``."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from platform_sdk.records import Passage, Question
 
 
 class PlainPassage(msgspec.Struct, forbid_unknown_fields=True):
-    """A passage that is given with a question."""
+    """A passage of a question."""
 
     text: str
     title: str = ""
 
 
 class PlainRecord(msgspec.Struct, forbid_unknown_fields=True):
-    """A line of the file. ``gold`` are titles of passages, or places in ``passages`` from 0."""
+    """A line of the file. ``gold`` are titles of passages, or indices in ``passages``."""
 
     question: str
     answers: list[str]
@@ -28,10 +28,10 @@ class PlainRecord(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def question(record: PlainRecord, labels: Labels) -> Question:
-    """Return the question of a line; one without an id is named by a digest of its text.
+    """Return the question of a line; without an id, a digest of its text is the id.
 
     Raises:
-        BadField: a field does not hold what a question needs; the message begins with the field.
+        BadField: a field is invalid; the message begins with its name.
     """
     if not record.question.strip():
         raise BadField("question: is empty")
@@ -53,7 +53,7 @@ def question(record: PlainRecord, labels: Labels) -> Question:
 
 
 def _gold(entry: str | int, context: tuple[Passage, ...]) -> tuple[str, str]:
-    """Return the title and the id of a gold passage; the id is empty for a title that the context lacks."""
+    """Return the title and id of a gold passage; the id is empty for a title not in the context."""
     if isinstance(entry, int):
         if not 0 <= entry < len(context):
             raise BadField(f"gold: {entry} is not a position in passages, which has {len(context)} (from 0)")

@@ -29,7 +29,7 @@ class MusiqueStep(msgspec.Struct):
 
 
 class MusiqueRecord(msgspec.Struct):
-    """MuSiQue's record; the paragraphs may be left out."""
+    """MuSiQue's record; the paragraphs are optional."""
 
     id: str
     question: str
@@ -44,7 +44,7 @@ def question(record: MusiqueRecord, labels: Labels) -> Question:
     """Return the question of a record.
 
     Raises:
-        BadField: the record is one of MuSiQue-Full that cannot be answered.
+        BadField: the record is an unanswerable one of MuSiQue-Full.
     """
     if not record.answerable:
         raise BadField("answerable: false; only MuSiQue-Ans is supported")
@@ -75,8 +75,8 @@ def _supporting(record: MusiqueRecord, step: MusiqueStep) -> str:
 def write(stem: Path, rollouts: Sequence[Rollout]) -> Path:
     """Write JSONL of ``id``, ``predicted_answer``, ``predicted_support_idxs`` and ``predicted_answerable``.
 
-    A question without an answer has an empty one, since the script wants every line. The paragraphs are those of the
-    question's own that the agent chose; none where it was not given them.
+    A question without an answer gets an empty answer, since the script requires every line. The paragraphs are those of
+    the question that the agent chose; none if the question has no passages.
     """
     return write_lines(
         stem,
@@ -93,7 +93,7 @@ def write(stem: Path, rollouts: Sequence[Rollout]) -> Path:
 
 
 def _chosen_paragraphs(rollout: Rollout) -> list[int]:
-    """Return the ``idx`` of each chosen passage of the question's context, which ends the passage's id."""
+    """Return the ``idx`` of each chosen passage of the question's context, which is the end of the passage's id."""
     given = {passage.id for passage in rollout.question.context}
     chosen = (rollout.main.evidence[place].id for place in rollout.main.selected)
     return [int(id.rpartition("/")[2]) for id in chosen if id in given]

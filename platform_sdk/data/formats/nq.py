@@ -28,7 +28,7 @@ class NqPassage(msgspec.Struct):
 
 
 class NqRecord(msgspec.Struct):
-    """NQ-open's record, or a gold-passage file's, which says ``answers`` and gives passages."""
+    """NQ-open's record, or a gold-passage file's with ``answers`` and passages."""
 
     question: str
     answer: list[str] = msgspec.field(default_factory=list)
@@ -37,7 +37,7 @@ class NqRecord(msgspec.Struct):
 
 
 def question(record: NqRecord, labels: Labels) -> Question:
-    """Return the question of a record, named by a digest of its text.
+    """Return the question of a record; a digest of its text is the id.
 
     Raises:
         BadField: the record has no answer.

@@ -49,7 +49,7 @@ class Answer(msgspec.Struct):
 
 
 class QaldQuestion(msgspec.Struct):
-    """A question as the official file holds it."""
+    """A question of the official file."""
 
     id: int | str
     question: list[Wording]
@@ -58,7 +58,7 @@ class QaldQuestion(msgspec.Struct):
 
 
 class EntityNames(msgspec.Struct):
-    """The names of a question's entities, by Wikidata id: where to begin, and the answers."""
+    """The names of a question's entities by Wikidata id: topic entities and answers."""
 
     id: int | str
     topic_entity: dict[str, str] = msgspec.field(default_factory=dict)
@@ -71,15 +71,15 @@ def read_entity_names(path: Path) -> dict[str, EntityNames]:
 
 
 def english(question: QaldQuestion) -> str | None:
-    """Return the English wording, if there is one."""
+    """Return the English wording, or None."""
     return next((wording.string for wording in question.question if wording.language == "en"), None)
 
 
 def accepted_answers(question: QaldQuestion, labels: Mapping[str, str]) -> list[tuple[str, ...]]:
-    """Return the question's answers, each as the texts that name it, the canonical one first.
+    """Return the accepted texts of each of the question's answers, the canonical one first.
 
-    A boolean is ``yes`` or ``no``. An entity is named by its label, its id, or its URI; a literal by its value
-    less a leading ``+``; a date and time also by the date alone.
+    A boolean is ``yes`` or ``no``. An entity has its label, its id, and its URI; a literal its value without a leading
+    ``+``; a date and time also the date alone.
     """
     answers: list[tuple[str, ...]] = []
     for answer in question.answers:
@@ -113,7 +113,7 @@ def question(record: QaldQuestion, labels: Labels) -> Question:
     answers = accepted_answers(record, entities.answer_labels if entities else {})
     if not answers:
         raise BadField("answers: empty")
-    # An entity's id and URI are names for scoring; an agent answers by label.
+    # An entity's id and URI are for scoring; agents answer with labels.
     literal = [name for answer in answers for name in (answer[:1] if answer[-1].startswith("http") else answer)]
     return Question(
         id=str(record.id),

@@ -1,7 +1,7 @@
 """2WikiMultihopQA's files: HotpotQA's with evidence triples.
 
-``dataset.labels`` is ``id_aliases.json``, whose names of the answer's entity are accepted answers too; without it only
-the answer itself is.
+``dataset.labels`` is ``id_aliases.json``: aliases of the answer's entity are accepted too; without it only the answer
+is accepted.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ NameTriple = tuple[str, str, str]
 
 
 class TwoWikiRecord(HotpotRecord, kw_only=True):
-    """2WikiMultihopQA's record; ``evidences_id`` is empty where the dataset gives no ids."""
+    """2WikiMultihopQA's record; ``evidences_id`` is empty if the dataset gives no ids."""
 
     evidences: list[NameTriple]
     answer_id: str | None = None
@@ -38,7 +38,7 @@ class TwoWikiRecord(HotpotRecord, kw_only=True):
 
 
 def question(record: TwoWikiRecord, labels: Labels) -> Question:
-    """Return the question of a record; its entry points are the heads of evidences that are no other's tail."""
+    """Return the question of a record; its entry points are heads of evidences that are not tails of others."""
     triples = [
         Triple(head=head, relation=relation, tail=tail, head_id=_entity(head_id), tail_id=_entity(tail_id))
         for (head, relation, tail), (head_id, _, tail_id) in zip(record.evidences, _evidence_ids(record), strict=True)
@@ -63,10 +63,10 @@ def question(record: TwoWikiRecord, labels: Labels) -> Question:
 
 
 def _evidence_ids(record: TwoWikiRecord) -> list[NameTriple]:
-    """Return the ids of each evidence; blank ones where there are none or it is not certain whose they are.
+    """Return the ids of each evidence; empty if missing or ambiguous.
 
-    Some records list evidences entity by entity (A, A, B), but their ids in turn (A, B, A): by position, two entities
-    would have one id. A relation's n-th entity has its n-th id, and the facts of both are in the same order.
+    Some records list evidences entity by entity (A, A, B), but their ids alternately (A, B, A): by position, two
+    entities would share an id. So a relation's n-th entity gets its n-th id; the facts of both are in the same order.
     """
     names, ids = record.evidences, record.evidences_id
     if ids and len(ids) != len(names):
@@ -76,7 +76,7 @@ def _evidence_ids(record: TwoWikiRecord) -> list[NameTriple]:
 
 
 def _places(triples: Iterable[NameTriple]) -> Iterator[tuple[str, int, int]]:
-    """Yield each triple's relation, which of the relation's heads it has, and which of that head's facts it is."""
+    """Yield each triple's relation, its head's index within the relation, and its index among the head's facts."""
     heads: defaultdict[str, dict[str, int]] = defaultdict(dict)
     facts: Counter[tuple[str, str]] = Counter()
     for head, relation, _ in triples:
@@ -85,12 +85,12 @@ def _places(triples: Iterable[NameTriple]) -> Iterator[tuple[str, int, int]]:
 
 
 def _entity(identifier: str) -> str:
-    """Return a Wikidata id, and nothing for the dataset's placeholders (``date_information``)."""
+    """Return a Wikidata id, or an empty text for the dataset's placeholders (``date_information``)."""
     return identifier if _ENTITY_ID.fullmatch(identifier) else ""
 
 
 def write(stem: Path, rollouts: Sequence[Rollout]) -> Path:
-    """Write HotpotQA's form with ``evidence`` besides; no agent names sentences or triples, so both are empty."""
+    """Write HotpotQA's format plus ``evidence``; agents give no sentences or triples, so both are empty."""
     answers = {question.id: answer for question, answer in answered(rollouts)}
     return write_object(stem, {"answer": answers, "sp": {}, "evidence": {}})
 

@@ -1,7 +1,6 @@
-"""Cards: short Markdown about what a step read or made, for the narrow panel of the Kubeflow UI.
+"""Cards: short Markdown about a step's inputs or outputs, for the narrow panel of the Kubeflow UI.
 
-A card is a title, one sentence and small tables. Only ``data_card`` and ``model_card_text`` read files: those that they
-describe.
+A card is a title, one sentence and small tables. Only ``data_card`` and ``model_card_text`` read files.
 """
 
 from platform_sdk.evaluation.cards.form import form_card

@@ -1,4 +1,4 @@
-"""Names and units of scores: shares in per cent, counts as they are."""
+"""Names and units of scores: shares in percent, counts as numbers."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ NAMES = {"em": "EM", "f1": "F1", "kl": "KL", "em_greedy": "EM greedy", "f1_greed
 
 
 def name_of(metric: str) -> str:
-    """Return the name of a metric or figure as people read it."""
+    """Return the display name of a metric or figure."""
     return NAMES.get(metric, metric.replace("_", " "))
 
 
 def amount(value: float, *, count: bool = False, signed: bool = False) -> str:
-    """Write a score: a share in percent, the mean of a count as it is."""
+    """Format a score: a share in percent, the mean of a count as a number."""
     text = f"{value:+.2f}" if count else f"{100 * value:+.1f}"
     return text.replace("-", "−") if signed else text.removeprefix("+")
 
 
 def duration(seconds: float) -> str:
-    """Write a time in the unit that suits it: 3.1 s, 12.4 min, 5 h 03 min."""
+    """Format a duration: 3.1 s, 12.4 min, 5 h 03 min."""
     if seconds < 100:
         return f"{seconds:.1f} s"
     minutes = round(seconds / 60)
@@ -30,7 +30,7 @@ def duration(seconds: float) -> str:
 
 
 def count_metrics(evaluations: Iterable[Mapping[str, Any]]) -> frozenset[str]:
-    """Return the metrics that are not shares in 0..1: means of counts, and rewards on a scale of their own.
+    """Return the metrics that are not shares in 0..1: counts, and rewards on another scale.
 
     Args:
         evaluations: The content of ``scores.json`` of each evaluation.
@@ -46,5 +46,5 @@ def count_metrics(evaluations: Iterable[Mapping[str, Any]]) -> frozenset[str]:
 
 
 def shown_metrics(scores: Mapping[str, Any]) -> list[str]:
-    """Return the metrics that a report leads with: those that the method names in its scores, else EM and F1."""
+    """Return the leading metrics of a report: the ones named in the method's scores, else EM and F1."""
     return [metric for metric in scores.get("shown") or ("em", "f1") if metric in scores["metrics"]]

@@ -1,4 +1,4 @@
-"""Card of a run's first step: the values that the run was started with."""
+"""Card of a run's first step: the form values of the run."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ CHANGED = "✎"
 
 
 def form_card(fields: Sequence[FormField], parameters: Mapping[str, Any], defaults: Mapping[str, Any]) -> str:
-    """Return the values of the form, what is allowed, and what they mean.
+    """Return the values of the form, the allowed values and the descriptions.
 
     Args:
         fields: The recipe's form.
-        parameters: The values that the run was started with.
-        defaults: The recipe's own values, which the form showed.
+        parameters: The values of the run.
+        defaults: The recipe's values.
     """
     changed = [field for field in fields if field.value_in(parameters) != field.value_in(defaults)]
     rows = []

@@ -1,4 +1,4 @@
-"""Cards of what a run starts from: its data, its model and its index."""
+"""Cards of a run's inputs: data, model and index."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def model_card_text(name: str, model: Path, weights: str, parents: Mapping[str, 
         name: The model's name: as the recipe gives it, or the phase that trained it.
         model: The model's folder; the parameters are counted in its safetensors files.
         weights: Digest of the weights.
-        parents: Digests of what the model was made from, by name.
+        parents: Digests of the model's inputs, by name.
     """
     rows = [["parameters", _millions(_parameters(model))], ["weights", digest(weights)]]
     rows += [[f"from {cell(parent.replace('_', ' '))}", digest(value)] for parent, value in (parents or {}).items()]
@@ -71,7 +71,7 @@ def model_card_text(name: str, model: Path, weights: str, parents: Mapping[str, 
 
 
 def _parameters(model: Path) -> int:
-    """Count the numbers in the safetensors files of a folder, of both models of a pair."""
+    """Count the parameters in the safetensors files of a folder, for a pair the parameters of both models."""
     total = 0
     for path in sorted(model.rglob("*.safetensors")):
         with path.open("rb") as stream:
@@ -90,7 +90,7 @@ def collection_card(index: Mapping[str, Any]) -> str:
     """Return the method, size and digests of an index.
 
     Args:
-        index: The metadata that the step ``index`` describes its collection with.
+        index: The collection's metadata from the step ``index``.
     """
     rows = [
         ["retrieval method", cell(str(index["method"]))],

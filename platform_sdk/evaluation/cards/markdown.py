@@ -1,4 +1,4 @@
-"""Parts of a card: Markdown that fits a panel of some 480 pixels, about 65 characters.
+"""Parts of a card: Markdown for a panel about 480 pixels (65 characters) wide.
 
 The panel has no padding between the columns of a table and breaks lines at spaces only. So cells are separated by hard
 spaces, and long words may break at zero-width spaces.
@@ -21,7 +21,7 @@ _BREAK = "\u200b"
 
 
 def card(title: str, sentence: str, *blocks: str) -> str:
-    """Return a card: title line, one sentence, and the blocks that are not empty, with space between tables."""
+    """Return a card: title line, one sentence, and the non-empty blocks, with space between tables."""
     parts = [f"## {plain(title)}", sentence]
     for block in filter(None, blocks):
         if block.startswith("|") and parts[-1].startswith("|"):
@@ -31,7 +31,7 @@ def card(title: str, sentence: str, *blocks: str) -> str:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: int = 0) -> str:
-    """Return a table whose last ``numbers`` columns are aligned to the right; nothing without rows."""
+    """Return a table whose last ``numbers`` columns are right-aligned, or an empty text without rows."""
     lines = [_row(row, numbers) for row in rows]
     rule = ["---"] * (len(head) - numbers) + ["---:"] * numbers
     return "\n".join([_row(head, numbers), f"| {' | '.join(rule)} |", *lines]) if lines else ""
@@ -44,7 +44,7 @@ def _row(cells: Sequence[str], numbers: int) -> str:
 
 
 def plain(text: str, longest: int = LONGEST_TEXT, longest_word: int = LONGEST_WORD) -> str:
-    """Return text of others on one line, shortened, without markup, with places to break long words."""
+    """Return untrusted text on one line, shortened, with markup escaped and long words breakable."""
     line = " ".join(printable(text).split())
     line = line if len(line) <= longest else f"{line[: longest - 1].rstrip()}…"
     words = (word if len(word) <= longest_word else _breakable(word, longest_word) for word in line.split(" "))
@@ -52,12 +52,12 @@ def plain(text: str, longest: int = LONGEST_TEXT, longest_word: int = LONGEST_WO
 
 
 def cell(text: str, longest: int = LONGEST_TEXT) -> str:
-    """Return text of others for a table's cell, which may be narrow."""
+    """Return untrusted text for a table cell, which may be narrow."""
     return plain(text, longest, LONGEST_WORD_IN_CELL)
 
 
 def _breakable(word: str, longest: int) -> str:
-    """Return a long word with places to break after punctuation, and inside long parts."""
+    """Return a word with break points after punctuation and inside long parts."""
     parts = re.sub(r"(?<=[\W_])(?=\w)", _BREAK, word).split(_BREAK)
     return _BREAK.join(part[start : start + longest] for part in parts for start in range(0, len(part), longest))
 
@@ -68,7 +68,7 @@ def digest(value: str) -> str:
 
 
 def number(value: float | None) -> str:
-    """Return a figure with four digits, a count with separators, a dash for none."""
+    """Return a float with four digits, an integer with separators, a dash for None."""
     if value is None:
         return "–"
     return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"

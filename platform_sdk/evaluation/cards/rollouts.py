@@ -1,4 +1,4 @@
-"""Card of sampled rollouts: how many there are, and a few dialogues in short."""
+"""Card of sampled rollouts: counts, and a few shortened dialogues."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def rollouts_card(phase: str, rollouts: Iterable[Rollout]) -> str:
 
     Args:
         phase: The phase that sampled them.
-        rollouts: The rollouts in their order; they are read once.
+        rollouts: The rollouts in order, iterated over once.
     """
     questions: set[str] = set()
     examples: dict[bool, Rollout] = {}

@@ -1,4 +1,4 @@
-"""Cards and metrics of an evaluation; every share is in per cent."""
+"""Card and metrics of an evaluation; shares are in percent."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def scores_card(scores: Mapping[str, Any]) -> str:
 
 
 def metric_values(scores: Mapping[str, Any]) -> dict[str, float]:
-    """Return the few scores that the Kubeflow UI lists and compares: shares in per cent, one decimal.
+    """Return the main scores for the Kubeflow UI: shares in percent, one decimal.
 
     Names of exact match and F1 begin with a capital, so that *Compare runs* lists them first.
 

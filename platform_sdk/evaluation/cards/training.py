@@ -1,4 +1,4 @@
-"""Cards of selection, training, iterations, and of a step that failed."""
+"""Cards of selection, training, iterations and failed steps."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LINE = 160
 
 
 def selection_card(figures: Mapping[str, Any]) -> str:
-    """Return the figures of a phase that is learned from, and its histograms.
+    """Return the figures and histograms of a training phase.
 
     Args:
         figures: The content of ``figures.json``.
@@ -42,10 +42,10 @@ def _figure(name: str, value: float) -> str:
 
 
 def training_card(phase: str, trained: Mapping[str, Any]) -> str:
-    """Return the loss or the reward at both ends of a training, with its tokens and seconds.
+    """Return the loss or reward at the start and end of a training, with its tokens and seconds.
 
     Args:
-        phase: The phase that was trained on.
+        phase: The training's phase.
         trained: The content of ``train.json``.
     """
     if trained.get("skipped"):
@@ -76,7 +76,7 @@ def iterations_card(iterations: Sequence[Mapping[str, Any]]) -> str:
 
 
 def iterations_table(iterations: Sequence[Mapping[str, Any]]) -> str:
-    """Return the table of ``iterations_card``: EM in per cent where one was evaluated, else the mean reward."""
+    """Return the table of ``iterations_card``: EM in percent if evaluated, else the mean reward."""
     evaluated = any(figures.get("em") is not None for figures in iterations)
     rows = []
     for figures in iterations:
@@ -90,14 +90,14 @@ def iterations_table(iterations: Sequence[Mapping[str, Any]]) -> str:
 
 
 def rewards_card(phase: str, means: Mapping[str, float]) -> str:
-    """Return the mean of each reward, computed again from a phase's rollouts."""
+    """Return the mean of each reward, recomputed from a phase's rollouts."""
     rows = [[name_of(name), number(value)] for name, value in means.items()]
     sentence = "Rewards computed again from what the rollouts record; all equal the recorded ones."
     return card(f"Rewards: {phase}", sentence, table(["reward", "mean"], rows, numbers=1))
 
 
 def end_card(run: str, status: str, failures: Mapping[str, str]) -> str:
-    """Return how a run ended, with the reason of each failed step.
+    """Return the run's final status, with the reason of each failed step.
 
     Args:
         status: FINISHED, FAILED or KILLED.
@@ -109,7 +109,7 @@ def end_card(run: str, status: str, failures: Mapping[str, str]) -> str:
 
 
 def failure_card(step: str, reason: str) -> str:
-    """Return why a step failed: the first line of the reason as the sentence, the next lines below.
+    """Return the card of a failed step: the first line of the reason as the sentence, the next lines below.
 
     Args:
         step: The step's name.

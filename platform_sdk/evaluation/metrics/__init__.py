@@ -9,7 +9,7 @@ from platform_sdk.evaluation.metrics import hotpotqa, musique, nq, qald10, twowi
 from platform_sdk.evaluation.metrics.scores import Scores
 
 COUNTS = frozenset({"turns", "searches", "tokens"})
-"""Measures that are counts, however small the numbers of a run happen to be; all others are shares."""
+"""Metrics that are counts even if all values of a run lie in 0..1; all others are shares."""
 Dataset = Literal["hotpotqa", "2wikimultihopqa", "musique", "nq", "qald10"]
 
 
@@ -17,15 +17,15 @@ def score_files(dataset: Dataset, gold: Path, predictions: Path, names: Path | N
     """Score a prediction file against a gold file, both in the dataset's official format.
 
     Args:
-        dataset: whose format and definitions to follow.
+        dataset: the dataset whose format and definitions apply.
         gold: the official questions file.
         predictions: the official predictions file; ids that ``gold`` does not have are counted and ignored.
         names: further names of the gold entities. 2WikiMultihopQA: the official ``id_aliases.json``;
-            QALD-10: ``topic_entities.json`` (looked for beside ``gold`` when not given).
+            QALD-10: ``topic_entities.json`` (default: in the folder of ``gold``).
 
     Raises:
         RecordError: a file is missing or malformed; the message says where.
-        ValueError: ``names`` is given for a dataset that has no use for it.
+        ValueError: ``names`` is given for a dataset without such a file.
     """
     match dataset:
         case "2wikimultihopqa":

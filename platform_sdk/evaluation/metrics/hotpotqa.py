@@ -17,7 +17,7 @@ from platform_sdk.evaluation.metrics.parts import Part, answer_part, set_part, t
 from platform_sdk.evaluation.metrics.scores import Scores, count_unknown, require_questions
 
 Fact = tuple[str | int | float | bool | None, ...]
-"""A predicted (title, sentence index). The script takes any tuple; one of another form is merely never right."""
+"""A predicted (title, sentence index). The script accepts any tuple; other forms are never right."""
 
 
 class Gold(msgspec.Struct, gc=False):

@@ -1,10 +1,10 @@
 """MuSiQue-Ans: answer and supporting-paragraph scores, as ``evaluate_v1.0.py`` defines them, unrounded.
 
-Gold: the official JSONL (a file without ``paragraphs`` will do: the decomposition names the same supporting
-paragraphs). Predictions: JSONL of ``id, predicted_answer, predicted_support_idxs``. The script demands equal
-order and length; here lines are matched by id, the n-th of an id with the n-th, and a question without a
-prediction scores 0. Questions with ``answerable: false`` (MuSiQue-Full) take no part, as in the script;
-its sufficiency scores are not computed.
+Gold: the official JSONL (``paragraphs`` are optional: the decomposition names the same supporting paragraphs).
+Predictions: JSONL of ``id, predicted_answer, predicted_support_idxs``. The script requires equal order and length; here
+the n-th prediction with an id matches the n-th question with this id, and a question without a prediction scores 0.
+Questions with ``answerable: false`` (MuSiQue-Full) are skipped, as in the script; its sufficiency scores are not
+computed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from platform_sdk.record_files import RecordError
 
 
 class Paragraph(msgspec.Struct, gc=False):
-    """A paragraph, less its text."""
+    """A paragraph without its text."""
 
     idx: int
     is_supporting: bool
@@ -86,7 +86,7 @@ def score(gold: Path, predictions: Path) -> Scores:
     require_questions(gold, len(scored))
     skipped = len(questions) - len(scored)
     notes = (f"{skipped} unanswerable questions take no part",) if skipped else ()
-    # Those of an id that no question is left for; a question that takes no part has used up its own.
+    # Predictions without a question; a skipped question has consumed its prediction.
     unknown = sum(map(len, predicted.values()))
     return Scores(scored, columns, {"": missing}, notes, unknown)
 

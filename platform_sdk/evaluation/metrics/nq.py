@@ -1,8 +1,8 @@
 """NQ-open: exact match, containment and token F1, each the best over the gold answers.
 
-Gold: JSONL of ``question, answer [...]`` (gold-passage files, which say ``answers``, will do). Predictions: JSONL of
-``question, prediction``; or one JSON list, either of such objects or of texts in the gold file's order.
-``sub_em`` asks whether a normalised gold answer is contained in the normalised prediction, as a substring.
+Gold: JSONL of ``question, answer [...]`` (or ``answers``, as in gold-passage files). Predictions: JSONL of
+``question, prediction``; or one JSON list of such objects, or of texts in the gold file's order.
+``sub_em`` is 1 if the normalised prediction contains a normalised gold answer as a substring.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from platform_sdk.record_files import RecordError
 
 
 class Gold(msgspec.Struct, gc=False):
-    """A question and its answers, under either of the names in use."""
+    """A question and its answers, as ``answer`` or ``answers``."""
 
     question: str
     answer: list[str] | None = None
@@ -37,7 +37,7 @@ def score(gold: Path, predictions: Path) -> Scores:
     """Score a prediction file in ``em``, ``sub_em`` and ``f1``.
 
     Raises:
-        RecordError: a file is malformed, or a list of texts has not one for each question.
+        RecordError: a file is malformed, or a list of texts has another length than the gold file.
     """
     questions = read_json_lines(gold, Gold)
     require_questions(gold, len(questions))
@@ -65,7 +65,7 @@ def _best(prediction: str, golds: Sequence[str]) -> tuple[float, float, float]:
 
 
 def _predicted(path: Path, questions: Sequence[Gold]) -> tuple[list[str | None], int]:
-    """Return each question's prediction in turn (``None``: it has none), and how many predictions have no question."""
+    """Return each question's prediction, or None, and the number of predictions without a question."""
     if not is_list(read_bytes(path)):
         lines = read_json_lines(path, Prediction)
     else:

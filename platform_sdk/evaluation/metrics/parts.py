@@ -1,4 +1,4 @@
-"""The parts of a prediction (answer, supporting facts, evidence), four numbers each, and their joint score."""
+"""Scores of the parts of a prediction (answer, supporting facts, evidence), and their joint score."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from platform_sdk.evaluation.answers import Convention, bag, pair_f1
 from platform_sdk.evaluation.metrics.scores import Scores
 
 Part = tuple[float, float, float, float]
-"""Exact match, F1, precision and recall of one part of a prediction; a plain tuple, as millions are made."""
+"""Exact match, F1, precision and recall of one part of a prediction; a plain tuple for speed."""
 
 NAMES = ("em", "f1", "prec", "recall")
 NOTHING: Part = (0.0, 0.0, 0.0, 0.0)
@@ -27,7 +27,7 @@ def answer_part(prediction: str, gold: str, convention: Convention) -> Part:
 
 
 def set_part(predicted: frozenset[object], gold: frozenset[object]) -> Part:
-    """Score a set of predictions. An empty set for an empty gold is an exact match, yet of F1 0."""
+    """Score a set of predictions. An empty set for an empty gold is an exact match with F1 0."""
     hits = len(predicted & gold)
     return counted(hits, len(predicted), hits, len(gold))
 
@@ -50,14 +50,14 @@ def joint(parts: Sequence[Part]) -> Part:
 
 
 def tabulate(ids: list[str], prefixes: Sequence[str], rows: Iterable[Sequence[Part | None]], unknown: int) -> Scores:
-    """Lay out the parts of each question, and their joint score, as columns named ``prefix + em`` and so on.
+    """Arrange the parts of each question, and their joint score, as columns named ``prefix + em`` and so on.
 
     Args:
         ids: of the questions, in the order of ``rows``; at least one.
         prefixes: one for each part: ``("", "sp_")``.
-        rows: the parts of each question; ``None`` where the prediction lacks that part, which then scores 0, and
-            so does the joint.
-        unknown: how many predictions no question has.
+        rows: the parts of each question; None for a part that the prediction lacks: the part and the joint
+            score 0.
+        unknown: the number of predictions without a question.
     """
     missing = dict.fromkeys(prefixes, 0)
     flat: list[tuple[float, ...]] = []

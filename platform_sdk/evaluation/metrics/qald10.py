@@ -1,12 +1,12 @@
 """QALD-10: predicted texts against the names of the answers.
 
 Gold: the official QALD JSON. Predictions: one object {question id: [text, ...]}. Answers are Wikidata entities; their
-labels come from a ``topic_entities.json`` (a list of ``id, answer_labels {entity id: label}``), beside the gold file or
-named. An answer may also be given by its entity id or URI; booleans are ``yes`` and ``no``.
+labels come from a ``topic_entities.json`` (a list of ``id, answer_labels {entity id: label}``), by default in the gold
+file's folder. A prediction may also be an entity id or URI; booleans are ``yes`` and ``no``.
 
-``em`` and ``f1`` are the question-answering scores: the best pair of a predicted text and a name. ``set_prec``,
-``set_recall`` and ``set_f1`` are QALD's macro measures: which share of the predicted texts names an answer, and which
-share of the answers is named. Where a question has no answer, predicting none is right (all 1), anything else wrong.
+``em`` and ``f1`` are the scores of the best pair of a predicted text and a name. ``set_prec``, ``set_recall`` and
+``set_f1`` are QALD's macro measures: the share of predicted texts that name an answer, and the share of answers that
+are named. For a question without an answer, an empty prediction scores 1 throughout, any other 0.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def score(gold: Path, predictions: Path, labels: Path | None = None) -> Scores:
     Args:
         gold: the official QALD JSON.
         predictions: the prediction file.
-        labels: the names of the answers; by default ``topic_entities.json`` beside ``gold``, if it is there.
+        labels: the names of the answers; by default ``topic_entities.json`` in the folder of ``gold``, if it exists.
 
     Raises:
         RecordError: a file is malformed.

@@ -1,4 +1,4 @@
-"""Result of scoring: one column of per-question values for each metric, and their aggregates."""
+"""Scores of a prediction file: a column of per-question values for each metric, and their aggregates."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from platform_sdk.record_files import RecordError
 class Scores:
     """Per-question values in 0..1, in the order of the gold file.
 
-    ``columns[name][i]`` belongs to ``ids[i]``; a question without a prediction holds 0 and so stays in the
-    denominator. ``missing`` counts such questions by the part of the prediction that they lack;
-    ``notes`` are further remarks for the reader; ``unknown`` counts predictions that no question of the gold file has.
+    ``columns[name][i]`` belongs to ``ids[i]``; a question without a prediction scores 0. ``missing`` counts such
+    questions by the missing part of the prediction; ``notes`` are remarks for the reader; ``unknown`` counts
+    predictions without a question.
     """
 
     ids: list[str]
@@ -48,11 +48,11 @@ class Scores:
 
 
 def count_unknown(ids: Iterable[str], *predicted: Iterable[str]) -> int:
-    """Count the distinct ids in the parts of ``predicted`` that are not among the gold file's ``ids``."""
+    """Count the distinct ids in ``predicted`` that are not among the gold file's ``ids``."""
     return len(set().union(*predicted).difference(ids))
 
 
 def require_questions(path: Path, count: int) -> None:
-    """Raise RecordError if a gold file holds no question to score, as a mean over none has no value."""
+    """Raise RecordError if a gold file holds no question to score."""
     if count == 0:
         raise RecordError(f"{path}: holds no question to score")

@@ -1,13 +1,12 @@
-"""2WikiMultihopQA: answer, supporting-fact, evidence and joint scores, as ``2wikimultihop_evaluate_v1.1.py``.
+"""2WikiMultihopQA: answer, supporting-fact, evidence and joint scores of ``2wikimultihop_evaluate_v1.1.py``.
 
-Predictions are HotpotQA's with ``evidence`` {id: [[head, relation, tail]]} besides. Differences from HotpotQA:
-titles of supporting facts are compared in lower case; evidence triples without case, punctuation and extra
-space. With the official ``id_aliases.json`` any alias of an entity is as good as its name; without it the
-scores are those of the script with an empty alias file.
+Predictions have HotpotQA's format plus ``evidence`` {id: [[head, relation, tail]]}. Titles of supporting facts are
+compared in lower case, evidence triples without case, punctuation and extra space. With the official
+``id_aliases.json`` an alias of an entity counts like its name; without this file the scores equal the script's with an
+empty alias file.
 
-Two oddities of the script are kept, so that the numbers are its own: facts are made distinct *before* titles
-are lowered, so two spellings of a title count as two; and with aliases several predicted triples may match one
-gold triple, each counting towards recall.
+Two oddities of the script are kept: facts are deduplicated *before* titles are lowercased, so two spellings of a title
+count as two; and with aliases several predicted triples may match one gold triple, each counting towards recall.
 """
 
 from __future__ import annotations
@@ -89,7 +88,7 @@ def _rows(
 
 
 def _answer(prediction: str, question: Gold, names: Aliases) -> Part:
-    """Score against the answer and its aliases, each of the four numbers being the best on its own."""
+    """Score against the answer and its aliases; each of the four numbers is maximised separately."""
     best = answer_part(prediction, question.answer, "2wikimultihopqa")
     aliases = names.get(question.answer_id or "")
     if not aliases:

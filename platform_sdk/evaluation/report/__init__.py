@@ -1,7 +1,7 @@
-"""A run as one page: ``build_report`` makes the self-contained HTML, ``build_summary`` a few lines of Markdown;
-``build_note`` describes the run to readers of MLflow.
+"""Reports of a run: ``build_report`` makes a self-contained HTML page, ``build_summary`` a few lines of Markdown, and
+``build_note`` the description in MLflow.
 
-``content`` gathers, ``charts`` draws, ``viewer`` packs the rollouts, ``page`` puts the page together.
+``content`` reads the run, ``charts`` draws, ``viewer`` packs the rollouts, ``page`` assembles the page.
 """
 
 from platform_sdk.evaluation.report.note import build_note

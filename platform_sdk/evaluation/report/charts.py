@@ -1,4 +1,4 @@
-"""The report's pictures as inline SVG. Colours are the page's CSS variables, so they follow light and dark."""
+"""Charts of a report as inline SVG. Colours are CSS variables of the page, so they follow the light or dark theme."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Interval:
 
 
 def interval_plot(rows: Sequence[tuple[str, Sequence[Interval]]]) -> Markup:
-    """Draw one row for each metric, in it one value with its 95 % interval for each phase; the axis is in percent."""
+    """Draw a row for each metric with a value and 95 % interval for each phase; the axis is in percent."""
     width, gap, inner = 1000, 18, 20
     heights = [inner * len(intervals) + gap for _, intervals in rows]
     height = sum(heights) + 34

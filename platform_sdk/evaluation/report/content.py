@@ -1,4 +1,4 @@
-"""Content of a report, gathered from the files of a run directory. It knows records and files, no method."""
+"""Content of a report, read from the files of a run directory. Independent of the method."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 from platform_sdk.config.differences import ABSENT
 from platform_sdk.evaluation.cards.figures import amount, count_metrics
 from platform_sdk.evaluation.intervals import paired_bootstrap
+from platform_sdk.evaluation.phase_statistics import Statistics, read_statistics
 from platform_sdk.evaluation.report.samples import SELECTED_FILE, Sample, draw, share, size, sources
-from platform_sdk.evaluation.statistics import Statistics, read_statistics
 from platform_sdk.files import read_object
 from platform_sdk.tracking import manifest, updates
 from platform_sdk.tracking.journal import FOLDER
@@ -20,7 +20,7 @@ from platform_sdk.tracking.opened import ENVIRONMENT_FILE, open_run
 from platform_sdk.tracking.updates import Update, read_updates
 
 START, FINAL = "eval-start", "eval-final"
-HEADLINE = ("em", "f1")  # what a run shows first that names no metrics of its own
+HEADLINE = ("em", "f1")  # leading metrics of a run whose scores name none
 FIRST_PHASES = ("eval-base", "warmup", START, "eval-warmup")
 
 
@@ -38,9 +38,9 @@ class Difference:
 
 @dataclass
 class Phase:
-    """One phase of the run: its folder's name, figures, scores, updates (of an online phase), and some rollouts.
+    """A phase of the run: its folder's name, figures, scores, updates (of an online phase), and some rollouts.
 
-    ``statistics`` are of the data that the phase learns from, where a step of the method left some.
+    ``statistics`` describe the phase's training data, if a step of the method wrote some.
     """
 
     name: str
@@ -82,12 +82,12 @@ class Content:
 
     @cached_property
     def counts(self) -> frozenset[str]:
-        """The metrics that are not shares in 0..1: means of counts, and rewards on a scale of their own."""
+        """The metrics that are not shares in 0..1: counts, and rewards on another scale."""
         return count_metrics(phase.scores or {} for phase in self.evaluations)
 
     @property
     def shown_metrics(self) -> tuple[str, ...]:
-        """The metrics that the report leads with: those that the run's method names in its scores."""
+        """The leading metrics of the report, as named in the run's scores."""
         named = [(phase.scores or {}).get("shown") for phase in self.evaluations]
         return tuple(next(filter(None, named), HEADLINE))
 
@@ -99,7 +99,7 @@ class Content:
         return [*(m for m in shown if m in found), *(m for m in found if m not in shown)]
 
     def amount(self, metric: str, value: float, *, signed: bool = False) -> str:
-        """Write a score of this run; see :func:`amount`."""
+        """Format a score of this run; see :func:`amount`."""
         return amount(value, count=metric in self.counts, signed=signed)
 
     def scores(self, phase: str) -> dict[str, Any] | None:
@@ -114,7 +114,7 @@ def gather(run_dir: Path, *, rollouts: int, altered: bool = False) -> Content:
         altered: Read a run with altered files too.
 
     Raises:
-        UserError: it is not a run directory, or one of its files is invalid or was altered.
+        UserError: ``run_dir`` is not a run directory, or one of its files is invalid or was altered.
         RecordError: a rollout cannot be read.
     """
     opened = open_run(run_dir, altered=altered)
@@ -124,7 +124,7 @@ def gather(run_dir: Path, *, rollouts: int, altered: bool = False) -> Content:
     most = share([size(paths) for _, _, paths in found], rollouts)
     for phase, name, paths in found:
         phase.samples.append(draw(name, paths, most, run_dir / phase.name / SELECTED_FILE))
-    # The page is a step itself: made again later, it must be the same page.
+    # The report is a step itself: exclude its own events, so that building it again gives the same page.
     ends = ("step report", "run ended")
     content = Content(
         run_dir=run_dir,
@@ -141,17 +141,17 @@ def gather(run_dir: Path, *, rollouts: int, altered: bool = False) -> Content:
 
 
 def p_text(p_value: float) -> str:
-    """Write a p value with its sign of relation: = 0.013, < 0.001."""
+    """Format a p value with its relation: = 0.013, < 0.001."""
     return "< 0.001" if p_value < 0.001 else f"= {p_value:.3f}"
 
 
 def kind_of(low: float, high: float) -> str:
-    """Return good, bad or even, as the interval of a difference lies to zero."""
+    """Return good, bad or even for an interval above, below or around zero."""
     return "good" if low > 0 else "bad" if high < 0 else "even"
 
 
 def setting_text(value: Any) -> str:
-    """Write a recipe's setting in a comparison of recipes."""
+    """Format a recipe's setting in a comparison of recipes."""
     return "–" if value == ABSENT else json.dumps(value, ensure_ascii=False)
 
 
@@ -193,5 +193,5 @@ def _differences(before: dict[str, Any] | None, after: dict[str, Any] | None) ->
 
 
 def _object(path: Path) -> dict[str, Any]:
-    """Return the JSON object in ``path``; an empty one where the run has not come to writing it."""
+    """Return the JSON object in ``path``, or an empty one if the file does not exist yet."""
     return read_object(path) if path.is_file() else {}

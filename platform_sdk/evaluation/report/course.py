@@ -1,4 +1,4 @@
-"""The course of a run: what was spent on the way, stage by stage, and the scores along it."""
+"""Course of a run: cost of each stage, and the scores along the way."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ EVALUATION = "eval-"
 
 @dataclass(frozen=True)
 class Expenditure:
-    """Seconds, and counts of what was sampled and trained on. Evaluations and the start of engines cost nothing here.
+    """Cost in seconds, rollouts, trajectories and tokens, without evaluations and engine starts.
 
-    ``rollouts`` are attempts at questions; ``trajectories`` are the dialogues trained on, of all roles
-    alike, each as often as it was selected or sampled for training.
+    ``rollouts`` are attempts at questions; ``trajectories`` are the dialogues trained on, for all roles, each counted
+    as often as it was selected or sampled for training.
     """
 
     sampling_seconds: float = 0.0
@@ -46,7 +46,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Point:
-    """An evaluation on the way: after ``step`` iterations or updates, and what was spent until then."""
+    """An evaluation after ``step`` iterations or updates, and the cost up to it."""
 
     phase: str
     step: int
@@ -56,13 +56,13 @@ class Point:
 
 @dataclass(frozen=True)
 class Course:
-    """The stages in their order; the first ``preparation`` of them came before the first evaluation."""
+    """The stages in order; the first ``preparation`` of them precede the first evaluation."""
 
     stages: tuple[Stage, ...]
     preparation: int
     points: tuple[Point, ...]
     step: str
-    """Kind of a step: ``iteration``, ``update``, or ``phase`` where neither took place."""
+    """Kind of a step: ``iteration``, ``update``, or ``phase`` if there was neither."""
 
     @property
     def spent(self) -> Expenditure:
@@ -78,10 +78,10 @@ def total(stages: Iterable[Stage]) -> Expenditure:
 
 
 def course_of(content: Content) -> Course:
-    """Lay out a run's course.
+    """Return a run's course.
 
     ``eval-start`` comes after the warm-up, ``eval-NAME`` after the stage of that name (``eval-iteration-03``,
-    ``eval-u0050``), ``eval-final`` at the end. Evaluations of other names have no place on it.
+    ``eval-u0050``), ``eval-final`` at the end. Evaluations with other names are left out.
     """
     before = [stage for phase in content.phases if phase.name in FIRST_PHASES for stage in _stages(phase)]
     learning = [stage for phase in content.phases if phase.name not in FIRST_PHASES for stage in _stages(phase)]

@@ -1,4 +1,4 @@
-"""Curves of a report: scores on the way, iterations of sampling and training, and online updates."""
+"""Curves of a report: scores, iterations of sampling and training, and online updates."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from platform_sdk.evaluation.report.lines import Line, line_chart
 from platform_sdk.tracking.updates import Update
 
 PALETTE = ("c-final", "c-threshold", "c-other", "c-loss", "c-base", "c-leaf", "c-start", "c-sky")
-FEWEST_POINTS = 3  # of a score curve: before and after are a pair, not a curve
+FEWEST_POINTS = 3  # of a score curve; two points are not drawn
 
 Points = list[tuple[float, float]]
 
 
 @dataclass(frozen=True)
 class Curve:
-    """A chart with its title, its lines for the legend, and what its horizontal axis is."""
+    """A chart with its title, its lines for the legend, and the name of its horizontal axis."""
 
     title: str
     lines: list[Line]
@@ -31,7 +31,7 @@ class Curve:
 
 
 def curves(content: Content) -> list[Curve]:
-    """Return the charts of a run's learning, those of its scores first."""
+    """Return the charts of a run's training, scores first."""
     return [*_scores(content), *_iterations(content), *_updates(content), *_supervised(content)]
 
 
@@ -47,7 +47,7 @@ def _chart(title: str, lines: Sequence[Line], axis: str, *, unit: bool) -> list[
 def _scores(content: Content) -> list[Curve]:
     course = course_of(content)
     shown = content.shown_metrics
-    taken = list({point.step: point for point in course.points}.values())  # the last one of a step
+    taken = list({point.step: point for point in course.points}.values())  # the last point of a step
     if len(taken) < FEWEST_POINTS:
         return []
     shares = [metric for metric in content.metrics if metric not in content.counts]
@@ -116,13 +116,13 @@ def _iterations(content: Content) -> list[Curve]:
 
 
 def _roles(phase: Phase) -> dict[str, dict[str, Any]]:
-    """The figures of each model, where roles have models of their own."""
+    """Return the figures of each model, if roles have separate models."""
     roles: dict[str, dict[str, Any]] = phase.figures.get("roles") or {}
     return roles
 
 
 def _supervised(content: Content) -> list[Curve]:
-    """The loss of each phase of supervised training that is not an iteration: a warm-up, a baseline."""
+    """Return the loss of each supervised phase that is not an iteration: a warm-up, a baseline."""
     found = []
     for phase in content.phases:
         if phase in content.iterations:
@@ -139,7 +139,7 @@ def _supervised(content: Content) -> list[Curve]:
 
 
 def _speeds(name: str, trained: Mapping[str, Mapping[str, Any]]) -> list[Curve]:
-    """Return charts of a training's speed: tokens per second, and on a GPU that is known the share of its peak."""
+    """Return charts of a training's speed: tokens per second, and for a known GPU the share of its peak."""
 
     def lines(figure: str) -> list[Line]:
         found = [
@@ -176,7 +176,7 @@ def _online(updates: Sequence[Update]) -> list[tuple[str, list[tuple[str, Points
         name: points(lambda update, name=name: update.rewards.get(name))  # type: ignore[misc]
         for name in dict.fromkeys(name for update in updates for name in update.rewards)
     }
-    # The one that is trained for is among the named ones; it is left out if it can be identified.
+    # The total reward is also among the named rewards; leave it out if it can be identified.
     same = [name for name, line in named.items() if line == trained]
     trained_for = "reward" if "reward" in same else same[0] if len(same) == 1 else None
     rewards = {"mean reward" if trained_for is None else f"{name_of(trained_for)} (trained for)": trained}

@@ -1,4 +1,4 @@
-"""The header of a report: what was run on what, when, where, and what it cost."""
+"""Header facts of a report: recipe, data, time, hardware and cost."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Fact(NamedTuple):
 
 
 def facts_of(content: Content) -> list[Fact]:
-    """Return what the run's files tell; a fact that no file has is omitted."""
+    """Return the facts that the run's files contain."""
     found = [Fact("run", content.run_dir.name), *parameters_of(content)]
     if content.chain:
         begun, ended = (datetime.fromisoformat(content.chain[place].time) for place in (0, -1))
@@ -33,7 +33,7 @@ def facts_of(content: Content) -> list[Fact]:
 
 
 def parameters_of(content: Content) -> list[Fact]:
-    """Return what the recipe begins with: models, data, seed."""
+    """Return the recipe's models, data and seed."""
     parameters: dict[str, Any] = content.recipe.get("parameters", {})
     models = [
         Fact(name.replace("_", " "), value)

@@ -1,4 +1,4 @@
-"""The gold evidence of a question, and what of it a rollout retrieved and selected."""
+"""Gold evidence of a question, and the part of it that a rollout retrieved and selected."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from platform_sdk.records import Evidence, Rollout, Trajectory
 
 
 class GoldEvidence:
-    """The gold evidence of a rollout's question, in the form that was searched: passages or triples."""
+    """The gold evidence of a rollout's question, as passages or triples, whichever was searched."""
 
     def __init__(self, rollout: Rollout) -> None:
         self._question = question = rollout.question
@@ -18,15 +18,15 @@ class GoldEvidence:
         self._triples = tuple(triple.text for triple in question.gold_triples) if by_triples else ()
 
     def places(self, trajectory: Trajectory) -> frozenset[int]:
-        """Return which pieces of the trajectory's evidence are gold, from 0."""
+        """Return the indices of the gold pieces in the trajectory's evidence."""
         question = self._question
         given = tuple(passage.id for passage in question.context)
         if given and given == tuple(item.id for item in trajectory.evidence):
-            return frozenset(question.gold_positions)  # which tells passages of one title apart
+            return frozenset(question.gold_positions)  # positions distinguish passages with equal titles
         return frozenset(index for index, item in enumerate(trajectory.evidence) if self._holds(item))
 
     def found_by(self, rollout: Rollout) -> list[dict[str, Any]]:
-        """Return each piece of gold evidence by its name, and whether it was retrieved and selected."""
+        """Return the name of each piece of gold evidence, and if it was retrieved and selected."""
         retrieved: set[str] = set()
         selected: set[str] = set()
         for trajectory in rollout.trajectories:

@@ -14,7 +14,7 @@ from platform_sdk.evaluation.report.charts import label, picture, shape
 WIDTH, HEIGHT = 420, 220
 LEFT, RIGHT, TOP, BOTTOM = 46, 16, 12, 30
 MAX_DOTS = 40
-SMOOTHED = 25  # a curve of many points is drawn faint, with the mean of each of so many parts of it on top
+SMOOTHED = 25  # a longer curve is drawn faint, with the means of this many parts of it on top
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Axis:
-    """The way from the values ``low`` to ``high`` to the places ``start`` to ``end``."""
+    """Linear map from the values ``low`` to ``high`` to the coordinates ``start`` to ``end``."""
 
     low: float
     high: float
@@ -48,8 +48,8 @@ class Axis:
 def line_chart(title: str, lines: Sequence[Line], *, unit: bool = True, x: str = "iteration") -> Markup:
     """Draw at least one line; ``x`` names the horizontal axis.
 
-    The vertical axis is for shares (``unit``) and ends at 1, or at a smaller round share that holds them all; or it
-    holds zero and all values.
+    For shares (``unit``) the vertical axis ends at 1 or at the smallest round share above all values; otherwise it
+    includes zero and all values.
     """
     lines = [line for line in lines if line.points]
     xs = sorted({x for line in lines for x, _ in line.points})
@@ -72,7 +72,7 @@ def line_chart(title: str, lines: Sequence[Line], *, unit: bool = True, x: str =
 
 
 def ticks(low: float, high: float) -> tuple[float, ...]:
-    """Return some four to six round numbers, evenly spaced, that enclose ``low`` and ``high``."""
+    """Return about four to six evenly spaced round numbers that enclose ``low`` and ``high``."""
     if not high > low:
         return (low, low + 1.0)
     raw = (high - low) / 4
@@ -83,7 +83,7 @@ def ticks(low: float, high: float) -> tuple[float, ...]:
 
 
 def short(value: float) -> str:
-    """Write a tick: 0.25, 40, 12k, 1.5M, 2e-05."""
+    """Format a tick: 0.25, 40, 12k, 1.5M, 2e-05."""
     for size, letter in ((1e6, "M"), (1e3, "k")):
         if abs(value) >= 10 * size or (abs(value) >= size and value % (size / 10) == 0):
             return f"{value / size:.4g}{letter}"
@@ -96,7 +96,7 @@ def _shares(largest: float) -> tuple[float, ...]:
 
 
 def _steps(xs: Sequence[float]) -> tuple[float, ...]:
-    """Return the ticks of the horizontal axis: each value where they are few and whole, else round numbers."""
+    """Return the ticks of the horizontal axis: the values if few and whole, else round numbers."""
     if len(xs) <= 10 and all(x.is_integer() for x in xs):
         whole = range(int(xs[0]), int(xs[-1]) + 1)
         if len(whole) <= 12:

@@ -1,4 +1,4 @@
-"""A run described to readers of MLflow: what it is, what it began with, its scores, and where its report is."""
+"""Description of a run in MLflow: recipe, inputs, scores, and the path of its report."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def build_note(run_dir: Path) -> str:
     """Return the description of a run as Markdown; times are left out, since MLflow shows them itself.
 
     Raises:
-        UserError: ``run_dir`` is no run directory, or one of its files is not what it should be.
+        UserError: ``run_dir`` is not a run directory, or one of its files is invalid.
     """
     content = gather(run_dir, rollouts=0)
     facts = [("recipe", str(content.recipe["name"])), ("pipeline", str(content.recipe["pipeline"]))]

@@ -1,4 +1,4 @@
-"""The report page. Everything it needs is inside; a content security policy forbids it to load anything."""
+"""The report as a self-contained page; its content security policy forbids loading anything."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def build_report(run_dir: Path, *, rollouts: int = ROLLOUTS, altered: bool = Fal
     """Return a run as one self-contained HTML page.
 
     Args:
-        run_dir: The run directory, of a finished run or of one on its way.
-        rollouts: At most so many rollouts are embedded, spread over the phases; the page says how many there are.
-        altered: Show a run with altered files too, with a warning.
+        run_dir: The run directory of a finished or unfinished run.
+        rollouts: Most rollouts to embed, spread over the phases; the page gives the total.
+        altered: Show a run with altered files too, with warnings.
 
     Raises:
         UserError: ``run_dir`` is not a run directory, or one of its files is invalid or was altered.
@@ -110,14 +110,14 @@ def _intervals(content: Content, folded: Mapping[str, str]) -> Markup | None:
 
 
 def _outcome(recipe: dict[str, Any]) -> str:
-    """Return the name of the reward that a rollout is trained for."""
+    """Return the name of the trained reward."""
     return str(recipe.get("parameters", {}).get("online", {}).get("reward", "reward"))
 
 
 def _folded(content: Content) -> dict[str, str]:
-    """Return the metrics with their names; of metrics that are equal on every question the first, with all names.
+    """Return the names of the metrics; metrics that are equal on every question are merged into one with all names.
 
-    So EM and F1 of one-word answers are one row.
+    For example, EM and F1 of one-word answers are one row.
     """
     groups: dict[str, list[str]] = {}
     for metric in content.metrics:
@@ -126,7 +126,7 @@ def _folded(content: Content) -> dict[str, str]:
             for phase in content.evaluations
             for _, own in sorted((phase.scores or {}).get("per_question", {}).items())
         ]
-        varied = len(set(values)) > 1  # what is 0 on every question is not the same for that
+        varied = len(set(values)) > 1  # metrics that are 0 on every question are not merged
         key = json.dumps([metric in content.counts, values]) if varied else metric
         groups.setdefault(key, []).append(metric)
     return {equal[0]: " = ".join(map(name_of, equal)) for equal in groups.values()}
@@ -137,7 +137,7 @@ def _colour(phase: Phase) -> str:
 
 
 def _attempts(content: Content) -> dict[str, Any] | None:
-    """Return the attempts histograms as a table: a row for each iteration, a shade for each share of its questions."""
+    """Return the attempt histograms as a table: a row for each iteration, shaded by the share of its questions."""
     rows = []
     for phase in content.iterations:
         histogram = phase.figures.get("attempts_histogram")
@@ -176,7 +176,7 @@ def _figures(content: Content) -> dict[str, Any]:
 
 
 def _updates(content: Content) -> list[dict[str, Any]]:
-    """Return a table of each online phase: a row for each update, a column for each figure that it has."""
+    """Return a table for each online phase: a row for each update, a column for each figure."""
     tables = []
     for phase in content.online:
         rows = [
@@ -194,7 +194,7 @@ def _updates(content: Content) -> list[dict[str, Any]]:
 
 
 def _digests(content: Content) -> list[tuple[str, str]]:
-    """Return what the run rests on, each by its name and full digest."""
+    """Return the names and full digests of the run's inputs."""
     found = {f"corpus · {name}": str(digest) for name, digest in content.corpus_digests.items()}
     for entry in content.chain:
         found |= {f"{entry.event} · {name}": digest for name, digest in entry.digests.items()}

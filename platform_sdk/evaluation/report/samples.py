@@ -1,4 +1,4 @@
-"""The rollouts that a report shows: a fair draw of a phase's, the same questions in every phase."""
+"""Rollouts shown in a report: a random sample of each phase, with the same questions in every phase."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ UPDATES_SHOWN = 8
 
 @dataclass
 class Sample:
-    """Some rollouts of a phase, or of one update of an online phase, out of ``total``; ``accepted`` holds ids.
+    """Some of the ``total`` rollouts of a phase, or of an update of an online phase; ``accepted`` holds ids.
 
-    ``credit`` is that of the agent's turns, by rollout, where an update learned from them.
+    ``credit`` is the credit of the agent's turns by rollout, if an update learned from them.
     """
 
     name: str
@@ -33,25 +33,25 @@ class Sample:
 
 
 def sources(folder: Path) -> list[tuple[str, list[Path]]]:
-    """Return what rollouts a phase's folder holds, each by its name and files: one source for the whole phase.
+    """Return the sources of rollouts in a phase's folder by name and files: one source for the whole phase.
 
-    An online phase has one for each update, of which some are returned: the first, the last, and others evenly
-    between them. The rollouts of an update are in a file for each process.
+    An online phase has a source for each update; the first, the last and some evenly spaced between them are returned.
+    The rollouts of an update are in one file per process.
     """
     if (folder / PHASE_FILE).is_file():
         return [(folder.name, [folder / PHASE_FILE])]
     updates: dict[int, list[Path]] = {}
     for path in sorted((folder / UPDATES_FOLDER).glob("*.jsonl")):
         number = path.name.partition(".")[0]
-        if number.isdigit():  # rollouts that were set aside have another name
+        if number.isdigit():  # files of discarded rollouts have another name
             updates.setdefault(int(number), []).append(path)
     return [(f"{folder.name} · update {number}", updates[number]) for number in _spread(sorted(updates))]
 
 
 def share(sizes: list[int], limit: int) -> int:
-    """Return the most rollouts that each source may show, so that all together show at most ``limit``.
+    """Return the most rollouts that each source may show, so that all sources show at most ``limit``.
 
-    What small sources leave unused goes to the larger ones.
+    The unused part of small sources goes to the larger ones.
     """
     low, high = 0, max(sizes, default=0)
     while low < high:
@@ -61,7 +61,7 @@ def share(sizes: list[int], limit: int) -> int:
 
 
 def size(paths: list[Path]) -> int:
-    """Return how many rollouts the files hold: their whole lines without the headers."""
+    """Return the number of rollouts in the files: complete lines without the headers."""
     found = 0
     for path in paths:
         with path.open("rb") as stream:
@@ -70,9 +70,9 @@ def size(paths: list[Path]) -> int:
 
 
 def draw(name: str, paths: list[Path], limit: int, selected: Path) -> Sample:
-    """Return at most ``limit`` rollouts of the files, and how many there are.
+    """Return at most ``limit`` rollouts of the files, and their total number.
 
-    Questions are taken in the order of a hash of their ids, which is a fair draw and the same in every phase.
+    Questions are taken in the order of a hash of their ids: random, but the same in every phase.
 
     Raises:
         RecordError: a file cannot be read.
@@ -105,7 +105,7 @@ def _spread(numbers: list[int]) -> list[int]:
 
 
 def _complete_rollouts(path: Path) -> Iterator[Rollout]:
-    """Yield the rollouts of a file that a running step may still be writing: a line without its end is not yet one."""
+    """Yield the complete rollouts of a file that a running step may still be writing."""
     with path.open("rb") as stream:
         check_header(path, stream.readline(), Rollout)
         for number, line in enumerate(stream, start=2):

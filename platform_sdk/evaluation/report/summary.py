@@ -1,4 +1,4 @@
-"""A run in a few lines of Markdown, for the pipeline's Markdown artifact."""
+"""Summary of a run in a few lines of Markdown, for the pipeline's Markdown artifact."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _sentence(content: Content) -> str:
 
 
 def _scores(content: Content) -> str:
-    """Return the metrics with their values before and after; with one evaluation its values and intervals."""
+    """Return the metrics with their values before and after; for a single evaluation, its values and intervals."""
     changes = {change.metric: change for change in content.differences}
     before, after = content.scores(START), content.scores(FINAL)
     if before and after:
@@ -104,7 +104,7 @@ def _with_score(content: Content, phase: Phase) -> dict[str, object]:
 
 
 def _updates(phase: Phase) -> str:
-    """Return the means of an online phase's figures over its first and its last tenth of updates."""
+    """Return the means of an online phase's figures over its first and last tenth of updates."""
     tenth = -(-len(phase.updates) // 10)
     rows = [
         [name_of(name), _mean(phase.updates[:tenth], name), _mean(phase.updates[-tenth:], name)] for name in LEARNED

@@ -1,7 +1,7 @@
-"""The decision trace: an answer from given passages, with what it was drawn from, for the page to show.
+"""Decision trace of the page: an answer from given passages, with the evidence that it cites.
 
-For any rollout of one dialogue with one turn of the agent over passages that were given with the question. The page
-numbers the passages from 1, as such prompts do, so that a citation [n] in the response means the n-th passage.
+It applies to rollouts of one dialogue in which the agent has one turn and the passages come with the question. The page
+numbers the passages from 1, as such prompts do, so a citation [n] in the response means the n-th passage.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _CLOSING = re.compile(r"</([a-z_]+)>")
 
 
 def is_trace(rollout: Rollout) -> bool:
-    """Return True if the rollout is one dialogue of one turn, which answers from passages that its opening shows."""
+    """Return True if the rollout is one dialogue of one turn that answers from passages in its prompt."""
     main = rollout.main
     said = sum(turn.speaker == "agent" for turn in main.turns)
     given = main.turns[0].evidence if main.turns else ()
@@ -25,7 +25,7 @@ def is_trace(rollout: Rollout) -> bool:
 
 
 def sections(text: str) -> list[list[str]]:
-    """Return the response in its parts, ``[tag, text]``; the tag of text outside all sections is empty."""
+    """Return the sections of the response as ``[tag, text]``; text outside all sections has an empty tag."""
     parts: list[list[str]] = []
     end = 0
     closings: dict[str, list[re.Match[str]]] = {}
@@ -46,7 +46,7 @@ def sections(text: str) -> list[list[str]]:
 
 
 def trace_of(agent: Trajectory, gold: frozenset[int]) -> dict[str, Any]:
-    """Return what the page shows of the decision; ``gold`` are the places of the gold passages in its evidence."""
+    """Return the decision's data for the page; ``gold`` are the indices of the gold passages in its evidence."""
     chosen = frozenset(agent.selected)
     [turn] = [turn for turn in agent.turns if turn.speaker == "agent"]
     return {

@@ -1,4 +1,4 @@
-"""Rollouts in the compact form that the page's trajectory viewer reads."""
+"""Compact form of rollouts for the page's trajectory viewer."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from platform_sdk.tracking.traces import CallTree, call_tree
 LONGEST_TEXT = 4000
 LONGEST_PROMPT = 1600
 LONGEST_CALL = 400
-Table = dict[str, int]  # a piece of evidence as JSON -> its place in the page's table
+Table = dict[str, int]  # a piece of evidence as JSON -> its index in the page's table
 
 
 @dataclass(frozen=True)
 class _Context:
-    """Context in which the trajectories of one rollout are shown."""
+    """Data shared by the trajectories of one rollout."""
 
     tree: CallTree
     gold: GoldEvidence
@@ -29,7 +29,7 @@ class _Context:
 
 
 def viewer_data(samples: list[Sample]) -> dict[str, Any]:
-    """Return the samples, their rollouts, and one table of all evidence, since passages are found again and again."""
+    """Return the samples, their rollouts, and one table of all evidence, since passages repeat."""
     table: Table = {}
     rollouts = [
         _rollout(number, rollout, sample, table) for number, sample in enumerate(samples) for rollout in sample.rollouts
@@ -71,7 +71,7 @@ def _rollout(phase: int, rollout: Rollout, sample: Sample, table: Table) -> dict
 
 
 def _steps(rollout: Rollout, sample: Sample) -> list[dict[str, Any]]:
-    """Return the rewards of each of the agent's turns; of a rollout that was learned from also the advantages."""
+    """Return the rewards of each of the agent's turns, and the advantages if the rollout was trained on."""
     if rollout.id in sample.credit:
         return [turn.model_dump() for turn in sample.credit[rollout.id]]
     return [{"rewards": turn.rewards} for turn in rollout.main.turns if turn.speaker == "agent"]
@@ -112,7 +112,7 @@ def _trajectory(trajectory: Trajectory, context: _Context) -> dict[str, Any]:
 def _evidence(trajectory: Trajectory, context: _Context) -> list[list[Any]]:
     """Return ``[place in the table, score, selected, gold, parts]`` for each piece of evidence, in its order.
 
-    ``parts`` are what the score is made of; they are omitted where there are none.
+    ``parts`` are the components of the score; omitted if there are none.
     """
     places = context.gold.places(trajectory)
     found: list[list[Any]] = []
@@ -129,7 +129,7 @@ def _rounded(parts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _clip(turn: Turn, place: int) -> str:
-    """Shorten a long text in its middle: a prompt's instructions and the question at its end both stay visible."""
+    """Shorten a long text in the middle, so a prompt's instructions and the question at its end stay visible."""
     longest = LONGEST_PROMPT if place == 0 and turn.speaker == "environment" else LONGEST_TEXT
     if len(turn.text) <= longest:
         return turn.text

@@ -1,4 +1,4 @@
-"""EviPath's agent: a planner that asks, executors that search, select and answer."""
+"""EviPath's agent: a planner that sends sub-questions, and executors that search, select and answer."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Checks that an example must pass before it is learned from; each is a pure function of the example.
+"""Checks that an example must pass before training; each is a pure function of the example.
 
-A check returns what is wrong, or None. The first failed one names the reason of a rejection.
+A check returns an error, or None. The first failed check is the reason of a rejection.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from platform_sdk.methods.evipath.records import Example
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits and style of the agent that learns."""
+    """Limits and style of the trained agent."""
 
     style: Style
     max_questions: int
@@ -36,14 +36,14 @@ class Limits:
 
 Check = Callable[[Example, Limits], str | None]
 
-# "that" and "one" are left out: they mostly open a relative clause or count. Names are capitalised.
+# Without "that" and "one", which mostly open a relative clause or count. Names are capitalised.
 _PRONOUN = re.compile(
     r"\b(?:he|she|they|him|his|her|hers|them|their|theirs|it|its|this|these|those|the former|the latter)\b"
 )
 
 
 def tags(example: Example, limits: Limits) -> str | None:
-    """Tags of every turn are well-formed and in order, and an executor's turn reads back as it was meant."""
+    """Check that the tags of every turn are well-formed and ordered, and that an executor's turn parses back equal."""
     *asking, last = planner_turns(example, limits.style)
     for parts, text in [*((ASKING, text) for text in asking), (ANSWERING, last)]:
         if tags_of(text) != parts:
@@ -57,7 +57,7 @@ def tags(example: Example, limits: Limits) -> str | None:
 
 
 def action(example: Example, limits: Limits) -> str | None:
-    """Every action can be parsed, and asks what was meant of an entity that is known by then."""
+    """Check that every action parses back to its sub-questions, about entities known at that turn."""
     if not example.steps:
         return "nothing was asked"
     if len(example.steps) >= limits.iterations:
@@ -76,14 +76,14 @@ def action(example: Example, limits: Limits) -> str | None:
 
 
 def answer(example: Example, limits: Limits) -> str | None:
-    """The final answer equals the gold answer, as the dataset counts exact matches."""
+    """Check that the final answer is an exact match in the dataset's convention."""
     if exact_match(example.answer, example.answers, example.dataset):
         return None
     return f"{example.answer!r} is not {example.answers[0]!r}"
 
 
 def selection(example: Example, limits: Limits) -> str | None:
-    """Every selected index exists in what the executor is shown, and something is selected."""
+    """Check that evidence is selected, and that every selected index is among the shown evidence."""
     for asked in example.asked():
         if not asked.selected:
             return f"nothing is selected for: {asked.question}"
@@ -93,9 +93,9 @@ def selection(example: Example, limits: Limits) -> str | None:
 
 
 def leak(example: Example, limits: Limits) -> str | None:
-    """No thought, plan or sub-question says an answer before an observation (or the question) says it.
+    """Check that no thought, plan or sub-question contains an answer before an observation or the question does.
 
-    Answers of sub-questions that the teacher knew count too. ``yes`` and ``no`` reveal nothing by being said.
+    This includes answers of sub-questions known to the teacher. ``yes`` and ``no`` are exempt.
     """
     secrets = [group for group in ((*example.answers,), *((secret,) for secret in example.secrets)) if _telling(group)]
     seen = [example.question, *example.candidates]
@@ -112,7 +112,7 @@ def leak(example: Example, limits: Limits) -> str | None:
 
 
 def pronoun(example: Example, limits: Limits) -> str | None:
-    """Sub-questions hold no pronouns; those within a name of the evidence are allowed."""
+    """Check that sub-questions have no pronouns, except within names in the evidence."""
     names = sorted({*example.secrets, *example.candidates, *(item.title for item in example.pool)}, key=len)
     for asked in example.asked():
         text = asked.question
@@ -124,7 +124,7 @@ def pronoun(example: Example, limits: Limits) -> str | None:
 
 
 def prompt(example: Example, limits: Limits) -> str | None:
-    """The planner's training prompt holds the question only, and its answer only if the question does."""
+    """Check that the planner's prompt has only the question, and the answer only if the question contains it."""
     chat = planner_chat(example, limits.style, limits.max_questions)
     if chat.turns[0] != messages.planner_opening(example.question, example.candidates, example.medium):
         return f"the planner is shown more than the question: {chat.turns[0]}"
@@ -140,7 +140,7 @@ CHECKS: Mapping[str, Check] = {
 
 
 def judged(example: Example, limits: Limits) -> Example:
-    """Return the example with the name and finding of the first failed check; one rejected already stays as it is."""
+    """Return the example with the name and finding of the first failed check; a rejected example is unchanged."""
     if example.rejected:
         return example
     for name, check in CHECKS.items():
@@ -150,7 +150,7 @@ def judged(example: Example, limits: Limits) -> Example:
 
 
 def in_question(example: Example) -> bool:
-    """Return True if the question (or where it starts, in a graph) says its own answer."""
+    """Return True if the question, or its start entity in a graph, contains the answer."""
     return _telling(example.answers) and any(
         _says(text, word) for text in (example.question, *example.candidates) for word in example.answers
     )
@@ -161,7 +161,7 @@ def _telling(answers: Iterable[str]) -> bool:
 
 
 def _early(secrets: Iterable[tuple[str, ...]], said: Iterable[str], seen: Iterable[str]) -> str | None:
-    """Return an answer that is said and was not seen; one of several names that was seen makes all of them known."""
+    """Return an answer that is stated before it was seen; seeing one of its names makes all of them known."""
     said, seen = list(said), list(seen)
     for group in secrets:
         if any(_says(text, name) for text in seen for name in group):

@@ -1,4 +1,4 @@
-"""Worked paths that a teacher is shown. People, films and places are made up, so that no path gives an answer away."""
+"""Worked paths in a teacher's prompt. People, films and places are invented, so no path reveals an answer."""
 
 from __future__ import annotations
 
@@ -86,5 +86,5 @@ def _comparison(medium: Medium) -> Example:
 
 
 def demonstrations(medium: Medium) -> tuple[Example, ...]:
-    """Return the worked paths; the last one is imitated most."""
+    """Return the worked paths; models imitate the last one most."""
     return _comparison(medium), _bridge(medium)

@@ -1,4 +1,4 @@
-"""An example as the chats that are learned: one of the planner, and one of the executor for each sub-question."""
+"""Training chats of an example: one of the planner, and one of the executor for each sub-question."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from platform_sdk.sampling.dialogue import Dialogue
 
 @dataclass(frozen=True)
 class Chat:
-    """A dialogue to learn: ``turns`` alternate between user and assistant, beginning with the user's opening."""
+    """A dialogue to train on: ``turns`` alternate between user and assistant, beginning with the user."""
 
     id: str
     role: Role
@@ -33,7 +33,7 @@ class Chat:
 
 
 def planner_turns(example: Example, style: Style) -> list[str]:
-    """Return what the planner says, turn by turn."""
+    """Return the planner's turns."""
     turns = []
     for place, (step, known) in enumerate(zip(example.steps, example.known_candidates(), strict=False)):
         thoughts = step.thoughts if place else prompts.first_thoughts(example.plan, step.thoughts, style)
@@ -48,7 +48,7 @@ def _place(asked: SubQuestion, known: Sequence[str], example: Example) -> int | 
 
 
 def observations(example: Example) -> list[str]:
-    """Return what the planner is told after each of its steps."""
+    """Return the planner's observation after each of its steps."""
     known = example.known_candidates()
     return [
         messages.observation(
@@ -59,12 +59,12 @@ def observations(example: Example) -> list[str]:
 
 
 def executor_turn(asked: SubQuestion) -> str:
-    """Return what the executor says to a sub-question."""
+    """Return the executor's turn for a sub-question."""
     return write_reading(asked.thoughts, asked.selected, asked.answer)
 
 
 def planner_chat(example: Example, style: Style, max_questions: int) -> Chat:
-    """Return the planner's dialogue; its prompt holds the question only."""
+    """Return the planner's dialogue; its prompt has only the question."""
     opening = messages.planner_opening(example.question, example.candidates, example.medium)
     said, told = planner_turns(example, style), observations(example)
     turns = [text for pair in zip_longest(said, told) for text in pair if text is not None]
@@ -73,7 +73,7 @@ def planner_chat(example: Example, style: Style, max_questions: int) -> Chat:
 
 
 def executor_chats(example: Example, style: Style) -> Iterator[Chat]:
-    """Yield one dialogue for each sub-question; its ids are those of the agent's own trajectories."""
+    """Yield a dialogue for each sub-question, with the ids of the agent's trajectories."""
     system = prompts.instruction(style, "executor", example.medium, max_questions=1)
     for place, step in enumerate(example.steps):
         for number, asked in enumerate(step.asked):
@@ -88,7 +88,7 @@ def chats(example: Example, style: Style, max_questions: int, roles: Sequence[Ro
 
 
 def trajectories(example: Example, style: Style, max_questions: int, tokenizer: Any) -> tuple[Trajectory, ...]:
-    """Return the planner's trajectory and those of its executors, as the agent would have recorded them."""
+    """Return the trajectories of the planner and its executors as recorded by the agent."""
     chat = planner_chat(example, style, max_questions)
     workers = []
     planner = Dialogue(tokenizer, chat.system, chat.turns[0])
@@ -121,9 +121,9 @@ def rollouts(
     weights: str,
     corpus: str,
 ) -> list[Rollout]:
-    """Return the dialogues that are learned of an example as rollouts; no policy sampled them.
+    """Return an example's training dialogues as rollouts; no policy sampled them.
 
-    Executors alone are a rollout each, since a rollout's main trajectory is always learned.
+    Without the planner each executor is a separate rollout, since a rollout's main trajectory is always trained on.
     """
     planner, *workers = trajectories(example, style, max_questions, tokenizer)
     shared: dict[str, Any] = {

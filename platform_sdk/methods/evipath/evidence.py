@@ -1,4 +1,4 @@
-"""The evidence of a sub-answer: similar beyond τ, else the most similar piece."""
+"""Evidence of a sub-answer: all pieces with similarity above τ, else the most similar piece."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from platform_sdk.retrieval.encoders import Encoder
 
 DIGITS = 4
-"""Similarities are rounded, so that a CPU's last bits change no record."""
+"""Similarities are rounded, so that records do not depend on a CPU's last bits."""
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Comparison:
 
 
 def select(similarities: Sequence[float], tau: float) -> tuple[int, ...]:
-    """Return the places whose similarity is above τ; the best one where none is.
+    """Return the indices with similarity above τ, or the best one if there is none.
 
     Raises:
         ValueError: there is no evidence.

@@ -1,4 +1,4 @@
-"""Kept examples as a file of chats, as TRL (``messages``) and LLaMA-Factory (``messages``, ``sharegpt``) read them."""
+"""Export of kept examples as chats for TRL (``messages``) and LLaMA-Factory (``messages``, ``sharegpt``)."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _SHAREGPT = {"system": "system", "user": "human", "assistant": "gpt"}
 
 
 def write_chats(source: Path, output: Path, format: Format, style: Style | None = None) -> int:
-    """Write the chats of a run, or of a folder with examples, and return how many there are.
+    """Write the chats of a run, or of a folder with examples, and return their number.
 
     Args:
-        style: of the instructions; None takes that of the run's agent.
+        style: style of the instructions; None for the style of the run's agent.
 
     Raises:
-        UserError: there are no examples, or they were altered.
+        UserError: the examples are missing or were altered.
     """
     found = [folder / EXAMPLES for folder in (source, source / "synthesis") if (folder / EXAMPLES).is_file()]
     if not found:
@@ -55,6 +55,6 @@ def line(chat: Chat, format: Format) -> dict[str, Any]:
 
 
 def _agent(folder: Path) -> AgentSpec:
-    """Return the agent's settings that the examples were checked against."""
+    """Return the settings of the agent for which the examples were checked."""
     path = folder / AGENT
     return AgentSpec.model_validate(read_object(path)) if path.exists() else AgentSpec()

@@ -2,7 +2,7 @@
 
 A planner's turn is ``<think>…</think>`` and then ``<action>Search("…") …</action>`` (in a knowledge graph
 ``Search([i], "…")``) or ``<answer>…</answer>``. An executor's is ``<think>…</think><select>[i]…</select>
-<answer>sentence</answer>``. White space between tags, brackets and words carries no meaning.
+<answer>sentence</answer>``. White space between tags, brackets and words is not significant.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ _THINK = ("<think>", "</think>")
 ASKING = (*_THINK, "<action>", "</action>")
 ANSWERING = (*_THINK, "<answer>", "</answer>")
 READING = (*_THINK, "<select>", "</select>", "<answer>", "</answer>")
-"""Tags of a planner's turn that asks, of its last turn, and of an executor's turn."""
+"""Tags of a planner's turn with sub-questions, of its last turn, and of an executor's turn."""
 
 
 def tags_of(text: str) -> tuple[str, ...]:
-    """Return the tags of a text in their order."""
+    """Return the tags of a text in order."""
     return tuple(_TAG.findall(text))
 
 
 def parse_turn(text: str) -> tuple[str, str] | Malformed:
-    """Return a turn's thoughts, and what follows them."""
+    """Return a turn's thoughts, and the rest."""
     turn = _TURN.fullmatch(text)
     if turn is None:
         return Malformed("begin with <think>…</think>")
@@ -48,7 +48,7 @@ def parse_turn(text: str) -> tuple[str, str] | Malformed:
 
 
 def thoughts_of(text: str) -> str:
-    """Return a turn's thoughts; nothing of a malformed one."""
+    """Return a turn's thoughts, or an empty text for a malformed turn."""
     turn = parse_turn(text)
     return "" if isinstance(turn, Malformed) else turn[0]
 
@@ -59,8 +59,8 @@ def parse_planner(text: str, medium: Medium, *, candidates: int, max_questions: 
     Args:
         text: the turn without end-of-turn tokens.
         medium: ``text`` (searches by question) or ``kg`` (searches from a candidate entity).
-        candidates: how many candidate entities are known (``kg`` only).
-        max_questions: how many sub-questions one turn may ask.
+        candidates: number of known candidate entities (``kg`` only).
+        max_questions: most sub-questions of a turn.
     """
     turn = parse_turn(text)
     if isinstance(turn, Malformed):
@@ -113,12 +113,12 @@ def parse_executor(text: str, *, materials: int) -> Reading | Malformed:
 
 
 def says_nothing_found(text: str) -> bool:
-    """Return True for the fixed sentence of an executor without evidence, whatever its spacing and case."""
+    """Return True for the fixed sentence of an executor without evidence, ignoring spacing and case."""
     return re.sub(r"[\W_]+", "", text).lower() == re.sub(r"[\W_]+", "", NOTHING_FOUND).lower()
 
 
 def write_ask(thoughts: str, searches: Sequence[tuple[int | None, str]]) -> str:
-    """Write a planner's turn that asks; a search is a candidate's number (or None) and a question."""
+    """Write a planner's turn with searches: a candidate's number (or None) and a question each."""
     calls = [
         f'Search("{question}")' if place is None else f'Search([{place}], "{question}")' for place, question in searches
     ]

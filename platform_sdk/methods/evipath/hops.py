@@ -1,6 +1,6 @@
-"""Facts that a question needs, from the dataset's triples or its decomposition.
+"""Facts needed for a question, from the dataset's triples or its decomposition.
 
-A need is a fact that one sub-question finds out; those that rest on an earlier one are asked after it.
+A need is a fact that answers one sub-question; a need that depends on another one comes after it.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from platform_sdk.evaluation.answers import exact_match
-from platform_sdk.methods.evipath.comparison import compared
 from platform_sdk.methods.evipath.phrases import Tongue, declared, drawn, joined, phrasing, question_of
 from platform_sdk.methods.evipath.proxy import Facts
+from platform_sdk.methods.evipath.value_comparison import compared
 from platform_sdk.records import Question, Triple
 
 _REFERENCE = re.compile(r"#\s?(\d+)")
@@ -24,12 +24,12 @@ class Need:
     """A fact that a question needs.
 
     Attributes:
-        planned: as the plan says it, before earlier answers are known.
-        named: as thoughts say it, with full names.
-        subject: the entity that it is about.
-        values: what is found out; several where the dataset gives several.
-        after: the needs whose answers it rests on.
-        evidence: places in the pool, where the dataset names them.
+        planned: wording in the plan, before earlier answers are known.
+        named: wording in thoughts, with full names.
+        subject: the subject entity.
+        values: the answers; several if the dataset gives several.
+        after: the needs on whose answers it depends.
+        evidence: indices in the pool, if the dataset gives them.
     """
 
     planned: str
@@ -44,14 +44,14 @@ class Need:
 
 @dataclass(frozen=True)
 class Solution:
-    """The needs of a question and its answer; ``by_comparison`` if the answer compares what was found."""
+    """The needs of a question and its answer; ``by_comparison`` if the answer compares values."""
 
     needs: tuple[Need, ...]
     answer: str
     by_comparison: bool = False
 
     def levels(self) -> list[list[Need]]:
-        """Return the needs in steps: each after those that it rests on, as early as possible."""
+        """Return the needs in topological order as steps: each as early as possible."""
         depth: list[int] = []
         for need in self.needs:
             depth.append(1 + max((depth[place] for place in need.after), default=-1))
@@ -60,14 +60,14 @@ class Solution:
 
 @dataclass(frozen=True)
 class Refusal:
-    """Refusal of the rules to write a path for a question."""
+    """Reason why the rules cannot write a path for a question."""
 
     reason: str
     detail: str
 
 
 def solve(question: Question, facts: Facts, rng: random.Random) -> Solution | Refusal:
-    """Return what a question needs, or why the rules cannot tell."""
+    """Return the needs of a question, or a refusal."""
     if not facts.gold:
         return Refusal("no-evidence", "the record names no gold evidence that is in its context")
     if question.decomposition:
@@ -78,7 +78,7 @@ def solve(question: Question, facts: Facts, rng: random.Random) -> Solution | Re
 
 
 def tongue_of(question: Question) -> Tongue:
-    """Return the language that a dataset's questions are phrased in."""
+    """Return the language of a dataset's questions."""
     return "world" if question.dataset == "world" else "english"
 
 
@@ -130,7 +130,7 @@ def _of_triples(question: Question, facts: Facts, rng: random.Random) -> Solutio
             link = _by_position(place, triples)
             if link is None:
                 return Refusal("unlinked", f"{head!r} is neither in the question nor found before")
-        # Texts are searched for the name that was found; a graph by the name that its triples have.
+        # Text search uses the found name; a graph search uses the name in its triples.
         subject = head if link is None or facts.medium == "kg" else link[1]
         words = phrasing(relation, tongue)
         parent = None if link is None else needs[link[0]]
@@ -158,12 +158,12 @@ def _of_triples(question: Question, facts: Facts, rng: random.Random) -> Solutio
 
 
 def _value(text: str) -> str:
-    """Return a value without a full stop of its own, to stand at the end of a sentence."""
+    """Return a value without its full stop, for the end of a sentence."""
     return text.rstrip(".") or text
 
 
 def _link(triple: Triple, earlier: Sequence[Sequence[Triple]]) -> tuple[int, str] | None:
-    """Return the earlier group in which the triple's head was found, and the name that it was found by."""
+    """Return the earlier group with the triple's head, and the head's name there."""
     for alike in (_equal_names, _equal_ids, _one_name):  # ids of some records are in another order
         for place, group in enumerate(earlier):
             for other in group:
@@ -186,7 +186,7 @@ def _one_name(triple: Triple, other: Triple) -> bool:
 
 
 def _by_position(place: int, triples: Sequence[Sequence[Triple]]) -> tuple[int, str] | None:
-    """Return the link by the order of the dataset, where each of several entities has one bridge and one attribute."""
+    """Return the link by the order of the dataset, if each of several entities has one bridge and one attribute."""
     half = len(triples) // 2
     if len(triples) % 2 or place < half:
         return None
@@ -202,7 +202,7 @@ def _mentions(text: str, name: str) -> bool:
 
 
 def _places(group: Sequence[Triple], facts: Facts) -> tuple[int, ...]:
-    """Return where the evidence of triples is: themselves, or the gold passage that is titled by their head."""
+    """Return the indices of the evidence for triples: the triples, or the gold passage titled with their head."""
     if facts.medium == "kg":
         texts = {triple.text for triple in group}
         return tuple(place for place in facts.gold if facts.pool[place].text in texts)
@@ -212,7 +212,7 @@ def _places(group: Sequence[Triple], facts: Facts) -> tuple[int, ...]:
 
 
 def _compared(question: Question, triples: Sequence[Sequence[Triple]], needs: Sequence[Need]) -> str | None:
-    """Return the answer of a comparison, from the last need of each entity that the question names."""
+    """Return the answer of a comparison, from the last need of each entity named in the question."""
     followed = {earlier for need in needs for earlier in need.after}
     values: dict[str, dict[str, Sequence[str]]] = {}
     for place, (group, need) in enumerate(zip(triples, needs, strict=True)):

@@ -1,4 +1,4 @@
-"""Kept examples as rollouts of the student's tokens: what the trainer learns from."""
+"""Kept examples as rollouts of the student's tokens, for the trainer."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from hashlib import sha256
 
 from platform_sdk.agents.planner_rewards import rewards
 from platform_sdk.methods.evipath.dialogues import chats, rollouts
+from platform_sdk.methods.evipath.path_statistics import statistics
 from platform_sdk.methods.evipath.records import Example
 from platform_sdk.methods.evipath.settings import AgentSpec, LearningSpec
-from platform_sdk.methods.evipath.statistics import statistics
 from platform_sdk.methods.evipath.synthesis import EXAMPLES, REJECTED, SynthesisCarry
 from platform_sdk.methods.method import RunContext, Sampling, SamplingOutcome, SamplingStep
 from platform_sdk.record_files import check_digest, read_jsonl, write_log
@@ -17,11 +17,11 @@ from platform_sdk.sampling.models import load_tokenizer
 from platform_sdk.sampling.pairs import models_of, policy_digest
 
 SHOWN = 5
-"""Paths whose dialogues the statistics page shows."""
+"""Number of paths shown with their dialogues on the statistics page."""
 
 
 class Dialogues(SamplingStep[AgentSpec, LearningSpec, SynthesisCarry]):
-    """The dialogues of kept examples, for supervised fine-tuning: planner, executor, or both."""
+    """Dialogues of kept examples for supervised fine-tuning: planner, executor, or both."""
 
     settings = LearningSpec
     carry = SynthesisCarry
@@ -54,5 +54,5 @@ class Dialogues(SamplingStep[AgentSpec, LearningSpec, SynthesisCarry]):
 
 
 def _order(example: Example) -> str:
-    """Return what orders examples at random, the same for every number of them: a smaller draw is in a larger one."""
+    """Return a random sort key that depends only on the example, so a smaller draw is a subset of a larger one."""
     return sha256(example.id.encode()).hexdigest()

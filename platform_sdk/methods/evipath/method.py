@@ -21,7 +21,7 @@ from platform_sdk.records import Rollout
 
 
 class EviPath(Method[AgentSpec, EvaluationSpec, Resources]):
-    """Planner and executors, fine-tuned on reasoning paths that were synthesised from gold evidence."""
+    """Planner and executors, fine-tuned on reasoning paths synthesised from gold evidence."""
 
     name = "evipath"
     agent_settings = AgentSpec

@@ -1,7 +1,7 @@
 """Phrasings of relations and thoughts, several of each, drawn by a seed.
 
-``{x}`` stands for the subject, ``{y}`` for the object. The generated world's are its own language's, in words that the
-shipped base models know.
+``{x}`` stands for the subject, ``{y}`` for the object. Phrasings for the generated world use its language, in the
+vocabulary of the shipped base models.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Phrasing:
 
 
 def _english(need: str, *rest: str) -> Phrasing:
-    """Join a relation's own questions and sentences to the ones that every relation has."""
+    """Add the questions and sentences common to all relations to a relation's own."""
     asks = tuple(text for text in rest if text.endswith("?"))
     states = tuple(text for text in rest if text.endswith("."))
     return Phrasing(need, (f"What is {need}?", *asks), (f"{need[0].upper()}{need[1:]} is {{y}}.", *states))
@@ -95,7 +95,7 @@ _WORLD: dict[str, Phrasing] = {
 
 
 def phrasing(relation: str, tongue: Tongue) -> Phrasing:
-    """Return a relation's phrasings; those of one that is not listed are made of its name."""
+    """Return a relation's phrasings; for an unlisted relation they are made from its name."""
     known = _WORLD if tongue == "world" else _ENGLISH
     return known.get(relation) or _english(f"the {relation} of {{x}}")
 
@@ -178,7 +178,7 @@ _PLAIN = ('The answer to the question "{q}" is {y}.', 'Asked "{q}", the evidence
 
 
 def declared(question: str, answer: str, rng: random.Random) -> str:
-    """Return one declarative sentence that answers a question in words."""
+    """Return a declarative sentence that answers a question."""
     bare = question.rstrip("? ")
     for pattern, sentence in _DECLARATIVE:
         if (found := pattern.fullmatch(bare)) is not None:

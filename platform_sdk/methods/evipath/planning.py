@@ -8,7 +8,7 @@ _PLANNED = re.compile(r"^\s*\d+[.)]\s*(.+?)\s*$", re.MULTILINE)
 
 
 def without_plan(thoughts: str) -> tuple[tuple[str, ...], str]:
-    """Return the numbered lines of first thoughts, and the thoughts behind them."""
+    """Return the numbered lines of the first thoughts, and the thoughts after them."""
     lines = list(_PLANNED.finditer(thoughts))
     if not lines:
         return (), thoughts

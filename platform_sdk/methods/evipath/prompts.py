@@ -1,7 +1,7 @@
 """Prompts of the trained agent. All wording is the project's own.
 
-Two styles say the same things: ``standard`` for instruction-tuned models, ``compact`` for very small ones, whose words
-are those that the shipped base model knows.
+Two styles have the same meaning: ``standard`` for instruction-tuned models, ``compact`` for very small ones, in the
+vocabulary of the shipped base model.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def instruction(style: Style, role: Role, medium: Medium, *, max_questions: int)
 
 
 def first_thoughts(plan: Sequence[str], thoughts: str, style: Style) -> str:
-    """Write the first turn's thoughts: the plan, then what is asked now."""
+    """Write the first turn's thoughts: the plan, then the current sub-question."""
     if not plan:
         return thoughts
     if style == "compact":

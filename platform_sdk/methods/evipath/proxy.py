@@ -1,4 +1,4 @@
-"""The proxy environment: a question's supporting facts with distractors, in place of live retrieval."""
+"""Proxy environment: a question's supporting facts with distractors, in place of live retrieval."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from platform_sdk.records import Evidence, Passage, Question, Triple, given_evid
 
 @dataclass(frozen=True)
 class Facts:
-    """Supporting facts F of a question, and the places of the gold evidence among them."""
+    """Supporting facts F of a question, and the indices of the gold evidence among them."""
 
     pool: tuple[Evidence, ...]
     gold: tuple[int, ...]
     medium: Medium
 
     def gold_texts(self) -> tuple[str, ...]:
-        """Return the gold evidence as an executor reads it."""
+        """Return the texts of the gold evidence as shown to an executor."""
         return tuple(piece(self.pool[place], self.medium) for place in self.gold)
 
     def shown(self, selected: Sequence[int], head: str, maximum: int | None, rng: random.Random) -> tuple[int, ...]:
-        """Draw what an executor is shown, in the pool's order: the selected evidence among others.
+        """Draw the evidence shown to an executor, in the pool's order: the selected pieces among others.
 
         Args:
-            selected: places in the pool.
-            head: the entity whose own triples are taken first, since a search there finds them.
-            maximum: how many; None shows the whole pool.
+            selected: indices in the pool.
+            head: the entity whose triples come first, since a search from it returns them.
+            maximum: most pieces; None for the whole pool.
         """
         if maximum is None:
             return tuple(range(len(self.pool)))
@@ -44,7 +44,7 @@ class Facts:
 
 @dataclass(frozen=True)
 class Proxy:
-    """Makes the facts of questions. ``distractors`` passages are drawn for one without a context of its own."""
+    """Source of questions' facts. ``distractors`` passages are drawn for a question without passages."""
 
     medium: Medium
     by_head: Mapping[str, Sequence[Triple]]
@@ -61,7 +61,7 @@ class Proxy:
         return dict(found)
 
     def facts(self, question: Question) -> Facts:
-        """Return a question's facts; no gold evidence is in them where the dataset names none."""
+        """Return a question's facts; without gold evidence if the dataset gives none."""
         rng = random.Random(f"facts {self.seed} {question.id}")
         if self.medium == "kg":
             heads = dict.fromkeys(triple.head for triple in question.gold_triples)
@@ -82,7 +82,7 @@ class Proxy:
 
 
 def triple_evidence(triple: Triple) -> Evidence:
-    """Return a triple as a search of the graph shows it."""
+    """Return a triple as evidence of a graph search."""
     entities = (triple.head, triple.tail)
     return Evidence(
         kind="triple", id=triple.text, title=triple.tail, text=triple.text, score=0.0, entities=entities

@@ -1,4 +1,4 @@
-"""A synthesised example: a question's plan, its steps, and what the executor saw, selected and said."""
+"""A synthesised example: a question's plan and steps, and the executor's evidence, selection and answers."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from platform_sdk.records import Evidence, Record
 
 
 class SubQuestion(Struct):
-    """A sub-question that the planner sends out, and the executor's work on it.
+    """A sub-question of the planner, and the executor's result.
 
     Attributes:
         question: full names, no pronouns.
-        candidate: the entity to visit, where a knowledge graph is searched.
+        candidate: the entity to visit, for a search in a knowledge graph.
         answer: one declarative sentence.
-        shown: what the executor reads, as indices into the example's pool.
+        shown: the evidence shown to the executor, as indices into the example's pool.
         selected: the evidence of the answer, as indices into ``shown``.
-        similarities: of the answer to each gold piece of evidence.
-        thoughts: the executor's.
+        similarities: similarities of the answer to each gold piece of evidence.
+        thoughts: the executor's thoughts.
     """
 
     question: str
@@ -45,22 +45,22 @@ class Example(Record):
     """A reasoning path, kept or rejected.
 
     Attributes:
-        id: the question's.
+        id: the question's id.
         answers: the accepted answers.
-        secrets: answers of sub-questions that the teacher knew beforehand.
-        candidates: entities that the planner starts from, in a knowledge graph.
+        secrets: answers of sub-questions known to the teacher beforehand.
+        candidates: start entities of the planner in a knowledge graph.
         pool: supporting facts with distractors, F.
         gold: indices of the gold evidence in the pool.
-        plan: sub-questions as first conceived, maybe under-specified.
-        thoughts: those before the answer.
+        plan: sub-questions of the initial plan, possibly under-specified.
+        thoughts: thoughts before the answer.
         answer: the teacher's final answer.
         rejected: the name of the first failed check; empty if the example is kept.
-        detail: what the failed check found.
+        detail: the finding of the failed check.
         teacher: digest of the teacher.
         prompts: digest of the teacher's prompts or rules.
-        encoder: digest of the encoder that compared evidence.
-        tokens: sampled for this example.
-        calls: of the teacher's model.
+        encoder: digest of the encoder for comparing evidence.
+        tokens: number of tokens sampled for this example.
+        calls: number of calls of the teacher's model.
     """
 
     KIND: ClassVar[str] = "evipath_example"
@@ -98,11 +98,11 @@ class Example(Record):
             yield from step.asked
 
     def evidence(self, asked: SubQuestion) -> tuple[Evidence, ...]:
-        """Return what the executor is shown for a sub-question."""
+        """Return the evidence shown to the executor for a sub-question."""
         return tuple(self.pool[place] for place in asked.shown)
 
     def evidence_selected(self, asked: SubQuestion) -> tuple[Evidence, ...]:
-        """Return what the executor selects; indices beyond what it is shown select nothing."""
+        """Return the executor's selected evidence; invalid indices are ignored."""
         shown = self.evidence(asked)
         return tuple(shown[index] for index in asked.selected if index < len(shown))
 

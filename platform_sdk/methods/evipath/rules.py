@@ -24,12 +24,12 @@ from platform_sdk.sampling.rollout import Agent, Call
 from platform_sdk.tracking.outcomes import digest_of
 
 LIVE = 256
-"""Questions that the rules work on side by side, so that their evidence is encoded together."""
+"""Number of questions processed concurrently, so that their evidence is encoded in batches."""
 DATASETS = ("2wikimultihopqa", "musique", "world")
 
 
 def check_dataset(questions: Sequence[Question]) -> None:
-    """Raise a UserError if the rules know nothing of a question's dataset."""
+    """Raise a UserError if the rules do not support a question's dataset."""
     for question in questions:
         if question.dataset not in DATASETS:
             raise UserError(
@@ -86,7 +86,7 @@ class Rules:
         )
 
     def _asked(self, need: Need, facts: Facts, tongue: Tongue, rng: random.Random) -> Agent[SubQuestion]:
-        """Write the executor's part; evidence that the dataset names is taken, else the similarities decide."""
+        """Write the executor's part, with the dataset's evidence if given, else by similarity."""
         [similarities] = yield Call(self.compare, (Comparison(need.sentence, facts.gold_texts()),))
         places = need.evidence or tuple(facts.gold[place] for place in evidence.select(similarities, self.spec.tau))
         shown = facts.shown(places, need.subject, self.spec.shown, rng)
@@ -109,7 +109,7 @@ class Rules:
 
 
 class RuleSynthesis(Synthesis):
-    """Synthesis by rules; no model is asked."""
+    """Synthesis by rules, without a model."""
 
     def asks_model(self, run: RunContext[AgentSpec]) -> bool:
         return False

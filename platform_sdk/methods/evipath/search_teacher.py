@@ -1,4 +1,4 @@
-"""The teacher that searches: the agent itself with worked paths, told the answer or nothing (the paper's ablations)."""
+"""The searching teacher: the agent with worked paths, with or without the answer (the paper's ablations)."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ def _hinted(opening: str, answer: str | None) -> str:
 class DemonstratedLanguage(EviPathLanguage):
     """EviPath's prompts with worked paths; ``tell_answer`` adds the answer to the planner's question.
 
-    Compact prompts stand without worked paths: a model so small that it needs them knows the form by training alone,
-    and the words of the paths not at all.
+    Compact prompts have no worked paths: very small models know the format only from training, and lack the vocabulary
+    of the paths.
     """
 
     tell_answer: bool = False
 
     @property
     def worked(self) -> Sequence[Example]:
-        """The paths that are shown."""
+        """Return the worked paths of the prompt."""
         return demonstrations(self.medium) if self.spec.prompts == "standard" else ()
 
     def planner(self, speaker: Speaker, question: Question, candidates: Sequence[str], role: str) -> Dialogue:
@@ -60,7 +60,7 @@ class DemonstratedLanguage(EviPathLanguage):
 
 @dataclass(frozen=True)
 class SearchingTeacher:
-    """Writes paths by solving the questions; those with the wrong answer are rejected."""
+    """Teacher that solves the questions; paths with a wrong answer are rejected."""
 
     run: RunContext[AgentSpec]
     policy: Policy
@@ -88,7 +88,7 @@ class SearchingTeacher:
 
 
 def path_of(rollout: Rollout, medium: Medium, agent: AgentSpec) -> Example:
-    """Return a rollout as a path; one with a malformed turn, or without an answer, is rejected."""
+    """Return a rollout as a path, rejected if it has a malformed turn or no answer."""
     question = rollout.question
     pool = {item.id: item for trajectory in rollout.others for item in trajectory.evidence}
     path = Example(

@@ -1,7 +1,7 @@
 """Synthesis of reasoning paths: resumable per question, shared by processes, independent of their order.
 
-``drafts.jsonl`` grows with every finished question. At the end ``examples.jsonl`` holds what is kept and
-``rejected.jsonl`` the rest with its reasons, both in the order of the questions.
+Every finished question is appended to ``drafts.jsonl``. At the end ``examples.jsonl`` has the kept examples and
+``rejected.jsonl`` the others with reasons, both in the order of the questions.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from platform_sdk.tracking.outcomes import write_json
 
 DRAFTS, EXAMPLES, REJECTED = "drafts.jsonl", "examples.jsonl", "rejected.jsonl"
 AGENT = "agent.json"
-"""The settings of the agent that the examples were checked for, which an export writes them for."""
+"""File with the settings of the agent for which the examples were checked; an export uses them."""
 Write = Callable[[Question], Agent[Example]]
 Round = Sampling[AgentSpec, SynthesisSpec, "SynthesisCarry"]
 
@@ -52,7 +52,7 @@ class SynthesisCarry(Struct):
 
 @dataclass(frozen=True)
 class Teaching:
-    """A teacher at work: how it writes an example, and what it needs for that; ``engine`` is None if it needs none."""
+    """An open teacher: its function for writing an example, and its resources; ``engine`` is None without a model."""
 
     write: Write
     engine: Any
@@ -60,16 +60,16 @@ class Teaching:
 
 
 class Synthesis(SamplingStep[AgentSpec, SynthesisSpec, SynthesisCarry]):
-    """Reasoning paths of the training questions; how they are written is a teacher's own.
+    """Reasoning paths of the training questions, written by a teacher (a subclass).
 
-    It leaves no rollouts to select from: its examples are learned from as those of the step ``dialogues``.
+    It leaves no rollouts for selection: the step ``dialogues`` turns its examples into training rollouts.
     """
 
     settings = SynthesisSpec
     carry = SynthesisCarry
 
     def check(self, spec: SynthesisSpec, questions: Sequence[Question]) -> None:
-        """Raise a UserError if the teacher cannot do what is asked; by default it accepts every dataset."""
+        """Raise a UserError if the teacher does not support the settings or questions; by default accept all."""
 
     @abstractmethod
     def teaching(self, round: Round) -> AbstractContextManager[Teaching]:
@@ -126,7 +126,7 @@ def synthesise(
     limits: Limits,
     share: Share,
 ) -> tuple[list[Example], float]:
-    """Write the missing examples of a phase; return all, judged and in the questions' order, and the seconds taken.
+    """Write the missing examples of a phase; return all, checked and in the order of the questions, and the seconds.
 
     Args:
         teaching: opens the teacher; it is not opened if nothing is missing.
@@ -171,7 +171,7 @@ def _parts(path: Path) -> list[Path]:
 
 
 def _collect(path: Path) -> None:
-    """Put into ``path`` what processes, however many there were, had made before they were stopped."""
+    """Merge examples of stopped processes, of any number, into ``path``."""
     if parts := _parts(path):
         files = [file for file in (path, *parts) if file.exists()]
         found = {example.id: example for file in files for example in read_log(file, Example)}
@@ -181,7 +181,7 @@ def _collect(path: Path) -> None:
 
 
 class _Clock:
-    """Wall seconds of a synthesis, over all its starts."""
+    """Wall time of a synthesis in seconds, over all its starts."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._begun = path, time.monotonic()
@@ -193,14 +193,14 @@ class _Clock:
         return self._before + time.monotonic() - self._begun
 
     def tick(self) -> None:
-        """Write the time down, at most once a second."""
+        """Save the time, at most once per second."""
         if time.monotonic() - self._written > 1:
             self._written = time.monotonic()
             write_text(self._path, json.dumps({"seconds": round(self.seconds, 3)}), durable=False)
 
 
 def write_outcome(folder: Path, examples: Sequence[Example]) -> list[Example]:
-    """Write the kept examples, and the rejected ones with their reasons to a file of their own; return the kept."""
+    """Write the kept examples, and the rejected ones with reasons to a separate file; return the kept ones."""
     kept = [example for example in examples if example.kept]
     write_jsonl(folder / EXAMPLES, Example, kept)
     write_jsonl(folder / REJECTED, Example, [example for example in examples if not example.kept])
@@ -208,7 +208,7 @@ def write_outcome(folder: Path, examples: Sequence[Example]) -> list[Example]:
 
 
 def table(examples: Sequence[Example], seconds: float) -> dict[str, Any]:
-    """Return what was kept, why the rest was not, and what it cost."""
+    """Return the counts of kept and rejected examples by reason, and the cost."""
     kept = sum(example.kept for example in examples)
     cost = {"tokens": sum(e.tokens for e in examples), "calls": sum(e.calls for e in examples), "seconds": seconds}
     return {

@@ -1,7 +1,7 @@
 """The teacher with a language model: abductive planning, then faithful answering of sub-questions.
 
-With ``mode: abductive`` the teacher sees answer and gold evidence, and its sub-questions are answered from them. With
-the other modes it is the agent itself, shown worked paths, which searches; ``answer-only`` tells it the answer.
+With ``mode: abductive`` the teacher gets the answer and the gold evidence, and its sub-questions are answered from
+them. With the other modes it is the agent with worked paths, which searches; ``answer-only`` adds the answer.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from platform_sdk.sampling.seeds import seed_of
 
 
 class Rejection(Exception):
-    """A path that the teacher cannot finish: the reason, and what was found."""
+    """A path that the teacher cannot finish: the reason, and the finding."""
 
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(detail)
@@ -45,7 +45,7 @@ class Rejection(Exception):
 
 @dataclass
 class Talk:
-    """The teacher's dialogues about one question; counts calls and sampled tokens."""
+    """The teacher's dialogues for one question, with counts of calls and sampled tokens."""
 
     speaker: Speaker
     calls: int = 0
@@ -64,7 +64,7 @@ class Talk:
         """Sample the teacher's next turn.
 
         Raises:
-            Rejection: the dialogue leaves no room, or the turn was cut off.
+            Rejection: the context is full, or the turn was cut off.
         """
         self.calls += 1
         reply = yield from self.speaker.reply(dialogue, place)
@@ -77,7 +77,7 @@ class Talk:
 
 @dataclass(frozen=True)
 class AbductiveTeacher:
-    """Writes paths backwards from answers and gold evidence, which ``compare`` compares with sub-answers."""
+    """Teacher that reasons backwards from answers and gold evidence, which ``compare`` compares with sub-answers."""
 
     policy: Policy
     decoding: Decoding
@@ -89,7 +89,7 @@ class AbductiveTeacher:
     seed: int
 
     def example(self, question: Question) -> Agent[Example]:
-        """Write a question's path; one that cannot be finished is rejected with the reason."""
+        """Write a question's path; a path that cannot be finished is rejected with the reason."""
         facts = self.proxy.facts(question)
         medium = facts.medium
         secrets = [*(triple.tail for triple in question.gold_triples), *(hop.answer for hop in question.decomposition)]
@@ -154,7 +154,7 @@ class AbductiveTeacher:
     def _executed(
         self, question: str, candidate: str, facts: Facts, talk: Talk, place: str
     ) -> Agent[SubQuestion | Rejection]:
-        """Answer a sub-question from the gold evidence, find its own evidence, and think over the noisy context."""
+        """Answer a sub-question from the gold evidence, select its evidence, and write thoughts on all evidence."""
         try:
             gold = facts.gold_texts()
             answerer = talk.open(

@@ -1,4 +1,4 @@
-"""Prompts of an LLM teacher. It knows the answer and the gold evidence; the agent that learns from it does not."""
+"""Prompts of an LLM teacher, which include the answer and the gold evidence, unlike the trained agent's."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ and the indices of the evidence that gives it. Say what is asked, and what that 
 
 
 def planner_system(medium: Medium, max_questions: int) -> str:
-    """Return the planner's instruction: to reason backwards, in the form of the agent that learns."""
+    """Return the planner's instruction: to reason backwards, in the format of the trained agent."""
     form = prompts.instruction("standard", "planner", medium, max_questions=max_questions)
     return _PLANNER.format(form=form)
 
@@ -40,7 +40,7 @@ def planner_opening(question: str, candidates: Sequence[str], answer: str, gold:
 
 
 def planner_examples(medium: Medium, max_questions: int) -> tuple[str, ...]:
-    """Return worked solutions as turns that already took place."""
+    """Return worked solutions as previous turns."""
     turns: list[str] = []
     for example in demonstrations(medium):
         _, *rest = planner_chat(example, "standard", max_questions).turns
@@ -51,12 +51,12 @@ def planner_examples(medium: Medium, max_questions: int) -> tuple[str, ...]:
 
 
 def answerer_opening(question: str, gold: Sequence[str]) -> str:
-    """Write what the answer to a sub-question is taken from."""
+    """Write the first message for answering a sub-question from evidence."""
     return f"Question : {question}\nEvidence :\n" + "\n".join(gold)
 
 
 def thinker_opening(question: str, evidence: str, answer: str, selected: Sequence[int]) -> str:
-    """Write what an executor's thoughts are to explain."""
+    """Write the first message for an executor's thoughts."""
     indices = " ".join(f"[{index}]" for index in selected)
     return f"Question : {question}\n{evidence}\nAnswer : {answer}\nGiven by : {indices}"
 
@@ -87,7 +87,7 @@ def _worked(medium: Medium) -> list[tuple[Example, SubQuestion]]:
 
 
 def digest(medium: Medium, max_questions: int) -> str:
-    """Digest everything that a teacher is told besides the question."""
+    """Digest all parts of a teacher's prompts except the question."""
     return digest_of(
         planner_system(medium, max_questions), planner_examples(medium, max_questions), ANSWERER,
         answerer_examples(medium), THINKER, thinker_examples(medium),

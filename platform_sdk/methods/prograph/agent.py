@@ -1,7 +1,7 @@
-"""The agent: it thinks, then queries or answers, until it has answered or its turns are used up.
+"""The agent: in each turn it thinks, then queries or answers, until it has answered or reached the turn limit.
 
-A rollout is one trajectory of role ``agent``. The queries are on the agent's turns, the evidence on the environment's
-replies, whose tokens carry no advantage. Queries of the last allowed turn are not searched: nothing could follow.
+A rollout is one trajectory of role ``agent``. Queries are recorded on the agent's turns, evidence on the environment's
+replies, whose tokens have no advantage. A query in the last allowed turn is not searched.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from platform_sdk.sampling.dialogue import Dialogue
 from platform_sdk.sampling.rollout import Agent, SearchFunction, SearchRequest, look_up
 
 Speak = Callable[[Dialogue, int], Agent[Reply | None]]
-"""Samples the next turn of a dialogue, given its index from 0; None if the dialogue leaves no room."""
+"""Samples the next turn of a dialogue, given its index from 0; returns None if the context is full."""
 
 
 @dataclass(frozen=True)
 class ProGraphAgent(PolicyAgent):
-    """The agent that ``spec`` describes."""
+    """The agent with the settings ``spec``."""
 
     spec: AgentSpec
     search: SearchFunction
@@ -53,7 +53,7 @@ class ProGraphAgent(PolicyAgent):
 def converse(
     dialogue: Dialogue, spec: AgentSpec, speak: Speak, search: SearchFunction
 ) -> Agent[tuple[Trajectory, Outcome]]:
-    """Continue a dialogue that waits for the agent until it ends; return it, and how it ended."""
+    """Continue a dialogue until it ends; return it with its outcome."""
     taken = sum(turn.speaker == "agent" for turn in dialogue.turns)
     outcome: Outcome = "iteration_limit"
     answer = None

@@ -1,13 +1,12 @@
-r"""Step-wise GRPO: the tokens of step t carry the advantage of that step's reward R_t (ProGraph-R1, section 3.3).
+r"""Step-wise GRPO: the tokens of step t have the advantage of the step's reward R_t (ProGraph-R1, section 3.3).
 
 R_t = outcome + λ1 · r_sp(t) + λ2 · r_struct(t); a step is a turn of the agent, malformed ones included. The baselines:
 
-- ``step``: R_t among the group's rewards at the same step index, normalised as GRPO does; trajectories that have ended
-  do not count, and a lone one gets 0. Biased where the policy decides when to stop: late steps are compared among the
-  trajectories that went on.
-- ``trajectory``: R_t among all steps of the group. A long trajectory weighs more, with each of its steps.
-- ``return_to_go``: as ``trajectory``, of outcome + Σ_{k ≥ t} (λ1 · r_sp(k) + λ2 · r_struct(k)): what a step led to; the
-  outcome, which comes once, at the end, counts once.
+- ``step``: R_t normalised as in GRPO among the group's rewards at the same step index; trajectories that have ended do
+not count, and a single one gets 0. Biased if the policy decides when to stop: late steps are compared only among the
+trajectories that continued. - ``trajectory``: R_t among all steps of the group. Longer trajectories have more weight. -
+``return_to_go``: as ``trajectory``, for outcome + Σ_{k ≥ t} (λ1 · r_sp(k) + λ2 · r_struct(k)), the return from a step;
+the outcome counts once.
 
 Over all steps of N trajectories the variance is the mean squared deviation times N / (N - 1): the steps of a trajectory
 share its outcome, so the independent samples are the trajectories. With λ1 = λ2 = 0 and equally many steps that is
@@ -39,11 +38,11 @@ UNSCALED = GroupCreditSpec(scale="none")
 
 @dataclass(frozen=True)
 class StepCredit(Credit):
-    """Credits each step by itself.
+    """Credit of each step separately.
 
     Attributes:
-        reward: names the outcome among a rollout's rewards.
-        agent: as the group was sampled; completions are sampled likewise.
+        reward: name of the outcome reward.
+        agent: the agent's settings, used for sampling completions.
     """
 
     spec: CreditSpec
@@ -81,7 +80,7 @@ class StepCredit(Credit):
         ]
 
     def informative(self, group: Sequence[Rollout]) -> bool:
-        """Return whether any step has an advantage; before the group is prepared its step progress counts as 0."""
+        """Return True if any step has an advantage; in an unprepared group step progress counts as 0."""
         return any(any(values) for values in self.advantages(group).values())
 
     def _rewards(self, group: Sequence[Rollout]) -> StepRewards:
@@ -97,7 +96,7 @@ class StepCredit(Credit):
 class StepRewards:
     """Rewards of a group: the trajectories' outcomes, and r_sp(t) and r_struct(t) of each of their steps.
 
-    A step that retrieved nothing has no structure, which counts as 0.
+    A step without retrieved evidence has a structure reward of 0.
     """
 
     outcomes: Sequence[float]
@@ -105,7 +104,7 @@ class StepRewards:
     structure: Sequence[Sequence[float]]
 
     def worths(self, spec: CreditSpec) -> Steps:
-        """Return R_t of each step, or what it led to."""
+        """Return R_t or the return of each step."""
         dense = [
             [
                 spec.progress_weight * progress + spec.structure_weight * structure
@@ -116,7 +115,7 @@ class StepRewards:
         return _worths(self.outcomes, dense, spec.baseline)
 
     def parts(self, spec: CreditSpec) -> list[tuple[float, Steps]]:
-        """Return what outcome, progress and structure each are worth at each step, with their weights."""
+        """Return the weights of outcome, progress and structure with their rewards at each step."""
         nothing = [0.0] * len(self.outcomes)
         flat = [[0.0] * len(steps) for steps in self.progress]
         return [
@@ -141,15 +140,15 @@ def step_advantages(outcomes: Sequence[float], dense: Sequence[Sequence[float]],
     """Return the advantage of each step of a group.
 
     Args:
-        outcomes: of the trajectories.
-        dense: what their steps are worth beside the outcome.
+        outcomes: outcome rewards of the trajectories.
+        dense: further rewards of their steps.
         baseline: see ``CreditSpec``.
     """
     return _compared(_worths(outcomes, dense, baseline), baseline, None)
 
 
 def _gdpo(groups: Sequence[StepRewards], spec: CreditSpec) -> list[Steps]:
-    """Normalise each reward as the baseline says, weigh, add up, and whiten over all steps of the update."""
+    """Normalise each reward by the baseline, weigh, sum, and whiten over all steps of the update."""
     sums = [
         weighted_sum([(weight, flat(_compared(part, spec.baseline, None))) for weight, part in group.parts(spec)])
         for group in groups
@@ -161,7 +160,7 @@ def _gdpo(groups: Sequence[StepRewards], spec: CreditSpec) -> list[Steps]:
 
 
 def flat(steps: Sequence[Sequence[float]]) -> list[float]:
-    """Return the numbers of all steps in a row."""
+    """Return the concatenated numbers of all steps."""
     return [value for own in steps for value in own]
 
 
@@ -182,7 +181,7 @@ def _worths(outcomes: Sequence[float], dense: Sequence[Sequence[float]], baselin
 
 
 def _compared(rewards: Steps, baseline: str, divisor: float | None) -> Steps:
-    """Return the rewards less their mean, divided by ``divisor``; None: by the deviation of the compared rewards."""
+    """Return the rewards minus their mean, divided by ``divisor`` (None: the deviation of the compared rewards)."""
     return _among_same_index(rewards, divisor) if baseline == "step" else _among_all(rewards, divisor)
 
 
@@ -206,7 +205,7 @@ def _among_all(rewards: Steps, divisor: float | None) -> Steps:
 
 
 def _deviation(rewards: Steps) -> float:
-    """Return the deviation over all steps, with as many independent samples as trajectories; 0 of fewer than two."""
+    """Return the deviation over all steps, with one independent sample per trajectory; 0 for fewer than two."""
     together = flat(rewards)
     trajectories = sum(bool(steps) for steps in rewards)
     if trajectories < 2:
@@ -220,7 +219,7 @@ def _weighed(steps: Sequence[float], quiet: bool, spec: CreditSpec) -> list[floa
 
 
 def _spread(trajectory: Trajectory, steps: Sequence[float]) -> list[float]:
-    """Return the steps' advantages on the tokens of their turns, and 0 on the environment's."""
+    """Return the steps' advantages for the tokens of their turns, and 0 for the environment's tokens."""
     values = [0.0] * len(trajectory.token_ids)
     for turn, value in zip(agent_turns(trajectory), steps, strict=True):
         values[turn.start : turn.end] = [value] * (turn.end - turn.start)

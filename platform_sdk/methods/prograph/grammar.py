@@ -1,7 +1,7 @@
 """The grammar of a turn: ``<think>…</think>``, then one ``<query>…</query>`` or one ``<answer>…</answer>``.
 
-Anything else is malformed, and the agent gets the reason. White space between tags carries no meaning, since word-level
-tokenizers put it everywhere.
+Anything else is malformed, and the agent gets the reason. White space between tags is not significant, since word-level
+tokenizers insert it everywhere.
 """
 
 from __future__ import annotations

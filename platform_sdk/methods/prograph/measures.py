@@ -1,4 +1,4 @@
-"""Measures of an evaluation: the answers' scores, and how the agent came to them."""
+"""Metrics of an evaluation: scores of answers, and of the agent's searches."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from platform_sdk.records import Rollout
 
 
 def measures(rollout: Rollout) -> dict[str, float]:
-    """Return the metrics of a rollout; ``evidence_recall`` is the share of gold passages that were shown, by title."""
+    """Return the metrics of a rollout; ``evidence_recall`` is the share of gold passages shown, by title."""
     turns = agent_turns(rollout.main)
     found = {
         **rollout.rewards,

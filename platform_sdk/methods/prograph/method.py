@@ -22,7 +22,7 @@ from platform_sdk.training.credit import Credit
 
 
 class ProGraph(Method[AgentSpec, EvaluationSpec, Resources]):
-    """An agent that searches turn by turn, trained by GRPO with a reward for each step or for the outcome alone."""
+    """An agent that searches turn by turn, trained by GRPO with rewards for steps or only for the outcome."""
 
     name = "prograph"
     agent_settings = AgentSpec

@@ -1,13 +1,13 @@
-"""Step progress: how much a step raised the prospect of the gold answer (ProGraph-R1, equation 11).
+"""Step progress: the increase in the probability of the gold answer by a step (ProGraph-R1, equation 11).
 
-r_sp(t) = P(y* | s_≤t, G_≤t) - P(y* | s_<t, G_<t). A history is a dialogue as it was before a turn of the agent; one
-that several trajectories of a group begin with is estimated once. Two estimators of P:
+r_sp(t) = P(y* | s_≤t, G_≤t) - P(y* | s_<t, G_<t). A history is a dialogue before a turn of the agent; a history shared
+by several trajectories of a group is estimated once. Two estimators of P:
 
-- ``sampling``: the mean outcome reward of n completions, each played on to its end by the agent itself, with searches
-  and under the same limits. Behind the last turn nothing can follow: P is the trajectory's own outcome reward there.
-- ``likelihood``: the probability of the gold answer behind the history and ``<answer>``, see ``training.likelihood``.
-  Behind a turn that answers, the history is that turn's text up to its own ``<answer>``, so that its thoughts count. P
-  stays as it was behind a last turn that gives no answer, and where the context leaves no room for the gold answer.
+- ``sampling``: the mean outcome reward of n completions, each continued to its end by the agent, with searches and the
+same limits. After the last turn, P is the trajectory's outcome reward.
+- ``likelihood``: the probability of the gold answer after the history and ``<answer>``, see ``training.likelihood``.
+After a turn with an answer, the history includes this turn up to its ``<answer>``, so that its thoughts count. P is
+unchanged after a last turn without an answer, and if the context has no room for the gold answer.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ PROGRESS = "progress"
 def with_sampling(
     group: Sequence[Rollout], probe: CreditProbe, spec: AgentSpec, decoding: Decoding, reward: str, *, completions: int
 ) -> Agent[Sequence[Rollout]]:
-    """Return the group with the step progress that completions of its histories show.
+    """Return the group with step progress estimated by completions of its histories.
 
     Args:
-        spec: the agent's, for its limits.
-        reward: names the outcome.
+        spec: the agent's settings, for its limits.
+        reward: name of the outcome reward.
     """
     owners: dict[Tokens, tuple[Rollout, int]] = {}
     for rollout in group:
@@ -59,7 +59,7 @@ def with_sampling(
 
 
 def with_likelihood(group: Sequence[Rollout], probe: CreditProbe) -> Agent[Sequence[Rollout]]:
-    """Return the group with the step progress that the likelihood of the gold answer shows."""
+    """Return the group with step progress estimated by the likelihood of the gold answer."""
     opening = encode(probe.tokenizer, OPENING)
     prompts = [_answering(rollout, probe.tokenizer, opening) for rollout in group]
     certainties = yield from answer_likelihoods(prompts, group[0].question.answers[0], probe)
@@ -67,14 +67,14 @@ def with_likelihood(group: Sequence[Rollout], probe: CreditProbe) -> Agent[Seque
 
 
 def _histories(rollout: Rollout) -> list[int]:
-    """Return how many tokens come before each of the agent's turns."""
+    """Return the number of tokens before each of the agent's turns."""
     return [turn.start for turn in agent_turns(rollout.main)]
 
 
 def _complete(
     probe: CreditProbe, spec: AgentSpec, decoding: Decoding, reward: str, rollout: Rollout, end: int, number: int
 ) -> Agent[float]:
-    """Play a rollout's history of ``end`` tokens on to its end; return the outcome reward."""
+    """Continue a rollout's history of ``end`` tokens to its end; return the outcome reward."""
     params = SamplingParams(**vars(decoding), max_tokens=spec.max_tokens)
 
     def speak(dialogue: Dialogue, turn: int) -> Agent[Reply | None]:
@@ -92,7 +92,7 @@ def _complete(
 
 
 def _answering(rollout: Rollout, tokenizer: Any, opening: Sequence[int]) -> list[Tokens | None]:
-    """Return the prompts behind which the gold answer is scored: before each turn, and behind the last one."""
+    """Return the prompts after which the gold answer is scored: before each turn, and after the last one."""
     turns, tokens = agent_turns(rollout.main), rollout.main.token_ids
     prompts: list[Tokens | None] = [(*tokens[: turn.start], *opening) for turn in turns]
     if rollout.main.answer is None or not turns:

@@ -1,7 +1,7 @@
 """Prompts of the agent. All wording is the project's own.
 
-``standard`` is for instruction-tuned models, ``compact`` for small models that cannot afford long instructions. The
-worked example, about made-up films and people, is shown as turns that have already taken place.
+``standard`` is for instruction-tuned models, ``compact`` for small models with short contexts. The worked example,
+about invented films and people, is shown as previous turns.
 """
 
 from __future__ import annotations
@@ -57,10 +57,10 @@ def opening(question: str) -> str:
 
 
 def knowledge(evidence: Sequence[Evidence]) -> str:
-    """Return the message that shows what a query found.
+    """Return the message with a query's results.
 
-    A passage comes with its title, and a fact with that of its passage where it does not name it: "It was directed by
-    Ida Roth" says nothing by itself.
+    A passage has its title, and a fact the title of its passage unless the fact contains it: "It was directed by Ida
+    Roth" is not understandable alone.
     """
     lines = [
         f"{item.title} : {item.text}" if item.kind == "passage" or item.title not in item.text else item.text
@@ -70,5 +70,5 @@ def knowledge(evidence: Sequence[Evidence]) -> str:
 
 
 def error(reason: str) -> str:
-    """Return the message that answers a malformed turn."""
+    """Return the reply to a malformed turn."""
     return f"Error : {reason} ."

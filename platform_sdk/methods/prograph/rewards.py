@@ -1,7 +1,7 @@
-"""The outcome reward of a rollout (Graph-R1's, which ProGraph-R1 keeps).
+"""Outcome reward of a rollout, as in Graph-R1 and ProGraph-R1.
 
-R = -1 + format + accuracy, with format = min(1, 0.5 · well-formed turns), the turn of the answer counted, and accuracy
-= F1 where format is 1, else 0. So an answer without any search is worth -0.5, right or wrong.
+R = -1 + format + accuracy, with format = min(1, 0.5 · well-formed turns), including the answer, and accuracy = F1 if
+format is 1, else 0. So an answer without any search gets -0.5, right or wrong.
 """
 
 from __future__ import annotations

@@ -13,8 +13,7 @@ from platform_sdk.config.struct import Struct, equal_to
 class CreditSpec(AdvantageSpec):
     """Step-wise GRPO: R_t = outcome + λ1 · step progress + λ2 · structure (ProGraph-R1, section 3.3).
 
-    The paper gives neither λ1, λ2 and n nor the baseline, so none of them has a default. The other defaults are the
-    paper's.
+    The paper does not give λ1, λ2, n and the baseline, so they have no defaults. The other defaults are the paper's.
     """
 
     baseline: Literal["step", "trajectory", "return_to_go"] = Field(
@@ -68,7 +67,7 @@ class CreditSpec(AdvantageSpec):
 
 
 class AgentSpec(Struct):
-    """The agent, and how its steps are credited."""
+    """The agent, and the credit of its steps."""
 
     max_turns: int = Field(10, ge=1, le=1000, description="maximum number of turns, malformed ones included")
     max_tokens: int = Field(256, ge=1, le=1_000_000, description="maximum number of tokens of a turn")

@@ -1,17 +1,16 @@
-r"""The structure reward of a turn (ProGraph-R1, equations 12 to 14).
+r"""Structure reward of a turn (ProGraph-R1, equations 12 to 14).
 
-With V(G_t) the entities that turn t retrieved: r_con = |V(G_t) ∩ V(s_<t)| / |V(G_t)|, r_ans = |V(G_t) ∩ V(y*)| /
-|V(G_t)|, r_struct = r_con + r_ans; all are 0 where nothing was retrieved. Decided here, since the paper leaves it open:
+With V(G_t) the entities retrieved by turn t: r_con = |V(G_t) ∩ V(s_<t)| / |V(G_t)|, r_ans = |V(G_t) ∩ V(y*)| /
+|V(G_t)|, r_struct = r_con + r_ans; all are 0 if nothing was retrieved. Choices that the paper leaves open:
 
 - V(G_t) are the entities of the evidence, by their names (``entity_names``, or ``entities`` where those are names
   themselves, as a triple's); a piece that has none, e.g. a passage, counts as its title.
-- Names are compared in lower case, without punctuation and the articles a, an, the. What stands in brackets at a name's
-  end tells namesakes apart, and is in no question or answer: texts are searched for the name before it.
-- An entity is in V(s_<t) if its name is in the text before turn t as a run of whole words (question, the agent's turns,
-  knowledge), or if an earlier turn retrieved it. So no entity linker is needed.
-- With repeated evidence counted once, only entities of pieces of evidence that no earlier turn retrieved count in the
-  numerators: searching for the same again earns nothing. The paper counts them again.
-- An entity is in V(y*) if its name is in an accepted answer as a run of whole words.
+- Names are compared in lower case, without punctuation and the articles a, an, the. A final qualifier in brackets,
+which questions and answers do not contain, is removed before searching texts. - An entity is in V(s_<t) if its name is
+in the text before turn t as a sequence of whole words (question, the agent's turns, knowledge), or if an earlier turn
+retrieved it. So no entity linker is needed. - With repeated evidence counted once, only entities of newly retrieved
+evidence count in the numerators: repeated searches earn nothing. The paper counts them again. - An entity is in V(y*)
+if its name is in an accepted answer as a sequence of whole words.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ def with_structure(answers: Sequence[str], turns: Sequence[Turn], *, count_repea
     """Return the turns of a dialogue with the structure reward of every turn that searched.
 
     Args:
-        count_repeats: count evidence again that an earlier turn retrieved.
+        count_repeats: count evidence retrieved by earlier turns again.
     """
     gold, text, known, seen = _padded(answers), "", set[str](), set[str]()
     scored = list(turns)
@@ -49,7 +48,7 @@ def with_structure(answers: Sequence[str], turns: Sequence[Turn], *, count_repea
 
 
 def entities(evidence: Iterable[Evidence]) -> dict[str, str]:
-    """Return V(G_t), the distinct entities of the evidence: of each its normalised name, and what texts call it."""
+    """Return V(G_t), the distinct entities of the evidence: their normalised names, and their names in texts."""
     names = {name for item in evidence for name in (item.entity_names or item.entities or (item.title,))}
     return {normal: _normalised(_BRACKET.sub("", name)) or normal for name in names if (normal := _normalised(name))}
 
@@ -64,5 +63,5 @@ def _normalised(text: str) -> str:
 
 
 def _padded(texts: Iterable[str]) -> str:
-    """Return the normalised texts with a space around each word and a barrier between the texts."""
+    """Return the normalised texts with a space around each word and a separator between the texts."""
     return "".join(f" {_normalised(text)} |" for text in texts)

@@ -1,1 +1,1 @@
-"""The shipped retrieval methods, one a file; see ``platform_sdk.retrieval.method``."""
+"""Shipped retrieval methods, one module each; see ``platform_sdk.retrieval.method``."""

@@ -1,4 +1,4 @@
-"""The nearest passages of the whole corpus: what the graph's methods are compared with."""
+"""Nearest passages of the whole corpus: the baseline of the graph methods."""
 
 from __future__ import annotations
 

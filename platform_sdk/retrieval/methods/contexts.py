@@ -1,4 +1,4 @@
-"""The passages that a question was given with, by similarity to the query."""
+"""Passages given with the question, by similarity to the query."""
 
 from __future__ import annotations
 

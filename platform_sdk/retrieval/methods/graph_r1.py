@@ -1,7 +1,7 @@
 """Graph-R1's hybrid retrieval: all hyperedges of the entities nearest to the query, and the nearest hyperedges.
 
-The score of a hyperedge is the sum of 1/rank over those of the entities that it joins, plus 1/rank of its own where it
-is among the nearest itself.
+The score of a hyperedge is the sum of 1/rank over its entities among the nearest, plus 1/rank of the hyperedge if it is
+among the nearest.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from platform_sdk.sampling.rollout import SearchRequest
 
 
 class GraphR1Settings(Struct):
-    """Numbers of entities and hyperedges that are looked up by similarity."""
+    """Numbers of entities and hyperedges retrieved by similarity."""
 
     entities: int = Field(5, ge=1)
     hyperedges: int = Field(5, ge=1)
@@ -30,7 +30,7 @@ class GraphR1Settings(Struct):
 
 @dataclass(frozen=True)
 class GraphMaterial(HyperedgeMaterial):
-    """A graph of which the entities are searched too."""
+    """A graph with searchable entities."""
 
     def texts(self) -> Mapping[str, Sequence[str]]:
         """Return the texts of entities and hyperedges."""
@@ -38,7 +38,7 @@ class GraphMaterial(HyperedgeMaterial):
 
 
 class GraphR1(RetrievalMethod[GraphMaterial, GraphR1Settings]):
-    """Search by similarity to entities and to hyperedges, joined by rank."""
+    """Search by similarity to entities and to hyperedges, fused by rank."""
 
     settings = GraphR1Settings
 

@@ -1,4 +1,4 @@
-"""The hyperedges whose text is nearest to the query."""
+"""Hyperedges with the texts nearest to the query."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from platform_sdk.records import Evidence
 from platform_sdk.retrieval.method import Index, Material, NoSettings, RetrievalMethod
 from platform_sdk.sampling.rollout import SearchRequest
 
-SCORE_DIGITS = 9  # of a score when it is compared; sums that are the same but for float noise tie
+SCORE_DIGITS = 9  # digits of a compared score, so that sums equal up to float noise tie
 
 
 @dataclass(frozen=True)
 class HyperedgeMaterial(Material):
-    """The hyperedges of a graph, and the titles of the passages that they were taken from, by id."""
+    """The hyperedges of a graph, and the titles of their source passages by id."""
 
     graph: Graph
     titles: Mapping[str, str]
@@ -32,7 +32,7 @@ class HyperedgeMaterial(Material):
         return {"hyperedges": self.graph.hyperedge_texts}
 
     def evidence(self, row: int, score: float, **found: Any) -> Evidence:
-        """Return the hyperedge in ``row`` as evidence; its title is that of its passage, where the corpus has it."""
+        """Return the hyperedge in ``row`` as evidence, titled like its passage if the corpus has the passage."""
         graph = self.graph
         source = graph.hyperedge_sources[row]
         joined = [int(entity) for entity in graph.edge_entities.row(row)]
@@ -46,10 +46,10 @@ class HyperedgeMaterial(Material):
 
 
 def load_graph(run_dir: Path) -> tuple[Graph, dict[str, str]]:
-    """Return a run's graph, and the titles of the corpus's passages and of those that were added to the graph, by id.
+    """Return a run's graph, and the titles by id of the corpus's passages and of passages added to the graph.
 
     Raises:
-        UserError: there is no graph, or it is damaged.
+        UserError: the graph is missing or damaged.
     """
     folder = graph_folder(run_dir)
     if not (folder / MANIFEST).exists():
@@ -61,7 +61,7 @@ def load_graph(run_dir: Path) -> tuple[Graph, dict[str, str]]:
 
 
 def best(index: Index[Any, Any], query: np.ndarray, rows: np.ndarray, scores: np.ndarray, k: int) -> np.ndarray:
-    """Return the places of the ``k`` highest scores, best first; ties by similarity to the query, then by id."""
+    """Return the indices of the ``k`` highest scores, best first; ties by similarity to the query, then by id."""
     scores = np.round(scores, SCORE_DIGITS)
     floor = np.partition(scores, -k)[-k] if len(scores) > k else -np.inf
     places = np.flatnonzero(scores >= floor)

@@ -1,4 +1,4 @@
-"""The passages that share words with the query, by BM25. No encoder is needed."""
+"""Passages that share words with the query, by BM25. Needs no encoder."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ SCORE_DIGITS = 6
 
 @dataclass(frozen=True)
 class LexicalMaterial(Material):
-    """The passages of a corpus in the order of their ids, which decides ties."""
+    """The passages of a corpus in the order of their ids, which breaks ties."""
 
     passages: Sequence[Passage]
 
     @cached_property
     def lexical(self) -> Lexical:
-        """The weights of their words, computed when they are first needed."""
+        """BM25 weights, computed on first use."""
         return Lexical.build(titled_texts(self.passages))
 
     def warm(self) -> None:
@@ -37,7 +37,7 @@ class LexicalMaterial(Material):
 
 
 class LexicalSearch(RetrievalMethod[LexicalMaterial, NoSettings]):
-    """Search by the words of the query. A passage without any of them is not found."""
+    """Search by the words of the query. Passages without any of them are not returned."""
 
     settings = NoSettings
 

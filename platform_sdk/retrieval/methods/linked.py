@@ -1,16 +1,16 @@
-"""Passages by similarity, words and names: what a passage lacks in likeness to the query, it may gain by its links.
+"""Passages by similarity, words and shared names.
 
     fused(p)  cosine / deviation + lexical * BM25 + title * rarity of p's title, if the query mentions it
-    rank(p)   personalised PageRank over passages that share names, from the passages of highest fused score
+    rank(p)   personalised PageRank over passages that share names, started at the passages of highest fused score
     score(p)  fused(p) + spread * log(1 + 200 * rank(p))
 
-The deviation is the one of cosines between the corpus's passages, since encoders differ in it. Names are the titles
-that passages mention, and capitalised words (see ``platform_sdk.retrieval.names``); no language model is needed. The
-graph of a query is made of the passages that share a name with its best passages, so a search costs about the same in
-any corpus. Each result names what led to it: ``entities`` are the names that brought its rank, ``query_entities`` the
-titles in the query.
+The deviation is the standard deviation of cosines between the corpus's passages, which depends on the encoder. Names
+are titles mentioned by passages, and capitalised words (see ``platform_sdk.retrieval.names``); no language model is
+needed. The graph of a query has the passages that share a name with its best passages, so the cost of a search hardly
+depends on the corpus. Each result gives the reasons for its score: ``entities`` are the names that brought its rank,
+``query_entities`` the titles in the query.
 
-All tables are in the order of the passages' ids, so results do not depend on the order of the corpus.
+All tables are ordered by passage id, so results do not depend on the order of the corpus.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from platform_sdk.sampling.rollout import SearchRequest
 
 SCORE_DIGITS = 6
 SAMPLE = 1024
-"""Passages by which the deviation of cosines is estimated; all, where a corpus has fewer."""
+"""Number of passages for estimating the deviation of cosines; all passages of a smaller corpus."""
 RANK_SCALE = 200
 
 
@@ -55,7 +55,7 @@ class LinkedSettings(Struct):
 
 @dataclass(frozen=True)
 class Links:
-    """Tables of a corpus: ``order[place]`` is the row of the passage at a place, in the order of ids."""
+    """Tables of a corpus: ``order[place]`` is the row of the passage at a place in the order of ids."""
 
     order: np.ndarray
     places: np.ndarray
@@ -68,7 +68,7 @@ class Links:
 
     @classmethod
     def build(cls, passages: Sequence[Passage], shared: int) -> Links:
-        """Return the tables, in time linear in the corpus."""
+        """Return the tables of a corpus."""
         order = np.array(sorted(range(len(passages)), key=lambda row: passages[row].id), dtype=np.int64)
         places = np.empty_like(order)
         places[order] = np.arange(len(order))
@@ -88,7 +88,7 @@ class LinkedMaterial(PassageMaterial):
 
     @cached_property
     def links(self) -> Links:
-        """The tables, built when they are first needed."""
+        """The tables, built on first use."""
         return Links.build(self.passages, self.shared)
 
     def warm(self) -> None:
@@ -96,7 +96,7 @@ class LinkedMaterial(PassageMaterial):
         assert self.links is not None
 
     def deviation(self, vectors: Vectors) -> float:
-        """Return the standard deviation of the cosines between passages, estimated once; 1 where all are equal."""
+        """Return the standard deviation of the cosines between passages, estimated once; 1 if all are equal."""
         if not self._deviation:
             order = self.links.order
             drawn = order[np.linspace(0, len(order) - 1, min(len(order), SAMPLE)).astype(np.int64)]
@@ -169,7 +169,7 @@ class QueryScorer:
     """The formulas, for one query.
 
     Args:
-        lexical: its BM25 scores, a row with a column for each place.
+        lexical: the query's BM25 scores, a row with a column for each place.
     """
 
     def __init__(
@@ -192,7 +192,7 @@ class QueryScorer:
         return np.concatenate([best(self.worded_places, self.lexical[self.worded_places], count), named])
 
     def parts(self, places: np.ndarray) -> dict[str, np.ndarray]:
-        """Return what the fused score of each passage is made of."""
+        """Return the components of each passage's fused score."""
         return {
             "similarity": self.cache.similarities(self.query, self.links.order[places]),
             "lexical": self.lexical[places],

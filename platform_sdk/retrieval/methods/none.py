@@ -1,4 +1,4 @@
-"""No retrieval: every search finds nothing. A baseline, which needs no corpus, encoder or index."""
+"""No retrieval: every search returns nothing. A baseline without corpus, encoder or index."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The nearest passages of the whole corpus."""
+"""Nearest passages of the whole corpus."""
 
 from __future__ import annotations
 

@@ -2,14 +2,14 @@
 
 With V_q the entities of the query and E_q the hyperedges that contain one of them:
 
-    s_v      cosine of v's vector and the mean vector of V_q, or the query's vector where V_q is empty
+    s_v      cosine of v's vector and the mean vector of V_q, or the query's vector if V_q is empty
     S(v, e)  s_v normalised within e
     I(v)     log(1 + |hyperedges of E_q that contain v| / |hyperedges that contain v|)
     R(e)     sum of S(v, e) * I(v) over the entities v of e
 
-The k hyperedges of highest R are found; ties by similarity of query and hyperedge, then by id. R is 0 unless e shares
-an entity with E_q, so only that neighbourhood is scored, and of it only what can be among the k best: S sums to 1 at
-most, so R(e) is at most the largest I of its entities, and a hub outside V_q has a small one.
+The k hyperedges of highest R are returned; ties by similarity of query and hyperedge, then by id. R is 0 unless e
+shares an entity with E_q, so only hyperedges that do and can be among the k best are scored: S sums to at most 1, so
+R(e) is at most the largest I of its entities, which is small for a hub outside V_q.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from platform_sdk.retrieval.methods.hyperedge import SCORE_DIGITS, best, load_gr
 from platform_sdk.sampling.rollout import SearchRequest
 
 FIRST_REACH = 1024
-"""Hyperedges that are reached first beyond E_q; each further step reaches twice as many."""
+"""Number of hyperedges scored first outside E_q; each further step doubles it."""
 
 
 class PrographSettings(Struct):
     """Linking of entities and normalisation of similarities.
 
-    The paper does not say how it normalises. With ``sum`` negative similarities count 0.
+    The paper leaves the normalisation open. With ``sum``, negative similarities count as 0.
     """
 
     normalisation: Literal["softmax", "sum"] = "softmax"
@@ -55,16 +55,14 @@ class PrographSettings(Struct):
 
 @dataclass(frozen=True)
 class PrographMaterial(GraphMaterial):
-    """A graph and what links a query to its entities."""
+    """A graph and a linker of queries to its entities."""
 
     linker: EntityLinker
 
 
 @dataclass(frozen=True)
 class Scores:
-    """Scores of hyperedges, and of each of their entities within them. ``edges`` has the place of each entity's
-    edge.
-    """
+    """Scores of hyperedges, and of each of their entities. ``edges`` has the index of each entity's hyperedge."""
 
     edges: np.ndarray
     entities: np.ndarray
@@ -95,7 +93,7 @@ class Scorer:
 
     @cached_property
     def _informative(self) -> tuple[np.ndarray, np.ndarray]:
-        """The entities of E_q, ascending, and I of each; of all others it is 0."""
+        """Return the entities of E_q, ascending, and their I; it is 0 for all others."""
         entities, counts = np.unique(_rows(self.edge_entities, self.query_edges)[0], return_counts=True)
         return entities, np.log1p(counts / _lengths(self.entity_edges, entities))
 
@@ -108,7 +106,7 @@ class Scorer:
         return np.where(known[places] == entities, values[places], 0.0)
 
     def score(self, rows: np.ndarray) -> Scores:
-        """Return R of hyperedges, and what it is made of."""
+        """Return R of hyperedges, and its components."""
         entities, lengths = _rows(self.edge_entities, rows)
         edges = np.repeat(np.arange(len(rows)), lengths)
         distinct, places = np.unique(entities, return_inverse=True)
@@ -121,7 +119,7 @@ class Scorer:
         return Scores(edges, entities, similarity, share, informativeness, np.round(total, SCORE_DIGITS))
 
     def candidates(self, k: int, reach: int = FIRST_REACH) -> tuple[np.ndarray, np.ndarray]:
-        """Return hyperedges of positive R, among them all that can be one of the ``k`` best, and their R."""
+        """Return hyperedges of positive R, including the ``k`` best, and their R."""
         entities, values = self._informative
         shared = values < np.log1p(1.0)  # the others are in no hyperedge outside E_q
         entities, values = entities[shared], values[shared]
@@ -184,7 +182,7 @@ class Prograph(RetrievalMethod[PrographMaterial, PrographSettings]):
 def _link(
     index: Index[PrographMaterial, PrographSettings], requests: Sequence[SearchRequest], queries: np.ndarray
 ) -> list[np.ndarray]:
-    """Return V_q of each request: the entities that it names, else the nearest ones, if they are near enough."""
+    """Return V_q of each request: the entities that it names, else the nearest ones above the similarity limit."""
     linked = [index.material.linker.link(request.query) for request in requests]
     settings = index.settings
     if settings.link_similarity is not None and (unnamed := [at for at, own in enumerate(linked) if not own]):
@@ -203,7 +201,7 @@ def _ranked(
     if len(linked):
         mean = cache.vectors(linked).astype(np.float64).mean(axis=0)
         length = np.linalg.norm(mean)
-        centre = mean / length if length > 0 else mean  # vectors that cancel out are similar to nothing
+        centre = mean / length if length > 0 else mean  # if the vectors cancel out, all similarities are 0
     scorer = Scorer(
         graph.edge_entities, graph.entity_edges, linked, lambda entities: cache.similarities(centre, entities),
         index.settings.normalisation,

@@ -1,8 +1,8 @@
-"""The triples of one entity, by similarity to the query.
+"""Triples of one entity, by similarity to the query.
 
-An entity is visited by its id, which keeps those of one name apart, or else by its name. An id that the graph lacks is
-looked up by its name among the heads without an id, since a head with another id is another entity. One without triples
-gives no evidence: that is the graph's answer, not a fault.
+An entity is looked up by its id, which distinguishes entities of one name, or else by its name. If the graph lacks the
+id, the name is looked up among the heads without an id, since a head with another id is another entity. An entity
+without triples gives no evidence; this is not an error.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ class TripleMaterial(Material):
     by_head: Mapping[str, Sequence[int]]
 
     def texts(self) -> Mapping[str, Sequence[str]]:
-        """Return each triple in words."""
+        """Return the text of each triple."""
         return {"triples": [triple.text for triple in self.triples]}
 
     def rows_of(self, scope: Mapping[str, str]) -> Sequence[int]:
-        """Return the rows of the entity visited: its id's, or else its name's whose head has no id."""
+        """Return the rows of the requested entity, by id or else by name among the heads without an id."""
         named = self.by_head.get(scope.get("head_name", ""), ())
         return self.by_head.get(scope["head"]) or [row for row in named if not self.triples[row].head_id]
 
     def evidence(self, row: int, score: float) -> Evidence:
-        """Return the triple in ``row`` as evidence; its title is the tail, the agent's next candidate."""
+        """Return the triple in ``row`` as evidence, titled with its tail, the next candidate entity."""
         found = self.triples[row]
         names = (found.head, found.tail)
         entities = (found.head_id or found.head, found.tail_id or found.tail)

@@ -1,6 +1,6 @@
-"""The retriever as an HTTP service; its client is ``retrieval.remote``, and what both say ``retrieval.wire``.
+"""The retriever as an HTTP service; ``retrieval.remote`` is its client, ``retrieval.wire`` their shared schema.
 
-``app`` has the routes, ``refusals`` all error answers, ``metrics`` what Prometheus reads; ``hosting``
-has the collections, each a ``collection``, ``batching`` joins concurrent requests, ``tokens`` knows the teams, and
-``server`` is the process.
+``app`` has the routes, ``refusals`` all error responses, ``metrics`` the Prometheus metrics; ``hosting`` opens the
+collections, ``collection`` is one of them, ``batching`` joins concurrent requests, ``tokens`` maps tokens to teams, and
+``server`` runs the process.
 """

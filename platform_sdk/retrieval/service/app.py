@@ -1,10 +1,10 @@
-"""The retriever service: ``POST /v1/search`` and what a cluster asks of a service.
+"""The retriever service: ``POST /v1/search`` and the operational routes.
 
-A fault of what the service rests on is answered 503 with Retry-After and never as an empty result. Who asks is looked
-at before what is asked, and a body is read no further than it may be long.
+A failed dependency gives 503 with Retry-After, never an empty result. A request is authenticated before its body is
+read, and a body is read only up to the size limit.
 """
 
-# Without "from __future__ import annotations": FastAPI could not find the dependencies that are local to create_app.
+# No "from __future__ import annotations": FastAPI could not resolve the dependencies local to create_app.
 
 import asyncio
 import contextlib
@@ -43,7 +43,7 @@ from platform_sdk.retrieval.wire import (
 )
 
 BODY_SECONDS = 10.0
-GONE = 499  # never received: the status in the metrics of a caller who disconnected
+GONE = 499  # status in the metrics of a caller who disconnected; never sent
 DESCRIPTION = """Searches collections of passages, triples or whatever a retrieval method finds its evidence in.
 
 Queries that arrive at the same time are encoded and searched together. An answer other than 200 has the body of
@@ -55,7 +55,7 @@ Team = Callable[..., Awaitable[str | None]]
 def create_app(spec: ServiceSpec, tokens: Tokens | None, metrics: Metrics) -> FastAPI:
     """Build the service. Without ``tokens`` every caller may search, except in collections that name teams.
 
-    Its OpenAPI document is served without ``tokens`` only, and no page that loads scripts from elsewhere ever.
+    The OpenAPI document is served only without ``tokens``; pages that load external scripts are never served.
     """
     host = Host(spec, metrics)
 
@@ -79,7 +79,7 @@ def create_app(spec: ServiceSpec, tokens: Tokens | None, metrics: Metrics) -> Fa
 
 
 def _team(tokens: Tokens | None) -> Team:
-    """The dependency that says which team asks."""
+    """Return the dependency that authenticates the team."""
     if tokens is None:
 
         async def everybody() -> str | None:
@@ -95,10 +95,10 @@ def _team(tokens: Tokens | None) -> Team:
 
 
 def _owner(tokens: Tokens, token: str) -> str:
-    """The team of a token.
+    """Return the team of a token.
 
     Raises:
-        RequestError: it is unknown, or the tokens cannot be read.
+        RequestError: the token is unknown, or the tokens cannot be read.
     """
     try:
         found = tokens.team(token)
@@ -200,11 +200,11 @@ def _add_operations(app: FastAPI, host: Host, tokens: Tokens | None) -> None:
 
 
 async def _body(request: Request) -> bytes:
-    """The body, read with bounds in length and time.
+    """Read the body, bounded in length and time.
 
     Raises:
-        RequestError: it is beyond them, or no JSON by its own account.
-        ClientDisconnect: it broke off.
+        RequestError: the body exceeds the bounds, or its Content-Type is not JSON.
+        ClientDisconnect: the client disconnected.
     """
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         raise RequestError(415, "not_json", "send the body as Content-Type: application/json")
@@ -225,7 +225,7 @@ async def _body(request: Request) -> bytes:
 async def _unless_gone(request: Request, search: Awaitable[list[list[Evidence]]]) -> list[list[Evidence]] | None:
     """Return the result of ``search``, or cancel it and return None if the caller has disconnected."""
     searching = asyncio.ensure_future(search)
-    going = asyncio.ensure_future(request.receive())  # after the body only the disconnect can come
+    going = asyncio.ensure_future(request.receive())  # after the body only a disconnect follows
     try:
         await asyncio.wait((searching, going), return_when=asyncio.FIRST_COMPLETED)
         return await searching if searching.done() else None
@@ -235,9 +235,9 @@ async def _unless_gone(request: Request, search: Awaitable[list[list[Evidence]]]
 
 
 def _describe_body(app: FastAPI) -> None:
-    """Tell OpenAPI of the body that the search reads by itself, after it has looked who asks."""
+    """Add the body of a search to OpenAPI, since the route reads it only after authentication."""
     schema = SearchBody.model_json_schema(ref_template="#/components/schemas/{model}")
-    document: dict[str, Any] = app.openapi()  # which FastAPI keeps
+    document: dict[str, Any] = app.openapi()  # cached by FastAPI
     document["components"]["schemas"] |= schema.pop("$defs") | {"SearchBody": schema}
     content = {"application/json": {"schema": {"$ref": "#/components/schemas/SearchBody"}}}
     document["paths"]["/v1/search"]["post"]["requestBody"] = {"required": True, "content": content}

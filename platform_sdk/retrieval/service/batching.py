@@ -1,7 +1,7 @@
-"""Concurrent requests as one encoder and one Milvus call.
+"""Batching of concurrent requests into one encoder call and one Milvus call.
 
-While a call is at work requests gather, and the next call takes as many as fit: under load batches grow by
-themselves, and at rest no request waits.
+Requests that arrive during a call are queued, and the next call takes as many as fit: batches grow under load, and an
+idle service answers without delay.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 class QueueFull(Exception):
-    """More queries wait than may. ``retry_after`` is when there may be room, in seconds."""
+    """The queue limit is exceeded. ``retry_after`` is the suggested delay in seconds."""
 
     def __init__(self, retry_after: int) -> None:
         super().__init__(f"the queue is full; try again in {retry_after} s")
@@ -28,7 +28,7 @@ class QueueFull(Exception):
 
 
 class BatcherClosed(Exception):
-    """The service is about to end and takes nothing new."""
+    """The service is stopping and accepts no more requests."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,12 +39,12 @@ class _Waiting:
 
 
 class Batcher:
-    """Answers the searches of one collection, joined.
+    """Batched searches of one collection.
 
     Args:
         search: ``retriever.search``; called in ``executor``, one call at a time.
         queue: the most queries that may wait.
-        batch: the most queries of one call; a request with more is a call of its own.
+        batch: the most queries of one call; a larger request gets a separate call.
         observe: called with the number of queries of every call.
     """
 
@@ -54,21 +54,21 @@ class Batcher:
     ) -> None:  # fmt: skip
         self._search, self._executor, self._observe = search, executor, observe
         self._queue, self._batch = queue, batch
-        self._waiting: dict[_Waiting, None] = {}  # in the order of their arrival
+        self._waiting: dict[_Waiting, None] = {}  # in order of arrival
         self._awake = asyncio.Event()
         self._stopping = False
-        self._seconds = 1.0  # of a call, lately
+        self._seconds = 1.0  # recent duration of a call
         self.queries = 0
         """Number of waiting queries."""
 
     async def search(self, requests: Sequence[SearchRequest], k: int, seconds: float) -> list[list[Evidence]]:
-        """Return at most ``k`` pieces of evidence for each request. A cancelled caller is not searched for.
+        """Return at most ``k`` pieces of evidence for each request. Requests of a cancelled caller are dropped.
 
         Raises:
-            QueueFull: too many queries wait already.
+            QueueFull: too many queries are waiting.
             BatcherClosed: ``close`` has been called.
             TimeoutError: no answer within ``seconds``.
-            RetrieverFault: what the retriever rests on failed.
+            RetrieverFault: a dependency of the retriever failed.
         """
         if self._stopping:
             raise BatcherClosed
@@ -85,7 +85,7 @@ class Batcher:
             self._remove(waiting)
 
     async def run(self) -> None:
-        """Answer until ``close`` has been called and nothing waits."""
+        """Answer requests until ``close`` has been called and the queue is empty."""
         while True:
             group = self._take()
             if group:
@@ -97,7 +97,7 @@ class Batcher:
                 await self._awake.wait()
 
     def close(self) -> None:
-        """Take nothing new; ``run`` ends when what waits is answered."""
+        """Accept no more requests; ``run`` returns when the queue is empty."""
         self._stopping = True
         self._awake.set()
 
@@ -109,7 +109,7 @@ class Batcher:
             found = await loop.run_in_executor(self._executor, self._search, requests, group[0].k)
         except Exception as error:
             log.warning("a search of %d queries failed: %s: %s", len(requests), type(error).__name__, error)
-            if len(group) > 1 and not isinstance(error, RetrieverFault):  # one of them is at fault, not all
+            if len(group) > 1 and not isinstance(error, RetrieverFault):  # a single request may be at fault
                 for waiting in group:
                     await self._answer([waiting])
                 return
@@ -126,7 +126,7 @@ class Batcher:
         self._observe(len(requests))
 
     def _take(self) -> list[_Waiting]:
-        """The next requests that go together: the one that waits longest, and those after it with its ``k``."""
+        """Take the next batch: the request that waits longest, and later ones with the same ``k``."""
         group: list[_Waiting] = []
         size = 0
         for waiting in self._waiting:

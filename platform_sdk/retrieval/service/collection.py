@@ -1,4 +1,4 @@
-"""One collection of a service, from the first try to open it to its closing."""
+"""One collection of a service, from the first attempt to open it until it is closed."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from platform_sdk.tracking.opened import RECIPE, open_run
 
 log = logging.getLogger(__name__)
 
-LONGEST_PAUSE = 30.0  # seconds between two tries to open a collection
+LONGEST_PAUSE = 30.0  # most seconds between two attempts to open a collection
 
 
 class ServiceStopped(Exception):
-    """Stop of the service while an index is built. Written rows stay, and the next start resumes there."""
+    """The service stops during the build of an index. Written rows stay, and the next start resumes the build."""
 
 
 @dataclass(frozen=True)
@@ -42,10 +42,10 @@ class Collection:
     batcher: Batcher
 
     async def search(self, requests: Sequence[SearchRequest], k: int, seconds: float) -> list[list[Evidence]]:
-        """Joined with others.
+        """Search in a batch with concurrent requests.
 
         Raises:
-            RequestError: the queue is full, the deadline has passed, the service ends, or Milvus is unavailable.
+            RequestError: the queue is full, the deadline has passed, the service stops, or Milvus is unavailable.
         """
         try:
             return await self.batcher.search(requests, k, seconds)
@@ -60,14 +60,14 @@ class Collection:
 
 
 class HostedCollection:
-    """Collection of the service's configuration, whether it is open or not.
+    """A configured collection, open or not.
 
-    If something that it needs is missing (a Milvus that starts later, a corpus that is still copied), opening is tried
-    again until the service stops.
+    If a dependency is missing (a Milvus that starts later, a corpus that is still being copied), opening is retried
+    until the service stops.
 
     Args:
-        worker: a thread, which opens, searches and closes it.
-        leaving: set when the service stops; then nothing more is built.
+        worker: the thread that opens, searches and closes the collection.
+        leaving: set when the service stops; no index is built after that.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class HostedCollection:
         self.spec = spec
         self.status = Status(status="loading", detail=f"collection {spec.name}: it is being opened")
         self.tried = False
-        """True once it was opened, or opening failed."""
+        """True after the first attempt to open it, successful or not."""
         self._service, self._metrics, self._worker, self._leaving = service, metrics, worker, leaving
         self._ending = asyncio.Event()
         self._collection: Collection | None = None
@@ -92,7 +92,7 @@ class HostedCollection:
         return self._collection is not None
 
     def collection(self) -> Collection:
-        """The open collection.
+        """Return the open collection.
 
         Raises:
             RequestError: it is not open.
@@ -106,7 +106,7 @@ class HostedCollection:
         return ListedCollection(name=self.spec.name, status=self.status, facts=facts)
 
     async def serve(self) -> None:
-        """Open it, answer its searches until ``end``, and close it."""
+        """Open the collection, answer its searches until ``end``, and close it."""
         retriever = await self._opened()
         if retriever is None:
             return
@@ -119,13 +119,13 @@ class HostedCollection:
         await asyncio.get_running_loop().run_in_executor(self._worker, retriever.close)
 
     def end(self) -> None:
-        """Take no more searches; ``serve`` returns when what waits is answered."""
+        """Accept no more searches; ``serve`` returns when the queue is empty."""
         self._ending.set()
         if self._collection is not None:
             self._collection.batcher.close()
 
     async def _opened(self) -> IndexRetriever | None:
-        """Return the retriever, its encoder warm; None if the service stops before."""
+        """Return the retriever with a warm encoder, or None if the service stops first."""
         loop = asyncio.get_running_loop()
         pause, told = 1.0, ""
         while not self._leaving.is_set():
@@ -133,7 +133,7 @@ class HostedCollection:
                 return await loop.run_in_executor(self._worker, self._open)
             except ServiceStopped:
                 return None
-            except Exception as error:  # /readyz reports any error, and the process lives on
+            except Exception as error:  # /readyz reports any error, and the process continues
                 detail = f"collection {self.spec.name}: {error}"
                 if detail != told:
                     foreseen = isinstance(error, UserError | RecordError | RetrieverFault)
@@ -149,7 +149,7 @@ class HostedCollection:
         if (self.spec.run_dir / RECIPE).is_file():
             for report in open_run(self.spec.run_dir).altered:
                 log.warning("collection %s: %s", self.spec.name, report)
-        # The clients wait for an unavailable Milvus, not the thread that searches.
+        # Clients retry if Milvus is unavailable; the search thread does not.
         retrieval = self.spec.retrieval.model_copy(update={"patience_seconds": 0.0})
         retriever = open_retriever(
             self.spec.environment, self.spec.run_dir, retrieval, show_progress=False, watch=self._watch,

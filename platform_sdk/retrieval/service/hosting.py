@@ -1,4 +1,4 @@
-"""The collections of a service, side by side: what one of them lacks touches no other."""
+"""Collections of a service: a failure of one does not affect the others."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from platform_sdk.retrieval.wire import ListedCollection, Status
 
 log = logging.getLogger(__name__)
 
-LEAVE_SECONDS = 5.0  # for what threads are still at when all requests are answered
+LEAVE_SECONDS = 5.0  # for threads to finish after all requests are answered
 
 
 class Host:
-    """Opens the collections, and says how far they are.
+    """Manager of the collections.
 
-    Each is opened and searched on a thread of its own, so that a slow or hanging one makes no other wait; those in one
-    Milvus Lite file share one, since its engine takes one writer.
+    Each collection has a separate thread, so a slow or hanging one does not delay the others; collections in one Milvus
+    Lite file share a thread, since its engine supports one writer.
     """
 
     def __init__(self, spec: ServiceSpec, metrics: Metrics) -> None:
@@ -36,7 +36,7 @@ class Host:
             one.name: HostedCollection(one, spec, metrics, self._worker(one), self._leaving) for one in spec.collections
         }
         self.abandoned = False
-        """True if threads were left behind that did not end in time."""
+        """True if some threads did not end in time."""
 
     def _worker(self, spec: CollectionSpec) -> ThreadPoolExecutor:
         key = lite_path(spec.retrieval, spec.run_dir / "index") or spec.name
@@ -46,7 +46,7 @@ class Host:
 
     @property
     def status(self) -> Status:
-        """Ready when all collections that can be opened are open: none is at its first try, and one is open."""
+        """Return ready when at least one collection is open and none is at its first attempt."""
         if self._leaving.is_set():
             return Status(status="stopping", detail="the service is about to end")
         untried = [hosted.status.detail for hosted in self._hosted.values() if not hosted.tried]
@@ -56,10 +56,10 @@ class Host:
         return Status(status="failed" if len(closed) == len(self._hosted) else "ready", detail="; ".join(closed))
 
     def readiness(self, name: str | None, digest: str | None, team: str | None) -> Status:
-        """Return ``status``, its detail of the team's own collections only; or the status of the collection ``name``.
+        """Return ``status`` with details of the team's collections only, or the status of the collection ``name``.
 
         Raises:
-            RequestError: the team has no such collection, or all of its own are open and none has ``digest``.
+            RequestError: the team has no such collection, or all its collections are open and none has ``digest``.
         """
         asked = self._of(team) if name is None else [self._named(name, team)]
         closed = "; ".join(hosted.status.detail for hosted in asked if not hosted.is_open)
@@ -76,12 +76,12 @@ class Host:
         return Status(status="failed", detail=closed)
 
     def leave(self) -> None:
-        """Be ready no longer and build nothing more; what still comes is answered."""
+        """Report not ready and build nothing more; further requests are still answered."""
         self._leaving.set()
 
     @contextlib.asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
-        """Open and search the collections while the context lasts; then answer what waits."""
+        """Serve the collections inside the context; then answer the waiting requests."""
         living = {asyncio.create_task(hosted.serve()): name for name, hosted in self._hosted.items()}
         yield
         self.leave()
@@ -98,10 +98,10 @@ class Host:
             task.result()
 
     def collection(self, name: str | None, team: str | None) -> Collection:
-        """The collection that a request names, or the team's only one.
+        """Return the requested collection, or the team's only one.
 
         Raises:
-            RequestError: none is named and the team has several, the team has none of that name, or it is not open.
+            RequestError: no name is given and the team has several, the name is unknown, or the collection is not open.
         """
         if name is not None:
             return self._named(name, team).collection()
@@ -123,6 +123,6 @@ class Host:
 
     def _named(self, name: str, team: str | None) -> HostedCollection:
         found = self._hosted.get(name)
-        if found is None or not found.is_for(team):  # one answer: a team learns nothing of others' collections
+        if found is None or not found.is_for(team):  # the same answer in both cases hides other teams' collections
             raise RequestError(404, "no_such_collection", f"there is no collection {name!r} for this team")
         return found

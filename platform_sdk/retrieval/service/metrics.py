@@ -16,9 +16,9 @@ SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
 
 class Metrics:
-    """The counters of one service, in a registry of its own.
+    """Counters of one service, in a separate registry.
 
-    They name collections and teams, so they are served on a port of their own and not to the teams.
+    They include the names of collections and teams, so they are served on a separate port, not to the teams.
     """
 
     def __init__(self) -> None:
@@ -54,11 +54,11 @@ class Metrics:
         )  # fmt: skip
 
     def text(self) -> str:
-        """Return all of them as Prometheus reads them."""
+        """Return all metrics in Prometheus' text format."""
         return generate_latest(self.registry).decode()
 
     def listen(self, host: str, port: int) -> int:
-        """Answer Prometheus on a port of its own, in threads, until the process ends; return the port.
+        """Serve the metrics on a separate port, in threads, until the process ends; return the port.
 
         Raises:
             UserError: the port cannot be listened on.
@@ -72,7 +72,7 @@ class Metrics:
 
 @contextmanager
 def timed(histogram: Histogram) -> Iterator[None]:
-    """Observe how long the block takes, however it ends."""
+    """Observe the duration of the block, even if it fails."""
     began = time.monotonic()
     try:
         yield
@@ -81,7 +81,7 @@ def timed(histogram: Histogram) -> Iterator[None]:
 
 
 class RequestCounter:
-    """Counts and times the requests to an application; those to none of ``routes`` together, as ``other``."""
+    """Counter and timer of requests by route; requests outside ``routes`` count as ``other``."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics, routes: frozenset[str]) -> None:
         self._app, self._metrics, self._routes = app, metrics, routes
@@ -91,7 +91,7 @@ class RequestCounter:
             await self._app(scope, receive, send)
             return
         route = scope["path"] if scope["path"] in self._routes else "other"
-        status = 500  # an outer middleware answers exceptions
+        status = 500  # an outer middleware handles exceptions
 
         async def sent(message: Message) -> None:
             nonlocal status

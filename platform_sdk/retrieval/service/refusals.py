@@ -1,4 +1,4 @@
-"""Error answers: one body for all of them, from routes and framework alike."""
+"""Error responses: routes and the framework use the same body."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from platform_sdk.retrieval.wire import Fault, Refusal
 
 RETRY_SECONDS = 2
-MAX_ERRORS = 20  # reported of one body
+MAX_ERRORS = 20  # reported for one body
 
 MEANINGS = {
     400: "The team has several collections and the request names none, or its framing is ambiguous.",
@@ -35,7 +35,7 @@ WITH_RETRY = {429, 503}
 
 
 class RequestError(Exception):
-    """Error answer; ``code`` is for programs."""
+    """Error response; ``code`` is for programs."""
 
     def __init__(self, status: int, code: str, message: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(message)
@@ -43,24 +43,24 @@ class RequestError(Exception):
 
 
 def later(status: int, code: str, message: str, seconds: int = RETRY_SECONDS) -> RequestError:
-    """A refusal that says when to ask again."""
+    """Return an error with Retry-After."""
     return RequestError(status, code, message, {"Retry-After": str(seconds)})
 
 
 def unauthorised() -> RequestError:
-    """The refusal of a missing or unknown token."""
+    """Return the error for a missing or unknown token."""
     return RequestError(401, "unauthorized", "a team's bearer token is needed", {"WWW-Authenticate": "Bearer"})
 
 
 def invalid(error: ValidationError) -> RequestError:
-    """Return the errors of a body, place by place."""
+    """Return the error for an invalid body, with each location."""
     if error.error_count() > MAX_ERRORS:
         return RequestError(422, "invalid_request", f"{error.error_count()} things are wrong with the body")
     return RequestError(422, "invalid_request", _told(error.errors(include_url=False, include_input=False)))
 
 
 def described(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Return OpenAPI's description of a route's refusals."""
+    """Return the OpenAPI description of a route's errors."""
     retry = {"Retry-After": {"description": "Seconds.", "required": True, "schema": {"type": "integer"}}}
     return {
         status: {"model": Refusal, "description": MEANINGS[status]}
@@ -70,7 +70,7 @@ def described(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 
 def handle_refusals(app: FastAPI) -> None:
-    """Answer refusals, those of FastAPI too, and unexpected exceptions."""
+    """Register handlers for refusals, FastAPI's errors and unexpected exceptions."""
 
     def answer(request: Request, refused: RequestError) -> JSONResponse:
         request.state.refusal = refused.code
@@ -96,9 +96,9 @@ def handle_refusals(app: FastAPI) -> None:
 
 
 class OneLength:
-    """Refuse requests that state their length twice, by Content-Length and by Transfer-Encoding.
+    """Reject requests with both Content-Length and Transfer-Encoding.
 
-    A proxy in front may believe the other one, and take the rest of one caller's body for the next caller's request.
+    A proxy may trust the other header and treat the rest of a body as the next request (request smuggling).
     """
 
     def __init__(self, app: ASGIApp) -> None:

@@ -1,4 +1,4 @@
-"""The process of the service: how it ends."""
+"""Server process with graceful shutdown."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from platform_sdk.retrieval.service.connections import KEEP_ALIVE_SECONDS, MAX_H
 from platform_sdk.retrieval.service.hosting import Host
 from platform_sdk.retrieval.service.tls import Certificate, Renewal
 
-GRACE_SECONDS = 60  # for the requests that are under way
-RENEWAL_TICKS = 50  # of uvicorn, ten a second, between two looks at the certificate
+GRACE_SECONDS = 60  # for requests in progress
+RENEWAL_TICKS = 50  # uvicorn ticks (ten a second) between two checks of the certificate
 
 
 class Server(uvicorn.Server):
-    """Server that stops gracefully: at the first signal it is no longer ready, accepts searches for ``drain`` seconds
-    more, answers the accepted ones and ends. At a second signal it accepts no more at once."""
+    """Server that stops gracefully: after the first signal it reports not ready, accepts searches for ``drain`` seconds
+    more, answers the accepted ones and exits. After a second signal it accepts no more searches."""
 
     def __init__(
         self, app: FastAPI, *, bind: str = "127.0.0.1", port: int, connections: int, drain: float = 0.0,
@@ -54,7 +54,7 @@ class Server(uvicorn.Server):
             super().run(sockets)
         finally:
             if self._host.abandoned or self.force_exit:
-                # Python would wait for threads that nothing can end. Their files survive it, as they survive a kill.
+                # Otherwise Python waits for threads that cannot be stopped. Their files survive this like a kill.
                 logging.shutdown()
                 os._exit(128 + (self._told or signal.SIGTERM))
 

@@ -20,10 +20,10 @@ class Certificate:
     key: Path
 
     def load_into(self, context: ssl.SSLContext) -> None:
-        """Have ``context`` show this certificate to new connections.
+        """Load the certificate into ``context`` for new connections.
 
         Raises:
-            UserError: a file is missing, is not PEM, the key is encrypted or is not the certificate's.
+            UserError: a file is missing or not PEM, or the key is encrypted or does not match the certificate.
         """
         for option, path in (("--tls-cert", self.certificate), ("--tls-key", self.key)):
             try:
@@ -31,7 +31,7 @@ class Certificate:
             except OSError as error:
                 raise UserError(f"{option} {path}: {error.strerror}; give a PEM file that can be read") from error
         try:
-            context.load_cert_chain(self.certificate, self.key, password="")  # else OpenSSL asks on the terminal
+            context.load_cert_chain(self.certificate, self.key, password="")  # no prompt on the terminal
         except ssl.SSLError as error:
             if error.reason == "KEY_VALUES_MISMATCH":
                 raise UserError(
@@ -43,12 +43,12 @@ class Certificate:
             ) from error
 
     def check(self) -> None:
-        """Load it once, to see that it can be (see ``load_into``)."""
+        """Check that the certificate can be loaded; see ``load_into``."""
         self.load_into(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
 
     @property
     def version(self) -> tuple[int, ...]:
-        """Return what changes when the files are renewed; empty while one is missing."""
+        """Return a value that changes when the files are renewed; empty while a file is missing."""
         try:
             return tuple(path.stat().st_mtime_ns for path in (self.certificate, self.key))
         except OSError:
@@ -56,14 +56,14 @@ class Certificate:
 
 
 class Renewal:
-    """Loads a renewed certificate into a running server's context."""
+    """Reloading of a renewed certificate into a running server's context."""
 
     def __init__(self, certificate: Certificate, context: ssl.SSLContext) -> None:
         self._certificate, self._context = certificate, context
         self._version = certificate.version
 
     def look(self) -> None:
-        """Load the files if they changed. While they do not fit each other the former pair stays."""
+        """Load the files if they changed. While they do not match, keep the former pair."""
         version = self._certificate.version
         if not version or version == self._version:
             return

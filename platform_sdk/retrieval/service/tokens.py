@@ -15,16 +15,16 @@ FRESH_SECONDS = 5.0
 
 
 class UnreadableTokens(Exception):
-    """Tokens that were readable before and are not now; every request is refused until they are."""
+    """The tokens became unreadable; every request is refused until they can be read."""
 
 
 class Tokens:
     """The teams' tokens: a directory with one file per team, as Kubernetes mounts a Secret.
 
-    The files are read again every few seconds, so that a rotated Secret counts without a restart.
+    The files are reread every few seconds, so a rotated Secret takes effect without a restart.
 
     Raises:
-        UserError: there is no such directory, no token in it, or one of two teams.
+        UserError: the directory does not exist, has no token, or two teams share a token.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -33,7 +33,7 @@ class Tokens:
         self._at = time.monotonic()
 
     def team(self, token: str) -> str | None:
-        """The team whose token this is, or None. Takes equally long for every wrong token.
+        """Return the team of a token, or None, in constant time for wrong tokens.
 
         Raises:
             UnreadableTokens: the tokens can no longer be read.
@@ -55,11 +55,11 @@ class Tokens:
 def _read(directory: Path) -> dict[str, bytes]:
     if not directory.is_dir():
         raise UserError(f"{directory}: no such directory; it must hold one file per team with its token")
-    # A mounted Secret keeps its versions in hidden folders beside the names.
+    # A mounted Secret keeps its versions in hidden folders.
     files = [path for path in directory.iterdir() if path.is_file() and not path.name.startswith(".")]
     tokens = {path.name: token for path in sorted(files) if (token := path.read_bytes().strip())}
     if not tokens:
         raise UserError(f"{directory}: holds no token; write one file per team")
     if len(set(tokens.values())) < len(tokens):
-        raise UserError(f"{directory}: two teams have one token; give each a token of its own")
+        raise UserError(f"{directory}: two teams share a token; give each team a different token")
     return tokens

@@ -1,6 +1,6 @@
-"""The rollouts of an update: a group at each question, and again where the credit says so; then prepared.
+"""Rollouts of an update: a group for each question, sampled again if the credit requires it, then prepared.
 
-Every process samples its share of the questions into files of its own; all of them read all files, and so hold the
+Every process samples its share of the questions into separate files; all processes read all files, so they have the
 same rollouts in the same order.
 """
 
@@ -37,13 +37,13 @@ class OnlineTask:
     """A method's side of the online loop.
 
     Attributes:
-        questions: to be learned from, in any order.
+        questions: the training questions, in any order.
         search: the search of the agents, for credits that continue dialogues.
-        make_agent: the agent of an update, from the tokenizer, the digest of the weights that its rollouts are
-            sampled with, and a name that is the update's own: what the agent draws must depend on it.
-        live: rollouts at a time, in each process; ``searching`` more are in flight while as many search.
-        credit: what the tokens of a group's rollouts are worth, and which groups are sampled again.
-        temperature: that rollouts are sampled at.
+        make_agent: returns the agent of an update, from the tokenizer, the digest of the sampling weights, and the
+            update's unique name, on which all random draws of the agent must depend.
+        live: concurrent rollouts in each process; ``searching`` more may be in flight while as many wait for searches.
+        credit: the advantages of tokens, and the groups to sample again.
+        temperature: the sampling temperature.
     """
 
     questions: Sequence[Question]
@@ -57,10 +57,10 @@ class OnlineTask:
 
 @dataclass(frozen=True)
 class Group:
-    """The rollouts at one question, in waves of equal size, each of which but the last was to be repeated.
+    """The rollouts at one question, in waves of equal size; each wave except the last had to be sampled again.
 
-    ``prepared`` is the last wave as its credit prepared it, with what that cost; None where it prepares nothing.
-    ``replaced`` is a group that another question's replaces in the update.
+    ``prepared`` is the last wave after the credit's preparation, with its cost; None if the credit prepares nothing.
+    ``replaced`` marks a group that is replaced by another question's.
     """
 
     waves: tuple[tuple[Rollout, ...], ...]
@@ -69,7 +69,7 @@ class Group:
 
     @property
     def first(self) -> tuple[Rollout, ...]:
-        """Return the policy's first attempts, whose mean is its mean reward."""
+        """Return the first wave, over which the mean reward is computed."""
         return self.waves[0]
 
     @property
@@ -82,13 +82,13 @@ class Group:
 
 
 class GroupSampler:
-    """Samples the groups of an update into ``folder``, and none of their rollouts twice.
+    """Sampler of the groups of an update into ``folder``; no rollout is sampled twice.
 
     Args:
-        folder: for ``0001.jsonl``, …; under several processes ``0001.rank0.jsonl``, …; what the credit prepares is in
-            files of the same names in ``prepared``, and what was learned of all processes' rollouts in ``credit``.
-        phase: prefix of the names that the agents' draws depend on.
-        seed: of what the credit draws.
+        folder: directory of ``0001.jsonl``, …; with several processes ``0001.rank0.jsonl``, …. Prepared groups are in
+            files of the same names in ``prepared``, and the credit of all processes' rollouts in ``credit``.
+        phase: prefix of the names that seed the agents' draws.
+        seed: seed of the credit's draws.
     """
 
     def __init__(
@@ -99,12 +99,12 @@ class GroupSampler:
         self._state = PartialState()
 
     def sample(self, update: int, questions: Sequence[Question], version: str) -> float:
-        """Sample and prepare this process's share of an update's groups; return the seconds that the sampling took.
+        """Sample and prepare this process's share of an update's groups; return the seconds of sampling.
 
-        What an earlier process left is used where it is of the same weights, and set aside otherwise.
+        Rollouts of a killed process are reused if they have the same weights, and set aside otherwise.
 
         Args:
-            questions: the update's, and behind them those that may replace questions whose groups teach nothing.
+            questions: the update's questions, followed by replacements for groups without a training signal.
         """
         path, prepared = self._paths(update, self._state.process_index)
         self._set_aside_unless(path, version)
@@ -133,7 +133,7 @@ class GroupSampler:
         return phase.seconds
 
     def whole(self, update: int, questions: Sequence[Question]) -> bool:
-        """Return whether this process's share was sampled and prepared before, with one policy's weights."""
+        """Return True if this process's share is already sampled and prepared, with one policy's weights."""
         path, prepared = self._paths(update, self._state.process_index)
         if not path.exists():
             return False
@@ -154,7 +154,7 @@ class GroupSampler:
         return not self._task.credit.prepares or len(read_prepared(prepared, groups)) == len(groups)
 
     def gather(self, update: int, questions: Sequence[Question]) -> list[Group]:
-        """The groups of an update, of all processes, in the questions' order; called when all have sampled."""
+        """Return the groups of all processes in the order of the questions; call it after all have sampled."""
         wait_for_all()
         done: dict[str, Attempts] = {}
         paths = [self._paths(update, process) for process in range(self._state.num_processes)]
@@ -177,7 +177,7 @@ class GroupSampler:
         return [Group(self._waves(own), found.get(id), self._is_replaced(own)) for id, own in attempts.items()]
 
     def record_credit(self, update: int, credits: Sequence[RolloutCredit]) -> None:
-        """Write down what the turns of an update are worth; the main process does, for all processes."""
+        """Write the credit of an update's turns; the main process does it for all processes."""
         if self._state.is_main_process:
             path = credit_file(self._paths(update, 0)[0])
             path.parent.mkdir(exist_ok=True)
@@ -186,10 +186,10 @@ class GroupSampler:
     def _rounds(
         self, questions: Sequence[Question], process: int, done: Mapping[str, Attempts]
     ) -> Iterator[Sequence[Question]]:
-        """Yield the questions that a process asks, round by round; one round is done before the next is asked for.
+        """Yield a process's questions in rounds; a round is finished before the next is requested.
 
-        The first is its share of the update's questions; a further one has a question for each group that is replaced,
-        as long as there are any.
+        The first round is its share of the update's questions; a further round has a question for each replaced group,
+        while replacements are left.
         """
         size, process_count = self._spec.questions, self._state.num_processes
         asked, rest = questions[:size][process::process_count], questions[size:][process::process_count]
@@ -202,11 +202,11 @@ class GroupSampler:
         return self._spec.refills > 0 and self._task.credit.repeats(self._waves(attempts)[-1])
 
     def _prepared_waves(self, groups: Sequence[Attempts]) -> list[tuple[Rollout, ...]]:
-        """Return what is learned from of the groups that are not replaced."""
+        """Return the last waves of the groups that are not replaced."""
         return [self._waves(attempts)[-1] for attempts in groups if not self._is_replaced(attempts)]
 
     def _paths(self, update: int, process: int) -> tuple[Path, Path]:
-        """Return the files of a process: of the rollouts as they were sampled, and of the prepared groups."""
+        """Return a process's files of sampled rollouts and of prepared groups."""
         infix = f".rank{process}" if self._state.num_processes > 1 else ""
         name = f"{update:04d}{infix}.jsonl"
         return self._folder / name, self._folder / "prepared" / name
@@ -215,9 +215,9 @@ class GroupSampler:
         return range(wave * self._spec.group, (wave + 1) * self._spec.group)
 
     def _missing(self, attempts: Attempts, wave: int) -> list[int]:
-        """Return the attempts of a wave that are missing; none where a wave before is not to be repeated.
+        """Return the missing attempts of a wave; none if a previous wave need not be repeated.
 
-        The waves before are complete.
+        All previous waves must be complete.
         """
         if not all(self._task.credit.repeats(self._wave(attempts, before)) for before in range(wave)):
             return []

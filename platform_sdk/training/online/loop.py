@@ -1,9 +1,8 @@
-"""Training a policy online: sample with the current weights, score, update, hand the new weights over.
+"""Online training of a policy: sample with the current weights, score, update, send the new weights to the engine.
 
-It may be killed at any moment and started again, and then ends with the same rollouts and weights: on a CPU with one
-thread bit for bit. Checkpoints hold optimiser, schedule and random numbers; the place among the questions follows from
-the number of the update; rollouts that were sampled after the last checkpoint are used again where the weights come
-out the same, and set aside where they do not.
+A killed and resumed run gives the same rollouts and weights as an uninterrupted one, on a CPU with one thread bit for
+bit. Checkpoints hold optimiser, schedule and random state; the questions follow from the number of the update; rollouts
+sampled after the last checkpoint are reused if the weights are the same, and set aside otherwise.
 """
 
 from __future__ import annotations
@@ -53,8 +52,8 @@ SECONDS = ("sampling_seconds", "training_seconds", "sync_seconds")
 class OnlineResult(TrainedModel):
     """Result of an online run. Counts and seconds are sums over its updates, which are in ``updates.jsonl``.
 
-    ``reward_first`` and ``reward_last`` are the mean rewards of the first and the last update, before it was made;
-    ``skipped`` says why nothing was trained, if so.
+    ``reward_first`` and ``reward_last`` are the mean rewards of the first and last update, before the weights changed;
+    ``skipped`` is the reason if nothing was trained.
     """
 
     weights: str
@@ -85,20 +84,20 @@ def train_online(
     folder: Path,
     on_update: OnUpdate | None = None,
 ) -> OnlineResult:
-    """Train ``model`` by ``spec.updates`` updates on what it samples itself, and write it to the directory ``output``.
+    """Train ``model`` with ``spec.updates`` updates on its own samples, and write it to the directory ``output``.
 
-    Under ``torchrun`` every process calls this with the same arguments, on a file system that all of them see.
+    Under ``torchrun`` every process calls this with the same arguments, on a shared file system.
 
     Args:
-        engine: which engine samples. ``transformers`` shares the policy's weights in each process; ``openai`` is one
-            server for all of them, or one in each pod of the job; ``vllm`` runs in each process.
-        folder: of the phase: ``rollouts/0001.jsonl``, …, ``updates.jsonl``, ``train.json`` (the result) and
-            ``checkpoints`` while it runs. Its name enters the seeds.
+        engine: the sampling engine. ``transformers`` shares the policy's weights in each process; ``openai`` is one
+            server for all processes, or one in each pod of the job; ``vllm`` runs in each process.
+        folder: directory of the phase, with ``rollouts/0001.jsonl``, …, ``updates.jsonl``, ``train.json`` (the result)
+            and ``checkpoints`` during training. Its name enters the seeds.
         on_update: see ``OnlineSource``.
 
     Raises:
         UserError: a setting does not fit the task, the model or the machine.
-        WeightsMismatch: the engine does not sample from the weights it was given.
+        WeightsMismatch: the engine does not sample from the current weights.
         NotFinite: the loss became infinite or not a number.
     """
     if not task.questions:
@@ -118,7 +117,7 @@ def train_online(
         with threads(spec.threads):
             result = _train(spec, task, model, output, engine, seed, folder, on_update, inputs, parent)
     if is_main_process():
-        shutil.rmtree(folder / "checkpoints", ignore_errors=True)  # a kill may have come before
+        shutil.rmtree(folder / "checkpoints", ignore_errors=True)  # left over if the process was killed here
         write_json(folder / "train.json", result.model_dump(mode="json"))
     return result
 
@@ -132,7 +131,7 @@ def _train(
     args = training_arguments(spec, checkpoints, seed, device)
     args.output_dir = str(checkpoints / f"{inputs[:16]}-{args.world_size}")
     set_steps(args, spec, spec.updates * spec.steps_each)
-    # Between the steps of an update the weights that sampled it are gone: checkpoints come after whole updates.
+    # Within an update its sampling weights are no longer available: save checkpoints only after whole updates.
     args.save_steps = spec.checkpoint_steps * spec.steps_each
     check_memory(spec, model, args, reference=spec.beta > 0)
     set_seed(seed)  # a new adapter's weights are drawn
@@ -143,7 +142,7 @@ def _train(
     reference = reference_for(model, policy, spec, str(args.device)) if spec.beta else None
     # The engine's threads are the trainer's: both work in this process, one after the other.
     unthreaded = engine_spec.model_copy(update={"threads": None})
-    # On a fault the engine is closed first, so that what it is asked for beside the training ends at once.
+    # On a failure the engine is closed first, so that concurrent requests to it end at once.
     with _beside(engine_spec) as pool, closing(load_engine(unthreaded, model)) as engine:
         sampler = GroupSampler(spec, task, engine, folder / "rollouts", folder.name, seed)
         sync = sync_for(engine_spec, engine, policy, folder / "weights")
@@ -185,7 +184,7 @@ def _result(output: Path, inputs: str, weights: str, parent: str, folder: Path) 
 
 
 def _inputs(spec: OnlineSpec, task: OnlineTask, parent: str, engine: EngineSpec, seed: int, folder: Path) -> str:
-    """Digest everything known here that decides the rollouts and the weights; agent and credit are the method's."""
+    """Digest everything known here that affects rollouts and weights; agent and credit belong to the method."""
     return digest_of(
         spec.model_dump(mode="json", exclude={"checkpoint_steps", "processes", "evaluate_every"}),
         digest_records(task.questions),
@@ -198,5 +197,5 @@ def _inputs(spec: OnlineSpec, task: OnlineTask, parent: str, engine: EngineSpec,
 
 
 def _beside(spec: EngineSpec) -> AbstractContextManager[ThreadPoolExecutor | None]:
-    """A thread in which a server can be sampled from while this process trains."""
+    """Return a thread for sampling from a server during training, or None for an engine in this process."""
     return ThreadPoolExecutor(1, "sampling") if spec.engine == "openai" else nullcontext()

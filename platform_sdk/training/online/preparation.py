@@ -1,4 +1,4 @@
-"""Groups of an update as their credit prepared them: each one line of a file, and never made twice."""
+"""Prepared groups of an update: one line of a file each, prepared only once."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ T = TypeVar("T")
 
 
 class PreparedGroup(Record):
-    """A prepared group, and what preparing it cost: requests to the engine, their tokens (sampled or scored), and
-    seconds since the group before was done."""
+    """A prepared group, and the cost of its preparation: engine requests, tokens (sampled or scored), and seconds since
+    the previous group was done."""
 
     KIND: ClassVar[str] = "prepared_group"
     question: str
@@ -37,10 +37,10 @@ def prepare_groups(
     path: Path, groups: Sequence[Sequence[Rollout]], credit: Credit, probe: CreditProbe, *, live: int,
     description: str,
 ) -> None:  # fmt: skip
-    """Have ``credit`` prepare the groups that ``path`` lacks, ``live`` at a time, and append each as it is done.
+    """Prepare the groups missing from ``path``, ``live`` at a time, and append each to the file.
 
     Raises:
-        UserError: the credit changed something that was sampled.
+        UserError: the credit changed sampled data.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with AppendLog(path, PreparedGroup) as log:
@@ -56,12 +56,12 @@ def prepare_groups(
 
 
 def read_prepared(path: Path, groups: Sequence[Sequence[Rollout]]) -> dict[str, PreparedGroup]:
-    """Return what ``path`` holds of these groups, by question id; none if there is no such file."""
+    """Return the prepared groups in ``path`` by question id; none if the file does not exist."""
     return _of(groups, read_log(path, PreparedGroup))
 
 
 def _of(groups: Sequence[Sequence[Rollout]], records: Sequence[PreparedGroup]) -> dict[str, PreparedGroup]:
-    """Return the records of these very groups: those of groups that other weights sampled are passed over."""
+    """Return the records of these groups, without records of groups sampled with other weights."""
     sampled = {group[0].question.id: _sampled(group) for group in groups}
     return {record.question: record for record in records if sampled.get(record.question) == _sampled(record.rollouts)}
 
@@ -85,7 +85,7 @@ def _prepared(credit: Credit, probe: CreditProbe, group: Sequence[Rollout]) -> A
 
 
 def _sampled(group: Sequence[Rollout]) -> list[tuple[Any, ...]]:
-    """Return what a credit must leave as it is."""
+    """Return the sampled data, which a credit must not change."""
     return [
         (rollout.id, rollout.weights, *((t.id, t.token_ids, t.agent_mask, t.logprobs) for t in rollout.trajectories))
         for rollout in group
@@ -93,7 +93,7 @@ def _sampled(group: Sequence[Rollout]) -> list[tuple[Any, ...]]:
 
 
 def _counted(agent: Agent[T], probe: CreditProbe, cost: _Cost) -> Agent[T]:
-    """Run an agent, counting what it, and the agents that it runs, ask the engine for."""
+    """Run an agent, counting its engine requests and those of the agents that it runs."""
     answer: Any = None
     while True:
         try:

@@ -1,4 +1,4 @@
-"""Order in which training takes up the questions."""
+"""Order of the training questions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from platform_sdk.records import Question
 
 
 def shuffled(questions: Sequence[Question], name: str) -> list[Question]:
-    """Return the questions in the random order of this name."""
+    """Return the questions in a random order seeded by ``name``."""
     order = list(questions)
     random.Random(name).shuffle(order)
     return order
@@ -18,11 +18,10 @@ def shuffled(questions: Sequence[Question], name: str) -> list[Question]:
 def taken_up(questions: Sequence[Question], number: int, size: int, order: Callable[[int], str]) -> list[Question]:
     """Return the questions of an update or iteration (from 1): the next ``size`` of endless passes through all of them.
 
-    The place follows from the number alone. Where a round reaches into the next pass, a question that it meets again
-    is left out.
+    The position depends only on the number. If an update extends into the next pass, a repeated question is left out.
 
     Args:
-        order: the name of the order of a pass (from 0).
+        order: returns the name that seeds the order of a pass (from 0).
     """
     size = min(size, len(questions))
     orders: dict[int, list[Question]] = {}

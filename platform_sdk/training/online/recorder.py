@@ -1,4 +1,4 @@
-"""The callback of an online run: writes every update down, and shows how it goes."""
+"""Callback of an online run: records every update and reports progress."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ NOT_STATISTICS = {*Update.model_fields, *FIGURES, *MOMENTS, "seconds", "epoch", 
 
 
 class Recorder(TrainerCallback):  # type: ignore[misc]
-    """Writes an update down as it ends, with a line in the log and reward and loss in a progress bar.
+    """Record of each finished update in a file, the log and a progress bar.
 
-    Also has the source settled before a checkpoint is written.
+    It also settles the source before a checkpoint is written.
     """
 
     def __init__(self, source: OnlineSource, folder: Path) -> None:
@@ -62,7 +62,7 @@ class Recorder(TrainerCallback):  # type: ignore[misc]
             self._bar.close()
 
     def _check_learned(self, done: int) -> None:
-        """Compare what the checkpoint has learned already: it is not sampled again, so it must be as it was."""
+        """Check that the data of the updates in the checkpoint is intact, since it is not sampled again."""
         for update in range(1, done + 1):
             if not any((self._folder / "rollouts").glob(f"{update:04d}*.jsonl")):
                 raise UserError(f"{self._folder / 'rollouts' / f'{update:04d}.jsonl'}: is missing; {REMEDY}")

@@ -1,15 +1,14 @@
-"""The optimiser steps of an online run, which come into being when the trainer asks for them.
+"""Optimiser steps of an online run, built when the trainer requests them.
 
 With ``mini_batches`` m and ``iterations`` μ, step i learns from mini-batch (i mod m·μ) mod m of update i div m·μ + 1.
 A mini-batch is every m-th of the update's questions, which are in a random order, each with its whole group.
 
-Nothing is made ahead of its time, so the weights at hand when the first step of an update is asked for are those that
-its rollouts are to be sampled with; and a resumed run, which asks for no step before its checkpoint, samples nothing
-twice.
+Nothing is built ahead, so the first step of an update is requested with the weights for sampling its rollouts; and a
+resumed run, which requests no step before its checkpoint, samples nothing twice.
 
-*Off policy*, an update's rollouts are sampled one update earlier: at the time an update is asked for, its own are
-there, and those of the next begin to be sampled with the weights at hand, beside the training where the engine is a
-process of its own. Their log-probabilities are of those weights, and the ratio ρ of the objective corrects for it.
+*Off policy*, an update's rollouts are sampled one update earlier: when an update is requested, its rollouts are ready,
+and the next ones are sampled with the current weights, concurrently with training if the engine is a separate process.
+Their log-probabilities belong to these weights, and the ratio ρ of the objective corrects for the difference.
 """
 
 from __future__ import annotations
@@ -42,9 +41,9 @@ OnUpdate = Callable[[int, SamplingEngine], None]
 
 @dataclass(frozen=True)
 class SampledUpdate:
-    """An update's rollouts, as this process's micro-batches of each mini-batch and in figures.
+    """An update's rollouts: this process's micro-batches of each mini-batch, and figures.
 
-    ``reward`` names the one of ``rewards`` that is learned; see ``tracking.updates.Update`` for the rest.
+    ``reward`` is the name of the trained reward; see ``tracking.updates.Update`` for the rest.
     """
 
     update: int
@@ -70,14 +69,14 @@ class OnlineSource:
     """Source of a ``PolicyTrainer``, see ``trainer.Source``.
 
     Args:
-        pool: samples beside the training, where the engine is a process of its own; None: one after the other.
+        pool: thread for sampling during training, if the engine is a separate process; None to sample sequentially.
         length: maximum number of tokens of an example.
-        share_prompts: whether a group's prompt is worked through once, which packed attention can.
-        on_update: called on the main process with the number of an update and the engine that has its weights,
-            after every ``spec.evaluate_every``-th.
-        sampled_by: the policy with the weights at hand, asked for the log-probabilities of what it has just sampled;
-            None: those recorded by the engine, which are at temperature 1.
-        temperature: of ``sampled_by``.
+        share_prompts: compute a group's prompt once, which requires packed attention.
+        on_update: called on the main process with the number of an update and the engine with its weights, after every
+            ``spec.evaluate_every``-th update.
+        sampled_by: the current policy, for recomputing the log-probabilities of its samples; None to use the engine's,
+            which are at temperature 1.
+        temperature: temperature of ``sampled_by``.
     """
 
     def __init__(
@@ -100,27 +99,27 @@ class OnlineSource:
     def __getitem__(self, step: int) -> Sequence[Batch]:
         update = step // self._spec.steps_each + 1
         if self.current is None or self.current.update != update:
-            # Whatever is drawn here, for rollouts or an evaluation, a resumed run may not draw: the trainer's random
-            # numbers continue as if there had been no break.
+            # A resumed run may skip the draws made here for rollouts or an evaluation: restore the trainer's random
+            # state afterwards.
             with torch.random.fork_rng():
                 self.current = self._make(update)
         return self.current.mini_batches[step % self._spec.mini_batches]
 
     @property
     def steps_each(self) -> int:
-        """Optimiser steps of an update."""
+        """Return the number of optimiser steps of an update."""
         return self._spec.steps_each
 
     def settle(self) -> None:
-        """Wait for what is sampled ahead: a checkpoint must find it complete, since its weights will be gone."""
+        """Wait for rollouts sampled ahead: a checkpoint needs them complete, since their weights are not saved."""
         for future in self._ahead.values():
             future.result()
 
     def after(self, update: int) -> tuple[str, float]:
-        """Give the engine the weights that an update left, and let ``on_update`` have it when it is due.
+        """Send an update's weights to the engine, and call ``on_update`` if it is due.
 
         Returns:
-            The weights' version, and the seconds that giving them took.
+            The weights' version, and the seconds of sending them.
         """
         began = time.perf_counter()
         version = self._sync.refresh()
@@ -145,7 +144,7 @@ class OnlineSource:
         return self._sampled(update, groups, sampling_seconds, sync_seconds)
 
     def _first(self, update: int, questions: Sequence[Question], version: str) -> float:
-        """Sample now; but where an off-policy run is resumed, what the weights before had sampled ahead is taken."""
+        """Sample now, unless a resumed off-policy run already has rollouts sampled ahead with the previous weights."""
         if self._spec.off_policy and update > 1 and self._sampler.whole(update, questions):
             return 0.0
         return self._sampler.sample(update, questions, version)
@@ -160,7 +159,7 @@ class OnlineSource:
         self._ahead[update] = done
 
     def _taken_up(self, update: int) -> list[Question]:
-        """Return the questions of an update, and behind them those that may replace them, which are else skipped."""
+        """Return the questions of an update followed by its possible replacements, which are otherwise skipped."""
         size, seed = self._spec.questions * (1 + self._spec.refills), self._seed
         return taken_up(self._questions, update, size, lambda turn: f"online pass {turn} of seed {seed}")
 
@@ -202,13 +201,13 @@ class OnlineSource:
         )
 
     def _kept(self, groups: Sequence[Group]) -> list[Group]:
-        """Return the groups that are learned from: without replaced ones, unless a mini-batch would be empty."""
+        """Return the training groups: without replaced ones, unless a mini-batch would be empty."""
         kept = [group for group in groups if not group.replaced]
         missing = max(0, self._spec.mini_batches - len(kept))
         return kept + [group for group in groups if group.replaced][:missing]
 
     def _truncated(self, rollouts: Sequence[Rollout]) -> set[str]:
-        """Return the ids of the examples that are left out since a limit ended them."""
+        """Return the ids of the examples to leave out since a token limit cut them off."""
         if not self._spec.mask_truncated:
             return set()
         return truncated_examples(rollouts, special_tokens(self._sync.engine.tokenizer))
@@ -216,7 +215,7 @@ class OnlineSource:
     def _fitted(
         self, update: int, groups: Sequence[Sequence[Example]], masked: Container[str]
     ) -> tuple[FittedExamples, int]:
-        """Return the examples of a mini-batch, and how many masked ones are not among them."""
+        """Return the examples of a mini-batch, and the number of masked ones."""
         examples = [example for group in groups for example in group]
         shown = [example for example in examples if example.id not in masked]
         fitted = fit(shown, self._length, self._spec.too_long)
@@ -247,9 +246,9 @@ class OnlineSource:
         )
 
     def _preparation(self, groups: Sequence[Group]) -> Preparation | None:
-        """Return what preparing cost: in all processes, and in this one's seconds; None where nothing is prepared."""
+        """Return the cost of preparation in all processes and this one's seconds; None if nothing is prepared."""
         prepared = [group.prepared for group in groups if group.prepared is not None]
-        own = groups[self._state.process_index :: self._state.num_processes]  # nearly, where questions were replaced
+        own = groups[self._state.process_index :: self._state.num_processes]  # approximate if questions were replaced
         if not prepared:
             return None
         return Preparation(

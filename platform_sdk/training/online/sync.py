@@ -1,6 +1,6 @@
-"""Giving the sampling engine the policy's weights, and proof that it has them.
+"""Transfer of the policy's weights to the sampling engine, with verification.
 
-One class for each way: an engine in this process shares the policy's tensors, any other reads a directory.
+An engine in this process shares the policy's tensors, any other engine reads a directory.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from platform_sdk.training.policy import evaluating
 
 
 class WeightSync(ABC):
-    """Keeps an engine's weights those of a policy in training.
+    """Synchronisation of an engine's weights with a policy in training.
 
     Args:
         engine: started with a model of the policy's shape.
-        policy: a transformers model, or one with a LoRA adapter on it, which is merged.
-        dtype: what the engine computes in; sets the tolerance of the check.
+        policy: a transformers model, possibly with a LoRA adapter, which is merged.
+        dtype: the engine's precision; sets the tolerance of the check.
     """
 
     def __init__(self, engine: SamplingEngine, policy: Any, dtype: str) -> None:
@@ -41,12 +41,12 @@ class WeightSync(ABC):
         self._before: Probe | None = None
 
     def refresh(self) -> str:
-        """Give the engine the policy's weights as they are now; return their version, which is their digest.
+        """Send the policy's current weights to the engine; return their version, which is their digest.
 
-        Under several processes all of them call this together.
+        All processes call this together.
 
         Raises:
-            WeightsMismatch: the engine does not sample from these weights, or still from the last ones.
+            WeightsMismatch: the engine samples from other weights, for example the previous ones.
         """
         weights = plain_weights(self._policy)
         version = tensors_digest(weights.items())
@@ -65,7 +65,7 @@ class WeightSync(ABC):
 
 
 class SharedWeights(WeightSync):
-    """Hand-over to the transformers engine, in this process: it samples from the policy's own tensors."""
+    """Transfer to the transformers engine in this process, which samples from the policy's tensors."""
 
     engine: TransformersEngine
 
@@ -74,12 +74,12 @@ class SharedWeights(WeightSync):
 
 
 class SavedWeights(WeightSync):
-    """Hand-over to vLLM, as a server in the same job or in this process: it reloads the weights from a directory.
+    """Transfer to vLLM, as a server or in this process: it reloads the weights from a directory.
 
     Args:
-        folder: on a file system that the engine sees under the same name.
-        shared: which processes have one engine (a server) in common, so that only the first of them tells it to
-            reload: none, those of a node, or all.
+        folder: directory that the engine sees under the same path.
+        shared: the processes that share an engine (a server), so that only the first of them triggers the reload: none,
+            those of a node, or all.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class SavedWeights(WeightSync):
         state = PartialState()
         if state.is_main_process:
             written = staging(self._folder)
-            # A full state dict, whatever wraps the policy: it needs no adapter's or wrapper's way of saving itself.
+            # A full state dict, independent of adapters and wrappers.
             save_file({name: tensor.contiguous() for name, tensor in weights.items()}, written / "model.safetensors")
             _plain(self._policy).config.save_pretrained(written)
             self.engine.tokenizer.save_pretrained(written)
@@ -107,7 +107,7 @@ class SavedWeights(WeightSync):
 
 
 def sync_for(spec: EngineSpec, engine: SamplingEngine, policy: Any, folder: Path) -> WeightSync:
-    """The way by which the engine of ``spec`` gets its weights; ``folder`` is for those that read files."""
+    """Return the weight synchronisation for the engine of ``spec``; engines that read files use ``folder``."""
     if isinstance(engine, TransformersEngine):
         return SharedWeights(engine, policy, spec.dtype)
     shared: Literal["none", "node", "all"] = "none"
@@ -117,10 +117,10 @@ def sync_for(spec: EngineSpec, engine: SamplingEngine, policy: Any, folder: Path
 
 
 def plain_weights(policy: Any) -> dict[str, torch.Tensor]:
-    """The policy's tensors as a plain transformers model has them, ordered by name; a tied output matrix is left out.
+    """Return the policy's tensors as in a plain transformers model, ordered by name, without a tied output matrix.
 
-    They are the policy's own storage, but for those that a LoRA adapter changes: these are new ones, base and adapter
-    summed as peft merges them. (Merging in place and undoing it would leave rounding errors in the base.)
+    They share the policy's storage, except for tensors changed by a LoRA adapter: these are new sums of base and
+    adapter, as peft merges them. (Merging in place and undoing it would leave rounding errors in the base.)
     """
     model = _plain(policy)
     state = {
@@ -143,7 +143,7 @@ def plain_weights(policy: Any) -> dict[str, torch.Tensor]:
 
 
 def probe_of_policy(policy: Any) -> Probe:
-    """The reference log-probabilities of a policy in training, under whatever attention it trains with."""
+    """Return the reference log-probabilities of a policy in training, under its training attention."""
     model = _plain(policy)
     prompts = probing.probe_prompts(int(model.config.vocab_size))
     logprobs = []
@@ -166,5 +166,5 @@ def probe_of_policy(policy: Any) -> Probe:
 
 
 def _plain(policy: Any) -> Any:
-    """The transformers model under an adapter."""
+    """Return the transformers model inside an adapter."""
     return policy.get_base_model() if hasattr(policy, "peft_config") else policy

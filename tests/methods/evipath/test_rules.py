@@ -15,13 +15,13 @@ from platform_sdk.data.questions import load_questions
 from platform_sdk.data.world import generate
 from platform_sdk.errors import UserError
 from platform_sdk.methods.evipath.checks import Limits, in_question, judged
-from platform_sdk.methods.evipath.comparison import compared
 from platform_sdk.methods.evipath.dialogues import chats
 from platform_sdk.methods.evipath.evidence import Similarity
 from platform_sdk.methods.evipath.proxy import Proxy, grouped
 from platform_sdk.methods.evipath.records import Example
 from platform_sdk.methods.evipath.rules import Rules, check_dataset
 from platform_sdk.methods.evipath.settings import SynthesisSpec
+from platform_sdk.methods.evipath.value_comparison import compared
 from platform_sdk.records import Hop, Passage, Question, Triple
 from tests.methods.evipath.paths import LetterEncoder, played, question
 

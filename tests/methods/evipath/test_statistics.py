@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from platform_sdk.methods.evipath.dialogues import chats
-from platform_sdk.methods.evipath.statistics import (
+from platform_sdk.methods.evipath.path_statistics import (
     acceptance,
     parallelism,
     reasons,

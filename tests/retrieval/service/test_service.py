@@ -243,7 +243,7 @@ def test_unreadable_tokens_authorise_no_team(tmp_path: Path, monkeypatch: pytest
     (tmp_path / "blue").write_text("new")
     assert (tokens.team("red-secret"), tokens.team("new")) == (None, "blue")
     (tmp_path / "green").write_text("new")
-    with pytest.raises(UserError, match="two teams have one token"):
+    with pytest.raises(UserError, match="two teams share a token"):
         Tokens(tmp_path)
 
 

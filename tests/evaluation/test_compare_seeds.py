@@ -12,9 +12,10 @@ from typer.testing import CliRunner
 
 from platform_sdk.cli import app
 from platform_sdk.config.errors import UserError
+from platform_sdk.evaluation.comparison import compare
+from platform_sdk.evaluation.comparison_page import build_comparison
+from platform_sdk.evaluation.comparison_text import headlines
 from platform_sdk.evaluation.intervals import interval_over_seeds, paired_bootstrap, paired_over_seeds
-from platform_sdk.evaluation.seed_comparison import build_seed_comparison, headlines
-from platform_sdk.evaluation.seeds import compare_seeds
 from platform_sdk.record_files import write_jsonl
 from platform_sdk.records import Question
 from platform_sdk.tracking import manifest
@@ -51,24 +52,24 @@ def test_copies_of_a_run_are_never_several_seeds(runs: list[Path], tmp_path: Pat
         recipe["parameters"]["seed"] = number
         (copied / "recipe.json").write_text(json.dumps(recipe))
     with pytest.raises(UserError, match=r"copy-1/recipe\.json: was altered after the run was started"):
-        compare_seeds([runs[0], tmp_path / "copy-1", tmp_path / "copy-2"])
+        compare([runs[0], tmp_path / "copy-1", tmp_path / "copy-2"])
     with pytest.raises(UserError, match="base-0: is named twice; name different runs"):
-        compare_seeds([runs[0], runs[1], runs[0]])
+        compare([runs[0], runs[1], runs[0]])
 
 
 def test_runs_that_trained_equal_weights_are_not_two_seeds(runs: list[Path]) -> None:
     for run in runs[:2]:
         manifest.append(run, "step train", {"parent_weights": "a" * 64, "weights": "b" * 64})
     with pytest.raises(UserError, match="base-1 and .*base-0 have trained equal weights"):
-        compare_seeds(runs[:3])
+        compare(runs[:3])
 
 
 def test_altered_runs_are_compared_on_request_with_a_warning(runs: list[Path]) -> None:
     path = runs[0] / "eval-final/scores.json"
     path.write_text(path.read_text() + " ")
     with pytest.raises(UserError, match="scores.json: was altered"):
-        compare_seeds(runs[:3])
-    [report] = compare_seeds(runs[:3], altered=True).altered
+        compare(runs[:3])
+    [report] = compare(runs[:3], altered=True).altered
     assert report.startswith(f"{path}: was altered")
 
 
@@ -101,8 +102,9 @@ def test_paired_difference_is_students_over_questions_and_seeds() -> None:
 
 
 def test_runs_that_differ_in_the_seed_alone_are_one_group(runs: list[Path]) -> None:
-    found = compare_seeds([runs[3], runs[0], runs[1], runs[4], runs[2]])
-    assert [(group.name, group.seeds) for group in found.groups] == [(NAME, ("0", "1")), ("base", ("0", "1", "2"))]
+    found = compare([runs[3], runs[0], runs[1], runs[4], runs[2]])
+    members = [(group.name, tuple(run.seed for run in group.runs)) for group in found.groups]
+    assert members == [(NAME, ("0", "1")), ("base", ("0", "1", "2"))]
     spread = found.groups[1].spreads["em"]
     assert spread.values == (0.2, 0.3, 0.4)
     assert (spread.mean, spread.low, spread.high) == pytest.approx((0.3, 0.3 - 0.248414, 0.3 + 0.248414), abs=1e-5)
@@ -113,9 +115,9 @@ def test_runs_that_differ_in_the_seed_alone_are_one_group(runs: list[Path]) -> N
 
 
 def test_single_group_has_no_difference_and_single_seed_no_interval(runs: list[Path]) -> None:
-    assert compare_seeds(runs[:3]).differences == ()
-    assert headlines(compare_seeds(runs[:3])) == []
-    alone = compare_seeds(runs[:4]).groups[1].spreads["em"]
+    assert compare(runs[:3]).differences == ()
+    assert headlines(compare(runs[:3])) == []
+    alone = compare(runs[:4]).groups[1].spreads["em"]
     assert (alone.mean, alone.low, alone.high) == (0.7, None, None)
 
 
@@ -123,9 +125,9 @@ def test_runs_on_other_questions_are_refused(runs: list[Path]) -> None:
     write_evaluation(runs[4], "eval-final", 8, questions=8)
     sealed(runs[4])
     with pytest.raises(UserError, match="2 questions were asked in"):
-        compare_seeds(runs)
+        compare(runs)
     with pytest.raises(UserError, match="must have measured joint; they have in common: em, f1"):
-        compare_seeds(runs[:4], metric="joint")
+        compare(runs[:4], metric="joint")
 
 
 def test_command_compares_several_runs(runs: list[Path], tmp_path: Path) -> None:
@@ -148,9 +150,7 @@ def test_command_compares_several_runs(runs: list[Path], tmp_path: Path) -> None
 def test_page_of_several_runs(open_page: Any, tmp_path: Path) -> None:
     hostile = "</script><img src=x onerror='window.hurt=1'>"
     runs = [make_seed(tmp_path, "base", 0.0, seed, right, hostile) for seed, right in enumerate((2, 3))]
-    page = open_page(
-        build_seed_comparison(compare_seeds([*runs, *(make_seed(tmp_path, NAME, 0.1, s, 9 - s) for s in range(3))]))
-    )
+    page = open_page(build_comparison(compare([*runs, *(make_seed(tmp_path, NAME, 0.1, s, 9 - s) for s in range(3))])))
     assert "a difference of +55.0" in page.inner_text(".verdict-line")
     assert page.locator(".scores tbody tr").first.locator("th, td").all_inner_texts() == [
         "EM", "25.0 0.0 to 88.5", "80.0 55.2 to 100.0", "+55.0 " + page.inner_text(".scores td:last-child small")

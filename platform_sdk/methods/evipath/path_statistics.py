@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from statistics import mean, median
 from typing import Any
 
-from platform_sdk.evaluation.statistics import Dialogue, Message, Statistics, Table
+from platform_sdk.evaluation.phase_statistics import Dialogue, Message, Statistics, Table
 from platform_sdk.methods.evipath import evidence
 from platform_sdk.methods.evipath.checks import in_question
 from platform_sdk.methods.evipath.dialogues import Chat
@@ -20,13 +20,13 @@ Rows = Sequence[tuple[Any, ...]]
 
 
 def acceptance(examples: Sequence[Example], key: Callable[[Example], Any]) -> Rows:
-    """Return for each value of ``key``: questions, kept ones, and their share in percent."""
+    """Return the number of questions, of kept ones, and their share in percent, for each value of ``key``."""
     asked, kept = Counter(map(key, examples)), Counter(key(example) for example in examples if example.kept)
     return [(value, asked[value], kept[value], percent(kept[value], asked[value])) for value in sorted(asked, key=str)]
 
 
 def reasons(examples: Sequence[Example]) -> Rows:
-    """Return the reasons of rejections, the most frequent first, each with what was found in one case."""
+    """Return the reasons of rejections, the most frequent first, each with an example's finding."""
     rejected = [example for example in examples if not example.kept]
     first = {example.rejected: example.detail for example in reversed(rejected)}
     counts = Counter(example.rejected for example in rejected).most_common()
@@ -34,7 +34,7 @@ def reasons(examples: Sequence[Example]) -> Rows:
 
 
 def parallelism(kept: Iterable[Example]) -> Rows:
-    """Return how many steps ask how many sub-questions at once."""
+    """Return the number of steps by their number of parallel sub-questions."""
     sizes = Counter(len(step.asked) for example in kept for step in example.steps)
     return [(size, count, percent(count, sizes.total())) for size, count in sorted(sizes.items())]
 
@@ -48,7 +48,7 @@ def similarities(kept: Sequence[Example]) -> Rows:
 
 
 def lengths(rollouts: Iterable[Rollout]) -> Rows:
-    """Return the dialogues' lengths in tokens, and how many of them are learned, by role."""
+    """Return the lengths of dialogues in tokens, and their learned tokens, by role."""
     found: dict[str, list[tuple[int, int]]] = {}
     for rollout in rollouts:
         for trajectory in rollout.trajectories:
@@ -67,15 +67,15 @@ def percent(part: int, whole: int) -> str:
 
 
 def thresholds(kept: Sequence[Example]) -> Rows:
-    """Return for values of τ how many sub-answers have no evidence above it, and for how many it selects the same.
+    """Return for values of τ the sub-answers without evidence above it, and those with an unchanged selection.
 
-    The same as was selected: where the dataset names the evidence of a sub-question, this says how well τ finds it.
+    If the dataset gives the evidence of sub-questions, the second number shows how well τ selects it.
     """
     cases = [
         (asked.similarities, {example.gold.index(place) for place in places})
         for example in kept
         for asked in example.asked()
-        # An agent that searches may select what is not gold; it was not selected by τ.
+        # A searching agent may select evidence that is not gold, which was not selected by τ.
         if asked.similarities and (places := {asked.shown[index] for index in asked.selected}) <= set(example.gold)
     ]
     rows = []
@@ -90,8 +90,8 @@ def statistics(examples: Sequence[Example], rollouts: Iterable[Rollout], chats: 
     """Return the statistics of a set.
 
     Args:
-        examples: kept and rejected.
-        rollouts: what is learned, for lengths in tokens.
+        examples: kept and rejected examples.
+        rollouts: training rollouts, for lengths in tokens.
         chats: dialogues to show.
     """
     kept = [example for example in examples if example.kept]

@@ -1,4 +1,4 @@
-"""Statistics of data that a step made, as a file that the report shows without knowing the method."""
+"""Statistics of a step's data, in a file that reports show for any method."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ class Table(Struct):
 
 
 class Message(Struct):
-    """A message of an example's dialogue: who says it (``system``, ``user``, ``assistant``), and what."""
+    """A message of an example dialogue; ``role`` is ``system``, ``user`` or ``assistant``."""
 
     role: str
     content: str
 
 
 class Dialogue(Struct):
-    """An example to look at."""
+    """An example dialogue."""
 
     title: str
     messages: tuple[Message, ...]

@@ -1,4 +1,4 @@
-"""An evaluation: every question answered once, or as sampled and greedily, and its scores with intervals."""
+"""An evaluation: every question answered once, sampled and optionally also greedily, and scores with intervals."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from platform_sdk.tracking.outcomes import begin, finished, write_json
 SCORES = "scores.json"
 ROLLOUTS = "rollouts.jsonl"
 GREEDY = "_greedy"
-"""Ends the names of the scores of the most probable answers, beside those of the sampled ones: EM's and F1's."""
+"""Suffix of the greedy-decoding metrics EM and F1."""
 
 
 @dataclass(frozen=True)
@@ -47,20 +47,20 @@ def evaluate(
 ) -> EvaluationResult:
     """Answer every question once, and write the scores with 95 % bootstrap intervals.
 
-    Answers are written in the datasets' official forms too (``predictions``).
+    Answers are also written in the datasets' official formats (``predictions``).
 
     Args:
         open_sampler: opens the phase that the rollouts belong to; not called if the scores exist already.
-        measures: the metrics of each rollout, asked of all at once. A rollout may lack a metric (no gold evidence is
-            named, say): the mean, its interval and ``n`` are then over those that have it.
+        measures: returns the metrics of each rollout. A rollout may lack a metric (for example without gold
+            evidence): the mean, its interval and ``n`` are then over the rollouts that have it.
         outcome: ``scores.json`` in the evaluation's folder.
         inputs: digest of everything that decides the scores.
-        seed: of the bootstrap.
-        shown: the metrics that a report leads with.
-        greedy: attempt 1 at a question is its most probable answer; its scores are reported beside those of attempt 0.
+        seed: seed of the bootstrap.
+        shown: the leading metrics of a report.
+        greedy: decode attempt 1 greedily, and report its scores alongside the scores of attempt 0.
 
     Raises:
-        UserError: the folder was begun or finished with other inputs, or its scores or rollouts were altered.
+        UserError: the folder belongs to other inputs, or its scores or rollouts were altered.
     """
     scores = finished(outcome, inputs)
     if scores is not None:
@@ -101,7 +101,7 @@ def evaluate(
             "per_question": per_question,
         }
         write_json(outcome, scores)
-    # Made of the rollouts whenever this is called, so that none is missing or damaged after a crash.
+    # Always written from the rollouts, so that no file is missing or damaged after a crash.
     for rollouts, suffix in zip(answers, ("", "-greedy"), strict=False):
         write_predictions(outcome.parent, rollouts, suffix)
     values = {name: metric["value"] for name, metric in scores["metrics"].items()}
@@ -109,18 +109,18 @@ def evaluate(
 
 
 def evaluated_before(outcome: Path, inputs: str) -> Path | None:
-    """Return the finished scores of another evaluation of the run that had the same inputs: weights and settings."""
+    """Return the finished scores of another evaluation of the run with the same inputs (weights and settings)."""
     others = sorted(path for path in outcome.parent.parent.glob(f"eval-*/{SCORES}") if path != outcome)
     return next((path for path in others if read_object(path).get("inputs") == inputs), None)
 
 
 def _shown(metric: str, greedy: bool) -> tuple[str, ...]:
-    """A metric that a report leads with, and the greedy EM behind the sampled one."""
+    """Return a leading metric; EM is followed by the greedy EM."""
     return (metric, f"{metric}{GREEDY}") if greedy and metric == "em" else (metric,)
 
 
 def _check(outcome: Path, scores: Mapping[str, Any], seed: int) -> None:
-    """Raise a UserError unless the means and intervals of finished scores are those of their questions' values."""
+    """Raise a UserError unless the means and intervals of finished scores match their per-question values."""
     try:
         values, shown, n = scores["per_question"], scores["metrics"], scores["n"]
         means = _means(values, seed)
@@ -137,10 +137,10 @@ def _check(outcome: Path, scores: Mapping[str, Any], seed: int) -> None:
 
 
 def _scored(outcome: Path, scores: Mapping[str, Any]) -> list[list[Rollout]]:
-    """Return the rollouts beside finished scores, those of each attempt in the questions' order.
+    """Return the rollouts of finished scores: a list for each attempt, in the order of the questions.
 
     Raises:
-        UserError: they are not those that were scored.
+        UserError: they are not the scored rollouts.
     """
     path = outcome.with_name(ROLLOUTS)
     attempts = scores.get("attempts", 1)
@@ -154,12 +154,12 @@ def _scored(outcome: Path, scores: Mapping[str, Any]) -> list[list[Rollout]]:
 
 
 def written_files(folder: Path) -> list[Path]:
-    """Return the files of a finished evaluation that stay as they are."""
+    """Return the files of a finished evaluation that no longer change."""
     return [folder / SCORES, folder / ROLLOUTS, *sorted(folder.glob("predictions*"))]
 
 
 def _means(per_question: Mapping[str, Mapping[str, float]], seed: int) -> dict[str, dict[str, Any]]:
-    """The mean of each metric over the questions that have it; metrics of the same questions are resampled together."""
+    """Return the mean of each metric over its questions; metrics over the same questions are resampled together."""
     having: dict[str, tuple[str, ...]] = {
         name: tuple(id for id, values in per_question.items() if name in values)
         for name in dict.fromkeys(name for values in per_question.values() for name in values)

@@ -1,4 +1,4 @@
-"""Comparison of two values: dates, countries, numbers of values."""
+"""Comparison of values: dates, countries, numbers of values."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _COUNTRIES = (
     "iranian iran", "iraqi iraq", "nigerian nigeria", "nigerien niger",
 )  # fmt: skip
 _NAMED = {line.split()[0] for line in _COUNTRIES}
-"""Names that the rule of a common beginning must not join: Iran and Iraq, Niger and Nigeria."""
+"""Names exempt from the common-prefix rule: Iran and Iraq, Niger and Nigeria."""
 _KEY = {name.replace("_", " "): line.split()[0] for line in _COUNTRIES for name in line.split()}
 
 
 def date_of(text: str) -> tuple[int, ...] | None:
-    """Return year, month and day as far as they are given."""
+    """Return year, month and day, without the missing parts."""
     year = re.search(r"\b(\d{4})\b", text) or re.search(r"\b(\d{3})\b", text)
     if year is None:
         return None
@@ -38,7 +38,7 @@ def date_of(text: str) -> tuple[int, ...] | None:
 
 
 def same(one: str, other: str) -> bool:
-    """Return True for names of the same place or people, e.g. Canada and Canadian."""
+    """Return True for names of the same place or people, such as Canada and Canadian."""
     a, b = (_key(text) for text in (one, other))
     if a == b or {a, b} & _NAMED:
         return a == b
@@ -52,17 +52,17 @@ def _key(text: str) -> str:
 
 
 def compared(question: str, names: Sequence[str], values: Sequence[Mapping[str, Sequence[str]]]) -> str | None:
-    """Return what a comparison comes to: yes, no, or one of the names; None if undecidable.
+    """Return the result of a comparison: yes, no, or one of the names; None if undecidable.
 
     Args:
-        question: in its own words.
-        names: what is compared.
-        values: of each, what was found, by relation.
+        question: the question's text.
+        names: the compared entities.
+        values: the values of each entity by relation.
     """
     if len(names) != 2:
         return None
     asked = question.lower()
-    for name in names:  # a title such as "First Blood" says nothing about what is asked
+    for name in names:  # words in a title such as "First Blood" do not belong to the question
         for written in (name.lower(), re.sub(r"\s*\(.*?\)", "", name).lower()):
             asked = re.sub(rf"(?<!\w){re.escape(written)}(?!\w)", " ", asked)
     if re.search(r"\bsame\b", asked) or (re.match(r"(are|is|were|was|do|does|did)\b", asked) and " or " not in asked):

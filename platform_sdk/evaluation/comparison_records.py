@@ -1,0 +1,149 @@
+"""Records of a comparison of runs, as ``hopforge compare --json`` prints them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+ROUNDING = 1e-9  # tolerance for comparing scores
+
+
+class Result(BaseModel):
+    """Base of the records of a comparison."""
+
+    model_config = ConfigDict(frozen=True)
+
+
+class Cost(Result):
+    """Cost of a run; see :class:`~platform_sdk.evaluation.report.course.Expenditure`."""
+
+    seconds: float
+    sampling_seconds: float
+    training_seconds: float
+    sync_seconds: float
+    rollouts: int
+    trajectories: int
+    tokens_sampled: int
+    tokens_trained: int
+
+
+class Score(Result):
+    """A mean with its 95 % interval, if known."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+
+class Evaluation(Result):
+    """An evaluation after ``step`` iterations or updates: the cost up to it, and its scores."""
+
+    phase: str
+    step: int
+    cost: Cost
+    scores: dict[str, Score]
+
+
+class ComparedRun(Result):
+    """One run. ``preparation`` is the part of ``cost`` before the first evaluation: the warm-up."""
+
+    run_dir: str
+    seed: str
+    pipeline: str
+    steps: int
+    step: str
+    cost: Cost
+    preparation: Cost
+    evaluations: tuple[Evaluation, ...]
+
+    @property
+    def last(self) -> Evaluation:
+        return self.evaluations[-1]
+
+    def reached(self, metric: str, score: float) -> Evaluation | None:
+        """Return the first evaluation that shows the score."""
+        measured = (evaluation for evaluation in self.evaluations if metric in evaluation.scores)
+        return next((each for each in measured if each.scores[metric].value >= score - ROUNDING), None)
+
+
+class Spread(Result):
+    """Last scores of a group's runs; ``low`` and ``high`` are None for a single run."""
+
+    mean: float
+    low: float | None
+    high: float | None
+    values: tuple[float, ...]
+
+
+class Group(Result):
+    """A single run, or runs whose recipes are equal but for the seed. ``spreads`` are by metric."""
+
+    name: str
+    runs: tuple[ComparedRun, ...]
+    spreads: dict[str, Spread]
+
+
+class Difference(Result):
+    """A metric of ``group`` minus the same metric of the first group, paired over ``n`` questions.
+
+    ``low`` and ``high`` are the ends of the 95 % interval of ``paired_over_seeds``; ``p_value`` is two-sided.
+    """
+
+    group: str
+    metric: str
+    n: int
+    difference: float
+    low: float
+    high: float
+    p_value: float
+
+
+class TimeToScore(Result):
+    """First evaluations of two runs that show a score, or None.
+
+    ``time`` and ``trajectories`` are second / first; None if a run never shows the score, or the first spent nothing.
+    """
+
+    metric: str
+    score: float
+    first: Evaluation | None
+    second: Evaluation | None
+    time: float | None
+    trajectories: float | None
+
+
+class Comparison(Result):
+    """Groups of runs on the same ``questions`` questions. ``counts`` are the metrics that are not shares in 0..1.
+
+    ``metric`` leads the comparison. ``reached`` is for two runs; it is None if no score is given and the runs have no
+    score in common above the first score of both. ``recipes`` are settings with their values in each group. ``altered``
+    reports altered files of the runs.
+    """
+
+    questions: int
+    metric: str
+    groups: tuple[Group, ...]
+    differences: tuple[Difference, ...]
+    reached: TimeToScore | None
+    counts: tuple[str, ...]
+    recipes: tuple[tuple[str, tuple[Any, ...]], ...]
+    altered: tuple[str, ...] = ()
+
+    @property
+    def runs(self) -> tuple[ComparedRun, ...]:
+        return tuple(run for group in self.groups for run in group.runs)
+
+    @property
+    def pair(self) -> bool:
+        """True for exactly two runs, False for groups of runs."""
+        return len(self.runs) == 2
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        return tuple(self.groups[0].spreads)
+
+    def difference(self, metric: str, group: Group | None = None) -> Difference:
+        """Return the difference of a group, by default the second, to the first."""
+        name = (group or self.groups[1]).name
+        return next(each for each in self.differences if (each.group, each.metric) == (name, metric))
