@@ -1,4 +1,4 @@
-"""What the method refuses before a run, and a small run of the world recipe that is killed and resumed."""
+"""Requirements of the method on the retrieval, and a small run of the world recipe that is killed and resumed."""
 
 from __future__ import annotations
 
