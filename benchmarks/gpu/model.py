@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from platform_sdk.sizing.flops import attended_pairs, peak_of, training_operations
 from platform_sdk.sizing.shape import ModelShape, shape_of
-from platform_sdk.sizing.speed import attended_pairs, peak_of, training_operations
 
 PRODUCTS = 0.70
 """Share of the peak that large bfloat16 products reach on Hopper."""

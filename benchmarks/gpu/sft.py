@@ -17,7 +17,7 @@ import torch
 from benchmarks.gpu.harness import Setup, dialogues, options, setup, tell
 from benchmarks.gpu.model import predicted_mfu
 from platform_sdk.config.training import TrainSpec
-from platform_sdk.sizing.speed import training_operations
+from platform_sdk.sizing.flops import training_operations
 from platform_sdk.training.run import train
 
 LENGTH, MICRO_BATCH, STEP, STEPS = 2048, 8192, 32768, 6

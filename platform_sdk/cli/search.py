@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from platform_sdk.records import Evidence
     from platform_sdk.retrieval.method import RetrievalMethod
     from platform_sdk.retrieval.recall import Recall
-    from platform_sdk.retrieval.search import Retriever
+    from platform_sdk.retrieval.retriever import Retriever
 
 RecipeOption = Annotated[
     Path, typer.Option("--recipe", metavar="RECIPE", help="Path to a recipe, e.g. pipelines/mygo/world.yaml.")

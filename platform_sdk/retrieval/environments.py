@@ -7,7 +7,7 @@ from pathlib import Path
 from platform_sdk.config.retrieval import RetrievalSpec
 from platform_sdk.retrieval.index import connect, method_of, open_index
 from platform_sdk.retrieval.milvus import CALL_SECONDS, Watch
-from platform_sdk.retrieval.search import IndexRetriever, Retriever
+from platform_sdk.retrieval.retriever import IndexRetriever, Retriever
 
 
 def build_retriever(environment: str, run_dir: Path, spec: RetrievalSpec) -> Retriever:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from platform_sdk.config.errors import UserError
 from platform_sdk.evaluation.intervals import PairedDifference, bootstrap_interval, paired_bootstrap
 from platform_sdk.records import Evidence, Question
-from platform_sdk.retrieval.search import Retriever
+from platform_sdk.retrieval.retriever import Retriever
 from platform_sdk.sampling.rollout import SearchRequest
 
 BATCH = 256

@@ -19,7 +19,7 @@ from pydantic import TypeAdapter, ValidationError
 from platform_sdk.config.errors import UserError
 from platform_sdk.records import Evidence
 from platform_sdk.retrieval.patience import LONGEST_PAUSE, Patience
-from platform_sdk.retrieval.search import Retriever
+from platform_sdk.retrieval.retriever import Retriever
 from platform_sdk.retrieval.wire import (
     DIGEST_HEADER,
     MAX_BYTES,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from platform_sdk.errors import UserError
+from platform_sdk.sizing.flops import Operations, attended_pairs, peak_of, training_operations, utilisation
 from platform_sdk.sizing.memory import (
     GIB,
     parallelism,
@@ -14,7 +15,6 @@ from platform_sdk.sizing.memory import (
     training_memory,
 )
 from platform_sdk.sizing.shape import ModelShape, parameters_in_name, shape_of
-from platform_sdk.sizing.speed import Operations, attended_pairs, peak_of, training_operations, utilisation
 
 QWEN_7B = shape_of(
     {

@@ -10,8 +10,8 @@ import pytest
 
 from platform_sdk.agents.speaker import Decoding
 from platform_sdk.config.credit import GdpoCreditSpec, GroupCreditSpec, InformationGainSpec
-from platform_sdk.methods.prograph.credit import StepCredit
 from platform_sdk.methods.prograph.settings import AgentSpec, CreditSpec
+from platform_sdk.methods.prograph.step_credit import StepCredit
 from platform_sdk.records import Question, Rollout, Trajectory, Turn
 from platform_sdk.training.credit import Credit, GroupAdvantage
 from platform_sdk.training.information_gain import InformationGain

@@ -10,11 +10,11 @@ from platform_sdk.config.sampling import EvaluationSpec
 from platform_sdk.errors import UserError
 from platform_sdk.methods.method import Method, Resources, RunContext
 from platform_sdk.methods.prograph.agent import ProGraphAgent
-from platform_sdk.methods.prograph.credit import StepCredit
 from platform_sdk.methods.prograph.measures import measures
-from platform_sdk.methods.prograph.progress import OPENING
 from platform_sdk.methods.prograph.rewards import rewards
 from platform_sdk.methods.prograph.settings import AgentSpec
+from platform_sdk.methods.prograph.step_credit import StepCredit
+from platform_sdk.methods.prograph.step_progress import OPENING
 from platform_sdk.records import Rollout
 from platform_sdk.retrieval.index import method_of
 from platform_sdk.training.advantages import GRPO

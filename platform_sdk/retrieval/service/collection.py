@@ -16,7 +16,7 @@ from platform_sdk.record_files import RecordError
 from platform_sdk.records import Evidence
 from platform_sdk.retrieval.environments import open_retriever
 from platform_sdk.retrieval.milvus import CALL_SECONDS
-from platform_sdk.retrieval.search import IndexRetriever
+from platform_sdk.retrieval.retriever import IndexRetriever
 from platform_sdk.retrieval.service.batching import Batcher, BatcherClosed, QueueFull
 from platform_sdk.retrieval.service.metrics import Metrics, timed
 from platform_sdk.retrieval.service.refusals import RequestError, later

@@ -15,9 +15,9 @@ import torch
 from pydantic import ValidationError
 
 from platform_sdk.agents.speaker import Decoding
-from platform_sdk.methods.prograph.credit import StepCredit, step_advantages
 from platform_sdk.methods.prograph.rewards import agent_turns
 from platform_sdk.methods.prograph.settings import AgentSpec, CreditSpec
+from platform_sdk.methods.prograph.step_credit import StepCredit, step_advantages
 from platform_sdk.records import Rollout
 from platform_sdk.sampling.engine import Request
 from platform_sdk.training.batches import MicroBatch, pack, shared_step

@@ -23,9 +23,9 @@ from statistics import fmean
 
 from platform_sdk.agents.speaker import Decoding
 from platform_sdk.config.credit import GroupCreditSpec
-from platform_sdk.methods.prograph.progress import with_likelihood, with_sampling
 from platform_sdk.methods.prograph.rewards import agent_turns
 from platform_sdk.methods.prograph.settings import AgentSpec, CreditSpec
+from platform_sdk.methods.prograph.step_progress import with_likelihood, with_sampling
 from platform_sdk.records import Rollout, Trajectory
 from platform_sdk.sampling.rollout import Agent
 from platform_sdk.training.advantages import EPSILON, GRPO, group_advantages, varied, weighed, weighted_sum, whitened
