@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from accelerate import Accelerator
 
-from platform_sdk.sizing.shape import ModelShape, shape_of
 from platform_sdk.sizing.flops import Operations, attended_pairs, peak_of, training_operations, utilisation
+from platform_sdk.sizing.shape import ModelShape, shape_of
 from platform_sdk.training.batches import Batch
 
 FIGURES = ("tokens_per_second", "mfu", "mfu_head", "mfu_attention")
