@@ -167,4 +167,6 @@ def test_validate_imports_no_other_command_and_nothing_that_runs() -> None:
     }  # fmt: skip
     assert not loaded & {"rich", "numpy", "msgspec", "huggingface_hub.file_download", "tqdm", "asyncio"}
     packages = {package_of(name) for name in loaded} - {None}
-    assert not packages & {"data", "kubeflow", "retrieval", "sampling", "studies", "training", "tracking"}, sorted(packages)
+    assert not packages & {"data", "kubeflow", "retrieval", "sampling", "studies", "training", "tracking"}, sorted(
+        packages
+    )

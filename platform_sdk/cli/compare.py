@@ -1,4 +1,4 @@
-"""``hopforge compare``: runs side by side, in the terminal, as JSON, or as one HTML page."""
+"""``hopforge compare``: comparison of runs in the terminal, as JSON, or as an HTML page."""
 
 from __future__ import annotations
 
@@ -28,41 +28,39 @@ def compare(
         float | None,
         typer.Option(help="Score to reach, in percent (default: the highest that both runs reach)."),
     ] = None,
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="Also write one HTML page, with curves.")
-    ] = None,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Also write an HTML page with curves.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     altered: AlteredOption = False,
-    folder: Annotated[Path, typer.Option(help="The folder that holds the run directories.")] = RUNS,
+    folder: Annotated[Path, typer.Option(help="Folder of the run directories.")] = RUNS,
 ) -> None:
-    """Compare runs on the same questions: scores with paired intervals; of two runs also time, trajectories, tokens.
+    """Compare runs on the same questions: scores with paired intervals; for two runs also time, trajectories, tokens.
 
-    Of two runs it says where either first shows a score, and how much less time and how many fewer trajectories that
-    took. Of three or more, those that differ in the seed alone are a group: means and intervals over seeds, and the
-    differences of the groups. Scores in the JSON are in 0..1.
+    For two runs, the time and the number of trajectories until each first reaches the score are compared. With three or
+    more, runs that differ only in the seed form a group: means and intervals over seeds, and differences between
+    groups. Scores in the JSON are in 0..1.
     """
     from platform_sdk.outputs import check_output, write_output
     from platform_sdk.tracking.listing import find_run_dir
 
     if output is not None:
         check_output(output)
-    found = [find_run_dir(run, folder) for run in runs]
-    if len(found) < 2:
+    run_dirs = [find_run_dir(run, folder) for run in runs]
+    if len(run_dirs) < 2:
         raise UserError("compare: needs at least two runs")
     comparison: Comparison | SeedComparison
-    if len(found) == 2:
+    if len(run_dirs) == 2:
         from platform_sdk.evaluation.compare import compare as compare_runs
         from platform_sdk.evaluation.comparison import build_comparison
 
-        pair = comparison = compare_runs(*found, metric=metric, shown=score, altered=altered)
+        pair = comparison = compare_runs(*run_dirs, metric=metric, shown=score, altered=altered)
         build, show = partial(build_comparison, pair), partial(_print_tables, pair)
     else:
         from platform_sdk.evaluation.seed_comparison import build_seed_comparison
         from platform_sdk.evaluation.seeds import compare_seeds
 
         if score is not None:
-            raise UserError("compare: --score is for two runs; leave it out, or name two runs")
-        seeds = comparison = compare_seeds(found, metric=metric, altered=altered)
+            raise UserError("compare: --score needs exactly two runs; remove it, or name two runs")
+        seeds = comparison = compare_seeds(run_dirs, metric=metric, altered=altered)
         build, show = partial(build_seed_comparison, seeds), partial(_print_groups, seeds)
     warn(comparison.altered)
     if output is not None:
@@ -125,5 +123,5 @@ def _print_tables(comparison: Comparison) -> None:
     console.print(f"\n{escape(headline(comparison))}", soft_wrap=True)
     console.print(escape(sentence(comparison)), soft_wrap=True)
     changed = [name for name, _, _ in comparison.recipes]
-    told = f"The recipes differ in {', '.join(changed)}." if changed else "The recipes are equal."
-    console.print(escape(told), soft_wrap=True)
+    differences = f"The recipes differ in {', '.join(changed)}." if changed else "The recipes are equal."
+    console.print(escape(differences), soft_wrap=True)

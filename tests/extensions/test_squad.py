@@ -53,7 +53,9 @@ def test_errors_name_the_record_of_an_own_format(tmp_path: Path) -> None:
             prepare(spec_of(tmp_path, [RECORDS[0], RECORDS[1] | change]), None, tmp_path / "run")
         assert said in str(caught.value)
     (tmp_path / "squad.json").write_text("[]")
-    with pytest.raises(RecordError, match="not a tests.extensions.squad file: an object with a list of data is expected"):
+    with pytest.raises(
+        RecordError, match="not a tests.extensions.squad file: an object with a list of data is expected"
+    ):
         prepare(DatasetSpec(format=FORMAT, eval=(str(tmp_path / "squad.json"),)), None, tmp_path / "run")
 
 
