@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-# A password may hold a slash and an @, as databases' URLs do: behind a colon everything up to the last @ counts as one.
-# Where a path holds the last @ this hides more than it must, and never less.
+# A database password may contain "/" and "@": after a colon, everything up to the last @ counts as the password.
+# If a path contains the last @, this hides more than necessary, never less.
 _USERINFO = re.compile(r"(?<=://)(?:[^\s/@]*:\S*@|[^\s/]*@)")
 
 

@@ -1,4 +1,4 @@
-"""Text of others, made safe to be shown: ids, titles, answers and logs may hold characters that steer a terminal."""
+"""Safe display of untrusted text: ids, titles, answers and logs may contain terminal control characters."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from platform_sdk.credentials import without_credentials
 
-# Control characters but tab and newline, and those that reverse the direction of what follows.
+# Control characters except tab and newline, and bidirectional control characters.
 _UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
@@ -17,12 +17,12 @@ LONGEST_VALUE = 80
 
 
 def printable(text: str) -> str:
-    r"""Return ``text`` with characters that steer a terminal written as ``\x1b``; lone surrogates too."""
-    return _UNSAFE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    r"""Return ``text`` with control characters and lone surrogates escaped (``\x1b``)."""
+    return _UNSAFE.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 def shortened(text: str, longest: int = LONGEST_VALUE) -> str:
-    """Return ``text`` on one line, with escapes for what a terminal cannot show, cut to ``longest`` characters."""
+    """Return ``text`` on one line, unprintable characters escaped, cut to ``longest`` characters."""
     kept = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text[:longest])
     return kept if len(text) <= longest else f"{kept}… ({len(text)} characters)"
 
@@ -42,14 +42,14 @@ def near_names(name: str, known: Iterable[str]) -> str:
 
 
 class DisplayFormatter(logging.Formatter):
-    """Formats log lines, tracebacks included, without steering characters and without passwords in URLs."""
+    """Formatter that removes control characters and passwords in URLs, also from tracebacks."""
 
     def format(self, record: logging.LogRecord) -> str:
         return printable(without_credentials(super().format(record)))
 
 
 def log_to_stderr(level: int, form: str = logging.BASIC_FORMAT) -> None:
-    """Have this process's log lines written to standard error by ``DisplayFormatter``."""
+    """Log to standard error with ``DisplayFormatter``."""
     handler = logging.StreamHandler()
     handler.setFormatter(DisplayFormatter(form))
     logging.basicConfig(level=level, handlers=[handler])

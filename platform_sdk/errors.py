@@ -1,4 +1,4 @@
-"""The one error that is meant for people: its message says what is wrong, where, and the remedy."""
+"""Error whose message names the problem, its place and the remedy."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from platform_sdk.credentials import without_credentials
 
 
 class UserError(Exception):
-    """Something the user can mend. The command line prints the message without a traceback and exits 2.
+    """Problem that the user can fix. The command line prints the message without a traceback and exits 2.
 
-    Messages quote URLs, of settings and of other libraries' errors: user names and passwords are struck out of them.
+    User names and passwords in quoted URLs are removed from the message.
     """
 
     def __init__(self, message: str) -> None:

@@ -1,6 +1,6 @@
-"""Files of a run: written whole and durably or not at all, read with errors that say what is damaged.
+"""Atomic, durable writing of a run's files, and reading with errors that name the damage.
 
-A run may be killed between any two system calls, and its disk may be full, read-only or damaged. Writers here leave
+A run may be killed between any two system calls, and its disk may be full, read-only or damaged. Writers leave
 either the old file or the new one. Readers raise a ``UserError`` with the file, the fault and the remedy.
 """
 
@@ -22,7 +22,7 @@ from pydantic import BaseModel, ValidationError
 from platform_sdk.errors import UserError
 
 REMEDY = "restore it from a copy, or start the run again in another --workdir"
-WRITABLE = "free space or name a place that can be written (--workdir, -o), then repeat the command"
+WRITABLE = "free space or choose a writable directory (--workdir, -o), then repeat the command"
 _STORAGE_ERRNOS = frozenset(
     {
         errno.ENOSPC,
@@ -39,7 +39,7 @@ _STORAGE_ERRNOS = frozenset(
     }
 )
 _STORAGE_TEXTS = ("No space left on device", "File too large", "Read-only file system", "Disk quota exceeded")
-# What torch and SQLite say of a full disk, without the system's own words.
+# Errors of torch and SQLite for a full disk that do not quote the operating system.
 _WRITER_TEXTS = ("PytorchStreamWriter failed writing file", "database or disk is full", "unable to open database file")
 
 M = TypeVar("M", bound=BaseModel)
@@ -50,21 +50,21 @@ def writing(path: Path, *, durable: bool = True) -> Iterator[IO[bytes]]:
     """Open a temporary file that becomes ``path`` when the body ends without an error.
 
     Args:
-        path: The file; missing folders are made.
-        durable: Flush to the disk before and after renaming, so that a power cut keeps the new file too.
+        path: The file; missing folders are created.
+        durable: Flush to the disk before and after renaming, so that the new file survives a power failure.
     """
     make_folder(path.parent)
     if path.exists() and not path.is_file():
         raise UserError(f"{path}: is a directory or a device, not a file that can be replaced; {WRITABLE}")
-    # Pods on a shared volume have equal process ids, threads of one process too.
+    # Pods on a shared volume can have equal process ids, as do threads of a process.
     owner = f"{os.uname().nodename}.{os.getpid()}.{threading.get_ident()}"
     temporary = path.with_name(f".{path.name}.{owner}.tmp")
     try:
         file = temporary.open("wb")
     except FileNotFoundError as error:
-        raise _takes_no_files(path) from error
+        raise _not_writable(path) from error
     except OSError as error:
-        error.filename = str(path)  # the name that was asked for
+        error.filename = str(path)  # not the temporary name
         raise
     try:
         with file as stream:
@@ -83,20 +83,20 @@ def writing(path: Path, *, durable: bool = True) -> Iterator[IO[bytes]]:
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder and those above it, where they are missing."""
+    """Create a folder and its missing parents."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except FileNotFoundError as error:
-        raise _takes_no_files(path) from error
+        raise _not_writable(path) from error
 
 
-def _takes_no_files(path: Path) -> UserError:
-    """Return the error of a path in a folder such as /proc, which is there and still answers that it is not."""
-    return UserError(f"{path}: cannot be written: its folder takes no files; {WRITABLE}")
+def _not_writable(path: Path) -> UserError:
+    """Return the error for a folder such as /proc, which exists but reports "not found" on writing."""
+    return UserError(f"{path}: cannot be written: the directory is not writable; {WRITABLE}")
 
 
 def name_file(error: OSError, path: Path) -> None:
-    """Add the file to an error: a full disk does not say of itself which file it has no room for."""
+    """Add the file name to an error: the error of a full disk has none."""
     if error.filename is None:
         error.filename = str(path)
 
@@ -135,7 +135,7 @@ def open_regular(path: Path) -> IO[bytes]:
     os.close(descriptor)
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    raise OSError(errno.ESPIPE, "it is a pipe or device; save its content as a file and name that", str(path))
+    raise OSError(errno.ESPIPE, "it is a pipe or device; save its content as a file and pass that file", str(path))
 
 
 def read_regular(path: Path) -> bytes:
@@ -145,9 +145,9 @@ def read_regular(path: Path) -> bytes:
 
 
 def identity(path: Path) -> tuple[int, int, int, int]:
-    """Return a file's size, times of modification and of change, and inode: a digest holds while they do.
+    """Return a file's size, mtime, ctime and inode. While these are equal, a known digest is still valid.
 
-    The time of change is among them, since it cannot be set back.
+    The ctime is included since it cannot be set back.
     """
     status = path.stat()
     return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
@@ -211,21 +211,21 @@ def read_model(path: Path, kind: type[M]) -> M:
         raise UserError(f"{path}: {field}: {first['msg']}, so it was altered; {REMEDY}") from error
 
 
-def check_handed_on(path: Path, what: str, found: object, expected: object) -> None:
-    """Compare what ``path`` holds with what the step that wrote it handed on.
+def check_handed_on(path: Path, what: str, actual: object, expected: object) -> None:
+    """Compare a value read from ``path`` with the value that its step passed on.
 
     Raises:
         UserError: they differ.
     """
-    if found != expected:
-        raise UserError(f"{path}: its {what} was altered (expected {expected}, found {found}); {REMEDY}")
+    if actual != expected:
+        raise UserError(f"{path}: its {what} was altered (expected {expected}, found {actual}); {REMEDY}")
 
 
 def whole_lines(path: Path, offset: int = 0) -> tuple[list[bytes], int]:
-    """Return the whole lines of an append-only file from byte ``offset`` on, and the offset after them.
+    """Return the complete lines of an append-only file from byte ``offset`` on, and the offset after them.
 
-    A last line without its end is still being written, or was cut short by a kill: it does not count. A missing file
-    has no lines.
+    A last line without a newline is ignored: it is still being written, or a kill cut it short. A missing file has no
+    lines.
     """
     try:
         with path.open("rb") as stream:
@@ -257,9 +257,9 @@ def append_line(path: Path, line: str) -> None:
 
 
 def storage_error(error: BaseException) -> UserError | None:
-    """Return what to tell the user where a disk is full, read-only or not writable; None for other errors.
+    """Return the error to show if a disk is full, read-only or not writable; None for other errors.
 
-    Libraries wrap the operating system's error or only repeat its words, so causes and texts are searched too.
+    Libraries wrap the operating system's error or only quote it, so causes and texts are searched too.
     """
     seen: BaseException | None = error
     while seen is not None:
@@ -268,7 +268,7 @@ def storage_error(error: BaseException) -> UserError | None:
         text = str(seen)
         known = isinstance(seen, OSError) and seen.errno in _STORAGE_ERRNOS
         if known or any(words in text for words in (*_STORAGE_TEXTS, *_WRITER_TEXTS)):
-            # Of a copy or a renaming the second name is the one that was to be written.
+            # For a copy or a rename, the second name is the target.
             name = (seen.filename2 or seen.filename) if isinstance(seen, OSError) else None
             where = f"{name}: " if name else ""
             reason = (seen.strerror if isinstance(seen, OSError) else None) or text.strip().splitlines()[0][:300]

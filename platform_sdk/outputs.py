@@ -1,6 +1,6 @@
-"""The one writer for files that a user names with ``-o``.
+"""Writer for files named with ``-o``.
 
-A regular file appears whole or not at all. A device, pipe or terminal is written directly: it cannot be replaced.
+A regular file is written atomically. A device, pipe or terminal is written directly, since it cannot be replaced.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from platform_sdk.files import name_file, writing
 
 @contextmanager
 def writing_output(path: Path) -> Iterator[IO[bytes]]:
-    """Open the file of a command's ``-o``. Its folder must exist.
+    """Open a command's output file. Its folder must exist.
 
     Raises:
-        UserError: the name holds control characters, or is that of a directory, a socket, a block device or a file in a
+        UserError: the name contains control characters, or is a directory, a socket, a block device or a file in a
             folder that does not exist.
     """
     check_output(path)
@@ -31,7 +31,7 @@ def writing_output(path: Path) -> Iterator[IO[bytes]]:
     except OSError:  # it does not exist yet; other errors repeat as it is written
         mode = stat.S_IFREG
     if stat.S_ISREG(mode):
-        # Through a link the file that it leads to is replaced, not the link.
+        # A link's target is replaced, not the link.
         with writing(path.resolve() if path.is_symlink() else path) as stream:
             yield stream
         return
@@ -44,26 +44,26 @@ def writing_output(path: Path) -> Iterator[IO[bytes]]:
 
 
 def write_output(path: Path, text: str) -> None:
-    """Write UTF-8 text to the file of a command's ``-o``; see ``writing_output``."""
+    """Write UTF-8 text to a command's output file; see ``writing_output``."""
     with writing_output(path) as stream:
         stream.write(text.encode(errors="backslashreplace"))
 
 
 def check_output(path: Path, *, folders: bool = False) -> None:
-    """Check the name of an output before the work for it begins.
+    """Check the name of an output file before the work starts.
 
     Args:
-        folders: missing folders of the path are made.
+        folders: True if missing folders of the path are created.
 
     Raises:
         UserError: see ``writing_output``.
     """
     name = os.fsencode(path).decode(errors="surrogateescape")  # whatever the locale
     if not name.isprintable():
-        raise UserError(f"-o {shortened(name)}: holds control characters or is not valid text; choose another name")
+        raise UserError(f"-o {shortened(name)}: contains control characters or is not valid text; choose another name")
     if path.is_dir() and not folders:
         raise UserError(f"-o {path}: is a directory; name a file in it")
     if path.is_block_device() or path.is_socket():
-        raise UserError(f"-o {path}: is a device or socket that hopforge does not write to; name a file")
+        raise UserError(f"-o {path}: is a device or socket; name a file")
     if not folders and not path.parent.is_dir():
-        raise UserError(f"-o {path}: there is no folder {path.parent}; make it first, or name another file")
+        raise UserError(f"-o {path}: folder {path.parent} does not exist; create it, or name another file")

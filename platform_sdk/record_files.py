@@ -1,7 +1,7 @@
 """Records in JSONL files.
 
-A JSONL file starts with one header line ``{"record": KIND, "schema": VERSION}``, so that a file
-says what it holds, and a file of another schema version is refused instead of misread.
+A JSONL file starts with one header line ``{"record": KIND, "schema": VERSION}``, which states the kind of its records;
+a file of another schema version is refused instead of misread.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def header(kind: type[Record]) -> str:
 
 
 def write_jsonl(path: Path, kind: type[R], records: Iterable[R]) -> int:
-    """Write records to ``path`` as one atomic step; return how many."""
+    """Write records to ``path`` atomically; return their number."""
     count = 0
     with files.writing(path) as stream:
         stream.write(header(kind).encode() + b"\n")
@@ -68,22 +68,24 @@ def read_jsonl(path: Path, kind: type[R]) -> Iterator[R]:
 def check_header(path: Path, line: bytes, kind: type[Record]) -> None:
     """Raise RecordError unless ``line`` is the header of a ``kind`` file of this schema version."""
     try:
-        found = json.loads(line)
+        content = json.loads(line)
     except (ValueError, RecursionError):  # not JSON, not UTF-8, or more digits or levels than Python reads
-        found = None
-    if not isinstance(found, dict) or "record" not in found:
+        content = None
+    if not isinstance(content, dict) or "record" not in content:
         raise RecordError(f"{path}:1: not a hopforge record file (the first line must be {header(kind)})")
-    if found["record"] != kind.KIND:
-        raise RecordError(f"{path}:1: holds {excerpt(found['record'])} records, but {kind.KIND} records are needed")
-    if found.get("schema") != kind.SCHEMA:
+    if content["record"] != kind.KIND:
         raise RecordError(
-            f"{path}:1: {kind.KIND} records of schema {excerpt(found.get('schema'))}, but this hopforge reads schema "
+            f"{path}:1: contains {excerpt(content['record'])} records, but {kind.KIND} records are needed"
+        )
+    if content.get("schema") != kind.SCHEMA:
+        raise RecordError(
+            f"{path}:1: {kind.KIND} records of schema {excerpt(content.get('schema'))}, but this hopforge reads schema "
             f"{kind.SCHEMA}; write the file again with this version"
         )
 
 
 def parse_line(path: Path, number: int, line: bytes, kind: type[R]) -> R:
-    """Return the record that a line holds.
+    """Return the record of a line.
 
     Raises:
         RecordError: it is not a valid record; the message names file, line and field.
@@ -97,11 +99,11 @@ def parse_line(path: Path, number: int, line: bytes, kind: type[R]) -> R:
 
 
 def check_text(path: Path, where: str, record: Record) -> None:
-    """Raise RecordError if a text of ``record`` cannot be written: lone surrogates, which JSON's escapes can name.
+    """Raise RecordError if a text of ``record`` contains a lone surrogate, which cannot be written as UTF-8.
 
     Args:
-        path: the file that the record is from.
-        where: the record's place in it (``"record 3: "``).
+        path: the source file of the record.
+        where: the position of the record in the file (``"record 3: "``).
     """
     try:
         record.model_dump_json()
@@ -110,12 +112,12 @@ def check_text(path: Path, where: str, record: Record) -> None:
             try:
                 record.model_dump_json(include={field})
             except ValueError:
-                raise RecordError(f"{path}: {where}{field}: holds a lone surrogate; replace it") from error
+                raise RecordError(f"{path}: {where}{field}: contains a lone surrogate; replace it") from error
         raise
 
 
 def digest_records(records: Iterable[Record]) -> str:
-    """The SHA-256 (hex) of records in their order: equal content gives an equal digest."""
+    """Return the SHA-256 (hex) of records in their order."""
     sha = hashlib.sha256()
     for record in records:
         sha.update(record.model_dump_json().encode())
@@ -124,7 +126,7 @@ def digest_records(records: Iterable[Record]) -> str:
 
 
 def digest_file(path: Path, kind: type[Record]) -> str:
-    """Return what ``digest_records`` returns of the records of a file that ``write_jsonl`` wrote; parse none of them.
+    """Return the ``digest_records`` of a file written by ``write_jsonl``, without parsing its records.
 
     Raises:
         RecordError: the file is missing or of another kind or schema version.
@@ -142,21 +144,21 @@ def digest_file(path: Path, kind: type[Record]) -> str:
 
 
 def check_digest(path: Path, kind: type[R], digest: str) -> None:
-    """Compare the records of ``path`` with the digest that the step which wrote them handed on.
+    """Compare the records of ``path`` with the digest that their step passed on.
 
     Raises:
-        RecordError: they are others; or as :func:`read_jsonl`.
+        RecordError: the digest differs; or as :func:`read_jsonl`.
     """
-    found = digest_records(read_jsonl(path, kind))
-    if found != digest:
+    actual = digest_records(read_jsonl(path, kind))
+    if actual != digest:
         raise RecordError(
-            f"{path}: was changed after it was written (its digest is {found[:12]}…, not {digest[:12]}…); "
+            f"{path}: was changed after it was written (its digest is {actual[:12]}…, not {digest[:12]}…); "
             "restore it, or start again with another --workdir"
         )
 
 
 def digests_file(path: Path) -> Path:
-    """Return the file beside an ``AppendLog`` with the SHA-256 of each of its lines."""
+    """Return the file with the SHA-256 of each line of an ``AppendLog``."""
     return path.with_name(f".{path.name}.sha256")
 
 
@@ -175,7 +177,7 @@ def remove_log(path: Path) -> None:
 
 
 def write_log(path: Path, kind: type[R], records: Sequence[R]) -> None:
-    """Write records to ``path`` as an ``AppendLog`` leaves them; the digests first, so that a kill loses no record."""
+    """Write records to ``path`` as an ``AppendLog``; the digests first, so that a kill loses no record."""
     lines = sorted(_known_digests(path) | {line_digest(record) for record in records})
     files.write_text(digests_file(path), "".join(f"{line}\n" for line in lines))
     write_jsonl(path, kind, records)
@@ -187,22 +189,24 @@ def check_log(path: Path) -> None:
     Raises:
         RecordError: a line was altered, added or cut.
     """
-    found = digests_file(path)
-    if not found.exists():
+    digests = digests_file(path)
+    if not digests.exists():
         return
     known = _known_digests(path)
     for number, line in enumerate(path.read_bytes().split(b"\n")[1:-1], start=2):
         if hashlib.sha256(line).hexdigest() not in known:
-            raise RecordError(f"{path}:{number}: was altered after it was written, or {found.name} was; {files.REMEDY}")
+            raise RecordError(
+                f"{path}:{number}: was altered after it was written, or {digests.name} was; {files.REMEDY}"
+            )
 
 
 def read_log(path: Path, kind: type[R]) -> list[R]:
-    """Return the unaltered records of an ``AppendLog``; warn of the others, which are to be made again.
+    """Return the unaltered records of an ``AppendLog``; warn about altered ones, which are generated again.
 
-    A last line that a kill cut short is passed over in silence. Without the file of digests every record counts.
+    An incomplete last line is ignored silently. Without a digests file, every record counts.
 
     Raises:
-        RecordError: there is no file of digests, and a line is not a valid record.
+        RecordError: there is no digests file, and a line is not a valid record.
     """
     known = _known_digests(path) if digests_file(path).exists() else None
     lines, _ = files.whole_lines(path)
@@ -211,7 +215,7 @@ def read_log(path: Path, kind: type[R]) -> list[R]:
     if known is None:
         check_header(path, lines[0], kind)
     elif lines[0] != header(kind).encode():
-        logger.warning("%s:1: is not the header of %s records; all of them are made again", path, kind.KIND)
+        logger.warning("%s:1: is not the header of %s records; all records are generated again", path, kind.KIND)
         return []
     kept = []
     for number, line in enumerate(lines[1:], start=2):
@@ -219,17 +223,17 @@ def read_log(path: Path, kind: type[R]) -> list[R]:
             kept.append(parse_line(path, number, line, kind))
     if len(kept) < len(lines) - 1:
         logger.warning(
-            "%s: %d of %d records were altered after they were written; they are made again",
+            "%s: %d of %d records were altered after they were written; they are generated again",
             path, len(lines) - 1 - len(kept), len(lines) - 1,
         )  # fmt: skip
     return kept
 
 
 class AppendLog(Generic[R]):
-    """A JSONL file that only grows; what was appended survives a kill of the process.
+    """Append-only JSONL file whose records survive a kill of the process.
 
-    The digest of every line is written to a file beside it before the line is. Opening keeps the records that have
-    their digest: a last line that a kill cut short and records that were altered are removed, to be made again.
+    The digest of a line is written to a separate file before the line. Opening removes records without their digest
+    (altered ones, and an incomplete last line), so that the caller generates them again.
     """
 
     def __init__(self, path: Path, kind: type[R]) -> None:

@@ -1,7 +1,7 @@
-"""The shared vocabulary of hopforge as typed records.
+"""Typed records that all packages exchange.
 
-Every package exchanges these records: loaders make questions, passages and triples;
-retrieval returns evidence; agents leave rollouts of trajectories; scoring adds named rewards.
+Loaders create questions, passages and triples; retrieval returns evidence; agents create rollouts of trajectories;
+scoring adds named rewards.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pydantic import (
 
 
 class Record(BaseModel):
-    """Base of all records: immutable, and no field but the declared ones. ``SCHEMA`` is the version of its fields."""
+    """Base of all records: immutable, without extra fields. ``SCHEMA`` is the version of the fields."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     KIND: ClassVar[str]
@@ -39,7 +39,7 @@ class Passage(Record):
 
 
 class Triple(Record):
-    """One fact of a knowledge graph. Ids are empty where the source gives none."""
+    """One fact of a knowledge graph. Ids are empty if the source has none."""
 
     KIND: ClassVar[str] = "triple"
     head: str
@@ -54,9 +54,9 @@ class Triple(Record):
 
 
 class Hop(BaseModel):
-    """A step of a question's decomposition: its own question, in which ``#1`` is the first step's answer.
+    """A step of a question's decomposition: a sub-question, in which ``#1`` stands for the first step's answer.
 
-    ``passage`` is the id of the passage in the context that answers it; empty where the dataset names none.
+    ``passage`` is the id of the passage in the context that answers it; empty if the dataset names none.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -66,15 +66,15 @@ class Hop(BaseModel):
 
 
 class Question(Record):
-    """A question with everything that is known about it.
+    """A question with its gold answers and annotations.
 
     ``answers`` are the accepted answers (the first is the canonical one). ``gold_passages`` name the
-    passages a correct answer rests on; ``supporting_facts`` are ``(title, sentence index)`` pairs;
+    passages that support the answer; ``supporting_facts`` are ``(title, sentence index)`` pairs;
     ``topic_entities`` are the gold entry points of the knowledge-graph environments, ``topic_ids`` their Wikidata ids
-    in the same order (none where the dataset gives none); ``context`` holds the question's own passages where the
-    dataset gives them, gold ones among distractors.
-    ``gold_passages`` are titles; ``gold_context`` are ids in the context, for datasets whose titles repeat there.
-    ``decomposition`` are the dataset's own sub-questions.
+    in the same order (empty if the dataset has none); ``context`` are the question's own passages if the dataset has
+    them, gold passages among distractors.
+    ``gold_passages`` are titles; ``gold_context`` are ids in the context, for datasets with repeated titles.
+    ``decomposition`` are the dataset's sub-questions.
     """
 
     KIND: ClassVar[str] = "question"
@@ -89,7 +89,7 @@ class Question(Record):
     gold_triples: tuple[Triple, ...] = ()
     topic_entities: tuple[str, ...] = ()
     context: tuple[Passage, ...] = ()
-    # Left out where it is empty, so that the records of all other datasets keep their digests.
+    # Excluded if empty, so that the records of other datasets keep their digests.
     gold_context: tuple[str, ...] = Field(default=(), exclude_if=lambda ids: not ids)
     decomposition: tuple[Hop, ...] = Field(default=(), exclude_if=lambda hops: not hops)
     topic_ids: tuple[str, ...] = Field(default=(), exclude_if=lambda ids: not ids)
@@ -107,7 +107,7 @@ def _is_empty(value: Any) -> bool:
 
 
 class Source(BaseModel):
-    """The passage that a piece of evidence was taken from: its id, and the characters ``[start, end)`` of its text."""
+    """Passage of a piece of evidence: its id, and the characters ``[start, end)`` of its text."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     passage: str
@@ -116,14 +116,12 @@ class Source(BaseModel):
 
 
 class Evidence(Record):
-    """Piece of evidence that a retrieval returned or a question gave: a passage, triple or hyperedge with its score and
-    id.
+    """Piece of evidence from retrieval or from a question: a passage, triple or hyperedge with its score and id.
 
-    ``title`` is a passage's title, also that of the passage of a hyperedge; of a triple it is the tail, the entity that
-    the triple leads to. ``parts`` are what the score is made of, by name, where several entities have such parts by
-    entity; ``entities`` are those that it joins (of a triple its head and its tail), by their ids where there are any:
-    ``entity_names`` are their names then. ``query_entities`` are those of the query that the search started from: None
-    where the method links no entities, empty where the query has none.
+    ``title`` is the title of the passage (for a hyperedge, of its source passage), and for a triple its tail. ``parts``
+    are the components of the score by name, or by name and entity. ``entities`` are the connected entities (for a
+    triple, head and tail) as ids if there are any, with ``entity_names`` as their names. ``query_entities`` are the
+    query's entities from which the search started: None if the method links no entities, empty if the query has none.
     """
 
     KIND: ClassVar[str] = "evidence"
@@ -132,7 +130,7 @@ class Evidence(Record):
     title: str = ""
     text: str
     score: float
-    # Left out of files and answers where they are empty: most methods have no such thing.
+    # Excluded from files and responses if empty, as they are for most methods.
     parts: dict[str, float | dict[str, dict[str, float]]] = Field(default_factory=dict, exclude_if=_is_empty)
     entities: tuple[str, ...] = Field(default=(), exclude_if=_is_empty)
     entity_names: tuple[str, ...] = Field(default=(), exclude_if=_is_empty)
@@ -141,7 +139,7 @@ class Evidence(Record):
 
 
 def given_evidence(passages: Iterable[Passage]) -> tuple[Evidence, ...]:
-    """Return passages that were given with a question, not found: they have no score."""
+    """Return the passages of a question as evidence, without scores."""
     return tuple(Evidence(kind="passage", id=p.id, title=p.title, text=p.text, score=0.0) for p in passages)
 
 
@@ -199,10 +197,10 @@ def search_call(query: str) -> RecordedCall:
 class Turn(Record):
     """One message of a dialogue: the token span ``[start, end)`` of its trajectory, and its text.
 
-    ``evidence`` is on the environment's messages: what the message shows, in its order. The other fields are on the
-    agent's: ``malformed`` is the reason why a turn broke the grammar (``None``: it is well-formed), ``tool_calls`` are
-    the turn's calls with their results, ``calls`` the ids of the trajectories that it called, ``rewards`` its own named
-    rewards. Searches of which nothing but the query was recorded are written as ``queries``, a list of texts.
+    Environment messages have ``evidence``: the pieces shown, in order. Agent messages have the other fields:
+    ``malformed`` describes a violation of the grammar (``None`` if there is none), ``tool_calls`` are the calls with
+    their results, ``calls`` the ids of the called trajectories, ``rewards`` the named rewards of the turn. Searches of
+    which nothing but the query is recorded are written as ``queries``, a list of texts.
     """
 
     KIND: ClassVar[str] = "turn"
@@ -250,15 +248,14 @@ class Turn(Record):
 
 
 class Trajectory(Record):
-    """One agent dialogue, token for token as it was sampled.
+    """One agent dialogue with the sampled tokens.
 
-    ``token_ids``, ``agent_mask`` and ``logprobs`` have one entry per token; the mask is 1 exactly on
-    tokens the policy sampled, and ``logprobs`` (natural logarithm, of the distribution that was
-    sampled from at temperature 1) is 0.0 elsewhere; it is empty where no policy sampled the tokens (a demonstration).
-    ``selected`` are the indices into ``evidence`` that the agent chose.
+    ``token_ids``, ``agent_mask`` and ``logprobs`` have one entry per token. The mask is 1 exactly on tokens that the
+    policy sampled. ``logprobs`` (natural logarithm, temperature 1) are 0.0 elsewhere, and empty if no policy sampled
+    the tokens (a demonstration). ``selected`` are the indices into ``evidence`` that the agent chose.
 
-    ``use`` is ``training`` for what the policy did as an agent; ``scoring`` for what is recorded only to judge or to be
-    judged (completions of a probe, a teacher's drafts), which is never trained on.
+    ``use`` is ``training`` for the policy's trajectories as an agent, and ``scoring`` for trajectories that are only
+    recorded for scoring (completions of a probe, a teacher's drafts) and never trained on.
     """
 
     KIND: ClassVar[str] = "trajectory"
@@ -282,7 +279,7 @@ class Trajectory(Record):
 
     @property
     def evidence(self) -> tuple[Evidence, ...]:
-        """Everything that the dialogue showed the agent, in order."""
+        """All evidence shown to the agent, in order."""
         return tuple(item for turn in self.turns for item in turn.evidence)
 
 
@@ -290,11 +287,11 @@ Outcome = Literal["answered", "iteration_limit", "context_limit"]
 
 
 class Rollout(Record):
-    """One attempt at a question: the main trajectory, whose answer is the attempt's, and the others that it called.
+    """One attempt at a question: the main trajectory, which has the attempt's answer, and the trajectories it called.
 
-    ``rewards`` are named (``em``, ``f1``, …); ``outcome`` says how the dialogue ended: with an answer,
-    at the iteration limit, or out of context. ``weights`` is the policy's weight digest and ``corpus``
-    the digest of what was searched. Which turn called which trajectory is in the turn's ``calls``.
+    ``rewards`` are named (``em``, ``f1``, …). ``outcome`` is the end of the dialogue: an answer, the iteration limit,
+    or the context limit. ``weights`` is the weight digest of the policy, ``corpus`` the digest of the searched corpus.
+    A turn's ``calls`` name the trajectories that it called.
     """
 
     KIND: ClassVar[str] = "rollout"
@@ -316,9 +313,9 @@ class Rollout(Record):
             raise ValueError("two trajectories have the same id")
         calls = {call for trajectory in self.recorded for turn in trajectory.turns for call in turn.calls}
         if unknown := calls - set(ids):
-            raise ValueError(f"a turn calls {min(unknown)}, and there is no such trajectory")
+            raise ValueError(f"a turn calls {min(unknown)}, which is not a trajectory of this rollout")
         if self.main.use != "training":
-            raise ValueError("the main trajectory is the attempt itself, so it is not for scoring only")
+            raise ValueError("the main trajectory must have use: training")
         return self
 
     @property
@@ -327,12 +324,12 @@ class Rollout(Record):
 
     @property
     def recorded(self) -> tuple[Trajectory, ...]:
-        """All trajectories, those for scoring only among them."""
+        """All trajectories, including those with ``use: scoring``."""
         return (self.main, *self.others)
 
     @property
     def trajectories(self) -> tuple[Trajectory, ...]:
-        """Return the policy's trajectories as an agent, the only ones that are trained on."""
+        """Return the trajectories to train on."""
         return tuple(trajectory for trajectory in self.recorded if trajectory.use == "training")
 
     @property

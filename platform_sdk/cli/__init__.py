@@ -1,4 +1,4 @@
-"""The command ``hopforge``: a module here parses, calls and prints. It is imported when its command is called."""
+"""The command ``hopforge``. A command's module is imported when the command is called."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ def hopforge(
 
 
 def main() -> None:
-    """Run the command line. Errors that are meant for people are printed without a traceback; the exit status is 2."""
+    """Run the command line. A ``UserError`` is printed without a traceback; the exit status is 2."""
     open_streams()
-    if logging.lastResort is not None:  # what writes warnings where nothing else is configured
+    if logging.lastResort is not None:  # handler of warnings if logging is not configured
         logging.lastResort.setFormatter(DisplayFormatter())
     try:
         try:
@@ -63,8 +63,8 @@ def main() -> None:
         finally:
             close_streams()
     except Exception as error:
-        told = error if isinstance(error, UserError) else storage_error(error)
-        if told is None:
+        shown = error if isinstance(error, UserError) else storage_error(error)
+        if shown is None:
             raise
-        say("\n".join([f"error: {told}", *getattr(error, "__notes__", [])]), err=True)
+        say("\n".join([f"error: {shown}", *getattr(error, "__notes__", [])]), err=True)
         sys.exit(2)

@@ -1,4 +1,4 @@
-"""The option that opens runs with altered files, and the warning that every output then carries."""
+"""The option ``--altered``, which opens runs with altered files, and its warning."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer
 from platform_sdk.cli.output import say
 
 AlteredOption = Annotated[
-    bool, typer.Option("--altered", help="Read a run with altered files too; every output then carries a warning.")
+    bool, typer.Option("--altered", help="Also read a run with altered files; every output then has a warning.")
 ]
 
 

@@ -1,4 +1,4 @@
-"""Frame of the command line: commands that are imported when they are called, and help as their authors wrote it."""
+"""Typer application with lazily imported commands, and help texts without markup."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LINE_BREAK = re.compile(r"(?<!\n)\n(?!\n)")
 
 
 class _Parameters:
-    """Shows switches without a type, and square brackets in help as they are: ``[low, high]`` is not markup."""
+    """Mixin that shows flags without a type in the help."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         parameters: list[Any] = super().get_params(ctx)  # type: ignore[misc]
@@ -29,7 +29,7 @@ class _Parameters:
 class _Command(_Parameters, TyperCommand):
     @property
     def help(self) -> str | None:
-        """The docstring, with lines as wide as the terminal."""
+        """Docstring without markup, wrapped to the terminal's width."""
         if self._docstring is None:
             return None
         from rich.markup import escape  # only help needs rich
@@ -45,7 +45,9 @@ class _Commands(Mapping[str, Any]):
     """Commands by name; the module of a command is imported when the command is looked up."""
 
     def __init__(self, sources: Mapping[str, Mapping[str, str]], package: str) -> None:
-        self._sources = {name: (heading, source) for heading, of in sources.items() for name, source in of.items()}
+        self._sources = {
+            name: (heading, source) for heading, table in sources.items() for name, source in table.items()
+        }
         self._package = package
         self._imported: dict[str, Any] = {}
 
@@ -87,8 +89,8 @@ class Application(typer.Typer):
 
     Args:
         sources: By heading in the help, the function or ``Application`` of each command as ``module:name``. A module is
-            imported when one of its commands is called, and for the application's own help.
-        package: The package of these modules.
+            imported for a call of its command and for the application's help.
+        package: Package of the modules.
         settings: Further settings of ``typer.Typer``.
     """
 

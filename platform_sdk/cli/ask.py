@@ -1,4 +1,4 @@
-"""``hopforge ask``: the trained agent of a run answers a question, and shows how."""
+"""``hopforge ask``: answer of a run's trained agent to a question, with its dialogue."""
 
 from __future__ import annotations
 
@@ -24,31 +24,31 @@ def ask(
     run: Annotated[str, typer.Argument(help="A finished run: its directory, its name in --folder, or its MLflow id.")],
     question: Annotated[str, typer.Argument(help="The question, in quotes.")],
     temperature: Annotated[
-        float, typer.Option(min=0, max=100, help="Randomness of the answer; 0 takes the most probable tokens.")
+        float, typer.Option(min=0, max=100, help="Sampling temperature; 0 is greedy decoding.")
     ] = 0.0,
-    seed: Annotated[int, typer.Option(min=0, help="Another seed, another answer, if the temperature is above 0.")] = 0,
-    before: Annotated[bool, typer.Option("--before", help="Ask the policy that training began with.")] = False,
+    seed: Annotated[int, typer.Option(min=0, help="Sampling seed, if the temperature is above 0.")] = 0,
+    before: Annotated[bool, typer.Option("--before", help="Use the policy before training.")] = False,
     entity: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="NAME", help="In a knowledge graph, where to start; entities that the question names if not given."
+            metavar="NAME", help="Start entity in a knowledge graph (default: entities named in the question)."
         ),
     ] = None,
     passages: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="What an agent that searches nothing reads: JSONL of title and text; passages of the run's corpus "
-            "with the question's words if not given.",
+            help="Passages for an agent without search: JSONL of title and text (default: passages of the run's "
+            "corpus with the question's words).",
         ),
     ] = None,
-    folder: Annotated[Path, typer.Option(help="The folder that holds the run directories.")] = RUNS,
+    folder: Annotated[Path, typer.Option(help="Folder of the run directories.")] = RUNS,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     altered: AlteredOption = False,
 ) -> None:
-    """Let the trained agent of a finished run answer a question; show its turns, its searches and what it read.
+    """Answer a question with the trained agent of a finished run; show its turns, searches and evidence.
 
-    The agent, its prompts and its search are those of the run's last evaluation.
+    The agent, its prompts and its search are the same as in the run's last evaluation.
     """
     from platform_sdk.tracking.listing import find_run_dir
 
@@ -64,19 +64,19 @@ def ask(
     transformers_logging.disable_progress_bar()
     opened = open_finished(run_dir, before=before, altered=altered)
     warn(opened.opened.altered)
-    asked = answer(opened, question, temperature=temperature, seed=seed, entities=entities, passages=passages)
+    attempt = answer(opened, question, temperature=temperature, seed=seed, entities=entities, passages=passages)
     if as_json:
         facts = {"run": str(run_dir), "before": before, "altered": opened.opened.altered}
-        say(json.dumps(facts | content(asked), ensure_ascii=False))
+        say(json.dumps(facts | content(attempt), ensure_ascii=False))
         return
-    for note in asked.notes:
+    for note in attempt.notes:
         say(f"note: {note}", err=True)
-    show(asked)
+    show(attempt)
 
 
-def content(asked: AnswerAttempt) -> dict[str, Any]:
-    """Return what was asked and answered as plain data; ``gold`` are the answers of one of the run's own questions."""
-    rollout = asked.rollout
+def content(attempt: AnswerAttempt) -> dict[str, Any]:
+    """Return an attempt as plain data; ``gold`` are the answers if the question is one of the run's."""
+    rollout = attempt.rollout
     turns = [
         {"role": trajectory.role, "trajectory": trajectory.id, **turn.model_dump(mode="json", exclude={"start", "end"})}
         for trajectory, turn in in_order(rollout)
@@ -85,17 +85,17 @@ def content(asked: AnswerAttempt) -> dict[str, Any]:
         "question": rollout.question.text,
         "answer": rollout.main.answer,
         "outcome": rollout.outcome,
-        "gold": list(rollout.question.answers) if asked.known else None,
+        "gold": list(rollout.question.answers) if attempt.known else None,
         "turns": turns,
         "evidence": [item.model_dump(mode="json") for item in read_by(rollout)],
         "weights": rollout.weights,
         "corpus": rollout.corpus,
-        "notes": list(asked.notes),
+        "notes": list(attempt.notes),
     }
 
 
 def in_order(rollout: Rollout) -> Iterator[tuple[Trajectory, Turn]]:
-    """Yield every turn with its trajectory; those that a turn called come behind it."""
+    """Yield every turn with its trajectory; called trajectories follow the turn that called them."""
     others = {trajectory.id: trajectory for trajectory in rollout.others}
 
     def turns(trajectory: Trajectory) -> Iterator[tuple[Trajectory, Turn]]:
@@ -111,49 +111,51 @@ def in_order(rollout: Rollout) -> Iterator[tuple[Trajectory, Turn]]:
 
 
 def read_by(rollout: Rollout) -> list[Evidence]:
-    """Return every piece of evidence that was read, once."""
-    found = {item.id: item for _, turn in in_order(rollout) for item in turn.evidence}
-    return list(found.values())
+    """Return the distinct pieces of evidence shown to the agents."""
+    distinct = {item.id: item for _, turn in in_order(rollout) for item in turn.evidence}
+    return list(distinct.values())
 
 
-def show(asked: AnswerAttempt) -> None:
-    """Print an attempt as a dialogue, with the answer at its end."""
+def show(attempt: AnswerAttempt) -> None:
+    """Print an attempt as a dialogue that ends with the answer."""
     from rich.padding import Padding
     from rich.text import Text
 
     from platform_sdk.records import SEARCH, call_text
 
-    # What reads a pipe or a file wants whole lines.
+    # Lines in a pipe or a file are not wrapped.
     console = Terminal(file=sys.stdout, highlight=False, width=None if sys.stdout.isatty() else 1_000_000)
-    rollout = asked.rollout
+    rollout = attempt.rollout
     depths = {trajectory.id: 2 for trajectory in rollout.others} | {rollout.main.id: 0}
     seen: set[str] = set()
 
-    def tell(text: Text, depth: int) -> None:
+    def write(text: Text, depth: int) -> None:
         console.print(Padding(text, (0, 0, 0, depth), expand=False))
 
-    tell(Text(rollout.question.text, style="bold"), 0)
+    write(Text(rollout.question.text, style="bold"), 0)
     for trajectory, turn in in_order(rollout):
         depth = depths[trajectory.id]
         if turn.speaker == "agent":
-            said = f"{trajectory.role}: {' '.join(turn.text.split())}"
-            tell(Text(said, style="red" if turn.malformed else ""), depth)
+            line = f"{trajectory.role}: {' '.join(turn.text.split())}"
+            write(Text(line, style="red" if turn.malformed else ""), depth)
             if turn.malformed:
-                tell(Text(f"malformed: {turn.malformed}", style="red"), depth + 2)
+                write(Text(f"malformed: {turn.malformed}", style="red"), depth + 2)
             for call in turn.tool_calls:
                 name = "searches" if call.tool == SEARCH else f"calls {call.tool}"
-                tell(Text(f"{name}: {call_text(call)}", style="cyan"), depth + 2)
+                write(Text(f"{name}: {call_text(call)}", style="cyan"), depth + 2)
                 if call.text:
-                    tell(Text(f"= {' '.join(call.text.split())}", style="red" if call.error else "dim"), depth + 2)
-        chosen = {item.id for place, item in enumerate(trajectory.evidence) if place in trajectory.selected}
+                    write(Text(f"= {' '.join(call.text.split())}", style="red" if call.error else "dim"), depth + 2)
+        chosen = {item.id for index, item in enumerate(trajectory.evidence) if index in trajectory.selected}
         for item in turn.evidence:
             mark = "•" if item.id in chosen else "·"
             text = item.text if item.kind != "passage" or item.id not in seen else "(as above)"
             title = f"{item.title}: " if item.kind == "passage" and item.title else ""
             seen.add(item.id)
-            tell(Text(f"{mark} {title}{text}", style="dim"), depth + 2)
+            write(Text(f"{mark} {title}{text}", style="dim"), depth + 2)
     answer = rollout.main.answer
     style = "bold" if answer is not None else "bold red"
-    tell(Text(answer if answer is not None else f"no answer ({rollout.outcome.replace('_', ' ')})", style=style), 0)
-    if asked.known:
-        tell(Text(f"(one of the run's questions; right is: {' or '.join(rollout.question.answers)})", style="dim"), 0)
+    write(Text(answer if answer is not None else f"no answer ({rollout.outcome.replace('_', ' ')})", style=style), 0)
+    if attempt.known:
+        write(
+            Text(f"(one of the run's questions; gold answer: {' or '.join(rollout.question.answers)})", style="dim"), 0
+        )

@@ -1,4 +1,4 @@
-"""``hopforge compare``: runs side by side, in the terminal, as JSON, or as one HTML page."""
+"""``hopforge compare``: comparison of runs in the terminal, as JSON, or as an HTML page."""
 
 from __future__ import annotations
 
@@ -26,18 +26,16 @@ def compare(
         float | None,
         typer.Option(help="Score to reach, in percent (default: the highest that both runs reach)."),
     ] = None,
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="Also write one HTML page, with curves.")
-    ] = None,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Also write an HTML page with curves.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     altered: AlteredOption = False,
-    folder: Annotated[Path, typer.Option(help="The folder that holds the run directories.")] = RUNS,
+    folder: Annotated[Path, typer.Option(help="Folder of the run directories.")] = RUNS,
 ) -> None:
-    """Compare runs on the same questions: scores with paired intervals; of two runs also time, trajectories, tokens.
+    """Compare runs on the same questions: scores with paired intervals; for two runs also time, trajectories, tokens.
 
-    Of two runs it says where either first shows a score, and how much less time and how many fewer trajectories that
-    took. Of three or more, those that differ in the seed alone are a group: means and intervals over seeds, and the
-    differences of the groups. Scores in the JSON are in 0..1.
+    For two runs, the time and the number of trajectories until each first reaches the score are compared. With three or
+    more, runs that differ only in the seed form a group: means and intervals over seeds, and differences between
+    groups. Scores in the JSON are in 0..1.
     """
     from platform_sdk.evaluation.comparison import compare as compare_runs
     from platform_sdk.evaluation.comparison_page import build_comparison

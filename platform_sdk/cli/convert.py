@@ -1,4 +1,4 @@
-"""``hopforge convert``: official releases in the forms that recipes read."""
+"""``hopforge convert``: conversion of official releases to the formats of recipes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from platform_sdk.errors import UserError
 
 
 class Form(StrEnum):
-    """Kinds of files that are converted."""
+    """Formats of input files."""
 
     WIKIDATA = "wikidata"
     HOTPOTQA = "hotpotqa"
@@ -21,14 +21,15 @@ class Form(StrEnum):
 
 
 def convert(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE…", help="What to convert; it stays as it is.")],
+    files: Annotated[list[Path], typer.Argument(metavar="FILE…", help="Files to convert; they are not changed.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="The new file; it must not exist yet.")],
-    source: Annotated[Form, typer.Option("--from", help="What the files are.")],
+    source: Annotated[Form, typer.Option("--from", help="Format of the files.")],
     entities: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="wikidata: ids of the wanted entities, one a line; else all.")
+        Path | None,
+        typer.Option(metavar="FILE", help="wikidata: ids of the wanted entities, one per line (default: all)."),
     ] = None,
 ) -> None:
-    """Convert a release's files to those that a recipe's dataset names.
+    """Convert a release's files to the files of a recipe's dataset.
 
     wikidata: a JSON dump (also .gz, .bz2) to the TSV of dataset.triples.
 
@@ -42,7 +43,7 @@ def convert(
     if output.exists():
         raise UserError(f"{output}: exists already; name a new file")
     if entities is not None and source is not Form.WIKIDATA:
-        raise UserError("--entities is for --from wikidata; leave it out")
+        raise UserError("--entities is for --from wikidata; remove it")
     if source is Form.WIKIDATA and len(files) > 1:
         raise UserError(f"--from {source.value} takes one file, not {len(files)}")
     match source:
@@ -52,7 +53,7 @@ def convert(
 
             wanted = frozenset(read_text(entities).split()) if entities else frozenset()
             if entities and not wanted:
-                raise UserError(f"{entities}: names no entity; give ids such as Q42, one a line")
+                raise UserError(f"{entities}: contains no entity; add ids such as Q42, one per line")
             made = f"{convert_wikidata(files[0], output, wanted)} triples"
         case Form.HOTPOTQA | Form.TWOWIKI:
             from platform_sdk.data.releases import convert_release

@@ -1,4 +1,4 @@
-"""``hopforge evaluate``: any model, trained or not, on any questions, with a recipe's agent."""
+"""``hopforge evaluate``: evaluation of any model on any questions with a recipe's agent."""
 
 from __future__ import annotations
 
@@ -25,21 +25,23 @@ def evaluate(
         str,
         typer.Argument(
             metavar="RUN_OR_MODEL",
-            help="A run (what it trained): its directory, or its name in runs; or a model as a recipe names it.",
+            help="A run, whose trained model is evaluated: its directory, or its name in runs/; or a model name.",
         ),
     ],
     recipe: Annotated[
         Path | None,
-        typer.Option(help="Whose method, agent and retrieval answer the questions; by default the run's own recipe."),
+        typer.Option(help="Recipe with the method, agent and retrieval to use (default: the run's recipe)."),
     ] = None,
-    environment: Annotated[str | None, typer.Option(help="What is searched, e.g. musique, nq, qald-kg.")] = None,
+    environment: Annotated[
+        str | None, typer.Option(help="The searched environment, e.g. musique, nq, qald-kg.")
+    ] = None,
     dataset: Annotated[
         str | None,
         typer.Option(metavar="FORMAT=FILE", help="Other questions, e.g. musique=musique/musique_ans_dev.jsonl."),
     ] = None,
     overrides: SetOption = None,
     workdir: Annotated[
-        Path | None, typer.Option(help="The run directory; runs/evaluate-NAME-DIGEST if it is not given.")
+        Path | None, typer.Option(help="The run directory (default: runs/evaluate-NAME-DIGEST).")
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the steps.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")] = False,
@@ -50,8 +52,8 @@ def evaluate(
 ) -> None:
     """Answer questions with a model, and score the answers; nothing is trained. The same command resumes.
 
-    Corpus and triples of other questions come from --set, e.g. dataset.corpus=musique/corpus.jsonl. Few-shot rows of
-    Mujica are --set evaluation.demonstrate=true.
+    Corpus and triples of other questions come from --set, e.g. dataset.corpus=musique/corpus.jsonl. For the
+    few-shot rows of Mujica, add --set evaluation.demonstrate=true.
     """
     from platform_sdk.sampling.pairs import models_of
     from platform_sdk.tracking.listing import find_local_run, trained_in
@@ -64,38 +66,38 @@ def evaluate(
     if recipe is None:
         if run is None:
             raise UserError(
-                f"{model}: is no run directory and no run in {RUNS}, so say with --recipe whose agent is to answer"
+                f"{model}: is no run directory and no run in {RUNS}; add --recipe, the recipe whose agent answers"
             )
         recipe = run / RECIPE
-    given = [f"model={json.dumps(model if run is None else f'run:{run}')}"]
+    model_overrides = [f"model={json.dumps(model if run is None else f'run:{run}')}"]
     if run is not None:
         opened = open_run(run, altered=altered)
         warn(reports := opened.altered)
         if not dry_run:
             opened.require_finished()
         trained = trained_in(opened) if opened.finished else None
-        # The steps open no altered run, so they get its model's path.
-        if reports and (found := trained or _first_model(opened.recipe)):
-            given = [f"model={json.dumps(str(found))}"]
+        # Steps refuse an altered run, so they get the path of its model.
+        if reports and (path := trained or _first_model(opened.recipe)):
+            model_overrides = [f"model={json.dumps(str(path))}"]
     if trained is not None and models_of(trained):
-        given.append("worker_model=")  # the run's model is a pair already
+        model_overrides.append("worker_model=")  # the run's model is a pair already
     if environment is not None:
-        given.append(f"environment={environment}")
+        model_overrides.append(f"environment={environment}")
     if dataset is not None:
         format, equals, file = dataset.partition("=")
         if not equals:
             raise UserError(f"--dataset {dataset}: must look like FORMAT=FILE, e.g. musique=musique_ans_dev.jsonl")
-        given.append(f"dataset={json.dumps({'format': format, 'eval': file})}")
-    loaded = _only_evaluating(recipe, [*given, *(overrides or ())])
+        model_overrides.append(f"dataset={json.dumps({'format': format, 'eval': file})}")
+    loaded = _only_evaluating(recipe, [*model_overrides, *(overrides or ())])
     run_dir = workdir or RUNS / f"evaluate-{loaded.name}-{digest_of(loaded.resolved())[:12]}"
     if dry_run:
         show_plan(loaded, run_dir, as_json)
         return
     if reports:
-        told = "; ".join(reports)
-        loaded = replace(loaded, description=f"Warning: the evaluated run {run} has altered files: {told}")
+        warning = f"Warning: the evaluated run {run} has altered files: {'; '.join(reports)}"
+        loaded = replace(loaded, description=warning)
     result, _ = run_recipe(loaded, run_dir, None if quiet else sys.stderr if as_json else sys.stdout)
-    result = replace(result, scores=result.scores[-1:])  # nothing was trained: those of the start are the same
+    result = replace(result, scores=result.scores[-1:])  # without training, the first scores equal the last
     if as_json:
         typer.echo(json.dumps(asdict(result) | {"altered": reports}, indent=1))
     elif not quiet:
@@ -105,36 +107,36 @@ def evaluate(
 
 
 def _first_model(recipe: Mapping[str, Any]) -> str | None:
-    """Return the model that a run began with; None if its recipe has none."""
+    """Return the model before training; None if the recipe has none."""
     parameters = recipe.get("parameters")
     model = parameters.get("model") if isinstance(parameters, Mapping) else None
     return model if isinstance(model, str) else None
 
 
 def _only_evaluating(path: Path, overrides: list[str]) -> Recipe:
-    """Load a recipe, or that of a run, so that it trains nothing.
+    """Load a recipe, or the recipe of a run, with the settings for evaluation only.
 
     Raises:
-        UserError: its pipeline does not say how.
+        UserError: the pipeline has no ``evaluation_only``.
     """
     from platform_sdk.config.pipeline import find_pipeline
     from platform_sdk.config.recipe import load_recipe
     from platform_sdk.files import read_object
 
-    if path.suffix == ".json":  # what a run was begun with: a recipe, all of its values resolved
-        begun = read_object(path).get("pipeline")
+    if path.suffix == ".json":  # the resolved recipe of a run
+        name = read_object(path).get("pipeline")
         try:
-            find_pipeline(str(begun), path)
+            find_pipeline(str(name), path)
         except UserError as error:
             raise UserError(
-                f"{path.parent}: is a run of pipeline {begun}, which is not one of hopforge's own; add --recipe FILE, "
-                "the recipe that the run was made of"
+                f"{path.parent}: is a run of pipeline {name}, which hopforge does not ship; add --recipe FILE, the "
+                "recipe of the run"
             ) from error
     pipeline = load_recipe(path, overrides).pipeline
     document = pipeline.document
     if not document.evaluation_only:
         raise UserError(
-            f"{pipeline.source.name}: has no evaluation_only; add the settings by which nothing is trained, e.g. "
+            f"{pipeline.source.name}: has no evaluation_only; add the settings that disable training, e.g. "
             "evaluation_only: {online.updates: 0}"
         )
     settings = [f"{name}={json.dumps(value)}" for name, value in document.evaluation_only.items()]

@@ -1,4 +1,4 @@
-"""``hopforge export``: a run's trained model, or the chats that a model may learn of its reasoning paths."""
+"""``hopforge export``: a run's trained model, or its reasoning paths as chats for fine-tuning."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def export(
         ),
     ],
     output: Annotated[
-        Path, typer.Option("-o", "--output", help="The model directory to write; of chats the JSONL file.")
+        Path, typer.Option("-o", "--output", help="The model directory to write; for chats, the JSONL file.")
     ],
     format: Annotated[
         Literal["model", "messages", "sharegpt"],
@@ -31,16 +31,18 @@ def export(
     ] = "model",
     style: Annotated[
         Literal["standard", "compact"] | None,
-        typer.Option(help="Of the chats' instructions; by default the run's agent.prompts, standard without a run."),
+        typer.Option(
+            help="Style of the chats' instructions (default: the run's agent.prompts; standard without a run)."
+        ),
     ] = None,
-    before: Annotated[bool, typer.Option("--before", help="The model that training began with.")] = False,
-    folder: Annotated[Path, typer.Option(help="The folder that holds the run directories.")] = RUNS,
+    before: Annotated[bool, typer.Option("--before", help="Export the model before training.")] = False,
+    folder: Annotated[Path, typer.Option(help="Folder of the run directories.")] = RUNS,
     altered: AlteredOption = False,
 ) -> None:
-    """Write a run's model with its card, or its kept reasoning paths as chats for supervised fine-tuning.
+    """Write a run's model with its card, or its accepted reasoning paths as chats for supervised fine-tuning.
 
-    The model is a directory that transformers and vLLM load; adapters are merged into their base, and of a policy of
-    two models there is a directory for each. Of chats, each line is one of a planner or executor.
+    The model directory can be loaded by transformers and vLLM; adapters are merged into their base model, and a policy
+    of two models has a directory for each. Each line of the chats is one dialogue of a planner or executor.
     """
     from platform_sdk.outputs import check_output
     from platform_sdk.tracking.listing import find_run_dir
@@ -48,7 +50,7 @@ def export(
 
     if format != "model":
         if before:
-            raise UserError("--before is of the model: leave it out, or give --format model")
+            raise UserError("--before applies to the model only: remove it, or use --format model")
         from platform_sdk.methods.evipath.export import write_chats
 
         source = Path(run) if Path(run).exists() else find_run_dir(run, folder)
@@ -58,7 +60,7 @@ def export(
         return
     check_output(output, folders=True)
     if style is not None:
-        raise UserError("--style is of chats: leave it out, or give --format messages or sharegpt")
+        raise UserError("--style applies to chats only: remove it, or use --format messages or sharegpt")
     run_dir = find_run_dir(run, folder)
 
     from platform_sdk.methods.finished import open_finished
@@ -67,5 +69,5 @@ def export(
     finished = open_finished(run_dir, before=before, altered=altered, full=True)
     warn(finished.opened.altered)
     for written in export_model(finished, output):
-        say(f"{written}: a model that transformers and vLLM load")
+        say(f"{written}: a model for transformers and vLLM")
     say(f"{output / 'README.md'}: its model card")

@@ -1,4 +1,4 @@
-"""``hopforge watch``, ``logs`` and ``cancel``: a run on a cluster, the first two also of this machine."""
+"""``hopforge watch``, ``logs`` and ``cancel`` for runs on a cluster; ``watch`` and ``logs`` also for local runs."""
 
 from __future__ import annotations
 
@@ -46,20 +46,20 @@ def watch(
     host: HostOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object for each change.")] = False,
 ) -> None:
-    """Follow a run to its end: the state of its steps, and of their jobs with the reason why they wait or failed.
+    """Follow a run until it ends: the state of its steps and jobs, with reasons for waiting or failure.
 
-    RUN may also be a run directory of this machine, or its name in runs/; it is shown as hopforge run shows it.
+    RUN may also be a local run directory, or its name in runs/; it is shown as by hopforge run.
 
-    The exit status says how it ended: 0 succeeded, 1 failed, 3 cancelled. Ctrl-C ends the watching, not the run.
+    Exit status: 0 succeeded, 1 failed, 3 cancelled. Ctrl-C ends the watching, not the run.
 
-    Steps and jobs are seen with KUBECONFIG. If MLFLOW_TRACKING_URI is set, the run's end is written to MLflow where the
-    run's last step could not: after a cancel or a retry. Authentication is that of hopforge submit.
+    Steps and jobs are read with KUBECONFIG. If MLFLOW_TRACKING_URI is set, the end of the run is written to MLflow if
+    the run's last step could not do so: after a cancel or a retry. Authentication is the same as for hopforge submit.
     """
     from platform_sdk.tracking.listing import find_local_run
 
     if (run_dir := find_local_run(run, RUNS)) is not None:
         try:
-            _watch_here(run_dir, as_json)
+            _watch_local(run_dir, as_json)
         except KeyboardInterrupt as error:
             say("stopped watching; the run continues", err=True)
             raise typer.Exit(130) from error
@@ -73,13 +73,13 @@ def watch(
     console = Terminal(file=sys.stdout, highlight=False)
     try:
         if as_json or not console.is_terminal:
-            last = follow(server, found, jobs, _Teller(as_json))
+            last = follow(server, found, jobs, _ChangePrinter(as_json))
         else:
             from platform_sdk.cli.run_table import RunTable
 
             with Live(console=console, refresh_per_second=2) as live:
                 last = follow(server, found, jobs, lambda state: live.update(RunTable(state)))
-                live.update(RunTable(last, whole=True))  # nothing moves any more, so it may be scrolled
+                live.update(RunTable(last, whole=True))  # the table no longer changes, so it may exceed the terminal
     except KeyboardInterrupt as error:
         say(f"stopped watching; the run continues (hopforge cancel {found.run_id} ends it)", err=True)
         raise typer.Exit(130) from error
@@ -95,7 +95,7 @@ def watch(
 
 
 def _close_tracked(last: RunState) -> None:
-    """Write the run's end to MLflow where that is missing; a failure is only reported."""
+    """Write the end of the run to MLflow if it is missing; an error is only printed."""
     from platform_sdk.kubeflow.remote.tracked import close_tracked_run
 
     try:
@@ -107,14 +107,14 @@ def _close_tracked(last: RunState) -> None:
             _note(f"MLflow: the run is now {status}")
 
 
-def _watch_here(run_dir: Path, as_json: bool) -> NoReturn:
-    """Follow a run on this machine, and exit as it ended."""
-    from platform_sdk.cli.local_watch import Teller, began_at, steps_of, watch_local
+def _watch_local(run_dir: Path, as_json: bool) -> NoReturn:
+    """Follow a local run, and exit with the status of its end."""
+    from platform_sdk.cli.local_watch import JsonListener, began_at, steps_of, watch_local
     from platform_sdk.cli.progress import Progress, print_outcome
     from platform_sdk.execution.runs import outcome
 
     if as_json:
-        state = watch_local(run_dir, Teller())
+        state = watch_local(run_dir, JsonListener())
         say(json.dumps({"run": str(run_dir), "state": state}))
     else:
         ago = max(time.time() - began_at(run_dir), 0.0)
@@ -137,19 +137,19 @@ def logs(
         typer.Option(
             "--follow",
             "-f",
-            help="Follow the logs to their end; wait for steps that have not started.",
+            help="Follow the logs until they end; wait for steps that have not started.",
         ),
     ] = False,
     lines: Annotated[int, typer.Option(min=1, help="Maximum number of last lines of each container.")] = 1000,
     namespace: NamespaceOption = None,
     host: HostOption = None,
 ) -> None:
-    """Print what a run's steps, or one of them, and their jobs have written, without the lines of Kubeflow and Argo.
+    """Print the logs of a run's steps, or of one step, and of their jobs, without the lines of Kubeflow and Argo.
 
-    RUN may also be a run directory of this machine, or its name in runs/. On a cluster the lines are read from pods;
-    the logs of deleted pods are lost.
+    RUN may also be a local run directory, or its name in runs/. On a cluster, logs are read from pods; the logs of
+    deleted pods are lost.
 
-    Authentication is that of hopforge submit; pods are seen with KUBECONFIG.
+    Authentication is the same as for hopforge submit; pods are read with KUBECONFIG.
     """
     from platform_sdk.tracking.listing import find_local_run
 
@@ -196,23 +196,23 @@ def logs(
 
 
 def _explain_silence(server: Server, run: Run, step: str | None, follow: bool) -> None:
-    """Say why there are no pods. Not an error if they are waited for."""
+    """Print the reason why there are no pods; raise it as an error unless ``follow`` waits for them."""
     from platform_sdk.kubeflow.remote.state import ENDED, look
 
     state = look(server, run, None)
-    states = [one.state for one in state.steps if step in (None, one.name)]
-    begun = any(one != "PENDING" for one in states)
-    whose = f"step {step}" if step else f"run {run.name}"
-    if begun and (state.ended or (step is not None and ENDED.issuperset(states))):
+    states = [status.state for status in state.steps if step in (None, status.name)]
+    started = any(status != "PENDING" for status in states)
+    subject = f"step {step}" if step else f"run {run.name}"
+    if started and (state.ended or (step is not None and ENDED.issuperset(states))):
         raise UserError(
-            f"{whose} has no pods any more: they were deleted after it ended, and their logs with them; the Kubeflow "
-            "UI may have kept them"
+            f"{subject} no longer has pods: they were deleted with their logs after it ended; look for the logs in the "
+            "Kubeflow UI"
         )
     if state.ended:
-        raise UserError(f"{whose} never started, and the run has ended: {state.state.lower()}")
-    why = f"{whose} has no pods at present" if begun else f"{whose} has not started yet"
+        raise UserError(f"{subject} never started, and the run has ended: {state.state.lower()}")
+    why = f"{subject} has no pods at present" if started else f"{subject} has not started yet"
     if not follow:
-        raise UserError(f"{why}; --follow waits for it")
+        raise UserError(f"{why}; add --follow to wait for it")
     _note(f"{why}; waiting for it")
 
 
@@ -230,28 +230,28 @@ def cancel(
 
     If MLFLOW_TRACKING_URI is set, the run becomes KILLED in MLflow, where Kubeflow reports it as failed.
 
-    Authentication is that of hopforge submit; jobs are deleted with KUBECONFIG.
+    Authentication is the same as for hopforge submit; jobs are deleted with KUBECONFIG.
     """
     from platform_sdk.kubeflow.remote.following import cancel as cancel_run
     from platform_sdk.kubeflow.remote.state import look
 
     server, found, jobs, unseen = _find(run, namespace, host)
     if jobs is None:
-        raise UserError(f"{unseen}; without it the run's jobs would stay behind")
-    told: list[str] = []
-    deleted = cancel_run(server, found, jobs, told.append if as_json else say)
+        raise UserError(f"{unseen}; without it the run's jobs would not be deleted")
+    messages: list[str] = []
+    deleted = cancel_run(server, found, jobs, messages.append if as_json else say)
     _close_tracked(look(server, found, None))
     if as_json:
-        typer.echo(json.dumps({"run": found.run_id, "said": told, "deleted": deleted}))
+        typer.echo(json.dumps({"run": found.run_id, "said": messages, "deleted": deleted}))
         return
     for name in deleted:
         say(f"deleted {name}")
     if not deleted:
-        say("it has no jobs to delete")
+        say("the run has no jobs to delete")
 
 
 def _find(run: str, namespace: str | None, host: str | None) -> tuple[Server, Run, Jobs | None, str]:
-    """The server, the run, and its jobs; or why they cannot be seen."""
+    """Return the server, the run and its jobs, or None for the jobs and the reason."""
     from platform_sdk.kubeflow.remote.connection import Server
     from platform_sdk.kubeflow.remote.jobs import Jobs
     from platform_sdk.kubeflow.remote.runs import find_run
@@ -270,8 +270,8 @@ def _find(run: str, namespace: str | None, host: str | None) -> tuple[Server, Ru
         return server, found, None, str(error)
 
 
-class _Teller:
-    """Prints a line for each change."""
+class _ChangePrinter:
+    """Callback that prints a line for each change."""
 
     def __init__(self, as_json: bool) -> None:
         self._as_json = as_json

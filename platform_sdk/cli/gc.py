@@ -1,4 +1,4 @@
-"""``hopforge gc``: delete jobs on a cluster that no run follows any more, and Workflows without a run."""
+"""``hopforge gc``: delete orphaned jobs on a cluster, and Workflows without a run."""
 
 from __future__ import annotations
 
@@ -21,58 +21,61 @@ if TYPE_CHECKING:
 
 def gc(
     namespace: Annotated[
-        str | None, typer.Option("--namespace", "-n", help="Namespace of the jobs (default: that of this pod).")
+        str | None, typer.Option("--namespace", "-n", help="Namespace of the jobs (default: this pod's).")
     ] = None,
     silent_minutes: Annotated[
         float,
         typer.Option(
             min=2,
-            help="Minutes without a launcher's heartbeat; a launcher waits 30 for the API.",
+            help="Minutes without a launcher's heartbeat. A launcher waits up to 30 minutes for the API.",
         ),
     ] = 45,
     workflows: Annotated[
         bool,
-        typer.Option("--workflows", help="Also delete hopforge's Workflows that Kubeflow Pipelines has no run for."),
+        typer.Option("--workflows", help="Also delete hopforge's Workflows without a run in Kubeflow Pipelines."),
     ] = False,
     host: HostOption = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what would be deleted.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON list.")] = False,
 ) -> None:
-    """Delete the unfinished training jobs of runs that are gone: terminated, or killed.
+    """Delete the unfinished training jobs of terminated or killed runs.
 
-    A launcher writes a heartbeat into its job every minute. Jobs that hopforge did not make are not touched.
+    A launcher writes a heartbeat into its job every minute. Jobs that hopforge did not create are not touched.
 
-    A request to create a run that fails may leave a Workflow that runs without a run. Such Workflows are listed if the
-    address of Kubeflow Pipelines is given (--host, or KF_PIPELINES_ENDPOINT), and deleted with --workflows.
+    A failed request to create a run may leave a Workflow without a run. Such Workflows are listed if the address of
+    Kubeflow Pipelines is set (--host, or KF_PIPELINES_ENDPOINT), and deleted with --workflows.
     """
     from platform_sdk.kubeflow.training_job import here
     from platform_sdk.kubeflow.training_job.api import ApiUnavailable
     from platform_sdk.kubeflow.training_job.reaper import reap
 
-    place, now = namespace or here.namespace(), time.time()
+    namespace, now = namespace or here.namespace(), time.time()
     lost: list[Workflow] = []
     try:
-        reaped = reap(place, now, silent_seconds=60 * silent_minutes, dry_run=dry_run)
+        reaped = reap(namespace, now, silent_seconds=60 * silent_minutes, dry_run=dry_run)
     except ApiUnavailable as error:
         raise UserError(f"{error}; try again later") from error
     if workflows or host or os.environ.get(HOST):
         try:
-            lost = _workflows(place, host, now, delete=workflows and not dry_run)
+            lost = _workflows(namespace, host, now, delete=workflows and not dry_run)
         except UserError as error:
             if workflows:
                 raise
             say(f"Workflows without a run are not listed: {error}", err=True)
     if as_json:
         deleted = {"deleted": workflows and not dry_run}
-        records = [asdict(orphan) for orphan in reaped] + [asdict(one) | {"kind": "Workflow"} | deleted for one in lost]
+        records = [asdict(orphan) for orphan in reaped] + [
+            asdict(workflow) | {"kind": "Workflow"} | deleted for workflow in lost
+        ]
         typer.echo(json.dumps(records))
         return
     for orphan in reaped:
         verb, minutes = "would delete" if dry_run else "deleted", orphan.silent_seconds / 60
-        say(f"{verb} {orphan.kind} {orphan.name} (run {orphan.run}; silent for {minutes:.0f} min)")
-    for one in lost:
+        say(f"{verb} {orphan.kind} {orphan.name} (run {orphan.run}; no heartbeat for {minutes:.0f} min)")
+    for workflow in lost:
         verb = "would delete" if dry_run and workflows else "deleted" if workflows else "found"
-        say(f"{verb} Workflow {one.name} (of {one.run_name}, {one.age_seconds / 60:.0f} min old), which has no run")
+        age = f"{workflow.age_seconds / 60:.0f} min old"
+        say(f"{verb} Workflow {workflow.name} (of {workflow.run_name}, {age}), which has no run")
     if lost and not workflows:
         say("delete them with --workflows")
     if not reaped and not lost:

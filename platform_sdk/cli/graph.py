@@ -29,12 +29,12 @@ graph = Application(help="Build, measure, show, extend and export a knowledge hy
 def build(
     recipe: RecipeOption, overrides: SetOption = None, workdir: WorkdirOption = None, as_json: JsonOption = False
 ) -> None:
-    """Build the graph of the recipe's corpus; resume a build that was killed."""
+    """Build the graph of the recipe's corpus; a killed build resumes."""
     from platform_sdk.graph.build import build as build_graph
 
     loaded = _recipe(recipe, overrides)
-    begun = time.monotonic()
-    _print_built(build_graph(prepared_run(loaded, workdir), _spec(loaded)), begun, as_json)
+    started = time.monotonic()
+    _print_built(build_graph(prepared_run(loaded, workdir), _spec(loaded)), started, as_json)
 
 
 @graph.command("add")
@@ -50,11 +50,11 @@ def add(
     from platform_sdk.graph.build import add as add_passages
 
     loaded = _recipe(recipe, overrides)
-    begun = time.monotonic()
+    started = time.monotonic()
     run_dir = prepared_run(loaded, workdir)
     if (run_dir / FILE).exists():
-        raise UserError(f"{run_dir} holds a run, whose graph must not change; choose another --workdir")
-    _print_built(add_passages(run_dir, _spec(loaded), file), begun, as_json)
+        raise UserError(f"{run_dir} contains a run, whose graph must not change; choose another --workdir")
+    _print_built(add_passages(run_dir, _spec(loaded), file), started, as_json)
 
 
 @graph.command("stats")
@@ -81,16 +81,16 @@ def show(
     from platform_sdk.graph.show import find_entity, neighbourhood, write_page
 
     opened = _opened(_recipe(recipe, overrides), workdir)
-    found = neighbourhood(opened, find_entity(opened, entity))
+    shown = neighbourhood(opened, find_entity(opened, entity))
     if output is not None:
-        write_page(found, output)
+        write_page(shown, output)
     if as_json:
-        say(json.dumps(found))
+        say(json.dumps(shown))
     elif output is not None:
         say(str(output))
     else:
-        say(f"{found['name']} ({found['entity']}; {', '.join(found['aliases']) or 'no aliases'})")
-        for edge in found["hyperedges"]:
+        say(f"{shown['name']} ({shown['entity']}; {', '.join(shown['aliases']) or 'no aliases'})")
+        for edge in shown["hyperedges"]:
             say(f"  {edge['hyperedge']} [{edge['passage']}] {edge['text']}")
             say("      " + "; ".join(other["name"] for other in edge["entities"]))
 
@@ -116,12 +116,12 @@ def _recipe(path: Path, overrides: list[str] | None) -> Recipe:
 
 
 def _spec(recipe: Recipe) -> GraphSpec:
-    """Return the recipe's settings of the graph; those of a recipe without any are the defaults."""
+    """Return the recipe's graph settings, or the defaults if the recipe has none."""
     from platform_sdk.config.graph import GraphSpec
 
     spec = recipe.settings("graph") if "graph" in recipe.parameters else GraphSpec()
     if not isinstance(spec, GraphSpec):
-        raise UserError(f"{recipe.path}: graph: has other settings than those of platform_sdk.config.graph")
+        raise UserError(f"{recipe.path}: graph: its settings are not those of platform_sdk.config.graph")
     return spec
 
 
@@ -131,14 +131,16 @@ def _opened(recipe: Recipe, workdir: Path | None) -> Graph:
 
     folder = graph_folder(workdir or Path("runs") / recipe.name)
     if not (folder / MANIFEST).exists():
-        place = f" --workdir {workdir}" if workdir else ""
-        raise UserError(f"{folder}: holds no graph; build it first: hopforge graph build --recipe {recipe.path}{place}")
+        option = f" --workdir {workdir}" if workdir else ""
+        raise UserError(
+            f"{folder}: contains no graph; build it first: hopforge graph build --recipe {recipe.path}{option}"
+        )
     opened = Graph.open(folder)
     check_extractor(folder, _spec(recipe))
     return opened
 
 
-def _print_built(built: BuildResult, begun: float, as_json: bool) -> None:
+def _print_built(built: BuildResult, started: float, as_json: bool) -> None:
     manifest = built.graph.manifest
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     figures: dict[str, Any] = {
@@ -149,7 +151,7 @@ def _print_built(built: BuildResult, begun: float, as_json: bool) -> None:
         "extracted": built.extracted,
         "malformed": manifest.malformed,
         "digest": manifest.digest,
-        "seconds": round(time.monotonic() - begun, 3),
+        "seconds": round(time.monotonic() - started, 3),
         "peak_mb": round(peak / (2**20 if sys.platform == "darwin" else 2**10), 1),
     }
     say(json.dumps(figures) if as_json else "\n".join(f"{name}: {value}" for name, value in figures.items()))

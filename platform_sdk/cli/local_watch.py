@@ -1,4 +1,4 @@
-"""A run on this machine, watched from another terminal: read from its logs, shown as ``hopforge run`` shows it."""
+"""Progress of a local run in another terminal, read from its logs and shown as by ``hopforge run``."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ PAUSE = 0.5
 State = Literal["FINISHED", "FAILED", "KILLED"]
 
 
-class Teller(Listener):
-    """Prints a line of JSON for each change of a step."""
+class JsonListener(Listener):
+    """Listener that prints a line of JSON for each change of a step."""
 
     def started(self, task: str, ago: float = 0.0) -> None:
         say(json.dumps({"step": task, "state": "RUNNING"}))
@@ -34,66 +34,66 @@ class Teller(Listener):
 
 
 def steps_of(run_dir: Path) -> list[str]:
-    """Return the names of a run's steps in their order; wait for a run that is just starting.
+    """Return the names of a run's steps in order; wait for a run that is starting.
 
     Raises:
-        UserError: the run has not started, or an older hopforge made it.
+        UserError: the run has not started.
     """
     path = run_dir / STEPS
     while not path.is_file() and is_locked(run_dir):
         time.sleep(PAUSE)
     if not path.is_file():
-        raise UserError(f"{path}: there is no such file: the run has not started yet; start it with hopforge run")
+        raise UserError(f"{path}: no such file, since the run has not started; start it with hopforge run")
     return [str(step) for step in read_object(path)["steps"]]
 
 
 def began_at(run_dir: Path) -> float:
-    """Return when the run was started last, in seconds since the epoch."""
+    """Return the time of the run's last start, in seconds since the epoch."""
     times = [event["time"] for event in read(run_file(run_dir))[0] if event["event"] == "started"]
     return times[-1] / 1000 if times else time.time()
 
 
 def watch_local(run_dir: Path, watcher: Listener, *, pause: Callable[[float], None] = time.sleep) -> State:
-    """Tell ``watcher`` of every step that is done, then of what the run does, until it ends; return how it ended."""
-    steps, told, current, offset = steps_of(run_dir), 0, "", 0
+    """Report finished steps and further progress to ``watcher`` until the run ends; return its final state."""
+    steps, done, current, offset = steps_of(run_dir), 0, "", 0
     while True:
-        going_on = is_locked(run_dir)  # asked first: what is written before the end is read once more
+        active = is_locked(run_dir)  # before reading, so that the last lines are read too
         since = began_at(run_dir)
         ends = _written(run_dir, steps, since)
         newest = max(ends, key=lambda step: (ends[step], steps.index(step)), default="")
-        while newest and told < steps.index(newest):  # steps run in their order, so all before the newest are done
-            if steps[told] != current:
-                watcher.started(steps[told])
-            watcher.finished(steps[told], _seconds(steps, told, ends, since))
-            told, current = told + 1, ""
-        if newest and newest != current and told == steps.index(newest):
-            before = ends.get(steps[told - 1], since) if told else since
+        while newest and done < steps.index(newest):  # steps run in order, so all before the newest are done
+            if steps[done] != current:
+                watcher.started(steps[done])
+            watcher.finished(steps[done], _seconds(steps, done, ends, since))
+            done, current = done + 1, ""
+        if newest and newest != current and done == steps.index(newest):
+            before = ends.get(steps[done - 1], since) if done else since
             watcher.started(newest, max(time.time() - before, 0.0))
             current, offset = newest, 0
         if current:
             lines, offset = log_lines(run_dir / "logs" / f"{current}.log", offset)
             for line in lines:
                 watcher.said(current, line)
-        if not going_on:
+        if not active:
             state = _state(run_dir)
             if current and state != "KILLED":
                 end = watcher.finished if state == "FINISHED" else watcher.failed
-                end(current, _seconds(steps, told, ends, since))
+                end(current, _seconds(steps, done, ends, since))
             return state
         pause(PAUSE)
 
 
 def _written(run_dir: Path, steps: list[str], since: float) -> dict[str, float]:
-    """Return when each log was written last, of the steps that the run's last start has reached."""
+    """Return the last modification time of each log written since the run's last start."""
     paths = {step: run_dir / "logs" / f"{step}.log" for step in steps}
     times = {step: path.stat().st_mtime for step, path in paths.items() if path.is_file()}
-    return {step: at for step, at in times.items() if at >= since - 1.0}
+    return {step: modified for step, modified in times.items() if modified >= since - 1.0}
 
 
-def _seconds(steps: list[str], place: int, ends: dict[str, float], since: float) -> float:
-    """Return how long a step took: from the last line of the one before to its own."""
-    before = ends.get(steps[place - 1], since) if place else since
-    return max(ends.get(steps[place], before) - before, 0.0)
+def _seconds(steps: list[str], index: int, ends: dict[str, float], since: float) -> float:
+    """Return the duration of a step: from the last line of the previous step to its own last line."""
+    before = ends.get(steps[index - 1], since) if index else since
+    return max(ends.get(steps[index], before) - before, 0.0)
 
 
 def _state(run_dir: Path) -> State:

@@ -1,4 +1,4 @@
-"""``hopforge metrics``: score a prediction file as the dataset's official script does."""
+"""``hopforge metrics``: scores of a prediction file, equal to the dataset's official script."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def metrics(
     dataset: Annotated[
         Literal["hotpotqa", "2wikimultihopqa", "musique", "nq", "qald10"],
-        typer.Argument(help="Dataset whose formats and definitions apply."),
+        typer.Argument(help="Dataset, which sets the formats and the definitions."),
     ],
     gold: Annotated[Path, typer.Option(help="The official questions file.")],
     predictions: Annotated[Path, typer.Option(help="The predictions, in the official format.")],
@@ -25,19 +25,19 @@ def metrics(
         Path | None,
         typer.Option(
             help="Further names of entities. 2wikimultihopqa: id_aliases.json; qald10: topic_entities.json "
-            "(by default the one beside the gold file)."
+            "(default: the file next to the gold file)."
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object {metric: value in 0..1}.")] = False,
-    per_question: Annotated[bool, typer.Option("--per-question", help="Also give each question's values.")] = False,
-    intervals: Annotated[bool, typer.Option("--intervals", help="Also give 95 % bootstrap intervals.")] = False,
+    per_question: Annotated[bool, typer.Option("--per-question", help="Also print each question's values.")] = False,
+    intervals: Annotated[bool, typer.Option("--intervals", help="Also print 95 % bootstrap intervals.")] = False,
     seed: Annotated[int, typer.Option(help="Seed of the bootstrap.")] = 0,
 ) -> None:
-    """Score predictions, equal to the official script of the dataset.
+    """Score predictions as the official script of the dataset does.
 
     With --json, --intervals adds "n" and "intervals" {metric: [low, high]}, and --per-question adds
-    "per_question" {id: {metric: value}}. Questions without a prediction score 0; they are
-    counted on stderr, and so are predictions without a question.
+    "per_question" {id: {metric: value}}. Questions without a prediction score 0;
+    their number, and the number of predictions without a question, is printed to stderr.
     """
     from platform_sdk.config.errors import UserError
     from platform_sdk.evaluation.metrics import score_files
@@ -47,7 +47,7 @@ def metrics(
     scores = score_files(dataset, gold, predictions, names)
     for part, count in scores.missing.items():
         if count:
-            say(f"{count} of {scores.n} questions have no {_PARTS[part]}: they score 0", err=True)
+            say(f"{count} of {scores.n} questions have no {_PARTS[part]} and score 0", err=True)
     if scores.unknown:
         say(f"{scores.unknown} predictions are ignored: {gold} has no question for them", err=True)
     for note in scores.notes:
@@ -68,7 +68,7 @@ _PARTS = {"": "predicted answer", "sp_": "predicted supporting facts", "evi_": "
 
 
 def _print_tables(dataset: str, scores: Scores, bounds: dict[str, tuple[float, float]], per_question: bool) -> None:
-    """Print the aggregates, and each question's values if asked for, in percent."""
+    """Print the aggregates and, with ``per_question``, each question's values, in percent."""
     from rich.markup import escape
     from rich.table import Table
 

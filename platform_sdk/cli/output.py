@@ -1,6 +1,6 @@
-"""Text of the command line: its output streams, plain text on them, and arguments in any locale.
+"""Output streams of the command line, plain text output, and arguments in any locale.
 
-All text passes here or ``Terminal``, so that nothing in it can steer the terminal.
+All text is printed by ``say`` or ``Terminal``, which escape control characters.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from platform_sdk.display import printable
 from platform_sdk.errors import UserError
 
 ESCAPED = "hopforge.escaped"
-"""Encoding error handler that writes a character as JSON does, so that JSON stays JSON in any locale."""
+"""Encoding error handler that writes JSON escapes, so that JSON output is valid in any locale."""
 
 
 def open_streams() -> None:
-    """Prepare standard output and error: a character that the locale lacks is escaped, a closed stream discards."""
+    """Make standard output and error escape characters that the locale lacks; replace a closed stream by /dev/null."""
     codecs.register_error(ESCAPED, _escaped)
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
-        if stream is None:  # closed by whoever started the command
+        if stream is None:  # closed by the caller
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
         elif isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors=ESCAPED)
@@ -40,7 +40,7 @@ def close_streams() -> None:
     """
     try:
         sys.stdout.flush()
-    except BrokenPipeError:  # its reader has enough, as head does
+    except BrokenPipeError:  # closed by its reader, e.g. head
         _discard_output()
     except OSError:
         _discard_output()
@@ -48,15 +48,15 @@ def close_streams() -> None:
 
 
 def say(text: object, *, err: bool = False) -> None:
-    """Print text for people, without passwords in URLs."""
+    """Print text without control characters and passwords in URLs."""
     typer.echo(printable(without_credentials(str(text))), err=err)
 
 
 def text_argument(text: str, what: str) -> str:
-    """Return an argument as text, also where the locale cannot represent it.
+    """Return an argument as text, also if the locale cannot represent it.
 
     Raises:
-        UserError: it is not UTF-8.
+        UserError: the argument is not UTF-8.
     """
     try:
         return os.fsencode(text).decode()
@@ -68,10 +68,10 @@ def _escaped(error: UnicodeError) -> tuple[str, int]:
     if not isinstance(error, UnicodeEncodeError):
         raise error
     units = error.object[error.start : error.end].encode("utf-16-be", "surrogatepass").hex()
-    return "".join(f"\\u{units[place : place + 4]}" for place in range(0, len(units), 4)), error.end
+    return "".join(f"\\u{units[start : start + 4]}" for start in range(0, len(units), 4)), error.end
 
 
 def _discard_output() -> None:
-    """Let the interpreter's own flush at exit succeed."""
+    """Redirect standard output to /dev/null, so that the interpreter's flush at exit succeeds."""
     with suppress(OSError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,4 +1,4 @@
-"""Progress of ``hopforge run``: a line for each step, the running one under them, and the scores at the end."""
+"""Progress of ``hopforge run``: a line for each finished step, the running step, and the scores at the end."""
 
 from __future__ import annotations
 
@@ -28,17 +28,16 @@ SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 
 
 class Progress(Listener):
-    """Tells how a run goes: every step as it ends, and what the running one says of its progress.
+    """Listener that prints finished steps and the progress of the running step.
 
-    On a terminal the running step has one line, redrawn; elsewhere a line as it begins, and one every minute.
+    On a terminal, the running step has one line, which is redrawn; otherwise a line at its start and one every minute.
 
     Args:
-        out: stream to print to; None prints nothing.
-        ago: How many seconds ago the run began.
+        out: Stream to print to; None prints nothing.
+        ago: Seconds since the start of the run.
     """
 
     def __init__(self, name: str, run_dir: Path, tasks: int, out: TextIO | None, ago: float = 0.0) -> None:
-        # kfp.local talks on standard output while it runs; ``out`` is the stream from before that is taken away.
         self.console = Terminal(file=out, highlight=False, quiet=out is None)
         self._tasks = tasks
         self._ended = 0
@@ -58,7 +57,7 @@ class Progress(Listener):
         if self.console.is_terminal:
             self._live.start()
         elif not self.console.quiet:
-            threading.Thread(target=self._tell_every_minute, daemon=True).start()
+            threading.Thread(target=self._print_every_minute, daemon=True).start()
         return self
 
     def __exit__(
@@ -72,7 +71,7 @@ class Progress(Listener):
     def started(self, task: str, ago: float = 0.0) -> None:
         self._task, self._output, self._step_began = task, StepOutput(), time.monotonic() - ago
         if not self.console.is_terminal:
-            self.console.print(f"  {self._place()}  {task} begins")
+            self.console.print(f"  {self._position()}  {task} begins")
 
     def said(self, task: str, line: str) -> None:
         self._output.read(line)
@@ -89,41 +88,41 @@ class Progress(Listener):
         self._print_end("[red]✗[/red]", task, seconds)
 
     def _print_end(self, mark: str, task: str, seconds: float) -> None:
-        self.console.print(f"{mark} {self._place()}  {task:<28}{_time(seconds):>10}")
+        self.console.print(f"{mark} {self._position()}  {task:<28}{_time(seconds):>10}")
         self._ended += 1
         self._task = ""
 
-    def _place(self) -> str:
+    def _position(self) -> str:
         return f"{self._ended + 1:>{len(str(self._tasks))}}/{self._tasks}"
 
     def _line(self) -> Text:
-        """The running step's line, cut to the terminal's width."""
+        """Return the running step's line, cut to the terminal's width."""
         line = Text(no_wrap=True, overflow="ellipsis")
         if self._task:
             line.append(SPINNER[int(time.monotonic() * 10) % len(SPINNER)], style="green")
-            line.append(f" {self._place()}  {self._task}  ")
+            line.append(f" {self._position()}  {self._task}  ")
             line.append("stopping …" if self._stopping else _clock(time.monotonic() - self._step_began))
             line.append(f"  {self._output}", style="dim")
         return line
 
-    def _tell_every_minute(self) -> None:
+    def _print_every_minute(self) -> None:
         while not self._over.wait(MINUTE):
             if self._task:
                 since = _time(time.monotonic() - self._step_began)
                 self.console.print(
-                    f"  {self._place()}  {self._task}, {since}: {self._output or 'at work'}", markup=False
+                    f"  {self._position()}  {self._task}, {since}: {self._output or 'running'}", markup=False
                 )
 
 
 def print_outcome(outcome: Outcome) -> None:
-    """Print what was not trained, the score table, and where the report and the MLflow UI are."""
+    """Print phases without training, the score table, and the addresses of the report and the MLflow UI."""
     console = Terminal(highlight=False, soft_wrap=True)
     for phase, reason in outcome.untrained.items():
         console.print(f"[bold]warning:[/bold] {phase}: nothing was trained ({escape(reason)}); the policy is unchanged")
     if outcome.scores:
         shown = dict.fromkeys(name for score in outcome.scores for name in score["shown"])
         measured = [name for name in shown if any(name in score["metrics"] for score in outcome.scores)]
-        # Narrow enough for 80 columns, where a score must not be cut off: the interval is printed under it.
+        # The interval is printed below its score, so that the table fits 80 columns.
         table = Table(
             title="Scores in percent, with 95 % intervals, on unseen questions", box=SIMPLE_HEAD, pad_edge=False
         )
@@ -131,8 +130,8 @@ def print_outcome(outcome: Outcome) -> None:
         for name in ("n", *measured):
             table.add_column(name.replace("_", "\n"), justify="right", no_wrap=True)
         for score in outcome.scores:
-            found = ((name, score["metrics"].get(name)) for name in measured)
-            cells = ("–" if one is None else _score(one, name in COUNTS) for name, one in found)
+            values = ((name, score["metrics"].get(name)) for name in measured)
+            cells = ("–" if value is None else _score(value, name in COUNTS) for name, value in values)
             table.add_row(score["phase"], str(score["n"]), *cells)
         console.print(table)
     if outcome.report is not None:
@@ -142,11 +141,11 @@ def print_outcome(outcome: Outcome) -> None:
         console.print(f"MLflow:  {escape(uri)}")
     else:
         console.print(f"MLflow:  mlflow ui --backend-store-uri {escape(shlex.quote(uri))}")
-    console.print("         (in the page choose Model training, at the top left)")
+    console.print("         (choose Model training at the top left of the page)")
 
 
 def _score(metric: dict[str, float], count: bool) -> str:
-    """Write a share in percent, and the mean of a count, e.g. of turns, as it is."""
+    """Format a share in percent, or the mean of a count, e.g. of turns, as a number."""
     scale, digits = (1, 2) if count or metric["high"] > 1 else (100, 1)
     value, low, high = (f"{scale * metric[part]:.{digits}f}" for part in ("value", "low", "high"))
     return f"{value}\n[dim]{low}–{high}[/dim]"

@@ -1,4 +1,4 @@
-"""``hopforge submit`` and ``upload``: recipes and pipelines on a Kubeflow Pipelines server."""
+"""``hopforge submit`` and ``upload``: send recipes and pipelines to a Kubeflow Pipelines server."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ClusterOption = Annotated[
     typer.Option(metavar="FILE", help="File that describes the cluster (default: cluster.yaml in this folder).",
                  envvar="HOPFORGE_CLUSTER_FILE"),
 ]  # fmt: skip
-WIDE = 120  # columns of a terminal that has room for a form's fields side by side
+WIDE = 120  # minimum terminal width for a form as a table
 
 
 def submit(
@@ -42,20 +42,20 @@ def submit(
     experiment: Annotated[
         str | None, typer.Option(help="Experiment of the run (default: one named like the pipeline).")
     ] = None,
-    wait: Annotated[bool, typer.Option("--wait", help="Follow the run to its end, as hopforge watch does.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Follow the run until it ends, as hopforge watch does.")] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only check the recipe, the cluster file and the queue; submit nothing.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Run a recipe on a cluster: upload its pipeline unless that is there, and start a run.
+    """Run a recipe on a cluster: upload its pipeline unless it exists, and start a run.
 
     Authentication is kfp's: KF_PIPELINES_TOKEN, KF_PIPELINES_SA_TOKEN_PATH (a file with one), or KF_PIPELINES_COOKIES.
 
-    Where a private authority has signed the server's certificate, KF_PIPELINES_SSL_CA_CERT names its own (a PEM file).
+    If a private authority signed the server's certificate, set KF_PIPELINES_SSL_CA_CERT to its certificate (PEM file).
 
-    With a queue, the cluster's Kueue must manage the kind of job that is created; its configuration is read with
-    KUBECONFIG where that may be.
+    With a queue, the cluster's Kueue must manage the created kind of job; this is checked if KUBECONFIG may read
+    Kueue's configuration.
     """
     place = read_cluster(cluster, queue)
 
@@ -102,17 +102,17 @@ def upload(
     host: HostOption = None,
     overrides: SetOption = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only print the forms as the UI would show them; asks no server.")
+        bool, typer.Option("--dry-run", help="Only print the forms as the UI would show them, without a server.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON list.")] = False,
 ) -> None:
-    """Put pipelines into the Kubeflow UI: a version for every recipe, whose values the form begins with.
+    """Upload pipelines to the Kubeflow UI: a version for every recipe, with the recipe's values as the form's defaults.
 
-    --set changes a value of every recipe, also one that shapes the pipeline: hopforge upload mygo --set iterations=10
-    compiles ten iterations, and the form can set fewer. Nothing is taken from this machine's environment: HOPFORGE_DATA
-    is the cluster file's.
+    --set changes a value of every recipe, including values that shape the pipeline: hopforge upload mygo --set
+    iterations=10 compiles ten iterations, and the form can set fewer. Environment variables such as HOPFORGE_DATA are
+    read from the cluster file, not from this machine.
 
-    What is there already is left as it is. Authentication is that of hopforge submit.
+    Existing versions are not changed. Authentication is the same as for hopforge submit.
     """
     from platform_sdk.kubeflow.remote.catalogue import recipes_of
 
@@ -120,9 +120,9 @@ def upload(
         _print_forms(recipes_of(pipelines or (), overrides=overrides or ()), as_json)
         return
     if shared and namespace:
-        raise UserError("--shared is for all teams, --namespace for one team: leave one of them out")
+        raise UserError("--shared is for all teams, --namespace for one team: remove one of them")
     place = read_cluster(cluster, queue)
-    found = recipes_of(pipelines or (), overrides=overrides or (), variables=place.environment)
+    catalogue = recipes_of(pipelines or (), overrides=overrides or (), variables=place.environment)
 
     from platform_sdk.kubeflow.remote.catalogue import upload as upload_all
     from platform_sdk.kubeflow.remote.connection import Server
@@ -132,18 +132,21 @@ def upload(
         say(note, err=True)
 
     server = Server(host)
-    whose = None if shared else server.namespace(namespace)
+    owner = None if shared else server.namespace(namespace)
     done = []
-    for one in upload_all(server, [recipe for some in found.values() for recipe in some], place, namespace=whose):
-        done.append(asdict(one))
+    for version in upload_all(
+        server, [recipe for group in catalogue.values() for recipe in group], place, namespace=owner
+    ):
+        done.append(asdict(version))
         if not as_json:
-            say(f"{one.pipeline}: {one.version} {'uploaded' if one.new else 'existing'}  {one.version_url}")
+            state = "uploaded" if version.new else "existing"
+            say(f"{version.pipeline}: {version.version} {state}  {version.version_url}")
     if as_json:
         typer.echo(json.dumps(done))
 
 
 def read_cluster(path: Path | None, queue: str | None) -> ClusterSpec:
-    """Read a cluster's file; ``queue`` takes the place of its own."""
+    """Read a cluster file; ``queue`` replaces its queue."""
     from pydantic import ValidationError
 
     from platform_sdk.config.cluster import ClusterSpec
@@ -151,7 +154,7 @@ def read_cluster(path: Path | None, queue: str | None) -> ClusterSpec:
 
     path = path or Path("cluster.yaml")
     if not path.is_file():
-        raise UserError(f"{path}: no such file; name the cluster's file with --cluster FILE")
+        raise UserError(f"{path}: no such file; pass the cluster file with --cluster FILE")
     spec = read_as(ClusterSpec, path)
     if queue is None:
         return spec
@@ -161,17 +164,17 @@ def read_cluster(path: Path | None, queue: str | None) -> ClusterSpec:
         raise UserError(f"--queue {queue}: {error.errors()[0]['msg']}") from error
 
 
-def _print_forms(found: dict[str, list[Recipe]], as_json: bool) -> None:
+def _print_forms(catalogue: dict[str, list[Recipe]], as_json: bool) -> None:
     if as_json:
-        typer.echo(json.dumps([_as_json(name, recipes) for name, recipes in found.items()]))
+        typer.echo(json.dumps([_as_json(name, recipes) for name, recipes in catalogue.items()]))
         return
     from rich.markup import escape
     from rich.padding import Padding
     from rich.table import Table
 
-    # A pipe has no width of its own, and wrapped lines are useless to its reader.
+    # A pipe has no width, and its reader cannot use wrapped lines.
     console = Terminal(highlight=False, width=None if sys.stdout.isatty() else 200)
-    for name, recipes in found.items():
+    for name, recipes in catalogue.items():
         if not recipes:
             continue
         console.print(f"\n[bold]{escape(name)}[/bold]: {escape(recipes[0].pipeline.document.description)}")
@@ -208,12 +211,12 @@ def _cells(field: FormField, recipe: Recipe) -> tuple[str, str, str, str]:
 
 
 def _as_json(name: str, recipes: Sequence[Recipe]) -> dict[str, Any]:
-    """Return the fields of all recipes' forms by setting; names, bounds and defaults are by recipe."""
-    found: dict[str, dict[str, tuple[FormField, Any]]] = {}
+    """Return the form fields of all recipes by setting, with names, bounds and defaults by recipe."""
+    catalogue: dict[str, dict[str, tuple[FormField, Any]]] = {}
     for recipe in recipes:
         for field in recipe.form:
-            found.setdefault(field.setting, {})[recipe.name] = field, field.value_in(recipe.parameters)
-    first = {setting: next(iter(versions.values()))[0] for setting, versions in found.items()}
+            catalogue.setdefault(field.setting, {})[recipe.name] = field, field.value_in(recipe.parameters)
+    first = {setting: next(iter(versions.values()))[0] for setting, versions in catalogue.items()}
     return {
         "pipeline": name,
         "form": [
@@ -223,9 +226,9 @@ def _as_json(name: str, recipes: Sequence[Recipe]) -> dict[str, Any]:
                 "type": field.type,
                 "choices": list(field.choices),
                 "description": field.description,
-                "names": {recipe: version.name for recipe, (version, _) in found[setting].items()},
-                "bounds": {recipe: version.bounds for recipe, (version, _) in found[setting].items()},
-                "defaults": {recipe: value for recipe, (_, value) in found[setting].items()},
+                "names": {recipe: version.name for recipe, (version, _) in catalogue[setting].items()},
+                "bounds": {recipe: version.bounds for recipe, (version, _) in catalogue[setting].items()},
+                "defaults": {recipe: value for recipe, (_, value) in catalogue[setting].items()},
             }
             for setting, field in sorted(first.items(), key=lambda item: item[1].name)
         ],

@@ -1,4 +1,4 @@
-"""``hopforge run``, ``compile``, ``validate``, ``schema``: what is done with a recipe."""
+"""``hopforge run``, ``compile``, ``validate`` and ``schema``: commands on recipes."""
 
 from __future__ import annotations
 
@@ -32,9 +32,7 @@ SetOption = Annotated[
 def run(
     recipe: RecipeArgument,
     overrides: SetOption = None,
-    workdir: Annotated[
-        Path | None, typer.Option(help="The run directory; runs/NAME of the recipe if it is not given.")
-    ] = None,
+    workdir: Annotated[Path | None, typer.Option(help="The run directory (default: runs/NAME of the recipe).")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the steps.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")] = False,
     as_json: Annotated[
@@ -60,13 +58,13 @@ def run(
 
 
 def run_recipe(recipe: Recipe, run_dir: Path, out: TextIO | None) -> tuple[Outcome, datetime | None]:
-    """Run a recipe here, or resume its run, and tell ``out`` how it goes.
+    """Run a recipe on this machine, or resume its run, and print the progress to ``out``.
 
     Returns:
-        What the run came to, and when it had finished, if it had before.
+        The outcome of the run, and the time at which it had finished before, or None.
 
     Raises:
-        Exit: it was stopped.
+        Exit: the run was stopped.
     """
     from platform_sdk.cli.progress import Progress
     from platform_sdk.execution.runs import execute, finished_at, outcome
@@ -83,7 +81,7 @@ def run_recipe(recipe: Recipe, run_dir: Path, out: TextIO | None) -> tuple[Outco
             say("stopped; repeat the command to resume", err=True)
             raise typer.Exit(130) from error
     elif out is not None:
-        typer.echo(f"{run_dir}: finished already, on {since:%Y-%m-%d at %H:%M} UTC; nothing is left to do", file=out)
+        typer.echo(f"{run_dir}: already finished on {since:%Y-%m-%d at %H:%M} UTC; nothing to do", file=out)
     return outcome(run_dir), since
 
 
@@ -132,11 +130,11 @@ def validate(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the resolved recipes as JSON.")] = False,
 ) -> None:
-    """Check recipes and their pipelines' wiring, and say everything that is wrong.
+    """Check recipes and their pipelines' wiring, and print all problems.
 
-    What this machine lacks to run them (data, models, packages, GPUs) is no error but a note on standard error, since a
-    cluster may have it; hopforge run refuses to start without. With --cluster it is left out, and what the cluster's
-    jobs cannot do is an error.
+    Missing requirements of this machine (data, models, packages, GPUs) are notes on standard error, not errors, since a
+    cluster may have them; hopforge run refuses to start without them. With --cluster these notes are omitted, and
+    settings that the cluster's jobs do not support are errors.
     """
     from platform_sdk.config.cluster import ClusterSpec
     from platform_sdk.config.document import read_as
@@ -168,10 +166,10 @@ def validate(
 
 def schema(
     pipeline: Annotated[
-        str | None, typer.Argument(help="A pipeline's name or path: the schema of its recipes.")
+        str | None, typer.Argument(help="A pipeline's name or path, for the schema of its recipes.")
     ] = None,
 ) -> None:
-    """Print JSON Schema for editors: of a pipeline's recipes, or of pipeline.yaml itself."""
+    """Print a JSON Schema for editors: of a pipeline's recipes, or of pipeline.yaml."""
     from platform_sdk.config.pipeline import find_pipeline, load_pipeline
     from platform_sdk.config.schema import pipeline_schema, recipe_schema
 

@@ -1,4 +1,4 @@
-"""A run as a table that fits the terminal: what matters now stays to be seen, however many steps there are."""
+"""Table of a run that fits the terminal: finished and pending steps are summarised if there are too many."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SUCCEEDED = "Succeeded"  # state of a job
 
 @dataclass(frozen=True)
 class RunTable:
-    """Table of a run's state; ``whole``: with every step, even if the terminal is lower."""
+    """Table of a run's state; ``whole`` shows every step, even if the terminal has fewer lines."""
 
     state: RunState
     whole: bool = False
@@ -35,7 +35,7 @@ class RunTable:
         yield self._whole() if self.whole else self._fitting(console, options)
 
     def _fitting(self, console: Console, options: ConsoleOptions) -> Table:
-        """The whole table if there is room, else without some of the steps that are done or yet to come."""
+        """Return the whole table if it fits, otherwise a table without some of the finished and pending steps."""
         whole = self._whole()
         if _spare(console, options, whole) >= 0:
             return whole
@@ -52,14 +52,14 @@ class RunTable:
         return self._table((), (), self.state.jobs, cut=False)
 
     def _short(self, done: Sequence[StepState], pending: Sequence[StepState], *, cut: bool) -> Table:
-        """Return the table with ``done`` and ``pending`` only counted, and without the jobs of finished steps."""
-        over = {step.name for step in self.state.steps if step.state in DONE}
-        return self._table(done, pending, [job for job in self.state.jobs if job.step not in over], cut=cut)
+        """Return the table with ``done`` and ``pending`` as numbers only, and without jobs of finished steps."""
+        finished = {step.name for step in self.state.steps if step.state in DONE}
+        return self._table(done, pending, [job for job in self.state.jobs if job.step not in finished], cut=cut)
 
     def _table(
         self, done: Sequence[StepState], pending: Sequence[StepState], jobs: Sequence[JobState], *, cut: bool
     ) -> Table:
-        """Return a table that only counts ``done`` and ``pending``, and cuts reasons to one line if ``cut``."""
+        """Return a table with only the number of ``done`` and ``pending`` steps; ``cut`` limits reasons to one line."""
         state = self.state
         table = Table(box=None, header_style="bold", pad_edge=False, title_justify="left",
                       title=f"{escape(state.name)}: {state.state.lower()}", caption=escape(state.unseen) or None,
@@ -82,11 +82,11 @@ class RunTable:
             took = "" if step.seconds is None else f"{step.seconds:.0f} s"
             note = text(": ".join(filter(None, (took, step.reason))))
             table.add_row(MARKS.get(step.state, " "), escape(step.name), step.state.lower(), note)
-            own = [one for one in jobs if one.step == step.name]
-            succeeded = [one for one in own if one.state == SUCCEEDED]
-            if len(succeeded) > 1:  # of a step that creates one job after another
+            own = [job for job in jobs if job.step == step.name]
+            succeeded = [job for job in own if job.state == SUCCEEDED]
+            if len(succeeded) > 1:  # of a step that creates several jobs in sequence
                 table.add_row("", f"  {len(succeeded)} jobs", SUCCEEDED, text(f"last: {succeeded[-1].part}"))
-                own = [one for one in own if one.state != SUCCEEDED]
+                own = [job for job in own if job.state != SUCCEEDED]
             for job in own:
                 add(job, escape(f"  {job.kind if job.part in ('', step.name) else job.part}"))
         _count(table, pending)
@@ -98,7 +98,7 @@ class RunTable:
 
 
 def _spare(console: Console, options: ConsoleOptions, table: Table) -> int:
-    """Return the number of terminal lines that a table leaves; negative if it is too high."""
+    """Return the number of terminal lines left by a table; negative if the table is too high."""
     return console.height - len(console.render_lines(table, options.update(height=None), pad=False))
 
 

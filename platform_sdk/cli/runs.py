@@ -1,4 +1,4 @@
-"""``hopforge runs``: the runs there are; ``hopforge report``: a run as one HTML page."""
+"""``hopforge runs``: list of runs; ``hopforge report``: a run as an HTML page."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ RUNS = Path("runs")
 
 
 def runs(
-    folder: Annotated[Path, typer.Argument(help="The folder that holds the run directories.")] = RUNS,
+    folder: Annotated[Path, typer.Argument(help="Folder of the run directories.")] = RUNS,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON list.")] = False,
 ) -> None:
-    """List the runs: when, how they ended, exact match and F1 before and after.
+    """List runs with start time, status, and exact match and F1 before and after training.
 
     The runs are the run directories in FOLDER. If MLFLOW_TRACKING_URI names an MLflow server (http://… or https://…),
     its newest hundred runs are listed instead.
@@ -65,16 +65,19 @@ def runs(
             _change(row.f1_start, row.f1_final),
             (row.weights or "–")[:12],
         )
-    # A pipe has no width of its own, and wrapped lines are useless to its reader.
+    # A pipe has no width, and its reader cannot use wrapped lines.
     Terminal(width=None if sys.stdout.isatty() else 200).print(table)
 
 
 def report(
     run: Annotated[str, typer.Argument(help="A run directory, its name in --folder, or the run's id in MLflow.")],
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="Where to write the page.")] = None,
-    folder: Annotated[Path, typer.Option(help="The folder that holds the run directories.")] = RUNS,
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", help="The HTML file to write (default: report.html in the run directory)."),
+    ] = None,
+    folder: Annotated[Path, typer.Option(help="Folder of the run directories.")] = RUNS,
     altered: AlteredOption = False,
-    full: Annotated[bool, typer.Option("--full-check", help="Read every file again, also unchanged ones.")] = False,
+    full: Annotated[bool, typer.Option("--full-check", help="Verify every file, including unchanged ones.")] = False,
 ) -> None:
     """Write a run's report: one self-contained HTML page."""
     from platform_sdk.evaluation.report import build_report

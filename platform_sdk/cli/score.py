@@ -1,4 +1,4 @@
-"""``hopforge score``: rewards of responses that were made elsewhere."""
+"""``hopforge score``: rewards of responses from other systems."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def score(
 ) -> None:
     """Print the rewards of responses as JSONL, in their order.
 
-    Each line holds id, format, accuracy, relevance, bonus and reward; passages count from 1 in the file's own order.
+    Each line has id, format, accuracy, relevance, bonus and reward; passages are numbered from 1 in file order.
     """
     from platform_sdk.config.recipe import load_recipe
     from platform_sdk.methods.method import load_method

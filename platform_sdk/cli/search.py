@@ -1,4 +1,4 @@
-"""``hopforge search`` and ``hopforge recall``: what a recipe's retriever finds."""
+"""``hopforge search`` and ``hopforge recall``: results and recall of a recipe's retriever."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ SetOption = Annotated[
 ]
 WorkdirOption = Annotated[
     Path | None,
-    typer.Option(help="Directory of data and index, made if missing (default: runs/NAME of the recipe)."),
+    typer.Option(help="Directory of data and index, created if missing (default: runs/NAME of the recipe)."),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 
 def search(
-    question: Annotated[str, typer.Argument(help="Text to search by.")],
+    question: Annotated[str, typer.Argument(help="Search text.")],
     recipe: RecipeOption,
     k: Annotated[int | None, typer.Option("-k", min=1, help="Number of results (default: agent.top_k).")] = None,
     scope: Annotated[
         list[str] | None,
         typer.Option(
             metavar="KEY=VALUE",
-            help="Further input of the retrieval method: in a knowledge graph head, the entity whose triples are "
-            "searched; in hotpot-kimi question_id, the question whose own passages are. May be repeated.",
+            help="Further input of the retrieval method: head is the entity whose triples are searched (knowledge "
+            "graphs); question_id the question whose passages are searched (hotpot-kimi). May be repeated.",
         ),
     ] = None,
     overrides: SetOption = None,
@@ -55,23 +55,23 @@ def search(
     from platform_sdk.config.recipe import load_recipe
     from platform_sdk.sampling.rollout import SearchRequest
 
-    question = text_argument(question, "the text to search by")
+    question = text_argument(question, "the search text")
     request = SearchRequest(question, _scope([text_argument(pair, "--scope") for pair in scope or ()]))
     loaded = load_recipe(recipe, overrides or ())
     method = retrieval_method(loaded)
     if missing := [key for key in method.scope if key not in request.scope]:
         raise UserError(
-            f"the retrieval method of this recipe, {method.name}, needs more than a question: give "
+            f"the retrieval method of this recipe, {method.name}, needs more than a question: add "
             + " ".join(f"--scope {key}=…" for key in missing)
         )
     with _retriever(loaded, workdir) as (retriever, _):
-        [found] = retriever.search([request], k or loaded.parameters["agent"]["top_k"])
+        [results] = retriever.search([request], k or loaded.parameters["agent"]["top_k"])
     if as_json:
         content = {
             "question": question,
             "corpus": retriever.corpus_digest,
-            "query_entities": found[0].query_entities or () if found else (),
-            "evidence": [_shown(hit) for hit in found],
+            "query_entities": results[0].query_entities or () if results else (),
+            "evidence": [_shown(result) for result in results],
         }
         typer.echo(json.dumps(content))
         return
@@ -79,28 +79,29 @@ def search(
     from rich.table import Table
 
     table = Table("score", "id", "title", "text")
-    for hit in found:
-        table.add_row(f"{hit.score:.4f}", escape(hit.id), escape(hit.title), escape(hit.text))
-    Terminal().print(table if found else "nothing found")
+    for result in results:
+        table.add_row(f"{result.score:.4f}", escape(result.id), escape(result.title), escape(result.text))
+    Terminal().print(table if results else "nothing found")
 
 
 def recall(
     recipe: RecipeOption,
-    k: Annotated[str, typer.Option("-k", metavar="K,K,…", help="Numbers of results to measure at.")] = "2,5,10",
+    k: Annotated[str, typer.Option("-k", metavar="K,K,…", help="Values of k.")] = "2,5,10",
     methods: Annotated[
         str | None,
         typer.Option(
             metavar="METHOD,METHOD,…",
-            help="Retrieval methods to compare on the same questions, each with the first; the recipe's if not given.",
+            help="Retrieval methods to compare with the first one on the same questions (default: the recipe's).",
         ),
     ] = None,
     overrides: SetOption = None,
     workdir: WorkdirOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Measure recall@k of the gold evidence over the evaluation questions, each searched as it stands.
+    """Measure recall@k of the gold evidence of the evaluation questions; the query is the question's text.
 
-    Where triples are found: of gold triples, in a graph each among those of its head. Else: of gold passages, by title.
+    For triples, each gold triple is searched, in a graph among the triples of its head. For passages, titles are
+    compared.
     """
     from platform_sdk.config.recipe import load_recipe
 
@@ -112,7 +113,7 @@ def recall(
         recipes = [load_recipe(recipe, [*(overrides or ()), *_by(loaded, name)]) for name in methods.split(",")]
         results = [_measured(each, workdir, ks) for each in recipes]
         compared = [
-            facts | {"differences": {str(at): found._asdict() for at, found in recall.compare(results[0][1]).items()}}
+            facts | {"differences": {str(k): change._asdict() for k, change in recall.compare(results[0][1]).items()}}
             for facts, recall in results
         ]
     if as_json:
@@ -122,7 +123,7 @@ def recall(
 
 
 def _by(recipe: Recipe, method: str) -> list[str]:
-    """Return the overrides with which the recipe searches by ``method``; settings are those of its own one."""
+    """Return the overrides that select a retrieval method, with default settings unless it is the recipe's method."""
     own = retrieval_method(recipe).name == method
     return [] if own else [f"retrieval.method={method}", "retrieval.settings={}"]
 
@@ -136,23 +137,23 @@ def _measured(recipe: Recipe, workdir: Path | None, ks: list[int]) -> tuple[dict
     method = retrieval_method(recipe)
     with _retriever(recipe, workdir) as (retriever, run_dir):
         questions = list(read_jsonl(run_dir / "corpus" / "questions.eval.jsonl", Question))
-        found = measure_recall(retriever, method.scope, questions, ks)
+        measured = measure_recall(retriever, method.scope, questions, ks)
     facts = {
         "recipe": recipe.name,
         "environment": recipe.parameters["environment"],
         "method": method.name,
         "encoder": retriever.encoder,
         "corpus": retriever.corpus_digest,
-        "n": found.n,
-        "without_gold": found.without_gold,
-        "recall": {str(at): value for at, value in found.at.items()},
-        "intervals": {str(at): bounds for at, bounds in found.intervals.items()},
+        "n": measured.n,
+        "without_gold": measured.without_gold,
+        "recall": {str(k): value for k, value in measured.at.items()},
+        "intervals": {str(k): bounds for k, bounds in measured.intervals.items()},
     }
-    return facts, found
+    return facts, measured
 
 
 def _print_recall(compared: list[dict[str, Any]]) -> None:
-    """Print a row for each method and k, of several methods with the difference from the first."""
+    """Print a row for each method and k, with differences from the first method if there are several."""
     from rich.table import Table
 
     first, *others = compared
@@ -162,15 +163,15 @@ def _print_recall(compared: list[dict[str, Any]]) -> None:
     for head in ("recall@k", "95 % interval", *difference):
         table.add_column(head, justify="right")
     for facts in compared:
-        for at, value in facts["recall"].items():
-            cells = [facts["method"], at, f"{100 * value:.1f}", _interval(*facts["intervals"][at])]
+        for k, value in facts["recall"].items():
+            cells = [facts["method"], k, f"{100 * value:.1f}", _interval(*facts["intervals"][k])]
             if facts in others:
-                found = facts["differences"][at]
-                cells += [f"{100 * found['difference']:+.1f}", _interval(found["low"], found["high"])]
+                change = facts["differences"][k]
+                cells += [f"{100 * change['difference']:+.1f}", _interval(change["low"], change["high"])]
             table.add_row(*cells)
     Terminal().print(table)
     if first["without_gold"]:
-        say(f"{first['without_gold']} questions name no gold evidence and are not counted", err=True)
+        say(f"{first['without_gold']} questions have no gold evidence and are not counted", err=True)
 
 
 def _interval(low: float, high: float) -> str:
@@ -178,7 +179,7 @@ def _interval(low: float, high: float) -> str:
 
 
 def _shown(hit: Evidence) -> dict[str, Any]:
-    """Return all fields of a piece of evidence, also empty ones, and the id of its passage."""
+    """Return all fields of a piece of evidence, including empty ones, and the id of its passage."""
     passage = hit.source.passage if hit.source else hit.id if hit.kind == "passage" else None
     fields = hit.model_dump(mode="json", exclude={"query_entities"})
     return fields | {"parts": hit.parts, "entities": hit.entities, "passage": passage}
@@ -191,8 +192,8 @@ def _numbers(text: str) -> list[int]:
     return sorted({int(part) for part in parts})
 
 
-def _scope(given: list[str]) -> dict[str, str]:
-    pairs = [text.partition("=") for text in given]
+def _scope(options: list[str]) -> dict[str, str]:
+    pairs = [text.partition("=") for text in options]
     if wrong := [key for key, equals, _ in pairs if not (key and equals)]:
         raise UserError(f"--scope takes KEY=VALUE, e.g. head=Oslo, not {wrong[0]}")
     return {key: value for key, _, value in pairs}
@@ -202,18 +203,18 @@ def retrieval_method(recipe: Recipe) -> RetrievalMethod[Any, Any]:
     """Return the retrieval method of a recipe.
 
     Raises:
-        UserError: its agents search nothing.
+        UserError: the method's agents do not search.
     """
     from platform_sdk.retrieval.index import method_of
 
     if "retrieval" not in recipe.parameters:
-        raise UserError(f"{recipe.path}: the agents of method {recipe.pipeline.document.method} search nothing")
+        raise UserError(f"{recipe.path}: the agents of method {recipe.pipeline.document.method} do not search")
     return method_of(recipe.parameters["environment"], recipe.settings("retrieval"))
 
 
 @contextmanager
 def _retriever(recipe: Recipe, workdir: Path | None) -> Iterator[tuple[Retriever, Path]]:
-    """The recipe's retriever and the directory with its data; both are made if they are not there."""
+    """Yield the recipe's retriever and its run directory; both are created if missing."""
     from platform_sdk.retrieval.environments import build_retriever
 
     run_dir = prepared_run(recipe, workdir)
@@ -223,7 +224,7 @@ def _retriever(recipe: Recipe, workdir: Path | None) -> Iterator[tuple[Retriever
 
 
 def _check_graph(recipe: Recipe, run_dir: Path) -> None:
-    """Refuse a graph of another extractor than the recipe's; a recipe that says nothing of its graph takes any."""
+    """Refuse a graph of another extractor than the recipe's; a recipe without settings of its graph accepts any."""
     from platform_sdk.config.graph import GraphSpec
     from platform_sdk.config.retrieval import GRAPH_METHODS
     from platform_sdk.graph.graph import MANIFEST, check_extractor
@@ -238,21 +239,21 @@ def _check_graph(recipe: Recipe, run_dir: Path) -> None:
 
 
 def prepared_run(recipe: Recipe, workdir: Path | None) -> Path:
-    """Return the directory with the recipe's data, which is prepared if it is not there.
+    """Return the directory with the recipe's data; missing data is prepared.
 
     Raises:
-        UserError: the directory holds a run on other data, or one whose files were altered.
+        UserError: the directory contains a run on other data, or a run with altered files.
     """
     from platform_sdk.config.differences import differences
     from platform_sdk.data.dataset import prepare
     from platform_sdk.tracking.opened import RECIPE, open_run
 
     run_dir = workdir or Path("runs") / recipe.name
-    if (run_dir / RECIPE).exists():  # preparing other data would take it from under that run
-        there = open_run(run_dir).recipe["parameters"]
-        changes = "\n".join(map(str, differences(there.get("dataset"), recipe.parameters["dataset"], "dataset")))
+    if (run_dir / RECIPE).exists():  # preparing other data would replace that run's data
+        existing = open_run(run_dir).recipe["parameters"]
+        changes = "\n".join(map(str, differences(existing.get("dataset"), recipe.parameters["dataset"], "dataset")))
         if changes:
-            raise UserError(f"{run_dir} holds a run on other data; choose another --workdir.\n{changes}")
+            raise UserError(f"{run_dir} contains a run on other data; choose another --workdir.\n{changes}")
     data_dir = recipe.parameters["data_dir"]
     prepare(recipe.settings("dataset"), Path(data_dir) if data_dir else None, run_dir)
     return run_dir

@@ -1,4 +1,4 @@
-"""``hopforge serve``: the services that run beside a training run."""
+"""``hopforge serve``: services for training runs."""
 
 from __future__ import annotations
 
@@ -18,24 +18,26 @@ if TYPE_CHECKING:
     from platform_sdk.config.service import ServiceSpec
 
 
-serve = Application(help="Serve what runs need.", no_args_is_help=True)
+serve = Application(help="Serve retrieval to runs.", no_args_is_help=True)
 
 
 @serve.command("retriever")
 def retriever(
     recipe: Annotated[
-        Path | None, typer.Option("--recipe", metavar="RECIPE", help="Serve what this recipe's agent searches.")
+        Path | None, typer.Option("--recipe", metavar="RECIPE", help="Serve the corpus of this recipe.")
     ] = None,
     config: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Serve the collections of this file (YAML) instead.")
     ] = None,
     overrides: SetOption = None,
     workdir: Annotated[
-        Path | None, typer.Option(help="Directory of the recipe's data and index, made if missing.")
+        Path | None, typer.Option(help="Directory of the recipe's data and index, created if missing.")
     ] = None,
     tokens: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Directory with a file per team, its bearer token, e.g. a mounted Secret."),
+        typer.Option(
+            metavar="DIR", help="Directory with a file per team that contains its bearer token, e.g. a mounted Secret."
+        ),
     ] = None,
     host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="The port to listen on.")] = 8080,
@@ -47,9 +49,11 @@ def retriever(
     ] = None,
     metrics_port: Annotated[
         int | None,
-        typer.Option(min=0, max=65535, help="Serve Prometheus' metrics at this port; they name collections and teams."),
+        typer.Option(
+            min=0, max=65535, help="Port of the Prometheus metrics, which include names of collections and teams."
+        ),
     ] = None,
-    metrics_host: Annotated[str, typer.Option(help="The address that the metrics listen on.")] = "127.0.0.1",
+    metrics_host: Annotated[str, typer.Option(help="Listen address of the metrics.")] = "127.0.0.1",
     drain: Annotated[
         float,
         typer.Option(
@@ -59,18 +63,18 @@ def retriever(
         ),
     ] = 0.0,
 ) -> None:
-    """Serve searches over HTTP until terminated; a recipe finds it by retrieval.url.
+    """Serve searches over HTTP until terminated; recipes set its address in retrieval.url.
 
     A terminated service answers waiting requests first. A renewed certificate is loaded without a restart.
     """
     if (recipe is None) == (config is None):
-        raise UserError("give either --recipe RECIPE or --config FILE")
+        raise UserError("add either --recipe RECIPE or --config FILE")
     if tokens is None and not _loopback(host):
         raise UserError(
-            f"listening on {host} without --tokens would let anyone search: give --tokens DIR, or --host 127.0.0.1"
+            f"listening on {host} without --tokens would let anyone search: add --tokens DIR, or --host 127.0.0.1"
         )
     if (tls_cert is None) != (tls_key is None):
-        raise UserError("--tls-cert and --tls-key belong together: give both")
+        raise UserError("--tls-cert and --tls-key belong together: add both")
     _require_free(host, port)
     if metrics_port is not None:
         _require_free(metrics_host, metrics_port)
@@ -96,7 +100,7 @@ def retriever(
 
 
 def of_recipe(path: Path | None, overrides: list[str], workdir: Path | None) -> ServiceSpec:
-    """The service of what a recipe's agent searches, its data prepared; it need not be at the recipe's own url."""
+    """Return the service for a recipe's corpus, with its data prepared; the recipe's ``retrieval.url`` is ignored."""
     from platform_sdk.config.recipe import load_recipe
     from platform_sdk.config.retrieval import RetrievalSpec
     from platform_sdk.config.service import CollectionSpec, ServiceSpec
@@ -115,14 +119,14 @@ def of_recipe(path: Path | None, overrides: list[str], workdir: Path | None) -> 
 
 
 def _require_free(host: str, port: int) -> None:
-    """Raise a UserError if the port cannot be listened on, before a corpus is encoded for minutes."""
+    """Raise a UserError if the port is not free, before the slow encoding of the corpus."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         with socket.socket(family, kind, protocol) as tried:
             tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the server does
             tried.bind(address)
     except OSError as error:
-        raise UserError(f"cannot listen on {host}, port {port}: {error.strerror}; give another one") from error
+        raise UserError(f"cannot listen on {host}, port {port}: {error.strerror}; choose another port") from error
 
 
 def _loopback(host: str) -> bool:

@@ -1,7 +1,4 @@
-"""Progress in a step's output: counter, rate, expected end, and the newest figures.
-
-Steps write logs with tqdm's bars in them. The log file keeps all of it; a person sees one line, read from here.
-"""
+"""Progress in a step's log: counter, rate, remaining time and newest figures, parsed from tqdm's bars."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 _CONTROL = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f]")
-# A line of Python's logging: in the worker's format, or in that of KFP's executor, as logs of earlier runs have it.
+# A line of Python's logging, in the format of the worker or of KFP's executor.
 _LOGGED = re.compile(r"^(?:\[KFP Executor \S+ \S+ )?(?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL)\]?: (?P<text>.*)$")
 # tqdm's "{desc}: {percentage}|{bar}| {n}/{total} [{elapsed}<{remaining}, {rate}{postfix}]".
 _BAR = re.compile(
@@ -17,12 +14,12 @@ _BAR = re.compile(
     r"\[[^<\]]*<(?P<left>[^,\]]*), +(?P<rate>[^,\]]*?)(?:, (?P<figures>[^\]]*))?\]"
 )
 _RATE = re.compile(r"^(?:(?P<per_second>[\d.]+)(?P<unit>[a-z]+)/s|(?P<each>[\d.]+)s/(?P<slow_unit>[a-z]+))$")
-_OF_LIBRARIES = "it"  # tqdm's default unit: loading weights, writing shards; every bar of ours names its own
+_OF_LIBRARIES = "it"  # tqdm's default unit, used by libraries (loading weights); hopforge's bars set their unit
 
 
 @dataclass(frozen=True)
 class Counter:
-    """A bar: ``done`` of ``total`` units; ``rate`` and ``left`` are as tqdm writes them, empty where unknown."""
+    """A bar: ``done`` of ``total`` units; ``rate`` and ``left`` are tqdm's texts, empty if unknown."""
 
     unit: str
     done: int
@@ -40,22 +37,22 @@ class Counter:
 
 @dataclass
 class StepOutput:
-    """The newest that one step has said; lines are handed over as they come."""
+    """Newest counter and warning in the log of a step."""
 
     counter: Counter | None = None
     warning: str = ""
     _in_input: bool = False
 
     def read(self, line: str) -> None:
-        """Take in one line. What is not about progress, and no warning, is for the log only."""
+        """Update counter and warning from a line; other lines are ignored."""
         text = _CONTROL.sub("", line).rstrip()
         if self._in_input:  # KFP shows a step's inputs as JSON over many lines; only the last is not indented
             self._in_input = text != "}"
             return
-        if told := _LOGGED.match(text):
-            self._in_input = told["text"] == "Got executor_input:"
-            if told["level"] in ("WARNING", "ERROR", "CRITICAL") and told["text"].strip():
-                self.warning = told["text"]
+        if logged := _LOGGED.match(text):
+            self._in_input = logged["text"] == "Got executor_input:"
+            if logged["level"] in ("WARNING", "ERROR", "CRITICAL") and logged["text"].strip():
+                self.warning = logged["text"]
             return
         if (bar := _BAR.match(text)) and (counter := _counter(bar)):
             self.counter = counter
@@ -65,7 +62,7 @@ class StepOutput:
 
 
 def _counter(bar: re.Match[str]) -> Counter | None:
-    """The bar as a counter; None for one of a library's own, or one whose rate, and so its unit, is not known yet."""
+    """Return a bar as a counter; None for a bar of a library, or if the rate, and so the unit, is not known yet."""
     rate = _RATE.match(bar["rate"])
     unit = (rate["unit"] or rate["slow_unit"]) if rate else bar["rate"].removeprefix("?").removesuffix("/s")
     if unit == _OF_LIBRARIES or not unit.isalpha():

@@ -1,4 +1,4 @@
-"""``hopforge study``: a table of a paper as one file, whose cells are runs."""
+"""``hopforge study``: a paper's table as a file, with a run for each cell and seed."""
 
 from __future__ import annotations
 
@@ -31,11 +31,13 @@ OnlyOption = Annotated[
     list[str] | None,
     typer.Option("--only", metavar="AXIS=LEVEL", help="Only these cells, e.g. method=MyGO or seed=0. Repeatable."),
 ]
-FolderOption = Annotated[Path, typer.Option(help="The folder that holds the run directories.")]
+FolderOption = Annotated[Path, typer.Option(help="Folder of the run directories.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 
-study = Application(help="Run a paper's table as one file, and print it beside the paper's.", no_args_is_help=True)
+study = Application(
+    help="Run the cells of a paper's table, and print it with the published values.", no_args_is_help=True
+)
 
 
 @study.command("run")
@@ -58,17 +60,17 @@ def run(
 ) -> None:
     """Run the cells of a study that have not finished, one after another, or submit them to a cluster.
 
-    Repeat the command to resume. A cell is found again by the digest of its recipe, also from another study. One that
-    fails does not keep the others from running; the exit status is 1 then.
+    Repeat the command to resume. A cell is identified by the digest of its recipe, also across studies. If a cell
+    fails, the others still run, and the exit status is 1.
     """
     remote = {"--namespace": namespace, "--queue": queue, "--host": host, "--experiment": experiment}
-    if cluster is None and (given := [name for name, value in remote.items() if value is not None]):
-        raise UserError(f"{', '.join(given)}: only a cluster has use for this; add --cluster FILE, or leave it out")
+    if cluster is None and (unused := [name for name, value in remote.items() if value is not None]):
+        raise UserError(f"{', '.join(unused)}: needs a cluster; add --cluster FILE, or remove it")
     if cluster is not None:
-        place = read_cluster(cluster, queue)
-        # What a cell is named by must be what runs there.
-        submitted = _load(file, folder, overrides, place.environment)
-        _submit(_chosen(submitted, only), place, namespace, host, experiment)
+        spec = read_cluster(cluster, queue)
+        # Cell names must match the recipes as resolved on the cluster.
+        submitted = _load(file, folder, overrides, spec.environment)
+        _submit(_chosen(submitted, only), spec, namespace, host, experiment)
         return
     cells = _chosen(_load(file, folder, overrides), only)
     from platform_sdk.studies.cells import run_cells
@@ -97,7 +99,7 @@ def status(
     folder: FolderOption = RUNS,
     as_json: JsonOption = False,
 ) -> None:
-    """Show which cells of a study have finished, and where they are. The exit status is 1 if one was altered."""
+    """Show the state and the run directory of each cell. The exit status is 1 if a finished cell was altered."""
     from rich.markup import escape
     from rich.table import Table
 
@@ -129,15 +131,17 @@ def table(
     folder: FolderOption = RUNS,
     format: Annotated[
         str | None,
-        typer.Option(help="markdown, csv, latex or html; if left out, as the name of the file ends, else markdown."),
+        typer.Option(
+            help="markdown, csv, latex or html (default: by the suffix of the output file, otherwise markdown)."
+        ),
     ] = None,
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="Write it into this file.")] = None,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Write the table to this file.")] = None,
     as_json: JsonOption = False,
     altered: AlteredOption = False,
 ) -> None:
     """Print a study's table: means and intervals over seeds, paired differences to its baseline, published values.
 
-    Cells that have not finished or were altered are left empty, and named below the table.
+    Unfinished and altered cells are empty, and listed below the table.
     """
     from platform_sdk.outputs import check_output, write_output
     from platform_sdk.studies.cells import state_of
@@ -165,19 +169,21 @@ def _as_json(table: StudyTable) -> str:
 
 
 def _format(name: str | None, output: Path | None) -> Callable[[StudyTable], str]:
-    """Return what writes a table: the format of that name, else of the file's, else Markdown."""
+    """Return the writer of a table for a format name, or for the suffix of the output, or for Markdown."""
     from platform_sdk.studies.formats import FORMATS, SUFFIXES
 
     if name is None and output is not None:
         if (name := SUFFIXES.get(output.suffix.lower())) is None:
-            raise UserError(f"{output}: its name ends in no known format; say one: --format {', '.join(FORMATS)}")
+            raise UserError(
+                f"{output}: the suffix names no known format; add --format with one of {', '.join(FORMATS)}"
+            )
     elif name is not None and name not in FORMATS:
-        raise UserError(f"--format {name}: there is no such format; choose {', '.join(FORMATS)}")
+        raise UserError(f"--format {name}: unknown format; choose {', '.join(FORMATS)}")
     return FORMATS[name or "markdown"]
 
 
 def _end_if_altered(states: Sequence[CellState]) -> None:
-    """Say what is wrong with altered cells; the exit status is 1 then."""
+    """Print the errors of altered cells and exit with status 1 if there are any."""
     altered = [one for one in states if one.error]
     for one in altered:
         say(f"error: {one.cell}: {one.error}", err=True)
@@ -197,18 +203,18 @@ def _chosen(loaded: Study, only: list[str] | None) -> list[Cell]:
     for option in only or ():
         axis, _, level = option.partition("=")
         if axis not in axes:
-            raise UserError(f"--only {option}: {loaded.name} has no axis {axis!r}; there are {', '.join(axes)}")
+            raise UserError(f"--only {option}: {loaded.name} has no axis {axis!r}; its axes are {', '.join(axes)}")
         wanted.setdefault(axis, set()).add(level)
     levels = {cell: dict(zip(axes, (*cell.place, str(cell.seed)), strict=True)) for cell in loaded.cells}
-    found = [cell for cell in loaded.cells if all(levels[cell][axis] in some for axis, some in wanted.items())]
-    if not found:
+    chosen = [cell for cell in loaded.cells if all(levels[cell][axis] in some for axis, some in wanted.items())]
+    if not chosen:
         raise UserError(f"--only {' '.join(only or ())}: {loaded.name} has no such cell; see hopforge study status")
-    return found
+    return chosen
 
 
 def _submit(
     cells: Sequence[Cell],
-    place: ClusterSpec,
+    cluster: ClusterSpec,
     namespace: str | None,
     host: str | None,
     experiment: str | None,
@@ -218,12 +224,12 @@ def _submit(
     from platform_sdk.kubeflow.training_job.kueue import check_queueing
     from platform_sdk.studies.cells import Submission, submit_cells
 
-    if note := check_queueing(place.job):
+    if note := check_queueing(cluster.job):
         say(note, err=True)
     server = Server(host)
 
     def submit_cell(cell: Cell) -> Submission:
-        made = submit(server, cell.path, cell.overrides, place, namespace=namespace, experiment=experiment)
+        made = submit(server, cell.path, cell.overrides, cluster, namespace=namespace, experiment=experiment)
         return Submission(run_id=made.run_id, run=made.run, run_url=made.run_url)
 
     for cell, sent in submit_cells(cells, submit_cell):

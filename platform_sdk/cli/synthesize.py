@@ -1,4 +1,4 @@
-"""``hopforge synthesize``: reasoning paths."""
+"""``hopforge synthesize``: synthesis of reasoning paths."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ PHASE = "synthesis"
 def synthesize(
     recipe: RecipeOption, overrides: SetOption = None, workdir: WorkdirOption = None, as_json: JsonOption = False
 ) -> None:
-    """Synthesise the reasoning paths of a recipe's training questions; resume a synthesis that was killed.
+    """Synthesise the reasoning paths of a recipe's training questions; a killed synthesis resumes.
 
-    Kept paths are in RUN/synthesis/examples.jsonl, the others with their reasons in rejected.jsonl.
+    Accepted paths are in RUN/synthesis/examples.jsonl, rejected paths with their reasons in rejected.jsonl.
     """
     from platform_sdk.config.recipe import load_recipe
     from platform_sdk.files import read_object
@@ -36,7 +36,7 @@ def synthesize(
     loaded = load_recipe(recipe, overrides or ())
     step = _step(loaded, prepared_run(loaded, workdir))
     carry = launch(step).carry
-    if not (step.folder / EXAMPLES).is_file():  # lost after the step had ended; the drafts have everything
+    if not (step.folder / EXAMPLES).is_file():  # removed after the step ended; restored from the drafts
         write_outcome(step.folder, list(read_log(step.folder / DRAFTS, Example)))
     check_digest(step.folder / EXAMPLES, Example, carry["examples"])
     figures = read_object(step.folder / "sample.json")["figures"]
@@ -48,29 +48,29 @@ def synthesize(
 
 
 def _step(recipe: Recipe, run_dir: Path) -> SampleStep:
-    """Return the pipeline's own step ``synthesize``.
+    """Return the step ``synthesize`` of the recipe's pipeline.
 
     Raises:
-        UserError: the recipe's method synthesises nothing.
+        UserError: the recipe's method has no synthesis.
     """
     from platform_sdk.data.dataset import read_corpus, read_triples
     from platform_sdk.methods.launch import SampleStep
 
-    given, method = recipe.parameters, recipe.pipeline.document.method
-    if "synthesis" not in given:
-        raise UserError(f"{recipe.path}: method {method} synthesises nothing; take a recipe of the pipeline evipath")
-    searched = read_triples(run_dir) if given["environment"].endswith("-kg") else read_corpus(run_dir)
+    parameters, method = recipe.parameters, recipe.pipeline.document.method
+    if "synthesis" not in parameters:
+        raise UserError(f"{recipe.path}: method {method} has no synthesis; choose a recipe of the pipeline evipath")
+    searched = read_triples(run_dir) if parameters["environment"].endswith("-kg") else read_corpus(run_dir)
     structs = {name: recipe.settings(name).model_dump(mode="json") for name in ("agent", "retrieval")}
     return SampleStep(
         method=method,
         run_dir=run_dir,
         phase=PHASE,
-        model=given["teacher_model"],
-        environment=given["environment"],
+        model=parameters["teacher_model"],
+        environment=parameters["environment"],
         sampling=recipe.settings("teaching").model_dump(mode="json"),
         corpus_digest=searched.digest,
-        seed=given["seed"],
-        step=given["teacher"],
+        seed=parameters["seed"],
+        step=parameters["teacher"],
         iteration=0,
         settings=recipe.settings("synthesis").model_dump(mode="json"),
         carry={},

@@ -1,4 +1,4 @@
-"""Rich output of the command line: a console whose texts cannot steer the terminal."""
+"""Rich console that escapes control characters."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from platform_sdk.display import printable
 
 
 class Terminal(Console):
-    """A console whose texts cannot steer the terminal; its own styles still do."""
+    """Console that escapes control characters in texts, but keeps its own styles."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         for segment in super().render(renderable, options):

@@ -1,6 +1,6 @@
-"""A plan walked on one machine, each task in a process of its own that a warm worker forks.
+"""Execution of a plan on one machine, each task in its own process, forked by a warm worker.
 
-The run directory is the state: the same plan started again on it resumes where it stopped.
+The run directory is the state: starting the same plan on it again resumes the run.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LOGS, WORKER_LOG = "logs", "worker.txt"
 
 
 class Listener:
-    """Callbacks for the progress of a run, here ignored; ``ago`` is how many seconds ago a step began."""
+    """Callbacks for the progress of a run, which do nothing by default; ``ago`` is the seconds since a step's start."""
 
     def started(self, task: str, ago: float = 0.0) -> None: ...
 
@@ -35,7 +35,7 @@ class Listener:
         """Receive a line of the task's log."""
 
     def stopping(self, task: str) -> None:
-        """The run was interrupted; its task is being ended."""
+        """Receive the interrupt of a run while its task ends."""
 
     def showed(self, task: str, card: str) -> None:
         """Receive a finished task's card (Markdown)."""
@@ -46,11 +46,11 @@ class Listener:
 
 
 class StepFailed(UserError):
-    """A step of the run ended with an error; the message holds it, and where the whole log is."""
+    """Error of a failed step; the message has the cause and the path of the log."""
 
 
 class Executor(Protocol):
-    """Runs one task; ``heard`` gets each line of its log."""
+    """Runner of one task; ``heard`` is called with each line of its log."""
 
     def run(self, request: Request, heard: Callable[[str], None]) -> Result:
         """Return the outcome of the task."""
@@ -64,17 +64,17 @@ def walk(
     listener: Listener,
     outputs: Outputs,
 ) -> dict[str, dict[str, Any]]:
-    """Run tasks in their order; return the outputs of all, and those that were given.
+    """Run tasks in order; return their outputs together with ``outputs``.
 
-    A task's output goes to ``logs/TASK.log`` in the run directory. On KeyboardInterrupt the running task is ended; the
-    tasks of a run that is killed end with it.
+    A task's output goes to ``logs/TASK.log`` in the run directory. On KeyboardInterrupt the running task is ended; a
+    task of a killed run ends with it.
 
     Args:
-        inputs: gives a task's inputs from the outputs so far.
-        outputs: outputs of tasks that ran before.
+        inputs: Returns a task's inputs from the previous outputs.
+        outputs: Outputs of tasks that ran before.
 
     Raises:
-        StepFailed: a task failed; the ones after it were not started.
+        StepFailed: a task failed; later tasks were not started.
     """
     known = {task: dict(values) for task, values in outputs.items()}
     for task in tasks:
@@ -105,11 +105,11 @@ def _run(task: Task, inputs: dict[str, Any], run_dir: Path, executor: Executor, 
         return done.outputs
     listener.failed(task.id, seconds)
     cause = done.error if done.for_user else _cause(done.code, log)
-    raise StepFailed(f"step {task.id} failed: {cause}\n(its whole log: {log})")
+    raise StepFailed(f"step {task.id} failed: {cause}\n(full log: {log})")
 
 
 def _cause(code: int, log: Path) -> str:
-    """Return why a task failed that left no message: how its process ended, and its last lines."""
+    """Return the failure cause of a task without a message: the end of its process and its last lines."""
     lines = [line.rstrip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
     if code < 0:
         how = f"its process was ended by {signal.Signals(-code).name}"
@@ -117,16 +117,16 @@ def _cause(code: int, log: Path) -> str:
     else:
         how = f"exit status {code}"
     if not lines:
-        return f"{how}, and it wrote nothing"
+        return f"{how}, without output"
     return f"{how}; its last lines:\n" + "\n".join(f"  {line}" for line in lines[-TAIL:])
 
 
 @contextmanager
 def warm_worker(run_dir: Path, lock: TextIO) -> Iterator[Executor]:
-    """Start the worker of a run; it ends with the context, and with this process however that ends.
+    """Start the worker of a run; it ends with the context, and if this process dies.
 
     Args:
-        lock: What ``locked`` gave; the worker and its tasks hold it as long as they live.
+        lock: The result of ``locked``; the worker and its tasks hold the lock while they live.
     """
     logs = run_dir / LOGS
     logs.mkdir(parents=True, exist_ok=True)
@@ -138,7 +138,7 @@ def warm_worker(run_dir: Path, lock: TextIO) -> Iterator[Executor]:
             stderr=errors,
             env=child_environment({}),
             pass_fds=(lock.fileno(),),
-            start_new_session=True,  # Ctrl-C is for the run, which ends its tasks
+            start_new_session=True,  # Ctrl-C must reach only the run, which ends its tasks
         )
     try:
         yield _WarmWorker(process, logs / WORKER_LOG)
@@ -173,7 +173,7 @@ class _WarmWorker:
         return Result.model_validate_json(answer) if answer else self._ended()
 
     def _ended(self) -> NoReturn:
-        """Raise a UserError with the last lines of a worker that ended by itself."""
+        """Raise a UserError with the last lines of a worker that ended unexpectedly."""
         self._process.wait()
         lines = self._log.read_text(encoding="utf-8", errors="replace").splitlines()[-TAIL:]
         raise UserError("\n".join([f"the run's worker process ended unexpectedly (see {self._log}):", *lines]))
@@ -191,9 +191,9 @@ def _hear(log: Path, offset: int, heard: Callable[[str], None]) -> int:
 
 
 def log_lines(log: Path, offset: int = 0) -> tuple[list[str], int]:
-    """Return the whole lines of a task's log from byte ``offset`` on, and the offset after them.
+    """Return the complete lines of a task's log from byte ``offset`` on, and the offset after them.
 
-    A progress bar that is drawn again in its place (a carriage return) is a line each time.
+    Each update of a progress bar (ended by a carriage return) is a line.
     """
     try:
         with log.open("rb") as stream:

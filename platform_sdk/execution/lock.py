@@ -1,4 +1,4 @@
-"""Lock of a run directory, held while any process of its run lives, and SIGTERM as the end of a run."""
+"""Lock of a run directory, held while any process of its run lives; handling of SIGTERM."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def locked(run_dir: Path) -> Iterator[TextIO]:
     """Lock a run directory.
 
     Raises:
-        UserError: it is a file, cannot be written to, or another run uses it.
+        UserError: ``run_dir`` is a file, not writable, or used by another run.
     """
     if run_dir.exists() and not run_dir.is_dir():
         raise UserError(f"{run_dir}: is a file, but a run needs a directory; choose another --workdir")
@@ -43,12 +43,12 @@ def locked(run_dir: Path) -> Iterator[TextIO]:
                     raise UserError(
                         f"{run_dir}: another run is using this directory; wait for it, or choose another --workdir"
                     ) from error
-                time.sleep(0.2)  # a step of a killed run may need a moment to end
+                time.sleep(0.2)  # a step of a killed run may still be ending
         yield lock
 
 
 def is_locked(run_dir: Path) -> bool:
-    """Return whether a run is using a run directory."""
+    """Return True if a run is using the run directory."""
     try:
         with (run_dir / ".lock").open("rb") as lock:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)

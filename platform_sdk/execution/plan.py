@@ -1,6 +1,6 @@
-"""A plan with its values: the inputs of each task, and the plan as a file of the run directory.
+"""Inputs of a plan's tasks, and the plan as a file of the run directory.
 
-On a cluster the first step writes ``plan.json``; every other step reads its settings there, and is given only
+On a cluster, the first step writes ``plan.json``. Every other step reads its settings from this file and receives only
 the outputs of earlier steps.
 """
 
@@ -21,7 +21,7 @@ from platform_sdk.files import read_model, read_object, write_text
 
 FILE, OUTPUTS = "plan.json", "outputs"
 Outputs = Mapping[str, Mapping[str, Any]]
-"""Outputs of finished tasks by the tasks' ids."""
+"""Outputs of finished tasks by task id."""
 
 
 def inputs_of(task: Task, parameters: Mapping[str, Any], run_dir: Path, outputs: Outputs) -> dict[str, Any]:
@@ -30,7 +30,7 @@ def inputs_of(task: Task, parameters: Mapping[str, Any], run_dir: Path, outputs:
 
 
 def carried_by(group: Group, parameters: Mapping[str, Any], run_dir: Path, outputs: Outputs) -> dict[str, Any]:
-    """Return the values that a group of tasks hands on."""
+    """Return the outputs of a group of tasks."""
     return {name: _value(wire, parameters, run_dir, outputs) for name, wire in group.carried.items()}
 
 
@@ -96,10 +96,10 @@ def read_plan(run_dir: Path) -> Plan:
     """Read the plan of a run.
 
     Raises:
-        UserError: the run was never begun, or the file is damaged.
+        UserError: the run was never started, or the file is damaged.
     """
     if not (run_dir / FILE).is_file():
-        raise UserError(f"{run_dir / FILE}: no such file: the step begin has not run; see its log")
+        raise UserError(f"{run_dir / FILE}: no such file, since the step begin has not run; see its log")
     document = read_model(run_dir / FILE, _Document)
 
     def wires(stored: Mapping[str, _Wire]) -> dict[str, Wire]:
@@ -119,5 +119,5 @@ def record_outputs(run_dir: Path, task: str, outputs: Mapping[str, Any]) -> None
 
 
 def outputs_of(run_dir: Path) -> dict[str, dict[str, Any]]:
-    """Return the outputs of the tasks that have finished, by their ids."""
+    """Return the outputs of finished tasks by task id."""
     return {path.stem: read_object(path) for path in sorted((run_dir / OUTPUTS).glob("*.json"))}

@@ -1,4 +1,4 @@
-"""Runs of recipes on this machine; a run directory belongs to one recipe, and a stopped run resumes in it."""
+"""Local runs of recipes. A run directory belongs to one recipe, and a stopped run resumes in it."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ from platform_sdk.tracking.opened import open_run
 from platform_sdk.tracking.store import stored_in
 
 STEPS = "logs/steps.json"
-"""The names of a run's steps in their order, for watching it."""
+"""Names of a run's steps in order, for ``hopforge watch``."""
 
 
 def finished_at(recipe: Recipe, run_dir: Path) -> datetime | None:
-    """Return when a run of this recipe finished in ``run_dir``; None if a step of it has to run.
+    """Return the end time of this recipe's run in ``run_dir``; None if a step still has to run.
 
-    What the MLflow store of the run's present place lacks, e.g. of a copied run, is delivered.
+    Data missing from the current MLflow store, e.g. for a copied run, is delivered.
 
     Raises:
-        UserError: another run is at work in ``run_dir``, it holds a run of another recipe, or a file of a finished
-            step was altered or removed.
+        UserError: another run is using ``run_dir``, it contains a run of another recipe, or a file of a finished step
+            was altered or removed.
     """
     if not (run_dir / CLAIM).is_file():
         return None
     with locked(run_dir):
-        # Where the data lie is a matter of the machine; whether they are the same is asked next.
-        claim(run_dir, recipe.resolved(), beside=("parameters.data_dir",))
+        # The path of the data may differ between machines; the content is compared next.
+        claim(run_dir, recipe.resolved(), ignored=("parameters.data_dir",))
         if not _has_the_data(recipe, run_dir):
             return None
         since = complete_since(run_dir, [task.id for task in recipe.plan])
@@ -53,10 +53,10 @@ def finished_at(recipe: Recipe, run_dir: Path) -> datetime | None:
 
 
 def is_finished(recipe: Recipe, run_dir: Path, *, altered: bool = False) -> bool:
-    """Return whether a run of this recipe has finished in ``run_dir``, without changing anything there.
+    """Return True if a run of this recipe has finished in ``run_dir``; change no file.
 
     Args:
-        altered: Take a finished run with altered files for finished.
+        altered: True if a finished run with altered files counts as finished.
 
     Raises:
         UserError: as ``finished_at``.
@@ -65,12 +65,12 @@ def is_finished(recipe: Recipe, run_dir: Path, *, altered: bool = False) -> bool
         return False
     opened = open_run(run_dir, altered=altered)
     if not opened.altered:
-        claim(run_dir, recipe.resolved(), beside=("parameters.data_dir",))
+        claim(run_dir, recipe.resolved(), ignored=("parameters.data_dir",))
     return opened.finished and _has_the_data(recipe, run_dir)
 
 
 def _has_the_data(recipe: Recipe, run_dir: Path) -> bool:
-    """Return whether the recipe's data files are those that were prepared; a recipe may have none."""
+    """Return True if the recipe's data files equal the prepared ones; a recipe may have none."""
     prepared = run_dir / "corpus" / "digests.json"
     if "dataset" not in recipe.parameters or not prepared.is_file():
         return True
@@ -80,14 +80,14 @@ def _has_the_data(recipe: Recipe, run_dir: Path) -> bool:
 
 
 def execute(recipe: Recipe, run_dir: Path, listener: Listener | None = None) -> RunInfo:
-    """Run a recipe to its end, or go on with a run of it that was stopped; tracked in MLflow.
+    """Run a recipe, or resume its stopped run, with tracking in MLflow.
 
     Raises:
-        UserError: another run uses ``run_dir``, or it holds a run of another recipe; a step failed (``StepFailed``); or
-            MLflow could not be reached at the end.
+        UserError: another run uses ``run_dir``, or it contains a run of another recipe; a step failed (``StepFailed``);
+            or MLflow could not be reached at the end.
         KeyboardInterrupt: SIGINT or SIGTERM ended the run.
     """
-    place = run_dir.resolve()
+    directory = run_dir.resolve()
     with terminable(), locked(run_dir) as lock:
         claim(run_dir, recipe.resolved())
         info = start_run(run_dir, recipe.resolved(), description=recipe.description)
@@ -97,7 +97,7 @@ def execute(recipe: Recipe, run_dir: Path, listener: Listener | None = None) -> 
             with warm_worker(run_dir, lock) as worker:
                 walk(
                     recipe.plan,
-                    lambda task, outputs: inputs_of(task, recipe.parameters, place, outputs),
+                    lambda task, outputs: inputs_of(task, recipe.parameters, directory, outputs),
                     run_dir,
                     worker,
                     listener or Listener(),
@@ -107,7 +107,7 @@ def execute(recipe: Recipe, run_dir: Path, listener: Listener | None = None) -> 
             try:
                 finish_run(run_dir, "KILLED" if isinstance(error, KeyboardInterrupt) else "FAILED")
             except (UserError, OSError) as unreached:
-                error.add_note(str(unreached))  # it must not hide why the run ended
+                error.add_note(str(unreached))  # must not hide the run's own error
             raise
         finish_run(run_dir, "FINISHED")
         _remove_temporaries(run_dir)
@@ -115,7 +115,7 @@ def execute(recipe: Recipe, run_dir: Path, listener: Listener | None = None) -> 
 
 
 def _remove_temporaries(run_dir: Path) -> None:
-    """Remove what processes that were killed had not yet renamed; at the end of a run none lives that still would."""
+    """Remove temporary files of killed processes; call this at the end of a run, when no process is writing."""
     for path in run_dir.rglob(".*.tmp"):
         path.unlink()
 
@@ -124,8 +124,8 @@ def _remove_temporaries(run_dir: Path) -> None:
 class Outcome:
     """Outcome of a finished run.
 
-    ``scores`` are the contents of every ``eval-*/scores.json``, in the order they were written. ``untrained`` are the
-    phases whose training had nothing to learn from, and why: their policies were passed on unchanged.
+    ``scores`` are the contents of every ``eval-*/scores.json``, in the order of writing. ``untrained`` are the phases
+    without training data and the reasons; their policies are unchanged.
     """
 
     run_dir: str
@@ -136,7 +136,7 @@ class Outcome:
 
 
 def outcome(run_dir: Path) -> Outcome:
-    """Read what a run has come to."""
+    """Read the outcome of a run."""
     report = run_dir / "report.html"
     written = sorted(run_dir.glob("eval-*/scores.json"), key=lambda path: path.stat().st_mtime_ns)
     skipped = {path.parent.name: read_object(path).get("skipped") for path in sorted(run_dir.glob("*/train.json"))}

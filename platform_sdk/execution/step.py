@@ -1,7 +1,7 @@
 """Interface of a step: a module with ``Inputs``, ``Outputs`` and ``run(inputs) -> Finished``.
 
-A step reads and writes the run directory. It does nothing if its result for the same inputs exists, and resumes where a
-killed one stopped. Heavy imports stand inside ``run``.
+A step reads and writes the run directory. It does nothing if its result for the same inputs exists, and resumes after a
+kill. Heavy imports belong inside ``run``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class StepInputs(Struct):
 
 
 class StepOutputs(Struct):
-    """Values that a step hands to later steps: names, digests, small structs."""
+    """Values for later steps: names, digests, small structs."""
 
 
 O_co = TypeVar("O_co", bound=StepOutputs, covariant=True)
@@ -31,14 +31,14 @@ O_co = TypeVar("O_co", bound=StepOutputs, covariant=True)
 
 @dataclass(frozen=True)
 class Finished(Generic[O_co]):
-    """Outcome of a step: outputs for later steps, and what the Kubeflow UI shows.
+    """Outcome of a step: outputs for later steps, and content for the Kubeflow UI.
 
     Attributes:
-        outputs: for later steps.
-        card: Markdown that the Kubeflow UI shows for the step.
+        outputs: values for later steps.
+        card: Markdown for the Kubeflow UI.
         facts: digests, counts and parents, kept as the card's metadata.
-        metrics: figures that the Kubeflow UI compares between runs, for a module whose ``SHOWS`` names ``metrics``.
-        page: a self-contained HTML page, for a module whose ``SHOWS`` names ``page``.
+        metrics: figures that the Kubeflow UI compares between runs, if the module's ``SHOWS`` includes ``metrics``.
+        page: a self-contained HTML page, if the module's ``SHOWS`` includes ``page``.
     """
 
     outputs: O_co
@@ -49,13 +49,13 @@ class Finished(Generic[O_co]):
 
 
 class StepModule(Protocol):
-    """A module that defines a step."""
+    """Interface of a module that defines a step."""
 
     Inputs: type[StepInputs]
     Outputs: type[StepOutputs]
 
     def run(self, inputs: Any) -> Finished[StepOutputs]:
-        """Run the step, or read its outcome where it is done."""
+        """Run the step, or read its outcome if it has finished."""
 
 
 def load_step(component: str) -> StepModule:

@@ -1,11 +1,11 @@
-"""The warm worker of a run: a process that imports what steps need once, and forks a process for each task.
+"""Warm worker of a run: a process that imports the steps' packages once, and forks a process for each task.
 
-``python -m platform_sdk.execution.worker`` reads one request a line from standard input (``Request`` as JSON) and
-answers each with one line on standard output, its ``Result`` as JSON. The task's process writes to the task's log,
-hands its result over in a pipe, dies with the worker, and ends on SIGINT.
+``python -m platform_sdk.execution.worker`` reads one request per line from standard input (``Request`` as JSON) and
+writes one line per request to standard output (``Result`` as JSON). The task's process writes to the task's log, sends
+its result through a pipe, dies with the worker, and ends on SIGINT.
 
-Nine tenths of a small run were Python starting and torch being imported, once for each step. Forking is safe here
-because nothing has been computed and no thread started when the worker forks.
+Without the worker, nine tenths of a small run are the start of Python and the import of torch for each step. Forking is
+safe, since the worker computes nothing and starts no thread before it forks.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Request(Struct):
 
 
 class Result(Struct):
-    """Outputs and card of a finished task, or why it failed; ``for_user`` marks a message that stands alone.
+    """Outputs and card of a finished task, or its error; ``for_user`` is True for the message of a ``UserError``.
 
     ``code`` is the exit status of the task's process, negative for a signal.
     """
@@ -59,17 +59,17 @@ class Result(Struct):
 
 
 def run_task(component: str, inputs: dict[str, Any]) -> Result:
-    """Run a task in this process, its error printed where it is not meant for people."""
+    """Run a task in this process, and log the traceback of an error that is not a ``UserError``."""
     try:
         step = load_step(component)
         finished = step.run(step.Inputs.model_validate(inputs))
     except Exception as error:
-        told = error if isinstance(error, UserError) else storage_error(error)
-        if told is None:
+        shown = error if isinstance(error, UserError) else storage_error(error)
+        if shown is None:
             traceback.print_exc()
             return Result(error=f"{type(error).__name__}: {error}")
-        message = "\n".join([str(told), *getattr(error, "__notes__", [])])
-        with suppress(OSError):  # a full disk takes no log either, and the message reaches the user anyway
+        message = "\n".join([str(shown), *getattr(error, "__notes__", [])])
+        with suppress(OSError):  # the disk may be full; the message reaches the user without the log
             print(f"error: {message}", file=sys.stderr, flush=True)
         return Result(error=message, for_user=True)
     return Result(outputs=finished.outputs.model_dump(mode="json"), card=finished.card)
@@ -81,15 +81,15 @@ class _Worker:
         signal.signal(signal.SIGINT, self._stop)
 
     def _stop(self, number: int, frame: FrameType | None) -> None:
-        """End, once the running task has: it gets the signal too."""
+        """End after the running task, which also receives the signal."""
         self._stopping = True
         if not self._busy:
             os._exit(128 + number)
 
     def run(self, request: Request) -> Result:
-        """Run a request in a process of its own."""
+        """Run a request in a forked process."""
         self._busy = True
-        # The child must install its own handler before a signal reaches it.
+        # The child must install its handler before a signal reaches it.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
         worker = os.getpid()
         reading, writing = os.pipe()
@@ -112,7 +112,7 @@ class _Worker:
 
 
 def _be_the_task(request: Request, worker: int, mask: set[int], writing: int) -> None:
-    """Run the task, hand its result over, and end this process."""
+    """Run the task, send its result, and end this process."""
     code = 1
     try:
         end_with(worker)
@@ -137,14 +137,14 @@ def _be_the_task(request: Request, worker: int, mask: set[int], writing: int) ->
 
 
 def _write_to(log: Path) -> None:
-    """Make the log this process's standard output and error, and /dev/null its input."""
+    """Redirect this process's standard output and error to the log, and its input from /dev/null."""
     target = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
     nothing = os.open(os.devnull, os.O_RDONLY)
     for old, new in ((nothing, 0), (target, 1), (target, 2)):
         os.dup2(old, new)
     os.close(target)
     os.close(nothing)
-    # Line by line: a log must hold what was written before a kill.
+    # Line buffering keeps all lines written before a kill.
     sys.stdin = open(0, closefd=False)  # noqa: SIM115
     sys.stdout = open(1, "w", buffering=1, encoding="utf-8", errors="replace", closefd=False)  # noqa: SIM115
     sys.stderr = open(2, "w", buffering=1, encoding="utf-8", errors="replace", closefd=False)  # noqa: SIM115
@@ -153,12 +153,12 @@ def _write_to(log: Path) -> None:
 
 def main() -> int:
     answers = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)  # whatever an import prints is no answer
+    os.dup2(2, 1)  # output of imports must not be read as a result
     worker = _Worker()
     for module in COMMON:
         importlib.import_module(module)
     gc.collect()
-    gc.freeze()  # collections in the children touch no page of this process
+    gc.freeze()  # so that collections in the children copy no page of this process
     for line in sys.stdin:
         result = worker.run(Request.model_validate_json(line))
         if worker.stopping:

@@ -1,1 +1,1 @@
-"""Pipelines on Kubeflow: compiled (``compile.py``), and run on this machine (``local.py``). Knows no method."""
+"""Kubeflow pipelines: compilation (``compile.py``), steps in pods (``pod.py``) and remote runs, for all methods."""

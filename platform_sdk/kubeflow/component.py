@@ -1,7 +1,7 @@
-"""Kubeflow components of steps, made from what the steps take and give.
+"""Kubeflow components of steps, generated from the steps' inputs and outputs.
 
-KFP takes a lightweight component's source from a file, so the source of each is written here: a function that calls
-``pod.run_step``. Structs travel as JSON text, because KFP's own structs turn integers into floats and hold no null.
+KFP reads a lightweight component's source from a file, so this module writes the source: a function that calls
+``pod.run_step``. Structs are passed as JSON text, because KFP's structs turn integers into floats and lack null.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ CARD = "card"
 class Signature:
     """A component's interface: types of its inputs and outputs by name, and its artifacts.
 
-    Inputs have no descriptions: Argo keeps a component's text eight times for each step, and the form's text is the
-    pipeline's.
+    Inputs have no descriptions: Argo stores a component's text eight times for each step, and the form's text comes
+    from the pipeline.
     """
 
     name: str
@@ -56,7 +56,7 @@ def {function}({parameters}){returned}:
 
 
 def step_component(component: str) -> BaseComponent:
-    """Return the Kubeflow component of a step, with all that the step takes from earlier steps as inputs."""
+    """Return the Kubeflow component of a step, with the outputs of earlier steps as inputs."""
     interface = read_interface(component)
     inputs = {
         name: port.type
@@ -70,7 +70,7 @@ def task_component(task: str, component: str, inputs: Mapping[str, str], outputs
     """Return the component of one task of a pipeline.
 
     Args:
-        inputs: types of what earlier tasks hand on to it; all else is in the run directory.
+        inputs: types of the inputs from earlier tasks; all other inputs are in the run directory.
     """
     shown = (CARD, *read_interface(component).shows) if component else (CARD,)
     signature = Signature(task, inputs, {name: port.type for name, port in outputs.items()}, shown)

@@ -1,6 +1,6 @@
-"""Begin and end of a run on a cluster, where its first and last step do what ``execution.runs.execute`` does here.
+"""Start and end of a run on a cluster: its first and last step replace ``execution.runs.execute``.
 
-The first step checks the filled-in form, and writes what the run is really started with into the run's directory:
+The first step checks the filled-in form, and writes the resulting recipe and plan into the run directory:
 ``recipe.json`` and ``plan.json``. Iterations are planned there too, so a version of a pipeline serves any number.
 """
 
@@ -36,32 +36,32 @@ CLUSTER_FILE = "cluster.json"
 
 
 def run_folder(workspace: str, run_name: str, run_id: str) -> Path:
-    """Return the directory of a run on a cluster: its own, the same when it is retried."""
+    """Return the directory of a run on a cluster, which is the same after a retry."""
     return Path(workspace) / "runs" / f"{run_name}-{run_id}"
 
 
 def begun_with(recipe: Recipe, cluster: ClusterSpec | None = None) -> dict[str, Any]:
-    """Return what ``begin_run`` needs: the pipeline's document, the recipe's name and values, and the cluster."""
+    """Return the input of ``begin_run``: the pipeline's document, the recipe's name and values, and the cluster."""
     place = None if cluster is None else cluster.model_dump(mode="json")
     return {"document": recipe.pipeline.source.data, "cluster": place, **recipe.resolved()}
 
 
 def packed(content: Mapping[str, Any]) -> str:
-    """Return plain data as compressed text: Argo keeps an input of a step eight times, quoted several times over."""
+    """Return plain data as compressed text, since Argo stores an input of a step eight times, repeatedly quoted."""
     return base64.b64encode(zlib.compress(json.dumps(content).encode(), 9)).decode()
 
 
 def unpacked(text: str) -> dict[str, Any]:
-    """Return the data that ``packed`` made a text of."""
+    """Return the data of a text from ``packed``."""
     content: dict[str, Any] = json.loads(zlib.decompress(base64.b64decode(text)))
     return content
 
 
 def enter_cluster(run_dir: Path, cluster: ClusterSpec | None = None) -> None:
-    """Set the environment of steps, and let those of this process make jobs in the cluster.
+    """Set the environment of steps, and enable jobs on the cluster for the steps of this process.
 
     Args:
-        cluster: by default what the run directory holds.
+        cluster: the cluster's description (default: from the run directory).
     """
     path = run_dir / CLUSTER_FILE
     if cluster is None and path.is_file():
@@ -75,17 +75,17 @@ def enter_cluster(run_dir: Path, cluster: ClusterSpec | None = None) -> None:
 def begin_run(
     run_dir: Path, recipe: Mapping[str, Any], filled: Mapping[str, Any]
 ) -> tuple[list[FormField], dict[str, Any]]:
-    """Check the form's values, claim the run directory for the recipe with these values, plan and begin the run.
+    """Check the form's values, claim the run directory for the resulting recipe, and plan and start the run.
 
     Args:
         recipe: The content of ``begun_with``.
-        filled: The form's values by the names that Kubeflow has for them.
+        filled: The form's values by their Kubeflow names.
 
     Returns:
         The form's fields, and the values of all parameters.
 
     Raises:
-        UserError: a value is not allowed; the directory holds a run of another recipe.
+        UserError: a value is not allowed, or the directory contains a run of another recipe.
     """
     cluster = None if recipe["cluster"] is None else ClusterSpec.model_validate(recipe["cluster"])
     enter_cluster(run_dir, cluster)
@@ -112,10 +112,10 @@ def settings_digest(run_dir: Path) -> str:
 
 
 def check_settings(run_dir: Path, digest: str) -> None:
-    """Check that a run's settings are those that it began with.
+    """Check that a run's settings are unchanged since its start.
 
     Raises:
-        UserError: the run was never begun, or a file was altered since.
+        UserError: the run was never started, or a file was altered since.
     """
     for name in (CLAIM, PLAN):
         if not (run_dir / name).is_file():
@@ -125,17 +125,17 @@ def check_settings(run_dir: Path, digest: str) -> None:
 
 
 def reopen(run_dir: Path) -> None:
-    """Take up a run that has ended: Kubeflow retries a run from its failed step on, not from its first one."""
+    """Resume a run that has ended: Kubeflow retries a run from its failed step, not from its first step."""
     events = [event for event in read(run_file(run_dir))[0] if event["event"] in STATE_EVENTS]
     if events and events[-1].get("status"):
         start_run(run_dir, read_object(run_dir / CLAIM), follow=False)
 
 
 def end_run(run_dir: Path, status: Status) -> None:
-    """End the run in MLflow, whoever sees its end first; an equal end is recorded once.
+    """Record the end of the run in MLflow; repeated calls are deduplicated.
 
     Raises:
-        UserError: it was never begun, or MLflow could not be reached.
+        UserError: the run was never started, or MLflow could not be reached.
     """
     if not (run_dir / CLAIM).exists():
         raise UserError(f"{run_dir}: the run was never begun; see the log of the step begin")

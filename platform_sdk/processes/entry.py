@@ -1,4 +1,4 @@
-"""Entry point of ``python -m MODULE --spec FILE``, by itself or as one of several processes under ``torchrun``."""
+"""Entry point of ``python -m MODULE --spec FILE``, as a single process or under ``torchrun``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from platform_sdk.processes.guard import end_with
 
 
 def entry(run: Callable[[Path], object], module: str) -> int:
-    """Pass the specification file to ``run``; return the exit status (2: stderr says what to mend).
+    """Pass the specification file to ``run``; return the exit status (2 for a user error, printed to stderr).
 
     An exception of ``run`` is also recorded for the launcher of several processes (``launch``). Of several processes
     only the first logs its progress; the others log only errors.
@@ -34,7 +34,7 @@ def entry(run: Callable[[Path], object], module: str) -> int:
     if arguments.launcher is not None:
         end_with(arguments.launcher)
     if process_count() > 1:
-        os.environ.setdefault("OMP_NUM_THREADS", "1")  # else each process takes all cores for its libraries
+        os.environ.setdefault("OMP_NUM_THREADS", "1")  # otherwise each process's libraries use all cores
     log_to_stderr(logging.INFO if is_main_process() else logging.ERROR)
     try:
         run(arguments.spec)

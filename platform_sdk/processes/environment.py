@@ -1,4 +1,4 @@
-"""Environment variables of a step's processes: their place under ``torchrun``, their GPUs, what they inherit."""
+"""Environment variables of a step's processes: ranks under ``torchrun``, GPUs, inherited variables."""
 
 from __future__ import annotations
 
@@ -7,32 +7,32 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_", "GROUP_", "ROLE_", "MASTER_", "TORCHELASTIC_")
-"""Prefixes of the variables that tell a process its place among those of ``torchrun``."""
+"""Prefixes of torchrun's variables, such as the rank."""
 GPUS = "CUDA_VISIBLE_DEVICES"
 
 
 def under_torchrun() -> bool:
-    """Return whether ``torchrun`` started this process, alone or as one of several."""
+    """Return True if ``torchrun`` started this process, alone or as one of several."""
     return "WORLD_SIZE" in os.environ
 
 
 def process_count() -> int:
-    """Return the number of processes that ``torchrun`` started together with this one; 1 without it."""
+    """Return the number of processes of this ``torchrun``; 1 without it."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 def is_main_process() -> bool:
-    """Return whether this process is the one that writes: the first of those that ``torchrun`` started."""
+    """Return True if this is the first process of ``torchrun``, which writes the files."""
     return os.environ.get("RANK", "0") == "0"
 
 
 def pod_index() -> int:
-    """Return the number of this pod among those of its Indexed Job."""
+    """Return the index of this pod in its Indexed Job."""
     return int(os.environ["JOB_COMPLETION_INDEX"])
 
 
 def visible_gpus() -> list[str]:
-    """Return this machine's GPUs that torch sees, as CUDA_VISIBLE_DEVICES names them."""
+    """Return this machine's GPUs visible to torch, by their names in CUDA_VISIBLE_DEVICES."""
     import torch
 
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
@@ -42,13 +42,13 @@ def visible_gpus() -> list[str]:
 
 
 def restrict_to_own_gpus(each: int) -> None:
-    """Show this process, one of several on a machine, ``each`` GPUs of its own; call it before torch looks for any."""
+    """Restrict this process, one of several on a machine, to ``each`` GPUs; call this before torch initialises CUDA."""
     if process_count() > 1:
         os.environ[GPUS] = ",".join(own_gpus(each))
 
 
 def own_gpus(each: int) -> list[str]:
-    """Return the ``each`` GPUs of this process, one of several on a machine; they may be all that it is shown."""
+    """Return the ``each`` GPUs of this process, one of several on a machine; possibly all visible GPUs."""
     first = int(os.environ["LOCAL_RANK"]) * each
     named = os.environ.get(GPUS)
     seen = named.split(",") if named else [*map(str, range(first + each))]
@@ -57,7 +57,7 @@ def own_gpus(each: int) -> list[str]:
 
 @contextmanager
 def variables(values: Mapping[str, str], *, without: tuple[str, ...] = ()) -> Iterator[None]:
-    """Set environment variables for the processes that are started within; restore the former ones afterwards.
+    """Set environment variables for child processes started in the context, and restore them afterwards.
 
     Args:
         without: prefixes of variables that are absent within.

@@ -1,4 +1,4 @@
-"""Ending of child processes with the process that started them, however it ends.
+"""End child processes together with the process that started them, also if it is killed.
 
 ``python -m platform_sdk.processes.guard OWNER COMMAND…`` runs a command, and ends it on a signal or when the process
 with the id OWNER is gone. A step outlives neither Ctrl-C nor a SIGKILL of the run, and nothing that the step started
@@ -28,7 +28,7 @@ def guarded(command: Sequence[str]) -> list[str]:
 
 
 def child_environment(values: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of a child whose Python runs the code of this process, installed or not.
+    """Return the environment of a child process that imports the same code as this process, installed or not.
 
     Args:
         values: variables that the child has besides this process's.
@@ -43,7 +43,7 @@ def end_with(parent: int) -> None:
     The parent's signals do not reach a process in a session of its own, and a parent that is killed sends none.
     """
     _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it ended before the call
+    if os.getppid() != parent:  # the parent ended before the call
         os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -69,13 +69,13 @@ def main() -> int:
 
 
 def _run(owner: int, command: list[str]) -> int:
-    # What this process was given to hold, e.g. a run's lock, the command holds too.
+    # The command inherits file descriptors, e.g. a run's lock.
     process = subprocess.Popen(command, start_new_session=True, close_fds=False)
     try:
         while os.getppid() == owner:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 return process.wait(POLL_SECONDS)
-        return 1  # no process waits for a tidy end
+        return 1  # the parent died, so there is no process to report to
     except _EndSignal:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGINT)
@@ -95,7 +95,7 @@ def _prctl(option: int, value: int) -> None:
 
 
 def _end_descendants() -> None:
-    """Kill the children, then the children that they leave behind, until there are none."""
+    """Kill the children, then their orphaned children, until there are none."""
     while True:
         for child in _children():
             with contextlib.suppress(ProcessLookupError):
@@ -109,7 +109,7 @@ def _end_descendants() -> None:
 def _children() -> Iterator[int]:
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-            # pid (name) state parent …; the name may hold anything, brackets too.
+            # pid (name) state parent …; the name may contain any character, including brackets.
             if int(path.read_text().rpartition(")")[2].split()[1]) == os.getpid():
                 yield int(path.parent.name)
 

@@ -1,4 +1,4 @@
-"""Launch of a step's processes: one ``torchrun`` on this machine, or whatever runner the caller passes in."""
+"""Launch of a step's processes by ``torchrun`` on this machine, or by the caller's runner."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StepProcesses:
-    """Processes that a step starts: ``python -m MODULE --spec FILE``, together one training, sampling or extraction.
+    """Processes of one training, sampling or extraction: ``python -m MODULE --spec FILE``.
 
     Attributes:
         verb: their purpose in a word (``train``, ``sample``).
@@ -45,14 +45,14 @@ class StepProcesses:
 
 
 ProcessRunner = Callable[[StepProcesses], None]
-"""Runs the processes on other machines, e.g. as a cluster's job, and waits for their end."""
+"""Runner that starts the processes on other machines, e.g. as a cluster's job, and waits for their end."""
 
 TAIL = 15
 _USER_ERROR = re.compile(r"(?:UserError|RecordError|ManifestError): (.*)", re.DOTALL)
 
 
 def check_process_count(processes: StepProcesses, count: int) -> None:
-    """Raise a UserError if ``count`` processes are more than can share the work."""
+    """Raise a UserError if the work cannot be divided among ``count`` processes."""
     if count > 1 and processes.single_process_reason is not None:
         raise UserError(f"{processes.verb}: {count} processes, but {processes.single_process_reason}")
 
@@ -77,7 +77,7 @@ def run_processes(module: str, spec_file: Path, processes: int) -> None:
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
     logs = spec_file.parent / "processes"
-    shutil.rmtree(logs, ignore_errors=True)  # of an earlier attempt
+    shutil.rmtree(logs, ignore_errors=True)  # logs of an earlier attempt
     logs.mkdir(parents=True)
     config = LaunchConfig(
         min_nodes=1,
@@ -87,8 +87,8 @@ def run_processes(module: str, spec_file: Path, processes: int) -> None:
         role="rank",
         rdzv_backend="c10d",
         rdzv_endpoint="localhost:0",  # any free port
-        local_addr="localhost",  # else the machine's full name, which not every container can resolve
-        max_restarts=0,  # to resume from the last checkpoint, the step is run again
+        local_addr="localhost",  # the default, the machine's full name, cannot be resolved in every container
+        max_restarts=0,  # running the step again resumes from the last checkpoint
         logs_specs=DefaultLogsSpecs(log_dir=str(logs), tee=Std.ALL),
     )
     command = ["-u", "-m", module, "--spec", str(spec_file), "--launcher", str(os.getpid())]
@@ -96,13 +96,15 @@ def run_processes(module: str, spec_file: Path, processes: int) -> None:
         try:
             elastic_launch(config, sys.executable)(*command)
         except ChildFailedError as error:
-            raise UserError(_describe_failures(error, processes, logs)) from None  # its message repeats every traceback
+            raise UserError(
+                _describe_failures(error, processes, logs)
+            ) from None  # torch's message repeats every traceback
     shutil.rmtree(logs)
 
 
 @contextmanager
 def _restored_signals() -> Iterator[None]:
-    """Restore the handlers of the signals that torch's launcher replaces and keeps."""
+    """Restore the signal handlers that torch's launcher replaces."""
     from torch.distributed.elastic.multiprocessing import SignalException
 
     taken = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
@@ -118,7 +120,7 @@ def _restored_signals() -> Iterator[None]:
 
 
 def _describe_failures(error: ChildFailedError, processes: int, logs: Path) -> str:
-    """Return a process's message for the user, or else how each failed process ended, the first failure first.
+    """Return a process's user error, or otherwise the end of each failed process, starting with the first failure.
 
     A process often fails only because another one is gone, within the same moment: only those that the launcher ended
     are left out.
@@ -128,7 +130,8 @@ def _describe_failures(error: ChildFailedError, processes: int, logs: Path) -> s
     for message in messages.values():
         if isinstance(message, dict) and (match := _USER_ERROR.match(message["message"])):
             return match[1]
-    # Torch's times are whole seconds; within one second, a process without a message was killed, and failed the others.
+    # Torch's times are whole seconds; within the same second, a process without a message was killed and made the
+    # others fail.
     order = sorted(failures, key=lambda rank: (failures[rank].timestamp, isinstance(messages[rank], dict), rank))
     return "\n".join(f"process {rank} of {processes}: {_describe_failure(failures[rank], logs)}" for rank in order)
 
@@ -139,7 +142,7 @@ def _describe_failure(failure: ProcessFailure, logs: Path) -> str:
         return str(message["message"])
     how = f"ended by {failure.signal_name()}" if failure.exitcode < 0 else f"ended with status {failure.exitcode}"
     lines = [line for path in logs.glob(f"*/attempt_0/{failure.local_rank}/stderr.log") for line in _last_lines(path)]
-    return f"{how}; its last lines:\n" + "\n".join(lines) if lines else f"{how}, and it wrote nothing"
+    return f"{how}; its last lines:\n" + "\n".join(lines) if lines else f"{how}, without output"
 
 
 def _last_lines(path: Path) -> list[str]:

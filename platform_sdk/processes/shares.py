@@ -1,4 +1,4 @@
-"""Shares of a step's work for the processes that ``torchrun`` starts, on one machine or several.
+"""Division of a step's work among the processes of ``torchrun``, on one or several machines.
 
 Every process runs the same step on the same questions. The next items to sample follow from the items so far, which
 all processes know: each process takes its share and sends its results to the others. At the end the first process has
@@ -18,16 +18,16 @@ from platform_sdk.processes.environment import process_count
 
 T = TypeVar("T")
 
-MAX_WAIT = timedelta(days=7)  # for a process whose share takes longer; a dead process is noticed at once
+MAX_WAIT = timedelta(days=7)  # for slow processes; a dead process is detected immediately
 
 
 class EndOfShare(SystemExit):
-    """End, with status 0, a process that is not the first when its share is done."""
+    """Exception that ends a process other than the first after its share, with status 0."""
 
 
 @dataclass(frozen=True)
 class Share:
-    """Part of the work for one process: every ``count``-th item from the ``index``-th on."""
+    """Share of one process: every ``count``-th item from the ``index``-th on."""
 
     index: int = 0
     count: int = 1
@@ -58,7 +58,7 @@ SINGLE_PROCESS = Share()
 
 
 def wait_for_all() -> None:
-    """Wait until every process calls this, for as long as the others work: NCCL would give up after 30 minutes."""
+    """Wait until every process calls this, without NCCL's timeout of 30 minutes."""
     own_share().wait()
 
 
@@ -71,7 +71,7 @@ def from_first(work: Callable[[], T]) -> T:
 
 @lru_cache(maxsize=1)
 def _patient_group() -> Any:
-    """Return the group of all processes for waits and objects: on the CPU, whatever the training itself speaks by."""
+    """Return the gloo group of all processes for barriers and objects, independent of the training's backend."""
     import torch.distributed
 
     return torch.distributed.new_group(backend="gloo", timeout=MAX_WAIT)
@@ -79,7 +79,7 @@ def _patient_group() -> Any:
 
 @contextmanager
 def process_group() -> Iterator[None]:
-    """Connect this process with the others of ``torchrun``; within, ``own_share`` is its part of the work."""
+    """Connect this process with the others of ``torchrun``; in the context, ``own_share`` is its share."""
     if process_count() == 1:
         yield
         return
@@ -94,7 +94,7 @@ def process_group() -> Iterator[None]:
 
 
 def own_share() -> Share:
-    """Return this process's part of the work in the process group."""
+    """Return this process's share in the process group."""
     import torch.distributed
 
     if not torch.distributed.is_initialized():

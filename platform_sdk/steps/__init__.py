@@ -1,4 +1,4 @@
-"""The steps of a pipeline, one module each: what a step is given, what it hands on, and what it does.
+"""Steps of a pipeline, one module each, with inputs, outputs and ``run``.
 
 The local runner, the Kubeflow component and the step that repeats others all call the same ``run``.
 """

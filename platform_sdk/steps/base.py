@@ -1,4 +1,4 @@
-"""Parts of several steps: the inputs that a method's steps share, and where a step's processes run."""
+"""Shared parts of steps: inputs of a method's steps, and the runner of a step's processes."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class MethodInputs(StepInputs):
 
     Attributes:
         method: a shipped method's name, or the dotted name of a method's module.
-        environment: what the agent searches in or is given.
+        environment: the searched environment, or the agent's passages.
         agent: the agent's settings.
         sampling: engine and distribution.
         retrieval: encoder and index.
-        searched_digest: digest of what is searched; a mismatch stops the run.
-        seed: of everything that is drawn.
+        searched_digest: digest of the searched corpus; a mismatch stops the run.
+        seed: seed of all sampling.
     """
 
     method: str
@@ -44,14 +44,14 @@ class MethodInputs(StepInputs):
 
     @property
     def context(self) -> RunContext[Any]:
-        """The run's context, checked (see ``Method.context``)."""
+        """Return the validated context of the run (see ``Method.context``)."""
         return self.loaded.context(
             self.run_dir, self.environment, self.agent, self.sampling, self.retrieval, self.searched_digest, self.seed
         )
 
     @property
     def shared(self) -> dict[str, Any]:
-        """The arguments that every step of a method has: the fields of ``methods.launch.MethodStep`` but two."""
+        """Return the common arguments of a method's steps: the fields of ``methods.launch.MethodStep`` except two."""
         return {
             "method": self.method,
             "run_dir": self.run_dir,
@@ -65,7 +65,7 @@ class MethodInputs(StepInputs):
 
 
 def job_runner(run_dir: Path) -> ProcessRunner | None:
-    """Return the runner of a step's processes as a job of this cluster; None outside of a cluster."""
+    """Return the runner of a step's processes as a job on this cluster; None outside a cluster."""
     if CLUSTER not in os.environ:
         return None
     from platform_sdk.kubeflow.training_job.here import job_runner as of_cluster

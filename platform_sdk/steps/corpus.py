@@ -9,7 +9,7 @@ from platform_sdk.execution.step import Finished, StepInputs, StepOutputs
 
 
 class Inputs(StepInputs):
-    """A dataset (``config.dataset.DatasetSpec``), and the directory of its relative paths; empty for none."""
+    """A dataset (``config.dataset.DatasetSpec``), and the base directory of its paths (may be empty)."""
 
     dataset: dict[str, Any]
     data_dir: str

@@ -11,10 +11,10 @@ SHOWS = ("metrics",)
 
 
 class Inputs(MethodInputs):
-    """The policy, and how its answers are sampled and scored.
+    """The policy, and the settings of sampling and scoring.
 
-    ``phase`` is the folder in the run directory, e.g. eval-start; ``iteration`` the number of iterations or updates
-    before it.
+    ``phase`` is the folder in the run directory, e.g. eval-start; ``iteration`` the number of previous iterations or
+    updates.
     """
 
     phase: str

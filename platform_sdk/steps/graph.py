@@ -21,7 +21,7 @@ class Outputs(StepOutputs):
 
 
 def run(inputs: Inputs) -> Finished[Outputs]:
-    """Extract facts from the corpus and merge them into a graph; a killed build is resumed per chunk."""
+    """Extract facts from the corpus and merge them into a graph; a killed build resumes at the next chunk."""
     from platform_sdk.config.graph import GraphSpec
     from platform_sdk.evaluation.cards import graph_card
     from platform_sdk.graph.build import build

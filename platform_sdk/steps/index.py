@@ -1,4 +1,4 @@
-"""The index over what an environment searches in."""
+"""Search index of an environment."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from platform_sdk.execution.step import Finished, StepInputs, StepOutputs
 
 
 class Inputs(StepInputs):
-    """Environment, retrieval settings, and digests of what is searched.
+    """Environment, retrieval settings, and digests of the searched data.
 
-    ``environment`` decides the retrieval method if the recipe names none. ``graph_digest`` is given where the method
+    ``environment`` decides the retrieval method if the recipe names none. ``graph_digest`` is set if the method
     searches a hypergraph.
     """
 
@@ -27,7 +27,7 @@ class Outputs(StepOutputs):
 
 
 def run(inputs: Inputs) -> Finished[Outputs]:
-    """Encode and index what a retrieval method searches; a killed build is resumed."""
+    """Encode and index the data of a retrieval method; a killed build resumes."""
     import hashlib
     from dataclasses import asdict
 
@@ -37,16 +37,16 @@ def run(inputs: Inputs) -> Finished[Outputs]:
     from platform_sdk.tracking import step_run
 
     run_dir = inputs.run_dir
-    given = {"passages": inputs.corpus_digest, "triples": inputs.triples_digest, "graph": inputs.graph_digest}
+    digests = {"passages": inputs.corpus_digest, "triples": inputs.triples_digest, "graph": inputs.graph_digest}
     spec = RetrievalSpec.model_validate(inputs.retrieval)
     with step_run(run_dir, "index") as step:
         built = build_index(run_dir, spec, inputs.environment)
         digest = hashlib.sha256(f"{built.collection} {spec.index.model_dump_json()}".encode()).hexdigest()
-        step.log_inputs(retrieval=given)
+        step.log_inputs(retrieval=digests)
         step.log_metrics({"index/rows": built.rows})
         step.record_digests(searched=built.corpus_digest, encoder=built.encoder_digest, index=digest)
         step.seal(*run_dir.glob("index/service.json"), *run_dir.glob("index/*/collections/*/**/data_*"))
-        facts = {"digest": digest, "parents": [*filter(None, given.values())], **asdict(built)}
+        facts = {"digest": digest, "parents": [*filter(None, digests.values())], **asdict(built)}
         return Finished(
             Outputs(searched_digest=built.corpus_digest, index_digest=digest), collection_card(facts), facts
         )

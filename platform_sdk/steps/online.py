@@ -1,4 +1,4 @@
-"""A policy trained on what it samples itself."""
+"""Online training of a policy on its own samples."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from platform_sdk.steps.base import MethodInputs, job_runner
 
 
 class Inputs(MethodInputs):
-    """The policy to start from, and how it is trained and evaluated between updates."""
+    """The initial policy, and the settings of training and of evaluations between updates."""
 
     phase: str
     model_path: str
@@ -55,8 +55,8 @@ def run(inputs: Inputs) -> Finished[Outputs]:
         with following(step, folder / "updates.jsonl", axis="update", phase=phase):
             result = launch(arguments, job_runner(run_dir))
         step.seal(Path(result.model), folder / "train.json", *folder.glob("updates.jsonl"), folder / "rollouts")
-        found = {path.name.removeprefix("eval-u"): path for path in sorted(run_dir.glob("eval-u*"))}
-        between = {int(update): path for update, path in found.items() if update.isdigit()}  # none set aside
+        evaluations = {path.name.removeprefix("eval-u"): path for path in sorted(run_dir.glob("eval-u*"))}
+        between = {int(update): path for update, path in evaluations.items() if update.isdigit()}  # none set aside
         step.seal(*(file for one in between.values() for file in written_files(one)))
         for update, one in between.items():
             step.log_score_point(one / SCORES, iteration=update)

@@ -1,4 +1,4 @@
-"""The model that a run starts from, on this machine's disk."""
+"""Initial model of a run, on this machine's disk."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from platform_sdk.execution.step import Finished, StepInputs, StepOutputs
 class Inputs(StepInputs):
     """The name of a model: a path, a hub name, package:NAME or hopforge:NAME.
 
-    ``worker_name`` is a second model, for the agent's workers; empty where one model plays all roles. ``phase`` is the
-    folder in the run directory; another one for a pipeline's second policy, e.g. a teacher.
+    ``worker_name`` is a second model, for the agent's workers; empty if one model plays all roles. ``phase`` is the
+    folder in the run directory; a second policy of a pipeline, e.g. a teacher, has its own.
     """
 
     name: str
@@ -25,7 +25,7 @@ class Outputs(StepOutputs):
 
 
 def run(inputs: Inputs) -> Finished[Outputs]:
-    """Find the model, fetch or convert it where needed, and name it by its weights."""
+    """Find the model, download or convert it if necessary, and compute the digest of its weights."""
     from platform_sdk.evaluation.cards import model_card_text
     from platform_sdk.sampling.models import resolve
     from platform_sdk.sampling.pairs import make_pair, model_files, policy_digest
@@ -35,7 +35,7 @@ def run(inputs: Inputs) -> Finished[Outputs]:
     with step_run(inputs.run_dir, phase) as step:
         path = make_pair(inputs.run_dir / phase, name, worker_name) if worker_name else resolve(name)
         digest = policy_digest(path)
-        # The run's own policy has no prefix, as in runs of all versions.
+        # The parameters of the trained policy have no prefix.
         prefix, weights = ("", "base_weights") if phase == "policy" else (f"{phase}_", f"{phase}_weights")
         step.log_params({f"{prefix}model": name} | ({f"{prefix}worker_model": worker_name} if worker_name else {}))
         step.record_digests(**{weights: digest})

@@ -1,4 +1,4 @@
-"""A run as one page."""
+"""HTML report of a run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Inputs(StepInputs):
 
 
 class Outputs(StepOutputs):
-    """The report hands nothing on."""
+    """No outputs."""
 
 
 def run(inputs: Inputs) -> Finished[Outputs]:
@@ -27,7 +27,7 @@ def run(inputs: Inputs) -> Finished[Outputs]:
 
     run_dir, start, final = inputs.run_dir, inputs.start_digest, inputs.final_digest
     with step_run(run_dir, "report") as step:
-        # A pipeline that trains nothing has one evaluation, and hands its digest on as both.
+        # A pipeline without training has one evaluation, whose digest is both inputs.
         for phase, digest in ((START, start), (FINAL if final != start else START, final)):
             path = run_dir / phase / "scores.json"
             check_handed_on(path, "SHA-256", sha256(path), digest)

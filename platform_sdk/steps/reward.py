@@ -1,4 +1,4 @@
-"""A phase's rollouts scored again."""
+"""Check of rewards by scoring a phase's rollouts again."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from platform_sdk.steps.base import MethodInputs
 
 
 class Inputs(MethodInputs):
-    """The phase that sampled, e.g. online, and the digest of the policy that came out of it."""
+    """The sampled phase, e.g. online, and the digest of the resulting policy."""
 
     phase: str
     policy_digest: str
 
 
 class Outputs(StepOutputs):
-    """The step hands nothing on: it stops the run, or leaves it as it was."""
+    """No outputs: the step only stops the run if rewards differ."""
 
 
 def run(inputs: Inputs) -> Finished[Outputs]:
-    """Score a phase's rollouts again from their texts; rewards that differ from the recorded ones stop the run."""
+    """Score a phase's rollouts again from their texts; a reward that differs from the record stops the run."""
     from platform_sdk.evaluation.cards import rewards_card
     from platform_sdk.methods.steps import rescore
     from platform_sdk.tracking import step_run

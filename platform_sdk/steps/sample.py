@@ -1,4 +1,4 @@
-"""The rollouts of a round of a method's own step."""
+"""Rollouts of a round of a method's step."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from platform_sdk.steps.base import MethodInputs, job_runner
 
 
 class Inputs(MethodInputs):
-    """The method's step, and what it samples with.
+    """The method's step, its policy and its settings.
 
     Attributes:
         step: the method's step, e.g. MyGO's warmup or iteration, ARENA's demonstrations.
         phase: the folder in the run directory, e.g. warmup or iteration-01.
-        iteration: the number of the round from 1; 0 for one that stands alone.
+        iteration: the number of the round from 1; 0 if there is only one.
         model_path: the policy that samples.
         model_digest: digest of its weights.
-        settings: the step's own settings.
-        carry: what the step's last round handed on; {} for the first.
+        settings: settings of the step.
+        carry: the state after the step's previous round; {} for the first.
         index_digest: digest of the index.
         train_digest: digest of the questions.
     """
@@ -40,10 +40,10 @@ class Outputs(StepOutputs):
 
 
 def run(inputs: Inputs) -> Finished[Outputs]:
-    """Sample the rollouts of a round of a method's own step; a killed round resumes and samples no attempt twice.
+    """Sample the rollouts of a round of a method's step; a killed round resumes and samples no attempt twice.
 
-    Several processes, where ``sampling`` or the machine's GPUs ask for them, share the questions; on a cluster they are
-    a job with GPUs, and this step waits for it.
+    If ``sampling`` or the machine's GPUs require several processes, they share the questions; on a cluster they are a
+    job with GPUs, and this step waits for it.
     """
     from platform_sdk.evaluation.cards import rollouts_card
     from platform_sdk.files import read_object

@@ -1,4 +1,4 @@
-"""Selection of the rollouts that a phase is learned from, and its figures."""
+"""Selection of a phase's rollouts for training, and its figures."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from platform_sdk.steps.base import MethodInputs
 
 
 class Inputs(MethodInputs):
-    """The method's step that sampled the phase, its settings, and what the sampling handed on."""
+    """The method's step that sampled the phase, its settings, and the outputs of sampling."""
 
     step: str
     phase: str
@@ -23,7 +23,7 @@ class Outputs(StepOutputs):
 
 
 def run(inputs: Inputs) -> Finished[Outputs]:
-    """Check the rewards of a phase's rollouts, and select what is learned from."""
+    """Check the rewards of a phase's rollouts, and select rollouts for training."""
     from platform_sdk.evaluation.cards import selection_card
     from platform_sdk.files import check_handed_on, read_object
     from platform_sdk.methods.steps import select, step_of

@@ -1,4 +1,4 @@
-"""A policy trained on the selected rollouts of a phase."""
+"""Training of a policy on the selected rollouts of a phase."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from platform_sdk.steps.base import job_runner
 
 
 class Inputs(StepInputs):
-    """The policy to start from, the phase whose selected rollouts it learns from, and the training's settings."""
+    """The initial policy, the phase of the selected rollouts, and the training settings."""
 
     phase: str
     iteration: int
@@ -29,8 +29,8 @@ class Outputs(StepOutputs):
 def run(inputs: Inputs) -> Finished[Outputs]:
     """Train a policy on the selected rollouts of a phase; a killed step resumes from its last checkpoint.
 
-    Several processes, where ``training`` or the machine's GPUs ask for them, are this one's children; on a cluster they
-    are a job with GPUs, and this step waits for it.
+    If ``training`` or the machine's GPUs require several processes, they are children of this process; on a cluster
+    they are a job with GPUs, and this step waits for it.
     """
     from contextlib import ExitStack
 
@@ -57,7 +57,7 @@ def run(inputs: Inputs) -> Finished[Outputs]:
             for trained in [f"{phase}/{role}" for role in models_of(inputs.model_path)] or [phase]:
                 curves.enter_context(following(step, run_dir / trained / "steps.jsonl", axis="step", phase=trained))
             result = launch_training(arguments, job_runner(run_dir))
-        # Each model of a pair has a folder of its own too.
+        # Each model of a pair also has its own folder.
         step.seal(Path(result.model), *(run_dir / phase).glob("*/model"))
         step.seal(*(run_dir / phase).glob("**/train.json"), *(run_dir / phase).glob("**/steps.jsonl"))
         step.log_figures(run_dir / phase / "train.json", iteration=inputs.iteration)

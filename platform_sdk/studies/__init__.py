@@ -1,1 +1,1 @@
-"""Studies: a table of a paper as one file, whose cells are runs."""
+"""Studies: files that describe a paper's table, whose cells are runs."""

@@ -1,4 +1,4 @@
-"""The cells of a study as runs: run here one after another, or submitted to a cluster's queue."""
+"""Runs of a study's cells, in sequence on this machine or submitted to a cluster."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Submission(Struct):
 
 @dataclass(frozen=True)
 class CellState:
-    """State of a cell, and the directory that holds its results; on a cluster also its run.
+    """State of a cell and its run directory; on a cluster also its run.
 
     ``error`` says what is wrong with the files of an altered cell.
     """
@@ -41,7 +41,7 @@ class CellState:
 
 
 def state_of(cell: Cell, *, altered: bool = False) -> CellState:
-    """Look up how far a cell is.
+    """Return the state of a cell.
 
     Args:
         altered: a finished cell is finished although its files were altered.
@@ -50,7 +50,7 @@ def state_of(cell: Cell, *, altered: bool = False) -> CellState:
     from platform_sdk.execution.runs import is_finished
 
     if (sent := _submitted(cell)) is not None:
-        # On the cluster a run's directory is named by the run's id; --folder may be the volume it lies on.
+        # On a cluster, the run directory is named after the run's id; --folder may be its volume.
         run_dir = cell.run_dir.with_name(f"{cell.recipe.name}-{sent.run_id}")
         if not (run_dir / REPORT).is_file():
             return CellState(cell, "submitted", run_dir, sent.run)
@@ -71,7 +71,7 @@ def state_of(cell: Cell, *, altered: bool = False) -> CellState:
 
 
 def run_cells(cells: Sequence[Cell], run: Callable[[Cell], None]) -> Iterator[tuple[Cell, str]]:
-    """Run the cells in turn, and yield each with what went wrong, empty where nothing did.
+    """Run the cells in sequence, and yield each with its error (empty if there is none).
 
     A cell that fails does not keep the others from running, except for those that need its model.
 
@@ -94,7 +94,7 @@ def run_cells(cells: Sequence[Cell], run: Callable[[Cell], None]) -> Iterator[tu
 
 
 def submit_cells(cells: Sequence[Cell], submit: Callable[[Cell], Submission]) -> Iterator[tuple[Cell, Submission]]:
-    """Submit the cells that were not, and yield each with its run.
+    """Submit the cells that are not submitted yet, and yield each with its run.
 
     Raises:
         UserError: the server refuses a cell, or a cell needs another one's model. Those before it stay submitted.

@@ -1,4 +1,4 @@
-"""A study's table as Markdown, CSV, LaTeX or one HTML page."""
+"""Study tables as Markdown, CSV, LaTeX or HTML."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def header(table: StudyTable) -> list[str]:
 
 
 def lines(table: StudyTable) -> list[list[str]]:
-    """Return the rows as text: shares in percent, counts as they are, published values as printed."""
+    """Return the rows as text: shares in percent, counts unscaled, published values as printed in the paper."""
     columns = _columns(table)
     return [
         [
@@ -40,18 +40,18 @@ def lines(table: StudyTable) -> list[list[str]]:
 
 
 def notes(table: StudyTable) -> list[str]:
-    """Say how to read the numbers, and which runs are missing."""
-    said = [
+    """Return notes on the numbers and on missing runs."""
+    lines = [
         "Scores in percent; 95 % intervals are Student's over seeds, within the scale; of a single seed the "
         "bootstrap's over questions."
     ]
     if table.baseline:
         levels = ", ".join(f"{axis} {level}" for axis, level in table.baseline.items())
-        said.append(f"Differences are to {levels}, paired by question.")
+        lines.append(f"Differences are to {levels}, paired by question.")
     if table.missing:
-        said.append(f"{len(table.missing)} runs have not finished: {'; '.join(table.missing)}.")
-    said += [f"Warning: {report}." for report in table.altered]
-    return said
+        lines.append(f"{len(table.missing)} runs have not finished: {'; '.join(table.missing)}.")
+    lines += [f"Warning: {report}." for report in table.altered]
+    return lines
 
 
 def markdown(table: StudyTable) -> str:
@@ -63,7 +63,7 @@ def markdown(table: StudyTable) -> str:
 
 
 def _markdown(text: str) -> str:
-    """Return a text on one line that Markdown shows as it is: it opens no cell, no HTML and no entity."""
+    """Return a text on one line, with characters escaped that open a cell, HTML or an entity in Markdown."""
     return _OPENING.sub(r"\\\g<0>", " ".join(text.split()))
 
 
@@ -77,7 +77,7 @@ def latex(table: StudyTable) -> str:
 
 
 def comma_separated(table: StudyTable) -> str:
-    """Write a line for each cell and metric, with numbers at full precision; first a comment for each altered file."""
+    """Write a line per cell and metric with full precision, after a comment for each altered file."""
     out = io.StringIO()
     out.writelines(f"# Warning: {report}\n" for report in table.altered)
     writer = csv.writer(out, lineterminator="\n")
@@ -115,14 +115,14 @@ SUFFIXES: Mapping[str, str] = {".md": "markdown", ".csv": "csv", ".tex": "latex"
 
 
 class _Column(NamedTuple):
-    """A column of one metric; its text is empty where there is nothing to show."""
+    """A column of a metric; its text is empty without a value."""
 
     title: str
     text: Callable[[Measurement], str]
 
 
 def _columns(table: StudyTable) -> dict[str, list[_Column]]:
-    """Return the columns of each metric: those that some row has something to show in."""
+    """Return the columns of each metric that have a value in some row."""
     return {metric: _of_metric(table, metric) for metric in table.metrics}
 
 

@@ -1,4 +1,4 @@
-"""A study's file, and its cells: a base recipe under every combination of settings, with every seed."""
+"""Study files and their cells: a base recipe with every combination of settings and every seed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Place = tuple[str, ...]
 
 
 class Level(Struct):
-    """One value of an axis: what it changes in the study's recipe."""
+    """A level of an axis: its changes to the study's recipe."""
 
     recipe: str | None = Field(None, description="another recipe instead of the study's")
     settings: dict[str, Any] = Field(default_factory=dict, description="as --set gives them: dotted name and value")
@@ -65,18 +65,20 @@ class StudyDocument(Struct):
         for field, levels in named:
             for axis, level in levels.items():
                 if axis not in self.axes:
-                    raise ValueError(f"{field}: {axis} is not an axis; there are {', '.join(self.axes)}")
+                    raise ValueError(f"{field}: {axis} is not an axis; choose {', '.join(self.axes)}")
                 if level not in self.axes[axis]:
-                    raise ValueError(f"{field}: {axis} has no {level}; there are {', '.join(self.axes[axis])}")
+                    raise ValueError(f"{field}: {axis} has no {level}; choose {', '.join(self.axes[axis])}")
         if "seed" in self.axes or (empty := next((axis for axis, levels in self.axes.items() if not levels), "")):
-            raise ValueError("axes: seed is given by seeds" if "seed" in self.axes else f"axes: {empty} has no level")
+            raise ValueError(
+                "axes: set the seeds in seeds, not as an axis" if "seed" in self.axes else f"axes: {empty} has no level"
+            )
         for row in self.published:
             if words := [name for name in self.metrics if isinstance(row.get(name), str)]:
                 raise ValueError(f"published: {words[0]} must be a number, not {row[words[0]]!r}")
             if missing := self.axes.keys() - row.keys():
                 raise ValueError(f"published: a row lacks {', '.join(sorted(missing))}")
         if len(set(self.seeds)) < len(self.seeds):
-            raise ValueError("seeds: one is given twice")
+            raise ValueError("seeds: contains a seed twice")
         return self
 
 
@@ -105,7 +107,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Study:
-    """A study with its cells: those that need another's model come after all others."""
+    """A study with its cells; cells that need another cell's model are last."""
 
     name: str
     document: StudyDocument
@@ -113,21 +115,21 @@ class Study:
 
     @property
     def places(self) -> list[Place]:
-        """The cells without their seeds, in the order of the file."""
+        """Return the combinations of levels, in the order of the file."""
         return list(places_of(self.document))
 
     def at(self, place: Place) -> list[Cell]:
-        """Return the cells of a place, one for each seed."""
+        """Return the cells of a combination of levels, one for each seed."""
         return [cell for cell in self.cells if cell.place == place]
 
     def baseline(self, place: Place) -> Place | None:
-        """Return the place that another is compared with; None if there is none, or it is the place itself."""
+        """Return the baseline of a combination of levels; None if there is none, or if it is the baseline."""
         axes = list(self.document.axes)
         base = tuple(self.document.baseline.get(axis, level) for axis, level in zip(axes, place, strict=True))
         return base if base != place and base in self.places else None
 
     def published(self, place: Place, metric: str) -> float | None:
-        """Return the paper's value of a metric, as the paper prints it."""
+        """Return the published value of a metric, as printed in the paper."""
         levels = dict(zip(self.document.axes, place, strict=True))
         row = next((row for row in self.document.published if levels.items() <= row.items()), {})
         value = row.get(metric)
@@ -162,7 +164,7 @@ def load_study(
 
 
 def places_of(document: StudyDocument) -> Iterator[Place]:
-    """Yield every combination of levels that is not left out."""
+    """Yield every combination of levels that is not excluded."""
     for place in product(*document.axes.values()):
         levels = dict(zip(document.axes, place, strict=True))
         if not any(left_out.items() <= levels.items() for left_out in document.without):
@@ -170,7 +172,7 @@ def places_of(document: StudyDocument) -> Iterator[Place]:
 
 
 def levels_of(document: StudyDocument, place: Place) -> list[Level]:
-    """Return the levels that a place names."""
+    """Return the levels of a combination."""
     return [levels[name] for levels, name in zip(document.axes.values(), place, strict=True)]
 
 
@@ -188,30 +190,31 @@ def _cell(
     recipe_path = Path(next((level.recipe for level in reversed(levels) if level.recipe), document.recipe))
     layers = [document.settings, *(level.settings for level in levels)]
     settings = [item for layer in layers for item in layer.items()]
-    given = [f"{name}={json.dumps(value)}" for name, value in settings]
+    assignments = [f"{name}={json.dumps(value)}" for name, value in settings]
     other = {axis: level for part in levels for axis, level in part.model_of.items()}
     needs = None
-    # A model that the command names needs no cell's: so such a cell is submitted once the other's place is known.
+    # If the command names the model, no other cell's model is needed; such a cell can be submitted once the other
+    # cell's run directory is known.
     if other and not any(text.startswith("model=") for text in overrides):
         names = zip(document.axes, place, strict=True)
         source = tuple(other.get(axis, level) for axis, level in names)
         if (source, seed) not in cells:
             raise UserError(
-                f"{path}: {' · '.join(place)}: model_of names {' · '.join(source)}, which is left out or itself has a "
+                f"{path}: {' · '.join(place)}: model_of names {' · '.join(source)}, which is excluded or itself has a "
                 "model_of; name a cell that is trained"
             )
         needs = cells[source, seed].run_dir.resolve()
-        given.append(f"model={json.dumps(f'run:{needs}')}")
-    given += [f"seed={seed}", *overrides]
+        assignments.append(f"model={json.dumps(f'run:{needs}')}")
+    assignments += [f"seed={seed}", *overrides]
     try:
-        recipe = load_recipe(recipe_path, given, variables)
+        recipe = load_recipe(recipe_path, assignments, variables)
     except ConfigError as error:
         error.add_note(f"(in {path}, cell {' · '.join(place)})")
         raise
     resolved = recipe.resolved()
-    # Where the data and the runs lie is a matter of the machine: the cell is the same.
+    # Paths of data and runs depend on the machine, so they are excluded from the cell's digest.
     resolved["parameters"] = {key: value for key, value in resolved["parameters"].items() if key != "data_dir"}
     if needs is not None:
         resolved["parameters"]["model"] = f"run:{needs.name}"
     name = f"{recipe.name}-{digest_of(resolved)[:12]}"
-    return Cell(place, seed, recipe_path, tuple(given), recipe, folder / name, needs)
+    return Cell(place, seed, recipe_path, tuple(assignments), recipe, folder / name, needs)

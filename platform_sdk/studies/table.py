@@ -1,4 +1,4 @@
-"""A study's numbers: each cell's scores over its seeds, compared with the baseline's and with the paper's."""
+"""Numbers of a study: scores of each cell over its seeds, compared with the baseline and the paper."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Read = tuple[Content, Scores]
 
 
 class BaselineDifference(Result):
-    """A metric of a cell − the same of its baseline; see ``paired_over_seeds``. ``n`` questions have it in both."""
+    """Difference of a metric between a cell and its baseline over ``n`` shared questions; see ``paired_over_seeds``."""
 
     n: int
     difference: float
@@ -146,12 +146,12 @@ def _paired(metric: str, own: Sequence[Read], base: Sequence[Read]) -> BaselineD
     columns = _columns(metric, [*own, *base])
     if not columns:
         return None
-    found = paired_over_seeds(columns[: len(own)], columns[len(own) :])
-    return BaselineDifference(n=len(columns[0]), **found._asdict())
+    paired = paired_over_seeds(columns[: len(own)], columns[len(own) :])
+    return BaselineDifference(n=len(columns[0]), **paired._asdict())
 
 
 def _columns(metric: str, group: Sequence[Read]) -> list[list[float]]:
-    """Return a metric of each run over the questions that have it in all of them; nothing where none has."""
+    """Return a metric of each run over the questions that have it in all runs; empty if there are none."""
     lasts = [last for _, last in group]
     ids = sorted(id for id in (lasts[0] if lasts else ()) if all(metric in last[id] for last in lasts))
     return [[last[id][metric] for id in ids] for last in lasts] if ids else []

@@ -3,8 +3,8 @@
 ``start_run`` / ``step_run`` / ``finish_run`` (``runs.py``, ``step.py``) write down what a pipeline run does, without
 mlflow and within milliseconds, in the run directory's journal (``journal.py``). A follower process (``__main__.py``)
 delivers the journal to MLflow while the run lasts (``delivery.py``, ``inputs.py``, ``models.py``, ``traces.py``).
-``manifest.py`` is the hash-chained audit trail; ``listing.py`` reads runs back; ``outcomes.py`` is how a step knows
-that it is done already.
+``manifest.py`` is the hash-chained audit trail; ``listing.py`` reads runs back; ``outcomes.py`` detects
+finished steps.
 """
 
 from platform_sdk.tracking.runs import RunInfo, finish_run, mlflow_run_id, start_run, step_run

@@ -13,43 +13,43 @@ from platform_sdk.tracking.store import STATE_FILE, DeliveryState, stored_in
 
 
 def complete_since(run_dir: Path, steps: Iterable[str]) -> int | None:
-    """Return when a run finished, in milliseconds since the epoch; None if a step of it has to run again.
+    """Return the end time of a run in milliseconds since the epoch; None if a step has to run again.
 
-    It is finished if every step is, and all files that the steps left are unchanged, wherever the run directory lies
-    now. Whether MLflow has everything is another question: ``is_delivered``.
+    A run is finished if all steps are finished and their files unchanged; the run directory may have moved. Delivery to
+    MLflow is checked by ``is_delivered``.
 
     Raises:
         UserError: a file of a finished step, or the manifest, was altered or removed.
     """
     run_dir = run_dir.resolve()
     found = journals(run_dir)
-    # A step's journal is named by its phase; its log by the step, which another pipeline may not have had.
+    # A step's journal is named after its phase, its log after the step, which another pipeline may lack.
     if not found[RUN].is_file() or not all((run_dir / "logs" / f"{step}.log").is_file() for step in steps):
         return None
     ends = [_end(path) for path in found.values()]
     if None in ends:
         return None
     seals.check(run_dir)
-    sealed = {entry.event: entry.files for entry in manifest.read(run_dir)}  # the last of each step
+    sealed = {entry.event: entry.files for entry in manifest.read(run_dir)}  # the last entry of each step
     own = [name for files in sealed.values() for name in files if not Path(name).is_absolute()]
     if not all((run_dir / name).exists() for name in own):
-        return None  # an index, which is made again
+        return None  # an index, which is rebuilt
     return ends[0] if _artifacts_are_there(run_dir) else None
 
 
 def _end(journal: Path) -> int | None:
-    """Return when the run or step of a journal succeeded; None if it did not."""
+    """Return the time at which a journal's run or step succeeded; None if it did not."""
     states = [event for event in read(journal)[0] if event["event"] in STATE_EVENTS]
     return int(states[-1]["time"]) if states and states[-1].get("status") == "FINISHED" else None
 
 
 def is_delivered(run_dir: Path) -> bool:
-    """Return whether the MLflow store of a run's present place has everything that the run recorded."""
+    """Return True if the current MLflow store of a run has everything that the run recorded."""
     run_dir = run_dir.resolve()
     try:
         state = read_model(run_dir / FOLDER / STATE_FILE, DeliveryState)
     except UserError:
-        return False  # missing or damaged: the delivery is repeated, which mends it
+        return False  # missing or damaged; repeating the delivery restores it
     store = stored_in(run_dir)
     local = Path(store.removeprefix("sqlite:///")) if store.startswith("sqlite:///") else None
     return (
@@ -61,7 +61,7 @@ def is_delivered(run_dir: Path) -> bool:
 
 
 def _artifacts_are_there(run_dir: Path) -> bool:
-    """Return whether the files that belong to no step, as the report, are what they were at the run's end."""
+    """Return True if files without a step, such as the report, are unchanged since the end of the run."""
     # The journal deduplicates events, so its last event may not be the latest state.
     known: dict[Path, set[str]] = {}
     for event in read(run_file(run_dir))[0]:

@@ -1,4 +1,4 @@
-"""``rollouts/credit/NNNN.jsonl`` of an online phase: rewards and advantages of the turns that an update learned."""
+"""``rollouts/credit/NNNN.jsonl`` of an online phase: rewards and advantages of the turns of an update."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from platform_sdk.records import Record
 
 
 class TurnCredit(BaseModel):
-    """A turn's rewards, prepared ones included, and the mean advantage of its tokens."""
+    """A turn's rewards, including prepared rewards, and the mean advantage of its tokens."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     rewards: dict[str, float]
@@ -19,7 +19,7 @@ class TurnCredit(BaseModel):
 
 
 class RolloutCredit(Record):
-    """The credit of the agent's turns in a rollout's main trajectory; ``rollout`` is the rollout's id."""
+    """Credit of the agent's turns in a rollout's main trajectory; ``rollout`` is the rollout's id."""
 
     KIND: ClassVar[str] = "rollout_credit"
     rollout: str

@@ -1,8 +1,8 @@
-"""Deliver the journal of a run directory to MLflow. The only place, with ``models`` and ``traces``, that loads mlflow.
+"""Deliver the journal of a run directory to MLflow. Only this module, ``models`` and ``traces`` import mlflow.
 
-Delivery can stop anywhere and be repeated: ``tracking/mlflow.json`` keeps the MLflow ids and how far each
-journal was delivered, metrics carry the journal's times (MLflow keeps equal points once), nested runs, model
-versions and traces are looked up by what identifies them before they are made.
+Delivery can stop anywhere and be repeated: ``tracking/mlflow.json`` records the MLflow ids and the delivered offset of
+each journal, metrics have the journal's times (MLflow deduplicates equal points), and nested runs, model versions and
+traces are looked up before they are created.
 """
 
 from __future__ import annotations
@@ -50,24 +50,24 @@ if TYPE_CHECKING:
 PARAM_LENGTH = 6000
 TAG_LENGTH = 5000
 EXPERIMENT_TAGS = {"mlflow.experimentKind": "custom_model_development"}
-"""Kind of the experiment: model training. The page of MLflow 3.17 does not read it; its own switch decides."""
+"""Kind of the experiment: model training. The UI of MLflow 3.17 ignores it and has its own switch."""
 BATCH = {"metrics": 1000, "params": 100, "tags": 100}
 
 logger = logging.getLogger(__name__)
 
 
 def deliver(run_dir: Path) -> None:
-    """Deliver everything that was written down so far.
+    """Deliver everything recorded so far.
 
     Raises:
-        UserError: the store refused or could not be reached; what is not delivered stays in the journal.
+        UserError: the store refused or could not be reached; undelivered events stay in the journal.
     """
     with _only_one(run_dir):
         Delivery(run_dir).advance()
 
 
 def follow(run_dir: Path, owner_lives: Callable[[], bool], pause: Callable[[], None]) -> None:
-    """Deliver what is written down until the run ends, or until its owner died: then it is marked KILLED."""
+    """Deliver events until the run ends, or until its owner dies, which marks the run KILLED."""
     with _only_one(run_dir):
         delivery = Delivery(run_dir)
         while True:
@@ -75,7 +75,7 @@ def follow(run_dir: Path, owner_lives: Callable[[], bool], pause: Callable[[], N
             try:
                 delivery.advance()
             except UserError as error:
-                # A store that is unavailable for a while costs nothing: the journal waits, and so does its end.
+                # Retry while the store is unavailable; the journal keeps the events.
                 if not alive or delivery.asked_to_end:
                     raise
                 logger.warning("%s; trying again", error)
@@ -88,14 +88,14 @@ def follow(run_dir: Path, owner_lives: Callable[[], bool], pause: Callable[[], N
 
 
 def _ends_line(path: Path, offset: int) -> bool:
-    """Return whether a line ends before ``offset``; not in a file that was cut, though it may have grown since."""
+    """Return True if a line ends at ``offset``; False if the file was truncated since."""
     with path.open("rb") as stream:
         stream.seek(max(offset - 1, 0))
         return offset == 0 or stream.read(1) == b"\n"
 
 
 class Delivery:
-    """One run directory's way into MLflow. ``ended`` tells whether the run said that it ended."""
+    """Delivery of one run directory to MLflow. ``ended`` is True once the end of the run is recorded."""
 
     def __init__(self, run_dir: Path) -> None:
         import mlflow
@@ -107,18 +107,18 @@ class Delivery:
             self.state = self._restored()
         self._uri = store_uri(run_dir)
         with _store_errors(self._uri), made_by_one(self._uri):
-            # The registry resolves a logged model through the process-wide store, not the client's.
+            # The registry resolves a logged model through the process-wide store, not the client's store.
             mlflow.set_tracking_uri(self._uri)
             self.client: MlflowClient = mlflow.MlflowClient()
             self._forget_unknown_run()
         starts = [event for event in read(run_file(run_dir))[0] if event["event"] == "started"]
         if not starts:
-            raise UserError(f"{run_dir}: no run was started here")
+            raise UserError(f"{run_dir}: no run was started in this directory")
         self.token = f"{starts[0]['time']}:{run_dir}"
         self.ended = False
 
     def _forget_unknown_run(self) -> None:
-        """Begin again where the store does not know the run: the id was damaged, or the store is another."""
+        """Start a new delivery if the store does not have the run: the id was damaged, or the store changed."""
         from mlflow.exceptions import MlflowException
 
         if self.state.run_id is None:
@@ -132,7 +132,7 @@ class Delivery:
             self.state = DeliveryState()
 
     def _restored(self) -> DeliveryState:
-        """Return the record of earlier deliveries; what was damaged is delivered again, which does no harm."""
+        """Return the record of earlier deliveries; after damage everything is delivered again."""
         try:
             state = read_model(self._state_path, DeliveryState)
             if state.sha256 is not None and state.sha256 != state.digest():
@@ -149,13 +149,13 @@ class Delivery:
         return state
 
     def advance(self) -> None:
-        """Deliver what is new in the run's journal, then in those of its steps."""
+        """Deliver new events of the run's journal, then of its steps' journals."""
         with _store_errors(self._uri):
             steps = journals(self.run_dir)
             self._advance_file(steps.pop(RUN), RUN, self._parent)
             for key, path in sorted(steps.items(), key=self._waiting_since):
                 self._advance_file(path, key, partial(self._step, key.removeprefix("steps/")))
-            # The run's end may be heard before everything it and its last step wrote was delivered; it counts then.
+            # The end of the run may be recorded before all events are delivered; it is delivered last.
             if self.asked_to_end and self._all_delivered():
                 self._end(self._run_id, self._last_state_event(), adopted=self.state.adopted)
                 self.state.ended_in = stored_in(self.run_dir)
@@ -171,7 +171,7 @@ class Delivery:
         return [event for event in read(run_file(self.run_dir))[0] if event["event"] in STATE_EVENTS][-1]
 
     def mark_killed(self) -> None:
-        """Say that the process that owned the run is gone."""
+        """Record that the process of the run died."""
         if self.state.run_id and not self.state.adopted:
             with _store_errors(self._uri):
                 self.client.set_terminated(self.state.run_id, status="KILLED")
@@ -183,7 +183,7 @@ class Delivery:
     def _waiting_since(self, journal: tuple[str, Path]) -> int:
         """Return the time of the first undelivered event of a step; 0 if there is none.
 
-        Steps are delivered in the order they ran in: of two that set the run's tag or register a model the last counts.
+        Steps are delivered in their order: the last one determines the run's tags and registered model.
         """
         key, path = journal
         events, _ = read(path, self.state.offsets.get(key, 0))
@@ -241,12 +241,12 @@ class Delivery:
                 self._end(run_id, event)
 
     def _common(self, run_id: str, events: list[Event]) -> None:
-        """Deliver what runs and steps say alike; the figures of a step are figures of the whole run too."""
+        """Deliver events common to runs and steps; figures of a step are also figures of the run."""
         from mlflow.entities import Metric
 
         models = Models(self.client, self.state, self.run_dir)
         for event in events:
-            if event["event"] == "scores":  # before other metrics: the page of a run lists them as they came
+            if event["event"] == "scores":  # before other metrics: the UI lists metrics in the order of delivery
                 models.deliver_scores(run_id, event)
         metrics = [
             Metric(name, value, event["time"], event["iteration"])
@@ -286,7 +286,7 @@ class Delivery:
     def _end(self, run_id: str, event: Event, *, adopted: bool = False) -> None:
         if "error" in event:
             self._batch(run_id, tags={"error": event["error"]})
-        elif "error" in self.client.get_run(run_id).data.tags:  # of an earlier start, which this one has made good
+        elif "error" in self.client.get_run(run_id).data.tags:  # error of an earlier start, which succeeded now
             self.client.delete_tag(run_id, "error")
         if "manifest_head" in event:
             self._batch(self._run_id, tags={"manifest_head": event["manifest_head"]})
@@ -314,20 +314,20 @@ class Delivery:
             parts = {name: part[BATCH[name] :] for name, part in parts.items()}
 
     def _experiment(self, name: str) -> str:
-        found = self.client.get_experiment_by_name(name)
-        if found is None:
-            place = artifact_location(self._uri, name)
-            return str(self.client.create_experiment(name, artifact_location=place, tags=EXPERIMENT_TAGS))
+        experiment = self.client.get_experiment_by_name(name)
+        if experiment is None:
+            location = artifact_location(self._uri, name)
+            return str(self.client.create_experiment(name, artifact_location=location, tags=EXPERIMENT_TAGS))
         for key, value in EXPERIMENT_TAGS.items():
-            if key not in found.tags:  # somebody may prefer another view
-                self.client.set_experiment_tag(found.experiment_id, key, value)
-        return str(found.experiment_id)
+            if key not in experiment.tags:  # users may have chosen another view
+                self.client.set_experiment_tag(experiment.experiment_id, key, value)
+        return str(experiment.experiment_id)
 
     def _find_or_create(self, identity: dict[str, str], *, name: str, start_time: int) -> str:
         query = " and ".join(f"tags.`{key}` = '{_quotable(value)}'" for key, value in identity.items())
-        found = self.client.search_runs([self.state.experiment_id], query, max_results=1)
-        if found:
-            return str(found[0].info.run_id)
+        runs = self.client.search_runs([self.state.experiment_id], query, max_results=1)
+        if runs:
+            return str(runs[0].info.run_id)
         tags = {key: _quotable(value) for key, value in identity.items()}
         return str(self.client.create_run(self.state.experiment_id, start_time, tags, name).info.run_id)
 
@@ -370,7 +370,7 @@ def _flat(value: Any, prefix: str = "") -> Iterator[tuple[str, str]]:
 
 
 def _legible(tags: Mapping[str, str], prefix: str = "") -> dict[str, str]:
-    """Return the tags that begin with ``prefix`` by short names: the UI cuts a name after 15 characters."""
+    """Return the tags with ``prefix`` under short names, since the UI cuts names after 15 characters."""
     return {
         name.removeprefix(DIGEST).removeprefix("hopforge."): value
         for name, value in tags.items()

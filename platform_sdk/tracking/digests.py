@@ -1,8 +1,8 @@
 """SHA-256 of a run's files, cached by size, times and inode, so that an unchanged file is read once.
 
-Two caches lie in a run's ``tracking`` folder. ``digests.json`` is the steps' own: they write it while the run is under
-way. ``verified.json`` is for readers of finished runs. It is authenticated with a key that only this user can read, so
-an edited, copied or foreign cache is discarded and every file is read again. docs/reproducibility.md has its limits.
+A run's ``tracking`` folder has two caches. ``digests.json`` is written by the steps of a running run.
+``verified.json`` is for readers of finished runs. It is authenticated with a key that only this user can read, so an
+edited, copied or foreign cache is discarded and every file is read again. See docs/reproducibility.md for the limits.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ VERIFIED = "verified.json"
 KEY = "verification.key"
 KEY_BYTES = 32
 SETTLED_NS = 1_000_000_000
-"""A file that changed less than this before it was read may change again without new times: it is not cached."""
+"""Age below which a file is not cached, since it may change again without a new mtime."""
 
 
 class Digests:
@@ -51,7 +51,7 @@ class Digests:
         return self.rehash(path)
 
     def rehash(self, path: Path) -> str:
-        """Return the digest of a file as it is read now."""
+        """Return the digest of a file without the cache."""
         before = identity(path)  # a change while the file is read invalidates the entry
         began = time.time_ns()
         digest = sha256(path)
@@ -63,7 +63,7 @@ class Digests:
     def save(self) -> None:
         """Write the cache. If several processes do, the last one wins."""
         if self._changed and self._path.parent.is_dir() and os.access(self._path.parent, os.W_OK):
-            with suppress(OSError):  # a cache is worth no error
+            with suppress(OSError):  # the cache is optional
                 write_text(self._path, json.dumps(self._dump()), durable=False)
 
     def _name(self, path: Path) -> str:
@@ -83,7 +83,7 @@ class VerifiedDigests(Digests):
     """The readers' cache, authenticated with this user's key. Without a key nothing is cached.
 
     Args:
-        full: read every file, whatever the cache holds.
+        full: Read every file and ignore the cache.
     """
 
     def __init__(self, run_dir: Path, *, full: bool = False) -> None:
@@ -122,7 +122,7 @@ class VerifiedDigests(Digests):
 
 
 def _key() -> bytes | None:
-    """Return this user's key, made at its first use; None where no private file can be kept."""
+    """Return this user's key, created at first use; None if no private file can be stored."""
     try:
         folder = Path(os.environ.get("HOPFORGE_CACHE") or Path.home() / ".cache" / "hopforge")
         path = folder / KEY

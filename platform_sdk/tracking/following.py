@@ -1,4 +1,4 @@
-"""Figures of a step while it works: a file that grows, line by line, becomes curves."""
+"""Curves of a running step, read from a growing file."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ POLL_SECONDS = 2.0
 
 @contextmanager
 def following(step: StepRun, path: Path, *, axis: str, phase: str) -> Iterator[None]:
-    """Log the JSON lines of ``path`` as curves over ``axis`` while the body works, and what is left behind it.
+    """Log the JSON lines of ``path`` as curves over ``axis`` while the body runs, and the remaining lines afterwards.
 
-    Whoever writes the file, this process or others that it started, needs to know nothing of tracking. Lines of an
-    earlier attempt count once the body has written or has succeeded: until then they have not been compared.
+    The writer of the file, this process or its children, is independent of tracking. Lines of an earlier attempt are
+    logged after the body has written or succeeded, since they have not been verified before.
     """
     stop = threading.Event()
     before = _identity(path)
@@ -48,7 +48,7 @@ def _identity(path: Path) -> tuple[int, ...] | None:
 
 
 def _rows(path: Path) -> list[dict[str, Any]]:
-    """The whole lines; one that is being written does not count yet."""
+    """Return the complete lines."""
     lines, _ = whole_lines(path)
     return [
         parse_object(line.decode(errors="replace"), f"{path}:{number}") for number, line in enumerate(lines, start=1)

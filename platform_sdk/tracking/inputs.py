@@ -1,4 +1,4 @@
-"""Datasets and models that runs read, as MLflow's inputs of these runs."""
+"""Datasets and models as MLflow inputs of runs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def deliver_dataset(client: MlflowClient, run_ids: Iterable[str], event: Event) -> None:
-    """Log a dataset as an input of runs. MLflow keeps equal ones once, whichever runs read them."""
+    """Log a dataset as an input of runs. MLflow stores equal datasets once for all runs."""
     from mlflow.entities import Dataset, DatasetInput, InputTag
 
     dataset = Dataset(
@@ -32,10 +32,10 @@ def deliver_dataset(client: MlflowClient, run_ids: Iterable[str], event: Event) 
 
 def deliver_inputs(client: MlflowClient, models: Models, run_dir: Path, run_id: str, event: Event) -> None:
     """Log what a step read: a model, and datasets, which have the run's names if the run logged them."""
-    known = {found["digest"]: found for found in all_events(run_dir) if found["event"] == "dataset"}
+    known = {event["digest"]: event for event in all_events(run_dir) if event["event"] == "dataset"}
     for use, datasets in event["datasets"].items():
         for name, digest in datasets.items():
-            if digest:  # of data that the run has not, e.g. triples
+            if digest:  # empty for data that the run does not have, e.g. triples
                 own = {"name": name, "digest": digest, "source": str(run_dir / name), "context": use, "rows": None}
                 deliver_dataset(client, [run_id], known.get(digest, own))
     if event["model"] and (model := models.find(event["model"])):

@@ -1,8 +1,8 @@
-"""Journal of a run's messages to MLflow: ``tracking/run.jsonl`` and one file for each step.
+"""Journal of a run's events for MLflow: ``tracking/run.jsonl`` and one file for each step.
 
-Importing mlflow and opening its store takes seconds, and every step is a process of its own. So steps only
-append lines here (a millisecond), and one process delivers them (``delivery.py``). A kill loses nothing that
-was written, an unreachable server holds no step up, and a step that runs again says the same thing once.
+Importing mlflow and opening its store takes seconds, and every step is a separate process. So steps only append lines
+to the journal (a millisecond), and one process delivers them (``delivery.py``). A kill loses no written event, an
+unreachable server delays no step, and events of a repeated step are deduplicated.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ FOLDER = "tracking"
 RUN_FILE = "run.jsonl"
 RUN = "run"
 DIGEST = "hopforge.digest."
-"""Begins the names of tags that are digests."""
+"""Prefix of the names of digest tags."""
 STEPS_FOLDER = "steps"
 STEP_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 Event = dict[str, Any]
 
-# Changes of state are said every time they happen; anything else only once.
+# Events that are recorded every time; all others are deduplicated.
 STATE_EVENTS = frozenset({"started", "ended"})
 
 
@@ -40,7 +40,7 @@ class Journal:
         self._said = {_body(event) for event in read(path)[0]}
 
     def append(self, event: str, **fields: Any) -> None:
-        """Write one event down; an equal one already written is not repeated."""
+        """Append an event unless an equal event is already recorded."""
         body = strip_credentials({"event": event, **fields})
         key = _body(body)
         if event not in STATE_EVENTS:
@@ -54,7 +54,7 @@ def read(path: Path, offset: int = 0) -> tuple[list[Event], int]:
     """Return the complete events of ``path`` from byte ``offset`` on, and the offset after them.
 
     Raises:
-        UserError: a whole line is not an event.
+        UserError: a complete line is not an event.
     """
     lines, end = whole_lines(path, offset)
     return [_event(line, f"{path}:{number}") for number, line in enumerate(lines, start=1)], end
@@ -83,20 +83,20 @@ def step_file(run_dir: Path, step: str) -> Path:
 
 
 def journals(run_dir: Path) -> dict[str, Path]:
-    """Return the run's journal and those of its steps, by the names that deliveries have for them."""
+    """Return the journals of the run and its steps, by their names in ``Deliveries``."""
     steps = sorted((run_dir / FOLDER / STEPS_FOLDER).glob("*.jsonl"))
     return {RUN: run_file(run_dir)} | {f"steps/{path.name.removesuffix('.jsonl')}": path for path in steps}
 
 
 def relocated(run_dir: Path, recorded: str) -> Path:
-    """Return where a recorded path of the run lies now: the run directory may have been moved or copied since."""
+    """Return the current location of a recorded path, since the run directory may have been moved or copied."""
     written = Path(recorded)
     inside = (run_dir.joinpath(*written.parts[start:]) for start in range(1, len(written.parts)))
     return next((path for path in inside if path.exists()), written)
 
 
 def all_events(run_dir: Path) -> list[Event]:
-    """Return the events of the run and its steps in the order in which they were written down."""
+    """Return the events of the run and its steps in the order of recording."""
     events = (event for path in journals(run_dir).values() for event in read(path)[0])
     return sorted(events, key=lambda event: int(event["time"]))
 

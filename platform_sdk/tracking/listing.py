@@ -1,7 +1,7 @@
-"""Find runs: the rows of ``hopforge runs``, a run's directory, and the model that it trained.
+"""Find runs: the rows of ``hopforge runs``, run directories, and trained models.
 
-Run directories hold all of it. MLflow is only asked if ``MLFLOW_TRACKING_URI`` names a server, since the server's runs
-may lie on other machines. A database in that variable holds nothing that the run directories do not.
+The data is read from run directories. MLflow is queried only if ``MLFLOW_TRACKING_URI`` names a server, whose runs may
+be on other machines.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ RUN_DIR = "hopforge.run_dir"
 
 
 class RunRow(BaseModel):
-    """One run. Scores are in 0..1 and None before they exist; ``started`` is UTC, ISO 8601."""
+    """Row of a run. Scores are in 0..1, or None if not evaluated yet; ``started`` is UTC, ISO 8601."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     name: str
@@ -59,7 +59,7 @@ class RunRow(BaseModel):
 
 
 def tracking_server() -> Server | None:
-    """Return the MLflow server that ``MLFLOW_TRACKING_URI`` names; None without one."""
+    """Return the MLflow server in ``MLFLOW_TRACKING_URI``; None if it names no server."""
     uri = os.environ.get("MLFLOW_TRACKING_URI", "")
     if not uri.startswith(("http://", "https://")):
         return None
@@ -72,15 +72,15 @@ def run_dirs(folder: Path) -> list[Path]:
     """Return the run directories in a folder.
 
     Raises:
-        UserError: there are none.
+        UserError: the folder contains none.
     """
-    found = sorted(path.parent.parent for path in folder.glob(f"*/{run_file(Path())}"))
-    if not found:
+    directories = sorted(path.parent.parent for path in folder.glob(f"*/{run_file(Path())}"))
+    if not directories:
         raise UserError(
-            f"{folder}: holds no run directories; name the folder that holds them, or set MLFLOW_TRACKING_URI to the "
+            f"{folder}: contains no run directories; pass the folder of the runs, or set MLFLOW_TRACKING_URI to the "
             "address of an MLflow server"
         )
-    return found
+    return directories
 
 
 def row_of(run_dir: Path) -> RunRow:
@@ -91,7 +91,9 @@ def row_of(run_dir: Path) -> RunRow:
     """
     states = [event for event in read(run_file(run_dir))[0] if event["event"] in STATE_EVENTS]
     if not states:
-        raise UserError(f"{run_file(run_dir)}: has no start of a run; run the recipe again in a new --workdir")
+        raise UserError(
+            f"{run_file(run_dir)}: does not record the start of a run; run the recipe again in a new --workdir"
+        )
     events = all_events(run_dir)
     start, final = _scores(run_dir, START), _scores(run_dir, FINAL)
     iterations = [
@@ -161,7 +163,7 @@ def _status(run_dir: Path, states: list[Event]) -> str:
 
 
 def _is_followed(run_dir: Path) -> bool:
-    """Return True if a follower delivers the run to MLflow: it ends with the run's own process."""
+    """Return True if a follower process, which ends with the run's process, delivers the run to MLflow."""
     with (run_dir / FOLDER / LOCK_FILE).open("a+b") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -178,7 +180,7 @@ def _scores(run_dir: Path, phase: str) -> dict[str, float]:
     try:
         return {name: score["value"] for name, score in metrics.items()}
     except (AttributeError, KeyError, TypeError) as error:
-        raise UserError(f"{path}: holds no scores; run the recipe again in a new --workdir") from error
+        raise UserError(f"{path}: contains no scores; run the recipe again in a new --workdir") from error
 
 
 def _run_id(run_dir: Path) -> str | None:
@@ -194,7 +196,7 @@ def trained_in(opened: OpenedRun) -> Path | None:
     """Return the model that an opened run trained last; None if it trained none.
 
     Raises:
-        UserError: the model is gone, or the journal names another one than the step left.
+        UserError: the model is missing, or the journal names another model than the step's.
     """
     run_dir = opened.run_dir
     steps = {path: name.removeprefix("steps/") for name, path in journals(run_dir).items()}
@@ -207,28 +209,28 @@ def trained_in(opened: OpenedRun) -> Path | None:
     _, step, last = max(models, key=lambda model: model[0])
     path = relocated(run_dir, last["path"])
     if not path.is_dir():
-        raise UserError(f"{run_dir}: its model {path} is gone")
+        raise UserError(f"{run_dir}: its model {path} is missing; restore it, or run the recipe again")
     if not opened.altered and (last["digest"] != opened.recorded(step, "weights") or not opened.sealed_in(path)):
-        raise UserError(f"{run_dir}: its journal names {path}, which is not the model that step {step} left; {REMEDY}")
+        raise UserError(f"{run_dir}: its journal names {path}, which is not the model of step {step}; {REMEDY}")
     return path
 
 
 def find_local_run(reference: str, folder: Path) -> Path | None:
-    """Return the run directory at a path, or of that name in ``folder``; None if there is neither."""
-    return next((place for place in (Path(reference), folder / reference) if (place / RECIPE).is_file()), None)
+    """Return the run directory at a path, or with that name in ``folder``; None if neither exists."""
+    return next((path for path in (Path(reference), folder / reference) if (path / RECIPE).is_file()), None)
 
 
 def find_run_dir(reference: str, folder: Path) -> Path:
-    """Return the run directory that ``reference`` means: a path, a name in ``folder``, or a run's id in MLflow.
+    """Return the run directory of ``reference``: a path, a name in ``folder``, or a run's id in MLflow.
 
     Raises:
-        UserError: there is no such run, or it is not a run of hopforge.
+        UserError: no such run exists, or it is not a run of hopforge.
     """
     if (local := find_local_run(reference, folder)) is not None:
         return local
     path = Path(reference)
     if path.exists():
-        raise UserError(f"{path}: not a run directory (it holds no recipe.json)")
+        raise UserError(f"{path}: not a run directory (it contains no recipe.json)")
     if (known := next(_with_id(reference, folder), None)) is not None:
         return known
     server = tracking_server()
@@ -242,10 +244,10 @@ def find_run_dir(reference: str, folder: Path) -> Path:
         raise UserError(f"{reference}: no run directory, and no run in {folder} or on {server.name}")
     if RUN_DIR not in tags:
         raise UserError(f"{reference}: an MLflow run, but none of hopforge's pipeline runs")
-    found = Path(tags[RUN_DIR])
-    if not (found / RECIPE).is_file():
-        raise UserError(f"{reference}: its run directory {found} is not on this machine")
-    return found
+    run_dir = Path(tags[RUN_DIR])
+    if not (run_dir / RECIPE).is_file():
+        raise UserError(f"{reference}: its run directory {run_dir} is not on this machine")
+    return run_dir
 
 
 def _with_id(run_id: str, folder: Path) -> Iterator[Path]:

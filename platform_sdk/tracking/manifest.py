@@ -1,7 +1,7 @@
-"""The audit trail of a run: ``manifest.jsonl``, a chain of entries in which each holds the hash of the one before.
+"""Audit trail of a run: ``manifest.jsonl``, a chain of entries, each with the hash of the previous entry.
 
-MLflow's tags and files can be edited afterwards. Here an altered, removed, inserted or reordered entry breaks
-the chain, and a chain cut short (or rewritten) no longer ends in the head that was published elsewhere.
+MLflow's tags and files can be edited afterwards. In the manifest, an altered, removed, inserted or reordered entry
+breaks the chain, and a truncated or rewritten chain no longer ends in the published head.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ GENESIS = "0" * 64
 
 
 class ManifestError(UserError, ValueError):
-    """A manifest that does not hold; the message names the file, the entry and what is wrong with it."""
+    """Error of an invalid manifest; the message names the file, the entry and the fault."""
 
 
 class Entry(Struct):
     """One event. ``hash`` is the SHA-256 of the canonical JSON of all other fields; ``time`` is UTC, ISO 8601.
 
-    ``files`` are the SHA-256 digests of the files that the step left (see ``seals``).
+    ``files`` are the SHA-256 digests of the step's files (see ``seals``).
     """
 
     sequence: int
     time: str
     event: str
     digests: dict[str, str]
-    # Left out where it is empty, so that entries without files keep their hashes.
+    # Excluded if empty, so that entries without files keep their hashes.
     files: dict[str, str] = Field(default_factory=dict, exclude_if=lambda files: not files)
     previous: str
     hash: str
@@ -48,12 +48,11 @@ class Entry(Struct):
 def append(run_dir: Path, event: str, digests: Mapping[str, str], files: Mapping[str, str] | None = None) -> str:
     """Add an event to the chain of ``run_dir`` and return the head's hash.
 
-    An event equal to the last one of its name is not repeated, however often a resumed run says it.
-    Safe under parallel steps (a file lock) and kills (a last line cut off by a kill is dropped: it was
-    never reported as written).
+    An event equal to the last event of its name is not repeated. Parallel steps are safe (a file lock), and so are
+    kills: an incomplete last line is dropped, since it was never reported as written.
 
     Raises:
-        ManifestError: the chain that is there is broken.
+        ManifestError: the existing chain is broken.
     """
     path = run_dir / FILE_NAME
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -82,7 +81,7 @@ def append(run_dir: Path, event: str, digests: Mapping[str, str], files: Mapping
 
 
 def read(run_dir: Path) -> list[Entry]:
-    """Return the entries of the chain that is there; none where there is no manifest yet.
+    """Return the entries of the chain; empty if there is no manifest yet.
 
     Raises:
         ManifestError: an entry was altered, removed, inserted or moved.
@@ -92,12 +91,12 @@ def read(run_dir: Path) -> list[Entry]:
 
 
 def verify(run_dir: Path, head: str | None = None) -> list[Entry]:
-    """Return the entries of a chain that holds.
+    """Return the entries of a valid chain.
 
     Args:
         run_dir: The run directory.
-        head: The head's hash as published elsewhere (MLflow, model card); without it a chain whose newest
-            entries were removed, or one rewritten as a whole, is indistinguishable from an honest one.
+        head: The head's hash as published elsewhere (MLflow, model card). Without it, a chain that was rewritten as a
+            whole, or whose newest entries were removed, is not detected.
 
     Raises:
         ManifestError: there is no manifest, an entry was altered, removed, inserted or moved, or the chain
@@ -110,9 +109,9 @@ def verify(run_dir: Path, head: str | None = None) -> list[Entry]:
     if content and not content.endswith(b"\n"):
         raise ManifestError(f"{path}: the last line is cut off")
     entries = _chain(path, content)
-    found = entries[-1].hash if entries else GENESIS
-    if head is not None and found != head:
-        raise ManifestError(f"{path}: the chain ends in {found}, but the published head is {head}")
+    last = entries[-1].hash if entries else GENESIS
+    if head is not None and last != head:
+        raise ManifestError(f"{path}: the chain ends in {last}, but the published head is {head}")
     return entries
 
 

@@ -1,7 +1,7 @@
 """Models of a run in MLflow: logged as plain files, registered, and with the scores of their evaluations.
 
-Nothing is pickled. MLflow's own transformers flavour loads the model to save it again; here the directory that training
-wrote (safetensors, tokenizer, configuration) is logged as it is. A model that the run began with is logged by name and
+Nothing is pickled. MLflow's transformers flavour loads the model to save it again; this module logs the directory
+written by training (safetensors, tokenizer, configuration) unchanged. A run's initial model is logged by name and
 digest only.
 """
 
@@ -25,20 +25,20 @@ if TYPE_CHECKING:
     from mlflow.entities.model_registry import ModelVersion
 
 SCORES = "Scores"
-"""Group of the metrics that charts begin with: MLflow sorts groups by name, and capitals come first."""
+"""Group of the first charts: MLflow sorts groups by name, capitals first."""
 DATASET_DIGEST_LENGTH = 36
-"""MLflow keeps so much of a dataset's digest."""
+"""Maximum length of a dataset's digest in MLflow."""
 RESERVED_ALIAS = re.compile(r"latest|v\d+", re.IGNORECASE)
 
 
 class Models:
-    """Logged models and registered versions of one run. Every method may be repeated: its outcome is the same."""
+    """Logged models and registered versions of one run. Every method is idempotent."""
 
     def __init__(self, client: MlflowClient, state: DeliveryState, run_dir: Path) -> None:
         self._client, self._state, self._run_dir = client, state, run_dir
 
     def find(self, digest: str) -> LoggedModel | None:
-        """Return the model with these weights, logged now if it is not yet; None if no step has named it."""
+        """Return the model with these weights, and log it if necessary; None if no step has recorded it."""
         event = next((event for event in self._events("base_model", "model") if event["digest"] == digest), None)
         return None if event is None else self._logged(event)
 
@@ -49,19 +49,19 @@ class Models:
         self._client.log_inputs(run_id, models=[LoggedModelInput(model.model_id)])
 
     def deliver_base(self, run_id: str, event: Event) -> None:
-        """Log a model that the run begins with, as an input of the step and of the whole run."""
+        """Log the initial model as an input of the step and of the run."""
         model = self._logged(event)
         for reader in {run_id, self._parent}:
             self.read_by(reader, model)
 
     def deliver_trained(self, run_id: str, event: Event) -> None:
-        """Log a model that a step trained, as an output of the step and of the run; register it if it asks for that."""
+        """Log a trained model as an output of the step and of the run; register it if the event requires it."""
         from mlflow.entities import LoggedModelOutput
 
         model = self._logged(event)
         for writer in {run_id, self._parent}:
             outputs = self._client.get_run(writer).outputs
-            # MLflow refuses an output that it has.
+            # MLflow refuses an output that it already has.
             if model.model_id not in {known.model_id for known in (outputs.model_outputs if outputs else ())}:
                 self._client.log_outputs(writer, [LoggedModelOutput(model.model_id, event.get("iteration", 0))])
         if event["register"]:
@@ -165,7 +165,7 @@ class Models:
         return [version for version in versions if version.tags.get(WEIGHTS) == digest]
 
     def _name_by_run(self, version: ModelVersion) -> None:
-        """Let the run's alias lead to its newest version, so that it ends at the last model that the run trained."""
+        """Set the run's alias to its newest version, i.e. the last trained model."""
         alias = re.sub(r"[^\w-]", "-", self._name)
         if RESERVED_ALIAS.fullmatch(alias):
             alias = f"run-{alias}"
@@ -174,7 +174,7 @@ class Models:
             self._client.set_registered_model_alias(version.name, alias, version.version)
 
     def _annotate(self, version: ModelVersion) -> None:
-        """Describe a version and tag it with its scores, all of them as the journals have them now."""
+        """Set the description of a version, and its tags with all scores recorded so far."""
         digest, recipe = version.tags[WEIGHTS], self._recipe
         phase = next(_phase(event) for event in self._events("model") if event["digest"] == digest)
         base = recipe["parameters"].get("model")

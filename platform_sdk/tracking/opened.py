@@ -1,6 +1,6 @@
-"""The one entrance to a run for everything that reads it: chain, seals and recipe are checked before anything is shown.
+"""Opening of a run for reading: chain, seals and recipe are verified first.
 
-Steps of a run under way call ``seals.check`` instead.
+Steps of an unfinished run call ``seals.check`` instead.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SHOWN = (
     "scores.json", "train.json", "figures.json", "statistics.json", "updates.jsonl", "rollouts.jsonl",
     "selected.jsonl", "examples.jsonl",
 )  # fmt: skip
-"""Files of a phase that readers take results from: in a finished run each of them must have a seal."""
+"""Files of a phase with results for readers; in a finished run each must have a seal."""
 ALTERED = "or add --altered to read the run as it is, with a warning in every output"
 
 
@@ -84,17 +84,17 @@ def open_run(run_dir: Path, *, altered: bool = False, full: bool = False) -> Ope
     opens with a warning in ``altered``, since nothing can be compared.
 
     Args:
-        altered: Open a run with altered files too, and report them in ``altered``.
-        full: Read every file again, also those that have not changed since they were last verified.
+        altered: Also open a run with altered files, and report them in ``altered``.
+        full: Read every file again, including files that are unchanged since their last verification.
 
     Raises:
-        UserError: it is not a run directory, or a file was altered or removed: the message names the file, the number
-            of files that are intact, and how to continue.
+        UserError: ``run_dir`` is not a run directory, or a file was altered or removed: the message names the file,
+            the number of intact files, and the remedy.
     """
     if not (run_dir / RECIPE).is_file():
         if (run_dir / manifest.FILE_NAME).is_file():
             raise UserError(f"{run_dir / RECIPE}: is missing, but the manifest reports a started run; {REMEDY}")
-        raise UserError(f"{run_dir}: not a run directory (it holds no {RECIPE})")
+        raise UserError(f"{run_dir}: not a run directory (it contains no {RECIPE})")
     digests = VerifiedDigests(run_dir, full=full)
     try:
         entries, faults = manifest.read(run_dir), []
@@ -112,12 +112,12 @@ def open_run(run_dir: Path, *, altered: bool = False, full: bool = False) -> Ope
         raise UserError(_sentence(faults, _intact(entries, faults)))
     warnings = tuple(f"{fault.path}: {fault.reason}" for fault in faults)
     if not entries and not states and not faults:
-        warnings = (f"{run_dir}: holds no manifest and no journal, so its files cannot be verified",)
+        warnings = (f"{run_dir}: contains no manifest and no journal, so its files cannot be verified",)
     return OpenedRun(run_dir, read_object(run_dir / RECIPE), finished, tuple(entries), warnings)
 
 
 def check_external(opened: OpenedRun, folder: Path) -> None:
-    """Compare the files of a model outside the run directory, which the run began with, with their seals.
+    """Compare the files of the initial model outside the run directory with their seals.
 
     Raises:
         UserError: a file was altered or removed.
@@ -132,7 +132,7 @@ def check_external(opened: OpenedRun, folder: Path) -> None:
 
 
 def recipe_digest(recipe: Mapping[str, Any]) -> str:
-    """Return the digest of a resolved recipe, which the manifest's first entry holds."""
+    """Return the digest of a resolved recipe, as in the manifest's first entry."""
     canonical = json.dumps(recipe, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(canonical.encode()).hexdigest()
 
@@ -162,7 +162,7 @@ def _faults(
 
 
 def _journal_faults(run_dir: Path, entries: Iterable[manifest.Entry]) -> Iterator[Fault]:
-    """Yield a fault if the journal lacks an end of the run that the manifest holds."""
+    """Yield a fault if the journal lacks an end of the run that the manifest contains."""
     heads = {event.get("manifest_head") for event in read(run_file(run_dir))[0]}
     if any(entry.event.startswith(ENDED) and entry.hash not in heads for entry in entries):
         reason = "lacks the run's end, which the manifest holds, so it was cut short or altered"
@@ -188,7 +188,7 @@ def _recipe_faults(run_dir: Path, entries: Iterable[manifest.Entry]) -> Iterator
 
 
 def _end_faults(run_dir: Path, entries: Iterable[manifest.Entry], steps: Iterable[manifest.Entry]) -> Iterator[Fault]:
-    """Yield what is wrong in a finished run: results without a seal, and another environment than its last start's."""
+    """Yield faults of a finished run: results without a seal, and a changed environment since its last start."""
     last = next((entry for entry in reversed(list(entries)) if entry.event == STARTED), None)
     expected = last.digests.get(ENVIRONMENT) if last else None
     environment = run_dir / FOLDER / ENVIRONMENT_FILE

@@ -1,7 +1,7 @@
-"""Outcomes of steps, by which no step is done twice or continued with other settings.
+"""Outcomes of steps, which prevent that a step runs twice or continues with other settings.
 
-``begun.json`` in a phase's folder holds the digest of the inputs it was begun with; the step's outcome (a JSON
-object with a name of its own) holds the digest of those it was finished with.
+``begun.json`` in a phase's folder contains the digest of the inputs at its start; the step's outcome (a JSON file)
+contains the digest of the inputs at its end.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 
 def digest_of(*parts: Any) -> str:
-    """SHA-256 (hex) of a step's inputs: settings (pydantic models), names, numbers, and mappings of these."""
+    """Return the SHA-256 (hex) of a step's inputs: settings (pydantic models), names, numbers, or mappings."""
 
     def plain(part: Any) -> Any:
         if isinstance(part, Mapping):
@@ -34,19 +34,19 @@ def digest_of(*parts: Any) -> str:
 
 
 def begin(folder: Path, inputs: str) -> None:
-    """Note what a phase is begun with, so that a killed one is not continued with other settings.
+    """Record the inputs of a phase at its start, so that it is never continued with others.
 
     Raises:
-        UserError: it was begun with other inputs.
+        UserError: the phase was started with other inputs.
     """
     begun = folder / BEGUN
     if begun.exists() and read_object(begun).get("inputs") != inputs:
-        raise UserError(f"{begun}: was begun with other settings; use another --workdir")
+        raise UserError(f"{begun}: was started with other settings; use another --workdir")
     write_json(begun, {"inputs": inputs})
 
 
 def set_aside(folder: Path, inputs: str) -> None:
-    """Rename a folder that was begun with other inputs (``NAME.stale1``), so that the phase can begin again."""
+    """Rename a folder with other inputs (to ``NAME.stale1``), so that the phase can start again."""
     begun = folder / BEGUN
     if not begun.exists() or read_object(begun).get("inputs") == inputs:
         return
@@ -54,7 +54,7 @@ def set_aside(folder: Path, inputs: str) -> None:
 
 
 def rename_stale(path: Path) -> str:
-    """Rename a file or folder to ``NAME.stale1``, or the next number that is free; return the new name."""
+    """Rename a file or folder to ``NAME.stale1``, or the next free number; return the new path."""
     number = 1
     while (aside := path.with_name(f"{path.name}.stale{number}")).exists():
         number += 1
@@ -63,10 +63,10 @@ def rename_stale(path: Path) -> str:
 
 
 def finished(path: Path, inputs: str) -> dict[str, Any] | None:
-    """The outcome of an earlier, finished run of a step with the same inputs; None: there is none yet.
+    """Return the outcome of an earlier run of a step with the same inputs; None if there is none.
 
     Raises:
-        UserError: the outcome is of other inputs.
+        UserError: the outcome has other inputs.
     """
     if not path.exists():
         return None
@@ -80,5 +80,5 @@ def finished(path: Path, inputs: str) -> dict[str, Any] | None:
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Write an object as one atomic step."""
+    """Write an object atomically."""
     write_text(path, json.dumps(content, indent=1) + "\n")

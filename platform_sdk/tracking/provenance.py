@@ -13,7 +13,7 @@ from platform_sdk.config.struct import Struct
 
 
 class Provenance(Struct):
-    """``commit`` is None where the code does not stand in a git checkout (or git is not installed)."""
+    """``commit`` is None if the code is not in a git checkout, or git is not installed."""
 
     commit: str | None
     dirty: bool | None
@@ -23,11 +23,11 @@ class Provenance(Struct):
 
 
 def provenance() -> Provenance:
-    """Look at the code and the environment of this process."""
+    """Return the provenance of this process's code and environment."""
     checkout = Path(platform_sdk.__file__).resolve().parents[1]
     commit = _git(checkout, "rev-parse", "HEAD") if (checkout / ".git").exists() else None
     changes = _git(checkout, "status", "--porcelain") if commit else None
-    packages = {str(found.metadata["Name"]): found.version for found in metadata.distributions()}
+    packages = {str(package.metadata["Name"]): package.version for package in metadata.distributions()}
     return Provenance(
         commit=commit,
         dirty=None if changes is None else bool(changes),
@@ -38,17 +38,17 @@ def provenance() -> Provenance:
 
 
 def _hardware() -> str:
-    """Describe processors, memory and GPUs of this machine."""
+    """Return a description of this machine's processors, memory and GPUs."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     parts = [f"{os.cpu_count()} {platform.machine()} CPUs", f"{memory:.0f} GiB memory"]
     try:
-        found = subprocess.run(
+        query = subprocess.run(
             ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"],
             capture_output=True, text=True, timeout=10, check=False,
         )  # fmt: skip
-    except (OSError, subprocess.TimeoutExpired):  # there is none, or its driver hangs
+    except (OSError, subprocess.TimeoutExpired):  # not installed, or its driver hangs
         return ", ".join(parts)
-    gpus = found.stdout.strip().splitlines() if found.returncode == 0 else []
+    gpus = query.stdout.strip().splitlines() if query.returncode == 0 else []
     return ", ".join([*parts, *(f"{gpus.count(gpu)} × {gpu}" for gpu in dict.fromkeys(gpus))])
 
 

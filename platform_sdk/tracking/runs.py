@@ -1,14 +1,14 @@
 """One tracked run for each pipeline run, one nested run for each of its steps.
 
-The process that owns the pipeline run calls ``start_run`` and ``finish_run``; every step, usually in a process
-of its own, works inside ``step_run``::
+The process of the pipeline run calls ``start_run`` and ``finish_run``; every step, usually a separate process, uses
+``step_run``::
 
     start_run(run_dir, recipe)
     with step_run(run_dir, "train-iteration-01") as step:      # in the step's process
         step.log_figures(run_dir / "iteration-01" / "figures.json", iteration=1)
     finish_run(run_dir, "FINISHED")
 
-Nothing here imports mlflow.
+This module does not import mlflow.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ _followers: dict[Path, subprocess.Popen[bytes]] = {}
 
 @dataclass(frozen=True)
 class RunInfo:
-    """A tracked run: its directory, its name in MLflow, and the MLflow store and experiment it goes to.
+    """A tracked run: its directory, its name in MLflow, and its MLflow store and experiment.
 
-    ``tracking_uri`` is to be shown: a password in it is struck out.
+    ``tracking_uri`` is for display: it contains no password.
     """
 
     run_dir: Path
@@ -55,17 +55,17 @@ class RunInfo:
 
 
 def start_run(run_dir: Path, recipe: Mapping[str, Any], *, follow: bool = True, description: str = "") -> RunInfo:
-    """Begin a run, or take an unfinished one up again: the run directory remembers its MLflow run.
+    """Start a run, or resume an unfinished one with the MLflow run recorded in the run directory.
 
     ``MLFLOW_RUN_ID`` in the environment is adopted as the parent run. The store is ``MLFLOW_TRACKING_URI``, or
-    else an SQLite file beside the run directory, which all runs there share.
+    otherwise an SQLite file next to the run directory, shared by all runs in the folder.
 
     Args:
         run_dir: The run directory.
         recipe: The resolved recipe: ``{"pipeline", "name", "parameters": {…}}``.
-        follow: Start the process that delivers to MLflow while this one lives. Without it every step delivers
-            what it said as it ends, which costs it the seconds that mlflow takes to import.
-        description: The recipe's, for readers of the report and of MLflow; it is no part of what decides the outcome.
+        follow: Start the process that delivers to MLflow while this process lives. Otherwise every step delivers its
+            events at its end, which costs seconds for the import of mlflow.
+        description: The recipe's description, for the report and for MLflow; it does not affect results.
 
     Raises:
         UserError: the directory belongs to a run of another recipe, or a file of a finished step was altered.
@@ -77,7 +77,7 @@ def start_run(run_dir: Path, recipe: Mapping[str, Any], *, follow: bool = True, 
     before = [event["recipe"] for event in read(path)[0] if event["event"] == "recipe"]
     if before and before[-1] != json.loads(json.dumps(recipe)):
         raise UserError(
-            f"{path}: is of a run of another recipe or other parameters; choose another --workdir, "
+            f"{path}: belongs to a run of another recipe or with other parameters; choose another --workdir, "
             "or repeat the command that began the run"
         )
     origin = provenance()
@@ -119,7 +119,7 @@ def start_run(run_dir: Path, recipe: Mapping[str, Any], *, follow: bool = True, 
 
 @contextmanager
 def step_run(run_dir: Path, step: str) -> Iterator[StepRun]:
-    """Work inside a step of the run. A repeated step resumes its nested run instead of creating a second one.
+    """Track a step of the run in the context. A repeated step resumes its nested run instead of creating a second one.
 
     The files of finished steps are compared with their seals first. A step that raises is marked FAILED with the error,
     which is raised again.
@@ -143,11 +143,11 @@ def step_run(run_dir: Path, step: str) -> Iterator[StepRun]:
     except BaseException as error:
         stopped = isinstance(error, (KeyboardInterrupt, SystemExit))
         text = f"{type(error).__name__}: {error}"
-        told = storage_error(error)
-        with suppress(OSError) if told else nullcontext():  # a full disk takes no journal either
+        shown = storage_error(error)
+        with suppress(OSError) if shown else nullcontext():  # on a full disk, the journal cannot be written either
             journal.append("ended", status="KILLED" if stopped else "FAILED", error=text[:5000])
-        if told is not None:
-            raise told from error
+        if shown is not None:
+            raise shown from error
         raise
     else:
         head = manifest.append(run_dir, f"{seals.STEP}{step}", running.digests, files)
@@ -157,10 +157,10 @@ def step_run(run_dir: Path, step: str) -> Iterator[StepRun]:
 
 
 def finish_run(run_dir: Path, status: Status) -> str:
-    """End the run and wait until everything stands in MLflow. Return the MLflow run id.
+    """End the run and wait until everything is delivered to MLflow; return the MLflow run id.
 
     Raises:
-        UserError: the store could not be reached; the run directory keeps what was not delivered.
+        UserError: the store could not be reached; the run directory keeps undelivered events.
     """
     run_dir = run_dir.resolve()
     head = manifest.append(run_dir, f"run ended: {status}", {})
@@ -178,16 +178,18 @@ def finish_run(run_dir: Path, status: Status) -> str:
     elif status_code != 0:
         log = run_dir / FOLDER / FOLLOWER_LOG
         lines = log.read_text().strip().splitlines() or ["it wrote nothing"]
-        # What it ended with: of several lines the first says what happened.
-        told = next((line for line in reversed(lines) if line.startswith("error: ")), lines[-1]).removeprefix("error: ")
-        raise UserError(f"the run could not be delivered to MLflow: {told} (all of it: {log})")
+        # The last error; the first of its lines has the cause.
+        shown = next((line for line in reversed(lines) if line.startswith("error: ")), lines[-1]).removeprefix(
+            "error: "
+        )
+        raise UserError(f"the run could not be delivered to MLflow: {shown} (full log: {log})")
     run_id = mlflow_run_id(run_dir)
     assert run_id is not None, "a delivered run has an id"
     return run_id
 
 
 def mlflow_run_id(run_dir: Path) -> str | None:
-    """Return the id of the parent run in MLflow; None before it was delivered."""
+    """Return the id of the parent run in MLflow; None before delivery."""
     state = run_dir / FOLDER / STATE_FILE
     if not state.is_file():
         return None
@@ -206,7 +208,7 @@ def _start_follower(run_dir: Path) -> None:
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            start_new_session=True,  # Ctrl-C is for the run; the follower sees it end
+            start_new_session=True,  # Ctrl-C must reach only the run; the follower detects its end
         )
 
 
@@ -219,5 +221,5 @@ def _deliver_without_follower(run_dir: Path) -> None:
     try:
         deliver(run_dir)
     except UserError as error:
-        # Hours of training must not be lost to an unreachable server: the journal keeps what it has to say.
+        # An unreachable server must not stop the training; the journal keeps the undelivered events.
         logger.warning("not delivered yet: %s", error)

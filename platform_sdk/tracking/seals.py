@@ -1,7 +1,7 @@
-"""Seals: the digests of the files that finished steps left, and their comparison with the files as they are now.
+"""Seals: digests of the files of finished steps, and their comparison with the current files.
 
-They stand in the manifest's entry of the step, so that an edit of a file cannot hide itself. A step that is running
-again has no seal until it ends: it may rewrite its files.
+A step's manifest entry contains its seals, so that an edited file is always detected. A step that runs again has no
+seals until it ends, since it may rewrite its files.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from platform_sdk.tracking.journal import FOLDER, STATE_EVENTS, STEPS_FOLDER, Ev
 
 STEP = "step "
 OUTCOMES = ("corpus/digests.json", "*/sample.json", "*/train.json", "*/scores.json")
-INDEX = "index"  # the folder of Milvus Lite's own, which a run makes again from the corpus where they are missing
-NAMED = 3  # so many altered files are named
+INDEX = "index"  # the folder of Milvus Lite's files, which a run rebuilds from the corpus if they are missing
+NAMED = 3  # maximum number of altered files in a message
 
 
 @dataclass(frozen=True)
 class Fault:
-    """A file that differs from what the run recorded; ``reason`` completes the sentence that the path begins."""
+    """A file that differs from the run's record; a message is ``path`` followed by ``reason``."""
 
     path: Path
     reason: str
@@ -35,10 +35,10 @@ class Fault:
 
 
 def seal(run_dir: Path, paths: Iterable[Path]) -> dict[str, str]:
-    """Return the SHA-256 of each of ``paths``, and of each file in those that are folders, by its name in the run.
+    """Return the SHA-256 of the files ``paths``, and of all files in folders among them, by name in the run.
 
-    Files outside the run directory have their absolute path as name. Hidden files are left out: they are being
-    written, or belong to a writer alone.
+    Files outside the run directory are named by absolute path. Hidden files are skipped: they are incomplete or private
+    to a writer.
     """
     digests = Digests(run_dir)
     found = {_name(run_dir, file): digests.of(file) for path in paths for file in _files(path)}
@@ -47,12 +47,12 @@ def seal(run_dir: Path, paths: Iterable[Path]) -> dict[str, str]:
 
 
 def check(run_dir: Path) -> None:
-    """Compare every file that a finished step left with its seal, and the manifest with the heads in the journals.
+    """Compare every file of a finished step with its seal, and the manifest with the heads in the journals.
 
-    For the steps of a run under way. Readers of a run call ``opened.open_run``.
+    This is for steps of an unfinished run. Readers of a run call ``opened.open_run``.
 
     Args:
-        run_dir: The run directory; one without a run passes.
+        run_dir: The run directory, possibly without a run.
 
     Raises:
         UserError: a file or the manifest was altered or removed; the message names file, expected and found digest.
@@ -67,7 +67,7 @@ def check(run_dir: Path) -> None:
 
 
 def require_manifest(run_dir: Path) -> None:
-    """Raise a ManifestError if there is no manifest beside finished steps: it would begin again without them."""
+    """Raise a ManifestError if steps have finished but the manifest is missing: a new one would lack them."""
     if not manifest.read(run_dir) and any(next(run_dir.glob(pattern), None) for pattern in OUTCOMES):
         path = run_dir / manifest.FILE_NAME
         raise manifest.ManifestError(f"{path}: is missing or empty, but steps of the run are finished; {REMEDY}")
@@ -84,8 +84,8 @@ def file_faults(
     """Yield the sealed files that were altered or removed.
 
     Args:
-        external: Also compare the files outside the run directory that the run began with: the base model's.
-        finished: The run has ended, so every step has; else the journals tell which steps are running again.
+        external: Also compare the files outside the run directory: those of the base model.
+        finished: The run has finished, and so has every step. Otherwise the journals show which steps run again.
     """
     for step, entry in last_entries(entries).items():
         if not (finished or _closed(run_dir, step)):
@@ -109,7 +109,7 @@ def file_faults(
 
 
 def head_faults(run_dir: Path, entries: Iterable[manifest.Entry]) -> Iterator[Fault]:
-    """Yield a fault if the manifest lacks an entry that a journal names."""
+    """Yield a fault if the manifest lacks an entry named in a journal."""
     path = run_dir / manifest.FILE_NAME
     hashes = {entry.hash for entry in entries}
     for journal in (run_file(run_dir), *sorted((run_dir / FOLDER / STEPS_FOLDER).glob("*.jsonl"))):
@@ -122,7 +122,7 @@ def head_faults(run_dir: Path, entries: Iterable[manifest.Entry]) -> Iterator[Fa
 
 
 def _closed(run_dir: Path, step: str) -> bool:
-    """Return whether the step has finished successfully and has not begun again since."""
+    """Return True if the step has finished successfully and has not started again since."""
     journal = step_file(run_dir, step)
     states: list[Event] = [event for event in read(journal)[0] if event["event"] in STATE_EVENTS]
     return not states or states[-1].get("status") == "FINISHED"

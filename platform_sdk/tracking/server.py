@@ -1,4 +1,4 @@
-"""An MLflow server, read through its REST API: importing MLflow takes seconds, and its client retries for minutes."""
+"""Read access to an MLflow server by its REST API, since importing MLflow takes seconds and it retries for minutes."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from platform_sdk.config.errors import UserError
 from platform_sdk.credentials import without_credentials
 
 TIMEOUT = 4.0
-"""Seconds until the server must have answered a request."""
+"""Timeout of a request in seconds."""
 API = "api/2.0/mlflow"
 PAGE = 1000
 LIMIT = 100
 
 
 class Server:
-    """Read access to the runs of an MLflow server, with the credentials of MLflow's own environment variables.
+    """Read access to the runs of an MLflow server, with the credentials in MLflow's environment variables.
 
     Args:
         uri: The server's address; it may hold a user name and a password.
@@ -53,7 +53,7 @@ class Server:
         page: str | None = ""
         while page is not None:
             body = {"max_results": PAGE} | ({"page_token": page} if page else {})
-            found = self._ask("experiments/search", body)
+            found = self._request("experiments/search", body)
             experiments += [experiment["experiment_id"] for experiment in found.get("experiments", ())]
             page = found.get("next_page_token") or None
         if not experiments:
@@ -62,7 +62,7 @@ class Server:
             "experiment_ids": experiments, "filter": query, "max_results": LIMIT,
             "order_by": ["attributes.start_time DESC"],
         }  # fmt: skip
-        runs: list[dict[str, Any]] = self._ask("runs/search", wanted).get("runs", [])
+        runs: list[dict[str, Any]] = self._request("runs/search", wanted).get("runs", [])
         return runs
 
     def tags_of(self, run_id: str) -> dict[str, str] | None:
@@ -71,13 +71,13 @@ class Server:
         Raises:
             UserError: the server does not answer, or refuses.
         """
-        found = self._ask(f"runs/get?{urlencode({'run_id': run_id})}")
+        found = self._request(f"runs/get?{urlencode({'run_id': run_id})}")
         if not found:
             return None
         return {tag["key"]: tag["value"] for tag in found["run"]["data"].get("tags", ())}
 
-    def _ask(self, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Return the answer to a request; empty if the server does not know what was asked for."""
+    def _request(self, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Return the response to a request; empty if the server does not find the object."""
         content = None if body is None else json.dumps(body).encode()
         request = Request(f"{self._base}/{API}/{path}", content, self._headers)
         try:
@@ -110,7 +110,7 @@ def _message(error: HTTPError) -> str:
 
 
 def _tls() -> ssl.SSLContext:
-    """Return how to check the server's certificate, as MLflow's environment variables have it."""
+    """Return the TLS settings from MLflow's environment variables."""
     context = ssl.create_default_context(cafile=os.environ.get("MLFLOW_TRACKING_SERVER_CERT_PATH"))
     if os.environ.get("MLFLOW_TRACKING_INSECURE_TLS", "").lower() == "true":
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE

@@ -1,4 +1,4 @@
-"""Reports of a step about itself: figures, curves, scores, inputs, models, files. Nothing here imports mlflow."""
+"""Tracking of a step: figures, curves, scores, inputs, models, files. This module does not import mlflow."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PICKLES = frozenset({".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt", ".joblib
 
 @dataclass
 class StepRun:
-    """Reports of a step about itself. Every method may be called again with the same content: it counts once."""
+    """Tracked step of a run. Repeated calls with the same content are deduplicated."""
 
     run_dir: Path
     name: str
@@ -25,14 +25,14 @@ class StepRun:
     sealed: list[Path] = field(default_factory=list)
 
     def seal(self, *paths: Path) -> None:
-        """Name files, and folders of files, that the step leaves: as it ends their digests go into the manifest.
+        """Declare files, and folders of files, as the step's results; at its end their digests go into the manifest.
 
-        Every later step, a repeated run and a report compare them (``seals.check``).
+        Later steps, repeated runs and reports compare these digests (``seals.check``).
         """
         self.sealed += paths
 
     def record_digests(self, **digests: str) -> None:
-        """Name full digests of inputs and outputs: they become tags and stand in the manifest's entry of the step."""
+        """Record full digests of inputs and outputs as tags and in the step's manifest entry."""
         self.digests.update(digests)
         self._journal.append("tags", tags={f"{DIGEST}{name}": value for name, value in digests.items()})
 
@@ -50,7 +50,7 @@ class StepRun:
         """Log the numbers of a figures file (``figures.json``, ``train.json``), and the file itself.
 
         Nested numbers are named by their path: ``{"attempts_histogram": {"1": 5}}`` becomes
-        ``attempts_histogram/1``. The iteration is the file's own unless it is given.
+        ``attempts_histogram/1``. The default iteration is the file's.
         """
         figures = read_object(path)
         if iteration is None:
@@ -59,15 +59,15 @@ class StepRun:
         self.log_artifact(path)
 
     def log_curve(self, points: Iterable[Mapping[str, Any]], *, axis: str, phase: str) -> None:
-        """Log figures that were taken again and again within a phase, e.g. at every optimiser step or update.
+        """Log figures of a phase over time, e.g. at every optimiser step or update.
 
-        A curve that has grown may be logged again: a point counts once. Metrics: ``PHASE/NAME`` for every number of a
-        point, nested ones by their path as in ``log_figures``, at the point's own place on the axis of steps.
+        A longer curve may be logged again, since points are deduplicated. Metrics: ``PHASE/NAME`` for every number of a
+        point, nested numbers by path as in ``log_figures``, at the point's position on the axis of steps.
 
         Args:
-            points: One mapping of names to numbers, or further mappings, for each moment.
-            axis: The name of the whole number that says which moment it is: ``step``, ``update``.
-            phase: The folder that they were taken in.
+            points: A mapping of names to numbers, or nested mappings, for each point.
+            axis: The name of the integer that orders the points: ``step``, ``update``.
+            phase: The phase's folder.
         """
         for point in points:
             figures = {f"{phase}/{name}": value for name, value in _numbers(point) if name != axis}
@@ -78,12 +78,12 @@ class StepRun:
     ) -> None:
         """Log the scores of an evaluation (``scores.json``) with their intervals, and the file itself.
 
-        Metrics: ``PHASE/em``, ``PHASE/em_low``, ``PHASE/em_high``, …, ``PHASE/n``, and those of ``log_score_point``.
+        Metrics: ``PHASE/em``, ``PHASE/em_low``, ``PHASE/em_high``, …, ``PHASE/n``, and as ``log_score_point``.
 
         Args:
             path: ``PHASE/scores.json``.
-            iteration: How many iterations or updates of training went before.
-            model: The digest of the weights that were evaluated. With ``questions``, the scores are also those of the
+            iteration: The number of previous training iterations or updates.
+            model: The digest of the evaluated weights. With ``questions``, the scores are also those of the
                 logged model on that dataset, and of its registered version.
             questions: The digest of the questions.
         """
@@ -117,34 +117,34 @@ class StepRun:
         )
 
     def log_inputs(self, *, model: str | None = None, **datasets: Mapping[str, str]) -> None:
-        """Log what this step reads, by digests.
+        """Log the inputs of this step by digest.
 
         Args:
-            model: The digest of the weights; a base model or one that the run trained.
-            datasets: By their use (``training``, ``evaluation``, ``retrieval``) digests by names. A dataset of the run
-                (``log_dataset``) is recognised by its digest; any other has its path in the run directory as name.
+            model: The digest of the weights of a base model or a trained model.
+            datasets: Digests by name, grouped by use (``training``, ``evaluation``, ``retrieval``). A dataset of the
+                run (``log_dataset``) is identified by digest; other datasets are named by path in the run directory.
         """
-        self._journal.append("inputs", model=model, datasets={use: dict(given) for use, given in datasets.items()})
+        self._journal.append("inputs", model=model, datasets={use: dict(digests) for use, digests in datasets.items()})
 
     def log_note(self, text: str) -> None:
-        """Describe the run, in Markdown; the last note counts."""
+        """Set the run's description (Markdown), which replaces an earlier one."""
         self._journal.append("note", text=text)
 
     def log_dataset(self, name: str, *, digest: str, source: str, context: str, rows: int | None = None) -> None:
         """Log a dataset input of the run.
 
         Args:
-            name: What it is, e.g. ``questions.train``, ``passages``.
-            digest: Its full digest. MLflow keeps 36 characters of it; the full one is a tag and in the manifest.
-            source: Where it came from: a path or URI.
-            context: What it is used for: ``training``, ``evaluation``, ``retrieval``.
+            name: The name, e.g. ``questions.train``, ``passages``.
+            digest: The full digest, kept as a tag and in the manifest; MLflow's dataset has 36 characters of it.
+            source: The source, a path or URI.
+            context: The use: ``training``, ``evaluation``, ``retrieval``.
             rows: The number of records.
         """
         self._journal.append("dataset", name=name, digest=digest, source=source, context=context, rows=rows)
         self.record_digests(**{name: digest})
 
     def log_base_model(self, name: str, digest: str) -> None:
-        """Log a model that the run begins with: its name and the digest of its weights, without its files."""
+        """Log the initial model of a run: its name and the digest of its weights, without its files."""
         self._journal.append("base_model", name=name, digest=digest)
 
     def log_model(
@@ -158,24 +158,24 @@ class StepRun:
     ) -> None:
         """Log a model directory (safetensors, tokenizer, configuration) and register it under the recipe's name.
 
-        On a local store the files are hard-linked where the file system can, so no second copy is made; hence the
-        directory must not be changed in place afterwards.
+        On a local store, the files are hard-linked instead of copied if the file system supports it, so the directory
+        must not be changed in place afterwards.
 
         Args:
             path: The model directory.
             digest: The digest of its weights.
-            iteration: After how many iterations or updates.
-            register: Whether it becomes a new version of the registered model.
+            iteration: The number of previous iterations or updates.
+            register: True if the model becomes a new version of the registered model.
             tags: Lineage of the version: base model, corpus digest, …
 
         Raises:
-            UserError: the directory is missing or holds pickled files, which run code when they are loaded.
+            UserError: the directory is missing, or contains pickled files, which run code when loaded.
         """
         if not path.is_dir():
             raise UserError(f"{path}: no such model directory")
         pickled = sorted(file.name for file in path.rglob("*") if file.suffix in PICKLES)
         if pickled:
-            raise UserError(f"{path}: holds pickled files ({', '.join(pickled)}); save the model as safetensors")
+            raise UserError(f"{path}: contains pickled files ({', '.join(pickled)}); save the model as safetensors")
         self._journal.append(
             "model",
             path=str(path.resolve()),
@@ -191,7 +191,7 @@ class StepRun:
         self._journal.append("rollouts", path=str(path.resolve()), phase=path.parent.name, limit=limit)
 
     def log_artifact(self, path: Path) -> None:
-        """Log a small file, as it is now, under its path in the run directory."""
+        """Log the current content of a small file under its path in the run directory."""
         resolved = path.resolve()
         root = self.run_dir.resolve()
         folder = str(resolved.parent.relative_to(root)) if resolved.is_relative_to(root) else "."

@@ -1,4 +1,4 @@
-"""The MLflow store of a run, and the record of what was delivered to it."""
+"""MLflow store of a run, and the record of deliveries."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ DATABASE = "mlflow.db"
 ARTIFACTS = "mlartifacts"
 STATE_FILE = "mlflow.json"
 LOCK_FILE = "lock"
-"""File that the process which delivers a run holds a lock on."""
+"""Lock file of the delivering process."""
 WEIGHTS = "weights"
-"""Tag with the digest of the weights, by which models and versions are found."""
+"""Tag with the weight digest, which identifies models and versions."""
 
 
 class DeliveryState(BaseModel):
     """Record of deliveries: MLflow ids, and the byte offset reached in each journal; ``sha256`` is of the rest.
 
-    ``ended_in`` is the store (``stored_in``) that was told the run's end; empty before.
+    ``ended_in`` is the store (``stored_in``) that received the end of the run; empty before.
     """
 
     run_id: str | None = None
@@ -41,12 +41,12 @@ class DeliveryState(BaseModel):
 
 
 def store_uri(run_dir: Path) -> str:
-    """Return ``MLFLOW_TRACKING_URI``, or else an SQLite file beside ``run_dir`` that all runs there share."""
+    """Return ``MLFLOW_TRACKING_URI``, or an SQLite file next to ``run_dir``, shared by all runs in the folder."""
     return os.environ.get("MLFLOW_TRACKING_URI") or folder_uri(run_dir.resolve().parent)
 
 
 def stored_in(run_dir: Path) -> str:
-    """Return the store of a run as it may be written down: without a password."""
+    """Return the store of a run without a password, for records."""
     return without_credentials(store_uri(run_dir))
 
 
@@ -56,7 +56,7 @@ def folder_uri(folder: Path) -> str:
 
 
 def artifact_location(uri: str, experiment: str) -> str | None:
-    """Return where an SQLite store keeps the artifacts of an experiment: beside it; None: the server decides."""
+    """Return the artifact location of an experiment: next to an SQLite store; None for a server, which decides."""
     if not uri.startswith("sqlite:///"):
         return None
     return (Path(uri.removeprefix("sqlite:///")).parent / ARTIFACTS / experiment).as_uri()
@@ -64,10 +64,10 @@ def artifact_location(uri: str, experiment: str) -> str | None:
 
 @contextmanager
 def made_by_one(uri: str) -> Iterator[None]:
-    """Create the SQLite store unless it exists; within, no other process does: two at once would trip over each other.
+    """Create the SQLite store unless it exists, under a lock against concurrent creation.
 
-    The store gets its name when it is complete. MLflow's migrations are not transactional: a store that was killed
-    while they ran could neither be used nor completed.
+    The store is renamed when it is complete: MLflow's migrations are not transactional, so an incomplete store could
+    neither be used nor completed.
     """
     if not uri.startswith("sqlite:///"):
         yield
@@ -86,7 +86,7 @@ def _create(database: Path) -> None:
     from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
     making = database.with_name(f".{database.name}.making")
-    for left in database.parent.glob(f"{making.name}*"):  # by a creation that was killed; also SQLite's journal
+    for left in database.parent.glob(f"{making.name}*"):  # of a killed creation, including SQLite's journal
         left.unlink()
     SqlAlchemyStore(f"sqlite:///{making}", DEFAULT_LOCAL_FILE_AND_ARTIFACT_PATH).engine.dispose()
     making.replace(database)

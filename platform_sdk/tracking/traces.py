@@ -1,7 +1,7 @@
-"""Rollouts as MLflow traces: spans of trajectories, and below them of their turns, retrievals and calls.
+"""Rollouts as MLflow traces: spans of trajectories with child spans for turns, retrievals and calls.
 
-Rollouts carry no clock, so the time axis of a trace is schematic: one millisecond for each token of a dialogue,
-trajectories called by one turn starting together. The trace says so in its tag ``time_axis``.
+Rollouts have no timestamps, so the time axis of a trace is schematic, as its tag ``time_axis`` states: one millisecond
+for each token of a dialogue; trajectories called by the same turn start together.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Piece:
-    """One span: its place in the tree (``path``), its time in ms from the trace's start, and what it holds."""
+    """One span: its path in the tree, its time in ms from the trace's start, and its content."""
 
     path: str
     parent: str | None
@@ -47,10 +47,10 @@ class Piece:
 
 @dataclass(frozen=True)
 class CallTree:
-    """Tree of turns and the trajectories they called. Each trajectory stands at the first turn that called it.
+    """Tree of turns and their called trajectories. Each trajectory belongs to the first turn that called it.
 
-    ``called`` is keyed by the calling trajectory's id and the turn's place in it; ``apart`` are the trajectories that
-    no turn of the dialogue called, and all that are for scoring only.
+    ``called`` is keyed by the calling trajectory's id and the turn's index; ``apart`` are trajectories that no turn
+    called, and trajectories for scoring only.
     """
 
     called: dict[tuple[str, int], list[Trajectory]]
@@ -73,7 +73,7 @@ def call_tree(rollout: Rollout) -> CallTree:
 
 
 def pieces(rollout: Rollout) -> list[Piece]:
-    """Lay a rollout out as spans: a trajectory is a span, below it its turns, retrievals, and what its turns called."""
+    """Return the spans of a rollout: trajectories with their turns, retrievals and called trajectories."""
     tree = call_tree(rollout)
     below, end = _turns(rollout.main, "rollout", 0, tree)
     for other in tree.apart:
@@ -87,7 +87,7 @@ def pieces(rollout: Rollout) -> list[Piece]:
 
 
 def _trajectory(trajectory: Trajectory, parent: str, start: int, tree: CallTree) -> list[Piece]:
-    """Lay out a trajectory beside the main one; its own span comes first."""
+    """Return the spans of a trajectory other than the main one, its own span first."""
     path = f"trajectory {trajectory.id}"
     below, end = _turns(trajectory, path, start, tree)
     prompt = next((turn.text for turn in trajectory.turns if turn.speaker == "environment"), None)
@@ -101,7 +101,7 @@ def _trajectory(trajectory: Trajectory, parent: str, start: int, tree: CallTree)
 
 
 def _turns(trajectory: Trajectory, parent: str, start: int, tree: CallTree) -> tuple[list[Piece], int]:
-    """Lay out what a trajectory's turns said, showed and called; return the spans, and when the last of them ends."""
+    """Return the spans of a trajectory's turns, retrievals and calls, and the end of the last span."""
     found: list[Piece] = []
     clock, number = start, 0
     queries: tuple[str, ...] = ()
@@ -139,7 +139,7 @@ def _turns(trajectory: Trajectory, parent: str, start: int, tree: CallTree) -> t
 def deliver_rollouts(client: MlflowClient, state: DeliveryState, token: str, run_id: str, event: Event) -> None:
     """Log the first rollouts of a file as traces of the step's run, and link them to the parent run.
 
-    A trace's id follows from the run, the phase and the rollout, so a repeated delivery writes no second one.
+    A trace's id follows from the run, the phase and the rollout, so a repeated delivery adds no duplicate.
     """
     from mlflow.tracing.client import TracingClient
 

@@ -16,11 +16,11 @@ TIMES: dict[str, Any] = {
     "sampling_seconds": True, "training_seconds": True, "sync_seconds": True, "preparation": {"seconds"},
     "sampled_per_second": True, "speed": True,
 }  # fmt: skip
-"""Times, left out of the digest, so that runs with equal results have equal ones."""
+"""Times, excluded from the digest, so that runs with equal results have equal digests."""
 
 
 class Preparation(BaseModel):
-    """The cost of what a credit prepared: requests to the engine, and their tokens, sampled or scored."""
+    """Cost of a credit's preparation: requests to the engine, and their sampled or scored tokens."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -32,16 +32,16 @@ class Preparation(BaseModel):
 class Update(BaseModel):
     """One update. The optimiser's figures are means over the iterations on its rollouts.
 
-    ``rewards`` and ``mean_reward`` are means over the first group at each question; rewards that a credit prepares are
-    means over the groups that were learned from. ``zero_variance`` is the share of groups that teach nothing (GRPO:
-    their rewards are all equal). ``rollouts`` and ``tokens_sampled`` count all that was sampled, ``trajectories`` the
-    dialogues that were learned from, ``tokens_trained`` their agents' tokens, counted in every iteration; ``truncated``
-    and ``dropped`` are trajectories beyond the length, ``masked`` those left out since a limit of tokens ended them,
-    ``replaced`` the groups left out for others. ``weights`` are those that sampled the rollouts. ``statistics``
-    are the objective's others: ``entropy`` (nats, a mean over the agent's tokens), ``effective_sample_size`` (of the
-    ratios, as a share), ``ratio_tail`` (share of tokens whose ratio is above 2 or below 1/2), and more.
-    ``sampled_per_second`` are sampled tokens; ``speed`` is that of training (see ``training.speed``). ``preparation``
-    is apart from what the rollouts themselves cost, and left out where a credit prepares nothing.
+    ``rewards`` and ``mean_reward`` are means over the first group of each question; rewards prepared by a credit are
+    means over the trained groups. ``zero_variance`` is the share of groups without a gradient (GRPO: all rewards are
+    equal). ``rollouts`` and ``tokens_sampled`` count everything sampled, ``trajectories`` the trained dialogues,
+    ``tokens_trained`` their agents' tokens in all iterations; ``truncated`` and ``dropped`` are trajectories beyond the
+    length, ``masked`` trajectories excluded since a token limit ended them, ``replaced`` groups replaced by others.
+    ``weights`` is the digest of the sampling weights. ``statistics`` are further statistics of the objective:
+    ``entropy`` (nats, a mean over the agent's tokens), ``effective_sample_size`` (of the ratios, as a share),
+    ``ratio_tail`` (share of tokens whose ratio is above 2 or below 1/2), and more.
+    ``sampled_per_second`` are sampled tokens; ``speed`` is the training speed (see ``training.speed``). ``preparation``
+    is not included in the cost of the rollouts, and excluded if a credit prepares nothing.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -81,24 +81,24 @@ class _Line(Update):
 
 
 def read_updates(folder: Path) -> list[Update]:
-    """The updates of a phase in their order; none if it is not an online phase.
+    """Return the updates of a phase in order; empty if it is not an online phase.
 
-    A last line without its end is still being written, or was cut short by a kill: it does not count.
+    A last line without a newline is ignored: it is still being written, or a kill cut it short.
 
     Raises:
-        UserError: a line is not what it should be, or not what was written.
+        UserError: a line is invalid or was altered.
     """
     path = folder / FILE
     return [_read(path, number, line) for number, line in enumerate(whole_lines(path)[0], start=1)]
 
 
 def append_update(folder: Path, update: Update) -> None:
-    """Write an update down; it is on the disk when this returns."""
+    """Append an update durably."""
     append_line(folder / FILE, _line(update))
 
 
 def keep_updates(folder: Path, last: int) -> None:
-    """Forget the updates after ``last``: the run resumes from there and makes them again."""
+    """Delete the updates after ``last``, from which the run resumes."""
     lines = "".join(f"{_line(update)}\n" for update in read_updates(folder) if update.update <= last)
     write_text(folder / FILE, lines)
 

@@ -69,5 +69,5 @@ def test_a_run_of_an_own_pipeline_needs_its_recipe(tmp_path: Path) -> None:
 
 
 def test_a_model_needs_a_recipe() -> None:
-    with pytest.raises(UserError, match="say with --recipe whose agent"):
+    with pytest.raises(UserError, match="add --recipe, the recipe whose agent"):
         steps("hopforge:world-base")

@@ -39,7 +39,7 @@ def test_full_disk_is_reported_with_the_unwritten_file(full: Path, tmp_path: Pat
     manifest.append(run_dir, "run ended: FINISHED", {})
     exported = told(tmp_path, "export", run_dir, "-o", full / "model")
     assert "full/model/" in exported
-    assert "cannot be written: No space left on device; free space or name a place" in exported
+    assert "cannot be written: No space left on device; free space or choose a writable directory" in exported
     compiled = told(tmp_path, "compile", WORLD, "-o", full / "pipeline.yaml")
     assert "cannot be written: No space left on device" in compiled
     begun = told(tmp_path, "run", WORLD, "--workdir", full / "run", "--quiet")
@@ -50,9 +50,12 @@ def test_unwritable_path_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     (tmp_path / "folder.yaml").mkdir()
     for output, reason in (
-        ("file/in/pipeline.yaml", "-o file/in/pipeline.yaml: there is no folder file/in; make it first"),
+        ("file/in/pipeline.yaml", "-o file/in/pipeline.yaml: folder file/in does not exist; create it"),
         ("folder.yaml", "-o folder.yaml: is a directory; name a file in it"),
-        ("/proc/in/pipeline.yaml", "-o /proc/in/pipeline.yaml: there is no folder /proc/in; make it first"),
-        ("/proc/pipeline.yaml", "cannot be written: its folder takes no files; free space or name a place"),
+        ("/proc/in/pipeline.yaml", "-o /proc/in/pipeline.yaml: folder /proc/in does not exist; create it"),
+        (
+            "/proc/pipeline.yaml",
+            "cannot be written: the directory is not writable; free space or choose a writable directory",
+        ),
     ):
         assert reason in told(tmp_path, "compile", WORLD, "-o", output)

@@ -66,7 +66,7 @@ def test_graph_commands_build_export_and_describe_a_graph(tmp_path: Path) -> Non
 
     # The run's steps have read its graph: it must not change under them.
     (tmp_path / "recipe.json").write_text(json.dumps({"parameters": load_recipe(RECIPE, WORLD[1::2]).parameters}))
-    with pytest.raises(UserError, match="holds a run, whose graph must not change; choose another --workdir"):
+    with pytest.raises(UserError, match="contains a run, whose graph must not change; choose another --workdir"):
         call(tmp_path, "add", str(tmp_path / "more.jsonl"))
     assert json.loads(call(tmp_path, "build", "--json"))["digest"] == added["digest"]
 

@@ -74,7 +74,7 @@ def test_link_named_as_output_keeps_leading_to_the_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "fault"),
-    [("a\x1b[31m", "control characters"), ("a\nb", "control characters"), ("missing/page.html", "there is no folder"),
+    [("a\x1b[31m", "control characters"), ("a\nb", "control characters"), ("missing/page.html", "does not exist"),
      ("", "is a directory")],
 )  # fmt: skip
 def test_output_that_cannot_be_meant_is_refused_before_the_work(name: str, fault: str, tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ def test_output_that_cannot_be_meant_is_refused_before_the_work(name: str, fault
 
 def test_retriever_of_a_recipe_that_searches_nothing_is_refused() -> None:
     told = refusal("serve", "retriever", "--recipe", "pipelines/arena/world.yaml", "--port", 0)
-    assert told == "pipelines/arena/world.yaml: the agents of method arena search nothing"
+    assert told == "pipelines/arena/world.yaml: the agents of method arena do not search"
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_regular_file_is_opened_and_a_directory_is_not(tmp_path: Path) -> None:
 
 def test_question_that_is_not_utf8_is_refused() -> None:
     assert "the question is not valid UTF-8 text" in refusal("ask", "run", "\udce4")
-    assert "the text to search by is not valid UTF-8" in refusal("search", "\udce4", "--recipe", WORLD)
+    assert "the search text is not valid UTF-8" in refusal("search", "\udce4", "--recipe", WORLD)
 
 
 @pytest.mark.parametrize("redirect", ["", ">&-", "2>&-", "| head -c 1"])

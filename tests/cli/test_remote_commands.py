@@ -137,7 +137,7 @@ def test_submitted_run_can_be_watched_and_its_logs_read(shell: Shell) -> None:
     assert f"step make failed: {reason}; see hopforge logs {run['run_id']} make" in err
     shell.kubernetes.pods.clear()
     _, err = shell("logs", made["run_id"], "make", status=2)
-    assert "step make has no pods any more" in err
+    assert "step make no longer has pods" in err
     out, _ = shell("cancel", made["run_id"])
     assert "has ended before: FAILED" in out
 
@@ -148,7 +148,7 @@ def test_cancel_without_access_to_jobs_is_refused(shell: Shell) -> None:
     (shell.folder / "kubeconfig").unlink()
     run = shell.kfp.run()
     _, err = shell("cancel", run["run_id"], status=2)
-    assert "the run's jobs would stay behind" in err
+    assert "the run's jobs would not be deleted" in err
     assert run["state"] == "PENDING"
     run["state"] = "CANCELED"
     _, err = shell("watch", run["run_id"], status=3)
@@ -369,12 +369,12 @@ def test_upload_dry_run_describes_the_forms_of_all_pipelines(shell: Shell) -> No
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["submit", "RECIPE"], "cluster.yaml: no such file; name the cluster's file with --cluster FILE"),
+        (["submit", "RECIPE"], "cluster.yaml: no such file; pass the cluster file with --cluster FILE"),
         (["submit", "RECIPE", "--cluster", "BAD"], "job.nodes"),
         (["submit", "RECIPE", "--cluster", "GOOD", "--queue", "Not A Name"], "--queue Not A Name: String should match"),
         (["submit", "RECIPE", "--cluster", "GOOD", "--set", "rate=3"], "must be at most 1, but is 3"),
         (["upload", "mygoo", "--dry-run"], "did you mean mygo"),
-        (["upload", "--shared", "-n", "team-a"], "leave one of them out"),
+        (["upload", "--shared", "-n", "team-a"], "remove one of them"),
         (["watch", "nothing"], "there is no run 'nothing'"),
         (["cancel", "d"], "at least the first 6 characters of the id"),
         (["cancel", ""], "at least the first 6 characters of the id"),

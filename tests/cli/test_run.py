@@ -31,7 +31,7 @@ def test_failed_run_resumes_and_another_recipe_is_refused(recipe: Path, tmp_path
     failed = hopforge("run", recipe, "--workdir", run_dir, "--set", "mode=user-error")
     assert failed.returncode == 2
     assert "✗ 1/4  make" in failed.stdout
-    assert failed.stderr.startswith("error: step make failed: the data are wrong;\nmend them\n(its whole log: ")
+    assert failed.stderr.startswith("error: step make failed: the data are wrong;\nmend them\n(full log: ")
     other = hopforge("run", recipe, "--workdir", run_dir)
     assert other.returncode == 2
     assert 'parameters.mode: "user-error" → "well"' in other.stderr
@@ -85,7 +85,8 @@ def test_port_in_use_is_reported_before_any_preparation(tmp_path: Path) -> None:
         refused = hopforge("serve", "retriever", *options)
     assert (refused.returncode, refused.stdout) == (2, "")
     assert (
-        refused.stderr == f"error: cannot listen on 127.0.0.1, port {port}: Address already in use; give another one\n"
+        refused.stderr
+        == f"error: cannot listen on 127.0.0.1, port {port}: Address already in use; choose another port\n"
     )
     assert not (tmp_path / "run").exists()
 

@@ -59,7 +59,7 @@ def test_recall_and_search_in_a_graph(tmp_path: Path) -> None:
     found = json.loads(call("recall", "world.yaml", tmp_path, *WORLD, "--json"))
     assert found["recall"]["10"] == 1.0
     triple = next(read_jsonl(tmp_path / "corpus/triples.jsonl", Triple))
-    with pytest.raises(UserError, match=r"triples, needs more than a question: give --scope head=…"):
+    with pytest.raises(UserError, match=r"triples, needs more than a question: add --scope head=…"):
         call("search", "world.yaml", tmp_path, *WORLD, "anything")
     shown = call("search", "world.yaml", tmp_path, *WORLD, triple.text, "--scope", f"head={triple.head}", "-k", "1")
     assert triple.tail in shown
@@ -162,7 +162,7 @@ def encode(encoder: Encoder, texts: list[str]) -> np.ndarray:
 def test_workdir_of_a_run_on_other_data_is_refused(tmp_path: Path) -> None:
     dataset = {"format": "world", "world": {"seed": 1}}
     (tmp_path / "recipe.json").write_text(json.dumps({"parameters": {"dataset": dataset}}))
-    with pytest.raises(UserError, match=r"holds a run on other data; choose another --workdir"):
+    with pytest.raises(UserError, match=r"contains a run on other data; choose another --workdir"):
         call("recall", "world-text.yaml", tmp_path, *WORLD)
     assert not (tmp_path / "corpus").exists()
 
@@ -177,7 +177,7 @@ def test_a_method_that_searches_nothing_has_no_recall(tmp_path: Path) -> None:
     recipe = ROOT / "pipelines/arena/hotpotqa-smollm2.yaml"
     result = CliRunner().invoke(app, ["recall", "--recipe", str(recipe), "--workdir", str(tmp_path)])
     assert isinstance(result.exception, UserError)
-    assert "agents of method arena search nothing" in str(result.exception)
+    assert "agents of method arena do not search" in str(result.exception)
 
 
 def test_recall_on_real_questions(tmp_path: Path) -> None:

@@ -121,7 +121,7 @@ def test_finished_run_is_not_repeated_and_its_lost_files_are_made_again(undistur
         ).stdout
 
     printed = again()
-    assert "finished already, on 20" in printed
+    assert "already finished on 20" in printed
     assert "eval-final" in printed
     assert (undisturbed / "tracking/run.jsonl").read_bytes() == journal
     page = (undisturbed / "report.html").read_bytes()
@@ -130,7 +130,7 @@ def test_finished_run_is_not_repeated_and_its_lost_files_are_made_again(undistur
     (undisturbed / "report.html").write_text("lost")  # belongs to no step, so it is made again
     run_here(RECIPE, undisturbed, SMALL)
     assert (undisturbed / "report.html").stat().st_size > 10_000
-    assert "finished already" in again()
+    assert "already finished" in again()
     assert [path.stat().st_mtime_ns for path in files] == before
 
 

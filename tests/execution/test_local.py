@@ -103,7 +103,7 @@ def test_second_run_on_a_directory_repeats_every_task(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("mode", "message"),
     [
-        ("user-error", "step make failed: the data are wrong;\nmend them\n(its whole log: "),
+        ("user-error", "step make failed: the data are wrong;\nmend them\n(full log: "),
         ("bug", "step make failed: exit status 1; its last lines:\n"),
         ("bug", "ZeroDivisionError: a bug"),
         ("killed", "step make failed: its process was ended by SIGKILL (out of memory?)"),

@@ -56,13 +56,13 @@ def test_scoring_only_trajectories_change_neither_examples_nor_rewards(name: str
 def test_a_main_trajectory_for_scoring_only_is_refused() -> None:
     one = rollout()
     main = one.main.model_copy(update={"use": "scoring"})
-    with pytest.raises(ValidationError, match="not for scoring only"):
+    with pytest.raises(ValidationError, match="must have use: training"):
         Rollout.model_validate(one.model_dump() | {"main": main.model_dump()})
 
 
 def test_call_of_an_unknown_trajectory_is_refused() -> None:
     one = rollout()
-    with pytest.raises(ValidationError, match=r"a turn calls 3\.0, and there is no such trajectory"):
+    with pytest.raises(ValidationError, match=r"a turn calls 3\.0, which is not a trajectory of this rollout"):
         Rollout.model_validate(one.model_dump() | {"others": [other.model_dump() for other in one.others[:2]]})
 
 

@@ -271,7 +271,7 @@ FAULTS = (
         "retrieval/test_search.py retrieval/test_milvus.py",
     ),
     # State, audit, service
-    Fault("digest unchecked", "record_files.py", "if found != digest:", "if not found:", "test_records.py"),
+    Fault("digest unchecked", "record_files.py", "if actual != digest:", "if not actual:", "test_records.py"),
     Fault("torn line kept", "files.py", "os.truncate(path, end)", "pass", "test_records.py tracking/test_journal.py"),
     Fault(
         "resume skips attempts", "sampling/sampler.py",

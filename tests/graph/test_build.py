@@ -333,7 +333,7 @@ def test_graph_of_nothing_is_refused(prepare_run: PrepareRun, tmp_path: Path) ->
 def test_graph_of_other_settings_is_refused(prepare_run: PrepareRun, tmp_path: Path) -> None:
     run = prepare_run("run")
     build(run, SMALL)
-    with pytest.raises(UserError, match="begun with other settings"):
+    with pytest.raises(UserError, match="started with other settings"):
         build(run, GraphSpec(extractor="triples"))
     TripleStore(TRIPLES).save(tmp_path / "more.jsonl")
     with pytest.raises(UserError, match="graph.extractor rules, but the recipe's is triples"):

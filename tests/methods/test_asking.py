@@ -99,7 +99,7 @@ def test_seeds_matter_above_temperature_0_alone(kg_run: Path) -> None:
         (lambda run: (run / "eval-final/evaluate-step.json").write_text(
             (run / "eval-final/evaluate-step.json").read_text().replace('"top_k": ', '"top_k": 1')),
          r"evaluate-step.json: was altered after step eval-final: its settings are not those recorded; restore it"),
-        (lambda run: (run / "recipe.json").unlink(), r"not a run directory \(it holds no recipe.json\)"),
+        (lambda run: (run / "recipe.json").unlink(), r"not a run directory \(it contains no recipe.json\)"),
     ],
     ids=["index", "unfinished", "weights", "settings", "recipe"],
 )  # fmt: skip

@@ -44,7 +44,7 @@ def with_policy(run_dir: Path, folder: Path, policy: Path) -> Path:
 
 
 def test_the_model_is_the_trained_one_and_its_card_says_where_it_comes_from(run_dir: Path, tmp_path: Path) -> None:
-    assert "a model that transformers and vLLM load" in export(run_dir, "-o", tmp_path / "model")
+    assert "a model for transformers and vLLM" in export(run_dir, "-o", tmp_path / "model")
     model = AutoModelForCausalLM.from_pretrained(tmp_path / "model")
     assert AutoTokenizer.from_pretrained(tmp_path / "model").chat_template
     trained = resolve("hopforge:world-base-arena")

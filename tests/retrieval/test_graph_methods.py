@@ -289,5 +289,5 @@ def test_hyperedges_of_added_passages_have_their_titles(tmp_path: Path, monkeypa
 
 def test_graph_methods_without_a_graph_say_how_to_build_it(tmp_path: Path) -> None:
     for method in GRAPH_METHODS:
-        with pytest.raises(UserError, match="holds no graph; build it first: hopforge graph build --recipe"):
+        with pytest.raises(UserError, match="contains no graph; build it first: hopforge graph build --recipe"):
             open_retriever("anything", tmp_path, RetrievalSpec(method=method))

@@ -118,8 +118,8 @@ def test_a_named_model_takes_the_place_of_another_cells(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"baseline": {"rate": "middle"}}, "baseline: rate has no middle; there are low, high"),
-        ({"without": [{"size": "3"}]}, "without: size is not an axis; there are rate, batch"),
+        ({"baseline": {"rate": "middle"}}, "baseline: rate has no middle; choose low, high"),
+        ({"without": [{"size": "3"}]}, "without: size is not an axis; choose rate, batch"),
         ({"published": [{"rate": "low", "em": 1}]}, "published: a row lacks batch"),
         ({"settings": {"spec.batch": 3}}, r"spec\.batch: there is no such field.*\n.*cell low · 3"),
     ],
@@ -142,7 +142,7 @@ def test_shipped_studies_are_whole(path: Path, tmp_path: Path, monkeypatch: pyte
 
 def test_cluster_only_settings_without_a_cluster_are_refused(tmp_path: Path) -> None:
     arguments = ["study", "run", str(write_study(tmp_path)), "--queue", "team", "--experiment", "e"]
-    with pytest.raises(UserError, match=r"^--queue, --experiment: only a cluster .* add --cluster FILE"):
+    with pytest.raises(UserError, match=r"^--queue, --experiment: needs a cluster; add --cluster FILE"):
         CliRunner().invoke(app, arguments, catch_exceptions=False)
 
 
@@ -166,7 +166,9 @@ def test_a_table_is_written_as_its_file_is_named(tmp_path: Path, options: list[s
 
 def test_a_table_of_no_known_format_is_refused(tmp_path: Path) -> None:
     output = tmp_path / "table.pdf"
-    with pytest.raises(UserError, match=r"table.pdf: its name ends in no known format; say one: --format markdown"):
+    with pytest.raises(
+        UserError, match=r"table.pdf: the suffix names no known format; add --format with one of markdown"
+    ):
         CliRunner().invoke(
             app, ["study", "table", str(write_study(tmp_path)), "-o", str(output)], catch_exceptions=False
         )
@@ -190,7 +192,7 @@ def test_a_failed_cell_does_not_lose_the_others(tmp_path: Path) -> None:
     process = hopforge("study", "run", other, "--folder", runs)
     said, _ = process.communicate(timeout=300)
     assert process.returncode == 0, said
-    assert f"{well.run_dir}: finished already" in said
+    assert f"{well.run_dir}: already finished" in said
     assert (well.run_dir / "make.txt").read_text().count("\n") == 1
     shown = json.loads(CliRunner().invoke(app, ["study", "status", str(path), "--folder", str(runs), "--json"]).stdout)
     assert [(cell["place"], cell["state"]) for cell in shown["cells"]] == [(["bug"], "stopped"), (["well"], "finished")]
@@ -216,6 +218,6 @@ def test_a_killed_study_resumes_with_the_cell_it_was_at(tmp_path: Path) -> None:
     process = hopforge("study", "run", path, "--folder", runs)
     said, _ = process.communicate(timeout=300)
     assert process.returncode == 0, said
-    assert f"{well.run_dir}: finished already" in said
+    assert f"{well.run_dir}: already finished" in said
     assert (well.run_dir / "make.txt").read_text().count("\n") == 1
     assert (slow.run_dir / "use.txt").read_text().count("\n") == 3

@@ -109,7 +109,7 @@ def test_directory_without_manifest_and_journal_opens_with_a_warning(run: Path) 
     (run / "manifest.jsonl").unlink()
     shutil.rmtree(run / "tracking")
     [report] = open_run(run).altered
-    assert report == f"{run}: holds no manifest and no journal, so its files cannot be verified"
+    assert report == f"{run}: contains no manifest and no journal, so its files cannot be verified"
 
 
 def test_message_counts_other_altered_files_and_intact_ones(run: Path) -> None:

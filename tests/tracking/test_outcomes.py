@@ -24,7 +24,7 @@ def test_phase_resumes_only_with_its_original_settings(tmp_path: Path) -> None:
     folder = tmp_path / "warmup"
     begin(folder, "a")
     begin(folder, "a")
-    with pytest.raises(UserError, match="begun with other settings; use another --workdir"):
+    with pytest.raises(UserError, match="started with other settings; use another --workdir"):
         begin(folder, "b")
     assert finished(folder / "sample.json", "a") is None
     write_json(folder / "sample.json", {"inputs": "a", "digest": "d"})

@@ -400,7 +400,7 @@ def test_an_unreachable_store_stops_no_step_and_loses_nothing(
 
 
 def test_missing_run_is_reported(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="holds no run directories"):
+    with pytest.raises(UserError, match="contains no run directories"):
         run_dirs(tmp_path)
     with pytest.raises(UserError, match="no run directory, and no run in"):
         find_run_dir("f" * 32, folder)

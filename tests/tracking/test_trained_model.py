@@ -41,7 +41,7 @@ def test_a_runs_model_is_the_one_that_it_trained_last(tmp_path: Path) -> None:
     assert resolve(f"run:{run_dir}") == run_dir / "iteration-01/model"
     path = step_file(run_dir, "train-iteration-01")
     path.write_text(path.read_text().replace("iteration-01/model", "tracking/steps"))
-    with pytest.raises(UserError, match="which is not the model that step train-iteration-01 left"):
+    with pytest.raises(UserError, match="which is not the model of step train-iteration-01"):
         resolve(f"run:{run_dir}")
     shutil.rmtree(run_dir / "iteration-01/model")
     with pytest.raises(UserError, match=r"iteration-01/model/config\.json: is missing"):

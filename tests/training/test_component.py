@@ -144,4 +144,4 @@ def test_refusal_in_a_training_process_is_the_error_of_its_step(
     with pytest.raises(StepFailed) as caught:
         run(recipe, begun(tmp_path / "run", rollouts), "training.max_length=65")
     assert str(caught.value).startswith("step train failed: max_length 65 exceeds the context of model ")
-    assert "\n(its whole log: " in str(caught.value)
+    assert "\n(full log: " in str(caught.value)

@@ -1,1 +1,1 @@
-"""Pipelines and runs on a Kubeflow Pipelines server: put there, started, followed, ended."""
+"""Upload of pipelines to a Kubeflow Pipelines server, and start, progress and end of runs."""

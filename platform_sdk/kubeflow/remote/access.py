@@ -1,6 +1,6 @@
 """Address and credentials of a Kubeflow Pipelines server, from flags and the environment, checked first.
 
-What would only fail deep inside the client, or be printed there with a secret in it, is refused here by its name.
+Invalid values are refused with the name of their setting, since the client would fail later or print a secret.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SENDABLE = re.compile(r"[ -~]+")  # in an HTTP header
 
 @dataclass(frozen=True)
 class TokenFile:
-    """Credentials as kfp takes them: a token that is read for every call, since the kubelet replaces it."""
+    """Credentials for kfp: a token that is read for every call, since the kubelet replaces it."""
 
     path: Path
     name: str
@@ -54,7 +54,7 @@ class TokenFile:
 
 @dataclass(frozen=True)
 class Access:
-    """A server's address, that of its pages, and what it is shown."""
+    """API URL, UI URL and credentials of a server."""
 
     host: str
     pages: str
@@ -65,7 +65,7 @@ class Access:
 
 
 def access(host: str | None) -> Access:
-    """Return the access that the command line names, else the environment, else the cluster around.
+    """Return the access from the command line, otherwise from the environment, otherwise to this pod's cluster.
 
     Raises:
         UserError: there is no host; an address, a secret or a file is not such as can be used.
@@ -88,7 +88,7 @@ def access(host: str | None) -> Access:
 
 
 def _address(text: str, name: str) -> str:
-    """A URL without its last slash; https where it does not say how."""
+    """Return a URL without a trailing slash, by default with https."""
     url = text.strip()
     url = (url if "://" in url else f"https://{url}").rstrip("/")
     try:
@@ -107,7 +107,7 @@ def _secret(name: str) -> str | None:
 
 
 def _sendable(value: str, name: str) -> str:
-    """A secret without the line's end behind it; not shown if it is refused."""
+    """Return a secret without its trailing newline; an error does not contain the secret."""
     value = value.strip()
     if not SENDABLE.fullmatch(value):
         raise UserError(

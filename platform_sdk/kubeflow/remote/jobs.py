@@ -1,4 +1,4 @@
-"""The jobs of a run, as the cluster's API server says: of every kind that it has, each with rights of its own."""
+"""Jobs of a run, of all kinds that the cluster serves; each kind has separate access rights."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ class Kind:
     _absent: bool = False
 
     def of(self, label: str) -> list[Item]:
-        """The jobs of the run with this label; none where there is no such kind.
+        """Return the jobs of the run with this label; empty if the cluster does not serve the kind.
 
         Raises:
-            UserError: they may not be listed.
+            UserError: this account may not list them.
             ApiUnavailable: see ``ClusterApi``.
         """
         if not label or self._absent:
@@ -71,13 +71,13 @@ class Kind:
 
 @dataclass
 class Jobs:
-    """The cluster's API server, as far as a run's jobs need it.
+    """Client of the cluster's API server for the jobs of runs.
 
     Args:
         connection: see ``ClusterApi``.
 
     Raises:
-        UserError: there is no cluster to speak to.
+        UserError: no cluster is configured.
     """
 
     namespace: str
@@ -97,7 +97,7 @@ class Jobs:
         )
 
     def pods(self, selector: str) -> list[Item]:
-        """The pods with these labels.
+        """Return the pods with these labels.
 
         Raises:
             UserError, ApiUnavailable: see ``ClusterApi``; all methods raise the latter, all but ``states`` the former.
@@ -109,21 +109,21 @@ class Jobs:
         return list(json.loads(answer.data)["items"])
 
     def step_pods(self, run_id: str) -> list[Item]:
-        """The pods of a run's steps, without those of Kubeflow's drivers and those being deleted."""
+        """Return the pods of a run's steps, without Kubeflow's drivers and pods in deletion."""
         steps = [pod for pod in self.pods(f"pipeline/runid={run_id}") if pod["metadata"]["labels"].get(LABEL_TASK)]
         return [pod for pod in steps if not pod["metadata"].get("deletionTimestamp")]
 
     def pod(self, name: str) -> Item | None:
-        """A pod; None where it is gone."""
+        """Return a pod; None if it does not exist."""
         answer = self.kinds[0].api.found(
             self.connection.core_api.read_namespaced_pod, name, self.namespace, _preload_content=False
         )
         return None if answer is None else dict(json.loads(answer.data))
 
     def log(self, pod: str, container: str, **options: Any) -> Any:
-        """The open answer that holds a container's log; None where there is none, or it has not started.
+        """Return the open response with a container's log; None without a container, or if it has not started.
 
-        One that is followed ends with urllib3's ReadTimeoutError where nothing comes for two minutes.
+        A followed log ends with urllib3's ReadTimeoutError after two minutes without data.
 
         Args:
             options: The protocol's: follow, timestamps, tailLines, sinceTime.
@@ -160,7 +160,7 @@ class Jobs:
 
 
 def step_of(job: Item) -> str:
-    """Return the pipeline's task whose job it is, by its labels."""
+    """Return the pipeline's task of a job, from its labels."""
     labels = job["metadata"].get("labels", {})
     return str(labels.get(LABEL_TASK) or labels.get(LABEL_STEP, ""))
 
@@ -171,7 +171,7 @@ def part_of(job: Item) -> str:
 
 
 def _state(kind: Kind, job: Item, notes: list[str]) -> JobState:
-    """A job's state. An ended job costs no further request, a waiting one a request for the reason."""
+    """Return a job's state. An ended job needs no further request; a waiting job needs one for the reason."""
     name, step, part = job["metadata"]["name"], step_of(job), part_of(job)
     seen = observe(job, None, ())
     try:

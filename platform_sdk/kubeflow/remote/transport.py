@@ -1,7 +1,6 @@
-"""The connection underneath kfp's client, which says what comes back as it is.
+"""HTTP connection for kfp's client that reports failures.
 
-The client's own repeats what failed without saying so, follows a redirection to a page to log in, and makes of any page
-an answer in which nothing is set.
+The client's connection retries silently, follows redirections to login pages, and parses any page as an empty response.
 """
 
 from __future__ import annotations
@@ -19,11 +18,11 @@ NO_REPETITION = Retry(
 
 
 class NotJson(Exception):
-    """The server answered well, but with something else than a JSON object."""
+    """A successful response that is not a JSON object."""
 
 
 class Transport(RESTClientObject):  # type: ignore[misc]
-    """Requests that are made once, and answers that are JSON objects."""
+    """REST client without retries that accepts only JSON objects."""
 
     def request(self, *arguments: Any, **options: Any) -> Any:
         """Send a request as the base class does.
@@ -47,7 +46,7 @@ class Transport(RESTClientObject):  # type: ignore[misc]
 
 
 def use(client: Any) -> None:
-    """Let a ``kfp.Client`` speak over such a connection."""
+    """Make a ``kfp.Client`` use such a connection."""
     api_client = client.runs.api_client
     api_client.configuration.retries = NO_REPETITION
     api_client.rest_client = Transport(api_client.configuration)

@@ -1,8 +1,8 @@
-"""The cluster's API server, as far as jobs need it.
+"""Client of the cluster's API server for jobs.
 
-The connection is kubeflow-training's client's. Its own ``create_job`` cannot ask for strict validation (without which
-unknown fields are dropped silently) and hides a conflict in a RuntimeError, and its waiting returns quietly on a failed
-job and gives up on a queued one; so the calls are made here, on that client's connection.
+The connection is from kubeflow-training's client. Its ``create_job`` has no strict validation (without which unknown
+fields are dropped silently) and hides a conflict in a RuntimeError, and its waiting ignores a failed job and times out
+on a queued job; so this module makes the calls on that client's connection.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TRANSIENT = frozenset({429, 500, 502, 503, 504})
 
 
 class ApiUnavailable(UserError):
-    """The API server did not answer, or said that it could not at present; asking again may help."""
+    """Temporary error: the API server did not respond, or reported that it is unavailable; retry."""
 
 
 class AlreadyThere(Exception):
@@ -32,11 +32,11 @@ class AlreadyThere(Exception):
 
 
 class WriteConflict(ApiUnavailable):
-    """The object has changed in between; without a precondition, asking again may help."""
+    """The object has changed since it was read; without a precondition, retry."""
 
 
 class Forbidden(UserError):
-    """Request that this account is not allowed to make; a restarted API server may allow it after a moment.
+    """Forbidden request of this account; a restarting API server may allow it after a moment.
 
     An admission policy or webhook also answers 403, but finally: such a refusal is a plain ``UserError``.
     """
@@ -60,7 +60,7 @@ class ClusterApi:
         connection: a ``kubeflow.training.TrainingClient``; by default that of the pod this runs in, or of KUBECONFIG.
 
     Raises:
-        UserError: there is no cluster to speak to.
+        UserError: no cluster is configured.
     """
 
     def __init__(
@@ -86,18 +86,18 @@ class ClusterApi:
         return found
 
     def jobs(self, labels: str) -> list[Item]:
-        """The jobs with these labels; none where the cluster does not know the kind."""
+        """Return the jobs with these labels; empty if the cluster does not serve the kind."""
         found = self.found(self._custom.list_namespaced_custom_object, *self._place, label_selector=labels)
         return list(found["items"]) if found else []
 
     def delete(self, name: str, version: str | None = None) -> None:
-        """Begin to delete a job and its pods; one that is not there is no error.
+        """Start the deletion of a job and its pods; a missing job is no error.
 
         Args:
-            version: delete it only if this is its ``resourceVersion`` still.
+            version: delete the job only if its ``resourceVersion`` is still this one.
 
         Raises:
-            WriteConflict: it is another one.
+            WriteConflict: the ``resourceVersion`` differs.
         """
         # All in the body: where there is one, the API server does not look at the query.
         options: Item = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Foreground"}
@@ -106,7 +106,7 @@ class ClusterApi:
         self.found(self._custom.delete_namespaced_custom_object, *self._place, name, body=options)
 
     def annotate(self, name: str, annotations: dict[str, str]) -> None:
-        """Set annotations of a job; one that is not there is no error."""
+        """Set annotations of a job; a missing job is no error."""
         patch = {"metadata": {"annotations": annotations}}
         self.found(self._custom.patch_namespaced_custom_object, *self._place, name, patch)
 
@@ -143,7 +143,7 @@ class ClusterApi:
         )  # fmt: skip
 
     def workload(self, uid: str) -> Item | None:
-        """Kueue's object for the job with this uid; None where there is none, or no Kueue."""
+        """Return Kueue's object for the job with this uid; None without one, or without Kueue."""
         group, version, plural = KUEUE
         listed = self._custom.list_namespaced_custom_object
         found = self.found(listed, group, version, self.namespace, plural, label_selector=f"{JOB_UID}={uid}")
@@ -169,13 +169,13 @@ class ClusterApi:
         return None
 
     def pod(self, name: str) -> Item:
-        """Any pod of the namespace."""
+        """Return a pod of the namespace."""
         answer = self.call(self._core.read_namespaced_pod, name, self.namespace, _preload_content=False)
         found: Item = json.loads(answer.data)
         return found
 
     def pods(self, name: str) -> list[Item]:
-        """The pods of a job."""
+        """Return the pods of a job."""
         selector = f"{self._selector}={name}"
         answer = self.call(
             self._core.list_namespaced_pod, self.namespace, label_selector=selector, _preload_content=False
@@ -183,7 +183,7 @@ class ClusterApi:
         return list(json.loads(answer.data)["items"])
 
     def log(self, pod: str, container: str, lines: int) -> str:
-        """The last lines of a container's log; empty where there is none."""
+        """Return the last lines of a container's log; empty if there is none."""
         read = self._core.read_namespaced_pod_log
         answer = self.found(read, pod, self.namespace, container=container, tail_lines=lines, _preload_content=False)
         return answer.data.decode(errors="replace") if answer else ""
@@ -257,10 +257,10 @@ def serves(connection: Any, group: str, version: str, plural: str) -> bool:
 
 
 def connect() -> Any:
-    """kubeflow-training's client, for the pod this runs in or for KUBECONFIG.
+    """Return kubeflow-training's client for this pod's cluster or for KUBECONFIG.
 
     Raises:
-        UserError: neither is there, or the package is not installed.
+        UserError: neither exists, or the package is not installed.
     """
     try:
         from kubeflow.training import TrainingClient
@@ -274,7 +274,7 @@ def connect() -> Any:
 
 
 def _absent(error: BaseException | None) -> bool:
-    """A missing object or kind; or the log of a container that never started (HTTP 400)."""
+    """Return True for a missing object or kind, or the log of a container that never started (HTTP 400)."""
     return getattr(error, "status", None) == 404 or "waiting to start" in _message(error)
 
 

@@ -1,4 +1,4 @@
-"""Choose the kind of object that makes a job: what the cluster file says, else what the cluster serves."""
+"""Choice of a job's kind: from the cluster file, otherwise by the APIs that the cluster serves."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def api_for(job: Description, connection: Any = None) -> ClusterApi:
 
 
 def choose_backend(job: Description, connection: Any, tell: Callable[[str], None]) -> Description:
-    """Return the job with its backend chosen, if the cluster file leaves that open and pods must be connected.
+    """Return the job with its backend chosen, if the cluster file does not set it and pods must be connected.
 
     A job of that name that an earlier launcher created keeps its kind. Otherwise the default is a TrainJob where the
     cluster serves Trainer 2's API, except for what only a PyTorchJob can do: a vLLM server beside the trainer.

@@ -30,13 +30,13 @@ LABEL_STEP = "hopforge.dev/step"
 """Label of jobs and their pods: the step, e.g. train-iteration-03."""
 LABEL_TASK = "hopforge.dev/task"
 TASK = "HOPFORGE_TASK"
-"""The label, and the environment variable, that name the step of the pipeline which a pod or a job belongs to.
+"""The label, and the environment variable, with the pipeline's step of a pod or a job.
 
-All pods of runs have the label, those of steps and those of jobs: by it the network's policies know them.
+All pods of runs, of steps and of jobs, have the label, which the network policies select.
 """
 NO_MESH = {"sidecar.istio.io/inject": "false"}
-"""The label of pods that stay out of Istio's mesh, into which Kubeflow puts a profile's namespace: a sidecar that never
-ends lets no job end, and the network's policies do not let it speak."""
+"""Label of pods outside Istio's mesh, to which Kubeflow adds a profile's namespace: the mesh's sidecar never ends, so
+no job would end, and the network policies block it."""
 LABEL_QUEUE = "kueue.x-k8s.io/queue-name"
 LABEL_PRIORITY = "kueue.x-k8s.io/priority-class"
 SPEC_DIGEST = "hopforge.dev/spec-digest"
@@ -44,8 +44,8 @@ HEARTBEAT = "hopforge.dev/heartbeat"
 SAMPLER = "sampler"
 SAMPLER_PORT = 8000
 OWN_STORE = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
-"""The processes meet in a store that is new with every restart. By default it is the launcher's and outlives them: one
-that is quicker than another finds the address that the other had before (pytorch/pytorch#135712)."""
+"""Create the rendezvous store anew at every restart. By default, the launcher's store outlives the processes, and a
+fast process finds the previous address of another (pytorch/pytorch#135712)."""
 LONGEST_LABEL = 63
 LABEL_VALUE = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 LONGEST_NAME = 50  # a pod's name, with "-worker-99" behind it, must be a label of 63 characters
@@ -53,7 +53,7 @@ LONGEST_NAME = 50  # a pod's name, with "-worker-99" behind it, must be a label 
 
 @dataclass(frozen=True)
 class Owner:
-    """The object with whose deletion the job goes too: the workflow of the run."""
+    """Owner of the job, i.e. the run's workflow: its deletion also deletes the job."""
 
     api_version: str
     kind: str
@@ -66,7 +66,7 @@ class Owner:
 
 @dataclass(frozen=True)
 class Sidecar:
-    """A vLLM server in every pod: what serves, and the specification of what is served."""
+    """A vLLM server in every pod: its command and its specification."""
 
     spec: SamplerSpec
     served: str
@@ -98,12 +98,12 @@ class Description:
 
     @property
     def name(self) -> str:
-        """The same for every attempt at the step, so that a second launcher finds the first one's job."""
+        """Return the job's name, equal for every attempt of the step, so that a second launcher finds the job."""
         return job_name(self.run, self.step)
 
     @property
     def backend(self) -> str:
-        """The kind of object that makes the job, as ``backend.BACKENDS`` names them."""
+        """Return the kind of the job's object, a key of ``backend.BACKENDS``."""
         return "job" if self.indexed else self.spec.backend or "pytorchjob"
 
     @property
@@ -143,7 +143,7 @@ class Description:
         return {**self.labels(), **NO_MESH}
 
     def metadata(self, body: dict[str, Any]) -> dict[str, Any]:
-        """The job's metadata; ``body`` is its specification, whose digest goes along."""
+        """Return the job's metadata, with the digest of its specification ``body``."""
         metadata: dict[str, Any] = {
             "name": self.name,
             "namespace": self.namespace,
@@ -155,7 +155,7 @@ class Description:
         return metadata
 
     def pod(self, container: str) -> dict[str, Any]:
-        """The specification of a pod whose one container, besides a sidecar, is called ``container``."""
+        """Return the specification of a pod with one container, named ``container``, and possibly a sidecar."""
         own = self.spec.resources
         pod: dict[str, Any] = {
             "containers": [
@@ -181,9 +181,9 @@ class Description:
         return pod
 
     def _server(self, sidecar: Sidecar) -> dict[str, Any]:
-        """A native sidecar: it answers before the other containers start, and ends with them.
+        """Return a native sidecar: it is ready before the other containers start, and ends with them.
 
-        It has the volumes of the other: its /tmp is theirs too, since new weights reach it there as files.
+        It shares the container's volumes, including /tmp, where it receives new weights as files.
         """
         words = ["python", "-m", "platform_sdk.sampling.serve", "--spec", sidecar.served, "--port", str(SAMPLER_PORT)]
         amounts = sidecar.spec.resources
@@ -236,25 +236,25 @@ class Description:
 
 
 def job_name(run: str, step: str) -> str:
-    """A name for the job of a run's step: readable, and different for different runs and steps."""
+    """Return a readable name for the job of a run's step, unique by run and step."""
     readable = re.sub(r"[^a-z0-9]+", "-", f"{run}-{step}".lower()).strip("-")
     readable = readable if readable[:1].isalpha() else f"h-{readable}"
     return _told_apart(f"{run}\n{step}", readable, LONGEST_NAME)
 
 
 def digest_of(body: dict[str, Any]) -> str:
-    """SHA-256 (hex) of a specification."""
+    """Return the SHA-256 (hex) of a specification."""
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
 
 
 def label_value(text: str) -> str:
-    """A text as the value of a label: itself, if it may be one; else readable, and different for different texts."""
+    """Return a text as the value of a label: unchanged if valid, otherwise shortened with a digest."""
     if LABEL_VALUE.fullmatch(text):
         return text
     return _told_apart(text, re.sub(r"[^A-Za-z0-9._-]+", "-", text), LONGEST_LABEL)
 
 
 def _told_apart(text: str, readable: str, longest: int) -> str:
-    """The beginning of what is readable, and what tells the whole text from others."""
+    """Return the readable start of a text with a digest of the whole text."""
     tail = hashlib.sha256(text.encode()).hexdigest()[:8]
     return f"{readable[: longest - 9].strip('-._')}-{tail}".lstrip("-")

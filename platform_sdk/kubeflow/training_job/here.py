@@ -1,4 +1,4 @@
-"""The cluster that a step runs in, if it runs in one: then its processes with GPUs become a job."""
+"""The cluster of this step's pod, on which the step's GPU processes become a job."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from platform_sdk.processes.launch import ProcessRunner, StepProcesses, check_pr
 log = logging.getLogger(__name__)
 
 POD_NAME = "KFP_POD_NAME"
-"""The environment variable in which Kubeflow Pipelines says what the pod of a step is called."""
+"""Environment variable of Kubeflow Pipelines with the name of a step's pod."""
 NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 PASSED_ON = (
     "MLFLOW_TRACKING_URI", "HOPFORGE_CACHE", "HF_HOME", "HF_ENDPOINT", "HF_HUB_OFFLINE", "HOPFORGE_RETRIEVER_CA",
@@ -110,7 +110,7 @@ def describe(processes: StepProcesses, cluster: ClusterSpec, run_dir: Path, name
 
 
 def _passed_on(name: str) -> str:
-    """The value of an environment variable that the job's description shows to everybody who may read jobs."""
+    """Return the value of an environment variable, which everybody with read access to jobs can see."""
     value = os.environ[name]
     if has_credentials(value):
         raise UserError(
@@ -121,10 +121,10 @@ def _passed_on(name: str) -> str:
 
 
 def namespace() -> str:
-    """The namespace of the pod that this runs in.
+    """Return the namespace of this pod.
 
     Raises:
-        UserError: this is no pod.
+        UserError: the process does not run in a pod.
     """
     try:
         return NAMESPACE_FILE.read_text().strip()

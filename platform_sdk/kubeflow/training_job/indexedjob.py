@@ -1,4 +1,4 @@
-"""A job of pods that share nothing, as an Indexed Job of Kubernetes: each pod does the part with its index."""
+"""A job of independent pods as a Kubernetes Indexed Job: each pod does the part with its index."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MINIMUM = "kueue.x-k8s.io/job-min-parallelism"
 
 
 def render(job: Description) -> dict[str, Any]:
-    """The object to create: ``spec.nodes`` pods, of which Kueue may admit as few as fit and the others later."""
+    """Return the object to create: ``spec.nodes`` pods, of which Kueue may admit some first and the others later."""
     spec = job.spec
     pod = {**job.pod(CONTAINER), "restartPolicy": "Never"}
     body: dict[str, Any] = {

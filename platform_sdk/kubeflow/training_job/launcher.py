@@ -1,8 +1,8 @@
 """Create or adopt a job, and follow it to its end.
 
 A watch delivers the changes of the job, its pods and Kueue's Workload. A queued job is not a failure: queueing and
-running have time limits of their own. The launcher may be killed at any moment; the next one finds the job by its name
-and follows it.
+running have separate time limits. The launcher may be killed at any moment; the next one finds the job by its name and
+follows it.
 """
 
 from __future__ import annotations
@@ -105,13 +105,13 @@ class _Follower:
             self._tell(f"{self._job.name}: pod {failure.pod}: {failure.text}")
 
     def _beat(self, now: float) -> None:
-        """Write the heartbeat by which the reaper recognises jobs that are followed."""
+        """Write the heartbeat, without which the reaper deletes the job."""
         if now - self._beaten >= HEARTBEAT_SECONDS:
             self._reached(lambda: self._api.annotate(self._job.name, {HEARTBEAT: stamp(self._clock.time())}))
             self._beaten = now
 
     def _next_moment(self, seen: Observation, now: float) -> float:
-        """Return when something is due, even if nothing changes."""
+        """Return the time of the next action that needs no change of the job."""
         waiting = seen.state.waiting
         limit = self._job.spec.queue_timeout_seconds if waiting else self._job.spec.run_timeout_seconds
         moments = [self._beaten + HEARTBEAT_SECONDS, now + limit - self._spent[waiting] + 1]
@@ -122,7 +122,7 @@ class _Follower:
         return min(moments)
 
     def _explained(self, seen: Observation, job: Item, pods: list[Item]) -> Observation:
-        """Add the latest warning in the cluster's events to the state of a job whose pods are not all there."""
+        """Add the latest warning in the cluster's events to the state of a job with missing pods."""
         now = self._clock.time()
         if seen.state.waiting or seen.state.ended or live_pods(pods) >= expected_pods(job):
             self._complete_at, self._warning = now, ""
@@ -155,7 +155,7 @@ class _Follower:
         raise UserError("\n".join([first, *details]))
 
     def _create(self) -> None:
-        """Create the job, or adopt the one that is there."""
+        """Create the job, or adopt the existing one."""
         digest = self._body["metadata"]["annotations"][SPEC_DIGEST]
         while True:
             found = self._reached(lambda: self._api.get(self._job.name))
@@ -199,7 +199,7 @@ class _Follower:
             )
 
     def _await_end_of(self, uid: str) -> None:
-        """Wait for a job that is being deleted to be gone."""
+        """Wait until the deletion of a job is complete."""
         since = self._clock.time()
         self._tell(f"{self._job.name}: an earlier one is being deleted; waiting for its end")
         while (found := self._reached(lambda: self._api.get(self._job.name))) and found["metadata"]["uid"] == uid:
@@ -255,7 +255,7 @@ def reached(call: Callable[[], T], tell: Callable[[str], None], left: str, clock
     """Call until the API server answers.
 
     Args:
-        left: how things were left, for the message if it never answers.
+        left: the state of the job, for the error message.
 
     Raises:
         UserError: it was away for ``API_PATIENCE``, or refused for ``FORBIDDEN_SECONDS``; and what the call raises.
@@ -281,7 +281,7 @@ def reached(call: Callable[[], T], tell: Callable[[str], None], left: str, clock
 
 
 def stamp(seconds: float) -> str:
-    """Return a time as annotations give it (RFC 3339)."""
+    """Return a time in RFC 3339, as in annotations."""
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
 
 

@@ -13,7 +13,7 @@ RESTARTS_ARE_BOUNDED = False  # backoffLimit does not count pods that are replac
 
 
 def render(job: Description) -> dict[str, Any]:
-    """The object to create: one Master and, for more nodes, Workers (the webhook takes no other roles)."""
+    """Return the object to create: one Master and, for more nodes, Workers (the webhook takes no other roles)."""
     spec = job.spec
     template = {"metadata": {"labels": job.pod_labels()}, "spec": job.pod(CONTAINER)}
     # The operator replaces a pod whose exit code is 128 or more; a lower code fails the job.

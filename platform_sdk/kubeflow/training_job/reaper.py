@@ -1,11 +1,11 @@
 """End jobs that no launcher follows.
 
-A run that is terminated sends no signal to the job that one of its steps created. So a launcher writes a heartbeat into
-its job, and what has had none for a while is deleted: by ``hopforge gc``, which a CronJob calls.
+A terminated run sends no signal to the jobs of its steps. So a launcher writes a heartbeat into its job, and
+``hopforge gc``, run by a CronJob, deletes jobs without a recent heartbeat.
 
-A launcher cannot write while the API server is unavailable, and waits for it. So the time without a heartbeat is longer
-than its patience, to spare if the CronJob is back before the launcher; and a heartbeat that is written between the look
-and the deletion saves the job.
+A launcher waits for an unavailable API server and cannot write meanwhile. So the time limit for heartbeats is longer
+than the launcher's timeout, with a margin in case the CronJob reconnects first. A heartbeat between listing and
+deletion prevents the deletion.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def reap(
 
 
 def _orphans(api: ClusterApi, kind: str, now: float, silent_seconds: float) -> Iterator[tuple[Orphan, str]]:
-    """The orphans, and the version of the object in which each was seen to be one."""
+    """Yield the orphans with the version of their objects."""
     for job in api.jobs(f"{LABEL_MANAGER}={MANAGER}"):
         metadata = job["metadata"]
         if observe(job, None, ()).state.ended or metadata.get("deletionTimestamp"):

@@ -1,7 +1,7 @@
 """Count of a job's restarted pods.
 
-A PyTorchJob replaces a pod that a signal ended without end: its ``backoffLimit`` does not count such pods. So the
-launcher counts them, from the versions of each pod that its watch delivers.
+A PyTorchJob replaces pods ended by a signal without limit: its ``backoffLimit`` does not count them. So the launcher
+counts them from the pod versions in its watch.
 """
 
 from __future__ import annotations

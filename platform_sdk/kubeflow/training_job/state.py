@@ -29,7 +29,7 @@ class State(StrEnum):
 
 @dataclass(frozen=True)
 class Observation:
-    """A job's state, and what the cluster gives as the reason."""
+    """State of a job, and the cluster's reason."""
 
     state: State
     reason: str = ""
@@ -38,7 +38,7 @@ class Observation:
 def observe(
     job: Mapping[str, Any], workload: Mapping[str, Any] | None, pods: Sequence[Mapping[str, Any]]
 ) -> Observation:
-    """The state of a job of any kind.
+    """Return the state of a job of any kind.
 
     Args:
         workload: Kueue's object for the job, where there is one.
@@ -116,7 +116,7 @@ def _suspended(job: Mapping[str, Any]) -> bool:
 
 
 def _conditions(item: Mapping[str, Any], *, held: bool = True) -> dict[str, Mapping[str, Any]]:
-    """The conditions by type; only those that hold, unless ``held`` is false."""
+    """Return the conditions by type; only true conditions, unless ``held`` is false."""
     found = (item.get("status") or {}).get("conditions") or ()
     return {one["type"]: one for one in found if not held or one.get("status") == "True"}
 

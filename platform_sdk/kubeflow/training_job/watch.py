@@ -1,8 +1,8 @@
 """List and watch of one job, its pods and Kueue's Workload.
 
-Each watch is a stream of the API server that a thread reads. A stream that ends, for whatever reason (its time is over,
-the connection is lost, 410 Gone), is replaced by a new list and a new watch from there, so nothing is missed and no
-error needs a recovery of its own.
+Each watch is a stream of the API server that a thread reads. A stream that ends for any reason (timeout, lost
+connection, 410 Gone) is replaced by a new list and a new watch from its version, so no event is missed and no error
+needs separate handling.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ class Event:
 
 
 class Clock(Protocol):
-    """Time, and waiting for events; a test may let time pass as it likes."""
+    """Clock and waiting for events; tests replace it."""
 
     def time(self) -> float: ...
 
     def sleep(self, seconds: float, /) -> None: ...
 
     def receive(self, events: SimpleQueue[Event], seconds: float, streams: int, /) -> list[Event]:
-        """Return the events so far, or those that come within ``seconds``; ``streams`` send them."""
+        """Return the queued events, or wait up to ``seconds`` for events of ``streams``."""
 
 
 class SystemClock:
-    """The machine's time."""
+    """Clock of this machine."""
 
     def time(self) -> float:
         return time.time()
@@ -108,7 +108,7 @@ class JobWatch:
         self._not_before: dict[str, float] = {}
 
     def refresh(self) -> None:
-        """List and watch what is not watched at present.
+        """List and watch objects that are not watched at present.
 
         Raises:
             UserError, ApiUnavailable: see ``ClusterApi``.
