@@ -109,7 +109,7 @@ def check(path: Path, where: str, value: Any, shape: type[T]) -> T:
     except msgspec.ValidationError as error:
         raise RecordError(f"{path}: {where}{describe(error, value, shape)}") from error
     except UnicodeEncodeError as error:
-        raise RecordError(f"{path}: {where}the name of a field holds a lone surrogate; rename it") from error
+        raise RecordError(f"{path}: {where}the name of a field contains a lone surrogate; rename it") from error
 
 
 def describe(error: msgspec.ValidationError, value: Any, shape: Any) -> str:

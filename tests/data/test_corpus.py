@@ -97,5 +97,5 @@ def test_long_fields_of_triples_are_read_whole(tmp_path: Path) -> None:
 def test_a_passage_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "c.jsonl"
     path.write_text('{"id": "0", "title": "A", "text": "x"}\n{"id": "1", "title": "A", "text": "\\ud800"}\n')
-    with pytest.raises(RecordError, match="c.jsonl: record 2: text: holds a lone surrogate"):
+    with pytest.raises(RecordError, match="c.jsonl: record 2: text: contains a lone surrogate"):
         Corpus.load(path)

@@ -279,8 +279,10 @@ DEEP = "[" * 100_000 + "]" * 100_000
     [
         pytest.param(f'"x": {DEEP}', "record 2: lists or objects are nested too deeply", id="depth"),
         pytest.param(f'"x": {"9" * 10_000}', "record 2: holds an integer of too many digits", id="digits"),
-        pytest.param('"answer": ["\\ud800"]', "record 2: answers: holds a lone surrogate", id="surrogate"),
-        pytest.param('"\\ud800": 1', "record 2: the name of a field holds a lone surrogate", id="surrogate in a name"),
+        pytest.param('"answer": ["\\ud800"]', "record 2: answers: contains a lone surrogate", id="surrogate"),
+        pytest.param(
+            '"\\ud800": 1', "record 2: the name of a field contains a lone surrogate", id="surrogate in a name"
+        ),
         pytest.param('"x": "\xff"', "record 2: not UTF-8 text", id="bytes"),
         pytest.param('"x": "\x00"', "record 2: not valid JSON (Invalid control character", id="NUL"),
     ],

@@ -68,7 +68,9 @@ def test_the_model_before_training_has_the_scores_it_began_with(run_dir: Path, t
     card = (tmp_path / "model/README.md").read_text()
     assert "| | eval-start |" in card.splitlines()
     assert "policy that training by hopforge began with" in card
-    assert "--before is of the model" in export(copied, "--before", "--format", "messages", "-o", tmp_path / "chats")
+    assert "--before applies to the model only" in export(
+        copied, "--before", "--format", "messages", "-o", tmp_path / "chats"
+    )
 
 
 def test_an_adapter_is_merged(run_dir: Path, tmp_path: Path) -> None:

@@ -303,7 +303,7 @@ def test_follower_that_failed_is_quoted_by_the_line_that_says_why(
     start_run(run_dir, RECIPE)
     (run_dir / "tracking" / "follower.log").write_text("error: disk is full\n[SQL: INSERT]\n(see the manual)\n")
     monkeypatch.setitem(runs._followers, run_dir.resolve(), mock.Mock(wait=lambda: 1))
-    with pytest.raises(UserError, match=r"could not be delivered to MLflow: disk is full \(all of it"):
+    with pytest.raises(UserError, match=r"could not be delivered to MLflow: disk is full \(full log: "):
         finish_run(run_dir, "FINISHED")
 
 

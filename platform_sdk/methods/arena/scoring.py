@@ -73,7 +73,7 @@ def _read(path: Path, gold: Path, questions: dict[str, Question], spec: AgentSpe
         try:
             found.response.encode()
         except UnicodeEncodeError as error:
-            raise RecordError(f"{where}: response: holds a lone surrogate; replace it") from error
+            raise RecordError(f"{where}: response: contains a lone surrogate; replace it") from error
         first[found.id] = number
         question = questions[found.id]
         if spec.form == "three_part" and not question.context:

@@ -54,7 +54,7 @@ def load_graph(run_dir: Path) -> tuple[Graph, dict[str, str]]:
     folder = graph_folder(run_dir)
     if not (folder / MANIFEST).exists():
         build = f"hopforge graph build --recipe RECIPE --workdir {run_dir}"
-        raise UserError(f"{folder}: holds no graph; build it first: {build}")
+        raise UserError(f"{folder}: contains no graph; build it first: {build}")
     passages = read_corpus(run_dir).passages if (run_dir / PASSAGES).exists() else ()
     titles = {passage.id: passage.title for passage in (*passages, *Sources(run_dir).added_passages())}
     return Graph.open(folder), titles

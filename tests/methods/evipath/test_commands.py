@@ -98,7 +98,7 @@ def test_export_of_a_folder_without_examples_says_what_to_do(tmp_path: Path) -> 
 
 def test_synthesize_with_another_methods_recipe_is_refused(tmp_path: Path) -> None:
     recipe = ROOT / "pipelines/mygo/world.yaml"
-    with pytest.raises(UserError, match="synthesises nothing"):
+    with pytest.raises(UserError, match="has no synthesis"):
         hopforge("synthesize", "--recipe", recipe, "--workdir", tmp_path, *SMALL)
 
 
