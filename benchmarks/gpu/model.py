@@ -1,7 +1,7 @@
 """A model of step time: matrix products at a share of the card's peak, everything else at its memory's bandwidth.
 
 Arithmetic, not a measurement. The scripts print what it predicts beside what they find; where the two differ by much,
-either the model or the code is wrong. ``python -m benchmarks.gpu.model`` prints its predictions for an H100.
+either the model or the code is wrong. ``python -m benchmarks.gpu.predictions`` prints its predictions for an H100.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from platform_sdk.sizing.flops import attended_pairs, peak_of, training_operations
-from platform_sdk.sizing.shape import ModelShape, shape_of
+from platform_sdk.sizing.shape import ModelShape
 
 PRODUCTS = 0.70
 """Share of the peak that large bfloat16 products reach on Hopper."""
@@ -79,23 +79,3 @@ def predicted_mfu(shape: ModelShape, card: Card, **step: int | bool) -> float:
     """Return the share of the peak that the body's operations are predicted to make."""
     tokens = int(step["tokens"])
     return 6 * shape.body * tokens / (step_time(shape, card, **step).total * card.peak)  # type: ignore[arg-type]
-
-
-def main() -> None:
-    from benchmarks.gpu.harness import MODELS
-    from benchmarks.gpu.sft import LENGTH, MICRO_BATCH, STEP
-
-    card = card_of("NVIDIA H100 80GB HBM3")
-    assert card is not None
-    print(f"{'model':6}{'seconds':>9}{'products':>10}{'attention':>11}{'other':>7}{'weights':>9}{'MFU':>7}")
-    for name in ("0.6B", "3B", "7B/8"):
-        shape = shape_of(MODELS[name])
-        step = {"tokens": STEP, "learned": STEP // 2, "length": LENGTH, "micro_batch": MICRO_BATCH}
-        time = step_time(shape, card, **step)
-        shares = [part / time.total for part in (time.products, time.attention, time.elementwise, time.weights)]
-        print(f"{name:6}{time.total:9.2f}" + "".join(f"{share:{w}.0%}" for share, w in zip(shares, (10, 11, 7, 9),
-              strict=True)) + f"{predicted_mfu(shape, card, **step):7.0%}")  # fmt: skip
-
-
-if __name__ == "__main__":
-    main()
