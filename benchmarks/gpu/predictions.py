@@ -1,6 +1,6 @@
 """What the model of step time predicts for an H100: seconds of a training step, where they go, and the MFU.
 
-    python -m benchmarks.gpu.predictions
+python -m benchmarks.gpu.predictions
 """
 
 from __future__ import annotations
