@@ -1,4 +1,4 @@
-"""What the model of step time predicts for an H100: seconds of a training step, where they go, and the MFU.
+"""Predictions of the model of step time for an H100: seconds of a training step, where they go, and the MFU.
 
 python -m benchmarks.gpu.predictions
 """

@@ -68,7 +68,7 @@ def _step(recipe: Recipe, run_dir: Path) -> SampleStep:
         model=parameters["teacher_model"],
         environment=parameters["environment"],
         sampling=recipe.settings("teaching").model_dump(mode="json"),
-        corpus_digest=searched.digest,
+        searched_digest=searched.digest,
         seed=parameters["seed"],
         step=parameters["teacher"],
         iteration=0,

@@ -12,15 +12,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Literal, TypeVar
 
-from pydantic import Field, TypeAdapter
+from pydantic import Field, TypeAdapter, model_validator
 
 from platform_sdk.config.online import OnlineSpec
 from platform_sdk.config.sampling import EngineSpec
-from platform_sdk.config.struct import Struct
 from platform_sdk.errors import UserError
 from platform_sdk.evaluation.evaluator import EvaluationResult
 from platform_sdk.files import read_model
 from platform_sdk.methods import steps
+from platform_sdk.methods.context import Context
 from platform_sdk.methods.method import AnyMethod, RunContext, load_method
 from platform_sdk.methods.steps import SampleOutcome
 from platform_sdk.processes.environment import restrict_to_own_gpus, variables, visible_gpus
@@ -39,7 +39,7 @@ MODULE = "platform_sdk.methods"
 T = TypeVar("T")
 
 
-class MethodStep(Struct, ABC, Generic[T]):
+class MethodStep(Context, ABC, Generic[T]):
     """Arguments of every step of a method that samples; ``T`` is its outcome.
 
     A step that ``trains`` needs memory of a GPU beside what samples.
@@ -47,16 +47,17 @@ class MethodStep(Struct, ABC, Generic[T]):
 
     trains: ClassVar[bool] = False
     kind: str
-    method: str
-    run_dir: Path
     phase: str
     model: str
-    environment: str
-    agent: dict[str, Any]
-    sampling: dict[str, Any]
-    retrieval: dict[str, Any]
-    corpus_digest: str
-    seed: int
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_earlier_versions(cls, values: Any) -> Any:
+        """Read the steps of runs by earlier versions, which recorded ``searched_digest`` as ``corpus_digest``."""
+        if isinstance(values, dict) and "corpus_digest" in values:
+            values = {**values, "searched_digest": values["corpus_digest"]}
+            del values["corpus_digest"]
+        return values
 
     @property
     def folder(self) -> Path:
@@ -77,9 +78,7 @@ class MethodStep(Struct, ABC, Generic[T]):
     @property
     def context(self) -> RunContext[Any]:
         """The run's context, checked (see ``Method.context``)."""
-        return self.loaded.context(
-            self.run_dir, self.environment, self.agent, self.sampling, self.retrieval, self.corpus_digest, self.seed
-        )
+        return self.loaded.context(self)
 
     @property
     def asks_model(self) -> bool:
@@ -181,7 +180,8 @@ class EvaluateStep(_SharedStep[EvaluationResult]):
     @property
     def settings_digest(self) -> str:
         """Digest of everything but where the run and its policy lie, so that it is the same wherever they do."""
-        return digest_of(self.model_dump(mode="json", exclude={"run_dir", "model"}))
+        settings = self.model_dump(mode="json", exclude={"run_dir", "model", "searched_digest"})
+        return digest_of(settings | {"corpus_digest": self.searched_digest})  # the name that earlier versions digested
 
     @property
     def asks_model(self) -> bool:

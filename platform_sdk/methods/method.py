@@ -25,6 +25,7 @@ from platform_sdk.config.sampling import PLACING, EvaluationSpec, SamplingSpec
 from platform_sdk.config.source import suggestion
 from platform_sdk.config.struct import Struct
 from platform_sdk.errors import UserError
+from platform_sdk.methods.context import Context
 from platform_sdk.record_files import read_jsonl
 from platform_sdk.records import Question, Rollout, Trajectory
 from platform_sdk.sampling.pairs import models_of
@@ -44,21 +45,21 @@ Part = Literal["train", "eval"]
 
 @dataclass(frozen=True)
 class RunContext(Generic[A]):
-    """Settings that all steps of a run share. ``corpus_digest`` is that of the data that the run began with."""
+    """``Context`` with the method's own settings validated."""
 
     run_dir: Path
     environment: str
     agent: A
     sampling: SamplingSpec
     retrieval: RetrievalSpec
-    corpus_digest: str
+    searched_digest: str
     seed: int
 
     def inputs_digest(self, *parts: Any) -> str:
-        """Digest everything that decides a step's outcome: not where the run lies, nor where and by how many it is
-        sampled."""
+        """Digest everything that affects a step's result; excludes the run's path and where and how it samples."""
         sampling = self.sampling.model_dump(mode="json", exclude={"engine": set(PLACING)})
         shared = {name: value for name, value in vars(self).items() if name != "run_dir"} | {"sampling": sampling}
+        shared["corpus_digest"] = shared.pop("searched_digest")  # its name in the digests of earlier versions
         return digest_of(shared, *parts)
 
     def questions(self, part: Part) -> list[Question]:
@@ -181,25 +182,16 @@ class Method(ABC, Generic[A, E, Res]):
     answer_opening: ClassVar[str | None] = None
     """The text with which an agent of several turns begins an answer, for credit by information gain."""
 
-    def context(
-        self,
-        run_dir: Path,
-        environment: str,
-        agent: Mapping[str, Any],
-        sampling: Mapping[str, Any],
-        retrieval: Mapping[str, Any],
-        corpus_digest: str,
-        seed: int,
-    ) -> RunContext[A]:
+    def context(self, given: Context) -> RunContext[A]:
         """Return the run's context from a recipe's plain structs, validated and checked (see ``check``)."""
         run = RunContext(
-            run_dir,
-            environment,
-            self.agent_settings.model_validate(agent),
-            self.sampling_settings.model_validate(sampling),
-            RetrievalSpec.model_validate(retrieval),
-            corpus_digest,
-            seed,
+            given.run_dir,
+            given.environment,
+            self.agent_settings.model_validate(given.agent),
+            self.sampling_settings.model_validate(given.sampling),
+            RetrievalSpec.model_validate(given.retrieval),
+            given.searched_digest,
+            given.seed,
         )
         self.check(run)
         return run
@@ -321,9 +313,9 @@ def open_search(run: RunContext[Any]) -> Iterator[SearchFunction]:
     from platform_sdk.retrieval.environments import build_retriever
 
     with build_retriever(run.environment, run.run_dir, run.retrieval) as retriever:
-        if retriever.corpus_digest != run.corpus_digest:
+        if retriever.corpus_digest != run.searched_digest:
             raise UserError(
                 f"{run.run_dir}: the retriever searches corpus {retriever.corpus_digest[:12]}…, but this run's is "
-                f"{run.corpus_digest[:12]}…; build the index again"
+                f"{run.searched_digest[:12]}…; build the index again"
             )
         yield retriever.search

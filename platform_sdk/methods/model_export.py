@@ -151,7 +151,7 @@ def _lineage(run: FinishedRun) -> Iterator[tuple[str, str]]:
     yield "weights", run.weights
     yield "training questions", digests["train"]
     yield "evaluation questions", digests["eval"]
-    yield "searched", run.evaluated.corpus_digest
+    yield "searched", run.evaluated.searched_digest
     for name, shown in (("recipe", "recipe"), ("git_commit", "commit of hopforge")):
         if value := run.opened.first(name):
             yield shown, value

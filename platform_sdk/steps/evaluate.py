@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from platform_sdk.execution.step import Finished, StepOutputs
-from platform_sdk.steps.base import MethodInputs, job_runner
+from platform_sdk.methods.context import Context
+from platform_sdk.steps.base import job_runner
 
 SHOWS = ("metrics",)
 
 
-class Inputs(MethodInputs):
+class Inputs(Context):
     """The policy, and the settings of sampling and scoring.
 
     ``phase`` is the folder in the run directory, e.g. eval-start; ``iteration`` the number of previous iterations or

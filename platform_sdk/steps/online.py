@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from platform_sdk.execution.step import Finished, StepOutputs
-from platform_sdk.steps.base import MethodInputs, job_runner
+from platform_sdk.methods.context import Context
+from platform_sdk.steps.base import job_runner
 
 
-class Inputs(MethodInputs):
+class Inputs(Context):
     """The initial policy, and the settings of training and of evaluations between updates."""
 
     phase: str

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from platform_sdk.execution.step import Finished, StepOutputs
-from platform_sdk.steps.base import MethodInputs, job_runner
+from platform_sdk.methods.context import Context
+from platform_sdk.steps.base import job_runner
 
 
-class Inputs(MethodInputs):
+class Inputs(Context):
     """The method's step, its policy and its settings.
 
     Attributes:

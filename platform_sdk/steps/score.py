@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from platform_sdk.execution.step import Finished, StepOutputs
-from platform_sdk.steps.base import MethodInputs
+from platform_sdk.methods.context import Context
 
 
-class Inputs(MethodInputs):
+class Inputs(Context):
     """The method's step that sampled the phase, its settings, and the outputs of sampling."""
 
     step: str
@@ -26,11 +26,13 @@ def run(inputs: Inputs) -> Finished[Outputs]:
     """Check the rewards of a phase's rollouts, and select rollouts for training."""
     from platform_sdk.evaluation.cards import selection_card
     from platform_sdk.files import check_handed_on, read_object
+    from platform_sdk.methods.method import load_method
     from platform_sdk.methods.steps import select, step_of
     from platform_sdk.tracking import step_run
 
     run_dir, phase, rollouts = inputs.run_dir, inputs.phase, inputs.rollouts_digest
-    own = step_of(inputs.loaded, inputs.step)
+    method = load_method(inputs.method)
+    own = step_of(method, inputs.step)
     handed_on = own.carry.model_validate(inputs.carry)
     with step_run(run_dir, f"score-{phase}") as record:
         record.log_inputs(training={f"{phase}/rollouts.jsonl": rollouts})
@@ -39,7 +41,7 @@ def run(inputs: Inputs) -> Finished[Outputs]:
         check_handed_on(sampled_file, "digest of the rollouts", sampled.get("digest"), rollouts)
         check_handed_on(sampled_file, "carry", sampled.get("carry"), handed_on.model_dump(mode="json"))
         settings = own.settings.model_validate(inputs.settings)
-        scored = select(inputs.loaded, inputs.context, inputs.step, phase, settings, handed_on)
+        scored = select(method, method.context(inputs), inputs.step, phase, settings, handed_on)
         record.record_digests(rollouts=rollouts, selected=scored.digest)
         record.seal(scored.path, run_dir / phase / "figures.json")
         record.log_figures(run_dir / phase / "figures.json")

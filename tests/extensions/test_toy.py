@@ -78,7 +78,7 @@ def test_toy_steps_become_jobs(render: Any, tmp_path: Path, monkeypatch: pytest.
     (tmp_path / "run").mkdir()
     shared: dict[str, Any] = {
         "method": recipe.pipeline.document.method, "run_dir": tmp_path / "run", "model": recipe.parameters["model"],
-        "environment": "world-text", "corpus_digest": "c", "seed": 0,
+        "environment": "world-text", "searched_digest": "c", "seed": 0,
         **{name: recipe.parameters[name] for name in ("agent", "sampling", "retrieval")},
     }  # fmt: skip
     steps = [

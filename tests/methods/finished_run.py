@@ -53,7 +53,7 @@ def finished_run(folder: Path, name: str, *, status: str = "FINISHED", changes: 
         step = EvaluateStep(
             method=method, run_dir=run_dir, phase=phase, model=str(model), environment=given["environment"],
             agent=given["agent"], sampling=given["sampling"], retrieval=given.get("retrieval", {}),
-            corpus_digest=digest, seed=0, evaluation=given["evaluation"],
+            searched_digest=digest, seed=0, evaluation=given["evaluation"],
         )  # fmt: skip
         write_json(step.spec_file, step.model_dump(mode="json"))
     (run_dir / "recipe.json").write_text(json.dumps(loaded.resolved()))

@@ -67,7 +67,7 @@ def _policy(medium: Medium, request: Request) -> list[int]:
 def _run(environment: str, agent: Any, temperature: float, seed: int) -> RunContext[Any]:
     return RunContext(
         run_dir=Path("run"), environment=environment, agent=agent, sampling=SamplingSpec(temperature=temperature),
-        retrieval=RetrievalSpec.model_validate({}), corpus_digest="c", seed=seed,
+        retrieval=RetrievalSpec.model_validate({}), searched_digest="c", seed=seed,
     )  # fmt: skip
 
 

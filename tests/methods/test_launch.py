@@ -74,7 +74,7 @@ def step_of(kind: type[MethodStep[Any]], run_dir: Path, engine: dict[str, Any] |
     content = {
         "method": "tests.methods.toy_method", "run_dir": run_dir, "phase": "phase-1", "model": "a/model",
         "environment": "world-text", "agent": {"form": "think"},
-        "sampling": {"temperature": 0.9, "engine": engine or {}}, "retrieval": SERVICE, "corpus_digest": "c",
+        "sampling": {"temperature": 0.9, "engine": engine or {}}, "retrieval": SERVICE, "searched_digest": "c",
         "seed": 4, **OWN[kind],
     }  # fmt: skip
     return kind.model_validate({**content, **change})
@@ -85,7 +85,7 @@ def expected_call(given: Any) -> Call:
     run = RunContext(
         run_dir=given.run_dir, environment="world-text", agent=Agent(form="think"),
         sampling=SamplingSpec.model_validate(given.sampling), retrieval=RetrievalSpec.model_validate(SERVICE),
-        corpus_digest="c", seed=4,
+        searched_digest="c", seed=4,
     )  # fmt: skip
     evaluation = EvaluationSpec(temperature=0.5)
     own: dict[str, Call] = {

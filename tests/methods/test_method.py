@@ -11,6 +11,7 @@ from platform_sdk.errors import UserError
 from platform_sdk.methods.method import load_method
 from platform_sdk.methods.steps import online, sample, step_of
 from platform_sdk.sampling.pairs import make_pair
+from tests.methods.contexts import plain
 
 
 @pytest.mark.parametrize(
@@ -42,7 +43,7 @@ def test_a_pair_of_models_is_for_agents_with_both_roles(tmp_path: Path) -> None:
     pair = str(make_pair(tmp_path / "pair", "hopforge:world-base", "hopforge:world-base"))
     toy = load_method("tests.extensions.toy.method")
     retrieval = {"method": "tests.extensions.toy.words"}
-    run = toy.context(tmp_path, "world-text", {}, {}, retrieval, "c", 0)
+    run = toy.context(plain(tmp_path, "world-text", {}, {}, retrieval))
     own: Any = toy.steps["best"]
     with pytest.raises(UserError, match="toy's agent is one model and has no planner or worker; leave worker_model"):
         sample(toy, run, "best", "round-01", 1, pair, own.settings(), own.carry())

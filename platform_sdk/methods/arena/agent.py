@@ -96,7 +96,7 @@ def generator(
     decoding = run.decoding if evaluation is None else Decoding(evaluation.temperature, evaluation.top_p)
     max_tokens = run.agent.max_tokens if evaluation is None else evaluation.max_tokens
     return Generator(
-        policy, decoding, run.corpus_digest, run.seed, seed_name, run.agent, run.environment, max_tokens, judge
+        policy, decoding, run.searched_digest, run.seed, seed_name, run.agent, run.environment, max_tokens, judge
     )
 
 

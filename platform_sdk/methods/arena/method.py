@@ -59,9 +59,9 @@ class Arena(Method[AgentSpec, EvaluationSettings, ArenaResources]):
         if run.retrieval != RetrievalSpec.model_validate({}):
             raise UserError("retrieval: ARENA searches nothing; leave it empty")
         found = read_object(run.run_dir / "corpus" / "digests.json").get("passages", "none")
-        if found != run.corpus_digest:
+        if found != run.searched_digest:
             raise UserError(
-                f"{run.run_dir}/corpus: holds passages {found[:12]}…, but this run's are {run.corpus_digest[:12]}…; "
+                f"{run.run_dir}/corpus: holds passages {found[:12]}…, but this run's are {run.searched_digest[:12]}…; "
                 "run the step corpus again"
             )
 

@@ -64,7 +64,7 @@ def evipath(
         ),
         search=search,
         score=rewards,
-        corpus=run.corpus_digest,
+        corpus=run.searched_digest,
         seed=run.seed,
         seed_name=seed_name,
     )

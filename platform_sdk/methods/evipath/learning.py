@@ -42,7 +42,7 @@ class Dialogues(SamplingStep[AgentSpec, LearningSpec, SynthesisCarry]):
             for example in examples
             for rollout in rollouts(
                 example, questions[example.id], agent.prompts, agent.sub_questions, spec.roles, tokenizer, weights,
-                run.corpus_digest,
+                run.searched_digest,
             )
         ]  # fmt: skip
         write_log(round.folder / "rollouts.jsonl", Rollout, learned)

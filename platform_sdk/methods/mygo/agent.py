@@ -99,7 +99,7 @@ def mujica(
         ),
         search=search,
         score=partial(scored, spec),
-        corpus=run.corpus_digest,
+        corpus=run.searched_digest,
         seed=run.seed,
         seed_name=seed_name,
     )

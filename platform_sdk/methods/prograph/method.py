@@ -47,7 +47,7 @@ class ProGraph(Method[AgentSpec, EvaluationSpec, Resources]):
         evaluation: EvaluationSpec | None = None,
     ) -> ProGraphAgent:
         decoding = run.decoding if evaluation is None else Decoding(evaluation.temperature, evaluation.top_p)
-        return ProGraphAgent(policy, decoding, run.corpus_digest, run.seed, seed_name, run.agent, resources.search)
+        return ProGraphAgent(policy, decoding, run.searched_digest, run.seed, seed_name, run.agent, resources.search)
 
     def rewards(self, run: RunContext[AgentSpec], rollout: Rollout) -> Mapping[str, float]:
         return rewards(rollout)

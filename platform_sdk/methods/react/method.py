@@ -64,7 +64,7 @@ class React(Method[AgentSpec, EvaluationSpec, ReactResources]):
         evaluation: EvaluationSpec | None = None,
     ) -> ReactAgent:
         decoding = run.decoding if evaluation is None else Decoding(evaluation.temperature, evaluation.top_p)
-        return ReactAgent(policy, decoding, run.corpus_digest, run.seed, seed_name, run.agent, resources.tools)
+        return ReactAgent(policy, decoding, run.searched_digest, run.seed, seed_name, run.agent, resources.tools)
 
     def rewards(self, run: RunContext[AgentSpec], rollout: Rollout) -> Mapping[str, float]:
         return rewards(rollout)

@@ -62,7 +62,7 @@ class ToyAgent:
 
     @property
     def corpus(self) -> str:
-        return self.run.corpus_digest
+        return self.run.searched_digest
 
     def rollout(self, question: Question, attempt: int) -> Agent[Rollout]:
         seed = seed_of(self.run.seed, self.seed_name, question.id, attempt)

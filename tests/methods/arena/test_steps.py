@@ -24,6 +24,7 @@ from platform_sdk.record_files import read_jsonl, write_jsonl
 from platform_sdk.records import Question, Rollout
 from platform_sdk.sampling.rollout import Agent
 from tests.methods.arena.talking import character_tokenizer
+from tests.methods.contexts import plain
 
 PART = {"train": ("t1", "t2", "t3", "t4"), "eval": ("e1", "e2")}
 AGENT = {
@@ -75,7 +76,8 @@ def new_run(folder: Path, environment: str = "distractor", retrieval: Any = None
         {"format": "2wikimultihopqa", "eval": "w.json"},
     ]
     prepared = prepare(DatasetSpec.model_validate({"format": "mixed", "mixture": mixture}), data, folder)
-    return METHOD.context(folder, environment, {**AGENT, **agent}, ENGINE, retrieval or {}, prepared.passages, 5)
+    own = {"searched_digest": prepared.passages, "seed": 5}
+    return METHOD.context(plain(folder, environment, {**AGENT, **agent}, ENGINE, retrieval or {}, **own))
 
 
 def rollouts(folder: Path) -> list[str]:
@@ -111,7 +113,7 @@ def test_evaluation_with_two_processes_equals_one_process(model: str, tmp_path: 
     step = EvaluateStep(
         method="arena", run_dir=two.run_dir, phase="eval-start", model=model, environment=two.environment,
         agent=two.agent.model_dump(mode="json"), sampling={**ENGINE, "engine": {**ENGINE["engine"], "processes": 2}},
-        retrieval={}, corpus_digest=two.corpus_digest, seed=two.seed, evaluation=EVALUATION.model_dump(mode="json"),
+        retrieval={}, searched_digest=two.searched_digest, seed=two.seed, evaluation=EVALUATION.model_dump(mode="json"),
     )  # fmt: skip
     shared = launch(step)
     assert (shared.digest, shared.metrics) == (alone.digest, alone.metrics)
@@ -129,7 +131,7 @@ def test_online_training_learns_a_recipes_own_reward(undisturbed: tuple[Run, Any
     run, result = undisturbed
     assert (result.updates, result.rollouts) == (3, 24)
     sampled = [Rollout.model_validate_json(line) for line in rollouts(run.run_dir)]
-    assert {rollout.corpus for rollout in sampled} == {run.corpus_digest}
+    assert {rollout.corpus for rollout in sampled} == {run.searched_digest}
     assert all(rollout.rewards["reward"] >= 2 * rollout.rewards["vowels"] for rollout in sampled)
     assert len({rollout.weights for rollout in sampled}) == 3  # every update moved the policy
     between = json.loads((run.run_dir / "eval-u0002/scores.json").read_text())
@@ -217,7 +219,7 @@ def test_demonstrations_ask_the_model_only_for_explanations(model: str, tmp_path
     run = new_run(tmp_path / "run", form=form)
     step = SampleStep(
         method="arena", run_dir=run.run_dir, phase="supervised", model=model, environment=run.environment,
-        agent=run.agent.model_dump(mode="json"), sampling=ENGINE, retrieval={}, corpus_digest=run.corpus_digest,
+        agent=run.agent.model_dump(mode="json"), sampling=ENGINE, retrieval={}, searched_digest=run.searched_digest,
         seed=run.seed, step="demonstrations", iteration=0, settings={}, carry={},
     )  # fmt: skip
     assert step.asks_model is asks
@@ -239,7 +241,7 @@ def test_settings_that_do_not_fit_are_refused(tmp_path: Path, changes: dict[str,
 def test_other_passages_and_questions_without_any_are_refused(model: str, tmp_path: Path) -> None:
     run = new_run(tmp_path / "run")
     with pytest.raises(UserError, match="holds passages"):
-        METHOD.context(run.run_dir, "distractor", AGENT, {}, {}, "0" * 64, 5)
+        METHOD.context(plain(run.run_dir, "distractor", AGENT, {}, {}, searched_digest="0" * 64))
     bare = [question.model_copy(update={"context": ()}) for question in run.questions("eval")]
     write_jsonl(run.run_dir / "corpus/questions.eval.jsonl", Question, bare)
     with pytest.raises(UserError, match="question e1 comes without passages"):

@@ -115,7 +115,7 @@ def test_agent_that_says_what_was_synthesised_records_the_same_dialogues(tmp_pat
 
         context = RunContext(
             run_dir=tmp_path, environment="world-kg", agent=AgentSpec(prompts="compact"), sampling=SamplingSpec(),
-            retrieval=RetrievalSpec.model_validate({}), corpus_digest="c", seed=0,
+            retrieval=RetrievalSpec.model_validate({}), searched_digest="c", seed=0,
         )  # fmt: skip
         agent = evipath(context, Policy(TOKENIZER, "w"), Decoding(), "test", search)
         [rollout] = run([partial(agent.rollout, question, 0)], Scripted(policy), live=2)  # type: ignore[arg-type]

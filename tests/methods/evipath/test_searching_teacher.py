@@ -54,7 +54,7 @@ def solved(
     context = RunContext(
         run_dir=Path("run"), environment="hotpot", agent=AgentSpec(prompts=style, iteration_limit=4),
         sampling=SamplingSpec(),
-        retrieval=RetrievalSpec.model_validate({}), corpus_digest="c", seed=0,
+        retrieval=RetrievalSpec.model_validate({}), searched_digest="c", seed=0,
     )  # fmt: skip
     teacher = SearchingTeacher(context, Policy(TOKENIZER, "teacher"), SynthesisSpec(mode=mode), search)
     [path] = run([partial(teacher.example, QUESTION)], Engine(), live=1)  # type: ignore[arg-type]

@@ -33,7 +33,7 @@ from tests.methods.mygo.scripted import END, QUESTION, TOKENIZER, Scripted, say,
 def agent(medium: Medium = "text", *, demonstrate: bool = False, seed_name: str = "test", **spec: Any) -> PlannerWorker:
     run = RunContext(
         run_dir=Path("run"), environment=f"world-{medium}", agent=AgentSpec(prompts="compact", **spec),
-        sampling=SamplingSpec(), retrieval=RetrievalSpec.model_validate({}), corpus_digest="c", seed=0,
+        sampling=SamplingSpec(), retrieval=RetrievalSpec.model_validate({}), searched_digest="c", seed=0,
     )  # fmt: skip
     return mujica(run, Policy(TOKENIZER, "w"), run.decoding, seed_name, search(medium), demonstrate=demonstrate)
 

@@ -23,6 +23,7 @@ from platform_sdk.records import Question, Rollout, Trajectory
 from platform_sdk.sampling.engine import Request
 from platform_sdk.sampling.rollout import Agent, SearchFunction
 from platform_sdk.sampling.sampler import RolloutAgent, RolloutSampler
+from tests.methods.contexts import plain
 from tests.methods.mygo.scripted import QUESTION, TOKENIZER, Scripted, say, search
 
 Policy = Callable[[Request], list[int]]
@@ -62,7 +63,7 @@ def context(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[RunContext
     for part, question in (("train", QUESTION), ("eval", QUESTION.model_copy(update={"id": "e"}))):
         write_jsonl(tmp_path / f"corpus/questions.{part}.jsonl", Question, [question])
     drawn = {"temperature": 0.8, "top_p": 0.9}
-    return METHOD.context(tmp_path, "world-text", {"prompts": "compact"}, drawn, {}, "c" * 64, 0), asked
+    return METHOD.context(plain(tmp_path, "world-text", {"prompts": "compact"}, drawn, {})), asked
 
 
 def test_evaluations_sample_from_a_distribution_of_their_own(context: Context) -> None:

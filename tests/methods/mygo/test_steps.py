@@ -16,6 +16,7 @@ from platform_sdk.methods.steps import evaluate, online
 from platform_sdk.record_files import write_jsonl
 from platform_sdk.records import Question
 from platform_sdk.sampling.pairs import make_pair
+from tests.methods.contexts import plain
 
 QUESTION = Question(id="q", text="Who ?", answers=("x",), dataset="world")
 
@@ -24,7 +25,7 @@ QUESTION = Question(id="q", text="Who ?", answers=("x",), dataset="world")
 def run(tmp_path: Path) -> RunContext[AgentSpec]:
     for part in ("train", "eval"):
         write_jsonl(tmp_path / f"corpus/questions.{part}.jsonl", Question, [QUESTION])
-    return METHOD.context(tmp_path, "world-kg", {"split": False}, {}, {}, "c" * 64, 0)
+    return METHOD.context(plain(tmp_path, "world-kg", {"split": False}, {}, {}))
 
 
 def test_two_models_need_two_roles(run: RunContext[AgentSpec], tmp_path: Path) -> None:
@@ -40,7 +41,7 @@ def test_several_processes_with_milvus_lite_are_refused(run: RunContext[AgentSpe
     step = EvaluateStep(
         method="mygo", run_dir=run.run_dir, phase="eval-start", model="hopforge:world-base",
         environment=run.environment, agent={}, sampling={"engine": given}, retrieval={},
-        corpus_digest=run.corpus_digest, seed=0, evaluation={},
+        searched_digest=run.searched_digest, seed=0, evaluation={},
     )  # fmt: skip
     with pytest.raises(UserError, match=r"2 processes, but only one at a time can search an index of Milvus Lite"):
         launch(step)

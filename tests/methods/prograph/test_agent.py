@@ -22,6 +22,7 @@ from platform_sdk.methods.prograph.rewards import agent_turns, rewards
 from platform_sdk.methods.prograph.settings import AgentSpec, CreditSpec
 from platform_sdk.methods.prograph.structure import with_structure
 from platform_sdk.records import Evidence, Turn
+from tests.methods.contexts import plain
 from tests.methods.prograph.saying import ASK, ASK_MOTHER, RIGHT, WRONG, play
 
 
@@ -169,7 +170,7 @@ def test_namesakes_are_two_entities_that_texts_call_alike() -> None:
 def test_retrieval_that_needs_more_than_a_query_is_refused() -> None:
     agent, sampling = {}, {}
     with pytest.raises(UserError, match="triples: a search there must name its head"):
-        METHOD.context("run", "world-kg", agent, sampling, {}, "c", 0)  # type: ignore[arg-type]
+        METHOD.context(plain(Path("run"), "world-kg", agent, sampling, {}))
 
 
 def test_credit_of_steps_and_of_trajectories_exclude_each_other() -> None:

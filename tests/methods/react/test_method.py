@@ -40,7 +40,7 @@ def test_search_and_retrieval_method_must_fit(tools: list[str], retrieval: str, 
     context: RunContext[Any] = RunContext(
         run_dir=Path("run"), environment="world-text",
         agent=AgentSpec.model_validate({"tools": [{"type": name} for name in tools]}), sampling=SamplingSpec(),
-        retrieval=RetrievalSpec.model_validate({"method": retrieval}), corpus_digest="c", seed=0,
+        retrieval=RetrievalSpec.model_validate({"method": retrieval}), searched_digest="c", seed=0,
     )  # fmt: skip
     method = load_method("react")
     if message is None:
