@@ -14,7 +14,7 @@ from platform_sdk.config.struct import Struct
 from platform_sdk.credentials import has_credentials
 
 CLUSTER = "HOPFORGE_CLUSTER"
-"""The environment variable that is set in every step on a cluster: a ``ClusterSpec`` as JSON."""
+"""Environment variable of every step on a cluster: a ``ClusterSpec`` as JSON."""
 
 # A name of a Kubernetes object (RFC 1123 subdomain), and a quantity as 500m, 4, 16Gi.
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$")]
@@ -46,33 +46,35 @@ def bytes_of(quantity: str) -> float:
 
 
 class Resources(Struct):
-    """Resources of a pod; requests and limits are the same, so that it is not evicted for using what it asked for."""
+    """Resources of a pod; requests equal limits, so that the pod is not evicted for using its request."""
 
     cpu: Quantity = "8"
     memory: Quantity = "64Gi"
-    gpus: int = Field(1, ge=0, description="GPUs of a pod; one process runs on each, and with 0 one in all.")
-    gpu_resource: str = Field("nvidia.com/gpu", description="What the cluster calls a GPU.")
+    gpus: int = Field(1, ge=0, description="GPUs of a pod, with one process on each; 0: one process on the CPU.")
+    gpu_resource: str = Field("nvidia.com/gpu", description="Resource name of a GPU on this cluster.")
     gpu_memory: Quantity | None = Field(
-        None, description="Memory of a GPU, e.g. 80Gi: `validate --cluster` then refuses what plainly exceeds it."
+        None, description="Memory of a GPU, e.g. 80Gi: `validate --cluster` refuses recipes that clearly exceed it."
     )
     others: dict[str, Annotated[int, Field(ge=1)]] = Field(
-        default_factory=dict, description="Further resources of a trainer's pod, e.g. rdma/hca_shared_devices_a: 1."
+        default_factory=dict, description="Additional resources of a trainer's pod, e.g. rdma/hca_shared_devices_a: 1."
     )
-    shared_memory: Quantity = Field("16Gi", description="/dev/shm, through which NCCL and data loaders speak.")
+    shared_memory: Quantity = Field("16Gi", description="Size of /dev/shm, which NCCL and data loaders use.")
 
 
 class SamplerResources(Struct):
-    """Resources of the vLLM server beside a trainer, in every pod, in addition to the trainer's."""
+    """Resources of the vLLM server in each trainer pod, in addition to the trainer's."""
 
     cpu: Quantity = "8"
     memory: Quantity = "64Gi"
-    gpus: int = Field(1, ge=0, description="GPUs of the server; the trainer's processes have those of job.resources.")
+    gpus: int = Field(1, ge=0, description="GPUs of the server; job.resources.gpus are the trainer's.")
 
 
 class SamplerSpec(Struct):
     """Location of vLLM: as a server in the trainer's pods, or in the processes of jobs that only sample."""
 
-    image: str = Field(min_length=1, description="With vLLM and hopforge, by digest where results must be repeatable.")
+    image: str = Field(
+        min_length=1, description="Image with vLLM and hopforge; name it by digest for repeatable results."
+    )
     resources: SamplerResources = SamplerResources()
 
 
@@ -86,32 +88,39 @@ class JobSpec(Struct):
     )
     runtime: Name = Field(
         "hopforge",
-        description="trainjob: the ClusterTrainingRuntime, as in manifests/trainer: it mounts the workspace.",
+        description="trainjob: the ClusterTrainingRuntime, as in manifests/trainer, which mounts the workspace.",
     )
-    image: str = Field(min_length=1, description="Of the pods, by digest where results must be repeatable.")
-    nodes: int = Field(1, ge=1, description="Pods.")
-    minimum_nodes: int | None = Field(None, ge=1, description="pytorchjob: elastic between this and nodes.")
+    image: str = Field(min_length=1, description="Image of the pods; name it by digest for repeatable results.")
+    nodes: int = Field(1, ge=1, description="Number of pods.")
+    minimum_nodes: int | None = Field(
+        None, ge=1, description="pytorchjob: minimum pods of an elastic job (maximum: nodes)."
+    )
     restarts: int = Field(
-        3, ge=0, description="How often torch's launcher starts the processes again, and how often a pod is replaced."
+        3, ge=0, description="Maximum restarts of the processes by torch's launcher, and maximum replacements of a pod."
     )
     resources: Resources = Resources()
     sampler: SamplerSpec | None = Field(
         None, description="For recipes that sample with vLLM: engine vllm, or openai without a url."
     )
-    queue: LabelName | None = Field(None, description="The Kueue LocalQueue; none: the job starts as soon as it fits.")
-    priority: LabelName | None = Field(None, description="The Kueue WorkloadPriorityClass.")
+    queue: LabelName | None = Field(
+        None, description="Kueue LocalQueue; null: no queue, the job starts as soon as it fits."
+    )
+    priority: LabelName | None = Field(None, description="Kueue WorkloadPriorityClass.")
     node_selector: dict[str, str] = Field(default_factory=dict)
     tolerations: tuple[dict[str, Any], ...] = ()
     environment: dict[str, Annotated[str, AfterValidator(_without_password)]] = Field(
-        default_factory=dict, description="Of the job's processes, e.g. NCCL_SOCKET_IFNAME: eth0 or NCCL_IB_HCA: mlx5."
+        default_factory=dict,
+        description="Environment variables of the job's processes, e.g. NCCL_SOCKET_IFNAME: eth0 or NCCL_IB_HCA: mlx5.",
     )
     secrets: dict[str, SecretEntry] = Field(
-        default_factory=dict, description="Environment variables out of Secrets, as HF_TOKEN: hugging-face/token."
+        default_factory=dict, description="Environment variables from Secrets, e.g. HF_TOKEN: hugging-face/token."
     )
-    queue_timeout_seconds: int = Field(86_400, ge=1, description="How long the job may wait to be admitted.")
-    run_timeout_seconds: int = Field(86_400, ge=1, description="How long it may run, interruptions not counted.")
+    queue_timeout_seconds: int = Field(86_400, ge=1, description="Maximum seconds until the job is admitted.")
+    run_timeout_seconds: int = Field(
+        86_400, ge=1, description="Maximum running time in seconds, without interruptions."
+    )
     # A launcher that has lost sight of the API server for half an hour must still find how its job ended.
-    ttl_seconds: int = Field(86_400, ge=3600, description="How long a finished job is kept to be looked at.")
+    ttl_seconds: int = Field(86_400, ge=3600, description="Seconds until a finished job is deleted.")
 
     @model_validator(mode="after")
     def _agree(self) -> Self:
@@ -125,13 +134,13 @@ class JobSpec(Struct):
 
 
 class Workspace(Struct):
-    """The volume that every step and job of a run sees at the same path."""
+    """Volume that all steps and jobs of a run mount at the same path."""
 
-    claim: Name = Field(description="A PersistentVolumeClaim that many nodes may write (ReadWriteMany).")
+    claim: Name = Field(description="PersistentVolumeClaim with access mode ReadWriteMany.")
     path: str = Field("/workspace", pattern=r"^/[\w./-]+$")
     writable: tuple[SubPath, ...] = Field(
         ("cache", "huggingface"),
-        description="Folders of the volume that jobs may write besides their run's own; the rest is read-only.",
+        description="Folders of the volume that jobs may write in addition to their run's; all others are read-only.",
     )
 
 
@@ -146,15 +155,18 @@ class ClusterSpec(Struct):
     """One cluster, as one team uses it."""
 
     workspace: Workspace
-    launcher_image: str = Field(min_length=1, description="Of the steps' own pods, which have no GPU.")
+    launcher_image: str = Field(min_length=1, description="Image of the steps' pods, which have no GPU.")
     service_account: Name | None = Field(
-        None, description="Account of the steps' pods, as launcher of manifests/; none: that of Kubeflow Pipelines."
+        None,
+        description="Service account of the steps' pods, e.g. launcher of manifests/; null: Kubeflow "
+        "Pipelines' default.",
     )
     launcher: LauncherResources = LauncherResources()
     environment: dict[str, Annotated[str, AfterValidator(_without_password)]] = Field(
-        default_factory=dict, description="Of the steps, as MLFLOW_TRACKING_URI."
+        default_factory=dict, description="Environment variables of the steps, e.g. MLFLOW_TRACKING_URI."
     )
     secrets: dict[str, SecretEntry] = Field(
-        default_factory=dict, description="Of the steps, out of Secrets, as HOPFORGE_RETRIEVER_TOKEN: tokens/team."
+        default_factory=dict,
+        description="Environment variables of the steps from Secrets, e.g. HOPFORGE_RETRIEVER_TOKEN: tokens/team.",
     )
     job: JobSpec

@@ -16,15 +16,17 @@ class AdvantageSpec(Struct):
         default=1.0,
         ge=0,
         le=1,
-        description="factor of advantages below 0; 0: only attempts above the baseline are learned from (Xiong et al., "
+        description="factor of negative advantages; 0: train on attempts above the baseline only (Xiong et al., "
         "2025, arXiv 2504.11343)",
         exclude_if=equal_to(1.0),
     )
     mute_ties_of: str | None = Field(
         default=None,
         min_length=1,
-        description="name of an outcome reward: a group of attempts that are equal in it has no advantages, whatever "
-        "its other rewards (the condition of dynamic sampling: DAPO, Yu et al., 2025, arXiv 2503.14476, equation 11)",
+        description="name of an outcome reward; a group whose attempts are all equal in this reward gets "
+        "no advantages, "
+        "whatever its other rewards (the condition of dynamic sampling: DAPO, Yu et al., 2025, arXiv "
+        "2503.14476, equation 11)",
         exclude_if=equal_to(None),
     )
 
@@ -36,20 +38,22 @@ class GroupCreditSpec(AdvantageSpec):
         default="group", description="the trained reward, compared within the group", exclude_if=equal_to("group")
     )
     baseline: Literal["mean", "leave_one_out", "none"] = Field(
-        default="mean", description="what a reward is compared with: the group's mean, that of the others (RLOO), or 0"
+        default="mean",
+        description="baseline of a reward: the group's mean, the mean of the other attempts (RLOO), or 0",
     )
     scale: Literal["group", "batch", "none"] = Field(
         default="group",
-        description="what advantages are divided by: the rewards' deviation in the group, in the update, or 1",
+        description="divisor of advantages: the rewards' standard deviation in the group, in the update, or 1",
     )
     others: Literal["shared", "own", "none"] = Field(
         default="shared",
-        description="credit of the trajectories that the main one called: its advantage, one by their own reward, or "
-        "none (they are not trained on)",
+        description="credit of trajectories called by the main trajectory: its advantage (shared), an "
+        "advantage from their "
+        "own reward, or none (not trained on)",
     )
     resample: Literal["equal", "wrong"] = Field(
         default="equal",
-        description="groups to sample again or to replace: those that teach nothing, or those with all rewards 0",
+        description="groups to resample or replace: groups without any advantage, or groups whose rewards are all 0",
     )
 
     @model_validator(mode="after")
@@ -63,17 +67,17 @@ class GdpoCreditSpec(AdvantageSpec):
     """Several rewards, each normalised in its group: GDPO (Liu et al., 2026, arXiv 2601.05242)."""
 
     type: Literal["gdpo"] = Field(
-        description="GDPO: each reward is normalised in its group, then weighted, summed and whitened over the update"
+        description="GDPO: normalise each reward in its group, then weight, sum and whiten over the update"
     )
-    weights: dict[str, float] = Field(min_length=1, description="the rewards that are trained for, with their weights")
+    weights: dict[str, float] = Field(min_length=1, description="weight of each reward")
     others: Literal["shared", "none"] = Field(
         default="shared",
-        description="credit of the trajectories that the main one called: its advantage, or none",
+        description="credit of trajectories called by the main trajectory: its advantage, or none",
     )
     resample: Literal["equal", "wrong"] = Field(
         default="equal",
-        description="groups to sample again or to replace: those that teach nothing, or those whose online.reward is "
-        "0 throughout",
+        description="groups to resample or replace: groups without any advantage, or groups whose "
+        "online.reward is all 0",
     )
 
 
@@ -81,28 +85,27 @@ class InformationGainSpec(AdvantageSpec):
     """Information gain per turn: IGPO (Wang et al., 2025, arXiv 2510.14967)."""
 
     type: Literal["information_gain"] = Field(
-        description="IGPO: a turn's reward is the rise of the gold answer's probability, the last turn's the outcome"
+        description="IGPO: a turn's reward is the increase of the gold answer's probability; the last "
+        "turn's is the outcome"
     )
-    weight: float = Field(default=1.0, gt=0, le=1_000_000, description="factor of the gains; the outcome has factor 1")
-    discount: float = Field(
-        default=1.0, ge=0, le=1, description="γ: a turn has its own reward and, discounted, those of later turns"
-    )
+    weight: float = Field(default=1.0, gt=0, le=1_000_000, description="factor of the gains; the outcome's factor is 1")
+    discount: float = Field(default=1.0, ge=0, le=1, description="discount γ of later turns' rewards")
     normalization: Literal["joint", "separate"] = Field(
         default="joint",
-        description="gains and outcomes of a group are normalised together (the paper), or each kind by itself (an "
-        "option of the authors' code)",
+        description="normalise a group's gains and outcomes together (the paper) or separately (an option of the "
+        "authors' code)",
     )
     scale: Literal["group", "batch", "none"] = Field(
         default="group",
-        description="what advantages are divided by: the rewards' deviation in the group, in the update, or 1",
+        description="divisor of advantages: the rewards' standard deviation in the group, in the update, or 1",
     )
     others: Literal["shared", "none"] = Field(
         default="shared",
-        description="credit of a trajectory that a turn of the main one called: that turn's advantage, or none",
+        description="credit of a trajectory called by a turn of the main trajectory: that turn's advantage, or none",
     )
     resample: Literal["equal", "wrong"] = Field(
         default="equal",
-        description="groups to sample again or to replace: those with equal outcomes, or those with all outcomes 0",
+        description="groups to resample or replace: groups with equal outcomes, or groups whose outcomes are all 0",
     )
 
 

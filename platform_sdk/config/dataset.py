@@ -41,7 +41,7 @@ Paths = Annotated[tuple[str, ...], BeforeValidator(_listed, json_schema_input_ty
 
 
 class DatasetSpec(Struct):
-    """Questions to train and evaluate on, and what Search looks in.
+    """Questions to train and evaluate on, and the corpus to search.
 
     Several paths are a list, or one text with commas. They are relative to the recipe's ``data_dir``, absolute, or
     ``hf://OWNER/NAME/FILE`` for a file of a dataset on the Hugging Face hub. Without ``corpus`` the passages are
@@ -57,7 +57,7 @@ class DatasetSpec(Struct):
         "mixed: several datasets (mixture), or the dotted name of a module with a FORMAT of your own",
         json_schema_extra={"anyOf": [{"type": "string", "enum": [*_NAMES]}, {"type": "string", "pattern": _OWN}]},
     )
-    mixture: tuple[DatasetSpec, ...] = Field(default=(), description="format mixed: the datasets that it consists of")
+    mixture: tuple[DatasetSpec, ...] = Field(default=(), description="format mixed: its datasets")
     train: Paths = Field(
         default=(),
         description="question files to train on, e.g. hotpotqa/hotpot_train.json",
@@ -72,16 +72,14 @@ class DatasetSpec(Struct):
         "aliases are accepted answers too",
     )
     train_questions: int | None = Field(
-        default=None, ge=0, le=10_000_000, description="questions drawn to train on; null: all"
+        default=None, ge=0, le=10_000_000, description="number of training questions, drawn at random; null: all"
     )
     eval_questions: int | None = Field(
-        default=None, ge=0, le=10_000_000, description="questions drawn to evaluate on; null: all"
+        default=None, ge=0, le=10_000_000, description="number of evaluation questions, drawn at random; null: all"
     )
-    seed: int = Field(default=0, description="another number draws other questions")
-    skip_invalid: bool = Field(
-        default=False, description="leave out malformed records, and list them, instead of failing"
-    )
-    world: WorldSpec | None = Field(default=None, description="format world: its settings")
+    seed: int = Field(default=0, description="seed of the draw")
+    skip_invalid: bool = Field(default=False, description="skip and list malformed records instead of failing")
+    world: WorldSpec | None = Field(default=None, description="format world: settings of the generated world")
 
     @field_validator("format")
     @classmethod

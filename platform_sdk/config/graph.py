@@ -17,15 +17,15 @@ class GraphSpec(Struct):
         "rules", description="rules: sentences, without a model; triples: the dataset's triples; llm: a language model."
     )
     model: str | None = Field(None, min_length=1, description="llm: the model, as a path, hub name or package:NAME.")
-    engine: EngineSpec = Field(EngineSpec(), description="llm: what samples, and where.")
+    engine: EngineSpec = Field(EngineSpec(), description="llm: the sampling engine.")
     chunk_tokens: int = Field(
         1200,
         ge=16,
         le=1_000_000,
-        description="Maximum length of a chunk, counted in words and punctuation marks, which need no tokenizer.",
+        description="Maximum length of a chunk in words and punctuation marks (no tokenizer needed).",
     )
-    overlap_tokens: int = Field(100, ge=0, description="Maximum text that consecutive chunks share, counted alike.")
-    passes: int = Field(2, ge=0, le=10, description="llm: how often to ask for facts that were missed.")
+    overlap_tokens: int = Field(100, ge=0, description="Maximum overlap of consecutive chunks, in the same unit.")
+    passes: int = Field(2, ge=0, le=10, description="llm: number of further prompts for missed facts.")
     max_tokens: int = Field(2048, ge=1, le=1_000_000, description="llm: maximum tokens of one answer.")
     shards: int = Field(
         1,
@@ -35,7 +35,7 @@ class GraphSpec(Struct):
         "extracts every chunk again.",
     )
     memory_gb: float = Field(
-        2.0, gt=0, description="Maximum memory of the merge, in GB; what needs more is spilled beside the graph."
+        2.0, gt=0, description="Maximum memory of the merge, in GB; larger merges spill to files next to the graph."
     )
 
     @model_validator(mode="after")

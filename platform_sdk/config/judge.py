@@ -9,34 +9,34 @@ from platform_sdk.credentials import refuse_credentials
 
 
 class JudgeSpec(Struct):
-    """A chat model behind an OpenAI-compatible endpoint, asked whether an answer is right.
+    """LLM judge: a chat model at an OpenAI-compatible endpoint that judges whether an answer is correct.
 
     The key is never a setting: it is read from the environment variable ``api_key_env``.
     """
 
     url: str = Field(
         pattern=r"^https?://\S+$",
-        description="Base address of the endpoint with its version, e.g. https://api.openai.com/v1.",
+        description="Base URL of the endpoint with its version, e.g. https://api.openai.com/v1.",
     )
-    model: str = Field(min_length=1, description="The model's name there; a dated one keeps its meaning.")
+    model: str = Field(min_length=1, description="The model's name at the endpoint; prefer a dated version.")
     api_key_env: str = Field(
         "OPENAI_API_KEY",
         min_length=1,
-        description="The environment variable with the endpoint's key, if it asks for one.",
+        description="Environment variable with the endpoint's key, if required.",
     )
-    concurrency: int = Field(8, ge=1, le=1024, description="Requests at a time.")
-    timeout: float = Field(60.0, gt=0, le=86_400, description="Seconds that one request may take.")
+    concurrency: int = Field(8, ge=1, le=1024, description="Concurrent requests.")
+    timeout: float = Field(60.0, gt=0, le=86_400, description="Timeout of a request, in seconds.")
     retries: int = Field(
-        5, ge=0, le=100, description="Further tries, ever later, after a time-out, a lost connection, HTTP 429 or 5xx."
+        5, ge=0, le=100, description="Retries with backoff after a timeout, a lost connection, HTTP 429 or 5xx."
     )
     max_tokens: int | None = Field(
-        1024, ge=1, le=1_000_000, description="Maximum tokens of a verdict, reasoning included; null does not send it."
+        1024, ge=1, le=1_000_000, description="Maximum tokens of a verdict, reasoning included; null: not sent."
     )
     unparsable: float = Field(
-        0.05, ge=0, le=1, description="The run stops when more than this share of the verdicts cannot be read."
+        0.05, ge=0, le=1, description="The run stops if more than this share of the verdicts cannot be parsed."
     )
     cache: str | None = Field(
-        None, description="Directory of remembered verdicts; null: hopforge/judge in the user's cache directory."
+        None, description="Directory of cached verdicts; null: hopforge/judge in the user's cache directory."
     )
 
     @field_validator("url")

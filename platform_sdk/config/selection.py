@@ -14,22 +14,26 @@ NO_OWN_REWARD = "is own, and there is none: name it in agent.reward, as module:f
 class SelectionSpec(Struct):
     """Multi-attempt sampling and the threshold (Mujica-MyGO, section 3.3 and appendix D.3)."""
 
-    questions: int = Field(1000, ge=1, le=10_000_000, description="training questions that an iteration asks")
+    questions: int = Field(1000, ge=1, le=10_000_000, description="training questions per iteration")
     accepted: int = Field(
-        3, ge=1, le=65_536, description="accepted attempts after which a question is not tried again (the paper's m)"
+        3,
+        ge=1,
+        le=65_536,
+        description="accepted attempts per question after which it is not sampled again (the paper's m)",
     )
-    attempts: int = Field(16, ge=1, le=65_536, description="maximum attempts at one question per iteration")
+    attempts: int = Field(16, ge=1, le=65_536, description="maximum attempts per question and iteration")
     reward: Literal["f1", "em", "own"] = Field(
-        "f1", description="what an attempt is worth: overlap of words with the answer, exact match, or agent.reward"
+        "f1", description="reward of an attempt: token F1, exact match, or agent.reward"
     )
     initial_threshold: float = Field(
-        ge=0, le=1, description="reward above which an attempt is accepted in the first iteration (the paper's K)"
+        ge=0, le=1, description="initial threshold: attempts with a higher reward are accepted (the paper's K)"
     )
     threshold_cap: float = Field(
-        1.0, gt=0, le=1, description="the threshold never exceeds this, so that a perfect answer is accepted"
+        1.0, gt=0, le=1, description="maximum threshold, so that a perfect answer is always accepted"
     )
     threshold: Literal["rising", "fixed"] = Field(
-        "rising", description="rising: the threshold follows the mean reward; fixed: it stays (the offline variant)"
+        "rising",
+        description="rising: the threshold follows the mean reward; fixed: constant threshold (the offline variant)",
     )
 
     @model_validator(mode="after")

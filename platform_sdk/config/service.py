@@ -11,15 +11,15 @@ from platform_sdk.config.struct import Struct
 
 
 class CollectionSpec(Struct):
-    """One collection: the prepared data it is made of, how an agent searches it, and who may."""
+    """One collection: its prepared data, environment and teams."""
 
-    name: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$", description="What a request calls it.")
-    run_dir: Path = Field(description="The directory that holds corpus/, as a run's does.")
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$", description="Name of the collection in requests.")
+    run_dir: Path = Field(description="Directory that contains corpus/, such as a run directory.")
     environment: str = Field(
-        description="What it is, e.g. hotpot or 2wiki-kg: how it is searched, without retrieval.method."
+        description="Environment, e.g. hotpot or 2wiki-kg; decides the retrieval method unless retrieval.method is set."
     )
     retrieval: RetrievalSpec = RetrievalSpec()
-    teams: tuple[str, ...] = Field((), description="The teams that may search it; none named: every team.")
+    teams: tuple[str, ...] = Field((), description="Teams that may search it; empty: every team.")
 
     @field_validator("retrieval")
     @classmethod
@@ -34,10 +34,10 @@ class ServiceSpec(Struct):
 
     collections: tuple[CollectionSpec, ...] = Field(min_length=1)
     # Per collection, so that a flood of requests from one team does not refuse another's.
-    queue: int = Field(2048, ge=1, description="Queries that may wait for one collection; more are answered 429.")
-    batch: int = Field(256, ge=1, description="Most queries that are encoded and searched together.")
-    connections: int = Field(1024, ge=1, description="Connections at a time; further ones are closed at once.")
-    deadline_seconds: float = Field(30.0, gt=0, description="How long a request may take that names no deadline.")
+    queue: int = Field(2048, ge=1, description="Maximum waiting queries per collection; further ones get HTTP 429.")
+    batch: int = Field(256, ge=1, description="Maximum queries per batch.")
+    connections: int = Field(1024, ge=1, description="Maximum concurrent connections; further ones are closed at once.")
+    deadline_seconds: float = Field(30.0, gt=0, description="Default deadline of a request, in seconds.")
 
     @field_validator("collections")
     @classmethod

@@ -21,7 +21,7 @@ class SearchToolSpec(Struct):
     """Search of the run's corpus by the recipe's retrieval method."""
 
     type: Literal["search"] = Field(description="search of the corpus")
-    top_k: int = Field(3, ge=1, le=10_000, description="pieces of evidence of a result")
+    top_k: int = Field(3, ge=1, le=10_000, description="passages per result")
 
 
 class CalculatorSpec(Struct):
@@ -35,8 +35,10 @@ class FunctionToolSpec(Struct):
 
     type: Literal["function"] = Field(description="a Python function")
     function: str = Field(description="the function, as package.module:function; it must be deterministic")
-    name: ToolName | None = Field(None, description="the tool's name; by default the function's")
-    description: str | None = Field(None, description="what it does; by default the first line of its docstring")
+    name: ToolName | None = Field(None, description="the tool's name; default: the function's name")
+    description: str | None = Field(
+        None, description="description for the agent; default: the first line of the docstring"
+    )
 
     @field_validator("function")
     @classmethod
@@ -52,7 +54,7 @@ class ArgumentSpec(Struct):
     """An argument of an HTTP tool."""
 
     type: Literal["string", "integer", "number", "boolean"] = Field("string", description="its JSON type")
-    description: str = Field("", description="what it means, for the agent")
+    description: str = Field("", description="description for the agent")
     required: bool = Field(True, description="false: the agent may leave it out")
 
 
@@ -61,15 +63,17 @@ class HttpToolSpec(Struct):
 
     type: Literal["http"] = Field(description="an HTTP endpoint")
     name: ToolName = Field(description="the tool's name")
-    description: str = Field(min_length=1, description="what it does, for the agent")
+    description: str = Field(min_length=1, description="description for the agent")
     url: str = Field(pattern=r"^https?://\S+$", description="the endpoint")
     method: Literal["GET", "POST"] = Field("GET", description="the HTTP method")
     arguments: dict[ToolName, ArgumentSpec] = Field(default_factory=dict, description="its arguments, by name")
-    token_env: str | None = Field(None, min_length=1, description="the environment variable with a bearer token")
-    timeout: float = Field(30.0, gt=0, le=3600, description="seconds that a request may take")
-    retries: int = Field(3, ge=0, le=100, description="further tries after a lost connection, HTTP 429 or 5xx")
-    concurrency: int = Field(8, ge=1, le=1024, description="requests at a time")
-    max_characters: int = Field(2000, ge=1, le=1_000_000, description="longer responses are cut")
+    token_env: str | None = Field(None, min_length=1, description="environment variable with a bearer token")
+    timeout: float = Field(30.0, gt=0, le=3600, description="timeout of a request, in seconds")
+    retries: int = Field(3, ge=0, le=100, description="retries after a lost connection, HTTP 429 or 5xx")
+    concurrency: int = Field(8, ge=1, le=1024, description="concurrent requests")
+    max_characters: int = Field(
+        2000, ge=1, le=1_000_000, description="maximum characters of a response; longer ones are cut"
+    )
 
     @field_validator("url")
     @classmethod
@@ -81,12 +85,14 @@ class McpToolSpec(Struct):
     """The tools of a Model Context Protocol server: a program (``command``) or an address (``url``)."""
 
     type: Literal["mcp"] = Field(description="a Model Context Protocol server")
-    command: tuple[str, ...] | None = Field(None, min_length=1, description="the program and its arguments")
-    url: str | None = Field(None, pattern=r"^https?://\S+$", description="the server's streamable HTTP address")
-    tools: tuple[str, ...] | None = Field(None, min_length=1, description="which of its tools; null: all")
-    token_env: str | None = Field(None, min_length=1, description="the environment variable with a bearer token")
-    timeout: float = Field(30.0, gt=0, le=3600, description="seconds that a call may take")
-    max_characters: int = Field(2000, ge=1, le=1_000_000, description="longer results are cut")
+    command: tuple[str, ...] | None = Field(None, min_length=1, description="command line of the server")
+    url: str | None = Field(None, pattern=r"^https?://\S+$", description="URL of the server (streamable HTTP)")
+    tools: tuple[str, ...] | None = Field(None, min_length=1, description="names of the tools to use; null: all")
+    token_env: str | None = Field(None, min_length=1, description="environment variable with a bearer token")
+    timeout: float = Field(30.0, gt=0, le=3600, description="timeout of a call, in seconds")
+    max_characters: int = Field(
+        2000, ge=1, le=1_000_000, description="maximum characters of a result; longer ones are cut"
+    )
 
     @field_validator("url")
     @classmethod
@@ -102,9 +108,9 @@ class McpToolSpec(Struct):
 
 
 class CustomToolSpec(Struct):
-    """A tool of the user's: a class, or a function that returns the tool, called with the settings."""
+    """The user's own tool: a class, or a function that returns the tool, called with the settings."""
 
-    type: Literal["custom"] = Field(description="a class of your own")
+    type: Literal["custom"] = Field(description="your own class")
     tool: str = Field(description="the class or function, as package.module:name")
     settings: dict[str, JsonValue] = Field(default_factory=dict, description="its keyword arguments")
 

@@ -10,14 +10,14 @@ from platform_sdk.config.struct import Struct
 
 
 class WorldSpec(Struct):
-    """The settings of a generated world; equal settings give an equal world.
+    """Settings of a generated world; equal settings give an equal world.
 
     ``split`` keeps worlds of two uses apart: a name that may be, say, a film in one split is never a
     film in the other, so that no (subject, relation) pair of a ``base`` world (the language the
     shipped base model learned) can occur in an ``evaluation`` world, whatever the seeds.
     """
 
-    seed: int = Field(default=7, description="another number gives another world of the same kind")
+    seed: int = Field(default=7, description="seed of the world")
     entities: int = Field(
         default=240, ge=12, le=100_000, description="people, films, books, companies, cities and countries"
     )
@@ -27,20 +27,20 @@ class WorldSpec(Struct):
         default=(1, 2, 3, 4),
         min_length=1,
         max_length=100,
-        description="numbers of facts that a question joins, equally frequent",
+        description="numbers of facts that questions join, in equal shares",
     )
     comparisons: float = Field(default=0.1, ge=0, le=1, description="share of yes/no questions about two entities")
     # Left out where it is 0, so that the digests of worlds without years stay the same.
     years: float = Field(
         default=0, ge=0, le=1, exclude_if=lambda share: not share,
-        description="share of questions that ask how many years lie between two events; with any, people, films, books "
+        description="share of questions about the years between two events; if above 0, people, films, books "
         "and companies have a year",
     )  # fmt: skip
     context: int = Field(
-        default=0, ge=0, le=1000, description="passages given with each question, gold ones among others"
+        default=0, ge=0, le=1000, description="passages given with each question, the gold passages included"
     )
     split: Literal["evaluation", "base"] = Field(
-        default="evaluation", description="base: the kind that the shipped base model has learned, with other names"
+        default="evaluation", description="base: the names and facts that the shipped base model was trained on"
     )
 
     @model_validator(mode="after")
