@@ -16,7 +16,7 @@ demo: install  ## run the embedded default and show what it learned
 
 # For two cores: a third worker has something to do while others wait for what they started. With threads of their own on
 # the same cores, they would mostly wait for each other.
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --durations=20
 
 test: install-dev style  ## what must pass at every change; types are checked by a test, beside the others
 	$(PYTEST) -m "not slow"

@@ -86,7 +86,7 @@ def import_definition(name: str) -> Any:
         return getattr(importlib.import_module(module), wanted)
     except (Exception, SystemExit) as error:  # foreign code, which may raise anything
         raise UserError(
-            f"{name}: importing {module} failed: {type(error).__name__}: {error}; mend the module"
+            f"{name}: importing {module} failed: {type(error).__name__}: {error}; fix the module"
         ) from error
 
 
@@ -111,9 +111,9 @@ def source_file(module: str) -> Path | None:
     for part in inner:
         places = [Path(folder) / part for folder in folders]
         files = (file for place in places for file in (place / "__init__.py", place.with_name(f"{part}.py")))
-        path = next((file for file in files if file.is_file()), None)
+        path = next((file for file in files if os.path.isfile(file)), None)  # unlike Path's, also of too long a name
         if path is None:
-            folders = [str(place) for place in places if place.is_dir()]  # a package without __init__.py
+            folders = [str(place) for place in places if os.path.isdir(place)]  # a package without __init__.py
         else:
             folders = [str(path.parent)] if path.name == "__init__.py" else []
     return path if path is not None and path.suffix == ".py" else None

@@ -42,8 +42,8 @@ class _Merge:
                 if name not in old:
                     message = f"null removes it from {self._base.name}, which does not have it; leave it out"
                     raise ConfigError([self._own.problem(inner, message)])
-            elif inner == ("steps",) and isinstance(new[name], list):
-                result[name] = self._steps(old.get(name, []), new[name])
+            elif inner == ("steps",) and isinstance(new[name], list) and isinstance(old.get(name), list):
+                result[name] = self._steps(old[name], new[name])
             elif self._merges(inner) and isinstance(new[name], dict) and isinstance(old.get(name), dict):
                 result[name] = self.mapping(inner, old[name], new[name])
             else:
@@ -55,10 +55,10 @@ class _Merge:
         return path in MERGED or (len(path) == 2 and path[0] == "form")
 
     def _steps(self, old: list[Any], new: list[Any]) -> list[Any]:
-        places = {step["id"]: place for place, step in enumerate(old) if isinstance(step, dict) and "id" in step}
+        places = {step["id"]: place for place, step in enumerate(old) if _has_name(step)}
         result = []
         for place, step in enumerate(new):
-            if isinstance(step, dict) and set(step) == {"id"}:
+            if _has_name(step) and set(step) == {"id"}:
                 if step["id"] not in places:
                     known = ", ".join(places) or "none"
                     message = f"{self._base.name} has no step {step['id']} to take; its steps are {known}"
@@ -78,3 +78,7 @@ class _Merge:
                 copied = (*new, *path[len(old) :])
                 self.lines[copied] = source.lines[path]
                 self.files[copied] = source.files.get(path, source.name)
+
+
+def _has_name(step: Any) -> bool:
+    return isinstance(step, dict) and isinstance(step.get("id"), str)

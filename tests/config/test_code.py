@@ -68,6 +68,11 @@ def test_function_that_cannot_be_a_reward_is_refused(package: Path, function: st
     assert not list(package.rglob("*.ran"))
 
 
+def test_names_too_long_for_a_file_are_not_found() -> None:
+    with pytest.raises(ValueError, match="cannot be found: no source of"):
+        find_definition(f"platform_sdk.config.{'x' * 300}:Model")
+
+
 def test_schema_of_a_foreign_package_is_refused_unimported(package: Path) -> None:
     recipe = write_toy(package)
     pipeline = next(package.rglob("pipeline.yaml"))

@@ -77,6 +77,8 @@ def test_extension_of_an_extension_reports_each_problem_with_its_file_and_line(t
         ("extends: prograph\nname: a\ninputs:\n  lost: null\n", "pipeline.yaml:4: inputs.lost: null removes it from"),
         ("extends: prograph\nname: a\nsurplus: 1\n", "pipeline.yaml:3: surplus: "),
         ("extends: prograph\nname: a\nparameters: 3\n", "pipeline.yaml:3: parameters: "),
+        ("extends: prograph\nname: a\nsteps:\n- id: {corpus: 1}\n", "pipeline.yaml:4: steps[0].id: "),
+        ("extends: " + "x/" * 3000 + "\nname: a\n", "pipeline.yaml:1: extends: "),
     ],
 )
 def test_wrong_extension_is_one_error_with_its_line(tmp_path: Path, text: str, message: str) -> None:
@@ -86,6 +88,14 @@ def test_wrong_extension_is_one_error_with_its_line(tmp_path: Path, text: str, m
     with pytest.raises(UserError) as caught:
         load_pipeline(path)
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("steps", ["null", "3", "[{id: [corpus]}]", "{id: corpus}"])
+def test_base_with_malformed_steps_is_one_error(tmp_path: Path, steps: str) -> None:
+    base = pipeline(tmp_path, "base")
+    base.write_text(f"name: base\nsteps: {steps}\n")
+    with pytest.raises(UserError, match=r"pipeline\.yaml:\d+: "):
+        load_pipeline(pipeline(tmp_path, extends="../base", steps=[{"id": "corpus"}]))
 
 
 def test_two_pipelines_that_extend_each_other_are_refused(tmp_path: Path) -> None:
