@@ -1,6 +1,6 @@
-"""A few kills at the worst moments, of MyGO's run; ARENA's is slow, and tests/extensions kills an online run.
+"""A few kills at the worst moments of MyGO's run; tests/extensions kills an online run.
 
-Many at random moments are in ``test_long.py`` and in ``python -m tests.chaos``.
+Many kills at random moments, also of ARENA's run, are in ``test_long.py`` and in ``python -m tests.chaos``.
 """
 
 from __future__ import annotations
@@ -17,11 +17,10 @@ ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.e2e(minutes=2)
 
 
-@pytest.mark.parametrize("recipe", ["mygo", pytest.param("arena", marks=pytest.mark.slow)])
-def test_run_killed_at_the_worst_moments_ends_as_an_undisturbed_one(recipe: str, tmp_path: Path) -> None:
+def test_run_killed_at_the_worst_moments_ends_as_an_undisturbed_one(tmp_path: Path) -> None:
     # A process of its own: it forks, and this one has threads.
     done = subprocess.run(
-        [sys.executable, "-m", "tests.chaos", "--recipe", recipe, "--short", "--json", "--workdir", str(tmp_path)],
+        [sys.executable, "-m", "tests.chaos", "--recipe", "mygo", "--short", "--json", "--workdir", str(tmp_path)],
         cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}, capture_output=True, text=True,
         timeout=600,
     )  # fmt: skip

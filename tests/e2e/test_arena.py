@@ -52,17 +52,6 @@ def test_arena_run_trains_and_evaluates_its_policy(undisturbed: Path) -> None:
     assert {"em", "f1", "format", "relevance", "bonus", "reward"} <= end["metrics"].keys()
 
 
-@pytest.mark.slow  # tests/training/online/test_loop.py shows the same of the training by itself
-def test_off_policy_the_second_update_learns_from_rollouts_of_the_first_weights(
-    undisturbed: Path, tmp_path: Path
-) -> None:
-    run = run_here("../arena/world.yaml", tmp_path / "run", SMALL | {"online.off_policy": True})
-    first, second = read_updates(run / "online")
-    on_policy = read_updates(undisturbed / "online")
-    assert first.weights == second.weights == on_policy[0].weights != on_policy[1].weights
-    assert first.loss == on_policy[0].loss
-
-
 def test_baseline_learns_from_demonstrations_alone(tmp_path: Path) -> None:
     changes = {
         "dataset": {"format": "world", "world": WORLD},

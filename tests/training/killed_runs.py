@@ -122,10 +122,6 @@ SCENARIOS: dict[str, list[Callable[[], None]]] = {
     "both checkpoints halved": [lambda: damaged("model.safetensors", "rng_state.pth", damage=halve, count=2)],
 }
 SELECTIONS = {
-    "full": (
-        "undisturbed", "three times", "in the second checkpoint", "before the older checkpoint is gone",
-        "before the model has its name", "weights flipped", "digests removed", "both checkpoints halved",
-    ),
     "full, all": tuple(SCENARIOS),
     "lora": ("undisturbed", "between checkpoints", "in the second checkpoint"),
 }  # fmt: skip

@@ -68,12 +68,11 @@ class Kubelet:
         self.server = server
         self.killed = 0
 
-    def run(self, kill_when: Path | None) -> None:
+    def run(self, kill_when: Path) -> None:
         job = self.server.job()
         pod = job["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]
         process = started(pod, int(job["spec"]["nprocPerNode"]))
-        if kill_when is not None:
-            self._kill_a_worker(process, kill_when)
+        self._kill_a_worker(process, kill_when)
         ended = process.wait(300)
         self.server.condition(job, "Succeeded" if ended == 0 else "Failed")
 
@@ -107,10 +106,7 @@ def test_processes_that_are_started_again_find_each_other_though_one_is_late() -
 
 
 @pytest.mark.slow  # tests/kubeflow/training_job renders such jobs, test_steps.py trains with two processes
-@pytest.mark.parametrize("kill", [False, True])
-def test_a_job_trains_as_this_machine_would_and_outlives_a_killed_worker(
-    step: TrainStep, tmp_path: Path, kill: bool
-) -> None:
+def test_a_job_trains_as_this_machine_would_and_outlives_a_killed_worker(step: TrainStep, tmp_path: Path) -> None:
     here = launch_training(step.model_copy(update={"spec": SPEC.model_copy(update={"processes": 2})}))
     told: list[str] = []
     with ApiServer() as server:
@@ -122,7 +118,7 @@ def test_a_job_trains_as_this_machine_would_and_outlives_a_killed_worker(
             environment=ONE_THREAD,
         )  # fmt: skip
         there = tmp_path / "there"
-        clock.at(5, lambda: kubelet.run(there if kill else None))
+        clock.at(5, lambda: kubelet.run(there))
 
         def runner(processes: StepProcesses) -> None:
             described = replace(description, module=processes.module, spec_file=str(processes.spec_file))
@@ -130,6 +126,6 @@ def test_a_job_trains_as_this_machine_would_and_outlives_a_killed_worker(
 
         result: Any = launch_training(step.model_copy(update={"run_dir": there}), runner)
     assert told[-1].endswith("Succeeded")
-    assert kubelet.killed == kill
+    assert kubelet.killed
     assert result.weights == here.weights
     assert [point.loss for point in result.curve] == [point.loss for point in here.curve]

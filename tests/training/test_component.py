@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from platform_sdk.config.training import TrainSpec
-from platform_sdk.execution.local import StepFailed
 from platform_sdk.record_files import digest_records, write_jsonl
 from platform_sdk.records import Rollout
 from platform_sdk.sampling.models import weights_digest
@@ -135,13 +134,3 @@ def test_training_with_two_processes_equals_one_process_even_after_a_kill(
     said = [(event["iteration"], event["metrics"]) for event in events if "warmup/loss" in event["metrics"]]
     assert [(step, figures["warmup/loss"]) for step, figures in said] == [*enumerate(losses, start=1)]
     assert all("warmup/token_loss" in figures for _, figures in said)
-
-
-@pytest.mark.slow  # tests/processes and tests/kubeflow/test_local.py each show their half of the way
-def test_refusal_in_a_training_process_is_the_error_of_its_step(
-    recipe: Path, rollouts: list[Rollout], tmp_path: Path
-) -> None:
-    with pytest.raises(StepFailed) as caught:
-        run(recipe, begun(tmp_path / "run", rollouts), "training.max_length=65")
-    assert str(caught.value).startswith("step train failed: max_length 65 exceeds the context of model ")
-    assert "\n(full log: " in str(caught.value)

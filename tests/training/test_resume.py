@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.slow  # tests/chaos/test_short.py kills the training of a run
-@pytest.mark.parametrize("selection", ["full", "full, all", "lora"])
+@pytest.mark.parametrize("selection", ["full, all", "lora"])
 def test_killed_runs_end_as_the_undisturbed_one(
     tiny_model: Path, dialogues: list[Example], tmp_path: Path, selection: str
 ) -> None:

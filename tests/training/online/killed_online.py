@@ -90,19 +90,11 @@ SCENARIOS: dict[str, Sabotages] = {
     "before the result is written": [lambda: around_publish(output, 1, after=True)],
 }
 FEW = {name: SCENARIOS[name] for name in ("undisturbed", "in training, three times")}
-SOME = {
-    name: sabotages
-    for name, sabotages in SCENARIOS.items()
-    if name not in ("in training, three times", "before the result is written")
-}
 PREPARED: dict[str, Sabotages] = {**FEW, "in preparing": [lambda: before_prepared(3), lambda: before_prepared(4)]}
 CHANGES: dict[str, tuple[dict[str, Any], dict[str, Sabotages]]] = {
-    "on policy": ({}, SOME),
     "on policy, all": ({}, SCENARIOS),
-    "off policy": ({"off_policy": True}, FEW),
     "iterations": ({"iterations": 2, "mini_batches": 2, "resamples": 1}, FEW),
     "lora": ({"lora": LoraSpec(rank=2, dropout=0.1)}, FEW),
-    "prepared": ({}, PREPARED),
     "prepared off policy": ({"off_policy": True}, PREPARED),
 }
 
