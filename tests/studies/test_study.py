@@ -221,3 +221,11 @@ def test_a_killed_study_resumes_with_the_cell_it_was_at(tmp_path: Path) -> None:
     assert f"{well.run_dir}: already finished" in said
     assert (well.run_dir / "make.txt").read_text().count("\n") == 1
     assert (slow.run_dir / "use.txt").read_text().count("\n") == 3
+    # A finished run that was moved into another study's folder is finished there.
+    moved = tmp_path / "moved" / well.run_dir.name
+    moved.parent.mkdir()
+    well.run_dir.rename(moved)
+    shown = json.loads(
+        CliRunner().invoke(app, ["study", "status", str(path), "--folder", str(moved.parent), "--json"]).stdout
+    )
+    assert {tuple(cell["place"]): cell["state"] for cell in shown["cells"]}[("well",)] == "finished"
