@@ -74,6 +74,8 @@ def seal_run(run_dir: Path, *, status: str = "FINISHED") -> None:
     manifest.append(run_dir, "step policy", {}, seals.seal(run_dir, outside))
     kept = [run_dir / name for name in ("corpus", "online", "synthesis") if (run_dir / name).exists()]
     manifest.append(run_dir, "step corpus", {}, seals.seal(run_dir, kept))
+    indexed = [*run_dir.glob("index/service.json"), *run_dir.glob("index/*/collections/*/**/data_*")]
+    manifest.append(run_dir, "step index", {}, seals.seal(run_dir, indexed))
     for phase, step in specs.items():
         digests = {"policy": policy_digest(step.model), "settings": step.settings_digest}
         shown = [path for path in (run_dir / phase).iterdir() if path.name != "evaluate-step.json"]
