@@ -26,6 +26,7 @@ class Cost(Result):
     trajectories: int
     tokens_sampled: int
     tokens_trained: int
+    optimizer_steps: int | None
 
 
 class Score(Result):
