@@ -25,13 +25,15 @@ simulates it. This does not hold
 - if the seeds' effects are far from normal, e.g. one run of five collapses;
 - for shares near 0 or 1 on few questions, whose means are far from normal;
 - for one seed: its interval is over questions alone, and is marked so.
+
+The rate is one over many studies: if few seeds happen to agree, an interval can be narrower than one over questions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from operator import mul
+from math import sqrt
 from typing import NamedTuple
 
 import numpy as np
@@ -49,7 +51,7 @@ Scores = Sequence[float] | Matrix
 class Estimator(StrEnum):
     """Estimator of an interval, as outputs name it."""
 
-    ONE_SEED = "one seed: questions only, percentile bootstrap"
+    ONE_SEED = "questions alone (one seed), percentile bootstrap"
     SEEDS = "seeds and questions, crossed random effects"
     PAIRED = "seeds and questions, paired by seed, crossed random effects"
     UNPAIRED = "seeds and questions, seeds not paired, crossed random effects"
@@ -161,7 +163,7 @@ def _residual(matrix: Matrix) -> float:
     """Return the residual's part in the variance of a matrix's mean."""
     seeds, questions = matrix.shape
     rest = matrix - matrix.mean(axis=0) - matrix.mean(axis=1, keepdims=True) + matrix.mean()
-    return float((rest**2).sum()) / ((seeds - 1) * (questions - 1) * seeds * questions)
+    return float(np.square(rest).sum()) / ((seeds - 1) * (questions - 1) * seeds * questions)
 
 
 def _student(mean: float, seeds: _Part, questions: _Part) -> tuple[float, float]:
@@ -171,11 +173,11 @@ def _student(mean: float, seeds: _Part, questions: _Part) -> tuple[float, float]
         return 0.0, float(mean == 0)
     share = seeds.variance / variance
     weight = share**2 * (2 - share)
-    error = variance**0.5
+    error = sqrt(variance)
 
     def reach(p_value: float) -> float:
-        ends = (-float(stdtrit(part.freedom, p_value / 2)) for part in (questions, seeds))
-        return error * sum(map(mul, (1 - weight, weight), ends))
+        of_questions, of_seeds = (-float(stdtrit(part.freedom, p_value / 2)) for part in (questions, seeds))
+        return error * ((1 - weight) * of_questions + weight * of_seeds)
 
     low, high = 0.0, 1.0
     for _ in range(BISECTIONS):
