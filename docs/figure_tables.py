@@ -63,18 +63,22 @@ class StudyTable:
 
 @dataclass(frozen=True)
 class Summary:
-    """Scores before and after training of cells in records; rows are note, command, record, cell before, cell after."""
+    """Scores before and after training of cells in records; rows are note, study, cell before, cell after."""
 
     name: str
-    rows: tuple[tuple[str, str, str, str, str], ...]
+    rows: tuple[tuple[str, str, str, str], ...]
 
     def shown(self) -> list[str]:
-        return [f"hopforge {command.format(study)}" for _, command, study, _, _ in self.rows]
+        return [f"hopforge study run studies/{study}.yaml" for _, study, _, _ in self.rows]
+
+    def parts(self, name: str) -> list[str]:
+        """Return the names of the studies if ``name`` is this summary's, else the name."""
+        return [study for _, study, _, _ in self.rows] if name == self.name else [name]
 
     def render(self, records: Mapping[str, Record]) -> list[str]:
         head = ["command", "", "seeds", "questions", "sampled: before", "after", "greedy: before", "after"]
         rows = [head, ["---", "---", *["---:"] * 6]]
-        for command, (note, _, study, before, after) in zip(self.shown(), self.rows, strict=True):
+        for command, (note, study, before, after) in zip(self.shown(), self.rows, strict=True):
             record = records[study]
             cells = [record["cells"][name] for name in (before, after)]
             seeds = len(cells[1]["em"])

@@ -26,6 +26,7 @@ BEGIN, END = "<!-- figures: {} -->", "<!-- end of figures -->"
 MARKER = re.compile(r"<!-- figures: (.*) -->\n")
 TABLE = re.compile(r"(?:^\|.*\n)+", re.MULTILINE)
 SCORE = re.compile(r"\b(EM|F1|recall|sampled|greedy|greedily|seed \d)\b")
+INTERVAL = re.compile(r"(\d+\.\d)\s(?:points\s)?\(−?(\d+\.\d) to −?(\d+\.\d)")
 DECIMAL = re.compile(r"\d\.\d")
 
 ALL = ("--set", "dataset.train=[]", "--set", "dataset.train_questions=null", "--set", "dataset.eval_questions=null")
@@ -40,24 +41,19 @@ def _recall(note: str, recipe: str, *settings: str) -> tuple[str, tuple[str, ...
     return note, ("--recipe", recipe, "-k", ",".join(KS), *settings)
 
 
-WORLD = "study run studies/{}.yaml"
 SUMMARY = Summary(
     "scores",
     (
-        ("MyGO; temperature chosen on this world, selection on world 101", WORLD, "world-mygo", "warm-up", "MyGO"),
-        ("MyGO; nothing tuned on this world", WORLD, "world-grpo", "after the warm-up · 211", "MyGO · 211"),
-        (
-            "MyGO; nothing tuned on this world",
-            "run pipelines/mygo/world.yaml --set dataset.world.seed=23", "mygo-23", "before", "after",
-        ),
-        ("GRPO from MyGO's start; settings chosen on world 101", WORLD, "world-mygo", "warm-up", "GRPO"),
-        ("ARENA; settings chosen on world 101", WORLD, "world-arena", "untrained", "ARENA"),
+        ("MyGO; temperature chosen on this world, selection on world 101", "world-mygo", "warm-up", "MyGO"),
+        ("MyGO on world 211, on which nothing was tuned", "world-grpo", "warm-up · 211", "MyGO · 211"),
+        ("GRPO from MyGO's start; settings chosen on world 101", "world-mygo", "warm-up", "GRPO"),
+        ("ARENA; settings chosen on world 101", "world-arena", "untrained", "ARENA"),
         (
             "ProGraph-R1; settings chosen on world 101",
-            WORLD, "world-prograph", "untrained · prograph", "ProGraph-R1 · prograph",
+            "world-prograph", "untrained · prograph", "ProGraph-R1 · prograph",
         ),
-        ("EviPath; settings chosen on this world", WORLD, "world-evipath", "pretrained", "EviPath"),
-        ("ReAct; settings chosen on world 101", WORLD, "world-react", "untrained", "search and calculator"),
+        ("EviPath; settings chosen on this world", "world-evipath", "pretrained", "EviPath"),
+        ("ReAct; settings chosen on world 101", "world-react", "untrained", "search and calculator"),
     ),
 )  # fmt: skip
 RECALL = Recall(
@@ -81,6 +77,8 @@ FIGURES: dict[str, StudyTable | Summary | Recall | Kept] = {
         Kept("evipath-paths", "hopforge run pipelines/evipath/world.yaml --set learning.examples=N --set seed=S"),
         Kept("evipath-modes", "hopforge run pipelines/evipath/world.yaml with the settings that the text names"),
         Kept("evipath-real", "hopforge run pipelines/evipath/RECIPE"),
+        Kept("evipath-mygo", "hopforge run pipelines/evipath-mygo/world.yaml"),
+        Kept("grpo-older", "an older version, whose draws the present one does not repeat"),
         Kept("retrieval-linked", "hopforge recall with the recipes that the text names"),
         Kept("retrieval-graphs", "hopforge recall with the recipes that the text names"),
         Kept("retrieval-encoder", "hopforge recall with the recipes that the text names"),
@@ -107,11 +105,16 @@ def rendered(text: str, tables: Mapping[str, Sequence[str]]) -> str:
     return "".join(pieces)
 
 
-def outside(text: str) -> list[str]:
-    """Return the header of each table of scores that stands outside markers."""
+def outside(text: str, tables: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return the headers of tables of scores outside markers, and scores with an interval that no table has."""
     marked = re.sub(r"<!-- figures: .*? -->.*?<!-- end of figures -->", "", text, flags=re.DOTALL)
-    tables = [match.group().splitlines() for match in TABLE.finditer(marked)]
-    return [rows[0] for rows in tables if SCORE.search(rows[0]) and any(map(DECIMAL.search, rows[2:]))]
+    unmarked = [match.group().splitlines() for match in TABLE.finditer(marked)]
+    headers = [rows[0] for rows in unmarked if SCORE.search(rows[0]) and any(map(DECIMAL.search, rows[2:]))]
+    shown = re.sub("[+−]", "", "\n".join(line for lines in tables.values() for line in lines))
+    # A sentence may turn the sign of a difference, and with it the order of the ends.
+    known = {(mean, *sorted(ends)) for mean, *ends in INTERVAL.findall(shown)}
+    scores = [found for found in INTERVAL.finditer(marked) if (found[1], *sorted(found.groups()[1:])) not in known]
+    return [*headers, *(" ".join(found[0].split()) + ")" for found in scores)]
 
 
 def measure(figure: StudyTable | Recall, folder: Path) -> Record:
@@ -135,8 +138,8 @@ def check(records: Mapping[str, Record]) -> list[str]:
     for page in PAGES:
         text = page.read_text()
         faults += [
-            f"{page}: a table of scores stands outside markers ({header}); add it to docs/figures.py"
-            for header in outside(text)
+            f"{page}: a table of scores, or a score that is in no table: {fault}; add it to docs/figures.py"
+            for fault in outside(text, tables)
         ]
         if rendered(text, tables) != text:
             altered = [
@@ -158,17 +161,18 @@ def main() -> None:
     parser.add_argument("--render", action="store_true", help="rewrite the pages from the record")
     given = parser.parse_args()
     measured = {name: figure for name, figure in FIGURES.items() if isinstance(figure, StudyTable | Recall)}
-    if unknown := [name for name in given.names if name not in measured]:
+    names = dict.fromkeys(name for given_name in given.names for name in SUMMARY.parts(given_name))
+    if unknown := [name for name in names if name not in measured]:
         parser.error(f"no command measures {', '.join(unknown)}; choose {', '.join(measured)}")
     if given.list:
         for name, figure in FIGURES.items():
             print(f"{name:<18}{'; '.join(figure.shown())}")
         return
     records: dict[str, Record] = json.loads(RECORD.read_text())
-    for name in given.names:
+    for name in names:
         records[name] = measure(measured[name], given.folder.resolve())
         RECORD.write_text(json.dumps(records, indent=1, ensure_ascii=False) + "\n")
-    if given.render or given.names:
+    if given.render or names:
         tables = {name: figure.render(records) for name, figure in FIGURES.items()}
         for page in PAGES:
             page.write_text(rendered(page.read_text(), tables))

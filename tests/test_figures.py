@@ -41,7 +41,8 @@ def test_tables_of_all_pages_equal_the_record_and_stand_between_markers(
     assert figures.check(records) == []
     marked = [name for page in figures.PAGES for name in figures.MARKER.findall(page.read_text())]
     assert set(marked) == set(figures.FIGURES)
-    assert records.keys() <= {*figures.FIGURES, "mygo-23"}
+    assert records.keys() == figures.FIGURES.keys() - {"scores"}
+    assert figures.SUMMARY.parts("scores")[:2] == ["world-mygo", "world-grpo"]
 
 
 def test_altered_score_is_named_with_its_page(
@@ -57,17 +58,18 @@ def test_altered_score_is_named_with_its_page(
     ]
 
 
-def test_table_of_scores_outside_markers_is_named(
+def test_score_outside_markers_is_named(
     figures: ModuleType, records: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     page = tmp_path / "page.md"
-    page.write_text(
-        "# Page\n\n| method | EM |\n|---|---:|\n| a | 51.7 |\n\n| name | what EM is |\n|---|---|\n| a | b |\n"
-    )
     monkeypatch.setattr(figures, "PAGES", (page,))
-    assert figures.check(records) == [
-        f"{page}: a table of scores stands outside markers (| method | EM |); add it to docs/figures.py"
-    ]
+    page.write_text("| method | EM |\n|---|---:|\n| a | 51.7 |\n\n| name | what EM is |\n|---|---|\n| a | b |\n")
+    fault = "a table of scores, or a score that is in no table"
+    assert figures.check(records) == [f"{page}: {fault}: | method | EM |; add it to docs/figures.py"]
+    page.write_text("MyGO ends at 41.7 (22.9 to\n60.5), and not at 41.7 (22.9\nto 60.6).\n")
+    assert figures.check(records) == [f"{page}: {fault}: 41.7 (22.9 to 60.6); add it to docs/figures.py"]
+    page.write_text("It ends 12.0 points (−27.3 to 3.3) below.\n")
+    assert figures.check(records) == []
 
 
 def test_page_is_rewritten_between_markers_alone(figures: ModuleType) -> None:
