@@ -26,7 +26,7 @@ BEGIN, END = "<!-- figures: {} -->", "<!-- end of figures -->"
 MARKER = re.compile(r"<!-- figures: (.*) -->\n")
 TABLE = re.compile(r"(?:^\|.*\n)+", re.MULTILINE)
 SCORE = re.compile(r"\b(EM|F1|recall|sampled|greedy|greedily|seed \d)\b")
-INTERVAL = re.compile(r"(\d+\.\d)\s(?:points\s)?\(−?(\d+\.\d) to −?(\d+\.\d)")
+INTERVAL = re.compile(r"(\d+\.\d)\s(?:points\s)?\([-+−]?(\d+\.\d)\sto\s[-+−]?(\d+\.\d)")
 DECIMAL = re.compile(r"\d\.\d")
 
 ALL = ("--set", "dataset.train=[]", "--set", "dataset.train_questions=null", "--set", "dataset.eval_questions=null")
