@@ -179,7 +179,7 @@ def _residual(matrix: Matrix) -> float:
     """Return the residual's part in the variance of a matrix's mean."""
     seeds, questions = matrix.shape
     rest = matrix - matrix.mean(axis=0) - matrix.mean(axis=1, keepdims=True) + matrix.mean()
-    return float(np.square(rest).sum()) / ((seeds - 1) * (questions - 1) * seeds * questions)
+    return float(np.square(rest).sum() / ((seeds - 1) * (questions - 1) * seeds * questions))
 
 
 def _student(mean: float, seeds: _Part, questions: _Part) -> tuple[float, float]:
@@ -189,7 +189,7 @@ def _student(mean: float, seeds: _Part, questions: _Part) -> tuple[float, float]
         return 0.0, float(mean == 0)
     share = seeds.variance / variance
     weight = share**2 * (2 - share)
-    error: float = sqrt(variance)
+    error = sqrt(variance)
 
     def reach(p_value: float) -> float:
         of_questions, of_seeds = (float(-stdtrit(part.freedom, p_value / 2)) for part in (questions, seeds))
