@@ -13,10 +13,11 @@ The half-width is the root of that variance times a critical value between Stude
 freedom) and of the seeds (S - 1), as Cochran weights them (1964, *Approximate significance levels of the Behrens-Fisher
 test*, Biometrics 20, 191-195). Weights are w = f² (2 - f) of the seeds and 1 - w of the questions, f being the share of
 the seeds in the variance. Cochran has w = f, which covers in up to 97 % of draws with 3 seeds. The critical values that
-cover at the rate for every true share (Trickett and Welch, 1954, *On the comparison of two means: further
-discussion of iterative methods for calculating tables*, Biometrika 41, 361-374) were solved numerically for 3 to 5 seeds; w approximates them. Satterthwaite's degrees of freedom (Hillis, and
-Rubin for multiple imputation) cover in as few as 92 % of draws with 3 seeds, since the share is estimated from two
-degrees of freedom. A percentile bootstrap over seeds and questions has no such correction: 82 to 98 %.
+cover at the rate for every true share (Trickett and Welch, 1954, *On the comparison of two means: further discussion of
+iterative methods for calculating tables*, Biometrika 41, 361-374) were solved numerically for 3 to 5 seeds; w
+approximates them. Satterthwaite's degrees of freedom (Hillis, and Rubin for multiple imputation) cover in as few as
+92 % of draws with 3 seeds, since the share is estimated from two degrees of freedom. A percentile bootstrap over seeds
+and questions has no such correction: 82 to 98 %.
 
 The 95 % interval covers in 94 to 96 % of draws for 3 and more seeds: ``tests/evaluation/test_interval_coverage.py``
 simulates it. This does not hold
