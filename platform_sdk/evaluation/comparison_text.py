@@ -5,8 +5,16 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from platform_sdk.evaluation.cards.figures import amount, duration, name_of
-from platform_sdk.evaluation.comparison_records import ComparedRun, Comparison, Cost, Difference, Evaluation, Group
+from platform_sdk.evaluation.comparison_records import (
+    ComparedRun,
+    Comparison,
+    Cost,
+    CostToScore,
+    Difference,
+    Group,
+)
 from platform_sdk.evaluation.report.content import kind_of, p_text
+from platform_sdk.evaluation.seed_intervals import Estimator
 
 MULTIPLE = 2.0  # ratios from here on are written as a multiple, not in percent
 
@@ -45,15 +53,24 @@ def headlines(comparison: Comparison) -> list[str]:
     for group in comparison.groups[1:]:
         change = comparison.difference(comparison.metric, group)
         cell = _difference_cell(comparison, change)
-        verdict = "" if cell.kind != "even" else f" The interval holds 0: {noun} cannot be told apart."
+        verdict = "" if cell.kind != "even" else f" The interval contains 0: {noun} cannot be told apart."
         means = [_mean_cell(comparison, comparison.metric, each).value for each in (first, group)]
-        seeds = "" if comparison.pair else f", {len(first.runs)} and {len(group.runs)} seeds"
+        estimator = f"Interval over {change.estimator}{_seeds(change, first, group)}."
         sentences.append(
             f"{name_of(comparison.metric)} {means[0]} for {first.name} and {means[1]} for {group.name}: a difference "
             f"of {cell.value} (95 %: {cell.interval}, p {p_text(change.p_value)}), "
-            f"paired over {change.n} questions{seeds}.{verdict}"
+            f"paired over {change.n} questions. {estimator}{verdict}"
         )
     return sentences
+
+
+def _seeds(change: Difference, first: Group, second: Group) -> str:
+    if change.estimator.one_seed:
+        return ""
+    if change.paired_seeds:
+        shared = len(change.paired_seeds) < max(len(first.runs), len(second.runs))
+        return f"; seeds {', '.join(change.paired_seeds)}{', which both have' if shared else ''}"
+    return f"; {len(first.runs)} and {len(second.runs)} seeds"
 
 
 def score_rows(comparison: Comparison) -> list[ScoreRow]:
@@ -90,29 +107,59 @@ def spent_rows(comparison: Comparison) -> list[SpentRow]:
         ("trajectories trained on", "trajectories"),
         ("tokens sampled", "tokens_sampled"),
         ("tokens trained on", "tokens_trained"),
+        ("optimiser steps", "optimizer_steps"),
     ):
         rows.append(_spent_row(name, count_text, getattr(first, field), getattr(second, field)))
     return [row for row in rows if {row.first, row.second} != {duration(0.0)}]
 
 
 def time_to_score(comparison: Comparison) -> str:
-    """Return a sentence: the costs at which two runs first show the score, and their ratio."""
-    reached = comparison.reached
+    """Return a sentence on the cost at which the groups first show the score; for two groups with the ratio."""
+    reached, groups = comparison.reached, comparison.groups
+    name = "The runs" if comparison.pair else "The groups' means"
     if reached is None:
         return (
-            f"The runs have no {name_of(comparison.metric)} in common that is above the first one of both, so time and "
-            "trajectories to a score are not compared."
+            f"{name} have no {name_of(comparison.metric)} in common that is above the first one of all, so costs up to "
+            "a score are not compared."
         )
     goal = f"{name_of(reached.metric)} {score_text(comparison, reached.metric, reached.score)}"
-    first, second = comparison.groups
-    shown = f"{_first_shown(first, reached.first)}, and by {_first_shown(second, reached.second)}"
+    shown = ", and by ".join(_first_shown(*pair) for pair in zip(groups, reached.groups, strict=True))
     ratios = [
         text
-        for ratio, less, unit in ((reached.time, "less", "time"), (reached.trajectories, "fewer", "trajectories"))
-        if ratio is not None and (text := _ratio(ratio, less, unit))
+        for figure, less, unit in (("seconds", "less", "time"), ("trajectories", "fewer", "trajectories"))
+        if len(groups) == 2 and (ratio := reached.ratio(figure)) is not None and (text := _ratio(ratio, less, unit))
     ]
-    result = f" {second.name} takes {' and '.join(ratios)}." if ratios else ""
+    result = f" {groups[1].name} takes {' and '.join(ratios)}." if ratios else ""
     return f"{goal} is first shown by {shown}.{result}"
+
+
+COST_COLUMNS = ("time", "rollouts", "trajectories", "tokens sampled", "tokens trained on", "optimiser steps")
+
+
+def cost_cells(cost: Cost | None) -> list[str]:
+    """Return a cost as text, one cell for each of ``COST_COLUMNS``; "never" in the first for no cost."""
+    if cost is None:
+        return ["never", *["–"] * (len(COST_COLUMNS) - 1)]
+    counts = (cost.rollouts, cost.trajectories, cost.tokens_sampled, cost.tokens_trained, cost.optimizer_steps)
+    return [duration(cost.seconds), *("–" if count is None else count_text(count) for count in counts)]
+
+
+def cost_rows(comparison: Comparison) -> list[list[str]]:
+    """Return the name of each group and its cost up to the score; empty without a score."""
+    reached = comparison.reached
+    if reached is None:
+        return []
+    return [
+        [group.name, *cost_cells(each.cost if each else None)]
+        for group, each in zip(comparison.groups, reached.groups, strict=True)
+    ]
+
+
+def cost_title(comparison: Comparison) -> str:
+    """Return the title of the table of ``cost_rows``."""
+    assert comparison.reached is not None
+    score = score_text(comparison, comparison.reached.metric, comparison.reached.score)
+    return f"Cost up to {name_of(comparison.reached.metric)} {score}"
 
 
 def evaluation_cells(comparison: Comparison, run: ComparedRun) -> list[list[str]]:
@@ -149,9 +196,8 @@ def count_text(value: float) -> str:
 
 def _mean_cell(comparison: Comparison, metric: str, group: Group) -> Cell:
     spread = group.spreads[metric]
-    ends = [] if spread.low is None or spread.high is None else [spread.low, spread.high]
-    interval = " to ".join(score_text(comparison, metric, end) for end in ends)
-    return Cell(score_text(comparison, metric, spread.mean), interval)
+    interval = " to ".join(score_text(comparison, metric, end) for end in (spread.low, spread.high))
+    return Cell(score_text(comparison, metric, spread.mean), _marked(comparison, interval, spread.estimator))
 
 
 def _difference_cell(comparison: Comparison, change: Difference) -> Cell:
@@ -159,13 +205,19 @@ def _difference_cell(comparison: Comparison, change: Difference) -> Cell:
         amount(each, count=change.metric in comparison.counts, signed=True)
         for each in (change.difference, change.low, change.high)
     )
-    return Cell(value, f"{low} to {high}", kind_of(change.low, change.high))
+    interval = _marked(comparison, f"{low} to {high}", change.estimator)
+    return Cell(value, interval, kind_of(change.low, change.high))
 
 
-def _first_shown(group: Group, evaluation: Evaluation | None) -> str:
-    if evaluation is None:
+def _marked(comparison: Comparison, interval: str, estimator: Estimator) -> str:
+    """Return an interval, marked if it is of one seed among groups of several."""
+    return f"{interval}, one seed" if estimator.one_seed and not comparison.pair else interval
+
+
+def _first_shown(group: Group, reached: CostToScore | None) -> str:
+    if reached is None:
         return f"{group.name} never"
-    return f"{group.name} after {_cost_text(evaluation.cost)} ({evaluation.phase})"
+    return f"{group.name} after {_cost_text(reached.cost)} ({reached.phase})"
 
 
 def _cost_text(cost: Cost) -> str:
@@ -181,7 +233,9 @@ def _ratio(ratio: float, less: str, unit: str) -> str:
     return f"{percent} % {less if ratio < 1 else 'more'} {unit}"
 
 
-def _spent_row(name: str, write: Any, first: float, second: float) -> SpentRow:
+def _spent_row(name: str, write: Any, first: float | None, second: float | None) -> SpentRow:
+    if first is None or second is None:
+        return SpentRow(name, "–" if first is None else write(first), "–" if second is None else write(second), "–")
     if not first:
         change = "–"
     elif second / first >= MULTIPLE:

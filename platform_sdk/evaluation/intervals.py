@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtr, stdtrit
 
 _DRAWS_AT_ONCE = 4_000_000  # question draws held in memory at a time: 32 MB
 
@@ -63,47 +62,6 @@ def paired_bootstrap(
     low, high = _span(means, level)
     tail = min(np.mean(means <= 0), np.mean(means >= 0))
     return PairedDifference(float(differences.mean()), float(low[0]), float(high[0]), min(1.0, 2 * float(tail)))
-
-
-def interval_over_seeds(values: Sequence[float], *, share: bool) -> tuple[float, float]:
-    """Return Student's 95 % interval of the mean of the scores of two or more seeds.
-
-    For a share, the interval is clipped to 0..1.
-    """
-    if len(values) < 2:
-        raise ValueError("an interval over seeds needs at least two")
-    mean, error = float(np.mean(values)), float(np.std(values, ddof=1)) / len(values) ** 0.5
-    reach = float(stdtrit(len(values) - 1, 0.975)) * error
-    low, high = mean - reach, mean + reach
-    return (max(low, 0.0), min(high, 1.0)) if share else (low, high)
-
-
-def paired_over_seeds(a: Sequence[Sequence[float]], b: Sequence[Sequence[float]]) -> PairedDifference:
-    """Compare two groups of runs on the same questions; ``a[s][i]`` is the score of question ``i`` with seed ``s``.
-
-    One seed each: a paired bootstrap over the questions. Otherwise, since two or three seeds are too few for a
-    bootstrap, the variance of the difference is the variance of its mean over questions plus the variance of each
-    group's mean over seeds, with Welch–Satterthwaite degrees of freedom. A group of a single seed adds no variance over
-    seeds.
-
-    Raises:
-        ValueError: as :func:`paired_bootstrap`.
-    """
-    first, second = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
-    if first.shape[1:] != second.shape[1:]:
-        raise ValueError(f"a paired comparison needs the same questions, not {first.shape[1]} and {second.shape[1]}")
-    if len(first) == len(second) == 1:
-        return paired_bootstrap(first[0], second[0])
-    changes = first.mean(axis=0) - second.mean(axis=0)
-    samples = [changes, *(group.mean(axis=1) for group in (first, second))]
-    parts = [(float(each.var(ddof=1)) / len(each), len(each) - 1) for each in samples if len(each) > 1]
-    difference, variance = float(changes.mean()), sum(part for part, _ in parts)
-    if variance == 0:
-        return PairedDifference(difference, difference, difference, float(difference == 0))
-    freedom = variance**2 / sum(part**2 / degrees for part, degrees in parts)
-    reach = float(stdtrit(freedom, 0.975)) * variance**0.5
-    p_value = 2 * float(stdtr(freedom, -abs(difference) / variance**0.5))
-    return PairedDifference(difference, difference - reach, difference + reach, p_value)
 
 
 def _resampled_means(matrix: NDArray[np.float64], seed: int, resamples: int) -> NDArray[np.float64]:

@@ -10,11 +10,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from platform_sdk.evaluation.cards.figures import amount, name_of
+from platform_sdk.evaluation.comparison_text import COST_COLUMNS, cost_cells
 from platform_sdk.evaluation.report.content import p_text
 from platform_sdk.pages import render
-from platform_sdk.studies.table import Measurement, StudyTable
+from platform_sdk.studies.table import Measurement, Row, StudyTable
 
 NONE = "–"
+_COSTS = [f"{title} to the baseline's score" for title in COST_COLUMNS]
+_COST_FIELDS = ("seconds", "rollouts", "trajectories", "tokens_sampled", "tokens_trained", "optimizer_steps")
 _OPENING = re.compile(r"[|\\]|<(?=[A-Za-z/!?])|&(?=#?\w+;)")
 _LATEX = str.maketrans({**{sign: f"\\{sign}" for sign in "&%$#_{}"}, "~": r"\textasciitilde{}",
                         "^": r"\textasciicircum{}", "\\": r"\textbackslash{}", "–": "--", "−": "$-$"})  # fmt: skip
@@ -22,7 +25,8 @@ _LATEX = str.maketrans({**{sign: f"\\{sign}" for sign in "&%$#_{}"}, "~": r"\tex
 
 def header(table: StudyTable) -> list[str]:
     """Return the titles of the columns."""
-    return [*table.axes, "seeds", "n", *(column.title for columns in _columns(table).values() for column in columns)]
+    titles = [column.title for columns in _columns(table).values() for column in columns]
+    return [*table.axes, "seeds", "n", *titles, *(_COSTS if _has_costs(table) else ())]
 
 
 def lines(table: StudyTable) -> list[list[str]]:
@@ -34,6 +38,7 @@ def lines(table: StudyTable) -> list[list[str]]:
             str(len(row.runs)) if row.runs else NONE,
             str(max((one.n for one in row.metrics.values()), default=0) or NONE),
             *(column.text(one) or NONE for metric, one in row.metrics.items() for column in columns[metric]),
+            *(_cost_cells(row) if _has_costs(table) else ()),
         ]
         for row in table.rows
     ]
@@ -41,13 +46,21 @@ def lines(table: StudyTable) -> list[list[str]]:
 
 def notes(table: StudyTable) -> list[str]:
     """Return notes on the numbers and on missing runs."""
-    lines = [
-        "Scores in percent; 95 % intervals are Student's over seeds, within the scale; of a single seed the "
-        "bootstrap's over questions."
-    ]
+    measured = [one for row in table.rows for one in row.metrics.values() if one.estimator]
+    means = dict.fromkeys(str(one.estimator) for one in measured)
+    pairs = dict.fromkeys(str(one.paired.estimator) for one in measured if one.paired)
+    lines = [f"Scores in percent; 95 % intervals over {' or '.join(means)}." if means else "Scores in percent."]
+    if any(one.estimator and one.estimator.one_seed for one in measured):
+        lines.append("An interval marked (one seed) leaves out how much training varies from seed to seed.")
     if table.baseline:
         levels = ", ".join(f"{axis} {level}" for axis, level in table.baseline.items())
-        lines.append(f"Differences are to {levels}, paired by question.")
+        over = f"; 95 % intervals over {' or '.join(pairs)}" if pairs else ""
+        lines.append(f"Differences are to {levels}, paired by question{over}.")
+    if _has_costs(table):
+        lines.append(
+            f"Costs are means over the seeds up to the first evaluation whose mean {name_of(table.metrics[0])} is at "
+            "least the last one of the baseline; without evaluations and engine starts."
+        )
     if table.missing:
         lines.append(f"{len(table.missing)} runs have not finished: {'; '.join(table.missing)}.")
     lines += [f"Warning: {report}." for report in table.altered]
@@ -81,15 +94,18 @@ def comma_separated(table: StudyTable) -> str:
     out = io.StringIO()
     out.writelines(f"# Warning: {report}\n" for report in table.altered)
     writer = csv.writer(out, lineterminator="\n")
-    paired = ("difference", "difference_low", "difference_high", "p_value")
-    writer.writerow([*table.axes, "metric", "seeds", "n", "mean", "low", "high", *paired, "published"])
+    paired = ("difference", "difference_low", "difference_high", "p_value", "difference_estimator")
+    head = ("metric", "seeds", "n", "mean", "low", "high", "estimator", *paired, "published")
+    writer.writerow([*table.axes, *head, "score_to_reach", *_COST_FIELDS])
     for row in table.rows:
         for metric, one in row.metrics.items():
             pair = one.paired
-            tested = (pair.difference, pair.low, pair.high, pair.p_value) if pair else ("",) * 4
-            writer.writerow(
-                [*row.place, metric, len(row.runs), one.n, one.mean, one.low, one.high, *tested, one.published]
-            )
+            tested = (pair.difference, pair.low, pair.high, pair.p_value, pair.estimator) if pair else ("",) * 5
+            values = (one.n, one.mean, one.low, one.high, one.estimator)
+            cost = row.cost.reached.cost if row.cost and row.cost.reached else None
+            spent = [getattr(cost, field, "") for field in _COST_FIELDS]
+            score = row.cost.score if row.cost else ""
+            writer.writerow([*row.place, metric, len(row.runs), *values, *tested, one.published, score, *spent])
     return out.getvalue()
 
 
@@ -126,6 +142,15 @@ def _columns(table: StudyTable) -> dict[str, list[_Column]]:
     return {metric: _of_metric(table, metric) for metric in table.metrics}
 
 
+def _has_costs(table: StudyTable) -> bool:
+    """Return True if a cell spends anything up to the score of its baseline."""
+    return any(row.cost and row.cost.reached and row.cost.reached.step for row in table.rows)
+
+
+def _cost_cells(row: Row) -> list[str]:
+    return cost_cells(row.cost.reached.cost if row.cost.reached else None) if row.cost else [NONE] * len(_COSTS)
+
+
 def _of_metric(table: StudyTable, metric: str) -> list[_Column]:
     def written(value: float, signed: bool = False) -> str:
         return amount(value, count=metric in table.counts, signed=signed).replace("-", "−")
@@ -134,13 +159,16 @@ def _of_metric(table: StudyTable, metric: str) -> list[_Column]:
         return "" if one.mean is None else written(one.mean)
 
     def interval(one: Measurement) -> str:
-        return "" if one.low is None or one.high is None else f"{written(one.low)} to {written(one.high)}"
+        if one.low is None or one.high is None or one.estimator is None:
+            return ""
+        return f"{written(one.low)} to {written(one.high)}{' (one seed)' if one.estimator.one_seed else ''}"
 
     def difference(one: Measurement) -> str:
         if (pair := one.paired) is None:
             return ""
         limits = f"{written(pair.low)} to {written(pair.high)}"
-        return f"{written(pair.difference, True)} ({limits}), p {p_text(pair.p_value)}"
+        mark = ", one seed" if pair.estimator.one_seed else ""
+        return f"{written(pair.difference, True)} ({limits}{mark}), p {p_text(pair.p_value)}"
 
     measured = [row.metrics[metric] for row in table.rows]
     columns = [_Column(name_of(metric), mean), _Column("95 %", interval)]

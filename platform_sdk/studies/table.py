@@ -13,46 +13,62 @@ from platform_sdk.evaluation.comparability import (
     require_different_weights,
     require_same_questions,
 )
-from platform_sdk.evaluation.comparison_records import Result
-from platform_sdk.evaluation.intervals import bootstrap_interval, interval_over_seeds, paired_over_seeds
+from platform_sdk.evaluation.compared_runs import compared_run, cost_to_score
+from platform_sdk.evaluation.comparison_records import CostToScore, Result
 from platform_sdk.evaluation.report.content import Content, gather
+from platform_sdk.evaluation.seed_intervals import Estimator, difference_over_seeds, mean_over_seeds
 from platform_sdk.studies.study import Cell, Place, Study
 
 Read = tuple[Content, Scores]
+Group = Mapping[str, Read]  # by seed
 
 
 class BaselineDifference(Result):
-    """Difference of a metric between a cell and its baseline over ``n`` shared questions; see ``paired_over_seeds``."""
+    """Difference of a metric between a cell and its baseline over ``n`` shared questions.
+
+    ``low`` and ``high`` are the ends of the 95 % interval by ``estimator``. ``paired_seeds`` are the
+    seeds that both have, if the difference is between them alone.
+    """
 
     n: int
     difference: float
     low: float
     high: float
     p_value: float
+    estimator: Estimator
+    paired_seeds: tuple[str, ...]
+
+
+class CostAtScore(Result):
+    """Mean cost of a cell's runs up to ``score`` in the study's first metric; None if they never show it."""
+
+    score: float
+    reached: CostToScore | None
 
 
 class Measurement(Result):
-    """A metric of a cell.
-
-    The interval is Student's over the seeds, or of a single run the bootstrap's over the questions. ``published`` is in
-    the paper's unit.
-    """
+    """A metric of a cell, with the interval of its mean by ``estimator``. ``published`` is in the paper's unit."""
 
     n: int = 0
     mean: float | None = None
     low: float | None = None
     high: float | None = None
+    estimator: Estimator | None = None
     values: tuple[float, ...] = ()
     published: float | None = None
     paired: BaselineDifference | None = None
 
 
 class Row(Result):
-    """A cell with its finished runs, by seed."""
+    """A cell with its finished runs, by seed.
+
+    ``cost`` is the cost up to the last mean score of its baseline, or for a baseline its own.
+    """
 
     place: Place
     runs: dict[int, str]
     metrics: dict[str, Measurement]
+    cost: CostAtScore | None = None
 
 
 class StudyTable(Result):
@@ -86,13 +102,13 @@ def tabulate(study: Study, finished: Mapping[Cell, Path], *, altered: bool = Fal
     runs = {
         place: {cell.seed: finished[cell] for cell in study.at(place) if cell in finished} for place in study.places
     }
-    read = {place: [_read(run, altered) for run in group.values()] for place, group in runs.items()}
+    read = {place: {str(seed): _read(run, altered) for seed, run in group.items()} for place, group in runs.items()}
     for group in read.values():
-        _require_one_set_of_questions(group)
-        require_different_weights([content for content, _ in group])
-    contents = [content for group in read.values() for content, _ in group]
+        _require_one_set_of_questions(list(group.values()))
+        require_different_weights([content for content, _ in group.values()])
+    contents = [content for group in read.values() for content, _ in group.values()]
     require_different_runs(contents)
-    counts = frozenset[str]().union(*(content.counts for group in read.values() for content, _ in group))
+    counts = frozenset[str]().union(*(content.counts for content in contents))
     return StudyTable(
         name=study.name,
         title=study.document.title,
@@ -104,6 +120,7 @@ def tabulate(study: Study, finished: Mapping[Cell, Path], *, altered: bool = Fal
                 place=place,
                 runs={seed: str(run) for seed, run in runs[place].items()},
                 metrics={metric: _measured(study, place, metric, read, counts) for metric in study.document.metrics},
+                cost=_cost(study, place, read),
             )
             for place in study.places
         ),
@@ -119,42 +136,52 @@ def _read(run_dir: Path, altered: bool) -> Read:
 
 
 def _measured(
-    study: Study, place: Place, metric: str, read: Mapping[Place, Sequence[Read]], counts: Collection[str]
+    study: Study, place: Place, metric: str, read: Mapping[Place, Group], counts: Collection[str]
 ) -> Measurement:
     published = study.published(place, metric)
-    columns = _columns(metric, read[place])
+    columns = list(_columns(metric, read[place])[0].values())
     if not columns:
         return Measurement(published=published)
-    values = [sum(column) / len(column) for column in columns]
-    seeds = len(values) > 1
-    low, high = interval_over_seeds(values, share=metric not in counts) if seeds else bootstrap_interval(columns[0])
     return Measurement(
+        **mean_over_seeds(columns, share=metric not in counts)._asdict(),
         n=len(columns[0]),
-        mean=sum(values) / len(values),
-        low=low,
-        high=high,
-        values=tuple(values),
+        values=tuple(sum(column) / len(column) for column in columns),
         published=published,
-        paired=_paired(metric, read[place], read.get(study.baseline(place) or (), ())),
+        paired=_paired(metric, read[place], read.get(study.baseline(place) or (), {})),
     )
 
 
-def _paired(metric: str, own: Sequence[Read], base: Sequence[Read]) -> BaselineDifference | None:
+def _paired(metric: str, own: Group, base: Group) -> BaselineDifference | None:
     if not base:
         return None
-    _require_one_set_of_questions([base[0], own[0]])
-    columns = _columns(metric, [*own, *base])
+    _require_one_set_of_questions([*list(base.values())[:1], *list(own.values())[:1]])
+    first, second = _columns(metric, own, base)
+    if not first:
+        return None
+    n = len(next(iter(first.values())))
+    return BaselineDifference(n=n, **difference_over_seeds(first, second)._asdict())
+
+
+def _cost(study: Study, place: Place, read: Mapping[Place, Group]) -> CostAtScore | None:
+    """Return the cost of a cell up to the score of its baseline; None if there is no baseline or a run lacks it."""
+    metric = study.document.metrics[0]
+    base = read.get(study.baseline(place) or place, {})
+    if not study.document.baseline or not read[place] or not base:
+        return None
+    [columns] = _columns(metric, base)
     if not columns:
         return None
-    paired = paired_over_seeds(columns[: len(own)], columns[len(own) :])
-    return BaselineDifference(n=len(columns[0]), **paired._asdict())
+    score = sum(sum(column) / len(column) for column in columns.values()) / len(columns)
+    runs = [compared_run(content) for content, _ in read[place].values()]
+    return CostAtScore(score=score, reached=cost_to_score(runs, metric, score))
 
 
-def _columns(metric: str, group: Sequence[Read]) -> list[list[float]]:
+def _columns(metric: str, *groups: Group) -> list[dict[str, list[float]]]:
     """Return a metric of each run over the questions that have it in all runs; empty if there are none."""
-    lasts = [last for _, last in group]
-    ids = sorted(id for id in (lasts[0] if lasts else ()) if all(metric in last[id] for last in lasts))
-    return [[last[id][metric] for id in ids] for last in lasts] if ids else []
+    lasts = [{seed: last for seed, (_, last) in group.items()} for group in groups]
+    every = [last for group in lasts for last in group.values()]
+    ids = sorted(id for id in (every[0] if every else ()) if all(metric in last.get(id, ()) for last in every))
+    return [{seed: [last[id][metric] for id in ids] for seed, last in group.items() if ids} for group in lasts]
 
 
 def _require_one_set_of_questions(group: Sequence[Read]) -> None:

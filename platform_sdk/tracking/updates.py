@@ -41,7 +41,8 @@ class Update(BaseModel):
     ``entropy`` (nats, a mean over the agent's tokens), ``effective_sample_size`` (of the ratios, as a share),
     ``ratio_tail`` (share of tokens whose ratio is above 2 or below 1/2), and more.
     ``sampled_per_second`` are sampled tokens; ``speed`` is the training speed (see ``training.speed``). ``preparation``
-    is not included in the cost of the rollouts, and excluded if a credit prepares nothing.
+    is not included in the cost of the rollouts, and excluded if a credit prepares nothing. ``optimizer_steps`` are the
+    steps on the update's rollouts; older versions did not record them.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -70,6 +71,7 @@ class Update(BaseModel):
     speed: dict[str, float] = {}
     masked: int = Field(default=0, exclude_if=lambda count: not count)
     replaced: int = Field(default=0, exclude_if=lambda count: not count)
+    optimizer_steps: int | None = Field(default=None, exclude_if=lambda count: count is None)
     preparation: Preparation | None = Field(default=None, exclude_if=lambda cost: cost is None)
 
     def digest(self) -> str:

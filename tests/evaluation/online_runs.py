@@ -129,6 +129,7 @@ def update(number: int, of: int, **changes: Any) -> dict[str, Any]:
         "training_seconds": 3.0,
         "sync_seconds": 1.0,
         "weights": "w" * 64,
+        "optimizer_steps": 4,
         **changes,
     }  # fmt: skip
 

@@ -16,7 +16,7 @@ from platform_sdk.config.errors import UserError
 from platform_sdk.evaluation.comparison import compare
 from platform_sdk.evaluation.comparison_page import build_comparison
 from platform_sdk.evaluation.comparison_records import Comparison
-from platform_sdk.evaluation.comparison_text import headlines, spent_rows, time_to_score
+from platform_sdk.evaluation.comparison_text import cost_rows, cost_title, headlines, spent_rows, time_to_score
 from platform_sdk.record_files import write_jsonl
 from platform_sdk.records import Question
 from tests.evaluation.online_runs import make_online_run, question, write_evaluation, write_scores
@@ -41,7 +41,7 @@ def make_offline_run(folder: Path, *, name: str = "offline", hostile: str = "") 
     for number, phase in enumerate(("warmup", "iteration-01", "iteration-02")):
         sampling, training, examples = (15.0, 5.0, 10) if phase == "warmup" else (18.0, 12.0, 40)
         figures = {"iteration": number, "rollouts": 50, "tokens_sampled": 5000, "sampling_seconds": sampling}
-        trained = {"examples": examples, "tokens_trained": 1000, "training_seconds": training}
+        trained = {"examples": examples, "tokens_trained": 1000, "training_seconds": training, "steps": 20}
         (run_dir / phase).mkdir()
         (run_dir / phase / "figures.json").write_text(json.dumps(figures))
         (run_dir / phase / "train.json").write_text(json.dumps(trained))
@@ -121,21 +121,41 @@ def test_costs_until_a_score_is_reached_are_compared(runs: tuple[Path, Path]) ->
     reached = compare(runs).reached
     assert reached is not None
     assert reached.score == 0.8  # the highest that both show
-    assert reached.first is not None
-    assert reached.second is not None
-    assert (reached.first.phase, reached.second.phase) == ("eval-final", "eval-final")
-    assert (reached.time, reached.trajectories) == (80 / 200, 90 / 160)
+    assert [each.phase for each in reached.groups if each] == ["eval-final", "eval-final"]
+    assert (reached.ratio("seconds"), reached.ratio("trajectories")) == (80 / 200, 90 / 160)
     half = compare(runs, shown=50).reached
     assert half is not None
-    assert (half.time, half.trajectories) == (50 / 100, 50 / 80)
+    assert (half.ratio("seconds"), half.ratio("trajectories")) == (50 / 100, 50 / 80)
     at_once = compare(runs, metric="reward", shown=3.0).reached
     assert at_once is not None
-    assert at_once.time is None  # the first shows it before it spent anything
+    assert at_once.ratio("seconds") is None  # the first shows it before it spent anything
     never = compare(runs, shown=85)
     assert never.reached is not None
-    assert never.reached.second is None
-    assert never.reached.time is None
+    assert never.reached.groups[1] is None
+    assert never.reached.ratio("seconds") is None
+    assert cost_rows(never)[1] == ["offline", "never", "–", "–", "–", "–", "–"]
     assert "offline never" in time_to_score(never)
+
+
+def test_costs_up_to_a_score_are_columns(runs: tuple[Path, Path]) -> None:
+    found = compare(runs, shown=50)
+    assert cost_title(found) == "Cost up to EM 50.0"
+    # Ten updates of 4 optimiser steps each; a warm-up and an iteration of 20 steps each.
+    assert cost_rows(found) == [
+        ["online", "1.7 min", "80", "80", "8,000", "7,000", "40"],
+        ["offline", "50.0 s", "100", "50", "10,000", "2,000", "40"],
+    ]
+
+
+def test_optimiser_steps_of_a_run_that_did_not_record_them_are_unknown(runs: tuple[Path, Path]) -> None:
+    path = runs[0] / "online/updates.jsonl"
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    del lines[3]["optimizer_steps"]
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    sealed(runs[0])
+    found = compare(runs, shown=50)
+    assert [row[-1] for row in cost_rows(found)] == ["–", "40"]
+    assert spent_rows(found)[-1] == ("optimiser steps", "–", "60", "–")
 
 
 def test_a_score_at_which_a_run_began_is_not_compared(runs: tuple[Path, Path]) -> None:
@@ -143,13 +163,14 @@ def test_a_score_at_which_a_run_began_is_not_compared(runs: tuple[Path, Path]) -
     sealed(runs[0])
     found = compare(runs)
     assert found.reached is None
-    assert time_to_score(found).startswith("The runs have no EM in common that is above the first one of both")
+    assert time_to_score(found).startswith("The runs have no EM in common that is above the first one of all")
 
 
 def test_the_headline_is_the_paired_difference_of_the_last_scores(runs: tuple[Path, Path]) -> None:
     assert re.fullmatch(
         r"EM 90\.0 for online and 80\.0 for offline: a difference of −10\.0 \(95 %: −30\.0 to \+0\.0, p = 0\.\d+\), "
-        r"paired over 10 questions\. The interval holds 0: the runs cannot be told apart\.",
+        r"paired over 10 questions\. Interval over questions alone \(one seed\), percentile bootstrap\. The interval "
+        r"contains 0: the runs cannot be told apart\.",
         headlines(compare(runs))[0],
     )
 
@@ -236,12 +257,16 @@ def test_compare_command_prints_table_json_and_page(runs: tuple[Path, Path], tmp
     assert "time 3.3 min 80.0 s −60 %" in words
     assert "EM 90.0 80.0 −10.0 −30.0 to +0.0" in words
     assert "60 % less time and 44 % fewer trajectories" in words
+    assert "Cost up to EM 80.0 time rollouts trajectories tokens sampled tokens trained on optimiser steps" in words
+    assert "offline 80.0 s 150 90 15,000 3,000 60" in words
     assert "a difference of −10.0" in words
     assert "The recipes differ in parameters.beta, parameters.iterations, parameters.selection, pipeline." in words
     page = tmp_path / "page.html"
     plain = json.loads(run(app, [*arguments, "--json", "--score", "50", "-o", str(page)]).output)
     assert plain["reached"]["score"] == 0.5
     assert plain["groups"][0]["runs"][0]["cost"]["trajectories"] == 160
+    assert plain["reached"]["groups"][1]["cost"]["optimizer_steps"] == 40
+    assert plain["differences"][0]["estimator"] == "questions alone (one seed), percentile bootstrap"
     assert page.read_text().startswith("<!doctype html>")
 
 

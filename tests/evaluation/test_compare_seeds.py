@@ -14,12 +14,12 @@ from platform_sdk.cli import app
 from platform_sdk.config.errors import UserError
 from platform_sdk.evaluation.comparison import compare
 from platform_sdk.evaluation.comparison_page import build_comparison
-from platform_sdk.evaluation.comparison_text import headlines
-from platform_sdk.evaluation.intervals import interval_over_seeds, paired_bootstrap, paired_over_seeds
+from platform_sdk.evaluation.comparison_text import cost_rows, headlines, score_rows, time_to_score
+from platform_sdk.evaluation.seed_intervals import Estimator
 from platform_sdk.record_files import write_jsonl
 from platform_sdk.records import Question
 from platform_sdk.tracking import manifest
-from tests.evaluation.online_runs import question, write_evaluation
+from tests.evaluation.online_runs import question, update, write_evaluation
 from tests.sealing import sealed
 
 NAME = "a-recipe-with-a-long-name-that-a-table-of-a-terminal-would-cut"
@@ -73,52 +73,65 @@ def test_altered_runs_are_compared_on_request_with_a_warning(runs: list[Path]) -
     assert report.startswith(f"{path}: was altered")
 
 
-def test_interval_over_seeds_is_students() -> None:
-    # Mean 0.3, deviation 0.1: 4.303 · 0.1 / √3 to either side.
-    expected = pytest.approx((0.3 - 0.248414, 0.3 + 0.248414), abs=1e-5)
-    assert interval_over_seeds([0.2, 0.3, 0.4], share=True) == expected
-    with pytest.raises(ValueError, match="at least two"):
-        interval_over_seeds([0.5], share=True)
-
-
-def test_interval_over_seeds_of_a_share_is_within_its_bounds() -> None:
-    # Mean 0.5 or 2, 12.706 · 0.5 to either side.
-    assert interval_over_seeds([0.0, 1.0], share=True) == (0, 1)
-    assert interval_over_seeds([1.5, 2.5], share=False) == pytest.approx((2 - 6.3531, 2 + 6.3531), abs=1e-4)
-
-
-def test_paired_difference_is_students_over_questions_and_seeds() -> None:
-    # Questions differ alike; the seeds' means are 1 and 1/2, and 0 and 1/2: each group's variance is 1/8, of its mean
-    # 1/16. So t has (2/16)² / (2 · (1/16)²) = 2 degrees of freedom, 97.5 % quantile 4.302653, deviation √(1/8).
-    found = paired_over_seeds([[1, 1], [0, 1]], [[0, 0], [0, 1]])
-    assert found.difference == 0.5
-    assert (found.low, found.high) == pytest.approx((0.5 - 1.521218, 0.5 + 1.521218), abs=1e-5)
-    # P(|t| > √2) of 2 degrees of freedom is 1 - √2/√(2 + 2).
-    assert found.p_value == pytest.approx(1 - 0.5**0.5, abs=1e-6)
-    one, other = [1.0, 0.0, 0.5, 1.0], [0.0, 0.0, 1.0, 0.5]
-    assert paired_over_seeds([one], [other]) == pytest.approx(paired_bootstrap(one, other))
-    with pytest.raises(ValueError, match="same questions"):
-        paired_over_seeds([one], [[1.0]])
-
-
 def test_runs_that_differ_in_the_seed_alone_are_one_group(runs: list[Path]) -> None:
     found = compare([runs[3], runs[0], runs[1], runs[4], runs[2]])
     members = [(group.name, tuple(run.seed for run in group.runs)) for group in found.groups]
     assert members == [(NAME, ("0", "1")), ("base", ("0", "1", "2"))]
     spread = found.groups[1].spreads["em"]
     assert spread.values == (0.2, 0.3, 0.4)
-    assert (spread.mean, spread.low, spread.high) == pytest.approx((0.3, 0.3 - 0.248414, 0.3 + 0.248414), abs=1e-5)
+    assert spread.estimator is Estimator.SEEDS
+    assert 0 == spread.low < spread.mean < spread.high < 1
+    assert spread.mean == pytest.approx(0.3)
     [change] = [change for change in found.differences if change.metric == "em"]
-    assert change.difference == pytest.approx(-0.5)
+    # Paired are seeds 0 and 1 alone: 2 and 3 of ten right against 7 and 9.
+    assert change.difference == pytest.approx(-0.55)
+    assert (change.estimator, change.paired_seeds) == (Estimator.PAIRED, ("0", "1"))
     assert change.high < 0
     assert found.recipes == (("parameters.beta", (0.1, 0.0)),)
 
 
-def test_single_group_has_no_difference_and_single_seed_no_interval(runs: list[Path]) -> None:
+def test_single_group_has_no_difference_and_single_seed_is_marked(runs: list[Path]) -> None:
     assert compare(runs[:3]).differences == ()
     assert headlines(compare(runs[:3])) == []
-    alone = compare(runs[:4]).groups[1].spreads["em"]
-    assert (alone.mean, alone.low, alone.high) == (0.7, None, None)
+    found = compare(runs[:4])
+    alone = found.groups[1].spreads["em"]
+    assert (alone.mean, alone.estimator) == (0.7, Estimator.ONE_SEED)
+    assert alone.low < 0.7 < alone.high
+    # Paired is seed 0 alone: 7 against 2 of ten, not against the mean of three seeds.
+    change = found.difference("em")
+    assert (change.difference, change.estimator, change.paired_seeds) == (0.5, Estimator.ONE_SEED, ("0",))
+    em = score_rows(found)[0]
+    assert [cell.interval.endswith(", one seed") for cell in (*em.means, *em.differences)] == [False, True, True]
+
+
+def test_groups_without_two_seeds_in_common_are_not_paired(tmp_path: Path) -> None:
+    runs = [make_seed(tmp_path, "base", 0.0, seed, right) for seed, right in ((0, 2), (1, 3))]
+    runs += [make_seed(tmp_path, NAME, 0.1, seed, right) for seed, right in ((1, 7), (2, 9))]
+    change = compare(runs).difference("em")
+    assert (change.estimator, change.paired_seeds) == (Estimator.UNPAIRED, ())
+    assert change.difference == pytest.approx(0.55)
+    estimator = "Interval over seeds and questions, seeds not paired, crossed random effects; 2 and 2 seeds."
+    assert estimator in headlines(compare(runs))[0]
+
+
+def test_cost_to_a_score_is_the_mean_over_the_seeds(tmp_path: Path) -> None:
+    runs = []
+    for group, beta, seconds in (("slow", 0.0, 9.0), ("fast", 0.1, 3.0)):
+        for seed in (0, 1):
+            run = make_seed(tmp_path, group, beta, seed, 6 + seed)
+            (run / "online").mkdir()
+            lines = [update(n, 4, sampling_seconds=seconds + seed) for n in (1, 2)]
+            (run / "online/updates.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+            runs.append(sealed(run))
+    found = compare(runs, shown=65)  # 6 and 7 of ten in the end
+    # An update takes 9 + seed or 3 + seed seconds of sampling, and 4 more.
+    assert cost_rows(found) == [
+        ["slow", "27.0 s", "16", "16", "1,600", "1,400", "8"],
+        ["fast", "15.0 s", "16", "16", "1,600", "1,400", "8"],
+    ]
+    assert time_to_score(found).endswith("fast takes 44 % less time and as many trajectories.")
+    assert compare(runs, shown=66).reached is not None
+    assert [row[1] for row in cost_rows(compare(runs, shown=66))] == ["never", "never"]
 
 
 def test_runs_on_other_questions_are_refused(runs: list[Path]) -> None:
@@ -135,26 +148,30 @@ def test_command_compares_several_runs(runs: list[Path], tmp_path: Path) -> None
     page = tmp_path / "page.html"
     told = invoke(app, ["compare", *map(str, runs), "-o", str(page)], env={"COLUMNS": "100"})
     assert told.exit_code == 0, told.output
-    assert f"EM 30.0 for base and 80.0 for {NAME}: a difference of +50.0" in told.output
-    assert "paired over 10 questions, 3 and 2 seeds." in told.output
+    assert f"EM 30.0 for base and 80.0 for {NAME}: a difference of +55.0" in told.output
+    assert "paired over 10 questions. Interval over seeds and questions, paired by seed" in told.output
+    assert "crossed random effects; seeds 0, 1, which both have." in told.output
+    assert "Cost up to EM 30.0" in told.output
     assert "The recipes differ in parameters.beta." in told.output
     assert page.read_text().startswith("<!doctype html>")
     plain = json.loads(invoke(app, ["compare", *map(str, runs), "--json"]).output)
     assert plain["groups"][0]["spreads"]["em"]["mean"] == pytest.approx(0.3)
+    assert plain["groups"][0]["spreads"]["em"]["estimator"] == "seeds and questions, crossed random effects"
+    assert plain["differences"][0]["paired_seeds"] == ["0", "1"]
     assert isinstance(invoke(app, ["compare", str(runs[0])]).exception, UserError)
     twice = invoke(app, ["compare", *map(str, (*runs, runs[0]))]).exception
     assert f"{runs[0]}: is named twice; name different runs" in str(twice)
-    assert isinstance(invoke(app, ["compare", *map(str, runs), "--score", "50"]).exception, UserError)
+    assert "EM 50.0 is first shown by base never" in invoke(app, ["compare", *map(str, runs), "--score", "50"]).output
 
 
 def test_page_of_several_runs(open_page: Any, tmp_path: Path) -> None:
     hostile = "</script><img src=x onerror='window.hurt=1'>"
     runs = [make_seed(tmp_path, "base", 0.0, seed, right, hostile) for seed, right in enumerate((2, 3))]
     page = open_page(build_comparison(compare([*runs, *(make_seed(tmp_path, NAME, 0.1, s, 9 - s) for s in range(3))])))
-    assert "a difference of +55.0" in page.inner_text(".verdict-line")
-    assert page.locator(".scores tbody tr").first.locator("th, td").all_inner_texts() == [
-        "EM", "25.0 0.0 to 88.5", "80.0 55.2 to 100.0", "+55.0 " + page.inner_text(".scores td:last-child small")
-    ]  # fmt: skip
+    assert "a difference of +60.0" in page.inner_text(".verdict-line")
+    assert page.locator("#costs tbody tr").count() == 2
+    em = page.locator(".scores tbody tr").first.locator("th, td")
+    assert [text.split(" ")[0] for text in em.all_inner_texts()] == ["EM", "25.0", "80.0", "+60.0"]
     assert page.locator("#runs tbody tr").count() == 5
     curves = page.locator("#curves figure")
     assert curves.locator("figcaption").all_inner_texts() == [

@@ -8,14 +8,16 @@ import json
 from pathlib import Path
 
 import pytest
+from scipy.special import stdtr
 
 from platform_sdk.errors import UserError
+from platform_sdk.evaluation.seed_intervals import Estimator
 from platform_sdk.record_files import write_jsonl
 from platform_sdk.records import Question
 from platform_sdk.studies.formats import FORMATS
 from platform_sdk.studies.study import load_study
 from platform_sdk.studies.table import StudyTable, tabulate
-from tests.evaluation.online_runs import question, write_evaluation
+from tests.evaluation.online_runs import question, update, write_evaluation
 from tests.sealing import sealed
 from tests.studies.test_study import write_study
 
@@ -48,34 +50,81 @@ def table(tmp_path: Path) -> StudyTable:
 
 def test_means_intervals_and_paired_differences(table: StudyTable) -> None:
     grpo, mygo, later = (row.metrics["em"] for row in table.rows)
-    # Means of 0.2 and 0.4: deviation 0.141421, of the mean 0.1; 97.5 % quantile of one degree of freedom 12.7062. A
-    # mean of shares is not beyond 0 and 1, as 0.3 ± 1.27062 would be.
+    # Seeds' means 0.2 and 0.4: variance 0.02, of their mean 0.01. Questions' means are 1 twice, 1/2 twice, 0 six times:
+    # variance 0.177778, of their mean 0.0177778, of which the residual is 0.00888889: the seeds' part is 0.5294, its
+    # weight 0.412157, and the critical value between 12.7062 (1 degree of freedom) and 2.2622 (9) is 6.5667. A mean of
+    # shares is not beyond 0 and 1, as 0.3 ± 6.57 · 0.137 would be.
     assert (grpo.mean, grpo.low, grpo.high) == (pytest.approx(0.3), 0, 1)
+    assert grpo.estimator is Estimator.SEEDS
     assert grpo.paired is None
     assert mygo.mean == pytest.approx(0.7)
-    # Of the ten questions' differences four are 0, four 0.5 and two 1: mean 0.4, variance 1.4 / 9, of the mean
-    # 0.0155556 with 9 degrees of freedom. Each group's variance over seeds is 0.02, of its mean 0.01 with 1. Their sum
-    # 0.0355556 has 0.0355556² / (0.0155556² / 9 + 2 · 0.01²) = 5.572 degrees of freedom, 97.5 % quantile 2.4932, root
-    # 0.188562.
+    # The differences of both seeds are 0.4, so the seeds' variance is 0. Of the ten questions' differences four are 0,
+    # four 0.5 and two 1: variance 1.4 / 9, of their mean 0.0155556, of which the residual is 0.0111111 (four questions
+    # of ±0.5 with each seed: squares add up to 2, with 9 degrees of freedom 2 / 9, of 20 values 0.0111111). The root of
+    # the rest is 0.0666667, and 2.2622 the 97.5 % quantile of 9 degrees of freedom.
     assert mygo.paired is not None
     assert mygo.paired.difference == pytest.approx(0.4)
-    assert (mygo.paired.low, mygo.paired.high) == pytest.approx((0.4 - 0.470124, 0.4 + 0.470124), abs=1e-5)
-    assert mygo.paired.p_value == pytest.approx(0.081679, abs=1e-5)
+    assert (mygo.paired.low, mygo.paired.high) == pytest.approx((0.4 - 0.150811, 0.4 + 0.150811), abs=1e-5)
+    assert mygo.paired.p_value == pytest.approx(2 * stdtr(9, -6), abs=1e-9)
+    assert (mygo.paired.estimator, mygo.paired.paired_seeds) == (Estimator.PAIRED, ("0", "1"))
     assert (later.mean, later.paired) == (None, None)
     assert table.missing == ("later, seed 0", "later, seed 1")
-
-
-def test_seeds_near_each_other_have_an_interval_within_the_bounds(tmp_path: Path) -> None:
-    row = make_table(tmp_path, make_run(tmp_path, 50, 100), make_run(tmp_path, 52, 100)).rows[0].metrics["em"]
-    # Deviation 0.0141421, of the mean 0.01.
-    assert (row.mean, row.low, row.high) == pytest.approx((0.51, 0.51 - 0.127062, 0.51 + 0.127062), abs=1e-5)
 
 
 def test_a_single_seed_has_the_interval_over_its_questions(tmp_path: Path) -> None:
     table = make_table(tmp_path, make_run(tmp_path, 10))
     row = table.rows[0].metrics["em"]
     assert (row.mean, row.low, row.high) == (1, 1, 1)
-    assert "each seed" not in FORMATS["markdown"](table)
+    assert row.estimator is Estimator.ONE_SEED
+    shown = FORMATS["markdown"](table)
+    assert "each seed" not in shown
+    assert "| 100.0 to 100.0 (one seed) |" in shown
+    assert "leaves out how much training varies from seed to seed" in shown
+
+
+def test_a_difference_to_one_seed_is_marked(tmp_path: Path) -> None:
+    fields = {"axes": AXES, "baseline": {"method": "GRPO"}, "metrics": ["em"]}
+    study = load_study(write_study(tmp_path, settings={"rate": 0.5}, **fields), tmp_path)
+    cells = [study.cells[place] for place in (0, 1, 2)]  # GRPO with both seeds, MyGO with seed 0
+    table = tabulate(study, {cell: make_run(tmp_path, right) for cell, right in zip(cells, (2, 4, 6), strict=True)})
+    paired = table.rows[1].metrics["em"].paired
+    assert paired is not None
+    assert (paired.difference, paired.estimator, paired.paired_seeds) == (0.4, Estimator.ONE_SEED, ("0",))
+    assert "+40.0 (10.0 to 70.0, one seed)" in FORMATS["markdown"](table)
+
+
+def test_costs_up_to_the_baselines_score_are_columns(tmp_path: Path) -> None:
+    runs = []
+    for right, seconds, middle in ((5, 6.0, 1), (6, 6.0, 1), (7, 2.0, 6), (8, 2.0, 5)):
+        run = make_run(tmp_path, right)
+        write_evaluation(run, "eval-start", 0)
+        write_evaluation(run, "eval-u0001", middle)
+        (run / "online").mkdir()
+        lines = [update(n, 2, sampling_seconds=seconds) for n in (1, 2)]
+        (run / "online/updates.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+        runs.append(sealed(run))
+    table = make_table(tmp_path, *runs)
+    # GRPO's mean is 5.5 of ten after two updates of 10 s; MyGO's is 5.5 after one update of 6 s.
+    shown = [list(csv.reader(io.StringIO(FORMATS["csv"](table))))[row][-7:] for row in (0, 1, 2, 3)]
+    assert shown == [
+        [
+            "score_to_reach",
+            "seconds",
+            "rollouts",
+            "trajectories",
+            "tokens_sampled",
+            "tokens_trained",
+            "optimizer_steps",
+        ],
+        ["0.55", "20.0", "16", "16", "1600", "1400", "8"],
+        ["0.55", "6.0", "8", "8", "800", "700", "4"],
+        ["", "", "", "", "", "", ""],
+    ]
+    markdown = FORMATS["markdown"](table)
+    assert "| time to the baseline's score | rollouts to the baseline's score |" in markdown
+    assert "| 6.0 s | 8 | 8 | 800 | 700 | 4 |" in markdown
+    assert "| – | – | – | – | – | – |\n" in markdown
+    assert "Costs are means over the seeds up to the first evaluation whose mean EM" in markdown
 
 
 def test_markdown_of_hostile_texts_opens_no_html_and_no_cell(table: StudyTable) -> None:
@@ -95,7 +144,7 @@ def test_every_format_carries_the_warning_of_altered_files(table: StudyTable) ->
 
 def test_every_format_shows_the_same_numbers(table: StudyTable) -> None:
     shown = {name: format(table) for name, format in FORMATS.items()}
-    mygo = ["2", "10", "70.0", "0.0 to 100.0", "60.0, 80.0", "+40.0 (−7.0 to 87.0), p = 0.082", "77.6"]
+    mygo = ["2", "10", "70.0", "0.0 to 100.0", "60.0, 80.0", "+40.0 (24.9 to 55.1), p < 0.001", "77.6"]
     assert "| GRPO | 2 | 10 | 30.0 | 0.0 to 100.0 | 20.0, 40.0 | – | – |" in shown["markdown"]
     assert rf"| MyGO & \<co> | {' | '.join(mygo)} |" in shown["markdown"]
     assert "| later | – | – | – | – | – | – | – |" in shown["markdown"]

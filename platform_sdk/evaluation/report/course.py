@@ -17,7 +17,8 @@ class Expenditure:
     """Cost in seconds, rollouts, trajectories and tokens, without evaluations and engine starts.
 
     ``rollouts`` are attempts at questions; ``trajectories`` are the dialogues trained on, for all roles, each counted
-    as often as it was selected or sampled for training.
+    as often as it was selected or sampled for training. ``optimizer_steps`` is None if an update of an older version is
+    included, which did not record them.
     """
 
     sampling_seconds: float = 0.0
@@ -27,13 +28,19 @@ class Expenditure:
     trajectories: int = 0
     tokens_sampled: int = 0
     tokens_trained: int = 0
+    optimizer_steps: int | None = 0
 
     @property
     def seconds(self) -> float:
         return self.sampling_seconds + self.training_seconds + self.sync_seconds
 
     def __add__(self, other: Expenditure) -> Expenditure:
-        return Expenditure(**{name: value + getattr(other, name) for name, value in vars(self).items()})
+        sums = {name: _sum(value, getattr(other, name)) for name, value in vars(self).items()}
+        return Expenditure(**sums)
+
+
+def _sum(one: float | None, other: float | None) -> Any:
+    return None if one is None or other is None else one + other
 
 
 @dataclass(frozen=True)
@@ -123,6 +130,7 @@ def _stages(phase: Phase) -> list[Stage]:
                 trajectories=int(number("examples")),
                 tokens_sampled=int(number("tokens_sampled")),
                 tokens_trained=int(number("tokens_trained")),
+                optimizer_steps=int(number("steps")),
             ),
         )
     ]

@@ -103,7 +103,10 @@ class EvaluationSettings(EvaluationSpec):
     """An evaluation run: one response to every evaluation question."""
 
     temperature: float = Field(
-        0.9, ge=0, le=100, description="randomness of the answers, the paper's; 0: always the most probable token"
+        0.9,
+        ge=0,
+        le=100,
+        description="randomness of the answers, as in the paper's rollouts; 0: always the most probable token",
     )
     greedy: bool = Field(True, description="also answer with the most probable tokens, as em_greedy, f1_greedy")
     max_tokens: int = Field(1024, ge=1, le=1_000_000, description="maximum tokens of a response")

@@ -55,7 +55,7 @@ class WarmupSpec(Struct):
         ge=1,
         le=10_000_000,
         description="attempts with an exactly right answer, sampled with a worked example, to begin with; "
-        "1,000 in the paper's version 2",
+        "the paper has 300 in appendix D.3 and 1,000 in section 4.2",
     )
     attempts: int = Field(16, ge=1, le=65_536, description="maximum attempts at one question")
     training: TrainSpec = Field(

@@ -118,6 +118,7 @@ def _update(sampled: SampledUpdate, logs: Sequence[Logs]) -> Update:
         sampled_per_second=sampled.tokens_sampled / sampled.sampling_seconds if sampled.sampling_seconds else None,
         speed={name: mean(name) for name in FIGURES if name in logs[0]},
         weights=sampled.weights,
+        optimizer_steps=len(logs),
         preparation=sampled.preparation,
     )
 

@@ -277,6 +277,7 @@ def test_mini_batches_make_several_steps_on_an_updates_questions(model: Path, tm
     _, [once] = run(model, tmp_path / "once", updates=1, learning_rate=1e-9)
     _, [update] = run(model, tmp_path / "twice", updates=1, learning_rate=1e-9, mini_batches=2, iterations=2)
     assert update.tokens_trained == 2 * once.tokens_trained
+    assert (once.optimizer_steps, update.optimizer_steps) == (1, 4)
     groups: dict[str, list[Rollout]] = {}
     for rollout in rollouts(tmp_path / "twice", 1):
         groups.setdefault(rollout.question.id, []).append(rollout)
