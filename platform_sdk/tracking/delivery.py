@@ -114,6 +114,7 @@ class Delivery:
         starts = [event for event in read(run_file(run_dir))[0] if event["event"] == "started"]
         if not starts:
             raise UserError(f"{run_dir}: no run was started in this directory")
+        self.recorded_dir = run_dir
         self.token = f"{starts[0]['time']}:{run_dir}"
         self.ended = False
 
@@ -211,7 +212,7 @@ class Delivery:
         self._common(self._run_id, events)
 
     def _start_parent(self, event: Event) -> None:
-        tags = {"hopforge.run_dir": str(self.run_dir), "manifest_head": event["manifest_head"]}
+        tags = {"hopforge.run_dir": str(self.recorded_dir), "manifest_head": event["manifest_head"]}
         if self.state.run_id is None:
             if event["adopt"]:
                 self.state.experiment_id = self.client.get_run(event["adopt"]).info.experiment_id
@@ -265,7 +266,7 @@ class Delivery:
             elif event["event"] == "dataset":
                 deliver_dataset(self.client, {run_id, self._run_id}, event)
             elif event["event"] == "inputs":
-                deliver_inputs(self.client, models, self.run_dir, run_id, event)
+                deliver_inputs(self.client, models, self.run_dir, run_id, event, self.recorded_dir)
             elif event["event"] == "base_model":
                 models.deliver_base(run_id, event)
             elif event["event"] == "model":
@@ -274,7 +275,10 @@ class Delivery:
                 *_, last = (noted["text"] for noted in all_events(self.run_dir) if noted["event"] == "note")
                 self._batch(self._run_id, tags={"mlflow.note.content": last})
             elif event["event"] == "rollouts":
-                deliver_rollouts(self.client, self.state, self.token, run_id, event)
+                self._rollouts(run_id, event)
+
+    def _rollouts(self, run_id: str, event: Event) -> None:
+        deliver_rollouts(self.client, self.state, self.token, run_id, event, self.run_dir)
 
     def _artifact(self, run_id: str, event: Event) -> None:
         path = relocated(self.run_dir, event["path"])

@@ -73,7 +73,7 @@ def append(run_dir: Path, event: str, digests: Mapping[str, str], files: Mapping
         body["sequence"] = len(entries)
         body["time"] = datetime.now(UTC).isoformat(timespec="milliseconds")
         body["previous"] = entries[-1].hash if entries else GENESIS
-        entry = Entry(**body, hash=_hash(body))
+        entry = Entry(**body, hash=digest_of(body))
         stream.write(entry.model_dump_json().encode() + b"\n")
         stream.flush()
         os.fsync(stream.fileno())
@@ -115,6 +115,11 @@ def verify(run_dir: Path, head: str | None = None) -> list[Entry]:
     return entries
 
 
+def is_intact(entry: Entry, line: bytes) -> bool:
+    """Return True if an entry has its own hash, and its line is written as ``append`` writes it."""
+    return entry.hash == digest_of(entry.model_dump(exclude={"hash"})) and entry.model_dump_json().encode() == line
+
+
 def _chain(path: Path, content: bytes) -> list[Entry]:
     entries: list[Entry] = []
     previous = GENESIS
@@ -128,13 +133,14 @@ def _chain(path: Path, content: bytes) -> list[Entry]:
             raise ManifestError(f"{where}: entry {entry.sequence} is in the place of entry {number}; {REMEDY}")
         if entry.previous != previous:
             raise ManifestError(f"{where}: the entry before it is not the one it was chained to; {REMEDY}")
-        if entry.hash != _hash(entry.model_dump(exclude={"hash"})):
+        if entry.hash != digest_of(entry.model_dump(exclude={"hash"})):
             raise ManifestError(f"{where}: the entry was altered (its hash does not match); {REMEDY}")
         entries.append(entry)
         previous = entry.hash
     return entries
 
 
-def _hash(body: Mapping[str, Any]) -> str:
+def digest_of(body: Mapping[str, Any]) -> str:
+    """Return the hash of an entry's other fields."""
     canonical = json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(canonical.encode()).hexdigest()

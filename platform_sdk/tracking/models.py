@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlparse
 
-from platform_sdk.tracking.journal import Event, all_events, read, run_file
+from platform_sdk.tracking.journal import Event, all_events, read, relocated, run_file
 from platform_sdk.tracking.store import WEIGHTS, DeliveryState
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ class Models:
             )
         if model.status != "READY":
             if trained:
-                _store_files(self._client, model, Path(event["path"]))
+                _store_files(self._client, model, relocated(self._run_dir, event["path"]))
             model = self._client.finalize_logged_model(model.model_id, "READY")
         return model
 
