@@ -205,7 +205,10 @@ DATABASE: dict[str, tuple[str, set[tuple[str, str]]]] = {
         "UPDATE runs SET status = 'FAILED' WHERE name = 'eval-start'",
         {("altered", "MLflow run small/eval-start: status")},
     ),
-    "run deleted": ("UPDATE runs SET lifecycle_stage = 'deleted' WHERE name = 'small'", {("missing", "MLflow run small")}),
+    "run deleted": (
+        "UPDATE runs SET lifecycle_stage = 'deleted' WHERE name = 'small'",
+        {("missing", "MLflow run small")},
+    ),
     "step deleted": (
         "UPDATE runs SET lifecycle_stage = 'deleted' WHERE name = 'eval-start'",
         {("missing", "MLflow run small/eval-start")},
@@ -228,7 +231,7 @@ DATABASE: dict[str, tuple[str, set[tuple[str, str]]]] = {
     ),
     "trace": (
         "UPDATE trace_tags SET value = 'correct' WHERE key = 'outcome'",
-        {("altered", f"MLflow trace {phase}/{id}") for phase in ("eval-start", "eval-final") for id in ("q0#0", "q1#1")},
+        {("altered", f"MLflow trace eval-{phase}/{id}") for phase in ("start", "final") for id in ("q0#0", "q1#1")},
     ),
 }  # fmt: skip
 
