@@ -32,6 +32,7 @@ from platform_sdk.tracking.journal import (
     relocated,
     run_file,
 )
+from platform_sdk.tracking.manifest import FILE_NAME as MANIFEST
 from platform_sdk.tracking.models import Models
 from platform_sdk.tracking.store import (
     LOCK_FILE,
@@ -159,6 +160,7 @@ class Delivery:
             # The end of the run may be recorded before all events are delivered; it is delivered last.
             if self.asked_to_end and self._all_delivered():
                 self._end(self._run_id, self._last_state_event(), adopted=self.state.adopted)
+                self.client.log_artifact(self._run_id, str(self.run_dir / MANIFEST))
                 self.state.ended_in = stored_in(self.run_dir)
                 self._save()
                 self.ended = True
@@ -240,6 +242,8 @@ class Delivery:
                 self.client.update_run(run_id, status="RUNNING")
             elif event["event"] == "ended":
                 self._end(run_id, event)
+                if "manifest_head" in event:
+                    Models(self.client, self.state, self.run_dir).cover(name, event["manifest_head"])
 
     def _common(self, run_id: str, events: list[Event]) -> None:
         """Deliver events common to runs and steps; figures of a step are also figures of the run."""

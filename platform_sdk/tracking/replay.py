@@ -146,7 +146,8 @@ class Memory:
         return self.models[model_id]
 
     def set_logged_model_tags(self, model_id: str, tags: dict[str, str]) -> None:
-        """Do nothing: the tag names version numbers, which depend on other runs."""
+        """Set tags, except the version numbers, which depend on other runs."""
+        self.models[model_id].tags |= {name: value for name, value in tags.items() if not name.startswith("mlflow.")}
 
     def create_registered_model(self, name: str, description: str) -> None:
         """Do nothing: a registered model belongs to many runs."""

@@ -6,6 +6,7 @@ even if the chain around it is broken.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
@@ -17,7 +18,7 @@ from platform_sdk.errors import UserError
 from platform_sdk.files import parse_object, read_text, sha256
 from platform_sdk.tracking import manifest, seals
 from platform_sdk.tracking.findings import Finding
-from platform_sdk.tracking.journal import FOLDER, RUN, STATE_EVENTS, Event, journals, read, relocated
+from platform_sdk.tracking.journal import FOLDER, RUN, STATE_EVENTS, Event, event_line, journals, read, relocated
 from platform_sdk.tracking.opened import ENDED, ENVIRONMENT, ENVIRONMENT_FILE, RECIPE, STARTED, recipe_digest
 
 WORKING = (
@@ -79,14 +80,23 @@ class FileCheck:
             self.chain = read_chain(path)
         self._read_journals()
         states = [event for event in self.events.get(RUN, ()) if event["event"] in STATE_EVENTS]
-        last = self.chain.entries[-1].event if self.chain.entries else ""
-        self.finished = states[-1].get("status") == "FINISHED" if states else last == f"{ENDED}FINISHED"
-        self.findings += [*self._manifest(), *self._recipe(), *self._environment(), *self._sealed()]
+        self.finished = self._is_finished(states)
+        for check in (self._manifest, self._recipe, self._environment, self._sealed):
+            self.findings += check()
         known = {finding.thing for finding in self.findings}
         self.findings += [finding for finding in self._artifacts() if finding.thing not in known]
         records = (manifest.FILE_NAME, f"{FOLDER}/")
         if self.finished and not any(finding.thing.startswith(records) for finding in self.findings):
             self.findings += self._added()  # without its records, the run does not tell its own files from others
+
+    def _is_finished(self, states: list[Event]) -> bool:
+        """Return True if the manifest or the journal records the end, and no later start."""
+        if states and states[-1].get("status") == "FINISHED":
+            return True
+        last = self.chain.entries[-1] if self.chain.entries else None
+        if last is None or last.event != f"{ENDED}FINISHED":
+            return False
+        return not (states and manifest.hash_of_head(states[-1].get("manifest_head")) == last.hash)
 
     @property
     def head(self) -> str:
@@ -121,22 +131,20 @@ class FileCheck:
             yield Finding(thing=path.name, kind="missing")
             return
         faults = list(self.chain.faults)
-        hashes = {entry.hash for entry in self.chain.entries}
+        heads = {head for entry in self.chain.entries for head in (entry.hash, entry.head)}
         named = [
             str(event["manifest_head"]) for events in self.events.values() for event in events
             if event.get("manifest_head") is not None
         ]  # fmt: skip
-        lacking = [head for head in dict.fromkeys(named) if head.rpartition(":")[2] not in hashes]
+        lacking = [head for head in dict.fromkeys(named) if head not in heads]
         if lacking and not faults:
             faults.append(f"no entry {lacking[0][:20]}…, which a journal names")
         if faults:
             more = f" and {len(faults) - 1} more" if len(faults) > 1 else ""
             yield Finding(thing=path.name, kind="altered", expected="a valid chain", found=f"{faults[0]}{more}")
             return
-        yield from self._ends(set(named))
-        for step in seals.last_entries(self.chain.entries):
-            if f"steps/{step}" not in self.events and not self._is_named(f"{FOLDER}/steps/{step}.jsonl"):
-                yield Finding(thing=f"{FOLDER}/steps/{step}.jsonl", kind="missing")
+        journals_found = [*self._ends(set(named)), *self._journals()]
+        yield from {finding.thing: finding for finding in reversed(journals_found)}.values()
 
     def _ends(self, named: set[str]) -> Iterator[Finding]:
         thing = f"{FOLDER}/run.jsonl"
@@ -147,11 +155,43 @@ class FileCheck:
                     thing=thing, kind="missing" if missing else "altered", found="" if missing else "no event"
                 )
             return
-        hashes = {head.rpartition(":")[2] for head in named}
+        hashes = {manifest.hash_of_head(head) for head in named}
         ends = [entry for entry in self.chain.entries if entry.event.startswith(ENDED)]
         starts = [entry for entry in self.chain.entries if entry.event == STARTED][:1]
         if any(entry.hash not in hashes for entry in (*starts, *ends)):
             yield Finding(thing=thing, kind="altered", found="a start or an end of the run is not recorded")
+
+    def _journals(self) -> Iterator[Finding]:
+        """Compare the journals with the entries that seal them; the last line follows from its entry."""
+        for step, entry in seals.last_entries(self.chain.entries).items():
+            name = f"{FOLDER}/steps/{step}.jsonl"
+            if f"steps/{step}" in self.events:
+                yield from self._journal(name, entry, "FINISHED" if self.closed(step) else None)
+            elif not self._is_named(name):
+                yield Finding(thing=name, kind="missing")
+        last = self.chain.entries[-1]
+        if last.event.startswith(ENDED):
+            states = [event for event in self.events.get(RUN, ()) if event["event"] in STATE_EVENTS]
+            again = states and manifest.hash_of_head(states[-1].get("manifest_head")) == last.hash
+            resumed = again and states[-1]["event"] == "started"
+            status = None if resumed else last.event.removeprefix(ENDED)
+            yield from self._journal(f"{FOLDER}/run.jsonl", last, status)
+
+    def _journal(self, name: str, entry: manifest.Entry, status: str | None) -> Iterator[Finding]:
+        """Compare a journal with its seal, and its end with the entry if it ended with ``status``."""
+        seal, path = entry.journal, self.run_dir / name
+        if seal is None or not path.is_file() or self._is_named(name):
+            return
+        content = path.read_bytes()
+        found = hashlib.sha256(content[: seal.bytes]).hexdigest()
+        if found != seal.sha256 or len(content) < seal.bytes:
+            expected = f"{seal.sha256} of the first {seal.bytes} bytes"
+            yield Finding(thing=name, kind="altered", expected=expected, found=found)
+        elif status is not None:
+            event = {"event": "ended", "status": status, "manifest_head": entry.head}
+            line = event_line(entry.milliseconds, event)
+            if content[seal.bytes :] != f"{line}\n".encode():
+                yield Finding(thing=name, kind="altered", expected=line, found="another end")
 
     def _recipe(self) -> Iterator[Finding]:
         recorded = {entry.digests["recipe"] for entry in self.chain.entries if "recipe" in entry.digests}
@@ -177,17 +217,25 @@ class FileCheck:
         for step, entry in seals.last_entries(self.chain.entries).items():
             if self.closed(step):
                 files |= entry.files
+        if self.finished and not self._is_named(manifest.FILE_NAME):
+            files |= self._end_files()
         for name, expected in files.items():
             parts = Path(name).parts
             rebuilt = parts[0] == seals.INDEX and len(parts) > 2 and not self.run_dir.joinpath(*parts[:2]).exists()
             if Path(name).is_absolute() and not Path(name).is_file():
                 yield Finding(thing=name, kind="not checkable", expected=expected, found="no such file on this machine")
-            elif not rebuilt:
+            elif not rebuilt and not self._is_named(name):
                 yield from self._compared(name, expected)
+
+    def _end_files(self) -> dict[str, str]:
+        """Return the files that the run's end sealed: the journals of steps, and the report."""
+        last = self.chain.entries[-1:]
+        return {name: digest for entry in last if entry.event.startswith(ENDED) for name, digest in entry.files.items()}
 
     def _artifacts(self) -> Iterator[Finding]:
         """Compare files without a seal that the journals name: the report of a run of format 1."""
         sealed = {name for entry in seals.last_entries(self.chain.entries).values() for name in entry.files}
+        sealed |= self._end_files().keys()
         for name, digests in self._artifact_digests().items():
             if name not in sealed and (found := self._digest(name)) not in digests:
                 kind = "altered" if found else "missing"
@@ -206,6 +254,7 @@ class FileCheck:
     def _added(self) -> Iterator[Finding]:
         steps = seals.last_entries(self.chain.entries)
         known = {name for entry in steps.values() for name in entry.files} | self._artifact_digests().keys()
+        known |= self._end_files().keys()
         for path in sorted(self.run_dir.rglob("*")):
             name = path.relative_to(self.run_dir).as_posix()
             hidden = any(part.startswith(".") for part in path.relative_to(self.run_dir).parts)

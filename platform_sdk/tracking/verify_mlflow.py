@@ -10,7 +10,7 @@ from typing import Any
 from platform_sdk.credentials import without_credentials
 from platform_sdk.errors import UserError
 from platform_sdk.files import read_model, sha256
-from platform_sdk.tracking import seals
+from platform_sdk.tracking import manifest, seals
 from platform_sdk.tracking.findings import Finding
 from platform_sdk.tracking.journal import FOLDER, journals
 from platform_sdk.tracking.replay import Replay, StoredModel, StoredRun, directories, first_start
@@ -73,8 +73,12 @@ class StoreCheck:
         models = self._store.models(experiment, str(ids[parent]))
         self._weights = {model.model_id: model.tags.get(WEIGHTS, model.model_id) for model, _ in models}
         runs: dict[str, StoredRun] = {parent: run}
+        head = run.tags.get(HEAD, "")
         if self._files.finished:
+            self._expect_manifest(parent, run)
             yield from self._run(f"MLflow run {run.name}", parent, run, ids)
+        elif manifest.hash_of_head(head) not in self._heads and manifest.FILE_NAME not in self._things:
+            yield Finding(thing=manifest.FILE_NAME, kind="altered", expected=f"an entry {head}, which MLflow names")
         for name, step in self._replay.state.steps.items():
             if not self._is_settled(name):
                 continue
@@ -101,6 +105,15 @@ class StoreCheck:
         stored = self._store.run(run_id) if run_id else None
         token = stored[0].tags.get(TOKEN, "") if stored else ""
         return run_id, tokens.get(token, next(iter(tokens.values())))
+
+    def _expect_manifest(self, parent: str, run: StoredRun) -> None:
+        """Expect the manifest as an artifact, unless it is altered here, or no delivery of format 1 stored it."""
+        entries = self._files.chain.entries
+        if manifest.FILE_NAME in self._things:
+            run.artifacts.pop(manifest.FILE_NAME, None)
+        elif entries[-1].journal is not None or manifest.FILE_NAME in run.artifacts:
+            digest = sha256(self._run_dir / manifest.FILE_NAME)
+            self._expected.runs[parent].artifacts[manifest.FILE_NAME] = digest
 
     def _ids(self) -> Iterator[tuple[str, str | None]]:
         """Yield the ids of the expected runs with those in MLflow."""
@@ -175,9 +188,9 @@ class StoreCheck:
             yield Finding(thing=f"MLflow model {model.name}", kind="added", found=model.model_id)
 
     def _with_head(self, expected: dict[str, str], found: dict[str, str]) -> dict[str, str]:
-        """Return the expected tags. The head of a model of format 1 is any entry before the model's."""
+        """Return the expected tags. In format 1, the head of a model is any entry before the model's."""
         head = found.get(HEAD, "")
-        return {**expected, HEAD: head} if head in self._heads and HEAD in expected else expected
+        return {**expected, HEAD: head} if head in self._heads and ":" not in expected.get(HEAD, ":") else expected
 
     def _model_files(self, label: str, directory: Path, model: StoredModel) -> Iterator[Finding]:
         stored = self._store.folder(model.artifact_location)

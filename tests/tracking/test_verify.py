@@ -15,11 +15,11 @@ from typer.testing import CliRunner
 from platform_sdk.cli import app
 from platform_sdk.errors import UserError
 from platform_sdk.files import sha256
-from platform_sdk.tracking import manifest, start_run, step_run
+from platform_sdk.tracking import finish_run, manifest, start_run, step_run
 from platform_sdk.tracking.delivery import deliver
 from platform_sdk.tracking.findings import ROWS
 from platform_sdk.tracking.verify import verify_run, verify_target
-from tests.tracking.small_run import RECIPE, TRAINED, write_small_run
+from tests.tracking.small_run import BASE, RECIPE, TRAIN, TRAINED, write_small_run
 
 FORMAT_1 = Path(__file__).parent / "format_1"
 RUN = "small"
@@ -153,6 +153,20 @@ FILES: dict[str, tuple[Callable[[Path], object], set[tuple[str, str]]]] = {
         lambda folder: (folder / RUN / "tracking/steps/eval-final.jsonl").unlink(),
         {("missing", "tracking/steps/eval-final.jsonl")},
     ),
+    "journal edited": (
+        edit(
+            "tracking/steps/eval-final.jsonl", lambda text: text.replace('"eval-final/em": 0.5', '"eval-final/em": 0.9')
+        ),
+        {("altered", "tracking/steps/eval-final.jsonl")},
+    ),
+    "journal's last line removed": (
+        edit("tracking/run.jsonl", lambda text: "".join(text.splitlines(keepends=True)[:-1])),
+        {("altered", "tracking/run.jsonl")},
+    ),
+    "journal's end delayed": (
+        edit("tracking/run.jsonl", lambda text: text[:-5] + str(1 - int(text[-5] == "1")) + text[-4:]),
+        {("altered", "tracking/run.jsonl")},
+    ),
     "run's journal emptied": (
         lambda folder: (folder / RUN / "tracking/run.jsonl").write_text(""),
         {("altered", "tracking/run.jsonl")},
@@ -243,6 +257,59 @@ def test_an_edit_of_mlflows_database_is_named_and_nothing_else(folder: Path, att
         database.execute(statement)
     database.close()
     assert found(folder / RUN) == expected
+
+
+def test_the_end_of_the_run_removed_from_both_records_is_found_by_mlflow(folder: Path) -> None:
+    for name in ("manifest.jsonl", "tracking/run.jsonl"):
+        edit(name, lambda text: "".join(text.splitlines(keepends=True)[:-1]))(folder)
+    assert found(folder / RUN) == {("altered", "manifest.jsonl")}
+
+
+def test_entries_name_inputs_outputs_settings_journals_and_use(original: Path) -> None:
+    run_dir = original / RUN
+    entries = {entry.event: entry for entry in manifest.read(run_dir)}
+    start, trained, end = entries["run started"], entries["step train-warmup"], entries["run ended: FINISHED"]
+    assert {"version", "source", "host", "user", "hardware"} <= start.origin.keys()
+    assert [(one.name, one.digest, one.kind) for one in trained.inputs] == [
+        ("weights", BASE, "model"),
+        ("train", TRAIN, "training"),
+    ]
+    weights = run_dir / "warmup/model/model.safetensors"
+    sizes = {output.path: (output.bytes, output.sha256) for output in trained.outputs}
+    assert sizes["warmup/model/model.safetensors"] == (weights.stat().st_size, sha256(weights))
+    assert trained.settings == start.digests["recipe"]
+    assert trained.used["seconds"] >= 0
+    assert trained.used["gpu_hours"] == 0
+    assert {"report.html", "tracking/steps/train-warmup.jsonl"} <= end.files.keys()
+
+
+def test_published_heads_cover_the_things_that_they_stand_on(original: Path) -> None:
+    client = mlflow.MlflowClient(f"sqlite:///{original / 'mlflow.db'}")
+    entries = manifest.read(original / RUN)
+    heads = {entry.head: entry for entry in entries}
+    version = client.get_model_version("small", "1")
+    covering = heads[version.tags["manifest_head"]]
+    assert "warmup/model/model.safetensors" in covering.files
+    assert covering.digests["weights"] == TRAINED
+    run = client.get_run(version.run_id)
+    assert run.data.tags["manifest_head"] == entries[-1].head
+    [stored] = original.glob("mlartifacts/*/*/artifacts/manifest.jsonl")
+    assert stored.read_bytes() == (original / RUN / "manifest.jsonl").read_bytes()
+
+
+def test_a_run_of_format_1_is_resumed_and_verified(tmp_path: Path) -> None:
+    run_dir = Path(shutil.copytree(FORMAT_1, tmp_path / "runs")) / RUN
+    before = len(manifest.read(run_dir))
+    start_run(run_dir, RECIPE, follow=False)
+    with step_run(run_dir, "extra") as step:
+        (run_dir / "extra.json").write_text("{}")
+        step.seal(run_dir / "extra.json")
+    finish_run(run_dir, "FINISHED")
+    events = [entry.event for entry in manifest.verify(run_dir)[before:]]
+    assert events[-2:] == ["step extra", "run ended: FINISHED"]
+    assert verify_run(run_dir).findings == ()
+    (run_dir / SCORES).write_text("{}")
+    assert found(run_dir) == {("altered", SCORES)}
 
 
 def test_an_artifact_edited_in_mlflow_is_named_and_nothing_else(folder: Path) -> None:
