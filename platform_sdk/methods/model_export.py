@@ -156,4 +156,4 @@ def _lineage(run: FinishedRun) -> Iterator[tuple[str, str]]:
         if value := run.opened.first(name):
             yield shown, value
     if run.opened.entries:
-        yield "manifest's head", run.opened.entries[-1].hash
+        yield "manifest's head", run.opened.entries[-1].head

@@ -32,6 +32,7 @@ from platform_sdk.tracking.journal import (
     relocated,
     run_file,
 )
+from platform_sdk.tracking.manifest import FILE_NAME as MANIFEST
 from platform_sdk.tracking.models import Models
 from platform_sdk.tracking.store import (
     LOCK_FILE,
@@ -114,6 +115,7 @@ class Delivery:
         starts = [event for event in read(run_file(run_dir))[0] if event["event"] == "started"]
         if not starts:
             raise UserError(f"{run_dir}: no run was started in this directory")
+        self.recorded_dir = run_dir
         self.token = f"{starts[0]['time']}:{run_dir}"
         self.ended = False
 
@@ -158,6 +160,7 @@ class Delivery:
             # The end of the run may be recorded before all events are delivered; it is delivered last.
             if self.asked_to_end and self._all_delivered():
                 self._end(self._run_id, self._last_state_event(), adopted=self.state.adopted)
+                self.client.log_artifact(self._run_id, str(self.run_dir / MANIFEST))
                 self.state.ended_in = stored_in(self.run_dir)
                 self._save()
                 self.ended = True
@@ -211,7 +214,7 @@ class Delivery:
         self._common(self._run_id, events)
 
     def _start_parent(self, event: Event) -> None:
-        tags = {"hopforge.run_dir": str(self.run_dir), "manifest_head": event["manifest_head"]}
+        tags = {"hopforge.run_dir": str(self.recorded_dir), "manifest_head": event["manifest_head"]}
         if self.state.run_id is None:
             if event["adopt"]:
                 self.state.experiment_id = self.client.get_run(event["adopt"]).info.experiment_id
@@ -239,6 +242,8 @@ class Delivery:
                 self.client.update_run(run_id, status="RUNNING")
             elif event["event"] == "ended":
                 self._end(run_id, event)
+                if "manifest_head" in event:
+                    Models(self.client, self.state, self.run_dir).cover(name, event["manifest_head"])
 
     def _common(self, run_id: str, events: list[Event]) -> None:
         """Deliver events common to runs and steps; figures of a step are also figures of the run."""
@@ -265,7 +270,7 @@ class Delivery:
             elif event["event"] == "dataset":
                 deliver_dataset(self.client, {run_id, self._run_id}, event)
             elif event["event"] == "inputs":
-                deliver_inputs(self.client, models, self.run_dir, run_id, event)
+                deliver_inputs(self.client, models, self.run_dir, run_id, event, self.recorded_dir)
             elif event["event"] == "base_model":
                 models.deliver_base(run_id, event)
             elif event["event"] == "model":
@@ -274,7 +279,10 @@ class Delivery:
                 *_, last = (noted["text"] for noted in all_events(self.run_dir) if noted["event"] == "note")
                 self._batch(self._run_id, tags={"mlflow.note.content": last})
             elif event["event"] == "rollouts":
-                deliver_rollouts(self.client, self.state, self.token, run_id, event)
+                self._rollouts(run_id, event)
+
+    def _rollouts(self, run_id: str, event: Event) -> None:
+        deliver_rollouts(self.client, self.state, self.token, run_id, event, self.run_dir)
 
     def _artifact(self, run_id: str, event: Event) -> None:
         path = relocated(self.run_dir, event["path"])

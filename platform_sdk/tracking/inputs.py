@@ -30,13 +30,18 @@ def deliver_dataset(client: MlflowClient, run_ids: Iterable[str], event: Event) 
         client.log_inputs(run_id, datasets=[DatasetInput(dataset, tags)])
 
 
-def deliver_inputs(client: MlflowClient, models: Models, run_dir: Path, run_id: str, event: Event) -> None:
-    """Log what a step read: a model, and datasets, which have the run's names if the run logged them."""
+def deliver_inputs(
+    client: MlflowClient, models: Models, run_dir: Path, run_id: str, event: Event, recorded_dir: Path
+) -> None:
+    """Log what a step read: a model, and datasets, which have the run's names if the run logged them.
+
+    ``recorded_dir`` is the run directory in the sources of datasets.
+    """
     known = {event["digest"]: event for event in all_events(run_dir) if event["event"] == "dataset"}
     for use, datasets in event["datasets"].items():
         for name, digest in datasets.items():
             if digest:  # empty for data that the run does not have, e.g. triples
-                own = {"name": name, "digest": digest, "source": str(run_dir / name), "context": use, "rows": None}
+                own = {"name": name, "digest": digest, "source": str(recorded_dir / name), "context": use, "rows": None}
                 deliver_dataset(client, [run_id], known.get(digest, own))
     if event["model"] and (model := models.find(event["model"])):
         models.read_by(run_id, model)

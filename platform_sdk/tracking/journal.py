@@ -39,15 +39,20 @@ class Journal:
         drop_torn_line(path)
         self._said = {_body(event) for event in read(path)[0]}
 
-    def append(self, event: str, **fields: Any) -> None:
-        """Append an event unless an equal event is already recorded."""
+    def append(self, event: str, *, at: int | None = None, **fields: Any) -> None:
+        """Append an event unless an equal event is already recorded; ``at`` is its time, by default now."""
         body = strip_credentials({"event": event, **fields})
         key = _body(body)
         if event not in STATE_EVENTS:
             if key in self._said:
                 return
             self._said.add(key)
-        append_line(self.path, json.dumps({"time": time.time_ns() // 1_000_000, **body}, sort_keys=True))
+        append_line(self.path, event_line(time.time_ns() // 1_000_000 if at is None else at, body))
+
+
+def event_line(at: int, body: Event) -> str:
+    """Return the line of an event, without the line's end."""
+    return json.dumps({"time": at, **body}, sort_keys=True)
 
 
 def read(path: Path, offset: int = 0) -> tuple[list[Event], int]:

@@ -29,24 +29,99 @@ class ManifestError(UserError, ValueError):
     """Error of an invalid manifest; the message names the file, the entry and the fault."""
 
 
+def _is_empty(value: object) -> bool:
+    return not value
+
+
+class Input(Struct):
+    """Data or weights that a step read. ``kind`` is ``model``, or the use of a dataset, e.g. ``training``."""
+
+    name: str
+    digest: str
+    kind: str
+
+
+class Output(Struct):
+    """A file that a step wrote; ``path`` is relative to the run directory unless the file is outside of it."""
+
+    path: str
+    bytes: int
+    sha256: str
+
+
+class JournalSeal(Struct):
+    """The first ``bytes`` bytes of a journal."""
+
+    bytes: int
+    sha256: str
+
+
 class Entry(Struct):
     """One event. ``hash`` is the SHA-256 of the canonical JSON of all other fields; ``time`` is UTC, ISO 8601.
 
-    ``files`` are the SHA-256 digests of the step's files (see ``seals``).
+    See docs/manifest.md for the fields. Empty fields are left out, so that entries of format 1 keep their hashes.
     """
 
     sequence: int
     time: str
     event: str
     digests: dict[str, str]
-    # Excluded if empty, so that entries without files keep their hashes.
-    files: dict[str, str] = Field(default_factory=dict, exclude_if=lambda files: not files)
+    files_1: dict[str, str] = Field(alias="files", default_factory=dict, exclude_if=_is_empty)
+    inputs: tuple[Input, ...] = Field(default=(), exclude_if=_is_empty)
+    outputs: tuple[Output, ...] = Field(default=(), exclude_if=_is_empty)
+    settings: str = Field(default="", exclude_if=_is_empty)
+    journal: JournalSeal | None = Field(default=None, exclude_if=_is_empty)
+    used: dict[str, str | int | float] = Field(default_factory=dict, exclude_if=_is_empty)
+    origin: dict[str, str] = Field(default_factory=dict, exclude_if=_is_empty)
     previous: str
     hash: str
 
+    @property
+    def files(self) -> dict[str, str]:
+        """SHA-256 digests of the step's files by path, in both formats."""
+        return self.files_1 or {output.path: output.sha256 for output in self.outputs}
+
+    @property
+    def head(self) -> str:
+        """``number:hash`` of this entry, as it is published."""
+        return f"{self.sequence}:{self.hash}"
+
+    @property
+    def milliseconds(self) -> int:
+        """Time of the entry in milliseconds since the epoch."""
+        return round(datetime.fromisoformat(self.time).timestamp() * 1000)
+
+    def line(self) -> bytes:
+        """Return the entry as a line of the manifest, without the line's end."""
+        return self.model_dump_json(by_alias=True).encode()
+
+
+def hash_of_head(head: object) -> str:
+    """Return the hash of a published head: ``number:hash``, or only the hash in format 1."""
+    return str(head).rpartition(":")[2]
+
 
 def append(run_dir: Path, event: str, digests: Mapping[str, str], files: Mapping[str, str] | None = None) -> str:
-    """Add an event to the chain of ``run_dir`` and return the head's hash.
+    """Add an event to the chain of ``run_dir`` and return the head's hash; see ``record``."""
+    return record(run_dir, event, digests, files).hash
+
+
+def record(
+    run_dir: Path,
+    event: str,
+    digests: Mapping[str, str],
+    files: Mapping[str, str] | None = None,
+    *,
+    journal: Path | None = None,
+    **fields: Any,
+) -> Entry:
+    """Add an event to the chain of ``run_dir`` and return the last entry.
+
+    Args:
+        digests: Digests by name.
+        files: The SHA-256 of the files that the event left, by path in the run directory.
+        journal: The journal to be sealed with its current content.
+        fields: Other fields of the entry.
 
     An event equal to the last event of its name is not repeated. Parallel steps are safe (a file lock), and so are
     kills: an incomplete last line is dropped, since it was never reported as written.
@@ -64,20 +139,27 @@ def append(run_dir: Path, event: str, digests: Mapping[str, str], files: Mapping
         if len(complete) < len(content):
             stream.truncate(len(complete))
         entries = _chain(path, complete)
-        body: dict[str, Any] = {"event": event, "digests": dict(digests)}
+        seal = None if journal is None else _seal(journal)
         before = next((entry for entry in reversed(entries) if entry.event == event), None)
-        if before is not None and (before.digests, before.files) == (body["digests"], dict(files or {})):
-            return entries[-1].hash
-        if files:
-            body["files"] = dict(files)
+        if before is not None and (before.digests, before.files, before.journal) == (digests, dict(files or {}), seal):
+            return entries[-1]
+        outputs = [
+            Output(path=name, bytes=(run_dir / name).stat().st_size, sha256=digest)
+            for name, digest in (files or {}).items()
+        ]
+        partial = Entry(
+            sequence=0, time="", event=event, digests=dict(digests), outputs=tuple(outputs), journal=seal, previous="",
+            hash="", **fields,
+        )  # fmt: skip
+        body = partial.model_dump(by_alias=True, exclude={"hash"}, mode="json")
         body["sequence"] = len(entries)
         body["time"] = datetime.now(UTC).isoformat(timespec="milliseconds")
         body["previous"] = entries[-1].hash if entries else GENESIS
-        entry = Entry(**body, hash=_hash(body))
-        stream.write(entry.model_dump_json().encode() + b"\n")
+        entry = Entry(**body, hash=digest_of(body))
+        stream.write(entry.line() + b"\n")
         stream.flush()
         os.fsync(stream.fileno())
-        return entry.hash
+        return entry
 
 
 def read(run_dir: Path) -> list[Entry]:
@@ -95,7 +177,7 @@ def verify(run_dir: Path, head: str | None = None) -> list[Entry]:
 
     Args:
         run_dir: The run directory.
-        head: The head's hash as published elsewhere (MLflow, model card). Without it, a chain that was rewritten as a
+        head: The head as published elsewhere (MLflow, model card). Without it, a chain that was rewritten as a
             whole, or whose newest entries were removed, is not detected.
 
     Raises:
@@ -110,9 +192,14 @@ def verify(run_dir: Path, head: str | None = None) -> list[Entry]:
         raise ManifestError(f"{path}: the last line is cut off")
     entries = _chain(path, content)
     last = entries[-1].hash if entries else GENESIS
-    if head is not None and last != head:
+    if head is not None and last != hash_of_head(head):
         raise ManifestError(f"{path}: the chain ends in {last}, but the published head is {head}")
     return entries
+
+
+def is_intact(entry: Entry, line: bytes) -> bool:
+    """Return True if an entry has its own hash, and its line is written as ``append`` writes it."""
+    return entry.hash == digest_of(_body(entry)) and entry.line() == line
 
 
 def _chain(path: Path, content: bytes) -> list[Entry]:
@@ -128,13 +215,23 @@ def _chain(path: Path, content: bytes) -> list[Entry]:
             raise ManifestError(f"{where}: entry {entry.sequence} is in the place of entry {number}; {REMEDY}")
         if entry.previous != previous:
             raise ManifestError(f"{where}: the entry before it is not the one it was chained to; {REMEDY}")
-        if entry.hash != _hash(entry.model_dump(exclude={"hash"})):
+        if entry.hash != digest_of(_body(entry)):
             raise ManifestError(f"{where}: the entry was altered (its hash does not match); {REMEDY}")
         entries.append(entry)
         previous = entry.hash
     return entries
 
 
-def _hash(body: Mapping[str, Any]) -> str:
+def _body(entry: Entry) -> dict[str, Any]:
+    return entry.model_dump(by_alias=True, exclude={"hash"}, mode="json")
+
+
+def _seal(journal: Path) -> JournalSeal:
+    content = journal.read_bytes()
+    return JournalSeal(bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
+
+
+def digest_of(body: Mapping[str, Any]) -> str:
+    """Return the hash of an entry's other fields."""
     canonical = json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(canonical.encode()).hexdigest()

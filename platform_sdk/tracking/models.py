@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlparse
 
-from platform_sdk.tracking.journal import Event, all_events, read, run_file
+from platform_sdk.tracking.journal import Event, all_events, read, relocated, run_file, step_file
 from platform_sdk.tracking.store import WEIGHTS, DeliveryState
 
 if TYPE_CHECKING:
@@ -66,6 +66,14 @@ class Models:
                 self._client.log_outputs(writer, [LoggedModelOutput(model.model_id, event.get("iteration", 0))])
         if event["register"]:
             self._register(model, event["digest"])
+
+    def cover(self, step: str, head: str) -> None:
+        """Set the manifest's head of a finished step on the models that it trained, and on their versions."""
+        for event in read(step_file(self._run_dir, step))[0]:
+            if event["event"] == "model":
+                self._client.set_logged_model_tags(self._logged(event).model_id, {"manifest_head": head})
+                for version in self._versions(event["digest"]):
+                    self._client.set_model_version_tag(version.name, version.version, "manifest_head", head)
 
     def deliver_scores(self, run_id: str, event: Event) -> None:
         """Log the scores of an evaluation: of the step and the run, of the model, and of its registered version."""
@@ -122,7 +130,7 @@ class Models:
             )
         if model.status != "READY":
             if trained:
-                _store_files(self._client, model, Path(event["path"]))
+                _store_files(self._client, model, relocated(self._run_dir, event["path"]))
             model = self._client.finalize_logged_model(model.model_id, "READY")
         return model
 

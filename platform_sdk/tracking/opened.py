@@ -163,7 +163,7 @@ def _faults(
 
 def _journal_faults(run_dir: Path, entries: Iterable[manifest.Entry]) -> Iterator[Fault]:
     """Yield a fault if the journal lacks an end of the run that the manifest contains."""
-    heads = {event.get("manifest_head") for event in read(run_file(run_dir))[0]}
+    heads = {manifest.hash_of_head(event.get("manifest_head")) for event in read(run_file(run_dir))[0]}
     if any(entry.event.startswith(ENDED) and entry.hash not in heads for entry in entries):
         reason = "lacks the run's end, which the manifest holds, so it was cut short or altered"
         yield Fault(run_file(run_dir), reason, "restore it from a copy, or repeat the run's hopforge run")

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import getpass
+import hashlib
 import os
 import platform
 import subprocess
+import time
 from importlib import metadata
 from pathlib import Path
 
 import platform_sdk
 from platform_sdk.config.struct import Struct
+from platform_sdk.files import sha256
 
 
 class Provenance(Struct):
@@ -20,6 +24,15 @@ class Provenance(Struct):
     python: str
     packages: dict[str, str]
     hardware: str
+    version: str = ""
+    source: str = ""
+    host: str = ""
+    user: str = ""
+
+    def entry(self) -> dict[str, str]:
+        """Return the fields of the manifest's entry; the environment's description has the others."""
+        shown = {name: getattr(self, name) for name in ("version", "commit", "source", "host", "user", "hardware")}
+        return {name: value for name, value in shown.items() if value}
 
 
 def provenance() -> Provenance:
@@ -34,7 +47,38 @@ def provenance() -> Provenance:
         python=platform.python_version(),
         packages=dict(sorted(packages.items())),
         hardware=_hardware(),
+        version=metadata.version("hopforge"),
+        source=source_digest(Path(platform_sdk.__file__).parent),
+        host=platform.node(),
+        user=_user(),
     )
+
+
+def source_digest(package: Path) -> str:
+    """Return the digest of a package's source files: of their names and SHA-256, with or without git."""
+    digest = hashlib.sha256()
+    for path in sorted(package.rglob("*.py")):
+        digest.update(f"{path.relative_to(package).as_posix()} {sha256(path)}\n".encode())
+    return digest.hexdigest()
+
+
+def used(began: float) -> dict[str, str | int | float]:
+    """Return the resources of this process since ``began``, a time of ``time.monotonic``: host, seconds, GPU-hours.
+
+    Jobs that the process started on other machines are not counted.
+    """
+    seconds, gpus = round(time.monotonic() - began, 3), len(list(Path("/dev").glob("nvidia[0-9]*")))
+    return {
+        "host": platform.node(), "seconds": seconds, "gpus": gpus, "gpu_hours": round(seconds * gpus / 3600, 6)
+    }  # fmt: skip
+
+
+def _user() -> str:
+    """Return the user of this process; its number if it has no name, as in most pods."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.getuid())
 
 
 def _hardware() -> str:

@@ -18,6 +18,7 @@ import logging
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
@@ -28,9 +29,9 @@ from platform_sdk.config.errors import UserError
 from platform_sdk.credentials import without_credentials
 from platform_sdk.files import read_object, sha256, storage_error, write_text
 from platform_sdk.tracking import manifest, seals
-from platform_sdk.tracking.journal import DIGEST, FOLDER, Journal, read, run_file, step_file
+from platform_sdk.tracking.journal import DIGEST, FOLDER, RUN, Journal, journals, read, run_file, step_file
 from platform_sdk.tracking.opened import ENVIRONMENT, ENVIRONMENT_FILE, recipe_digest
-from platform_sdk.tracking.provenance import provenance
+from platform_sdk.tracking.provenance import provenance, used
 from platform_sdk.tracking.step import StepRun
 from platform_sdk.tracking.store import STATE_FILE, store_uri
 
@@ -89,8 +90,8 @@ def start_run(run_dir: Path, recipe: Mapping[str, Any], *, follow: bool = True, 
         "git_commit": origin.commit or "unknown",
         ENVIRONMENT: sha256(environment),
     }
-    head = manifest.append(run_dir, "run started", digests)
     journal = Journal(path)
+    head = manifest.record(run_dir, "run started", digests, origin=origin.entry()).head
     journal.append(
         "started",
         name=info.name,
@@ -136,6 +137,7 @@ def step_run(run_dir: Path, step: str) -> Iterator[StepRun]:
     seals.check(run_dir)
     journal = Journal(step_file(run_dir, step))
     journal.append("started", name=step)
+    began = time.monotonic()
     running = StepRun(run_dir, step, journal)
     try:
         yield running
@@ -150,8 +152,17 @@ def step_run(run_dir: Path, step: str) -> Iterator[StepRun]:
             raise shown from error
         raise
     else:
-        head = manifest.append(run_dir, f"{seals.STEP}{step}", running.digests, files)
-        journal.append("ended", status="FINISHED", manifest_head=head)
+        entry = manifest.record(
+            run_dir,
+            f"{seals.STEP}{step}",
+            running.digests,
+            files,
+            journal=journal.path,
+            inputs=tuple(running.inputs),
+            settings=_settings(run_dir),
+            used=used(began),
+        )
+        journal.append("ended", at=entry.milliseconds, status="FINISHED", manifest_head=entry.head)
     finally:
         _deliver_without_follower(run_dir)
 
@@ -163,12 +174,15 @@ def finish_run(run_dir: Path, status: Status) -> str:
         UserError: the store could not be reached; the run directory keeps undelivered events.
     """
     run_dir = run_dir.resolve()
-    head = manifest.append(run_dir, f"run ended: {status}", {})
     journal = Journal(run_file(run_dir))
     report = run_dir / "report.html"
     if report.is_file():
         journal.append("artifact", path=str(report), folder="", digest=sha256(report))
-    journal.append("ended", status=status, manifest_head=head)
+    if not _has_ended(run_dir, status):
+        steps = [path for key, path in journals(run_dir).items() if key != RUN]
+        files = seals.seal(run_dir, [*steps, *([report] if report.is_file() else [])])
+        entry = manifest.record(run_dir, f"run ended: {status}", {}, files, journal=journal.path)
+        journal.append("ended", at=entry.milliseconds, status=status, manifest_head=entry.head)
     follower = _followers.pop(run_dir, None)
     status_code = None if follower is None else follower.wait()
     if status_code is None or status_code < 0:  # there is none, or it was killed
@@ -186,6 +200,20 @@ def finish_run(run_dir: Path, status: Status) -> str:
     run_id = mlflow_run_id(run_dir)
     assert run_id is not None, "a delivered run has an id"
     return run_id
+
+
+def _has_ended(run_dir: Path, status: str) -> bool:
+    """Return True if the last event of the run is this end, and the manifest has no later entry."""
+    events, entries = read(run_file(run_dir))[0], manifest.read(run_dir)
+    if not events or not entries:
+        return False
+    return (events[-1].get("status"), events[-1].get("manifest_head")) == (status, entries[-1].head)
+
+
+def _settings(run_dir: Path) -> str:
+    """Return the digest of the run's settings; empty if its start recorded none."""
+    starts = [entry for entry in manifest.read(run_dir) if "recipe" in entry.digests]
+    return starts[-1].digests["recipe"] if starts else ""
 
 
 def mlflow_run_id(run_dir: Path) -> str | None:

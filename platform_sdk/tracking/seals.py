@@ -115,7 +115,7 @@ def head_faults(run_dir: Path, entries: Iterable[manifest.Entry]) -> Iterator[Fa
     for journal in (run_file(run_dir), *sorted((run_dir / FOLDER / STEPS_FOLDER).glob("*.jsonl"))):
         for event in read(journal)[0]:
             head = event.get("manifest_head")
-            if head is not None and head not in hashes:
+            if head is not None and manifest.hash_of_head(head) not in hashes:
                 named = f"lacks entry {str(head)[:16]}…, which {journal} names"
                 yield Fault(path, f"{named}: it was cut short, removed or written again")
                 return

@@ -10,6 +10,7 @@ from typing import Any
 from platform_sdk.config.errors import UserError
 from platform_sdk.files import read_object, sha256
 from platform_sdk.tracking.journal import DIGEST, Journal
+from platform_sdk.tracking.manifest import Input
 
 PICKLES = frozenset({".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt", ".joblib"})
 
@@ -23,6 +24,7 @@ class StepRun:
     _journal: Journal
     digests: dict[str, str] = field(default_factory=dict)
     sealed: list[Path] = field(default_factory=list)
+    inputs: list[Input] = field(default_factory=list)
 
     def seal(self, *paths: Path) -> None:
         """Declare files, and folders of files, as the step's results; at its end their digests go into the manifest.
@@ -124,6 +126,9 @@ class StepRun:
             datasets: Digests by name, grouped by use (``training``, ``evaluation``, ``retrieval``). A dataset of the
                 run (``log_dataset``) is identified by digest; other datasets are named by path in the run directory.
         """
+        read = [("weights", model, "model")] if model else []
+        read += [(name, digest, use) for use, digests in datasets.items() for name, digest in digests.items() if digest]
+        self.inputs += [Input(name=name, digest=digest, kind=kind) for name, digest, kind in read]
         self._journal.append("inputs", model=model, datasets={use: dict(digests) for use, digests in datasets.items()})
 
     def log_note(self, text: str) -> None:

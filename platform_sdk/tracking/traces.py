@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from platform_sdk.record_files import read_jsonl
 from platform_sdk.records import SEARCH, Rollout, Trajectory
-from platform_sdk.tracking.journal import Event
+from platform_sdk.tracking.journal import Event, relocated
 from platform_sdk.tracking.store import DeliveryState
 
 if TYPE_CHECKING:
@@ -136,23 +137,30 @@ def _turns(trajectory: Trajectory, parent: str, start: int, tree: CallTree) -> t
     return found, clock
 
 
-def deliver_rollouts(client: MlflowClient, state: DeliveryState, token: str, run_id: str, event: Event) -> None:
-    """Log the first rollouts of a file as traces of the step's run, and link them to the parent run.
+def traces_of(path: Path, state: DeliveryState, token: str, run_id: str, event: Event) -> Iterator[tuple[Any, Any]]:
+    """Yield the traces of a file's first rollouts, each with its spans.
 
     A trace's id follows from the run, the phase and the rollout, so a repeated delivery adds no duplicate.
     """
+    for rollout in islice(read_jsonl(path, Rollout), event["limit"]):
+        trace_id = _hex(f"{token}/{event['phase']}/{rollout.id}", 32)
+        yield _trace(rollout, trace_id, event, state.experiment_id, run_id)
+
+
+def deliver_rollouts(
+    client: MlflowClient, state: DeliveryState, token: str, run_id: str, event: Event, run_dir: Path
+) -> None:
+    """Log the first rollouts of a file as traces of the step's run, and link them to the parent run."""
     from mlflow.tracing.client import TracingClient
 
-    path = Path(event["path"])
+    path = relocated(run_dir, event["path"])
     if not path.is_file():
         logger.warning("%s is missing: its rollouts were to be logged as traces", path)
         return
     tracing = TracingClient(client.tracking_uri)
     spans: list[Any] = []
     ids: list[str] = []
-    for rollout in islice(read_jsonl(path, Rollout), event["limit"]):
-        trace_id = _hex(f"{token}/{event['phase']}/{rollout.id}", 32)
-        info, built = _trace(rollout, trace_id, event, state.experiment_id, run_id)
+    for info, built in traces_of(path, state, token, run_id, event):
         tracing.start_trace(info)
         spans += built
         ids.append(info.trace_id)

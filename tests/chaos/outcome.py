@@ -103,8 +103,10 @@ def manifest(run_dir: Path) -> dict[str, Any]:
         # The report and figures.json tell how long things took; somebody may commit between two starts.
         apart = ("report", "figures", "git_commit")
         digests = {key: value for key, value in entry.digests.items() if key not in apart}
-        body = entry.model_dump(include={"event", "digests", "files"})
-        again = body in said or found.get(entry.event, digests) != digests
+        body = entry.event, entry.digests, entry.files
+        if body in said:  # a step that ran again after it had ended seals its longer journal
+            continue
+        again = found.get(entry.event, digests) != digests
         found[f"{entry.event} again ({entry.sequence})" if again else entry.event] = digests
         said.append(body)
     return found

@@ -53,7 +53,7 @@ def test_the_model_is_the_trained_one_and_its_card_says_where_it_comes_from(run_
     for line in (
         "| base model | hopforge:world-base-arena |", "| questions | 4 to train, 6 to evaluate |", "| seed | 0 |",
         "| em | 50.0 (25.0 to 75.0) |", "| turns | 2.50 (2.00 to 3.00) |", f"| weights | `{weights_digest(trained)}` |",
-        f"| manifest's head | `{manifest.read(run_dir)[-1].hash}` |", ' "name": "arena-world",',
+        f"| manifest's head | `{manifest.read(run_dir)[-1].head}` |", ' "name": "arena-world",',
     ):  # fmt: skip
         assert line in card.splitlines(), line
     assert f"{tmp_path}/model: exists already" in export(run_dir, "-o", tmp_path / "model")

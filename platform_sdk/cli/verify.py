@@ -1,0 +1,60 @@
+"""``hopforge verify``: comparison of runs with everything that they recorded."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from platform_sdk.cli.output import say
+from platform_sdk.cli.runs import RUNS
+
+if TYPE_CHECKING:
+    from platform_sdk.tracking.findings import Verification
+
+
+def verify(
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUN | MODEL | FOLDER",
+            help="A run (directory, name in --folder, or id in MLflow), a registered model (name@alias, name/3), or "
+            "a folder of run directories.",
+        ),
+    ],
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    folder: Annotated[Path, typer.Option(help="Folder of the run directories.")] = RUNS,
+) -> None:
+    """Verify that nothing was altered, added or removed since a run recorded it, in its files and in MLflow.
+
+    Every file is read, and every difference is named with the expected and the found value. Of a run under way, the
+    finished steps are compared. The exit status is 0 if nothing differs, 1 if something was altered, added or removed,
+    and 3 if something could not be compared.
+    """
+    from platform_sdk.tracking.findings import exit_status
+    from platform_sdk.tracking.verify import verify_target
+
+    results = verify_target(target, folder)
+    status = exit_status(results)
+    if as_json:
+        content = {"status": status, "runs": [result.model_dump() for result in results]}
+        typer.echo(json.dumps(content, indent=1))
+    else:
+        for result in results:
+            _print(result)
+    raise typer.Exit(status)
+
+
+def _print(result: Verification) -> None:
+    from platform_sdk.tracking.findings import ROWS
+
+    kinds = {finding.kind for finding in result.findings}
+    word = "differs from its records" if kinds - {"not checkable"} else "not wholly checkable" if kinds else "whole"
+    part = "" if result.finished else ", finished steps only"
+    say(f"{result.run}: {word}{part} (manifest's head {result.head or 'unknown'})")
+    for finding in result.findings:
+        say(f"  {finding}")
+    say(f"  detects {'; '.join(ROWS[name] for name in result.detects)}")
+    say(f"  does not detect {'; '.join(text for name, text in ROWS.items() if name not in result.detects)}")
