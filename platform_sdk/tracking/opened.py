@@ -116,6 +116,23 @@ def open_run(run_dir: Path, *, altered: bool = False, full: bool = False) -> Ope
     return OpenedRun(run_dir, read_object(run_dir / RECIPE), finished, tuple(entries), warnings)
 
 
+def contains_run(folder: Path) -> bool:
+    """Return True if a folder contains a run's recipe or manifest; ``open_run`` reports the missing one."""
+    return (folder / RECIPE).is_file() or (folder / manifest.FILE_NAME).is_file()
+
+
+def run_of(path: Path) -> Path | None:
+    """Return the innermost run directory that a file or folder belongs to; None if there is none.
+
+    Two of recipe, manifest and journal identify a run, since any of them may have been removed.
+    """
+    for folder in (path.resolve(), *path.resolve().parents):
+        records = (folder / RECIPE, folder / manifest.FILE_NAME, run_file(folder))
+        if sum(record.is_file() for record in records) >= 2:
+            return folder
+    return None
+
+
 def check_external(opened: OpenedRun, folder: Path) -> None:
     """Compare the files of the initial model outside the run directory with their seals.
 
