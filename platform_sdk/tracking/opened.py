@@ -23,7 +23,6 @@ RECIPE = "recipe.json"
 ENVIRONMENT = "environment"
 ENVIRONMENT_FILE = "environment.json"
 STARTED = "run started"
-ENDED = "run ended: "
 SHOWN = (
     "scores.json", "train.json", "figures.json", "statistics.json", "updates.jsonl", "rollouts.jsonl",
     "selected.jsonl", "examples.jsonl",
@@ -178,12 +177,15 @@ def _faults(
         yield Fault(named, _reason(error, named))
 
 
-def _journal_faults(run_dir: Path, entries: Iterable[manifest.Entry]) -> Iterator[Fault]:
-    """Yield a fault if the journal lacks an end of the run that the manifest contains."""
-    heads = {event.get("manifest_head") for event in read(run_file(run_dir))[0]}
-    if any(entry.event.startswith(ENDED) and entry.hash not in heads for entry in entries):
+def _journal_faults(run_dir: Path, entries: list[manifest.Entry]) -> Iterator[Fault]:
+    """Yield a fault if the journal lacks an end in the manifest, or the journals of an ended run were altered."""
+    events = read(run_file(run_dir))[0]
+    heads = {event.get("manifest_head") for event in events}
+    if any(entry.event.startswith(seals.ENDED) and entry.hash not in heads for entry in entries):
         reason = "lacks the run's end, which the manifest holds, so it was cut short or altered"
         yield Fault(run_file(run_dir), reason, "restore it from a copy, or repeat the run's hopforge run")
+    elif [event["event"] for event in events if event["event"] in STATE_EVENTS][-1:] == ["ended"]:
+        yield from seals.journal_faults(run_dir, entries)
 
 
 def _recipe_faults(run_dir: Path, entries: Iterable[manifest.Entry]) -> Iterator[Fault]:

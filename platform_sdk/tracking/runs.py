@@ -163,11 +163,11 @@ def finish_run(run_dir: Path, status: Status) -> str:
         UserError: the store could not be reached; the run directory keeps undelivered events.
     """
     run_dir = run_dir.resolve()
-    head = manifest.append(run_dir, f"run ended: {status}", {})
     journal = Journal(run_file(run_dir))
     report = run_dir / "report.html"
     if report.is_file():
         journal.append("artifact", path=str(report), folder="", digest=sha256(report))
+    head = manifest.append(run_dir, f"run ended: {status}", {}, seals.seal_journals(run_dir))
     journal.append("ended", status=status, manifest_head=head)
     follower = _followers.pop(run_dir, None)
     status_code = None if follower is None else follower.wait()

@@ -6,17 +6,28 @@ seals until it ends, since it may rewrite its files.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from platform_sdk.config.errors import UserError
-from platform_sdk.files import REMEDY
+from platform_sdk.files import REMEDY, whole_lines
 from platform_sdk.tracking import manifest
 from platform_sdk.tracking.digests import Digests
-from platform_sdk.tracking.journal import FOLDER, STATE_EVENTS, STEPS_FOLDER, Event, read, run_file, step_file
+from platform_sdk.tracking.journal import (
+    FOLDER,
+    STATE_EVENTS,
+    STEPS_FOLDER,
+    Event,
+    journals,
+    read,
+    run_file,
+    step_file,
+)
 
 STEP = "step "
+ENDED = "run ended: "
 OUTCOMES = ("corpus/digests.json", "*/sample.json", "*/train.json", "*/scores.json")
 INDEX = "index"  # the folder of Milvus Lite's files, which a run rebuilds from the corpus if they are missing
 NAMED = 3  # maximum number of altered files in a message
@@ -44,6 +55,33 @@ def seal(run_dir: Path, paths: Iterable[Path]) -> dict[str, str]:
     found = {_name(run_dir, file): digests.of(file) for path in paths for file in _files(path)}
     digests.save()
     return found
+
+
+def seal_journals(run_dir: Path, head: str | None = None) -> dict[str, str]:
+    """Return the SHA-256 of the journals of a run and its steps, by name in the run.
+
+    Args:
+        head: Leave out the run's events from the end with this manifest head on, which follow the seal.
+    """
+    found = {}
+    for path in journals(run_dir).values():
+        lines = whole_lines(path)[0]
+        if path == run_file(run_dir) and head is not None:
+            ends = (number for number, event in enumerate(read(path)[0]) if event.get("manifest_head") == head)
+            lines = lines[: next(ends, None)]
+        found[_name(run_dir, path)] = hashlib.sha256(b"".join(line + b"\n" for line in lines)).hexdigest()
+    return found
+
+
+def journal_faults(run_dir: Path, entries: Iterable[manifest.Entry]) -> Iterator[Fault]:
+    """Yield the journals that were altered, added or removed after the run's last end; older runs have no seals."""
+    last = next((entry for entry in reversed(list(entries)) if entry.event.startswith(ENDED)), None)
+    if last is None or not last.files:
+        return
+    now = seal_journals(run_dir, last.hash)
+    for name in sorted({*now, *last.files}):
+        if now.get(name) != last.files.get(name):
+            yield Fault(run_dir / name, "was altered, added or removed after the run had ended")
 
 
 def check(run_dir: Path) -> None:
