@@ -38,7 +38,9 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object.
 def search(
     question: Annotated[str, typer.Argument(help="Search text.")],
     recipe: RecipeOption,
-    k: Annotated[int | None, typer.Option("-k", min=1, help="Number of results (default: as the agent searches).")] = None,
+    k: Annotated[
+        int | None, typer.Option("-k", min=1, help="Number of results (default: as the agent searches).")
+    ] = None,
     scope: Annotated[
         list[str] | None,
         typer.Option(

@@ -79,5 +79,5 @@ def seal_run(run_dir: Path, *, status: str = "FINISHED") -> None:
         shown = [path for path in (run_dir / phase).iterdir() if path.name != "evaluate-step.json"]
         head = manifest.append(run_dir, f"step {phase}", digests, seals.seal(run_dir, shown))
         Journal(step_file(run_dir, phase)).append("ended", status="FINISHED", manifest_head=head)
-    head = manifest.append(run_dir, f"run ended: {status}", {})
+    head = manifest.append(run_dir, f"run ended: {status}", {}, seals.seal_journals(run_dir))
     journal.append("ended", status=status, manifest_head=head)

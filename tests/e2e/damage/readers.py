@@ -6,9 +6,9 @@
     python -m tests.e2e.damage.readers --write        # also write the table into docs/reproducibility.md
     python -m tests.e2e.damage.readers --runs DIR     # take the runs in DIR, named by their methods
 
-Each cell damages one file in place, runs a command, and restores the file. Good outcomes are *refused* (one error),
-*unaffected* (the same output as before the damage) and, with ``--altered``, *warned* (every output has the warning). One
-command in fifty is a separate process.
+Each cell damages one file in place, runs a command, and restores the file. Good outcomes are *refused* (one
+error), *unaffected* (the same output as before the damage) and, with ``--altered``, *warned* (every output has the
+warning). One command in fifty is a separate process.
 """
 
 from __future__ import annotations
