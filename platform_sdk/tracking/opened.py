@@ -170,6 +170,8 @@ def _faults(
             yield from _journal_faults(run_dir, entries)
         yield from _recipe_faults(run_dir, entries)
         yield from seals.file_faults(run_dir, entries, digests, external=False, finished=finished)
+        if begun and _last_state(run_dir) == "ended":
+            yield from seals.journal_faults(run_dir, entries)
         if finished:
             yield from _end_faults(run_dir, entries, steps.values())
     except UserError as error:  # a journal that cannot be read
@@ -177,15 +179,17 @@ def _faults(
         yield Fault(named, _reason(error, named))
 
 
-def _journal_faults(run_dir: Path, entries: list[manifest.Entry]) -> Iterator[Fault]:
-    """Yield a fault if the journal lacks an end in the manifest, or the journals of an ended run were altered."""
-    events = read(run_file(run_dir))[0]
-    heads = {event.get("manifest_head") for event in events}
+def _journal_faults(run_dir: Path, entries: Iterable[manifest.Entry]) -> Iterator[Fault]:
+    """Yield a fault if the journal lacks an end of the run that the manifest contains."""
+    heads = {event.get("manifest_head") for event in read(run_file(run_dir))[0]}
     if any(entry.event.startswith(seals.ENDED) and entry.hash not in heads for entry in entries):
         reason = "lacks the run's end, which the manifest holds, so it was cut short or altered"
         yield Fault(run_file(run_dir), reason, "restore it from a copy, or repeat the run's hopforge run")
-    elif [event["event"] for event in events if event["event"] in STATE_EVENTS][-1:] == ["ended"]:
-        yield from seals.journal_faults(run_dir, entries)
+
+
+def _last_state(run_dir: Path) -> str:
+    states = [str(event["event"]) for event in read(run_file(run_dir))[0] if event["event"] in STATE_EVENTS]
+    return states[-1] if states else ""
 
 
 def _recipe_faults(run_dir: Path, entries: Iterable[manifest.Entry]) -> Iterator[Fault]:
