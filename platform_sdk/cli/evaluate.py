@@ -91,7 +91,7 @@ def evaluate(
     loaded = _only_evaluating(recipe, [*model_overrides, *(overrides or ())])
     run_dir = workdir or RUNS / f"evaluate-{loaded.name}-{digest_of(loaded.resolved())[:12]}"
     if dry_run:
-        show_plan(loaded, run_dir, as_json)
+        show_plan(loaded, run_dir, as_json, reports)
         return
     if reports:
         warning = f"Warning: the evaluated run {run} has altered files: {'; '.join(reports)}"

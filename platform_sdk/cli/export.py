@@ -46,7 +46,7 @@ def export(
     """
     from platform_sdk.outputs import check_output
     from platform_sdk.tracking.listing import find_run_dir
-    from platform_sdk.tracking.opened import RECIPE, open_run
+    from platform_sdk.tracking.opened import open_run, run_of
 
     if format != "model":
         if before:
@@ -54,19 +54,20 @@ def export(
         from platform_sdk.methods.evipath.export import write_chats
 
         source = Path(run) if Path(run).exists() else find_run_dir(run, folder)
-        if (source / RECIPE).is_file():
-            warn(open_run(source, altered=altered, full=True).altered)
-        say(f"{write_chats(source, output, format, style)} chats: {output}")
+        run_dir = run_of(source)
+        reports = () if run_dir is None else open_run(run_dir, altered=altered, full=True).altered
+        warn(reports)
+        say(f"{write_chats(source, output, format, style, altered=reports)} chats: {output}")
         return
     check_output(output, folders=True)
     if style is not None:
         raise UserError("--style applies to chats only: remove it, or use --format messages or sharegpt")
-    run_dir = find_run_dir(run, folder)
+    trained = find_run_dir(run, folder)
 
     from platform_sdk.methods.finished import open_finished
     from platform_sdk.methods.model_export import export_model
 
-    finished = open_finished(run_dir, before=before, altered=altered, full=True)
+    finished = open_finished(trained, before=before, altered=altered, full=True)
     warn(finished.opened.altered)
     for written in export_model(finished, output):
         say(f"{written}: a model for transformers and vLLM")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from platform_sdk.cli.altered import warn
 from platform_sdk.cli.application import Application
 from platform_sdk.cli.search import JsonOption, RecipeOption, SetOption, WorkdirOption, prepared_run
 from platform_sdk.cli.terminal import say
@@ -128,8 +129,12 @@ def _spec(recipe: Recipe) -> GraphSpec:
 def _opened(recipe: Recipe, workdir: Path | None) -> Graph:
     from platform_sdk.graph.graph import MANIFEST, Graph, check_extractor
     from platform_sdk.graph.sources import graph_folder
+    from platform_sdk.tracking.opened import contains_run, open_run
 
-    folder = graph_folder(workdir or Path("runs") / recipe.name)
+    run_dir = workdir or Path("runs") / recipe.name
+    if contains_run(run_dir):
+        warn(open_run(run_dir).altered)
+    folder = graph_folder(run_dir)
     if not (folder / MANIFEST).exists():
         option = f" --workdir {workdir}" if workdir else ""
         raise UserError(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from platform_sdk.cli.altered import AlteredOption, warn
 from platform_sdk.cli.terminal import Terminal, say
 
 if TYPE_CHECKING:
@@ -32,18 +33,24 @@ def metrics(
     per_question: Annotated[bool, typer.Option("--per-question", help="Also print each question's values.")] = False,
     intervals: Annotated[bool, typer.Option("--intervals", help="Also print 95 % bootstrap intervals.")] = False,
     seed: Annotated[int, typer.Option(help="Seed of the bootstrap.")] = 0,
+    altered: AlteredOption = False,
 ) -> None:
     """Score predictions as the official script of the dataset does.
 
     With --json, --intervals adds "n" and "intervals" {metric: [low, high]}, and --per-question adds
     "per_question" {id: {metric: value}}. Questions without a prediction score 0;
-    their number, and the number of predictions without a question, is printed to stderr.
+    their number, and the number of predictions without a question, is printed to stderr. If a file belongs to a run,
+    the run's files are verified first.
     """
     from platform_sdk.config.errors import UserError
     from platform_sdk.evaluation.metrics import score_files
+    from platform_sdk.tracking.opened import open_run, run_of
 
     if names is not None and dataset not in ("2wikimultihopqa", "qald10"):
         raise UserError(f"--names is for 2wikimultihopqa and qald10; {dataset} has no file of entity names")
+    run_dirs = dict.fromkeys(run_of(path) for path in (gold, predictions, names) if path is not None)
+    reports = [report for run_dir in run_dirs if run_dir for report in open_run(run_dir, altered=altered).altered]
+    warn(reports)
     scores = score_files(dataset, gold, predictions, names)
     for part, count in scores.missing.items():
         if count:
@@ -55,6 +62,8 @@ def metrics(
     bounds = scores.intervals(seed=seed) if intervals else {}
     if as_json:
         result: dict[str, object] = dict(scores.means())
+        if reports:
+            result["altered"] = reports
         if intervals:
             result |= {"n": scores.n, "intervals": bounds}
         if per_question:

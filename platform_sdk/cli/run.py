@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
@@ -85,11 +86,12 @@ def run_recipe(recipe: Recipe, run_dir: Path, out: TextIO | None) -> tuple[Outco
     return outcome(run_dir), since
 
 
-def show_plan(recipe: Recipe, run_dir: Path, as_json: bool) -> None:
-    """Print the steps of a recipe."""
+def show_plan(recipe: Recipe, run_dir: Path, as_json: bool, altered: Sequence[str] = ()) -> None:
+    """Print the steps of a recipe, as JSON with the reports of altered files of the run whose model is evaluated."""
     steps = [{"step": task.id, "component": task.component} for task in recipe.plan]
     if as_json:
-        _print_json({"run_dir": str(run_dir), "pipeline": recipe.pipeline.name, "steps": steps})
+        plan = {"run_dir": str(run_dir), "pipeline": recipe.pipeline.name, "steps": steps}
+        _print_json(plan | ({"altered": altered} if altered else {}))
         return
     say(f"{recipe.name} ({recipe.pipeline.name}) in {run_dir}: {len(steps)} steps")
     for number, step in enumerate(steps, start=1):

@@ -38,7 +38,9 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object.
 def search(
     question: Annotated[str, typer.Argument(help="Search text.")],
     recipe: RecipeOption,
-    k: Annotated[int | None, typer.Option("-k", min=1, help="Number of results (default: agent.top_k).")] = None,
+    k: Annotated[
+        int | None, typer.Option("-k", min=1, help="Number of results (default: as the agent searches).")
+    ] = None,
     scope: Annotated[
         list[str] | None,
         typer.Option(
@@ -65,7 +67,7 @@ def search(
             + " ".join(f"--scope {key}=…" for key in missing)
         )
     with _retriever(loaded, workdir) as (retriever, _):
-        [results] = retriever.search([request], k or loaded.parameters["agent"]["top_k"])
+        [results] = retriever.search([request], k or _agent_top_k(loaded))
     if as_json:
         content = {
             "question": question,
@@ -82,6 +84,23 @@ def search(
     for result in results:
         table.add_row(f"{result.score:.4f}", escape(result.id), escape(result.title), escape(result.text))
     Terminal().print(table if results else "nothing found")
+
+
+def _agent_top_k(recipe: Recipe) -> int:
+    """Return the number of results that the recipe's agent searches for: ``agent.top_k``, or its search tool's.
+
+    Raises:
+        UserError: the agent's settings have neither.
+    """
+    from platform_sdk.config.tools import SearchToolSpec
+
+    agent = recipe.settings("agent")
+    tools = getattr(agent, "tools", ())
+    found = [getattr(agent, "top_k", None), *(tool.top_k for tool in tools if isinstance(tool, SearchToolSpec))]
+    number = next((value for value in found if isinstance(value, int)), None)
+    if number is None:
+        raise UserError(f"{recipe.path}: agent has no top_k and no search tool; add -k with the number of results")
+    return number
 
 
 def recall(
@@ -246,10 +265,10 @@ def prepared_run(recipe: Recipe, workdir: Path | None) -> Path:
     """
     from platform_sdk.config.differences import differences
     from platform_sdk.data.dataset import prepare
-    from platform_sdk.tracking.opened import RECIPE, open_run
+    from platform_sdk.tracking.opened import contains_run, open_run
 
     run_dir = workdir or Path("runs") / recipe.name
-    if (run_dir / RECIPE).exists():  # preparing other data would replace that run's data
+    if contains_run(run_dir):  # preparing other data would replace that run's data
         existing = open_run(run_dir).recipe["parameters"]
         changes = "\n".join(map(str, differences(existing.get("dataset"), recipe.parameters["dataset"], "dataset")))
         if changes:

@@ -13,7 +13,9 @@ from platform_sdk.files import make_folder, read_object, write_text
 from platform_sdk.methods.finished import FinishedRun
 from platform_sdk.sampling.models import load_tokenizer, resolve, save_merged
 from platform_sdk.sampling.pairs import model_files, models_of, policy_digest
+from platform_sdk.tracking.journal import FOLDER
 from platform_sdk.tracking.listing import FINAL, START
+from platform_sdk.tracking.opened import ENVIRONMENT_FILE
 
 CARD = "README.md"
 OURS = "training.json"
@@ -66,6 +68,7 @@ def _card(run: FinishedRun, roles: dict[str, Path]) -> str:
         f"# {recipe['name']}",
         "",
         *_warnings(run),
+        *_description(run),
         f"A question-answering policy {course}, with the method `{step.method}` in the environment "
         f"`{step.environment}`. It speaks that method's prompts: `hopforge ask` runs the agent around it.",
         "",
@@ -104,6 +107,14 @@ def _card(run: FinishedRun, roles: dict[str, Path]) -> str:
 def _warnings(run: FinishedRun) -> Iterator[str]:
     for report in run.opened.altered:
         yield f"> **Warning: altered.** {report}. Neither scores nor lineage below can be relied on."
+        yield ""
+
+
+def _description(run: FinishedRun) -> Iterator[str]:
+    """Yield the run's description; for an evaluation of an altered run, it is the warning."""
+    path = run.run_dir / FOLDER / ENVIRONMENT_FILE
+    if path.is_file() and (text := str(read_object(path).get("description") or "")):
+        yield f"> {' '.join(text.split())}"
         yield ""
 
 

@@ -10,6 +10,9 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
+from platform_sdk.display import shortened
+from platform_sdk.errors import UserError
+from platform_sdk.files import REMEDY
 from platform_sdk.records import Evidence, RecordedCall, Trajectory, Turn, search_call
 from platform_sdk.sampling.engine import Completion
 
@@ -18,7 +21,7 @@ _OPENED = 8  # so many of a prompt's last tokens are looked at for it
 _SAID, _TOLD = "\u0001said\u0001", "\u0001told\u0001"
 
 
-class ChatTemplateError(ValueError):
+class ChatTemplateError(UserError, ValueError):
     """The tokenizer's chat template cannot extend a dialogue turn by turn."""
 
 
@@ -164,7 +167,24 @@ def with_instruction(trajectory: Trajectory, tokenizer: Any, system: str) -> Tra
 def _head(tokenizer: Any, system: str, opening: str, example: Sequence[str] = ()) -> list[int]:
     shown = [{"role": ("user", "assistant")[i % 2], "content": text} for i, text in enumerate(example)]
     messages = [{"role": "system", "content": system}, *shown, {"role": "user", "content": opening}]
-    return encode(tokenizer, tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
+    return encode(tokenizer, _rendered(tokenizer, messages))
+
+
+def _rendered(tokenizer: Any, messages: Sequence[dict[str, str]]) -> str:
+    """Return the prompt of a dialogue.
+
+    Raises:
+        ChatTemplateError: the model has no chat template, or a faulty one.
+    """
+    try:
+        text = str(tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
+    except Exception as error:  # a missing template raises ValueError, a damaged one any error of Jinja
+        raise ChatTemplateError(
+            f"the chat template of {tokenizer.name_or_path} cannot be applied ({shortened(str(error), 300)}); {REMEDY}"
+        ) from error
+    if not text:
+        raise ChatTemplateError(f"the chat template of {tokenizer.name_or_path} gives an empty prompt; {REMEDY}")
+    return text
 
 
 def encode(tokenizer: Any, text: str) -> list[int]:
@@ -187,7 +207,7 @@ def _wrapping(tokenizer: Any) -> tuple[str, str]:
         {"role": "assistant", "content": _SAID},
         {"role": "user", "content": _TOLD},
     ]
-    text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    text = _rendered(tokenizer, messages)
     _, said, rest = text.partition(_SAID)
     before, told, after = rest.partition(_TOLD)
     if not said or not told:

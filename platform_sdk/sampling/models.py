@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.shipped import ASSETS, GGUF_PACKAGES
+from platform_sdk.display import shortened
 from platform_sdk.files import REMEDY, identity, read_object
 from platform_sdk.tracking.listing import trained_in
 from platform_sdk.tracking.opened import open_run
@@ -89,11 +90,25 @@ def load_model(
         dtype: a torch dtype by name: ``float32``, ``bfloat16``, ``float16``.
         device: a torch device by name.
         attention: the ``attn_implementation`` of transformers; None leaves its default.
+
+    Raises:
+        UserError: the model's files cannot be read, or do not belong together.
     """
+    import torch
+
+    path = resolve(name)
+    try:
+        return _loaded(path, dtype, device, attention)
+    except (UserError, MemoryError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:  # transformers, safetensors and peft raise many kinds for damaged files
+        raise UserError(f"model {path}: cannot be loaded ({shortened(str(error), 500)}); {REMEDY}") from error
+
+
+def _loaded(path: Path, dtype: str, device: str, attention: str | None) -> PreTrainedModel:
     import torch
     from transformers import AutoModelForCausalLM
 
-    path = resolve(name)
     adapter = _adapter(path)
     model: Any = AutoModelForCausalLM.from_pretrained(
         resolve(adapter["base_model_name_or_path"]) if adapter else path,
@@ -106,7 +121,8 @@ def load_model(
         from peft import PeftModel
 
         model = PeftModel.from_pretrained(model, str(path)).merge_and_unload()
-    return model.to(device).eval()
+    loaded: PreTrainedModel = model.to(device).eval()
+    return loaded
 
 
 def load_tokenizer(name: str | Path) -> Any:

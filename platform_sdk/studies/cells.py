@@ -11,7 +11,7 @@ from platform_sdk.config.errors import UserError
 from platform_sdk.config.struct import Struct
 from platform_sdk.files import read_model
 from platform_sdk.studies.study import Cell
-from platform_sdk.tracking.opened import open_run
+from platform_sdk.tracking.opened import contains_run, open_run
 from platform_sdk.tracking.outcomes import write_json
 
 State = Literal["finished", "running", "stopped", "not begun", "submitted", "altered"]
@@ -67,6 +67,10 @@ def state_of(cell: Cell, *, altered: bool = False) -> CellState:
         done = is_finished(cell.recipe, cell.run_dir, altered=altered)
     except UserError as error:
         return CellState(cell, "altered", cell.run_dir, error=str(error))
+    if altered and not done and contains_run(cell.run_dir):  # the records of its end may be what was altered
+        reports = open_run(cell.run_dir, altered=True).altered
+        if reports:
+            return CellState(cell, "altered", cell.run_dir, error="; ".join(reports))
     return CellState(cell, "finished" if done else "stopped", cell.run_dir)
 
 

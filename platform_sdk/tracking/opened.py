@@ -23,7 +23,6 @@ RECIPE = "recipe.json"
 ENVIRONMENT = "environment"
 ENVIRONMENT_FILE = "environment.json"
 STARTED = "run started"
-ENDED = "run ended: "
 SHOWN = (
     "scores.json", "train.json", "figures.json", "statistics.json", "updates.jsonl", "rollouts.jsonl",
     "selected.jsonl", "examples.jsonl",
@@ -116,6 +115,23 @@ def open_run(run_dir: Path, *, altered: bool = False, full: bool = False) -> Ope
     return OpenedRun(run_dir, read_object(run_dir / RECIPE), finished, tuple(entries), warnings)
 
 
+def contains_run(folder: Path) -> bool:
+    """Return True if a folder contains a run's recipe or manifest; ``open_run`` reports the missing one."""
+    return (folder / RECIPE).is_file() or (folder / manifest.FILE_NAME).is_file()
+
+
+def run_of(path: Path) -> Path | None:
+    """Return the innermost run directory that a file or folder belongs to; None if there is none.
+
+    Two of recipe, manifest and journal identify a run, since any of them may have been removed.
+    """
+    for folder in (path.resolve(), *path.resolve().parents):
+        records = (folder / RECIPE, folder / manifest.FILE_NAME, run_file(folder))
+        if sum(record.is_file() for record in records) >= 2:
+            return folder
+    return None
+
+
 def check_external(opened: OpenedRun, folder: Path) -> None:
     """Compare the files of the initial model outside the run directory with their seals.
 
@@ -154,6 +170,8 @@ def _faults(
             yield from _journal_faults(run_dir, entries)
         yield from _recipe_faults(run_dir, entries)
         yield from seals.file_faults(run_dir, entries, digests, external=False, finished=finished)
+        if begun and _last_state(run_dir) == "ended":
+            yield from seals.journal_faults(run_dir, entries)
         if finished:
             yield from _end_faults(run_dir, entries, steps.values())
     except UserError as error:  # a journal that cannot be read
@@ -164,9 +182,14 @@ def _faults(
 def _journal_faults(run_dir: Path, entries: Iterable[manifest.Entry]) -> Iterator[Fault]:
     """Yield a fault if the journal lacks an end of the run that the manifest contains."""
     heads = {manifest.hash_of_head(event.get("manifest_head")) for event in read(run_file(run_dir))[0]}
-    if any(entry.event.startswith(ENDED) and entry.hash not in heads for entry in entries):
+    if any(entry.event.startswith(seals.ENDED) and entry.hash not in heads for entry in entries):
         reason = "lacks the run's end, which the manifest holds, so it was cut short or altered"
         yield Fault(run_file(run_dir), reason, "restore it from a copy, or repeat the run's hopforge run")
+
+
+def _last_state(run_dir: Path) -> str:
+    states = [str(event["event"]) for event in read(run_file(run_dir))[0] if event["event"] in STATE_EVENTS]
+    return states[-1] if states else ""
 
 
 def _recipe_faults(run_dir: Path, entries: Iterable[manifest.Entry]) -> Iterator[Fault]:

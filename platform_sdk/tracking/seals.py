@@ -6,17 +6,28 @@ seals until it ends, since it may rewrite its files.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from platform_sdk.config.errors import UserError
-from platform_sdk.files import REMEDY
+from platform_sdk.files import REMEDY, sha256
 from platform_sdk.tracking import manifest
 from platform_sdk.tracking.digests import Digests
-from platform_sdk.tracking.journal import FOLDER, STATE_EVENTS, STEPS_FOLDER, Event, read, run_file, step_file
+from platform_sdk.tracking.journal import (
+    FOLDER,
+    STATE_EVENTS,
+    STEPS_FOLDER,
+    Event,
+    journals,
+    read,
+    run_file,
+    step_file,
+)
 
 STEP = "step "
+ENDED = "run ended: "
 OUTCOMES = ("corpus/digests.json", "*/sample.json", "*/train.json", "*/scores.json")
 INDEX = "index"  # the folder of Milvus Lite's files, which a run rebuilds from the corpus if they are missing
 NAMED = 3  # maximum number of altered files in a message
@@ -44,6 +55,23 @@ def seal(run_dir: Path, paths: Iterable[Path]) -> dict[str, str]:
     found = {_name(run_dir, file): digests.of(file) for path in paths for file in _files(path)}
     digests.save()
     return found
+
+
+def journal_faults(run_dir: Path, entries: Iterable[manifest.Entry]) -> Iterator[Fault]:
+    """Yield journals that were altered, added or removed after the run ended; runs of format 1 have no such seals."""
+    last = next((entry for entry in reversed(list(entries)) if entry.event.startswith(ENDED)), None)
+    if last is None or last.journal is None:
+        return
+    folder = f"{FOLDER}/{STEPS_FOLDER}/"
+    sealed = {name: digest for name, digest in last.files.items() if name.startswith(folder)}
+    paths = {_name(run_dir, path): path for path in journals(run_dir).values()}
+    now = {name: sha256(path) for name, path in paths.items() if name.startswith(folder)}
+    altered = {name for name in {*now, *sealed} if now.get(name) != sealed.get(name)}
+    run = run_file(run_dir)
+    if hashlib.sha256(run.read_bytes()[: last.journal.bytes]).hexdigest() != last.journal.sha256:
+        altered.add(_name(run_dir, run))
+    for name in sorted(altered):
+        yield Fault(run_dir / name, "was altered, added or removed after the run had ended")
 
 
 def check(run_dir: Path) -> None:

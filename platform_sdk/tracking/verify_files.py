@@ -19,7 +19,8 @@ from platform_sdk.files import parse_object, read_text, sha256
 from platform_sdk.tracking import manifest, seals
 from platform_sdk.tracking.findings import Finding
 from platform_sdk.tracking.journal import FOLDER, RUN, STATE_EVENTS, Event, event_line, journals, read, relocated
-from platform_sdk.tracking.opened import ENDED, ENVIRONMENT, ENVIRONMENT_FILE, RECIPE, STARTED, recipe_digest
+from platform_sdk.tracking.opened import ENVIRONMENT, ENVIRONMENT_FILE, RECIPE, STARTED, recipe_digest
+from platform_sdk.tracking.seals import ENDED
 
 WORKING = (
     "done", RECIPE, "plan.json", "cluster.json", manifest.FILE_NAME, "logs/*", "index/*", "*/begun.json",

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import ast
 import shutil
 from pathlib import Path
 
-from tests.faults.attacked import ATTACKED
 from tests.faults.catalogue import FAULTS, LIBRARY
 
 ROOT = Path(__file__).parents[2]
@@ -31,13 +29,3 @@ def test_every_fault_still_applies(tmp_path: Path) -> None:
 def test_the_tests_of_a_fault_exist() -> None:
     missing = {path for fault in FAULTS for path in fault.tests.split() if not (ROOT / "tests" / path).exists()}
     assert not missing
-
-
-def test_every_fault_of_the_attack_has_tests_that_exist() -> None:
-    expected = [f"{kind}{number}" for kind, count in (("H", 5), ("M", 4), ("L", 11)) for number in range(1, count + 1)]
-    assert list(ATTACKED) == expected
-    for number, (_, tests) in ATTACKED.items():
-        for test in tests:
-            path, _, name = test.partition("::")
-            tree = ast.parse((ROOT / "tests" / path).read_text(encoding="utf-8"))
-            assert name in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}, (number, test)

@@ -81,5 +81,6 @@ def seal_run(run_dir: Path, *, status: str = "FINISHED") -> None:
         shown = [path for path in (run_dir / phase).iterdir() if path.name != "evaluate-step.json"]
         head = manifest.append(run_dir, f"step {phase}", digests, seals.seal(run_dir, shown))
         Journal(step_file(run_dir, phase)).append("ended", status="FINISHED", manifest_head=head)
-    head = manifest.append(run_dir, f"run ended: {status}", {})
-    journal.append("ended", status=status, manifest_head=head)
+    steps = [step_file(run_dir, phase) for phase in specs]
+    ended = manifest.record(run_dir, f"run ended: {status}", {}, seals.seal(run_dir, steps), journal=journal.path)
+    journal.append("ended", status=status, manifest_head=ended.head)

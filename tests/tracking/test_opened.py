@@ -13,7 +13,7 @@ import pytest
 
 from platform_sdk.errors import UserError
 from platform_sdk.files import write_text
-from platform_sdk.tracking import digests, manifest, runs
+from platform_sdk.tracking import digests, manifest, runs, seals
 from platform_sdk.tracking.completion import complete_since
 from platform_sdk.tracking.journal import Journal, run_file
 from platform_sdk.tracking.opened import open_run
@@ -43,8 +43,10 @@ def finished(run_dir: Path, files: int = 2) -> Path:
     with step_run(run_dir, "eval-final") as step:
         write_text(run_dir / SCORES, '{"em": 0.25}')
         step.seal(run_dir / SCORES)
-    head = manifest.append(run_dir, "run ended: FINISHED", {})
-    Journal(run_file(run_dir)).append("ended", status="FINISHED", manifest_head=head)
+    journal = Journal(run_file(run_dir))
+    steps = seals.seal(run_dir, [run_dir / "tracking/steps"])
+    ended = manifest.record(run_dir, "run ended: FINISHED", {}, steps, journal=journal.path)
+    journal.append("ended", status="FINISHED", manifest_head=ended.head)
     return run_dir
 
 
@@ -72,6 +74,14 @@ ATTACKS: dict[str, tuple[Callable[[Path], object], str]] = {
     "manifest": (edited("manifest.jsonl", "eval-final", "eval-other"), "manifest.jsonl"),
     "manifest emptied": (lambda run: (run / "manifest.jsonl").write_text(""), "manifest.jsonl"),
     "manifest deleted": (lambda run: (run / "manifest.jsonl").unlink(), "manifest.jsonl"),
+    "time in the journal of an ended run": (
+        edited("tracking/run.jsonl", '"time": 1', '"time": 2'),
+        "tracking/run.jsonl",
+    ),
+    "journal of a step": (
+        edited("tracking/steps/corpus.jsonl", '"time": 1', '"time": 2'),
+        "tracking/steps/corpus.jsonl",
+    ),
     "journal deleted": (lambda run: run_file(run).unlink(), "tracking/run.jsonl"),
     "journal cut": (lambda run: cut_last_line(run_file(run)), "tracking/run.jsonl"),
     "journal garbled": (lambda run: run_file(run).write_text("{}\n"), "tracking/run.jsonl"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,11 +21,14 @@ Format = Literal["messages", "sharegpt"]
 _SHAREGPT = {"system": "system", "user": "human", "assistant": "gpt"}
 
 
-def write_chats(source: Path, output: Path, format: Format, style: Style | None = None) -> int:
+def write_chats(
+    source: Path, output: Path, format: Format, style: Style | None = None, *, altered: Sequence[str] = ()
+) -> int:
     """Write the chats of a run, or of a folder with examples, and return their number.
 
     Args:
         style: style of the instructions; None for the style of the run's agent.
+        altered: reports of the run's altered files, which are then read nevertheless; each line contains them.
 
     Raises:
         UserError: the examples are missing or were altered.
@@ -33,14 +37,14 @@ def write_chats(source: Path, output: Path, format: Format, style: Style | None 
     if not found:
         raise UserError(f"{source}: holds no {EXAMPLES}; run hopforge synthesize first, or name its --workdir")
     outcome = found[0].with_name("sample.json")
-    if outcome.exists():
+    if outcome.exists() and not altered:
         check_digest(found[0], Example, read_object(outcome)["carry"]["examples"])
     agent = _agent(found[0].parent)
-    count = 0
+    count, warning = 0, {"altered": list(altered)} if altered else {}
     with writing_output(output) as stream:
         for example in read_jsonl(found[0], Example):
             for chat in chats(example, style or agent.prompts, agent.sub_questions, ("planner", "executor")):
-                stream.write(json.dumps(line(chat, format), ensure_ascii=False).encode() + b"\n")
+                stream.write(json.dumps(line(chat, format) | warning, ensure_ascii=False).encode() + b"\n")
                 count += 1
     return count
 

@@ -22,7 +22,7 @@ from platform_sdk.retrieval.service.metrics import Metrics, timed
 from platform_sdk.retrieval.service.refusals import RequestError, later
 from platform_sdk.retrieval.wire import CollectionFacts, EncoderFacts, ListedCollection, Status
 from platform_sdk.sampling.rollout import RetrieverFault, SearchRequest
-from platform_sdk.tracking.opened import RECIPE, open_run
+from platform_sdk.tracking.opened import contains_run, open_run
 
 log = logging.getLogger(__name__)
 
@@ -146,7 +146,7 @@ class HostedCollection:
         return None
 
     def _open(self) -> IndexRetriever:
-        if (self.spec.run_dir / RECIPE).is_file():
+        if contains_run(self.spec.run_dir):
             for report in open_run(self.spec.run_dir).altered:
                 log.warning("collection %s: %s", self.spec.name, report)
         # Clients retry if Milvus is unavailable; the search thread does not.

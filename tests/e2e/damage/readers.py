@@ -6,20 +6,17 @@
     python -m tests.e2e.damage.readers --write        # also write the table into docs/reproducibility.md
     python -m tests.e2e.damage.readers --runs DIR     # take the runs in DIR, named by their methods
 
-Each cell damages one file in place, gives the command, and puts the file back. Good outcomes are *refused* (one error)
-and *unaffected* (the same output as before the damage). One command in fifty is a process of its own.
+Each cell damages one file in place, runs a command, and restores the file. Good outcomes are *refused* (one
+error), *unaffected* (the same output as before the damage) and, with ``--altered``, *warned* (every output has the
+warning). One command in fifty is a separate process.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import hashlib
 import json
 import os
-import re
-import shutil
-import subprocess
 import sys
 import tempfile
 from collections import Counter
@@ -27,21 +24,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from typer.testing import CliRunner
-
-from platform_sdk.cli import app
-from platform_sdk.errors import UserError
-from platform_sdk.files import storage_error
-from platform_sdk.record_files import read_jsonl
-from platform_sdk.records import Question
-from platform_sdk.studies.study import load_study
 from tests.chaos.reduced import REDUCED
+from tests.e2e.damage.reading import ALTERED, Subject
 from tests.e2e.damage.table import edit
-from tests.e2e.runs import ROOT, environment, options, run_here
-from tests.sealing import sealed
+from tests.e2e.runs import ROOT, run_here
 
-METHODS = ("arena", "mygo", "prograph", "evipath")
-MODELS = {"arena": "online", "mygo": "iteration-01", "prograph": "online", "evipath": "finetuning"}
+METHODS = ("arena", "mygo", "prograph", "evipath", "react")
+MODELS = {"arena": "online", "mygo": "iteration-01", "prograph": "online", "evipath": "finetuning", "react": "online"}
 KINDS = {
     "model's configuration": "MODEL/model/config.json",
     "tokenizer": "MODEL/model/tokenizer.json",
@@ -51,6 +40,7 @@ KINDS = {
     "questions": "corpus/questions.eval.jsonl",
     "index": "index/*/collections/*/**/data_*",
     "rollouts": "eval-final/rollouts.jsonl",
+    "predictions": "eval-final/predictions-world.json",
     "scores": "eval-final/scores.json",
     "scores before training": "eval-start/scores.json",
     "settings of the evaluation": "eval-final/evaluate-step.json",
@@ -64,7 +54,7 @@ KINDS = {
 DOCUMENT = ROOT / "docs/reproducibility.md"
 BEGIN, END = "<!-- table of damage -->", "<!-- end of the table of damage -->"
 REAL_EVERY = 50
-LONGEST = 600.0
+GOOD = ("refused", "warned", "unaffected")
 
 
 def cut(path: Path) -> None:
@@ -94,91 +84,16 @@ class Cell:
 
     @property
     def good(self) -> bool:
-        return self.outcome in ("refused", "unaffected")
+        return self.outcome in GOOD
 
     def __str__(self) -> str:
         return "\t".join((self.method, self.kind, self.damage, self.command, self.outcome))
 
 
-class Subject:
-    """A finished run of a method, with the commands that open it."""
-
-    def __init__(self, method: str, folder: Path) -> None:
-        self.method, self.folder, self.run_dir = method, folder, folder / method
-        self.twin = folder / f"{method}-twin"  # equal results under another manifest
-        if not self.twin.exists():
-            shutil.copytree(self.run_dir, self.twin, symlinks=True)
-            sealed(self.twin)
-        self.output = folder / "output"
-        question = next(iter(read_jsonl(self.run_dir / "corpus/questions.eval.jsonl", Question))).text
-        run, out = str(self.run_dir), str(self.output)
-        recipe = str(ROOT / "pipelines" / REDUCED[method].recipe)
-        changes = [part for one in options(REDUCED[method].shorter().overrides) for part in ("--set", one)]
-        self.commands: dict[str, tuple[str, ...]] = {
-            "ask": ("ask", run, question, "--json"),
-            "export": ("export", run, "-o", out),
-            "evaluate": ("evaluate", run, "--dry-run", "--json"),
-            "report": ("report", run, "-o", out),
-            "compare": ("compare", run, str(self.twin), "--json"),
-            "runs": ("runs", str(folder), "--json"),
-            "study table": ("study", "table", *self._study(recipe), "--json"),
-        }
-        if method != "arena":
-            self.commands["search"] = (
-                "search", question, "--recipe", recipe, *changes, "--workdir", run, "--json", *self._scope(),
-            )  # fmt: skip
-
-    def path(self, kind: str) -> Path:
-        name = KINDS[kind].replace("MODEL", MODELS[self.method])
-        return next(self.run_dir.glob(name), self.run_dir / name)
-
-    def outcome(self, command: str, *, real: bool) -> str:
-        """Return what a command does: its error, or a digest of everything that it shows and writes."""
-        with contextlib.suppress(FileNotFoundError):
-            shutil.rmtree(self.output) if self.output.is_dir() else self.output.unlink()
-        arguments = self.commands[command]
-        return self._real(arguments) if real else self._here(arguments)
-
-    def _here(self, arguments: tuple[str, ...]) -> str:
-        done = CliRunner().invoke(app, list(arguments))
-        if done.exception is not None and not isinstance(done.exception, SystemExit):
-            told = done.exception if isinstance(done.exception, UserError) else storage_error(done.exception)
-            return "refused" if told else f"TRACEBACK {type(done.exception).__name__}: {done.exception}"
-        return self._shown(done.exit_code, done.stdout, done.stderr)
-
-    def _real(self, arguments: tuple[str, ...]) -> str:
-        done = subprocess.run(
-            [sys.executable, "-m", "platform_sdk.cli", *arguments], env=environment(), cwd=ROOT, text=True,
-            capture_output=True, timeout=LONGEST, check=False,
-        )  # fmt: skip
-        if "Traceback" in done.stderr:
-            return f"TRACEBACK {done.stderr.strip().splitlines()[-1]}"
-        refused = done.returncode == 2 and len(re.findall("^error: ", done.stderr, re.MULTILINE)) == 1
-        return "refused" if refused else self._shown(done.returncode, done.stdout, done.stderr)
-
-    def _shown(self, code: int, stdout: str, stderr: str) -> str:
-        # Where several runs are shown, the altered one is named and left out.
-        if ("warning: " in stderr and str(self.run_dir) in stderr) or (code == 1 and stderr.startswith("error: ")):
-            return "refused"
-        files = [self.output] if self.output.is_file() else sorted(self.output.rglob("*"))
-        written = [(str(path), path.read_bytes()) for path in files if path.is_file()]
-        return hashlib.sha256(repr((code, stdout, written)).encode()).hexdigest()
-
-    def _study(self, recipe: str) -> tuple[str, ...]:
-        """Write a study whose only cell is the run, linked into a folder of its own."""
-        file, cells = self.folder / f"{self.method}-study.yaml", self.folder / f"{self.method}-cells"
-        settings = dict(REDUCED[self.method].shorter().overrides)
-        study = {"title": "t", "recipe": recipe, "settings": settings, "axes": {"run": {"only": {}}}, "metrics": ["em"]}
-        file.write_text(json.dumps(study))
-        cells.mkdir(exist_ok=True)
-        link = cells / load_study(file, cells).cells[0].run_dir.name
-        if not link.exists():
-            link.symlink_to(self.run_dir)
-        return str(file), "--folder", str(cells)
-
-    def _scope(self) -> tuple[str, ...]:
-        head = json.loads((self.run_dir / "corpus/triples.jsonl").read_text().splitlines()[1])["head"]
-        return ("--scope", f"head={head}") if self.method == "evipath" else ()
+def path_of(subject: Subject, kind: str) -> Path:
+    """Return the first file of a kind in a run; it may not exist."""
+    name = KINDS[kind].replace("MODEL", MODELS[subject.method])
+    return next(subject.run_dir.glob(name), subject.run_dir / name)
 
 
 @contextlib.contextmanager
@@ -208,35 +123,43 @@ def cells(folder: Path, methods: Iterable[str], *, every: int = 1) -> Iterator[C
     for method in methods:
         subject = subjects[method]
         others = [other for name, other in subjects.items() if name != method]
-        expected = {command: subject.outcome(command, real=False) for command in subject.commands}
-        assert not any(found == "refused" or found.startswith("TRACEBACK") for found in expected.values()), expected
+        expected = {command: subject.outcome(command) for command in subject.names}
+        assert all(len(found) == 64 for found in expected.values()), expected
         for kind in KINDS:
-            path = subject.path(kind)
+            path = path_of(subject, kind)
             if not path.is_file():
                 continue
             for damage in DAMAGES:
-                for place, command in enumerate(subject.commands):
+                for place, command in enumerate(subject.names):
                     position = METHODS.index(method) + [*KINDS].index(kind) + DAMAGES.index(damage) + place
                     if position % every:
                         continue
                     number += 1
                     real = number % REAL_EVERY == 0
                     usual = subject.outcome(command, real=True) if real else expected[command]
-                    with damaged(path, damage, subject.run_dir, others[0].path(kind) if others else path):
+                    with damaged(path, damage, subject.run_dir, path_of(others[0], kind) if others else path):
                         found = subject.outcome(command, real=real)
                     outcome = "unaffected" if found == usual else found if len(found) != 64 else "SILENT"
                     yield Cell(method, kind, damage, command, outcome)
 
 
 def table(found: Iterable[Cell]) -> str:
-    """Return the cells as a Markdown table: how many were refused, and how many had no effect."""
+    """Return the cells as Markdown tables, without and with ``--altered``.
+
+    A table cell counts the runs that were refused, or with ``--altered`` shown with the warning, and those unaffected.
+    """
     counted = Counter((cell.kind, cell.command, cell.outcome) for cell in found)
     commands = list(dict.fromkeys(command for _, command, _ in counted))
-    rows = [["file", *(f"`{command}`" for command in commands)], ["---"] * (len(commands) + 1)]
-    for kind in KINDS:
-        numbers = [(counted[kind, command, "refused"], counted[kind, command, "unaffected"]) for command in commands]
-        rows.append([kind, *(f"{refused} / {unaffected}" for refused, unaffected in numbers)])
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    parts = []
+    for some in ([one for one in commands if ALTERED not in one], [one for one in commands if ALTERED in one]):
+        rows = [["file", *(f"`{command}`" for command in some)], ["---"] * (len(some) + 1)]
+        for kind in KINDS:
+            stopped = [counted[kind, command, "refused"] + counted[kind, command, "warned"] for command in some]
+            unaffected = [counted[kind, command, "unaffected"] for command in some]
+            cells = (f"{left} / {right}" for left, right in zip(stopped, unaffected, strict=True))
+            rows.append([kind, *cells])
+        parts.append("\n".join(f"| {' | '.join(row)} |" for row in rows))
+    return "\n\n".join(part for part in parts)
 
 
 def make_runs(folder: Path) -> None:
@@ -267,6 +190,8 @@ def main() -> int:
         found = []
         for cell in cells(folder, arguments.method or METHODS, every=arguments.every):
             found.append(cell)
+            if len(found) % 100 == 0:
+                print(f"{len(found)} cells", file=sys.stderr, flush=True)
             if not cell.good:
                 print(cell, file=sys.stderr, flush=True)
     print(json.dumps([vars(cell) | {"good": cell.good} for cell in found]) if arguments.json else table(found))
