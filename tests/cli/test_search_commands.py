@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from platform_sdk.cli import app
 from platform_sdk.config.errors import UserError
+from platform_sdk.config.recipe import load_recipe
 from platform_sdk.data.corpus import Corpus
 from platform_sdk.graph.facts import Extraction, Fact, Mention
 from platform_sdk.graph.graph import write_graph
@@ -53,6 +54,14 @@ def test_recall_and_search_in_text(tmp_path: Path) -> None:
     assert answer["evidence"][0]["title"] == passage.title
     assert len(answer["evidence"]) == 2
     assert answer["corpus"] == found["corpus"]
+
+
+def test_search_for_an_agent_with_tools_returns_as_many_results_as_its_search_tool(tmp_path: Path) -> None:
+    few = ["--set", "dataset.world.train_questions=5"]
+    answer = json.loads(call("search", "../react/world.yaml", tmp_path, *WORLD, *few, "--json", "Who ?"))
+    recipe = load_recipe(ROOT / "pipelines/react/world.yaml").parameters
+    [top_k] = [tool["top_k"] for tool in recipe["agent"]["tools"] if tool["type"] == "search"]
+    assert len(answer["evidence"]) == top_k
 
 
 def test_recall_and_search_in_a_graph(tmp_path: Path) -> None:

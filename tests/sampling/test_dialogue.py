@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from examples.world_base.tokenizer import build_tokenizer
-from platform_sdk.sampling.dialogue import Dialogue, with_instruction
+from platform_sdk.sampling.dialogue import ChatTemplateError, Dialogue, with_instruction
 from platform_sdk.sampling.engine import Completion
 
 TOKENIZER = build_tokenizer(1024)
@@ -55,3 +57,11 @@ def test_thoughts_that_the_chat_template_opens_belong_to_the_turns_text() -> Non
     completion = Completion("r", said, (-0.5,) * len(said), "length")
     assert dialogue.hear(completion) == "<think>" + plain.hear(completion)
     assert sum(dialogue.mask) == len(said), "the template's tag is not the policy's"
+
+
+@pytest.mark.parametrize("template", ["{{ raise", "{{ nothing.at_all }}", "{# empty #}"])
+def test_damaged_chat_template_is_one_error_that_names_the_tokenizer(template: str) -> None:
+    tokenizer = build_tokenizer(1024)
+    tokenizer.chat_template = template
+    with pytest.raises(ChatTemplateError, match="the chat template of "):
+        Dialogue(tokenizer, "Answer .", "Who wrote it ?")

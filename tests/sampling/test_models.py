@@ -41,6 +41,22 @@ def test_an_untied_copy_gives_the_same_logits(tmp_path: Path) -> None:
     assert torch.equal(one(ids).logits, two(ids).logits)
 
 
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("model.safetensors", b"x"),
+        ("config.json", b"{}"),
+        ("config.json", b'{"model_type": "llama", "hidden_size": "x"}'),
+    ],
+    ids=["weights", "empty configuration", "wrong configuration"],
+)
+def test_model_with_a_damaged_file_is_one_error(tmp_path: Path, file: str, content: bytes) -> None:
+    path = save_model(tmp_path / "damaged")
+    (path / file).write_bytes(content)
+    with pytest.raises(UserError, match=f"model {path}: cannot be loaded"):
+        load_model(path)
+
+
 def test_an_adapter_is_merged_into_its_base(tmp_path: Path, tiny: Path) -> None:
     peft = pytest.importorskip("peft")
     torch.manual_seed(3)
