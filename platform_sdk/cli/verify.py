@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -42,19 +43,22 @@ def verify(
         content = {"status": status, "runs": [result.model_dump() for result in results]}
         typer.echo(json.dumps(content, indent=1))
     else:
-        for result in results:
-            _print(result)
+        _print(results)
     raise typer.Exit(status)
 
 
-def _print(result: Verification) -> None:
+def _print(results: Sequence[Verification]) -> None:
     from platform_sdk.tracking.findings import ROWS
 
-    kinds = {finding.kind for finding in result.findings}
-    word = "differs from its records" if kinds - {"not checkable"} else "not wholly checkable" if kinds else "whole"
-    part = "" if result.finished else ", finished steps only"
-    say(f"{result.run}: {word}{part} (manifest's head {result.head or 'unknown'})")
-    for finding in result.findings:
-        say(f"  {finding}")
-    say(f"  detects {'; '.join(ROWS[name] for name in result.detects)}")
-    say(f"  does not detect {'; '.join(text for name, text in ROWS.items() if name not in result.detects)}")
+    for result in results:
+        kinds = {finding.kind for finding in result.findings}
+        word = "differs from its records" if kinds - {"not checkable"} else "not wholly checkable" if kinds else "whole"
+        part = "" if result.finished else ", finished steps only"
+        say(f"{result.run}: {word}{part} (manifest's head {result.head or 'unknown'})")
+        for finding in result.findings:
+            say(f"  {finding}")
+    for detects in dict.fromkeys(result.detects for result in results):
+        runs = [result.run for result in results if result.detects == detects]
+        where = "" if len(runs) == len(results) else f"of {', '.join(runs)} "
+        say(f"{where}detects {'; '.join(ROWS[name] for name in detects)}")
+        say(f"{where}does not detect {'; '.join(text for name, text in ROWS.items() if name not in detects)}")
