@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from platform_sdk.tracking import manifest
 from tests.cli.mistakes import WORLD, Mistake, make, plain
 from tests.methods.finished_run import finished_run
 
@@ -36,7 +35,6 @@ def told(folder: Path, *command: object) -> str:
 
 def test_full_disk_is_reported_with_the_unwritten_file(full: Path, tmp_path: Path) -> None:
     run_dir = finished_run(tmp_path, "arena")
-    manifest.append(run_dir, "run ended: FINISHED", {})
     exported = told(tmp_path, "export", run_dir, "-o", full / "model")
     assert "full/model/" in exported
     assert "cannot be written: No space left on device; free space or choose a writable directory" in exported

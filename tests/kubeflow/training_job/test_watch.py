@@ -53,7 +53,8 @@ def test_changes_arrive_without_further_requests(cluster: Cluster, watch: JobWat
     cluster.start()
     cluster.queue("busy")
     cluster.server.watches.flush()
-    until(watch, lambda: len(watch.pods) == 2 and watch.workload is not None)
+    # The streams of jobs, pods and Workloads come in any order.
+    until(watch, lambda: len(watch.pods) == 2 and watch.workload is not None and "status" in (watch.job or {}))
     assert watch.job is not None
     assert watch.job["status"]["conditions"][0]["type"] == "Running"
     cluster.server.pods.popitem()
