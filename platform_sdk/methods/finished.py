@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from platform_sdk.errors import UserError
@@ -11,7 +12,7 @@ from platform_sdk.methods.launch import EvaluateStep
 from platform_sdk.sampling.models import base_of
 from platform_sdk.sampling.pairs import models_of
 from platform_sdk.tracking.listing import FINAL, START
-from platform_sdk.tracking.opened import OpenedRun, check_external, open_run
+from platform_sdk.tracking.opened import OpenedRun, external_faults, open_run
 
 SPEC = "evaluate-step.json"
 
@@ -59,8 +60,6 @@ def open_finished(run_dir: Path, *, before: bool = False, altered: bool = False,
         raise UserError(f"{missing}: there is no such file: {remedy}")
     path = run_dir / phases[0] / SPEC
     step = read_model(path, EvaluateStep)
-    if not altered and step.settings_digest != opened.recorded(phases[0], "settings"):
-        raise UserError(f"{path}: was altered after step {phases[0]}: its settings are not those recorded; {REMEDY}")
     policy = Path(step.model)
     if policy.is_relative_to(step.run_dir):  # the run directory may have been moved
         policy = run_dir / policy.relative_to(step.run_dir)
@@ -68,9 +67,10 @@ def open_finished(run_dir: Path, *, before: bool = False, altered: bool = False,
     missing_model = next((model for model in models if not model.is_dir()), None)
     if missing_model is not None:
         raise UserError(f"{missing_model}: the weights that {phases[0]} evaluated are missing; run the recipe again")
-    if not altered:
-        for model in models:
-            _check_model(opened, model, path)
+    faults = [*_settings_faults(opened, step, path), *(fault for one in models for fault in _faults(opened, one, path))]
+    if faults and not altered:
+        raise UserError(f"{faults[0]}; {REMEDY}")
+    opened = replace(opened, altered=(*opened.altered, *faults))
     return FinishedRun(
         opened,
         step.model_copy(update={"run_dir": run_dir, "model": str(policy)}),
@@ -78,10 +78,17 @@ def open_finished(run_dir: Path, *, before: bool = False, altered: bool = False,
     )
 
 
-def _check_model(opened: OpenedRun, model: Path, named_in: Path) -> None:
-    """Check that the run left or began with a model, and compare the files of one outside the run directory."""
+def _settings_faults(opened: OpenedRun, step: EvaluateStep, path: Path) -> Iterator[str]:
+    phase = path.parent.name
+    if step.settings_digest != opened.recorded(phase, "settings"):
+        yield f"{path}: was altered after step {phase}: its settings are not those recorded"
+
+
+def _faults(opened: OpenedRun, model: Path, named_in: Path) -> Iterator[str]:
+    """Yield why a model is not the run's: it neither left nor began with it, or files outside its directory differ."""
     if not opened.sealed_in(model):
-        raise UserError(f"{named_in}: names {model}, which is no model of this run, so it was altered; {REMEDY}")
+        yield f"{named_in}: names {model}, which is no model of this run, so it was altered"
+        return
     for folder in dict.fromkeys((model.resolve(), base_of(model).resolve())):
         if not folder.is_relative_to(opened.run_dir.resolve()):
-            check_external(opened, folder)
+            yield from external_faults(opened, folder)

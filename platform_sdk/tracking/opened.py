@@ -132,19 +132,13 @@ def run_of(path: Path) -> Path | None:
     return None
 
 
-def check_external(opened: OpenedRun, folder: Path) -> None:
-    """Compare the files of the initial model outside the run directory with their seals.
-
-    Raises:
-        UserError: a file was altered or removed.
-    """
+def external_faults(opened: OpenedRun, folder: Path) -> Iterator[str]:
+    """Yield the files of the initial model outside the run directory that were altered or removed."""
     for path, expected in opened.sealed_in(folder).items():
         found = sha256(path) if path.is_file() else "missing"
         if found != expected:
-            raise UserError(
-                f"{path}: is not the file that the run began with (SHA-256 expected {expected[:16]}…, found "
-                f"{found[:16]}…); restore it, or run the recipe again"
-            )
+            digests = f"SHA-256 expected {expected[:16]}…, found {found[:16]}…"
+            yield f"{path}: is not the file that the run began with ({digests})"
 
 
 def recipe_digest(recipe: Mapping[str, Any]) -> str:

@@ -159,3 +159,17 @@ def test_every_output_of_a_command_on_an_altered_run_carries_the_warning(command
     page = out / "README.md" if command == "export" else out
     text = page.read_text() if out.exists() else "".join(json.loads(done.stdout)["altered"])
     assert str(path) in text
+
+
+@pytest.mark.parametrize("command", ["ask", "export"])
+def test_altered_settings_of_the_evaluation_are_named_with_and_without_the_option(command: str, run_dir: Path) -> None:
+    path, out = run_dir / "eval-final/evaluate-step.json", run_dir.parent / "out"
+    step = json.loads(path.read_text())
+    path.write_text(json.dumps(step | {"seed": step["seed"] + 1}))
+    arguments = (run_dir, "Who?", "--json") if command == "ask" else (run_dir, "-o", out)
+    assert f"{path}: was altered after step eval-final" in refusal(command, *arguments)
+    done = CliRunner().invoke(app, [command, *map(str, arguments), "--altered"], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    assert f"warning: {path}: was altered after step eval-final" in done.stderr
+    shown = (out / "README.md").read_text() if command == "export" else "".join(json.loads(done.stdout)["altered"])
+    assert str(path) in shown
