@@ -44,8 +44,9 @@ WORDS = (
     "--recipe", "--dry-run",
 )  # fmt: skip
 COMMANDS = (
-    "validate", "compile", "schema", "evaluate --dry-run", "runs", "report", "ask", "compare", "study status", "study table",
-    "export", "metrics hotpotqa", "score", "convert", "search", "recall", "graph stats", "serve retriever",
+    "validate", "compile", "schema", "evaluate --dry-run", "runs", "report", "ask", "compare", "study status",
+    "study table", "export", "metrics hotpotqa", "score", "convert", "search", "recall", "graph stats",
+    "serve retriever",
 )  # fmt: skip
 ASCII = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": "ascii"}
 T = TypeVar("T")
