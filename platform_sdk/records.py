@@ -72,7 +72,8 @@ class Question(Record):
     passages that support the answer; ``supporting_facts`` are ``(title, sentence index)`` pairs;
     ``topic_entities`` are the gold entry points of the knowledge-graph environments, ``topic_ids`` their Wikidata ids
     in the same order (empty if the dataset has none); ``context`` are the question's own passages if the dataset has
-    them, gold passages among distractors.
+    them, gold passages among distractors; ``context_sentences`` are the offsets in each one's text at which its
+    sentences begin, empty if the dataset does not tell sentences apart.
     ``gold_passages`` are titles; ``gold_context`` are ids in the context, for datasets with repeated titles.
     ``decomposition`` are the dataset's sub-questions.
     """
@@ -91,6 +92,7 @@ class Question(Record):
     context: tuple[Passage, ...] = ()
     # Excluded if empty, so that the records of other datasets keep their digests.
     gold_context: tuple[str, ...] = Field(default=(), exclude_if=lambda ids: not ids)
+    context_sentences: tuple[tuple[int, ...], ...] = Field(default=(), exclude_if=lambda starts: not starts)
     decomposition: tuple[Hop, ...] = Field(default=(), exclude_if=lambda hops: not hops)
     topic_ids: tuple[str, ...] = Field(default=(), exclude_if=lambda ids: not ids)
 

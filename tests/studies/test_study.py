@@ -17,6 +17,8 @@ from typer.testing import CliRunner
 
 from platform_sdk.cli import app
 from platform_sdk.config.errors import UserError
+from platform_sdk.config.retrieval import RetrievalSpec
+from platform_sdk.retrieval.index import method_of
 from platform_sdk.studies.study import load_study
 from tests.kubeflow.toy import write_toy
 from tests.process_watch import wait_for
@@ -229,3 +231,21 @@ def test_a_killed_study_resumes_with_the_cell_it_was_at(tmp_path: Path) -> None:
         CliRunner().invoke(app, ["study", "status", str(path), "--folder", str(moved.parent), "--json"]).stdout
     )
     assert {tuple(cell["place"]): cell["state"] for cell in shown["cells"]}[("well",)] == "finished"
+
+
+def test_distractor_cells_of_evipath_read_all_of_a_questions_own_passages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Figure 4 of the paper: the question's own passages are the search result; HotpotQA has 10, MuSiQue 20."""
+    monkeypatch.chdir(HOME)
+    study = load_study(HOME / "studies/evipath-main.yaml", tmp_path)
+    found = set()
+    for cell in study.cells:
+        if not cell.place[0].endswith("distractor"):
+            continue
+        parameters = cell.recipe.parameters
+        retrieval = RetrievalSpec.model_validate(parameters["retrieval"])
+        assert method_of(parameters["environment"], retrieval).name == "contexts"
+        assert not parameters["dataset"].get("corpus"), "another corpus than the questions' own passages"
+        found.add((cell.place[0], parameters["agent"]["top_k"]))
+    assert found == {("HotpotQA, distractor", 10), ("MuSiQue, distractor", 20)}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -81,6 +82,17 @@ def load_format(name: str) -> DatasetFormat[Any]:
 def numbered_passages(id_: str, passages: Sequence[tuple[str, str]]) -> tuple[Passage, ...]:
     """Return a question's passages from titles and texts, with the question's id and a number as ids."""
     return tuple(Passage(id=f"{id_}/{n}", title=title, text=text) for n, (title, text) in enumerate(passages))
+
+
+def joined_sentences(sentences: Sequence[str], separator: str) -> tuple[str, tuple[int, ...]]:
+    """Return the text of a paragraph's sentences, without surrounding space, and the offset at which each begins.
+
+    Sentences of white space alone at the paragraph's end begin at the text's end.
+    """
+    whole = separator.join(sentences)
+    text, removed = whole.strip(), len(whole) - len(whole.lstrip())
+    begun = accumulate((len(sentence) + len(separator) for sentence in sentences), initial=-removed)
+    return text, tuple(min(max(start, 0), len(text)) for start, _ in zip(begun, sentences, strict=False))
 
 
 def answered(rollouts: Sequence[Rollout]) -> list[tuple[Question, str]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from platform_sdk.data.formats.base import DatasetFormat, Labels, numbered_passages
+from platform_sdk.data.formats.base import DatasetFormat, Labels, joined_sentences, numbered_passages
 from platform_sdk.records import Question
 
 
@@ -27,7 +27,7 @@ def hotpot_question(record: HotpotRecord, labels: Labels) -> Question:
     """Return the question of a record; its hops are the titles of its supporting facts."""
     titles = tuple(dict.fromkeys(title for title, _ in record.supporting_facts))
     # Sentences include their leading space.
-    passages = [(title, "".join(sentences).strip()) for title, sentences in record.context]
+    paragraphs = [(title, *joined_sentences(sentences, "")) for title, sentences in record.context]
     return Question(
         id=record.id,
         text=record.question,
@@ -37,7 +37,8 @@ def hotpot_question(record: HotpotRecord, labels: Labels) -> Question:
         hops=len(titles) or None,
         gold_passages=titles,
         supporting_facts=tuple(record.supporting_facts),
-        context=numbered_passages(record.id, passages),
+        context=numbered_passages(record.id, [(title, text) for title, text, _ in paragraphs]),
+        context_sentences=tuple(starts for _, _, starts in paragraphs),
     )
 
 

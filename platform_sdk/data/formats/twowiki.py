@@ -19,6 +19,7 @@ from platform_sdk.data.formats.base import (
     DatasetFormat,
     Labels,
     answered,
+    joined_sentences,
     numbered_passages,
     write_object,
 )
@@ -49,7 +50,7 @@ def question(record: TwoWikiRecord, labels: Labels) -> Question:
         if triple.head not in tails:
             entry_points.setdefault(triple.head, triple.head_id)
         tails.add(triple.tail)
-    passages = [(title, " ".join(sentences).strip()) for title, sentences in record.context]
+    paragraphs = [(title, *joined_sentences(sentences, " ")) for title, sentences in record.context]
     return hotpot_question(record, labels).model_copy(
         update={
             "dataset": "2wikimultihopqa",
@@ -57,7 +58,8 @@ def question(record: TwoWikiRecord, labels: Labels) -> Question:
             "gold_triples": tuple(triples),
             "topic_entities": tuple(entry_points),
             "topic_ids": tuple(entry_points.values()) if any(entry_points.values()) else (),
-            "context": numbered_passages(record.id, passages),
+            "context": numbered_passages(record.id, [(title, text) for title, text, _ in paragraphs]),
+            "context_sentences": tuple(starts for _, _, starts in paragraphs),
         }
     )
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from itertools import pairwise, zip_longest
 from typing import Any
 
 from platform_sdk.agents import planner_messages as messages
 from platform_sdk.methods.evipath import prompts
-from platform_sdk.methods.evipath.grammar import write_answer, write_ask, write_reading
+from platform_sdk.methods.evipath.grammar import NOTHING_FOUND, write_answer, write_ask, write_reading
 from platform_sdk.methods.evipath.prompts import Style
 from platform_sdk.methods.evipath.records import Example, SubQuestion
 from platform_sdk.methods.evipath.settings import Role
@@ -81,6 +82,24 @@ def executor_chats(example: Example, style: Style) -> Iterator[Chat]:
             yield Chat(f"{example.id}/{place}.{number}", "executor", system, (opening, executor_turn(asked)))
 
 
+def unanswerable_chats(example: Example, style: Style, share: float) -> Iterator[tuple[Chat, tuple[Evidence, ...]]]:
+    """Yield, for a share of the sub-questions, an executor's dialogue without gold evidence, and what it is shown.
+
+    The executor is shown the other evidence, and says that nothing was found. Which sub-questions these are depends on
+    the example alone; a larger share keeps those of a smaller one. A sub-question that is shown gold evidence only has
+    no such dialogue.
+    """
+    system = prompts.instruction(style, "executor", example.medium, max_questions=1)
+    for place, step in enumerate(example.steps):
+        for number, asked in enumerate(step.asked):
+            id = f"{example.id}/{place}.{number}"
+            shown = tuple(example.pool[index] for index in asked.shown if index not in example.gold)
+            drawn = int.from_bytes(sha256(id.encode()).digest()[:8], "big") / 2**64
+            if shown and drawn < share:
+                opening = messages.worker_opening(asked.question, shown, example.medium)
+                yield Chat(f"{id}/unanswerable", "executor", system, (opening, NOTHING_FOUND)), shown
+
+
 def chats(example: Example, style: Style, max_questions: int, roles: Sequence[Role]) -> list[Chat]:
     """Return the dialogues of these roles."""
     planner = [planner_chat(example, style, max_questions)] if "planner" in roles else []
@@ -117,20 +136,33 @@ def rollouts(
     style: Style,
     max_questions: int,
     roles: Sequence[Role],
+    unanswerable: float,
     tokenizer: Any,
     weights: str,
     corpus: str,
 ) -> list[Rollout]:
     """Return an example's training dialogues as rollouts; no policy sampled them.
 
-    Without the planner each executor is a separate rollout, since a rollout's main trajectory is always trained on.
+    Without the planner each executor is a separate rollout, since a rollout's main trajectory is always trained on; so
+    is an executor without gold evidence, which the planner never heard.
     """
     planner, *workers = trajectories(example, style, max_questions, tokenizer)
+    without = [
+        _without_gold(chat, shown, tokenizer)
+        for chat, shown in (unanswerable_chats(example, style, unanswerable) if "executor" in roles else ())
+    ]
     shared: dict[str, Any] = {
         "question": question, "seed": 0, "outcome": "answered", "weights": weights, "corpus": corpus
     }  # fmt: skip
     if "planner" not in roles:
-        return [Rollout(attempt=place, main=worker, **shared) for place, worker in enumerate(workers)]
+        return [Rollout(attempt=place, main=worker, **shared) for place, worker in enumerate((*workers, *without))]
     if "executor" not in roles:
         workers = [worker.model_copy(update={"use": "scoring"}) for worker in workers]
-    return [Rollout(attempt=0, main=planner, others=tuple(workers), **shared)]
+    heard = Rollout(attempt=0, main=planner, others=tuple(workers), **shared)
+    return [heard, *(Rollout(attempt=place, main=worker, **shared) for place, worker in enumerate(without, start=1))]
+
+
+def _without_gold(chat: Chat, shown: Sequence[Evidence], tokenizer: Any) -> Trajectory:
+    worker = Dialogue(tokenizer, chat.system, chat.turns[0], evidence=_unscored(shown))
+    worker.recite(chat.turns[1])
+    return worker.trajectory("worker", "worker", answer=NOTHING_FOUND)

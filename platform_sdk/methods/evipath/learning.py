@@ -5,6 +5,7 @@ from __future__ import annotations
 from hashlib import sha256
 
 from platform_sdk.agents.planner_rewards import rewards
+from platform_sdk.errors import UserError
 from platform_sdk.methods.evipath.dialogues import chats, rollouts
 from platform_sdk.methods.evipath.path_statistics import statistics
 from platform_sdk.methods.evipath.records import Example
@@ -34,6 +35,11 @@ class Dialogues(SamplingStep[AgentSpec, LearningSpec, SynthesisCarry]):
         path = run.run_dir / round.carry.phase / EXAMPLES
         check_digest(path, Example, round.carry.examples)
         examples = sorted(read_jsonl(path, Example), key=_order)[: spec.examples]
+        if spec.unanswerable and not any(example.gold for example in examples):
+            raise UserError(
+                "learning.unanswerable: the paths of a teacher that searches do not say which evidence is gold; "
+                "leave it at 0"
+            )
         questions = {question.id: question for question in run.questions("train")}
         tokenizer = load_tokenizer(models_of(round.model).get("planner", round.model))
         weights = policy_digest(round.model)
@@ -41,8 +47,8 @@ class Dialogues(SamplingStep[AgentSpec, LearningSpec, SynthesisCarry]):
             rollout.model_copy(update={"rewards": rewards(rollout)})
             for example in examples
             for rollout in rollouts(
-                example, questions[example.id], agent.prompts, agent.sub_questions, spec.roles, tokenizer, weights,
-                run.searched_digest,
+                example, questions[example.id], agent.prompts, agent.sub_questions, spec.roles, spec.unanswerable,
+                tokenizer, weights, run.searched_digest,
             )
         ]  # fmt: skip
         write_log(round.folder / "rollouts.jsonl", Rollout, learned)

@@ -9,23 +9,23 @@ from platform_sdk.agents.planner_messages import medium_of
 from platform_sdk.agents.planner_rewards import measures, rewards
 from platform_sdk.agents.planner_worker import PlannerWorker
 from platform_sdk.agents.speaker import Decoding, Policy
-from platform_sdk.config.sampling import EvaluationSpec
+from platform_sdk.errors import UserError
 from platform_sdk.methods.evipath.agent import evipath
 from platform_sdk.methods.evipath.learning import Dialogues
 from platform_sdk.methods.evipath.rules import RuleSynthesis
-from platform_sdk.methods.evipath.settings import AgentSpec
+from platform_sdk.methods.evipath.settings import AgentSpec, EvaluationSettings
 from platform_sdk.methods.evipath.teacher import ModelSynthesis
 from platform_sdk.methods.method import Method, Resources, RunContext
 from platform_sdk.methods.selection import Iteration
 from platform_sdk.records import Rollout
 
 
-class EviPath(Method[AgentSpec, EvaluationSpec, Resources]):
+class EviPath(Method[AgentSpec, EvaluationSettings, Resources]):
     """Planner and executors, fine-tuned on reasoning paths synthesised from gold evidence."""
 
     name = "evipath"
     agent_settings = AgentSpec
-    evaluation_settings = EvaluationSpec
+    evaluation_settings = EvaluationSettings
     roles = ("planner", "worker")
     steps: ClassVar = {
         "rules": RuleSynthesis(),
@@ -42,16 +42,20 @@ class EviPath(Method[AgentSpec, EvaluationSpec, Resources]):
         policy: Policy,
         seed_name: str,
         resources: Resources,
-        evaluation: EvaluationSpec | None = None,
+        evaluation: EvaluationSettings | None = None,
     ) -> PlannerWorker:
-        decoding = run.decoding if evaluation is None else Decoding(evaluation.temperature, evaluation.top_p)
-        return evipath(run, policy, decoding, seed_name, resources.search)
+        if evaluation is None:
+            return evipath(run, policy, run.decoding, seed_name, resources.search)
+        if evaluation.demonstrate and run.agent.prompts == "compact":
+            raise UserError("evaluation.demonstrate: compact prompts have no worked paths; leave it out")
+        decoding = Decoding(evaluation.temperature, evaluation.top_p)
+        return evipath(run, policy, decoding, seed_name, resources.search, demonstrated=evaluation.demonstrate)
 
     def rewards(self, run: RunContext[AgentSpec], rollout: Rollout) -> Mapping[str, float]:
         return rewards(rollout)
 
     def measure(
-        self, run: RunContext[AgentSpec], rollouts: Sequence[Rollout], evaluation: EvaluationSpec
+        self, run: RunContext[AgentSpec], rollouts: Sequence[Rollout], evaluation: EvaluationSettings
     ) -> list[dict[str, float]]:
         return [measures(medium_of(run.environment), rollout) for rollout in rollouts]
 

@@ -100,6 +100,7 @@ def statistics(examples: Sequence[Example], rollouts: Iterable[Rollout], chats: 
         ("Datasets", ("dataset", *share), acceptance(examples, lambda example: example.dataset)),
         ("Hops", ("hops", *share), acceptance(examples, lambda example: example.hops)),
         ("Reasons of rejections", ("check", "paths", "share", "e.g."), reasons(examples)),
+        ("Attempts", ("attempts", *share), acceptance(examples, lambda example: example.attempts)),
         ("Steps", ("steps", "paths"), sorted(Counter(len(example.steps) for example in kept).items())),
         ("Sub-questions asked at once", ("sub-questions", "steps", "share"), parallelism(kept)),
         ("Tokens", ("role", "dialogues", "mean", "median", "maximum", "learned (mean)"), lengths(rollouts)),

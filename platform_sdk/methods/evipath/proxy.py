@@ -7,11 +7,15 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
+from typing import Literal
 
 from platform_sdk.agents.planner_messages import Medium, piece
 from platform_sdk.data.dataset import read_corpus, read_triples
-from platform_sdk.records import Evidence, Passage, Question, Triple, given_evidence
+from platform_sdk.errors import UserError
+from platform_sdk.methods.evipath.settings import SynthesisSpec
+from platform_sdk.records import Evidence, Passage, Question, Source, Triple, given_evidence
 
 
 @dataclass(frozen=True)
@@ -51,6 +55,7 @@ class Proxy:
     passages: Sequence[Passage]
     distractors: int
     seed: int
+    unit: Literal["passage", "sentence"] = "passage"
 
     @cached_property
     def by_title(self) -> Mapping[str, Sequence[Passage]]:
@@ -70,6 +75,8 @@ class Proxy:
             rng.shuffle(triples)
             gold = tuple(triples.index(triple) for triple in dict.fromkeys(question.gold_triples))
             return Facts(tuple(map(triple_evidence, triples)), gold, self.medium)
+        if self.unit == "sentence":
+            return Facts(*sentences(question), self.medium)
         if question.context:
             return Facts(given_evidence(question.context), question.gold_positions, self.medium)
         wanted = dict.fromkeys(question.gold_passages)
@@ -81,6 +88,49 @@ class Proxy:
         return Facts(given_evidence(chosen), gold, self.medium)
 
 
+def sentences(question: Question) -> tuple[tuple[Evidence, ...], tuple[int, ...]]:
+    """Return the sentences of a question's passages, and the indices of the annotated supporting ones.
+
+    An annotated sentence that its passage does not have is left out, as in ``gold_positions``.
+    """
+    pool: list[Evidence] = []
+    gold: list[int] = []
+    supporting = set(question.supporting_facts)
+    for passage, starts in zip(question.context, question.context_sentences, strict=True):
+        for number, (start, end) in enumerate(pairwise((*starts, len(passage.text)))):
+            text = passage.text[start:end].strip()
+            if not text:
+                continue
+            if (passage.title, number) in supporting:
+                gold.append(len(pool))
+            source = Source(passage=passage.id, start=start, end=end)
+            pool.append(
+                Evidence(
+                    kind="passage",
+                    id=f"{passage.id}#{number}",
+                    title=passage.title,
+                    text=text,
+                    score=0.0,
+                    source=source,
+                )
+            )
+    return tuple(pool), tuple(gold)
+
+
+def check_unit(unit: str, medium: Medium, questions: Iterable[Question]) -> None:
+    """Raise a UserError where sentences are wanted and a question has no annotation of them."""
+    if unit == "passage":
+        return
+    if medium == "kg":
+        raise UserError("synthesis.unit sentence: a knowledge graph has triples and no sentences; leave it out")
+    for question in questions:
+        if not question.context_sentences or not question.supporting_facts:
+            raise UserError(
+                f"synthesis.unit sentence: question {question.id} of {question.dataset} has no annotated sentences; "
+                "use passage"
+            )
+
+
 def triple_evidence(triple: Triple) -> Evidence:
     """Return a triple as evidence of a graph search."""
     entities = (triple.head, triple.tail)
@@ -89,10 +139,11 @@ def triple_evidence(triple: Triple) -> Evidence:
     )  # fmt: skip
 
 
-def open_proxy(run_dir: Path, medium: Medium, distractors: int, seed: int) -> Proxy:
+def open_proxy(run_dir: Path, medium: Medium, spec: SynthesisSpec, seed: int) -> Proxy:
     """Return the proxy environment over a run's corpus."""
     by_head = grouped(read_triples(run_dir).triples) if medium == "kg" else {}
-    return Proxy(medium, by_head, read_corpus(run_dir).passages if medium == "text" else (), distractors, seed)
+    passages = read_corpus(run_dir).passages if medium == "text" else ()
+    return Proxy(medium, by_head, passages, spec.distractors, seed, spec.unit)
 
 
 def grouped(triples: Iterable[Triple]) -> dict[str, list[Triple]]:

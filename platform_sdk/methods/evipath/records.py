@@ -61,6 +61,7 @@ class Example(Record):
         encoder: digest of the encoder for comparing evidence.
         tokens: number of tokens sampled for this example.
         calls: number of calls of the teacher's model.
+        attempts: number of attempts at the path; tokens and calls are those of all.
     """
 
     KIND: ClassVar[str] = "evipath_example"
@@ -87,6 +88,7 @@ class Example(Record):
     encoder: str = ""
     tokens: int = Field(default=0, ge=0)
     calls: int = Field(default=0, ge=0)
+    attempts: int = Field(default=1, ge=1, exclude_if=lambda attempts: attempts == 1)
 
     @property
     def kept(self) -> bool:

@@ -119,11 +119,14 @@ class RuleSynthesis(Synthesis):
             raise UserError(
                 f"synthesis.mode: {spec.mode} hides the evidence that the rules are made of; use teacher: llm"
             )
+        if spec.attempts > 1:
+            raise UserError("synthesis.attempts: the rules write the same path at every attempt; leave it at 1")
         check_dataset(questions)
 
     @contextmanager
     def teaching(self, round: Round) -> Iterator[Teaching]:
         run, spec = round.run, round.settings
-        proxy = open_proxy(run.run_dir, medium_of(run.environment), spec.distractors, run.seed)
+        proxy = open_proxy(run.run_dir, medium_of(run.environment), spec, run.seed)
         compare, encoder = open_similarity(run)
-        yield Teaching(Rules(proxy, spec, compare, encoder, run.seed).example, None, LIVE)
+        rules = Rules(proxy, spec, compare, encoder, run.seed)
+        yield Teaching(lambda question, attempt: rules.example(question), None, LIVE)

@@ -2,60 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from platform_sdk.agents import planner_messages as messages
 from platform_sdk.agents.planner_messages import Medium, medium_of
-from platform_sdk.agents.planner_worker import Answer, Malformed, PlannerWorker
-from platform_sdk.agents.speaker import Policy, Speaker
-from platform_sdk.methods.evipath.agent import EviPathLanguage, evipath
+from platform_sdk.agents.planner_worker import Answer, Malformed
+from platform_sdk.agents.speaker import Policy
+from platform_sdk.methods.evipath.agent import evipath
 from platform_sdk.methods.evipath.demonstrations import demonstrations
-from platform_sdk.methods.evipath.dialogues import executor_chats, planner_chat
 from platform_sdk.methods.evipath.grammar import parse_planner, thoughts_of
 from platform_sdk.methods.evipath.planning import without_plan
 from platform_sdk.methods.evipath.records import Example, Step, SubQuestion
 from platform_sdk.methods.evipath.settings import AgentSpec, SynthesisSpec
 from platform_sdk.methods.method import RunContext
-from platform_sdk.records import Evidence, Question, Rollout, Trajectory
-from platform_sdk.sampling.dialogue import Dialogue
+from platform_sdk.records import Question, Rollout, Trajectory
 from platform_sdk.sampling.rollout import Agent, SearchFunction
 from platform_sdk.tracking.outcomes import digest_of
-
-
-def _hinted(opening: str, answer: str | None) -> str:
-    return opening if answer is None else f"{opening}\nAnswer : {answer}"
-
-
-@dataclass(frozen=True)
-class DemonstratedLanguage(EviPathLanguage):
-    """EviPath's prompts with worked paths; ``tell_answer`` adds the answer to the planner's question.
-
-    Compact prompts have no worked paths: very small models know the format only from training, and lack the vocabulary
-    of the paths.
-    """
-
-    tell_answer: bool = False
-
-    @property
-    def worked(self) -> Sequence[Example]:
-        """Return the worked paths of the prompt."""
-        return demonstrations(self.medium) if self.spec.prompts == "standard" else ()
-
-    def planner(self, speaker: Speaker, question: Question, candidates: Sequence[str], role: str) -> Dialogue:
-        examples: list[str] = []
-        for example in self.worked:
-            opening, *rest = planner_chat(example, "standard", self.spec.sub_questions).turns
-            examples += [_hinted(opening, example.answer if self.tell_answer else None), *rest]
-        opening = messages.planner_opening(question.text, candidates, self.medium)
-        opening = _hinted(opening, question.answers[0] if self.tell_answer else None)
-        return speaker.dialogue(self._instruction("planner"), opening, examples)
-
-    def worker(self, speaker: Speaker, sub_question: str, evidence: Sequence[Evidence]) -> Dialogue:
-        shown = [text for example in self.worked for chat in executor_chats(example, "standard")
-                 for text in chat.turns]  # fmt: skip
-        opening = messages.worker_opening(sub_question, evidence, self.medium)
-        return speaker.dialogue(self._instruction("executor"), opening, shown[-4:], evidence)
 
 
 @dataclass(frozen=True)
@@ -67,16 +28,17 @@ class SearchingTeacher:
     spec: SynthesisSpec
     search: SearchFunction
 
-    def example(self, question: Question) -> Agent[Example]:
-        """Solve a question once, and return its path."""
+    def example(self, question: Question, attempt: int) -> Agent[Example]:
+        """Solve a question once, and return its path; another attempt samples with another seed."""
         run, medium = self.run, medium_of(self.run.environment)
-        language = DemonstratedLanguage(run.agent, medium, self.spec.mode == "answer-only")
-        agent: PlannerWorker = replace(
-            evipath(run, self.policy, run.decoding, "synthesis", self.search), language=language
-        )
-        rollout = yield from agent.rollout(question, 0)
+        agent = evipath(
+            run, self.policy, run.decoding, "synthesis", self.search,
+            demonstrated=("planner", "executor"), tell_answer=self.spec.mode == "answer-only",
+        )  # fmt: skip
+        rollout = yield from agent.rollout(question, attempt)
         found = path_of(rollout, medium, run.agent)
-        told = digest_of(self.spec.mode, [example.model_dump(mode="json") for example in language.worked])
+        worked = demonstrations(medium) if run.agent.prompts == "standard" else ()
+        told = digest_of(self.spec.mode, [example.model_dump(mode="json") for example in worked])
         return found.model_copy(
             update={
                 "teacher": self.policy.weights,

@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from platform_sdk.config.sampling import EvaluationSpec
 from platform_sdk.config.struct import Struct
 
 Role = Literal["planner", "executor"]
@@ -32,6 +33,11 @@ class SynthesisSpec(Struct):
         description="what an LLM teacher is told: answer and gold evidence; the answer alone; neither. "
         "Without the evidence it searches as the agent does.",
     )
+    unit: Literal["passage", "sentence"] = Field(
+        "passage",
+        description="what a piece of evidence from texts is; sentence (the paper's, table 11) needs a dataset that "
+        "annotates supporting sentences: hotpotqa, 2wikimultihopqa",
+    )
     tau: float = Field(
         0.9,
         ge=-1,
@@ -49,6 +55,9 @@ class SynthesisSpec(Struct):
     )
     questions: int | None = Field(None, ge=1, le=10_000_000, description="questions drawn; null: all (scaling curve)")
     max_tokens: int = Field(512, ge=1, le=1_000_000, description="maximum tokens of one turn of an LLM teacher")
+    attempts: int = Field(
+        1, ge=1, le=1000, description="attempts of an LLM teacher at a question, until a path passes every check"
+    )
 
 
 class LearningSpec(Struct):
@@ -56,3 +65,19 @@ class LearningSpec(Struct):
 
     roles: tuple[Role, ...] = Field(("planner", "executor"), min_length=1, description="planner, executor, or both")
     examples: int | None = Field(None, ge=1, le=10_000_000, description="paths drawn; null: all (scaling curve)")
+    unanswerable: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="share of sub-questions that an executor also sees without the gold evidence, to learn to say "
+        "that nothing was found; 0 as in the paper",
+    )
+
+
+class EvaluationSettings(EvaluationSpec):
+    """An evaluation run: one attempt at every evaluation question."""
+
+    demonstrate: tuple[Role, ...] = Field(
+        (),
+        description="roles whose prompts show worked paths, as the paper's untrained rows do; not with compact prompts",
+    )

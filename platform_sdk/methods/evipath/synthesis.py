@@ -7,6 +7,7 @@ Every finished question is appended to ``drafts.jsonl``. At the end ``examples.j
 from __future__ import annotations
 
 import json
+import logging
 import random
 import time
 from abc import abstractmethod
@@ -20,11 +21,13 @@ from typing import Any
 
 from tqdm import tqdm
 
+from platform_sdk.agents.planner_messages import medium_of
 from platform_sdk.config.struct import Struct
 from platform_sdk.errors import UserError
 from platform_sdk.files import write_text
 from platform_sdk.methods.evipath.checks import Limits, in_question, judged
 from platform_sdk.methods.evipath.evidence import Similarity
+from platform_sdk.methods.evipath.proxy import check_unit
 from platform_sdk.methods.evipath.records import Example
 from platform_sdk.methods.evipath.settings import AgentSpec, SynthesisSpec
 from platform_sdk.methods.method import RunContext, Sampling, SamplingOutcome, SamplingStep
@@ -36,10 +39,13 @@ from platform_sdk.sampling.rollout import run as run_agents
 from platform_sdk.sampling.sampler import seconds_of
 from platform_sdk.tracking.outcomes import write_json
 
+_LOG = logging.getLogger(__name__)
+
 DRAFTS, EXAMPLES, REJECTED = "drafts.jsonl", "examples.jsonl", "rejected.jsonl"
 AGENT = "agent.json"
 """File with the settings of the agent for which the examples were checked; an export uses them."""
-Write = Callable[[Question], Agent[Example]]
+Write = Callable[[Question, int], Agent[Example]]
+"""Writes an attempt at a question's path: the question, and the attempt's number from 0."""
 Round = Sampling[AgentSpec, SynthesisSpec, "SynthesisCarry"]
 
 
@@ -78,14 +84,19 @@ class Synthesis(SamplingStep[AgentSpec, SynthesisSpec, SynthesisCarry]):
     def sample(self, round: Round) -> SamplingOutcome[SynthesisCarry]:
         run, spec = round.run, round.settings
         questions = drawn(run.questions("train"), spec.questions, run.seed)
+        check_unit(spec.unit, medium_of(run.environment), questions)
         self.check(spec, questions)
         agent = run.agent
         limits = Limits(agent.prompts, agent.sub_questions, agent.iteration_limit)
         opened = partial(self.teaching, round)
-        examples, seconds = synthesise(round.folder, questions, opened, limits=limits, share=own_share())
+        examples, seconds = synthesise(
+            round.folder, questions, opened, limits=limits, share=own_share(), attempts=spec.attempts
+        )
+        if self.asks_model(run):  # the rules take the dataset's evidence where it has some
+            warn_of_tau(examples, spec.tau)
         kept = write_outcome(round.folder, examples)
         write_json(round.folder / AGENT, agent.model_dump(mode="json"))
-        figures = table(examples, seconds)
+        figures = table(examples, seconds, spec.tau)
         carry = SynthesisCarry(phase=round.phase, examples=digest_records(kept))
         return SamplingOutcome([], [question.id for question in questions], carry, figures=figures, seconds=seconds)
 
@@ -125,11 +136,13 @@ def synthesise(
     *,
     limits: Limits,
     share: Share,
+    attempts: int = 1,
 ) -> tuple[list[Example], float]:
     """Write the missing examples of a phase; return all, checked and in the order of the questions, and the seconds.
 
     Args:
         teaching: opens the teacher; it is not opened if nothing is missing.
+        attempts: most attempts at a question; the first path that passes every check is kept, else the last.
 
     Raises:
         EndOfShare: in every process but the first, when all shares are done.
@@ -146,10 +159,10 @@ def synthesise(
         own = path if share.count == 1 else path.with_name(f"drafts.share{share.index}.jsonl")
         todo = share.of(missing)
         with AppendLog(own, Example) as log, teaching() as teacher, _bar(len(todo), share) as bar:
-            agents = [partial(teacher.write, question) for question in todo]
+            agents = [partial(_attempted, teacher.write, question, attempts, limits) for question in todo]
             for example in run_agents(agents, teacher.engine, live=teacher.live):
-                made.append(judged(example, limits))
-                log.append(made[-1])
+                made.append(example)
+                log.append(example)
                 clock.tick()
                 bar.update()
     done |= {example.id: example for example in share.gather(made)}
@@ -160,6 +173,38 @@ def synthesise(
     for part in _parts(path):
         remove_log(part)
     return examples, clock.seconds
+
+
+def _attempted(write: Write, question: Question, attempts: int, limits: Limits) -> Agent[Example]:
+    """Write a question's path until it passes every check; one that no model was asked for would be the same again."""
+    tokens = calls = 0
+    for attempt in range(attempts):
+        example = judged((yield from write(question, attempt)), limits)
+        asked = example.calls > 0
+        tokens, calls = tokens + example.tokens, calls + example.calls
+        example = example.model_copy(update={"tokens": tokens, "calls": calls, "attempts": attempt + 1})
+        if example.kept or not asked:
+            break
+    return example
+
+
+def warn_of_tau(examples: Sequence[Example], tau: float) -> None:
+    """Warn where the threshold chose nothing for most sub-answers, so that each has its one most similar piece."""
+    share = share_below(examples, tau)
+    if share is not None and share > 0.5:
+        _LOG.warning(
+            "synthesis.tau %g: no evidence is above it for %.0f %% of the sub-answers, which then have their most "
+            "similar piece alone; lower synthesis.tau, take sentences (synthesis.unit), or compare with another "
+            "encoder (the report shows other values)",
+            tau,
+            100 * share,
+        )
+
+
+def share_below(examples: Sequence[Example], tau: float) -> float | None:
+    """Return the share of the kept sub-answers without evidence above ``tau``; None if none was compared."""
+    best = [max(asked.similarities) for e in examples if e.kept for asked in e.asked() if asked.similarities]
+    return sum(value <= tau for value in best) / len(best) if best else None
 
 
 def _bar(total: int, share: Share) -> Any:
@@ -207,8 +252,8 @@ def write_outcome(folder: Path, examples: Sequence[Example]) -> list[Example]:
     return kept
 
 
-def table(examples: Sequence[Example], seconds: float) -> dict[str, Any]:
-    """Return the counts of kept and rejected examples by reason, and the cost."""
+def table(examples: Sequence[Example], seconds: float, tau: float) -> dict[str, Any]:
+    """Return the counts of kept and rejected examples by reason, the share that τ chose nothing for, and the cost."""
     kept = sum(example.kept for example in examples)
     cost = {"tokens": sum(e.tokens for e in examples), "calls": sum(e.calls for e in examples), "seconds": seconds}
     return {
@@ -216,6 +261,7 @@ def table(examples: Sequence[Example], seconds: float) -> dict[str, Any]:
         "kept": kept,
         "rejected": dict(sorted(Counter(e.rejected for e in examples if e.rejected).items())),
         "answer_in_question": sum(map(in_question, examples)),
+        "none_above_tau": share_below(examples, tau),
         "cost": {name: rounded(value) for name, value in cost.items()},
         "cost_per_kept": {name: rounded(value / kept) if kept else None for name, value in cost.items()},
     }

@@ -17,6 +17,7 @@ from platform_sdk.agents.planner_messages import medium_of
 from platform_sdk.agents.planner_worker import Answer, Ask, Malformed
 from platform_sdk.agents.sections import section
 from platform_sdk.agents.speaker import Decoding, Policy, Speaker
+from platform_sdk.errors import UserError
 from platform_sdk.methods.evipath import evidence
 from platform_sdk.methods.evipath import teacher_prompts as told
 from platform_sdk.methods.evipath.evidence import Comparison
@@ -88,8 +89,11 @@ class AbductiveTeacher:
     encoder: str
     seed: int
 
-    def example(self, question: Question) -> Agent[Example]:
-        """Write a question's path; a path that cannot be finished is rejected with the reason."""
+    def example(self, question: Question, attempt: int) -> Agent[Example]:
+        """Write a question's path; a path that cannot be finished is rejected with the reason.
+
+        Another attempt samples with another seed.
+        """
         facts = self.proxy.facts(question)
         medium = facts.medium
         secrets = [*(triple.tail for triple in question.gold_triples), *(hop.answer for hop in question.decomposition)]
@@ -102,7 +106,7 @@ class AbductiveTeacher:
         if not facts.gold:
             detail = "the record names no gold evidence that is in its context"
             return blank.model_copy(update={"rejected": "no-evidence", "detail": detail})
-        seed = seed_of(self.seed, "synthesis", question.id)
+        seed = seed_of(self.seed, "synthesis", question.id, *([attempt] if attempt else ()))
         talk = Talk(Speaker(self.policy.tokenizer, self.decoding, question.id, seed, self.spec.max_tokens))
         try:
             written = yield from self._written(blank, facts, talk)
@@ -192,6 +196,11 @@ class ModelSynthesis(Synthesis):
     @contextmanager
     def teaching(self, round: Round) -> Iterator[Teaching]:
         run, spec, medium = round.run, round.settings, medium_of(round.run.environment)
+        if spec.attempts > 1 and run.decoding.temperature == 0:
+            raise UserError(
+                f"synthesis.attempts: {spec.attempts} attempts at temperature 0 are all the same; set "
+                "teaching.temperature above 0"
+            )
         with closing(load_engine(run.sampling.engine, round.model)) as engine:
             policy = Policy(engine.tokenizer, engine.weight_version)
             if spec.mode != "abductive":
@@ -199,7 +208,7 @@ class ModelSynthesis(Synthesis):
                     teacher = SearchingTeacher(run, policy, spec, search)
                     yield Teaching(teacher.example, engine, run.sampling.engine.live)
                 return
-            proxy = open_proxy(run.run_dir, medium, spec.distractors, run.seed)
+            proxy = open_proxy(run.run_dir, medium, spec, run.seed)
             compare, encoder = open_similarity(run)
             writer = AbductiveTeacher(policy, run.decoding, run.agent, spec, proxy, compare, encoder, run.seed)
             yield Teaching(writer.example, engine, run.sampling.engine.live)

@@ -16,6 +16,7 @@ from platform_sdk.data.world import generate
 from platform_sdk.methods.evipath.agent import evipath
 from platform_sdk.methods.evipath.dialogues import chats, rollouts, trajectories
 from platform_sdk.methods.evipath.evidence import Similarity
+from platform_sdk.methods.evipath.grammar import NOTHING_FOUND
 from platform_sdk.methods.evipath.proxy import Proxy, grouped
 from platform_sdk.methods.evipath.records import Example
 from platform_sdk.methods.evipath.rules import Rules
@@ -91,9 +92,31 @@ def test_mask_is_that_of_trl_on_the_same_chats(tmp_path: Path) -> None:
 )
 def test_roles_that_are_learned(roles: Any, learned: set[str]) -> None:
     path, question = PATHS[0], WORLD.train[0]
-    made = rollouts(path, question, "compact", 5, roles, TOKENIZER, "w", "c")
+    made = rollouts(path, question, "compact", 5, roles, 0.0, TOKENIZER, "w", "c")
     assert {t.role for rollout in made for t in rollout.trajectories} == learned
     assert len({example.id for example in examples_of(made)}) == sum(len(rollout.trajectories) for rollout in made)
+
+
+def test_executor_without_the_evidence_learns_to_say_so() -> None:
+    """The dialogue is the agent's own with the gold evidence left out; a smaller share is part of a larger one."""
+    learned: dict[float, set[str]] = {}
+    for share in (0.3, 1.0):
+        learned[share] = set()
+        for path, question in zip(PATHS, WORLD.train, strict=True):
+            made = rollouts(path, question, "compact", 5, ("planner", "executor"), share, TOKENIZER, "w", "c")
+            gold = {path.pool[place].id for place in path.gold}
+            for rollout in made[1:]:
+                assert (rollout.main.role, rollout.main.answer, rollout.main.selected) == ("worker", NOTHING_FOUND, ())
+                assert rollout.main.evidence
+                assert not gold & {item.id for item in rollout.main.evidence}
+                said = [t for t, m in zip(rollout.main.token_ids, rollout.main.agent_mask, strict=True) if m]
+                assert said == list(say(NOTHING_FOUND))
+                learned[share].add(rollout.main.turns[0].text)
+            assert (
+                made[0] == rollouts(path, question, "compact", 5, ("planner", "executor"), 0.0, TOKENIZER, "w", "c")[0]
+            )
+    assert 0 < len(learned[0.3]) < len(learned[1.0])
+    assert learned[0.3] < learned[1.0]
 
 
 def test_agent_that_says_what_was_synthesised_records_the_same_dialogues(tmp_path: Path) -> None:

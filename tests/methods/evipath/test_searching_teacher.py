@@ -57,7 +57,7 @@ def solved(
         retrieval=RetrievalSpec.model_validate({}), searched_digest="c", seed=0,
     )  # fmt: skip
     teacher = SearchingTeacher(context, Policy(TOKENIZER, "teacher"), SynthesisSpec(mode=mode), search)
-    [path] = run([partial(teacher.example, QUESTION)], Engine(), live=1)  # type: ignore[arg-type]
+    [path] = run([partial(teacher.example, QUESTION, 0)], Engine(), live=1)  # type: ignore[arg-type]
     return judged(path, Limits(style, 5, 4)), prompts
 
 

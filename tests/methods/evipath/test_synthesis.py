@@ -18,7 +18,7 @@ from platform_sdk.methods.evipath.proxy import Proxy, grouped
 from platform_sdk.methods.evipath.records import Example
 from platform_sdk.methods.evipath.rules import Rules
 from platform_sdk.methods.evipath.settings import SynthesisSpec
-from platform_sdk.methods.evipath.synthesis import Teaching, drawn, synthesise, table, write_outcome
+from platform_sdk.methods.evipath.synthesis import Teaching, drawn, synthesise, table, warn_of_tau, write_outcome
 from platform_sdk.processes.shares import EndOfShare, Share
 from platform_sdk.record_files import read_jsonl
 from platform_sdk.records import Question
@@ -42,7 +42,7 @@ class Teacher:
         self.asked: list[str] = []
         self.kill_after = kill_after
 
-    def example(self, question: Question) -> Agent[Example]:
+    def example(self, question: Question, attempt: int) -> Agent[Example]:
         if len(self.asked) >= self.kill_after:
             raise Killed
         self.asked.append(question.id)
@@ -101,14 +101,52 @@ def test_shares_end_with_the_examples_of_one_process(tmp_path: Path) -> None:
     assert not list((tmp_path / "shared").glob("drafts.share*"))
 
 
+class Stubborn(Teacher):
+    """A teacher whose first attempts fail, and cost two calls and ten tokens each."""
+
+    def __init__(self, failures: int) -> None:
+        super().__init__()
+        self.failures = failures
+
+    def example(self, question: Question, attempt: int) -> Agent[Example]:
+        path = (yield from super().example(question, attempt)).model_copy(update={"calls": 2, "tokens": 10})
+        failed = path.model_copy(update={"rejected": "cut", "detail": "too long"})
+        return failed if attempt < self.failures else path
+
+
+def test_rejected_path_is_attempted_again_until_one_is_kept(tmp_path: Path) -> None:
+    found = {}
+    for failures in (0, 2, 3):
+        folder, teacher = tmp_path / str(failures), Stubborn(failures)
+        folder.mkdir()
+        paths, _ = synthesise(folder, WORLD.train[:1], teacher.teaching, limits=LIMITS, share=Share(), attempts=3)
+        found[failures] = (paths[0].kept, paths[0].attempts, paths[0].calls, paths[0].tokens, len(teacher.asked))
+    assert found == {0: (True, 1, 2, 10, 1), 2: (True, 3, 6, 30, 3), 3: (False, 3, 6, 30, 3)}
+
+
+def test_path_that_no_model_was_asked_for_is_not_attempted_again(tmp_path: Path) -> None:
+    teacher = Teacher()
+    wrong = WORLD.train[0].model_copy(update={"answers": ("nobody",)})
+    [path], _ = synthesise(tmp_path, [wrong], teacher.teaching, limits=LIMITS, share=Share(), attempts=3)
+    assert (path.kept, len(teacher.asked)) == (False, 1)
+
+
+@pytest.mark.parametrize(("tau", "warned"), [(0.85, False), (0.95, True)])
+def test_threshold_that_chooses_nothing_for_most_answers_is_warned_of(
+    tau: float, warned: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    warn_of_tau([PATH], tau)
+    assert ("synthesis.tau" in caplog.text) == warned
+
+
 def test_table_counts_reasons_and_cost(tmp_path: Path) -> None:
     rejected = PATH.model_copy(update={"id": "r", "rejected": "leak", "detail": "turn 1", "tokens": 10, "calls": 1})
     examples = [PATH.model_copy(update={"tokens": 20, "calls": 3}), rejected]
-    assert table(examples, 6.0) == {
-        "questions": 2, "kept": 1, "rejected": {"leak": 1}, "answer_in_question": 0,
+    assert table(examples, 6.0, 0.85) == {
+        "questions": 2, "kept": 1, "rejected": {"leak": 1}, "answer_in_question": 0, "none_above_tau": 0.5,
         "cost": {"tokens": 30, "calls": 4, "seconds": 6.0}, "cost_per_kept": {"tokens": 30, "calls": 4, "seconds": 6.0},
     }  # fmt: skip
-    assert table(examples[1:], 6.0)["cost_per_kept"]["tokens"] is None
+    assert table(examples[1:], 6.0, 0.9)["cost_per_kept"]["tokens"] is None
     write_outcome(tmp_path, examples)
     assert list(read_jsonl(tmp_path / "examples.jsonl", Example)) == examples[:1]
     [line] = [json.loads(line) for line in (tmp_path / "rejected.jsonl").read_text().splitlines()[1:]]

@@ -33,7 +33,7 @@ def taught(engine: Any, asked: Question = QUESTION) -> Example:
         Policy(TOKENIZER, "teacher"), Decoding(), agent, SynthesisSpec(), Proxy("text", {}, (), 0, 0),
         Similarity(LetterEncoder()), "letters", 0,
     )  # fmt: skip
-    [path] = run([partial(teacher.example, asked)], engine, live=4)
+    [path] = run([partial(teacher.example, asked, 0)], engine, live=4)
     return judged(path, Limits("standard", agent.sub_questions, agent.iteration_limit))
 
 
