@@ -119,19 +119,11 @@ def _only_evaluating(path: Path, overrides: list[str]) -> Recipe:
     Raises:
         UserError: the pipeline has no ``evaluation_only``.
     """
-    from platform_sdk.config.pipeline import find_pipeline
+    from platform_sdk.config.pipeline import check_shipped
     from platform_sdk.config.recipe import load_recipe
-    from platform_sdk.files import read_object
 
     if path.suffix == ".json":  # the resolved recipe of a run
-        name = read_object(path).get("pipeline")
-        try:
-            find_pipeline(str(name), path)
-        except UserError as error:
-            raise UserError(
-                f"{path.parent}: is a run of pipeline {name}, which hopforge does not ship; add --recipe FILE, the "
-                "recipe of the run"
-            ) from error
+        check_shipped(path, "add --recipe FILE, the recipe of the run")
     pipeline = load_recipe(path, overrides).pipeline
     document = pipeline.document
     if not document.evaluation_only:

@@ -25,6 +25,7 @@ from platform_sdk.config.parameter import IDENTIFIER, Declaration, Parameter, pr
 from platform_sdk.config.references import ParameterPart, parse
 from platform_sdk.config.source import ConfigError, FieldPath, Source, load_source, suggestion
 from platform_sdk.display import excerpt, shortened
+from platform_sdk.files import read_object
 
 METHOD = r"^[a-z][a-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$"
 
@@ -173,6 +174,21 @@ def find_pipeline(reference: str, recipe: Path) -> Path:
     if reference not in shipped:
         raise UserError(f"there is no pipeline {excerpt(reference)}; {suggestion(reference, shipped)}")
     return shipped[reference]
+
+
+def check_shipped(resolved: Path, remedy: str) -> None:
+    """Check that the pipeline of a run's ``recipe.json`` is known; one that was beside the recipe is not.
+
+    Raises:
+        UserError: it is not; the message ends with ``remedy``.
+    """
+    name = read_object(resolved).get("pipeline")
+    try:
+        find_pipeline(str(name), resolved)
+    except UserError as error:
+        raise UserError(
+            f"{resolved.parent}: is a run of pipeline {name}, which hopforge does not ship; {remedy}"
+        ) from error
 
 
 def load_pipeline(path: Path) -> Pipeline:

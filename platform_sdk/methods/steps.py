@@ -221,7 +221,8 @@ def online(
             _evaluate(method, run, name, weights, evaluation, opened)
 
         task = OnlineTask(
-            questions=method.questions(run, "train"),
+            # Without updates nothing is learned, and an evaluation of other questions has none to learn from.
+            questions=method.questions(run, "train") if spec.updates else [],
             search=resources.search,
             make_agent=make_agent,
             live=live,

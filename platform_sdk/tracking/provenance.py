@@ -6,6 +6,7 @@ import getpass
 import hashlib
 import os
 import platform
+import re
 import subprocess
 import time
 from importlib import metadata
@@ -84,7 +85,7 @@ def _user() -> str:
 def _hardware() -> str:
     """Return a description of this machine's processors, memory and GPUs."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    parts = [f"{os.cpu_count()} {platform.machine()} CPUs", f"{memory:.0f} GiB memory"]
+    parts = [f"{os.cpu_count()} {_processor()} CPUs", f"{memory:.0f} GiB memory"]
     try:
         query = subprocess.run(
             ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"],
@@ -94,6 +95,16 @@ def _hardware() -> str:
         return ", ".join(parts)
     gpus = query.stdout.strip().splitlines() if query.returncode == 0 else []
     return ", ".join([*parts, *(f"{gpus.count(gpu)} × {gpu}" for gpu in dict.fromkeys(gpus))])
+
+
+def _processor() -> str:
+    """Return the processor's model, which decides the last bits of results; its architecture if it is unknown."""
+    try:
+        described = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return platform.machine()
+    model = re.search(r"^model name\s*:\s*(\S.*)$", described, re.MULTILINE)
+    return " ".join(model[1].split()) if model else platform.machine()
 
 
 def _git(checkout: Path, *arguments: str) -> str | None:

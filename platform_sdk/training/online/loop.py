@@ -100,7 +100,7 @@ def train_online(
         WeightsMismatch: the engine does not sample from the current weights.
         NotFinite: the loss became infinite or not a number.
     """
-    if not task.questions:
+    if spec.updates and not task.questions:
         raise UserError(f"{folder}: there are no questions to learn from")
     folder.mkdir(parents=True, exist_ok=True)
     parent = weights_digest(model)

@@ -1,0 +1,140 @@
+"""``hopforge reproduce``: equal runs are equal; the first step that differs is named, and what differed before it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from platform_sdk.cli import app
+from platform_sdk.config.errors import UserError
+from platform_sdk.config.recipe import load_recipe
+from platform_sdk.tracking.journal import Journal, run_file
+from platform_sdk.tracking.manifest import Entry
+from platform_sdk.tracking.reproduction import TIMED, Reproduction, compare_circumstances, compare_steps
+from tests.sealing import sealed
+
+HOME = Path(__file__).parents[2]
+QUESTIONS = [
+    {"id": f"q{n}", "question": f"Who painted picture {n}?", "answers": ["Ada"],
+     "passages": [{"title": f"Picture {n}", "text": f"Picture {n} was painted by Ada."}]}
+    for n in range(2)
+]  # fmt: skip
+
+
+def entry(number: int, event: str, digests: dict[str, str], **fields: Any) -> Entry:
+    return Entry(
+        sequence=number, time="2026-01-01T00:00:00.000Z", event=event, digests=digests, previous="0",
+        hash=str(number), **fields,
+    )  # fmt: skip
+
+
+DIGESTS = st.dictionaries(
+    st.sampled_from(["weights", "rollouts", "scores", *TIMED]), st.sampled_from("abc"), min_size=1
+)
+
+
+@given(st.lists(DIGESTS, min_size=1, max_size=4), st.lists(DIGESTS, min_size=1, max_size=4))
+def test_steps_are_equal_exactly_where_untimed_digests_are(first: list[Any], second: list[Any]) -> None:
+    """A run that was resumed has entries of one step more than once; the last counts."""
+    runs = [[entry(n, f"step s{n}", digests) for n, digests in enumerate(steps)] for steps in (first, second)]
+    repeated = [entry(0, "step s0", {"weights": "of a killed attempt"}), *runs[1]]
+    found = compare_steps(runs[0], repeated)
+    wanted = [
+        n < len(second) and {k: v for k, v in digests.items() if k not in TIMED}
+        == {k: v for k, v in second[n].items() if k not in TIMED}
+        for n, digests in enumerate(first)
+    ]  # fmt: skip
+    assert [step.equal for step in found] == wanted
+    whole = Reproduction(original="a", repeated="b", head="0:0", steps=found, circumstances=())
+    assert whole.equal == all(wanted)
+    assert (whole.first is None) == all(wanted)
+    if whole.first is not None:
+        assert whole.first.step == f"s{wanted.index(False)}"
+
+
+def test_circumstances_name_code_packages_and_machine_and_not_who_ran_it() -> None:
+    def start(**origin: str) -> list[Entry]:
+        return [
+            entry(0, "run started", {}, origin={"user": "u", "host": "h", "source": "s", "hardware": "cpu", **origin})
+        ]
+
+    packages = {"torch": "1", "numpy": "2"}
+    same = {"python": "3.11.7", "packages": packages}
+    assert compare_circumstances(start(), start(user="v", host="i"), (same, same)) == ()
+    other = {"python": "3.12.1", "packages": {"torch": "2", "scipy": "1"}}
+    found = compare_circumstances(start(), start(source="t", hardware="gpu"), (same, other))
+    assert {(one.name, one.original, one.repeated) for one in found} == {
+        ("source", "s", "t"), ("hardware", "cpu", "gpu"), ("python", "3.11.7", "3.12.1"), ("package torch", "1", "2"),
+        ("package numpy", "2", "not recorded"), ("package scipy", "not recorded", "1"),
+    }  # fmt: skip
+
+
+def invoke(*arguments: object) -> None:
+    CliRunner().invoke(app, ["reproduce", *map(str, arguments)], catch_exceptions=False)
+
+
+def test_run_that_cannot_be_reproduced_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    recipe = load_recipe(HOME / "pipelines/arena/world.yaml").resolved()
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "recipe.json").write_text(json.dumps(recipe))
+    sealed(run)
+    with pytest.raises(UserError, match="has not finished"):
+        invoke(run, "-o", tmp_path / "again")
+    Journal(run_file(run)).append("ended", status="FINISHED")
+    with pytest.raises(UserError, match="is the run that is to be reproduced"):
+        invoke(run, "-o", run)
+    with pytest.raises(UserError, match="no run directory, and no run in"):
+        invoke(tmp_path / "nothing", "-o", tmp_path / "again")
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / "recipe.json").write_text(json.dumps({"pipeline": "mine", "name": "x", "parameters": {}}))
+    Journal(run_file(sealed(own))).append("ended", status="FINISHED")
+    with pytest.raises(UserError, match="is a run of pipeline mine, which hopforge does not ship"):
+        invoke(own, "-o", tmp_path / "again")
+    assert not (tmp_path / "again").exists()
+
+
+def hopforge(folder: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "platform_sdk.cli", *map(str, arguments)]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=600)
+
+
+def write_questions(path: Path, questions: list[dict[str, Any]]) -> None:
+    path.write_text("".join(json.dumps(question) + "\n" for question in questions))
+
+
+def test_evaluation_is_reproduced_until_its_data_change(tmp_path: Path) -> None:
+    data = tmp_path / "questions.jsonl"
+    write_questions(data, QUESTIONS)
+    recipe = HOME / "pipelines/arena/world.yaml"
+    first = hopforge(
+        tmp_path, "evaluate", "hopforge:world-base-arena", "--recipe", recipe, "--dataset", f"jsonl={data}",
+        "--workdir", "first", "--environment", "distractor", "--quiet",
+    )  # fmt: skip
+    assert first.returncode == 0, first.stderr
+    again = hopforge(tmp_path, "reproduce", "first", "-o", "again", "--json", "--quiet")
+    assert again.returncode == 0, again.stderr
+    found = json.loads(again.stdout)
+    assert (found["equal"], found["circumstances"]) == (True, [])
+    assert {"corpus", "policy", "eval-start"} <= {step["step"] for step in found["steps"]}
+
+    write_questions(data, [QUESTIONS[0], {**QUESTIONS[1], "question": "Who drew picture 1?"}])
+    changed = hopforge(tmp_path, "reproduce", "first", "-o", "changed", "--quiet")
+    assert changed.returncode == 1, changed.stderr
+    assert "first: not reproduced" in changed.stdout
+    assert "first difference, in step corpus:\n  eval: " in changed.stdout
+
+    data.unlink()
+    missing = hopforge(tmp_path, "reproduce", "first", "-o", "missing", "--quiet")
+    assert missing.returncode == 2
+    assert "questions.jsonl" in missing.stderr
+    assert not (tmp_path / "missing/manifest.jsonl").exists()
