@@ -70,7 +70,12 @@ def compared(original: Path, repeated: Path) -> Reproduction:
     from platform_sdk.files import read_object
     from platform_sdk.tracking.journal import FOLDER
     from platform_sdk.tracking.opened import ENVIRONMENT_FILE, open_run
-    from platform_sdk.tracking.reproduction import Reproduction, compare_circumstances, compare_steps
+    from platform_sdk.tracking.reproduction import (
+        Reproduction,
+        compare_circumstances,
+        compare_steps,
+        results_of,
+    )
 
     first, second = open_run(original), open_run(repeated)
     environments = [read_object(folder / FOLDER / ENVIRONMENT_FILE) for folder in (original, repeated)]
@@ -78,7 +83,7 @@ def compared(original: Path, repeated: Path) -> Reproduction:
         original=str(original),
         repeated=str(repeated),
         head=first.entries[-1].head,
-        steps=compare_steps(first.entries, second.entries),
+        steps=compare_steps(results_of(original, first.entries), results_of(repeated, second.entries)),
         circumstances=compare_circumstances(first.entries, second.entries, (environments[0], environments[1])),
     )
 

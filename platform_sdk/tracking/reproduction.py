@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from platform_sdk.config.struct import Struct
+from platform_sdk.files import read_object
 from platform_sdk.tracking.manifest import Entry
 from platform_sdk.tracking.opened import STARTED
+from platform_sdk.tracking.outcomes import digest_of
 from platform_sdk.tracking.seals import last_entries
 
-TIMED = ("report", "figures")
-"""Digests of files that contain how long things took."""
+NO_RESULTS = ("report", "figures", "settings", "scores", "scores_start", "scores_final")
+"""Digests that are not compared as they are: of how long things took, of what was asked, and of scores with that."""
+SCORES = "scores.json"
 UNKNOWN = "not recorded"
 
 
@@ -61,24 +65,37 @@ class Reproduction(Struct):
         return next((step for step in self.steps if not step.equal), None)
 
 
-def compare_steps(original: Sequence[Entry], repeated: Sequence[Entry]) -> tuple[StepComparison, ...]:
-    """Compare the recorded digests of every step of two runs: data, weights, rollouts, selections, scores."""
-    others = last_entries(repeated)
+Results = Mapping[str, Mapping[str, str]]
+"""Digests of the results of every step, by the step's name and the result's."""
+
+
+def results_of(run_dir: Path, entries: Sequence[Entry]) -> Results:
+    """Return the digests of what the steps of a run left: data, index, weights, rollouts, selections, scores.
+
+    Scores are digested without the digest of the settings behind them, which grow with hopforge's versions.
+    """
+    found: dict[str, dict[str, str]] = {}
+    for step, entry in last_entries(entries).items():
+        found[step] = {name: digest for name, digest in entry.digests.items() if name not in NO_RESULTS}
+        if (scores := run_dir / step / SCORES).is_file():
+            content = read_object(scores)
+            found[step] |= {"scores": digest_of({name: value for name, value in content.items() if name != "inputs"})}
+    return found
+
+
+def compare_steps(original: Results, repeated: Results) -> tuple[StepComparison, ...]:
+    """Compare the results of every step of a run with those of another run."""
     return tuple(
-        StepComparison(step=name, differences=tuple(_of_step(entry, others.get(name))))
-        for name, entry in last_entries(original).items()
+        StepComparison(step=step, differences=tuple(_of_step(results, repeated.get(step))))
+        for step, results in original.items()
     )
 
 
-def _of_step(entry: Entry, other: Entry | None) -> Iterator[Difference]:
-    if other is None:
+def _of_step(results: Mapping[str, str], others: Mapping[str, str] | None) -> Iterator[Difference]:
+    if others is None:
         yield Difference(name="step", original="finished", repeated=UNKNOWN)
-        return
-    yield from _differences(_results(entry), _results(other))
-
-
-def _results(entry: Entry) -> dict[str, str]:
-    return {name: digest for name, digest in entry.digests.items() if name not in TIMED}
+    else:
+        yield from _differences(results, others)
 
 
 def compare_circumstances(
@@ -98,10 +115,13 @@ def compare_circumstances(
 
 
 def _origin(entries: Sequence[Entry]) -> dict[str, str]:
-    """Return what the last start of a run recorded of the code and the machine; who ran it changes no result."""
+    """Return what a run recorded of code, machine and its evaluations' settings; who ran it changes no result."""
     start = next((entry for entry in reversed(entries) if entry.event == STARTED), None)
     origin = {} if start is None else start.origin
-    return {name: value for name, value in origin.items() if name in ("version", "commit", "source", "hardware")}
+    code = {name: value for name, value in origin.items() if name in ("version", "commit", "source", "hardware")}
+    steps = last_entries(entries).items()
+    asked = {f"settings of {step}": entry.digests["settings"] for step, entry in steps if "settings" in entry.digests}
+    return code | asked
 
 
 def _installed(environment: Mapping[str, Any]) -> dict[str, str]:

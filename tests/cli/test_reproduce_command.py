@@ -18,7 +18,7 @@ from platform_sdk.config.errors import UserError
 from platform_sdk.config.recipe import load_recipe
 from platform_sdk.tracking.journal import Journal, run_file
 from platform_sdk.tracking.manifest import Entry
-from platform_sdk.tracking.reproduction import TIMED, Reproduction, compare_circumstances, compare_steps
+from platform_sdk.tracking.reproduction import Reproduction, compare_circumstances, compare_steps, results_of
 from tests.sealing import sealed
 
 HOME = Path(__file__).parents[2]
@@ -36,28 +36,40 @@ def entry(number: int, event: str, digests: dict[str, str], **fields: Any) -> En
     )  # fmt: skip
 
 
-DIGESTS = st.dictionaries(
-    st.sampled_from(["weights", "rollouts", "scores", *TIMED]), st.sampled_from("abc"), min_size=1
+RESULTS = st.lists(
+    st.dictionaries(st.sampled_from(["weights", "rollouts"]), st.sampled_from("abc"), min_size=1), max_size=4
 )
 
 
-@given(st.lists(DIGESTS, min_size=1, max_size=4), st.lists(DIGESTS, min_size=1, max_size=4))
-def test_steps_are_equal_exactly_where_untimed_digests_are(first: list[Any], second: list[Any]) -> None:
-    """A run that was resumed has entries of one step more than once; the last counts."""
-    runs = [[entry(n, f"step s{n}", digests) for n, digests in enumerate(steps)] for steps in (first, second)]
-    repeated = [entry(0, "step s0", {"weights": "of a killed attempt"}), *runs[1]]
-    found = compare_steps(runs[0], repeated)
-    wanted = [
-        n < len(second) and {k: v for k, v in digests.items() if k not in TIMED}
-        == {k: v for k, v in second[n].items() if k not in TIMED}
-        for n, digests in enumerate(first)
-    ]  # fmt: skip
-    assert [step.equal for step in found] == wanted
-    whole = Reproduction(original="a", repeated="b", head="0:0", steps=found, circumstances=())
-    assert whole.equal == all(wanted)
-    assert (whole.first is None) == all(wanted)
-    if whole.first is not None:
-        assert whole.first.step == f"s{wanted.index(False)}"
+@given(RESULTS, RESULTS)
+def test_first_step_with_other_results_is_named(first: list[Any], second: list[Any]) -> None:
+    original, repeated = ({f"s{number}": results for number, results in enumerate(steps)} for steps in (first, second))
+    found = Reproduction(
+        original="a", repeated="b", head="0:0", steps=compare_steps(original, repeated), circumstances=()
+    )
+    wanted = [number < len(second) and results == second[number] for number, results in enumerate(first)]
+    assert [step.equal for step in found.steps] == wanted
+    assert found.equal == all(wanted)
+    assert (found.first.step if found.first else None) == (None if all(wanted) else f"s{wanted.index(False)}")
+
+
+def test_results_are_those_of_a_steps_last_attempt_without_times_and_settings(tmp_path: Path) -> None:
+    def scored(folder: Path, value: float, inputs: str) -> dict[str, Any]:
+        (folder / "eval-final").mkdir(parents=True, exist_ok=True)
+        (folder / "eval-final/scores.json").write_text(json.dumps({"inputs": inputs, "metrics": {"em": value}}))
+        entries = [
+            entry(0, "step train", {"weights": "of a killed attempt"}),
+            entry(1, "step train", {"weights": "w", "figures": inputs}),
+            entry(2, "step eval-final", {"policy": "w", "scores": inputs, "settings": inputs}),
+            entry(3, "run ended: FINISHED", {}),
+        ]
+        return dict(results_of(folder, entries))
+
+    first = scored(tmp_path / "first", 0.5, "a")
+    assert first["train"] == {"weights": "w"}
+    assert list(first) == ["train", "eval-final"]
+    assert first == scored(tmp_path / "same", 0.5, "b")
+    assert first != scored(tmp_path / "other", 0.6, "a")
 
 
 def test_circumstances_name_code_packages_and_machine_and_not_who_ran_it() -> None:
