@@ -9,7 +9,7 @@ from platform_sdk.sampling.engine import SamplingParams
 
 ProgramOutcome = Literal["answered", "error", "timeout", "limit", "no_answer"]
 Reason = Literal["new", "edited", "template", "branch"]
-"""Why a thread began: an unrelated prompt, a changed history, a template that rewrites earlier text, or a second
+"""Reason of a thread: an unrelated prompt, a changed history, a template that rewrites earlier text, or a second
 continuation of one reply."""
 
 
