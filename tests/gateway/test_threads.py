@@ -157,14 +157,14 @@ def canonical(call: SampledCall, name: str) -> bool:
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.data())
 def test_tokens_are_the_engines_in_random_conversations(name: str, data: st.DataObject) -> None:
     session = session_of(name)
     tools = TOOLS if session.template.format and data.draw(st.booleans(), "tools") else []
     program = Program(name, session, tools)
     start = [{"role": "system", "content": "Answer."}, {"role": "user", "content": data.draw(WORDS)}]
-    histories = [start]
+    histories, refused = [start], list[str]()
     for _ in range(data.draw(st.integers(1, 6), "calls")):
         history = list(data.draw(st.sampled_from(histories), "history"))
         action = data.draw(st.sampled_from(["continue"] * 4 + ["edit", "truncate", "subagent"]), "action")
@@ -178,11 +178,12 @@ def test_tokens_are_the_engines_in_random_conversations(name: str, data: st.Data
         try:
             asked = [program.ask(history) for _ in range(data.draw(st.integers(1, 2), "parallel"))]
         except Refusal as refusal:
-            assert "template does not accept" in refusal.message
+            refused.append(refusal.message)
             continue
         for call, event, future in reversed(asked):
             reply = program.answer(call, event, future, *sampled_ids(name, data))
             histories.append([*history, as_sent(reply, data), *following(reply, data)])
+    assert all("template does not accept" in message for message in refused)
     check(program)
 
 
@@ -225,7 +226,8 @@ def test_tool_conversation_is_one_thread_whatever_the_layout_of_arguments(name: 
     assert (recorded.tool, recorded.arguments, recorded.text) == ("find", {"query": "Amberfall"}, "Ida Roth")
 
 
-def test_qwen3_keeps_thoughts_before_tool_results_and_drops_them_before_a_user(name: str = "qwen3") -> None:
+def test_qwen3_keeps_thoughts_before_tool_results_and_drops_them_before_a_user() -> None:
+    name = "qwen3"
     session, encode = session_of(name), tokenizer(name)
     program = Program(name, session, TOOLS)
     history: list[dict[str, Any]] = [{"role": "user", "content": "Who directed Amberfall?"}]
@@ -234,7 +236,8 @@ def test_qwen3_keeps_thoughts_before_tool_results_and_drops_them_before_a_user(n
     reply = program.answer(*program.ask(history), ids, False)
     history += [{"role": "assistant", "content": reply.content, "tool_calls": tool_calls(reply)}]
     history += [{"role": "tool", "tool_call_id": reply.calls[0].id, "content": "Ida Roth"}]
-    ids = [*encode("<think>\nFound.\n</think>\n\nIda Roth", add_special_tokens=False)["input_ids"], encode.eos_token_id]
+    text = "<think>\nFound.\n</think>\n\nIda Roth"
+    ids = [*encode(text, add_special_tokens=False)["input_ids"], encode.eos_token_id]
     reply = program.answer(*program.ask(history), ids, False)
     history += [{"role": "assistant", "content": reply.content}, {"role": "user", "content": "Sure?"}]
     program.answer(*program.ask(history), ids, False)
