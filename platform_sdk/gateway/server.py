@@ -7,7 +7,8 @@ import json
 import secrets
 import socket
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any, Self
 
 import uvicorn
@@ -17,6 +18,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from platform_sdk.gateway.events import Bounds
+from platform_sdk.gateway.mcp_endpoint import McpEndpoint, search_arguments
 from platform_sdk.gateway.protocol import ChatRequest, check_parameters, overridden
 from platform_sdk.gateway.refusals import Refusal
 from platform_sdk.gateway.replies import CREATED, MODEL, chat_chunks, chat_completion
@@ -27,7 +29,6 @@ from platform_sdk.sampling.engine import SamplingParams
 Endpoint = Callable[[Session, Any], Awaitable[Response]]
 _CHAT = ("messages", "tools", "stop", "stream", "stream_options", "logprobs")
 _START_SECONDS = 30
-_MAX_RESULTS = 100
 
 
 class Gateway:
@@ -92,13 +93,21 @@ class Gateway:
 
     def application(self) -> Starlette:
         """Return the ASGI application."""
+        mcp = McpEndpoint(self.session)
+
+        @asynccontextmanager
+        async def lifespan(_: Starlette) -> AsyncIterator[None]:
+            async with mcp.manager.run():
+                yield
+
         routes = [
             Route("/s/{token}/v1/models", self._endpoint(_models), methods=["GET"]),
             Route("/s/{token}/v1/models/{model:path}", self._endpoint(_model), methods=["GET"]),
             Route("/s/{token}/v1/chat/completions", self._endpoint(_chat), methods=["POST"]),
+            Route("/s/{token}/mcp", mcp),
             Route("/s/{token}/search", self._endpoint(_search), methods=["POST"]),
         ]
-        return Starlette(routes=routes)
+        return Starlette(routes=routes, lifespan=lifespan)
 
     def _endpoint(self, endpoint: Endpoint) -> Callable[[Request], Awaitable[Response]]:
         async def handle(request: Request) -> Response:
@@ -181,12 +190,5 @@ async def _chat(session: Session, body: dict[str, Any]) -> Response:
 
 
 async def _search(session: Session, body: dict[str, Any]) -> Response:
-    query, k = body.get("query"), body.get("k", 5)
-    if not isinstance(query, str) or not query.strip():
-        raise Refusal(400, "query must be a text that is not empty", "query")
-    if not isinstance(k, int) or isinstance(k, bool) or not 1 <= k <= _MAX_RESULTS:
-        raise Refusal(400, f"k must be a number from 1 to {_MAX_RESULTS}", "k")
-    if unknown := set(body) - {"query", "k"}:
-        raise Refusal(400, f"unsupported parameter: {min(unknown)}", min(unknown))
-    evidence = await asyncio.wrap_future(session.search(query, k))
+    evidence = await asyncio.wrap_future(session.search(*search_arguments(body)))
     return JSONResponse({"results": [item.model_dump(mode="json") for item in evidence]})
