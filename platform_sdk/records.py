@@ -285,15 +285,35 @@ class Trajectory(Record):
         return tuple(item for turn in self.turns for item in turn.evidence)
 
 
-Outcome = Literal["answered", "iteration_limit", "context_limit"]
+class ProgramEnd(BaseModel):
+    """How an attempt by a program of the user's ended.
+
+    Attributes:
+        status: exit status; None for a service, and for a program that was stopped.
+        stderr: the last of its standard error.
+        notes: what it asked for and did not get, e.g. a temperature of its own.
+        threads: why each trajectory began, in their order: ``new``, ``edited``, ``template``, ``branch``.
+        measures: numbers that it reported with its answer.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    status: int | None = None
+    stderr: str = ""
+    notes: tuple[str, ...] = ()
+    threads: tuple[str, ...] = ()
+    measures: dict[str, float] = Field(default_factory=dict)
+
+
+Outcome = Literal["answered", "iteration_limit", "context_limit", "error", "timeout", "limit", "no_answer"]
 
 
 class Rollout(Record):
     """One attempt at a question: the main trajectory, which has the attempt's answer, and the trajectories it called.
 
     ``rewards`` are named (``em``, ``f1``, …). ``outcome`` is the end of the dialogue: an answer, the iteration limit,
-    or the context limit. ``weights`` is the weight digest of the policy, ``corpus`` the digest of the searched corpus.
-    A turn's ``calls`` name the trajectories that it called.
+    or the context limit; a program may also end by an error, its time limit, another limit, or without an answer.
+    ``weights`` is the weight digest of the policy, ``corpus`` the digest of the searched corpus. A turn's ``calls``
+    name the trajectories that it called.
     """
 
     KIND: ClassVar[str] = "rollout"
@@ -307,6 +327,7 @@ class Rollout(Record):
     rewards: dict[str, float] = Field(default_factory=dict)
     weights: str
     corpus: str
+    program: ProgramEnd | None = Field(default=None, exclude_if=lambda program: program is None)
 
     @model_validator(mode="after")
     def _calls_are_there(self) -> Self:

@@ -1,0 +1,193 @@
+"""One attempt of a user's program: a command in processes of its own, or a service that is asked over HTTP."""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from platform_sdk.credentials import without_credentials
+from platform_sdk.gateway.events import Ended, ProgramOutcome
+from platform_sdk.gateway.sessions import Session
+from platform_sdk.processes import guard
+
+STDERR_BYTES = 4096
+_CHUNK = 65536
+_POLL_SECONDS = 0.5
+
+
+@dataclass(frozen=True)
+class Program:
+    """A user's program, as a command line or the URL of a service; one of them is set.
+
+    Attributes:
+        command: run once for each attempt, in hopforge's working directory.
+        url: gets a POST for each attempt.
+        environment: names of this process's variables that the command gets too.
+        seconds: time of an attempt, after which it is ended.
+        output_bytes: most bytes of its standard output, or of the service's response.
+    """
+
+    command: tuple[str, ...] = ()
+    url: str = ""
+    environment: tuple[str, ...] = ()
+    seconds: float = 120.0
+    output_bytes: int = 2**20
+
+
+class Attempt:
+    """A running attempt; its end is the last event of the session's inbox.
+
+    Args:
+        question: what the program is told, as JSON on standard input or in the request.
+    """
+
+    def __init__(self, program: Program, question: Mapping[str, Any], session: Session) -> None:
+        self._program, self._question, self._session = program, question, session
+        self._stopped = threading.Event()
+        run = self._request if program.url else self._execute
+        self._thread = threading.Thread(target=self._report, args=(run,), name=f"program {session.name}", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the program with everything that it started."""
+        self._stopped.set()
+        self._thread.join()
+
+    def _report(self, run: Any) -> None:
+        try:
+            end = run()
+        except Exception as error:
+            end = Ended("error", None, without_credentials(f"{type(error).__name__}: {error}"))
+        self._session.put(end)
+
+    def _execute(self) -> Ended:
+        with tempfile.TemporaryDirectory(prefix="hopforge-program-", ignore_cleanup_errors=True) as folder:
+            given = Path(folder) / "question.json"  # a file, since a program that reads nothing would block a pipe
+            given.write_text(json.dumps(self._question, ensure_ascii=False) + "\n", encoding="utf-8")
+            with given.open("rb") as stdin:
+                process = subprocess.Popen(
+                    [sys.executable, "-I", guard.__file__, str(os.getpid()), *self._program.command],
+                    stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=self._environment(folder),
+                )  # fmt: skip
+            given.unlink()
+            with process:
+                try:
+                    return self._followed(process)
+                finally:
+                    process.send_signal(signal.SIGTERM)  # the guard ends all descendants
+
+    def _environment(self, folder: str) -> dict[str, str]:
+        """Return the variables of the program: where the gateway is, those named in the recipe, and no others."""
+        session = self._session
+        named = {name: os.environ[name] for name in self._program.environment if name in os.environ}
+        # The folder of this Python is first, so that "python" is the one with hopforge's packages.
+        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+        return {
+            "PATH": path, "HOME": folder, "TMPDIR": folder, "LANG": "C.UTF-8", "PYTHONUNBUFFERED": "1", **named,
+            **addresses(session),
+        }  # fmt: skip
+
+    def _followed(self, process: subprocess.Popen[bytes]) -> Ended:
+        """Read what the program writes until it ends or reaches a bound."""
+        deadline = time.monotonic() + self._program.seconds
+        read = {"stdout": bytearray(), "stderr": bytearray()}
+        stopped: ProgramOutcome | None = None
+        with selectors.DefaultSelector() as selector:
+            for name in read:
+                stream = getattr(process, name)
+                os.set_blocking(stream.fileno(), False)
+                selector.register(stream, selectors.EVENT_READ, name)
+            while selector.get_map() and stopped is None:
+                left = deadline - time.monotonic()
+                if left <= 0 or self._stopped.is_set():
+                    stopped = "timeout"
+                    break
+                for key, _ in selector.select(min(left, _POLL_SECONDS)):
+                    chunk = os.read(key.fd, _CHUNK)
+                    if not chunk:
+                        selector.unregister(key.fileobj)
+                    read[key.data] += chunk
+                    del read["stderr"][:-STDERR_BYTES]
+                    if len(read["stdout"]) > self._program.output_bytes:
+                        stopped = "limit"
+            if stopped is not None:
+                process.send_signal(signal.SIGTERM)
+        # The guard outlives the program's descendants and closes the streams, so it ends at once or after its grace.
+        status = process.wait()
+        return self._ended(stopped, status, bytes(read["stdout"]), bytes(read["stderr"]))
+
+    def _ended(self, stopped: ProgramOutcome | None, status: int, stdout: bytes, stderr: bytes) -> Ended:
+        said, complained = (text.decode(errors="replace") for text in (stdout, stderr))
+        last = next((line for line in reversed(said.splitlines()) if line.strip()), "")
+        if stopped is not None:
+            return Ended(stopped, None, complained, last)
+        if status != 0:
+            return Ended("limit" if self._session.limit else "error", status, complained, last)
+        return Ended("answered" if last else "no_answer", status, complained, last)
+
+    def _request(self) -> Ended:
+        program, body = self._program, bytearray()
+        asked = {**self._question, **{name.lower(): value for name, value in addresses(self._session).items()}}
+        deadline = time.monotonic() + program.seconds
+        try:
+            with httpx.stream("POST", program.url, json=asked, timeout=program.seconds, trust_env=False) as response:
+                for chunk in response.iter_bytes():
+                    body += chunk
+                    if len(body) > program.output_bytes:
+                        return Ended("limit", None, f"the response has more than {program.output_bytes} bytes")
+                    if time.monotonic() > deadline or self._stopped.is_set():
+                        return Ended("timeout", None, f"no whole response after {program.seconds:g} seconds")
+        except httpx.TimeoutException:
+            return Ended("timeout", None, f"no response after {program.seconds:g} seconds")
+        text = body.decode(errors="replace").strip()
+        if response.status_code != 200:
+            return Ended("error", None, f"HTTP {response.status_code}: {text[-STDERR_BYTES:]}")
+        return Ended("answered" if text else "no_answer", None, "", text)
+
+
+def addresses(session: Session) -> dict[str, str]:
+    """Return where a program reaches its session, by the names of the variables; the token is valid for it alone."""
+    return {
+        "OPENAI_BASE_URL": session.base_url, "OPENAI_API_KEY": session.token, "HOPFORGE_SESSION": session.name,
+        "HOPFORGE_SEARCH_URL": session.search_url, "HOPFORGE_MCP_URL": session.mcp_url,
+    }  # fmt: skip
+
+
+def function_command(function: str) -> tuple[str, ...]:
+    """Return the command that calls ``module:name``, which must be importable here."""
+    search = os.pathsep.join(path for path in sys.path if path)
+    return ("env", f"PYTHONPATH={search}", sys.executable, "-m", "platform_sdk.gateway.function", function)
+
+
+def located(command: Sequence[str], home: Path) -> tuple[str, ...]:
+    """Return a command whose relative paths, if they do not exist here, are those of shipped files in ``home``."""
+    return tuple(
+        str(home / word) if "/" in word and not Path(word).exists() and (home / word).is_file() else word
+        for word in command
+    )
+
+
+def fault_of(command: Sequence[str]) -> str | None:
+    """Return why a command cannot be run here, or None; nothing is run."""
+    first = command[0]
+    search = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+    if shutil.which(first, path=search) is None:
+        there = Path(first).is_file()
+        return f"{first}: {'is not executable; run chmod +x' if there else 'there is no such program; check the path'}"
+    scripts = [word for word in command[1:] if "/" in word and Path(word).suffix in (".py", ".js", ".mjs", ".sh")]
+    missing = next((word for word in scripts if not Path(word).is_file()), None)
+    return None if missing is None else f"{missing}: there is no such file; check the path"

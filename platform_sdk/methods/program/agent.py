@@ -1,0 +1,191 @@
+"""The agent: a program of the user's, whose requests for completions and searches the rollout loop answers.
+
+Every thread of calls is a trajectory of sampled tokens (see ``platform_sdk.gateway.threads``); the thread that has the
+answer is the main one. The program is told the question, and never its answers or gold evidence.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from platform_sdk.agents.speaker import PolicyAgent
+from platform_sdk.credentials import without_credentials
+from platform_sdk.display import shortened
+from platform_sdk.errors import UserError
+from platform_sdk.evaluation.answers import exact_match, f1_score
+from platform_sdk.gateway.events import Bounds, CompletionAsked, Ended, SearchAsked
+from platform_sdk.gateway.programs import Attempt, Program
+from platform_sdk.gateway.server import Gateway
+from platform_sdk.gateway.sessions import Session
+from platform_sdk.methods.program.settings import AgentSpec
+from platform_sdk.records import ProgramEnd, Question, Rollout, Trajectory
+from platform_sdk.sampling.awaiting import Await
+from platform_sdk.sampling.engine import Completion, PromptTooLong
+from platform_sdk.sampling.rollout import Agent, Gather, Generate, SearchFunction, SearchRequest, look_up
+from platform_sdk.sampling.seeds import seed_of
+
+JUDGED_FROM = 20
+"""Number of attempts from which a share of failures is judged."""
+ROLE = "agent"
+
+
+@dataclass
+class Failures:
+    """Failed attempts of a process, by outcome and what was last complained of."""
+
+    maximum: float
+    attempts: int = 0
+    causes: Counter[str] = field(default_factory=Counter)
+
+    def note(self, end: Ended) -> None:
+        """Count an attempt.
+
+        Raises:
+            UserError: more than the stated share of attempts failed.
+        """
+        self.attempts += 1
+        if end.outcome != "answered":
+            lines = end.stderr.strip().splitlines()
+            status = "" if end.status is None else f" (exit status {end.status})"
+            self.causes[f"{end.outcome}{status}: {shortened(lines[-1], 300) if lines else 'it said nothing'}"] += 1
+        failed = self.causes.total()
+        if self.attempts >= JUDGED_FROM and failed > self.maximum * self.attempts:
+            [(cause, count)] = self.causes.most_common(1)
+            raise UserError(
+                f"{failed} of {self.attempts} attempts of the program failed, more than agent.failures allows; {count} "
+                f"of them: {cause}"
+            )
+
+
+@dataclass(frozen=True)
+class ProgramAnswer:
+    """The last line that a program printed: its answer, the call that has it, and numbers that it reports."""
+
+    answer: str | None
+    main: str | None = None
+    measures: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ProgramAgent(PolicyAgent):
+    """The program that ``spec`` describes, behind a gateway."""
+
+    spec: AgentSpec
+    program: Program
+    gateway: Gateway
+    search: SearchFunction
+    told: Callable[[Question], dict[str, Any]]
+    failures: Failures
+
+    def rollout(self, question: Question, attempt: int) -> Agent[Rollout]:
+        """Run the program once on a question; return the scored rollout."""
+        spec, seed = self.spec, seed_of(self.seed, self.seed_name, question.id, attempt)
+        bounds = Bounds(
+            calls=spec.calls, sampled_tokens=spec.sampled_tokens, request_bytes=spec.request_bytes,
+            concurrent=spec.concurrent,
+        )  # fmt: skip
+        session = self.gateway.open(seed=seed, name=f"{question.id}#{attempt}", role=ROLE, bounds=bounds)
+        running = Attempt(self.program, self.told(question), session)
+        try:
+            ends = yield Gather(tuple(self._answer(session, question) for _ in range(spec.concurrent)))
+        finally:
+            session.close()
+            running.stop()
+        rollout = self._record(question, attempt, seed, session, ends[0])
+        self.failures.note(ends[0])
+        return rollout
+
+    def _answer(self, session: Session, question: Question) -> Agent[Ended]:
+        """Answer the program's requests until it ends."""
+        while True:
+            event = yield Await(session.inbox)
+            if isinstance(event, Ended):
+                session.put(event)  # for the others that answer this session
+                return event
+            if isinstance(event, SearchAsked):
+                request = SearchRequest(event.query, {"question_id": question.id})
+                [found] = yield look_up(self.search, [request], event.k)
+                session.found(event, tuple(found))
+                continue
+            assert isinstance(event, CompletionAsked)
+            try:
+                completion: Completion = yield Generate(event.token_ids, event.params, event.thread, ROLE)
+            except PromptTooLong as error:
+                session.refuse(event, error)
+            else:
+                session.completed(event, completion)
+
+    def _record(self, question: Question, attempt: int, seed: int, session: Session, end: Ended) -> Rollout:
+        given = read_answer(end.stdout) if end.outcome == "answered" else ProgramAnswer(None)
+        outcome = "no_answer" if end.outcome == "answered" and given.answer is None else end.outcome
+        threads = session.main_first(given.main)
+        recorded = session.trajectories(given.main) or (_silent(question, self.policy.tokenizer),)
+        main = recorded[0].model_copy(update={"answer": given.answer})
+        rollout = self.recorded(question, attempt, seed, main, recorded[1:], outcome)
+        ended = ProgramEnd(
+            status=end.status, stderr=without_credentials(end.stderr.replace(session.token, "…")), notes=session.notes,
+            threads=tuple(thread.reason for thread in threads), measures=dict(given.measures),
+        )  # fmt: skip
+        rollout = rollout.model_copy(update={"program": ended})
+        return rollout.model_copy(update={"rewards": rewards(rollout)})
+
+
+def _silent(question: Question, tokenizer: Any) -> Trajectory:
+    """Return the trajectory of a program that asked for nothing: the question, of which no token is learned."""
+    tokens = tuple(tokenizer(question.text, add_special_tokens=False)["input_ids"])
+    return Trajectory(
+        id=ROLE, role=ROLE, token_ids=tokens, agent_mask=(0,) * len(tokens), logprobs=(0.0,) * len(tokens), turns=()
+    )
+
+
+def read_answer(line: str) -> ProgramAnswer:
+    """Read a program's last line: a JSON object with ``answer``, ``main`` and ``measures``, or the answer as a text."""
+    try:
+        content = json.loads(line)
+    except ValueError:
+        content = None
+    if not isinstance(content, dict) or "answer" not in content:
+        return ProgramAnswer(line.strip() or None)
+    answer, main, measures = content["answer"], content.get("main"), content.get("measures")
+    numbers = {
+        str(name): float(value)
+        for name, value in (measures.items() if isinstance(measures, dict) else ())
+        if isinstance(value, int | float) and abs(value) < 1e300
+    }
+    text = str(answer).strip() if answer is not None else ""
+    return ProgramAnswer(text or None, main if isinstance(main, str) else None, numbers)
+
+
+def rewards(rollout: Rollout) -> dict[str, float]:
+    """Return the answer's EM and F1 under the dataset's convention, and ``answered``: the program gave an answer."""
+    question, answer = rollout.question, rollout.main.answer
+    return {
+        "em": exact_match(answer, question.answers, question.dataset),
+        "f1": f1_score(answer, question.answers, question.dataset).f1,
+        "answered": float(rollout.outcome == "answered"),
+    }
+
+
+def measures(rollout: Rollout) -> dict[str, float]:
+    """Return the metrics of a rollout: scores, calls, searches, threads, tokens, failures, and the program's measures.
+
+    ``evidence_recall`` is the share of gold passages that the program was shown, by title.
+    """
+    turns = [turn for trajectory in rollout.trajectories for turn in trajectory.turns]
+    found = {
+        **rollout.rewards,
+        "failed": float(rollout.outcome not in ("answered", "no_answer")),
+        "calls": float(sum(turn.speaker == "agent" for turn in turns)),
+        "searches": float(sum(len(turn.queries) for turn in turns)),
+        "threads": float(len(rollout.program.threads) if rollout.program else 0),
+        "tokens": float(sum(sum(trajectory.agent_mask) for trajectory in rollout.trajectories)),
+    }
+    gold = set(rollout.question.gold_passages)
+    if gold:
+        shown = {item.title for trajectory in rollout.trajectories for item in trajectory.evidence}
+        found["evidence_recall"] = len(gold & shown) / len(gold)
+    return found

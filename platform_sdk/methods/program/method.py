@@ -1,0 +1,104 @@
+"""Training of any program that speaks the OpenAI protocol, behind a gateway that records exact tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from platform_sdk.agents.speaker import Decoding, Policy
+from platform_sdk.config.pipeline import home
+from platform_sdk.config.sampling import EvaluationSpec
+from platform_sdk.errors import UserError
+from platform_sdk.gateway.programs import Program, fault_of, function_command, located
+from platform_sdk.gateway.server import Gateway
+from platform_sdk.methods.method import Method, Resources, RunContext, open_search
+from platform_sdk.methods.program.agent import Failures, ProgramAgent, measures, rewards
+from platform_sdk.methods.program.settings import AgentSpec
+from platform_sdk.records import Question, Rollout
+from platform_sdk.retrieval.index import method_of
+from platform_sdk.sampling.engine import SamplingParams
+
+NO_LIMIT = 2**31
+"""Prompt length where the recipe states none: the engine refuses what is too long for it."""
+
+
+@dataclass(frozen=True)
+class ProgramResources(Resources):
+    """The search, and the open gateways: one for each tokenizer and distribution."""
+
+    opened: ExitStack
+    gateways: dict[tuple[int, SamplingParams], Gateway] = field(default_factory=dict)
+
+    def gateway(self, tokenizer: Any, max_model_len: int, defaults: SamplingParams) -> Gateway:
+        """Return the gateway for a policy's tokenizer and distribution; it is opened when it is first asked for."""
+        key = id(tokenizer), defaults
+        if key not in self.gateways:
+            self.gateways[key] = self.opened.enter_context(Gateway(tokenizer, max_model_len, defaults))
+        return self.gateways[key]
+
+
+class ProgramMethod(Method[AgentSpec, EvaluationSpec, ProgramResources]):
+    """A program of the user's, trained by GRPO on the F1 of its answers."""
+
+    name = "program"
+    agent_settings = AgentSpec
+    evaluation_settings = EvaluationSpec
+    shown_metrics = ("em", "f1", "calls", "searches", "evidence_recall", "answered")
+
+    def check(self, run: RunContext[AgentSpec]) -> None:
+        retrieval = method_of(run.environment, run.retrieval)
+        if unknown := [name for name in retrieval.scope if name != "question_id"]:
+            raise UserError(
+                f"retrieval.method {retrieval.name}: a search there must name its {' and '.join(unknown)}, and a "
+                "program gives a query alone; choose a method that searches by the query, e.g. passages"
+            )
+
+    @contextmanager
+    def resources(self, run: RunContext[AgentSpec]) -> Iterator[ProgramResources]:
+        if run.agent.command is not None and (fault := fault_of(located(run.agent.command, home()))):
+            raise UserError(f"agent.command: {fault}")
+        with open_search(run) as search, ExitStack() as opened:
+            yield ProgramResources(search, opened)
+
+    def agent(
+        self,
+        run: RunContext[AgentSpec],
+        policy: Policy,
+        seed_name: str,
+        resources: ProgramResources,
+        evaluation: EvaluationSpec | None = None,
+    ) -> ProgramAgent:
+        spec = run.agent
+        decoding = run.decoding if evaluation is None else Decoding(evaluation.temperature, evaluation.top_p)
+        defaults = SamplingParams(**vars(decoding), max_tokens=spec.max_tokens)
+        length = run.sampling.engine.max_model_len or NO_LIMIT
+        gateway = resources.gateway(policy.tokenizer, length, defaults)
+        own_passages = method_of(run.environment, run.retrieval).name == "contexts"
+
+        def told(question: Question) -> dict[str, Any]:
+            passages = [passage.model_dump(mode="json") for passage in question.context] if own_passages else []
+            return {"id": question.id, "question": question.text} | ({"passages": passages} if passages else {})
+
+        return ProgramAgent(
+            policy, decoding, run.searched_digest, run.seed, seed_name, spec, program_of(spec), gateway,
+            resources.search, told, Failures(spec.failures),
+        )  # fmt: skip
+
+    def rewards(self, run: RunContext[AgentSpec], rollout: Rollout) -> Mapping[str, float]:
+        return rewards(rollout)
+
+    def measure(
+        self, run: RunContext[AgentSpec], rollouts: Sequence[Rollout], evaluation: EvaluationSpec
+    ) -> list[dict[str, float]]:
+        return [measures(rollout) for rollout in rollouts]
+
+
+def program_of(spec: AgentSpec) -> Program:
+    """Return what a recipe's settings run."""
+    command = function_command(spec.function) if spec.function else located(spec.command or (), home())
+    return Program(command, spec.url or "", spec.environment, spec.seconds, spec.output_bytes)
+
+
+METHOD = ProgramMethod()

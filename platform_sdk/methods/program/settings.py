@@ -1,0 +1,61 @@
+"""Settings of the method program in a recipe."""
+
+from __future__ import annotations
+
+import ast
+from typing import Self
+
+from pydantic import Field, field_validator, model_validator
+
+from platform_sdk.config.code import find_definition
+from platform_sdk.config.struct import Struct
+from platform_sdk.credentials import refuse_credentials
+
+
+class AgentSpec(Struct):
+    """The program that answers questions (a command, a service or a Python function), and the bounds of an attempt."""
+
+    command: tuple[str, ...] | None = Field(
+        None, min_length=1, description="command line of the program, run once for each attempt"
+    )
+    url: str | None = Field(
+        None, pattern=r"^https?://\S+$", description="URL of a service that gets a POST for each attempt"
+    )
+    function: str | None = Field(None, description="a Python function, as package.module:function; it may be async")
+    environment: tuple[str, ...] = Field((), description="names of environment variables that a command gets too")
+    max_tokens: int = Field(256, ge=1, le=1_000_000, description="maximum tokens of a completion")
+    seconds: float = Field(120.0, gt=0, le=86_400, description="maximum seconds of an attempt")
+    calls: int = Field(100, ge=1, le=100_000, description="maximum completions of an attempt")
+    sampled_tokens: int | None = Field(
+        None, ge=1, le=100_000_000, description="maximum tokens sampled in an attempt; null: no limit"
+    )
+    concurrent: int = Field(8, ge=1, le=256, description="maximum requests of an attempt in progress at once")
+    request_bytes: int = Field(4_194_304, ge=1024, le=2**30, description="maximum bytes of a request")
+    output_bytes: int = Field(1_048_576, ge=1024, le=2**30, description="maximum bytes that the program may print")
+    failures: float = Field(
+        0.5, ge=0, le=1, description="share of failed attempts above which the run stops, once there are 20 attempts"
+    )
+
+    @field_validator("url")
+    @classmethod
+    def _url_holds_no_key(cls, value: str | None) -> str | None:
+        return None if value is None else refuse_credentials(value, "let the service read its key from its environment")
+
+    @field_validator("function")
+    @classmethod
+    def _is_function(cls, value: str | None) -> str | None:
+        if value is None:
+            return None
+        if ":" not in value:
+            raise ValueError(f"{value} names no function; write package.module:function")
+        if not isinstance(find_definition(value), ast.FunctionDef | ast.AsyncFunctionDef):
+            raise ValueError(f"{value} is not a function")
+        return value
+
+    @model_validator(mode="after")
+    def _is_one_program(self) -> Self:
+        if sum(value is not None for value in (self.command, self.url, self.function)) != 1:
+            raise ValueError("a program is a command, a url or a function; set exactly one of them")
+        if self.environment and self.command is None:
+            raise ValueError("environment is for a command; leave it out")
+        return self
