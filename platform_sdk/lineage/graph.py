@@ -70,6 +70,18 @@ class Graph(Struct):
         kept = {digest: node for digest, node in self.nodes.items() if digest in seen}
         return Graph(nodes=kept, edges=tuple(edge for edge in self.edges if edge in set(edges)))
 
+    def models_from(self, model: str) -> list[str]:
+        """Return the models that were trained from a model, directly or through other models."""
+        found, waiting = dict.fromkeys([model]), [model]
+        while waiting:
+            source = waiting.pop()
+            for edge in self.edges:
+                is_training = edge.source == source and self.nodes[edge.target].kind == "model"
+                if is_training and edge.target not in found:
+                    found[edge.target] = None
+                    waiting.append(edge.target)
+        return [digest for digest in found if digest != model]
+
     def nodes_of(self, run: str) -> list[str]:
         """Return the digests of the nodes that a run read or wrote."""
         return [digest for digest, node in self.nodes.items() if run in node.runs]

@@ -87,9 +87,7 @@ def _products(step: str, entry: Entry) -> Iterator[Product]:
         name = f"{phase}/selected.jsonl"
         yield Product(digest=entry.digests["selected"], kind="selection", name=name, files=tuple(files.values()))
     elif "weights" in entry.digests:
-        yield Product(
-            digest=entry.digests["weights"], kind="model", name=f"{phase}/model", files=tuple(files.values())
-        )
+        yield Product(digest=entry.digests["weights"], kind="model", name=f"{phase}/model", files=tuple(files.values()))
     else:
         for name, digest in entry.digests.items():
             if name.endswith("_weights") and name != "parent_weights":
