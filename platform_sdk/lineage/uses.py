@@ -51,8 +51,8 @@ class _Rollout(msgspec.Struct):
 class Use(Struct):
     """Records of one file with a question or passage.
 
-    ``relation`` is ``learned from``, ``sampled in training`` or ``evaluated on``. ``model`` is the digest of the model that
-    was trained, that sampled, or that was evaluated; ``successors`` are the models trained from it.
+    ``relation`` is ``learned from``, ``sampled in training`` or ``evaluated on``. ``model`` is the digest of the model
+    that was trained, that sampled, or that was evaluated; ``successors`` are the models trained from it.
     """
 
     relation: str

@@ -42,7 +42,11 @@ def write_run(run_dir: Path, dataset: Path, *, base: str = BASE) -> str:
 
     The contents of the later steps are digests of the contents of their inputs.
     """
-    recipe = {"pipeline": "mygo", "name": "small", "parameters": {"model": "hopforge:world-base"}}
+    recipe = {
+        "pipeline": "mygo",
+        "name": "small",
+        "parameters": {"model": "models/base", "dataset": {"format": "jsonl"}},
+    }
     run_dir.mkdir(parents=True)
     (run_dir / "recipe.json").write_text(json.dumps(recipe))
     start_run(run_dir, recipe, follow=False)
