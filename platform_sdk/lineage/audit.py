@@ -75,7 +75,7 @@ def audit_model(target: str, starts: Iterable[str], graph: Graph, folder: Path) 
     training = [node for node in part.nodes.values() if "training questions" in node.kind]
     evaluation = [graph.nodes[digest] for digest in inputs if "evaluation questions" in graph.nodes[digest].kind]
     unread: list[str] = []
-    questions = [_questions(nodes, folder, unread) for nodes in (training, evaluation)]
+    trained_on, evaluated_on = (_questions(nodes, folder, unread) for nodes in (training, evaluation))
     recipes = {run: read_object(folder / run / RECIPE) for run in runs}
     roots = tuple(part.nodes[digest] for digest in part.nodes if not part.neighbours(digest, down=False))
     licences = [
@@ -89,7 +89,7 @@ def audit_model(target: str, starts: Iterable[str], graph: Graph, folder: Path) 
         runs=tuple(_run(folder / run, str(recipes[run]["name"]), str(recipes[run]["pipeline"])) for run in runs),
         scores=tuple(score for node in scores.values() for score in _scores(node, folder, unread)),
         verifications=tuple(verify_run(folder / run) for run in runs),
-        overlap=overlap_of(*questions) if all(questions) else None,
+        overlap=overlap_of(trained_on, evaluated_on) if trained_on and evaluated_on else None,
         licences=tuple(dict.fromkeys(licences)), unread=tuple(unread),
     )  # fmt: skip
 
