@@ -25,7 +25,8 @@ def lineage(
             "dataset's file or of a file in a run directory, or the beginning of a digest.",
         ),
     ] = None,
-    up: Annotated[bool, typer.Option("--up/--down", help="Show origins, or everything made from it.")] = True,
+    up: Annotated[bool, typer.Option("--up", help="Show origins (default).")] = False,
+    down: Annotated[bool, typer.Option("--down", help="Show everything made from it.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     mermaid: Annotated[bool, typer.Option("--mermaid", help="Print a Mermaid flowchart.")] = False,
     html: Annotated[Path | None, typer.Option(help="Also write an HTML page.")] = None,
@@ -53,9 +54,11 @@ def lineage(
 
     if sum(one is not None for one in (target, question, passage)) != 1:
         raise UserError("lineage: needs a run, model, dataset, file or digest, or one of --question and --passage")
+    if up and down:
+        raise UserError("--up and --down exclude each other; leave one out")
     if as_json and mermaid:
         raise UserError("--json and --mermaid exclude each other; leave one out")
-    if target is None and (mermaid or html is not None or not up):
+    if target is None and (mermaid or html is not None or down):
         raise UserError("--question and --passage have no --down, --mermaid and --html; leave them out")
     if target is None:
         _print_uses(folder, question or "", passage or "", as_json=as_json)
@@ -64,13 +67,13 @@ def lineage(
     if html is not None:
         check_output(html)
     graph = read_graph(folder)
-    starts = find_targets(target, graph, folder, down=not up)
-    part = graph.reachable(starts, down=not up)
-    branches = trees(part, starts, down=not up)
+    starts = find_targets(target, graph, folder, down=down)
+    part = graph.reachable(starts, down=down)
+    branches = trees(part, starts, down=down)
     if html is not None:
-        write_output(html, build_page(target, branches, down=not up))
+        write_output(html, build_page(target, branches, down=down))
     if as_json:
-        typer.echo(json.dumps(_content(target, starts, part, up=up), indent=1))
+        typer.echo(json.dumps(_content(target, starts, part, down=down), indent=1))
     elif mermaid:
         say(flowchart(part))
     else:
@@ -100,10 +103,10 @@ def _print_uses(folder: Path, question: str, passage: str, *, as_json: bool) -> 
         say(f"not searched, since it is missing: {path}", err=True)
 
 
-def _content(target: str, starts: list[str], graph: Graph, *, up: bool) -> dict[str, object]:
+def _content(target: str, starts: list[str], graph: Graph, *, down: bool) -> dict[str, object]:
     return {
         "target": target,
-        "direction": "up" if up else "down",
+        "direction": "down" if down else "up",
         "starts": starts,
         "nodes": [node.model_dump() for node in graph.nodes.values()],
         "edges": [edge.model_dump() for edge in graph.edges],

@@ -211,8 +211,14 @@ def test_page_nests_a_disclosure_for_each_node(folder: Path, tmp_path: Path) -> 
 
 @pytest.mark.parametrize(
     "arguments",
-    [[], ["first", "--question", "t1"], ["first", "--json", "--mermaid"], ["--passage", "p1", "--down"]],
-)
+    [
+        [],
+        ["first", "--question", "t1"],
+        ["first", "--json", "--mermaid"],
+        ["--passage", "p1", "--down"],
+        ["first", "--up", "--down"],
+    ],
+)  # fmt: skip
 def test_contradicting_options_give_one_sentence(arguments: list[str]) -> None:
     done = CliRunner().invoke(app, ["lineage", *arguments])
     assert isinstance(done.exception, UserError)
