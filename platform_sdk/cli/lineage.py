@@ -58,6 +58,8 @@ def lineage(
         raise UserError("--up and --down exclude each other; leave one out")
     if as_json and mermaid:
         raise UserError("--json and --mermaid exclude each other; leave one out")
+    if question == "" or passage == "":
+        raise UserError("--question and --passage need a text or an id, not an empty argument")
     if target is None and (mermaid or html is not None or down):
         raise UserError("--question and --passage have no --down, --mermaid and --html; leave them out")
     if target is None:

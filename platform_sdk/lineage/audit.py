@@ -77,7 +77,7 @@ def audit_model(target: str, starts: Iterable[str], graph: Graph, folder: Path) 
     unread: list[str] = []
     trained_on, evaluated_on = (_questions(nodes, folder, unread) for nodes in (training, evaluation))
     recipes = {run: read_object(folder / run / RECIPE) for run in runs}
-    roots = tuple(part.nodes[digest] for digest in part.nodes if not part.neighbours(digest, down=False))
+    roots = tuple(part.nodes[digest] for digest, origins in part.neighbours(down=False).items() if not origins)
     licences = [
         one for recipe in recipes.values() for one in dataset_licences(recipe["parameters"].get("dataset") or {})
     ]

@@ -45,13 +45,12 @@ class Graph(Struct):
     edges: tuple[Edge, ...] = ()
     files: dict[str, tuple[str, ...]] = Field(default_factory=dict)
 
-    def neighbours(self, digest: str, *, down: bool) -> dict[str, tuple[Edge, ...]]:
-        """Return the edges from a node by the digest at their other end: users if ``down``, else origins."""
-        found: dict[str, tuple[Edge, ...]] = {}
+    def neighbours(self, *, down: bool) -> dict[str, dict[str, list[Edge]]]:
+        """Return the edges of each node by the digest at their other end: users if ``down``, else origins."""
+        found: dict[str, dict[str, list[Edge]]] = {digest: {} for digest in self.nodes}
         for edge in self.edges:
             here, there = (edge.source, edge.target) if down else (edge.target, edge.source)
-            if here == digest:
-                found[there] = (*found.get(there, ()), edge)
+            found[here].setdefault(there, []).append(edge)
         return found
 
     def reachable(self, starts: Iterable[str], *, down: bool) -> Graph:
@@ -59,16 +58,17 @@ class Graph(Struct):
         ends: dict[str, list[Edge]] = {}
         for edge in self.edges:
             ends.setdefault(edge.source if down else edge.target, []).append(edge)
-        seen, waiting, edges = dict.fromkeys(starts), list(starts), []
+        waiting = list(starts)
+        seen, edges = set(waiting), set()
         while waiting:
             for edge in ends.get(waiting.pop(), ()):
-                edges.append(edge)
+                edges.add(edge)
                 other = edge.target if down else edge.source
                 if other not in seen:
-                    seen[other] = None
+                    seen.add(other)
                     waiting.append(other)
         kept = {digest: node for digest, node in self.nodes.items() if digest in seen}
-        return Graph(nodes=kept, edges=tuple(edge for edge in self.edges if edge in set(edges)))
+        return Graph(nodes=kept, edges=tuple(edge for edge in self.edges if edge in edges))
 
     def models_from(self, model: str) -> list[str]:
         """Return the models that were trained from a model, directly or through other models."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from platform_sdk.config.struct import Struct
 from platform_sdk.lineage.graph import Edge, Graph, Node
@@ -27,16 +27,23 @@ class Branch(Struct):
 def trees(graph: Graph, starts: Iterable[str], *, down: bool) -> list[Branch]:
     """Return the origins, or with ``down`` the uses, of each start; a node's branches are shown once."""
     seen: set[str] = set()
-    return [_branch(graph, start, (), seen, down=down) for start in starts]
+    neighbours = graph.neighbours(down=down)
+    return [_branch(graph, start, (), seen, neighbours) for start in starts]
 
 
-def _branch(graph: Graph, digest: str, edges: Iterable[Edge], seen: set[str], *, down: bool) -> Branch:
-    others = graph.neighbours(digest, down=down)
+def _branch(
+    graph: Graph,
+    digest: str,
+    edges: Iterable[Edge],
+    seen: set[str],
+    neighbours: Mapping[str, Mapping[str, Iterable[Edge]]],
+) -> Branch:
+    others = neighbours[digest]
     steps = tuple(dict.fromkeys(f"{edge.run}: {edge.step}" for edge in edges))
     repeated = digest in seen and bool(others)
     known = {} if repeated else others
     seen.add(digest)
-    branches = tuple(_branch(graph, other, found, seen, down=down) for other, found in known.items())
+    branches = tuple(_branch(graph, other, found, seen, neighbours) for other, found in known.items())
     return Branch(node=graph.nodes[digest], steps=steps, repeated=repeated, branches=branches)
 
 

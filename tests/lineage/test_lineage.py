@@ -121,6 +121,18 @@ def test_entries_of_format_1_have_a_lineage(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
+def test_training_that_leaves_the_weights_unchanged_gives_a_finite_tree(tmp_path: Path) -> None:
+    run_dir = tmp_path / "same"
+    manifest.append(run_dir, "step policy", {"base_weights": "a" * 64})
+    manifest.append(run_dir, "step sample-warmup", {"policy": "a" * 64, "rollouts": "b" * 64})
+    manifest.append(run_dir, "step score-warmup", {"rollouts": "b" * 64, "selected": "b" * 64})
+    unchanged = {"parent_weights": "a" * 64, "selected": "b" * 64, "weights": "a" * 64}
+    manifest.append(run_dir, "step train-warmup", unchanged)
+    graph = build_graph({"same": manifest.read(run_dir)})
+    [tree] = trees(graph, ["a" * 64], down=False)
+    assert [line.count("see above") for line in lines(tree)] == [0, 0, 1]
+
+
 def test_tree_shows_repeated_nodes_once(folder: Path) -> None:
     graph = read_graph(folder)
     starts = find_targets("first", graph, folder, down=False)
@@ -216,7 +228,7 @@ def test_page_nests_a_disclosure_for_each_node(folder: Path, tmp_path: Path) -> 
         ["first", "--question", "t1"],
         ["first", "--json", "--mermaid"],
         ["--passage", "p1", "--down"],
-        ["first", "--up", "--down"],
+        ["first", "--up", "--down"], ["--question", ""],
     ],
 )  # fmt: skip
 def test_contradicting_options_give_one_sentence(arguments: list[str]) -> None:
