@@ -15,7 +15,8 @@ HOME = Path(__file__).parents[1]
 PACKAGE = HOME / "platform_sdk"
 LAYERS = [  # from the top
     "cli", "studies", "steps", "methods", "gateway", "agents", "tools", "retrieval", "kubeflow", "execution",
-    "training", "evaluation", "graph", "sampling", "tracking", "data", "processes", "config", "sizing", "record_files",
+    "training", "lineage", "evaluation", "graph", "sampling", "tracking", "data", "processes", "config", "sizing",
+    "record_files", "records", "outputs", "files", "errors", "display", "pages", "credentials",
     "records", "outputs", "files", "errors", "display", "pages", "credentials",
 ]  # fmt: skip
 TORCH_PACKAGES = {"processes", "sampling", "training"}

@@ -19,7 +19,8 @@ COMMANDS = {
         "run": "run:run", "compile": "run:compile_", "validate": "run:validate", "schema": "run:schema",
         "evaluate": "evaluate:evaluate", "runs": "runs:runs", "report": "runs:report", "ask": "ask:ask",
         "compare": "compare:compare", "export": "export:export", "study": "study:study",
-        "verify": "verify:verify", "reproduce": "reproduce:reproduce",
+        "verify": "verify:verify", "lineage": "lineage:lineage", "audit": "audit:audit",
+        "reproduce": "reproduce:reproduce",
     },
     "Clusters": {
         "submit": "remote:submit", "upload": "remote:upload", "watch": "follow:watch", "logs": "follow:logs",

@@ -6,6 +6,7 @@ import hashlib
 import json
 import random
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -255,6 +256,20 @@ def _united(part: str, files: list[list[Question]]) -> list[Question]:
         again = next(id_ for id_, count in Counter(question.id for question in questions).items() if count > 1)
         raise RecordError(f"dataset.{part}: question {again} is in more than one file")
     return questions
+
+
+def dataset_files(spec: DatasetSpec, data_dir: Path | None) -> Iterator[tuple[str, Path]]:
+    """Yield the dataset's own files with their use: training, evaluation, passages, triples or labels."""
+    for part in spec.mixture:
+        yield from dataset_files(part, data_dir)
+    labels = (spec.labels,) if spec.labels else ()
+    uses = {
+        "training": spec.train, "evaluation": spec.eval, "passages": spec.corpus, "triples": spec.triples,
+        "labels": labels,
+    }  # fmt: skip
+    for use, paths in uses.items():
+        for path in paths:
+            yield use, locate(path, data_dir)
 
 
 def input_digest(spec: DatasetSpec, data_dir: Path | None) -> str:

@@ -27,14 +27,17 @@ def run(inputs: Inputs) -> Finished[Outputs]:
     from dataclasses import asdict
 
     from platform_sdk.config.dataset import DatasetSpec
-    from platform_sdk.data.dataset import prepare
+    from platform_sdk.data.dataset import dataset_files, prepare
     from platform_sdk.evaluation.cards import data_card
     from platform_sdk.tracking import step_run
 
     run_dir = inputs.run_dir
     spec = DatasetSpec.model_validate(inputs.dataset)
     with step_run(run_dir, "corpus") as step:
-        made = prepare(spec, Path(inputs.data_dir) if inputs.data_dir else None, run_dir)
+        data_dir = Path(inputs.data_dir) if inputs.data_dir else None
+        made = prepare(spec, data_dir, run_dir)
+        for use, path in dataset_files(spec, data_dir):
+            step.record_file(path, use)
         for part, context in (
             ("train", "training"),
             ("eval", "evaluation"),

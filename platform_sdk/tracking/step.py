@@ -131,6 +131,15 @@ class StepRun:
         self.inputs += [Input(name=name, digest=digest, kind=kind) for name, digest, kind in read]
         self._journal.append("inputs", model=model, datasets={use: dict(digests) for use, digests in datasets.items()})
 
+    def record_file(self, path: Path, use: str) -> None:
+        """Record a dataset's own file in the step's manifest entry, by absolute path and SHA-256.
+
+        Args:
+            path: The file.
+            use: The use in the dataset: training, evaluation, passages, triples or labels.
+        """
+        self.inputs.append(Input(name=str(path.resolve()), digest=sha256(path), kind=f"{use} file"))
+
     def log_note(self, text: str) -> None:
         """Set the run's description (Markdown), which replaces an earlier one."""
         self._journal.append("note", text=text)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from platform_sdk.errors import UserError
 from platform_sdk.tracking import manifest
@@ -12,8 +13,11 @@ from platform_sdk.tracking.findings import Verification
 from platform_sdk.tracking.journal import run_file
 from platform_sdk.tracking.listing import find_run_dir
 from platform_sdk.tracking.opened import RECIPE
-from platform_sdk.tracking.store import folder_uri
+from platform_sdk.tracking.store import WEIGHTS, folder_uri
 from platform_sdk.tracking.verify_files import FileCheck
+
+if TYPE_CHECKING:
+    from mlflow.entities.model_registry import ModelVersion
 
 MODEL = re.compile(r"(?P<name>[^/:@]+)(?:@(?P<alias>[\w-]+)|/(?P<version>\d+))")
 """A registered model: ``name@alias`` or ``name/3``."""
@@ -62,8 +66,18 @@ def _is_run(path: Path) -> bool:
     return any((path / name).is_file() for name in (RECIPE, manifest.FILE_NAME, run_file(Path())))
 
 
+def model_digest(model: re.Match[str], folder: Path) -> str:
+    """Return the digest of a registered model's weights; empty if the version records none."""
+    return str(_version_of(model, folder).tags.get(WEIGHTS, ""))
+
+
 def _run_of(model: re.Match[str], folder: Path) -> str:
     """Return the id in MLflow of the run that registered a model."""
+    return str(_version_of(model, folder).run_id)
+
+
+def _version_of(model: re.Match[str], folder: Path) -> ModelVersion:
+    """Return a version of a registered model from MLflow."""
     from mlflow.exceptions import MlflowException
 
     from platform_sdk.tracking.stored import Store
@@ -74,11 +88,8 @@ def _run_of(model: re.Match[str], folder: Path) -> str:
     try:
         with Store(uri) as store:
             client, name = store.client, model["name"]
-            version = (
-                client.get_model_version_by_alias(name, model["alias"])
-                if model["alias"]
-                else client.get_model_version(name, model["version"])
-            )
+            if model["alias"]:
+                return client.get_model_version_by_alias(name, model["alias"])
+            return client.get_model_version(name, model["version"])
     except MlflowException as error:
         raise UserError(f"{model[0]}: no run directory, and no registered model ({error.message})") from error
-    return str(version.run_id)

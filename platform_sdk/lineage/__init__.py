@@ -1,0 +1,1 @@
+"""Origin and use of models and data, from the manifests of all runs in a folder."""

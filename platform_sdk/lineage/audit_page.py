@@ -1,0 +1,30 @@
+"""An audit as a self-contained HTML page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from platform_sdk.lineage.audit import Audit
+from platform_sdk.lineage.audit_text import gold_line, outcome_of
+from platform_sdk.lineage.graph import Graph
+from platform_sdk.lineage.licences import UNKNOWN
+from platform_sdk.lineage.overlap import KINDS
+from platform_sdk.lineage.text import trees
+from platform_sdk.pages import render
+
+TEMPLATE = Path(__file__).parent / "audit.html.j2"
+
+
+def build_audit(audit: Audit, graph: Graph) -> str:
+    """Return the page of an audit, with the model's origins as nested disclosures."""
+    return render(
+        TEMPLATE,
+        (),
+        name=audit.target,
+        audit=audit,
+        unknown=UNKNOWN,
+        kinds=KINDS,
+        outcome_of=outcome_of,
+        gold=gold_line(audit.overlap).strip() if audit.overlap else "",
+        branches=trees(graph, [audit.model.digest], down=False),
+    )

@@ -1,0 +1,142 @@
+"""Uses of a question or a passage: models that learned from it, retrieved it in training, or were evaluated on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import msgspec
+
+from platform_sdk.config.struct import Struct
+from platform_sdk.errors import UserError
+from platform_sdk.evaluation.answers import normalize_squad
+from platform_sdk.files import REMEDY
+from platform_sdk.lineage.graph import Graph
+from platform_sdk.lineage.products import products_of, sources_of
+from platform_sdk.tracking import manifest, seals
+from platform_sdk.tracking.listing import run_dirs
+
+
+class _Question(msgspec.Struct):
+    id: str
+    text: str
+
+
+class _Source(msgspec.Struct):
+    passage: str
+
+
+class _Evidence(msgspec.Struct):
+    kind: str
+    id: str
+    source: _Source | None = None
+
+
+class _Turn(msgspec.Struct):
+    evidence: list[_Evidence] = []
+
+
+class _Trajectory(msgspec.Struct):
+    turns: list[_Turn]
+
+
+class _Rollout(msgspec.Struct):
+    """The part of a rollout that is searched."""
+
+    question: _Question
+    main: _Trajectory
+    others: list[_Trajectory] = []
+
+
+class Use(Struct):
+    """Records of one file with a question or passage.
+
+    ``relation`` is ``learned from``, ``sampled in training`` or ``evaluated on``. ``model`` is the digest of the model
+    that was trained, that sampled, or that was evaluated; ``successors`` are the models trained from it.
+    """
+
+    relation: str
+    run: str
+    step: str
+    file: str
+    records: int
+    questions: tuple[str, ...]
+    model: str
+    successors: tuple[str, ...] = ()
+
+
+class Uses(Struct):
+    """Uses in all runs of a folder; ``unread`` are record files that no longer exist."""
+
+    uses: tuple[Use, ...]
+    unread: tuple[str, ...]
+
+
+def find_uses(folder: Path, graph: Graph, *, question: str = "", passage: str = "") -> Uses:
+    """Return the uses of a question (by id or text) or of a passage (by id), from the rollouts of all runs.
+
+    Texts are compared after the normalisation of the metrics. The files are streamed.
+
+    Raises:
+        UserError: a file of rollouts is damaged.
+    """
+    uses, unread = [], []
+    for run_dir in run_dirs(folder):
+        for relation, step, path, model in _record_files(run_dir):
+            if not path.is_file():
+                unread.append(str(path))
+                continue
+            found = [one for one in _read(path) if _matches(one, question, passage)]
+            if not found:
+                continue
+            texts = tuple(dict.fromkeys(f"{one.question.id}: {one.question.text}" for one in found))
+            later = graph.models_from(model) if relation == "learned from" else ()
+            uses.append(
+                Use(
+                    relation=relation, run=run_dir.name, step=step, file=str(path.relative_to(run_dir)),
+                    records=len(found), questions=texts, model=model, successors=tuple(later),
+                )
+            )  # fmt: skip
+    return Uses(uses=tuple(uses), unread=tuple(unread))
+
+
+def _record_files(run_dir: Path) -> Iterator[tuple[str, str, Path, str]]:
+    """Yield relation, step, file and model of each file of rollouts that a run sealed."""
+    last: Mapping[str, manifest.Entry] = seals.last_entries(manifest.read(run_dir))
+    for step, entry in last.items():
+        kind, _, phase = step.partition("-")
+        read = [one.digest for one in sources_of(step, entry, None) if one.kind == "model"]
+        made = [one.digest for one in products_of(step, entry) if one.kind == "model"]
+        if kind == "train" and made:
+            yield "learned from", step, run_dir / phase / "selected.jsonl", made[0]
+        for name in entry.files:
+            path = Path(name)
+            if kind in ("sample", "eval") and read and path.name == "rollouts.jsonl":
+                relation = "evaluated on" if kind == "eval" else "sampled in training"
+                yield relation, step, run_dir / path, read[0]
+            elif kind == "online" and made and path.parent.name == "rollouts" and path.suffix == ".jsonl":
+                yield "learned from", step, run_dir / path, made[0]
+
+
+def _read(path: Path) -> Iterator[_Rollout]:
+    decoder = msgspec.json.Decoder(_Rollout)
+    with path.open("rb") as stream:
+        next(stream, None)  # the header
+        for number, line in enumerate(stream, start=2):
+            try:
+                yield decoder.decode(line)
+            except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+                raise UserError(f"{path}:{number}: not a rollout ({error}); {REMEDY}") from error
+
+
+def _matches(rollout: _Rollout, question: str, passage: str) -> bool:
+    if question:
+        own = rollout.question
+        return own.id == question or normalize_squad(own.text) == normalize_squad(question)
+    turns = (turn for trajectory in (rollout.main, *rollout.others) for turn in trajectory.turns)
+    return any(_is_of(one, passage) for turn in turns for one in turn.evidence)
+
+
+def _is_of(evidence: _Evidence, passage: str) -> bool:
+    source = evidence.source.passage if evidence.source else None
+    return source == passage or (evidence.kind == "passage" and evidence.id == passage)

@@ -1,0 +1,81 @@
+"""``hopforge audit``: the page of a model."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from platform_sdk.cli import app
+from platform_sdk.errors import UserError
+from platform_sdk.lineage.licences import UNKNOWN, dataset_licences, model_licence
+from tests.lineage.runs import BASE, write_dataset, write_run
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a run, and a second run that begins with the first one's model."""
+    root = tmp_path_factory.mktemp("audit")
+    with pytest.MonkeyPatch.context() as environment:
+        environment.delenv("MLFLOW_TRACKING_URI", raising=False)
+        data = write_dataset(root / "data")
+        model = write_run(root / "runs/first", data)
+        train = data / "train.jsonl"
+        train.write_text(train.read_text().replace("Who founded town 3", "Who runs the city 0"))
+        write_run(root / "runs/second", data, base=model)
+    return root / "runs"
+
+
+def audit(folder: Path, target: str) -> dict[str, Any]:
+    done = CliRunner().invoke(app, ["audit", target, "--json", "--folder", str(folder)])
+    assert done.exit_code in (0, 1, 3), done.output
+    return dict(json.loads(done.stdout))
+
+
+def test_audit_joins_the_runs_that_a_model_stands_on(folder: Path) -> None:
+    found = audit(folder, "second")
+    assert sorted(run["run"] for run in found["runs"]) == ["first", "second"]
+    assert sorted(one["run"] for one in found["verifications"]) == ["first", "second"]
+    assert BASE in {node["digest"] for node in found["roots"]}
+    assert [(one["phase"], one["metric"], one["value"], one["low"]) for one in found["scores"]] == [
+        ("second/eval-final", "em", 0.5, 0.25)
+    ]
+
+
+def test_audit_finds_the_overlap_with_all_training_questions_of_the_lineage(folder: Path) -> None:
+    assert audit(folder, "first")["overlap"]["pairs"] == []
+    pair = audit(folder, "second")["overlap"]["pairs"][0]
+    assert (pair["kind"], pair["evaluation_id"], pair["training_id"]) == ("equal after normalisation", "e0", "t3")
+
+
+def test_page_shows_every_section_and_unknown_licences(folder: Path, tmp_path: Path) -> None:
+    page = tmp_path / "audit.html"
+    done = CliRunner().invoke(app, ["audit", "second", "-o", str(page), "--folder", str(folder)])
+    assert "licence: dataset jsonl: unknown" in done.output
+    text = page.read_text()
+    for section in ("licences", "training", "scores", "verification", "overlap", "origins"):
+        assert f'<section id="{section}"' in text
+    assert '<span class="badge warn">unknown</span>' in text
+    assert text.count("<details") == text.count("</details>") > 5
+
+
+def test_target_without_a_model_gives_one_sentence(folder: Path) -> None:
+    scores = str(folder / "first/eval-final/scores.json")
+    done = CliRunner().invoke(app, ["audit", scores, "--folder", str(folder)])
+    assert isinstance(done.exception, UserError)
+    assert "neither a model nor a run that trained one" in str(done.exception)
+
+
+def test_licences_are_stated_or_unknown(tmp_path: Path) -> None:
+    mixture = {"format": "mixed", "mixture": [{"format": "hotpotqa"}, {"format": "jsonl"}]}
+    assert [one.licence for one in dataset_licences(mixture)] == ["CC BY-SA 4.0", UNKNOWN]
+    assert model_licence(str(tmp_path), []).licence == UNKNOWN
+    (tmp_path / "README.md").write_text("---\nlicense: mit\n---\nText.")
+    assert model_licence(str(tmp_path), []).licence == "mit"
+    (tmp_path / "README.md").write_text("---\n[broken\n---\n")
+    assert model_licence(str(tmp_path), []).licence == UNKNOWN
+    shipped = {"parameters": {"model": "hopforge:world-base"}}
+    assert model_licence("/somewhere/world-base", [shipped]).licence == "Apache-2.0"

@@ -1,0 +1,70 @@
+"""Overlap of training and evaluation questions on planted pairs."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from benchmarks.overlap import KINDS_PLANTED, plant, questions_of
+from platform_sdk.lineage.overlap import NEAR, overlap_of
+from platform_sdk.records import Question
+
+DATA = Path(os.environ.get("HOPFORGE_DATA", Path(__file__).resolve().parents[2] / "../shared/data"))
+
+
+def question(id: str, text: str, *gold: str) -> Question:
+    return Question(id=id, text=text, answers=("x",), dataset="own", gold_passages=gold)
+
+
+TRAINING = [
+    question("t0", "Who directed the film Blue Harbour in 1962?", "Blue Harbour"),
+    question("t1", "In which city was the composer Anna Vey born?", "Anna Vey", "Lyon"),
+    question("t2", "How many people live in the smallest town of Iceland?", "Iceland"),
+]
+
+
+def test_each_kind_of_pair_is_found_with_its_training_question() -> None:
+    evaluation = [
+        question("equal", TRAINING[0].text),
+        question("normalised", "in which city was composer Anna Vey born"),
+        question("near", "How many people lived in the smallest towns of Iceland?"),
+        question("other", "Why is the sea salt?"),
+    ]
+    found = overlap_of(TRAINING, evaluation)
+    assert [(pair.kind, pair.evaluation_id, pair.training_id) for pair in found.pairs] == [
+        ("equal", "equal", "t0"), ("equal after normalisation", "normalised", "t1"), ("near", "near", "t2"),
+    ]  # fmt: skip
+    assert found.pairs[0].similarity == 1.0
+    assert NEAR <= found.pairs[2].similarity < 1.0
+
+
+def test_gold_evidence_is_counted_over_questions_that_have_some() -> None:
+    evaluation = [
+        question("all", "a?", "Lyon", "Iceland"), question("some", "b?", "Lyon", "Paris"),
+        question("none", "c?", "Paris"), question("unknown", "d?"),
+    ]  # fmt: skip
+    found = overlap_of(TRAINING, evaluation)
+    assert (found.gold_known, found.gold_all, found.gold_any) == (3, 1, 2)
+
+
+@pytest.mark.parametrize(("training", "evaluation"), [([], TRAINING), (TRAINING, []), ([], [])])
+def test_empty_sets_have_no_overlap(training: list[Question], evaluation: list[Question]) -> None:
+    found = overlap_of(training, evaluation)
+    assert (found.training, found.evaluation, found.pairs) == (len(training), len(evaluation), ())
+
+
+@pytest.mark.skipif(not DATA.is_dir(), reason="needs ../shared/data or HOPFORGE_DATA")
+def test_planted_pairs_of_real_questions_are_found() -> None:
+    training, evaluation = plant(questions_of(DATA), seed=5)
+    records = [question(str(place), text) for place, (_, text) in enumerate(evaluation)]
+    found = overlap_of([question(str(place), text) for place, text in enumerate(training)], records)
+    reported = {int(pair.evaluation_id) for pair in found.pairs}
+    shares = {}
+    for kind in (*KINDS_PLANTED, "none"):
+        places = [place for place, (own, _) in enumerate(evaluation) if own == kind]
+        shares[kind] = len(reported.intersection(places)) / len(places)
+    assert shares["equal"] == shares["case"] == shares["punctuation"] == 1.0
+    assert shares["paraphrase"] > 0.4
+    assert shares["none"] < 0.05  # natural pairs, which grow with the number of training questions
