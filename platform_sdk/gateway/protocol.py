@@ -124,6 +124,28 @@ class ChatRequest:
         self.parse = body.get("tool_choice") != "none"
 
 
+class _Text(BaseModel):
+    prompt: str | list[int]
+    stop: str | list[str] | None = None
+
+
+class TextRequest:
+    """Request of text completions; the prompt is text or tokens.
+
+    Raises:
+        Refusal: a field is malformed, or there are several prompts.
+    """
+
+    def __init__(self, body: Mapping[str, Any], vocabulary: int) -> None:
+        text = validated(_Text, {name: body.get(name) for name in ("prompt", "stop")})
+        if not text.prompt:
+            raise Refusal(400, "prompt must not be empty", "prompt")
+        if not isinstance(text.prompt, str) and not all(0 <= id < vocabulary for id in text.prompt):
+            raise Refusal(400, f"prompt: token ids must lie between 0 and {vocabulary - 1}", "prompt")
+        self.prompt: str | list[int] = text.prompt
+        self.stop = stops(text.stop)
+
+
 def validated(model: type[Any], fields: Mapping[str, Any]) -> Any:
     """Return validated fields.
 
