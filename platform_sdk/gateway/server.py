@@ -17,6 +17,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from platform_sdk.gateway import responses
 from platform_sdk.gateway.events import Bounds
 from platform_sdk.gateway.mcp_endpoint import McpEndpoint, search_arguments
 from platform_sdk.gateway.protocol import ChatRequest, TextRequest, check_parameters, overridden
@@ -105,6 +106,7 @@ class Gateway:
             Route("/s/{token}/v1/models/{model:path}", self._endpoint(_model), methods=["GET"]),
             Route("/s/{token}/v1/chat/completions", self._endpoint(_chat), methods=["POST"]),
             Route("/s/{token}/v1/completions", self._endpoint(_text), methods=["POST"]),
+            Route("/s/{token}/v1/responses", self._endpoint(_responses), methods=["POST"]),
             Route("/s/{token}/mcp", mcp),
             Route("/s/{token}/search", self._endpoint(_search), methods=["POST"]),
         ]
@@ -176,9 +178,7 @@ def _card() -> dict[str, Any]:
 async def _chat(session: Session, body: dict[str, Any]) -> Response:
     check_parameters(body, _CHAT)
     request = ChatRequest(body)
-    if request.tools and session.template.format is None:
-        reason = "the policy's chat template has no form for tools; leave tools out and describe them in the prompt"
-        raise Refusal(400, reason, "tools", "unsupported_parameter")
+    _check_tools(session, request.tools)
     for note in overridden(body, session.defaults):
         session.note(note)
     call, future = session.ask(request.messages, request.tools, request.stop, parse=request.parse)
@@ -200,6 +200,22 @@ async def _text(session: Session, body: dict[str, Any]) -> Response:
     if not body.get("stream"):
         return JSONResponse(whole)
     return StreamingResponse(text_chunks(whole), media_type="text/event-stream")
+
+
+async def _responses(session: Session, body: dict[str, Any]) -> Response:
+    check_parameters(body, responses.FIELDS)
+    request = responses.ResponsesRequest(body)
+    _check_tools(session, request.tools)
+    for note in overridden(body, session.defaults):
+        session.note(note)
+    call, future = session.ask(request.messages, request.tools, (), parse=request.parse)
+    return JSONResponse(responses.response(call, await asyncio.wrap_future(future), body))
+
+
+def _check_tools(session: Session, tools: tuple[dict[str, Any], ...]) -> None:
+    if tools and session.template.format is None:
+        reason = "the policy's chat template has no form for tools; leave tools out and describe them in the prompt"
+        raise Refusal(400, reason, "tools", "unsupported_parameter")
 
 
 async def _search(session: Session, body: dict[str, Any]) -> Response:
