@@ -1,9 +1,9 @@
 """The rollout loop: many agents at once against one engine and one set of tools.
 
 An agent is a generator. It yields a request (``Generate`` text, ``Call`` a tool or another batched function,
-``Gather`` the results of several agents) and is sent the answer; its return value is the rollout. So an agent reads
-like a dialogue from top to bottom and needs no batching: the loop collects the requests of all live agents, submits
-each generation to the engine at once, and calls each function for all waiting agents together.
+``Gather`` the results of several agents, ``Await`` an event) and is sent the answer; its return value is the rollout.
+So an agent reads like a dialogue from top to bottom and needs no batching: the loop collects the requests of all live
+agents, submits each generation to the engine at once, and calls each function for all waiting agents together.
 
     def worker(question):
         [found] = yield call_tool(search, ToolCall(tool="search", arguments={"query": question}))
@@ -21,6 +21,7 @@ from typing import Any, Generic, TypeVar
 
 from platform_sdk.credentials import without_credentials
 from platform_sdk.records import Evidence
+from platform_sdk.sampling.awaiting import Arrivals, Await
 from platform_sdk.sampling.background import BackgroundCalls
 from platform_sdk.sampling.engine import PromptTooLong, Request, SamplingEngine, SamplingParams
 
@@ -86,7 +87,7 @@ class Gather:
     agents: tuple[Agent[Any], ...]
 
 
-Agent = Generator[Generate | Call | Gather, Any, T]
+Agent = Generator[Generate | Call | Gather | Await, Any, T]
 SearchFunction = Callable[[Sequence[SearchRequest], int], list[list[Evidence]]]
 
 
@@ -181,6 +182,7 @@ class _Loop(Generic[T]):
         self.generating: dict[str, _Task] = {}
         self.calling: list[tuple[_Task, Call]] = []
         self.away = 0  # batches of calls in the background
+        self.arrivals: Arrivals[_Task] = Arrivals()
         self.done: deque[T] = deque()
         self.requests = 0
 
@@ -202,6 +204,8 @@ class _Loop(Generic[T]):
                     continue
                 if not self.open:
                     return
+                if self.arrivals.awaited and self._receive():
+                    continue
                 if self.background is not None and self._call_in_background(self.background):
                     continue
                 # A call costs much the same for one item as for many: wait until as many agents call as generate.
@@ -213,6 +217,7 @@ class _Loop(Generic[T]):
         finally:
             if self.background is not None:
                 self.background.close()
+            self.arrivals.close()
             for rollout in list(self.open.values()):
                 self._discard(rollout)
 
@@ -246,8 +251,10 @@ class _Loop(Generic[T]):
             self.calling.append((task, need))
         elif isinstance(need, Gather):
             self._spawn(task, need.agents)
+        elif isinstance(need, Await):
+            self.arrivals.add(need.source, task)
         else:
-            raise TypeError(f"an agent yields Generate, Call or Gather, not {type(need).__name__}")
+            raise TypeError(f"an agent yields Generate, Call, Gather or Await, not {type(need).__name__}")
 
     def _spawn(self, parent: _Task, agents: tuple[Agent[Any], ...]) -> None:
         parent.results, parent.open_children = [None] * len(agents), len(agents)
@@ -279,6 +286,15 @@ class _Loop(Generic[T]):
                 task.request = None
                 self.ready.append((task, completion))
 
+    def _receive(self) -> bool:
+        """Take events that agents wait for; wait for an event if nothing else can proceed.
+
+        Return True if an agent can go on.
+        """
+        idle = not self.generating and not self.calling
+        self.ready.extend(self.arrivals.take(wait=idle))
+        return bool(self.ready)
+
     def _call_in_background(self, background: BackgroundCalls[Answers]) -> bool:
         """Begin the waiting concurrent calls, and take finished ones; wait for one if nothing else can proceed.
 
@@ -288,10 +304,13 @@ class _Loop(Generic[T]):
         if waiting:
             self.calling = [(task, call) for task, call in self.calling if not call.concurrent]
             self.away += 1
-            background.begin(partial(_answered, waiting))
+            background.begin(self.arrivals.announced(partial(_answered, waiting)))
         if self.away:
-            for answers in background.finished(wait=not self.generating and not self.calling):
+            # An awaited event may come before the end of a call: then wait only for calls that announced their end.
+            idle = not self.generating and not self.calling
+            for answers in background.finished(wait=idle and (not self.arrivals.awaited or self.arrivals.ended > 0)):
                 self.away -= 1
+                self.arrivals.ended -= 1
                 self._take(answers)
         return bool(self.ready)
 
@@ -320,6 +339,7 @@ class _Loop(Generic[T]):
             task.agent.close()
         rollout.tasks = []
         self.calling = [(task, call) for task, call in self.calling if not task.cancelled]
+        self.arrivals.forget(lambda task: task.cancelled)
 
 
 def _answered(waiting: list[tuple[_Task, Call]]) -> Answers:
