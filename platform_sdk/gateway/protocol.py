@@ -29,7 +29,9 @@ OVERRIDDEN = frozenset({*_SAMPLING, *_LENGTHS, "seed", "model"})
 """Parameters that the recipe sets."""
 
 
-class _Part(BaseModel):
+class Part(BaseModel):
+    """Part of a content; text only."""
+
     model_config = ConfigDict(extra="forbid")
     type: Literal["text", "input_text", "output_text", "refusal"]
     text: str = ""
@@ -57,7 +59,7 @@ class _Message(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: str | list[_Part] | None = None
+    content: str | list[Part] | None = None
     name: str | None = None
     tool_calls: list[_Call] | None = None
     tool_call_id: str | None = None
@@ -74,23 +76,26 @@ class _Message(BaseModel):
         return Message(role, text_of(self.content), calls, self.tool_call_id or "", self.name or "")
 
 
-class _Definition(BaseModel):
+class Definition(BaseModel):
+    """Definition of a program's function."""
+
     model_config = ConfigDict(extra="forbid")
     name: str
     description: str | None = None
     parameters: dict[str, Any] | None = None
     strict: bool | None = None
 
+    def for_template(self) -> dict[str, Any]:
+        """Return the definition as chat templates expect it."""
+        empty = {"type": "object", "properties": {}}
+        about = {"name": self.name, "description": self.description or ""}
+        return {"type": "function", "function": {**about, "parameters": self.parameters or empty}}
+
 
 class _Tool(BaseModel):
     model_config = ConfigDict(extra="forbid")
     type: Literal["function"]
-    function: _Definition
-
-    def for_template(self) -> dict[str, Any]:
-        empty = {"type": "object", "properties": {}}
-        about = {"name": self.function.name, "description": self.function.description or ""}
-        return {"type": "function", "function": {**about, "parameters": self.function.parameters or empty}}
+    function: Definition
 
 
 class _Chat(BaseModel):
@@ -99,7 +104,7 @@ class _Chat(BaseModel):
     stop: str | list[str] | None = None
 
 
-def text_of(content: str | list[_Part] | None) -> str:
+def text_of(content: str | list[Part] | None) -> str:
     """Return a content as text."""
     if content is None or isinstance(content, str):
         return content or ""
@@ -119,9 +124,31 @@ class ChatRequest:
         if not chat.messages:
             raise Refusal(400, "messages must have at least one message", "messages")
         self.messages = tuple(message.message() for message in chat.messages)
-        self.tools = tuple(tool.for_template() for tool in chat.tools or ())
+        self.tools = tuple(tool.function.for_template() for tool in chat.tools or ())
         self.stop = stops(chat.stop)
         self.parse = body.get("tool_choice") != "none"
+
+
+class _Text(BaseModel):
+    prompt: str | list[int]
+    stop: str | list[str] | None = None
+
+
+class TextRequest:
+    """Request of text completions; the prompt is text or tokens.
+
+    Raises:
+        Refusal: a field is malformed, or there are several prompts.
+    """
+
+    def __init__(self, body: Mapping[str, Any], vocabulary: int) -> None:
+        text = validated(_Text, {name: body.get(name) for name in ("prompt", "stop")})
+        if not text.prompt:
+            raise Refusal(400, "prompt must not be empty", "prompt")
+        if not isinstance(text.prompt, str) and not all(0 <= id < vocabulary for id in text.prompt):
+            raise Refusal(400, f"prompt: token ids must lie between 0 and {vocabulary - 1}", "prompt")
+        self.prompt: str | list[int] = text.prompt
+        self.stop = stops(text.stop)
 
 
 def validated(model: type[Any], fields: Mapping[str, Any]) -> Any:

@@ -41,6 +41,21 @@ def chat_completion(call: SampledCall, reply: Message, tokenizer: Any, *, logpro
     }  # fmt: skip
 
 
+def text_completion(call: SampledCall, reply: Message) -> dict[str, Any]:
+    """Return the reply of text completions."""
+    choice = {"index": 0, "text": reply.content, "finish_reason": finish(call, reply), "logprobs": None}
+    return {
+        "id": f"cmpl-{call.id}", "object": "text_completion", "created": CREATED, "model": MODEL, "choices": [choice],
+        "usage": usage(call),
+    }  # fmt: skip
+
+
+def text_chunks(whole: dict[str, Any]) -> Iterator[str]:
+    """Yield a text completion as server-sent events."""
+    yield event(whole)
+    yield "data: [DONE]\n\n"
+
+
 def tool_calls(reply: Message) -> list[dict[str, Any]]:
     """Return a reply's calls of functions."""
     return [

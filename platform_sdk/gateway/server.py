@@ -17,11 +17,12 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from platform_sdk.gateway import responses
 from platform_sdk.gateway.events import Bounds
 from platform_sdk.gateway.mcp_endpoint import McpEndpoint, search_arguments
-from platform_sdk.gateway.protocol import ChatRequest, check_parameters, overridden
+from platform_sdk.gateway.protocol import ChatRequest, TextRequest, check_parameters, overridden
 from platform_sdk.gateway.refusals import Refusal
-from platform_sdk.gateway.replies import CREATED, MODEL, chat_chunks, chat_completion
+from platform_sdk.gateway.replies import CREATED, MODEL, chat_chunks, chat_completion, text_chunks, text_completion
 from platform_sdk.gateway.sessions import CLOSED, Session
 from platform_sdk.gateway.templates import ChatTemplate
 from platform_sdk.sampling.engine import SamplingParams
@@ -104,6 +105,8 @@ class Gateway:
             Route("/s/{token}/v1/models", self._endpoint(_models), methods=["GET"]),
             Route("/s/{token}/v1/models/{model:path}", self._endpoint(_model), methods=["GET"]),
             Route("/s/{token}/v1/chat/completions", self._endpoint(_chat), methods=["POST"]),
+            Route("/s/{token}/v1/completions", self._endpoint(_text), methods=["POST"]),
+            Route("/s/{token}/v1/responses", self._endpoint(_responses), methods=["POST"]),
             Route("/s/{token}/mcp", mcp),
             Route("/s/{token}/search", self._endpoint(_search), methods=["POST"]),
         ]
@@ -175,9 +178,7 @@ def _card() -> dict[str, Any]:
 async def _chat(session: Session, body: dict[str, Any]) -> Response:
     check_parameters(body, _CHAT)
     request = ChatRequest(body)
-    if request.tools and session.template.format is None:
-        reason = "the policy's chat template has no form for tools; leave tools out and describe them in the prompt"
-        raise Refusal(400, reason, "tools", "unsupported_parameter")
+    _check_tools(session, request.tools)
     for note in overridden(body, session.defaults):
         session.note(note)
     call, future = session.ask(request.messages, request.tools, request.stop, parse=request.parse)
@@ -187,6 +188,34 @@ async def _chat(session: Session, body: dict[str, Any]) -> Response:
         return JSONResponse(whole)
     with_usage = bool((body.get("stream_options") or {}).get("include_usage"))
     return StreamingResponse(chat_chunks(whole, with_usage=with_usage), media_type="text/event-stream")
+
+
+async def _text(session: Session, body: dict[str, Any]) -> Response:
+    check_parameters(body, ("prompt", "stop", "stream", "stream_options"))
+    request = TextRequest(body, len(session.template.tokenizer))
+    for note in overridden(body, session.defaults):
+        session.note(note)
+    call, future = session.ask_text(request.prompt, request.stop)
+    whole = text_completion(call, await asyncio.wrap_future(future))
+    if not body.get("stream"):
+        return JSONResponse(whole)
+    return StreamingResponse(text_chunks(whole), media_type="text/event-stream")
+
+
+async def _responses(session: Session, body: dict[str, Any]) -> Response:
+    check_parameters(body, responses.FIELDS)
+    request = responses.ResponsesRequest(body)
+    _check_tools(session, request.tools)
+    for note in overridden(body, session.defaults):
+        session.note(note)
+    call, future = session.ask(request.messages, request.tools, (), parse=request.parse)
+    return JSONResponse(responses.response(call, await asyncio.wrap_future(future), body))
+
+
+def _check_tools(session: Session, tools: tuple[dict[str, Any], ...]) -> None:
+    if tools and session.template.format is None:
+        reason = "the policy's chat template has no form for tools; leave tools out and describe them in the prompt"
+        raise Refusal(400, reason, "tools", "unsupported_parameter")
 
 
 async def _search(session: Session, body: dict[str, Any]) -> Response:

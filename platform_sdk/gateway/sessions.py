@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from threading import RLock
@@ -97,14 +97,25 @@ class Session:
         Raises:
             Refusal: the session has ended or reached a bound, or the prompt is too long.
         """
+        return self._asked_for(lambda: self._threads.ask(messages, tools, stop), parse)
+
+    def ask_text(self, prompt: str | Sequence[int], stop: tuple[str, ...]) -> tuple[SampledCall, Future[Message]]:
+        """Put a request to complete a text or tokens into the inbox; the future gets the reply.
+
+        Raises:
+            Refusal: as ``ask``.
+        """
+        return self._asked_for(lambda: self._threads.ask_text(prompt, stop), parse=False)
+
+    def _asked_for(self, register: Callable[[], SampledCall], parse: bool) -> tuple[SampledCall, Future[Message]]:
         with self._lock:
             self._check_bounds()
-            call = self._threads.ask(messages, tools, stop)
+            call = register()
             if len(call.token_ids) >= self.max_model_len:
                 reason = f"the prompt has {len(call.token_ids)} tokens; the model takes fewer than {self.max_model_len}"
                 raise Refusal(400, reason, "messages", "context_length_exceeded")
             self._asked += 1
-            params = replace(self.defaults, stop=stop, seed=seed_of(self.seed, call.id))
+            params = replace(self.defaults, stop=call.stop, seed=seed_of(self.seed, call.id))
             self._calls[call.id] = (call, parse)
             future = self._waiting[call.id] = Future()
             thread = f"{self.name}/{call.root.id[:8]}"

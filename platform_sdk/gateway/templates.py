@@ -62,9 +62,14 @@ class ChatTemplate:
     def text(self, completion: Completion, prompt: str) -> str:
         """Return a reply's text without the end token, and with the thoughts' tag if the prompt opened it."""
         spoken = list(completion.token_ids)
-        if completion.finish == "stop" and spoken and spoken[-1] in special_tokens(self.tokenizer):
+        if self.ends(completion):
             spoken.pop()
         return opened(prompt) + str(self.tokenizer.decode(spoken, skip_special_tokens=False))
+
+    def ends(self, completion: Completion) -> bool:
+        """Return True if the reply's last token is an end token."""
+        ids = completion.token_ids
+        return completion.finish == "stop" and bool(ids) and ids[-1] in special_tokens(self.tokenizer)
 
     def joined(self, before: Sequence[int], suffix: str) -> tuple[int, ...]:
         """Return the tokens of ``suffix`` after ``before``, without an end token that ``before`` has already."""

@@ -9,7 +9,7 @@ the earlier one, the template rewrites earlier text, and the call begins a new t
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,6 +30,7 @@ class SampledCall:
         placeholders: these replies' placeholders by position.
         prefixes: digests of the beginnings of ``messages``.
         rewritten: the messages continue a call whose text the template rewrites.
+        plain: the prompt is text without a chat template.
         text: the reply as the policy wrote it.
     """
 
@@ -42,6 +43,7 @@ class SampledCall:
     placeholders: dict[int, Message]
     prefixes: list[str]
     rewritten: bool
+    plain: bool = False
     stop: tuple[str, ...] = ()
     completion: Completion | None = None
     reply: Message | None = None
@@ -53,6 +55,16 @@ class SampledCall:
         while call.parent is not None:
             call = call.parent
         return call
+
+    @property
+    def shown(self) -> str:
+        """Plain prompt and reply as the program has them."""
+        return self.skeleton + (self.reply.content if self.reply else "")
+
+    @property
+    def hidden(self) -> str:
+        """Text that the policy wrote and the reply leaves out: a stop string."""
+        return self.text.removeprefix(self.reply.content) if self.reply else ""
 
     @property
     def length(self) -> int:
@@ -99,6 +111,42 @@ class Threads:
             call = SampledCall(
                 "", tuple(messages), tuple(tools), ids, None, skeleton, {}, prefixes, rewritten=earlier is not None
             )
+        return self._registered(call, stop)
+
+    def ask_text(self, prompt: str | Sequence[int], stop: Sequence[str] = ()) -> SampledCall:
+        """Register a call whose prompt is plain text or tokens; no chat template applies.
+
+        A prompt that begins with an earlier call's prompt and reply continues the call, unless the reply ended with an
+        end token, which the program cannot see.
+        """
+        plain = [call for call in self.calls if call.plain and call.reply is not None]
+        decode, encode = self.template.tokenizer.decode, self.template.encode
+        if isinstance(prompt, str):
+            text = prompt
+            earlier = _longest(call for call in plain if text.startswith(call.shown) and text != call.shown)
+            rest = text[len(earlier.shown) :] if earlier else ""
+            # The prompt may repeat a stop string that the reply left out.
+            if earlier is not None and rest.startswith(earlier.hidden) and not self._ended(earlier):
+                joined, ids = True, (*_all_ids(earlier), *encode(rest.removeprefix(earlier.hidden)))
+            else:
+                joined, ids = False, tuple(encode(text))
+        else:
+            ids = tuple(prompt)
+            text = str(decode(list(ids)))
+            earlier = _longest(call for call in plain if ids[: call.length] == _all_ids(call) != ids)
+            rest, joined = str(decode(list(ids[earlier.length :]))) if earlier else "", earlier is not None
+        messages: tuple[Message, ...] = (Message("user", text),)
+        if earlier is not None and earlier.reply is not None:
+            messages = (*earlier.messages, earlier.reply, Message("user", rest))
+        parent, prefix = earlier if joined else None, digest("text", text)
+        return self._registered(
+            SampledCall("", messages, (), ids, parent, text, {}, [prefix], rewritten=False, plain=True), stop
+        )
+
+    def _ended(self, call: SampledCall) -> bool:
+        return call.completion is not None and self.template.ends(call.completion)
+
+    def _registered(self, call: SampledCall, stop: Sequence[str]) -> SampledCall:
         call.stop = tuple(stop)
         key = digest(call.token_ids, list(stop))
         call.id = digest(self.seed, key, self._times[key])[:24]
@@ -127,7 +175,7 @@ class Threads:
     def answer(self, call: SampledCall, completion: Completion, *, parse: bool = True) -> Message:
         """Record the sampled tokens of a call and return the reply; ``parse``: look for calls of functions."""
         call.completion = completion
-        call.text = self.template.text(completion, call.skeleton)
+        call.text = self.template.text(completion, "" if call.plain else call.skeleton)
         ends = [call.text.find(stop) for stop in call.stop if stop in call.text]
         content = call.text[: min(ends)] if ends else call.text
         parsed = self.template.format.parse(content) if parse and call.tools and self.template.format else None
@@ -162,6 +210,14 @@ class Threads:
                 calls.append(heirs[calls[-1]])
             threads.append(Thread(_reason(first, done), tuple(calls)))
         return sorted(threads, key=lambda thread: (-thread.length, thread.calls[0].id))
+
+
+def _all_ids(call: SampledCall) -> tuple[int, ...]:
+    return call.token_ids + (call.completion.token_ids if call.completion else ())
+
+
+def _longest(calls: Iterable[SampledCall]) -> SampledCall | None:
+    return max(calls, key=lambda call: call.length, default=None)
 
 
 def _reason(first: SampledCall, done: Sequence[SampledCall]) -> Reason:

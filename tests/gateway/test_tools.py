@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import httpx
@@ -13,27 +12,13 @@ import pytest
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from platform_sdk.gateway.events import CompletionAsked, Ended
-from platform_sdk.gateway.server import Gateway
 from platform_sdk.gateway.sessions import Session
 from platform_sdk.gateway.tool_calls import HERMES, LLAMA
-from platform_sdk.sampling.engine import Completion, SamplingParams
+from platform_sdk.sampling.engine import Completion
 from tests.gateway.templates import TOOLS, tokenizer, written_call
 
 NAME = "qwen2_5"
 USER = {"role": "user", "content": "Who directed Amberfall?"}
-
-
-@pytest.fixture(scope="module")
-def hermes() -> Iterator[Gateway]:
-    with Gateway(tokenizer(NAME), 4096, SamplingParams()) as gateway:
-        yield gateway
-
-
-@pytest.fixture
-def session(hermes: Gateway) -> Iterator[Session]:
-    session = hermes.open(seed=1, name="Q#0")
-    yield session
-    session.close()
 
 
 def policy(session: Session, *texts: str) -> threading.Thread:

@@ -1,0 +1,126 @@
+"""The responses API, stateless: requests as messages, and replies as items."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from platform_sdk.gateway.messages import FunctionCall, Message
+from platform_sdk.gateway.protocol import Definition, Part, text_of, validated
+from platform_sdk.gateway.refusals import Refusal
+from platform_sdk.gateway.replies import CREATED, MODEL
+from platform_sdk.gateway.threads import SampledCall
+
+_EMPTY: dict[str, tuple[Any, ...]] = {
+    "include": (None, []), "truncation": (None, "disabled"), "background": (None, False), "reasoning": (None, {}),
+    "text": (None, {}, {"format": {"type": "text"}}), "stream": (None, False), "previous_response_id": (None,),
+    "conversation": (None,),
+}  # fmt: skip
+FIELDS = ("input", "instructions", "tools", *_EMPTY)
+
+
+class _Item(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    id: str | None = None
+    status: str | None = None
+
+
+class _Said(_Item):
+    type: Literal["message"] = "message"
+    role: Literal["system", "developer", "user", "assistant"]
+    content: str | list[Part]
+    phase: None = None
+
+
+class _Called(_Item):
+    type: Literal["function_call"]
+    call_id: str
+    name: str
+    arguments: str
+    namespace: None = None
+
+
+class _Result(_Item):
+    type: Literal["function_call_output"]
+    call_id: str
+    output: str
+
+
+class _Tool(Definition):
+    type: Literal["function"]
+
+
+class _Request(BaseModel):
+    input: str | list[Annotated[_Called | _Result | _Said, Field(union_mode="left_to_right")]]
+    instructions: str | None = None
+    tools: list[_Tool] | None = None
+
+
+class ResponsesRequest:
+    """Request of the responses API. An assistant's text and the calls after it are one message.
+
+    Raises:
+        Refusal: a field is malformed or has an unsupported value.
+    """
+
+    def __init__(self, body: Mapping[str, Any]) -> None:
+        for name, values in _EMPTY.items():
+            if body.get(name) not in values:
+                raise Refusal(400, f"unsupported value of {name}; leave it out", name, "unsupported_parameter")
+        request = validated(_Request, {name: body.get(name) for name in ("input", "instructions", "tools")})
+        messages = [Message("system", request.instructions)] if request.instructions else []
+        items = [_Said(role="user", content=request.input)] if isinstance(request.input, str) else request.input
+        for item in items:
+            _add(messages, item)
+        if not messages:
+            raise Refusal(400, "input must have at least one item", "input")
+        self.messages = tuple(messages)
+        self.tools = tuple(tool.for_template() for tool in request.tools or ())
+        self.parse = body.get("tool_choice") != "none"
+
+
+def _add(messages: list[Message], item: _Said | _Called | _Result) -> None:
+    if isinstance(item, _Result):
+        messages.append(Message("tool", item.output, (), item.call_id))
+    elif isinstance(item, _Said):
+        role = "system" if item.role == "developer" else item.role
+        messages.append(Message(role, text_of(item.content)))
+    else:
+        call = FunctionCall(item.call_id, item.name, item.arguments)
+        last = messages[-1] if messages else None
+        if last is not None and last.role == "assistant":
+            messages[-1] = Message("assistant", last.content, (*last.calls, call))
+        else:
+            messages.append(Message("assistant", "", (call,)))
+
+
+def response(call: SampledCall, reply: Message, body: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the reply of the responses API."""
+    output: list[dict[str, Any]] = []
+    if reply.content or not reply.calls:
+        part = {"type": "output_text", "text": reply.content, "annotations": []}
+        said = {"type": "message", "id": f"msg_{call.id}", "role": "assistant", "status": "completed"}
+        output.append(said | {"content": [part]})
+    output += [
+        {
+            "type": "function_call", "id": f"fc_{each.id}", "call_id": each.id, "name": each.name,
+            "arguments": each.arguments, "status": "completed",
+        }
+        for each in reply.calls
+    ]  # fmt: skip
+    assert call.completion is not None
+    cut = call.completion.finish == "length"
+    sampled = len(call.completion.token_ids)
+    usage = {
+        "input_tokens": len(call.token_ids), "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
+        "output_tokens": sampled, "output_tokens_details": {"reasoning_tokens": 0}, "total_tokens": call.length,
+    }  # fmt: skip
+    return {
+        "id": f"resp_{call.id}", "object": "response", "created_at": CREATED, "model": MODEL, "output": output,
+        "status": "incomplete" if cut else "completed", "error": None, "metadata": {},
+        "incomplete_details": {"reason": "max_output_tokens"} if cut else None, "usage": usage,
+        "instructions": body.get("instructions"), "tools": body.get("tools") or [], "tool_choice": "auto",
+        "parallel_tool_calls": True, "temperature": None, "top_p": None,
+    }  # fmt: skip
