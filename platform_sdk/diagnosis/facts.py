@@ -76,6 +76,103 @@ class Disk(Struct):
     writable: bool
 
 
+class Condition(Struct):
+    """Condition of a Kubernetes object."""
+
+    type: str
+    holds: bool
+    reason: str = ""
+    message: str = ""
+    time: str = ""
+
+
+class ContainerFacts(Struct):
+    """Container of a pod.
+
+    Attributes:
+        reason: of its waiting or of its end, e.g. ImagePullBackOff, OOMKilled.
+        exit_code: of its end, or of its last end before a restart; None if it has not ended.
+        lines: last lines of its log.
+    """
+
+    name: str
+    state: Literal["waiting", "running", "terminated"] = "waiting"
+    reason: str = ""
+    message: str = ""
+    exit_code: int | None = None
+    finished: str = ""
+    image: str = ""
+    memory_limit: str = ""
+    lines: tuple[Line, ...] = ()
+
+
+class PodFacts(Struct):
+    """Pod of a job; ``reason`` and ``message`` are the pod's own, e.g. Evicted."""
+
+    name: str
+    phase: str = "Pending"
+    reason: str = ""
+    message: str = ""
+    node: str = ""
+    created: str = ""
+    deleted: str = ""
+    conditions: tuple[Condition, ...] = ()
+    containers: tuple[ContainerFacts, ...] = ()
+
+
+class Event(Struct):
+    """Warning of the cluster about an object, e.g. ``Pod NAME``."""
+
+    object: str
+    reason: str
+    message: str
+    time: str = ""
+
+
+class WorkloadFacts(Struct):
+    """Kueue's object for a job; ``position`` counts from 0 in its LocalQueue, None if unknown."""
+
+    name: str
+    position: int | None = None
+    conditions: tuple[Condition, ...] = ()
+
+
+class JobFacts(Struct):
+    """Job of a step.
+
+    Attributes:
+        state: a value of ``training_job.state.State``.
+        queue: its LocalQueue; empty if it has none.
+        suspended: True while Kueue, or a person, holds it back.
+        unseen: the reason why pods, events or Workloads could not be read.
+    """
+
+    kind: str
+    name: str
+    step: str = ""
+    state: str = ""
+    reason: str = ""
+    created: str = ""
+    queue: str = ""
+    suspended: bool = False
+    conditions: tuple[Condition, ...] = ()
+    pods: tuple[PodFacts, ...] = ()
+    workload: WorkloadFacts | None = None
+    events: tuple[Event, ...] = ()
+    unseen: str = ""
+
+
+class QueueUsage(Struct):
+    """Totals of a ClusterQueue for one resource of a flavor, as Kueue writes quantities."""
+
+    queue: str
+    flavor: str
+    resource: str
+    nominal: str = "0"
+    used: str = "0"
+    borrowed: str = "0"
+
+
 class Facts(Struct):
     """Facts about a run.
 
@@ -97,3 +194,5 @@ class Facts(Struct):
     selections: tuple[Selection, ...] = ()
     delivery: Delivery | None = None
     disk: Disk | None = None
+    jobs: tuple[JobFacts, ...] = ()
+    usage: tuple[QueueUsage, ...] = ()

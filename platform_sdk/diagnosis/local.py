@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import shutil
 import time
 from collections.abc import Iterable, Iterator
@@ -25,7 +26,7 @@ from platform_sdk.tracking.store import STATE_FILE, DeliveryState, stored_in
 
 LINES = 80
 PROGRESS = ("it/s]", "?it/s", "/s]", "rollout/s", "update/s", "tokens/s")
-ERROR, RETRY = "error: ", "; trying again"
+DELIVERY_ERROR = re.compile(r"(?:^error: |WARNING )(MLflow store .*?)(?:; trying again)?$")
 
 
 def collect(run_dir: Path) -> Facts:
@@ -166,15 +167,18 @@ def _delivery(run_dir: Path, state: RunState) -> Delivery:
     except UserError:
         delivered = ""
     log = run_dir / FOLDER / FOLLOWER_LOG
-    complete, error, number = state != "RUNNING" and bool(delivered), "", 0
-    if not complete and log.is_file():
-        lines = [(at, line) for at, line in enumerate(read_text(log).splitlines(), start=1) if line.strip()]
-        wanted = (RETRY,) if state == "RUNNING" else (ERROR, RETRY)
-        said = [(at, line) for at, line in lines[-1:] if any(mark in line for mark in wanted)]
-        if state != "RUNNING":
-            said = [(at, line) for at, line in lines if line.startswith(ERROR)] or said
-        if said:
-            number, error = said[-1][0], said[-1][1].removeprefix(ERROR).replace(RETRY, "")
+    complete = state != "RUNNING" and bool(delivered)
+    errors = [] if complete or not log.is_file() else _delivery_errors(read_text(log).splitlines(), state)
+    number, error = errors[-1] if errors else (0, "")
     return Delivery(
         store=stored_in(run_dir), complete=complete, error=error, log=f"{FOLDER}/{FOLLOWER_LOG}", line=number
     )
+
+
+def _delivery_errors(lines: list[str], state: RunState) -> list[tuple[int, str]]:
+    """Return the numbers and texts of the follower's errors; while it runs, only an error without a later line."""
+    numbered = [(number, line) for number, line in enumerate(lines, start=1) if line.strip()]
+    found = [(number, match[1]) for number, line in numbered if (match := DELIVERY_ERROR.search(line))]
+    if state == "RUNNING":
+        return [(number, text) for number, text in found if number == numbered[-1][0]]
+    return found

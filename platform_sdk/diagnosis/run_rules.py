@@ -9,6 +9,10 @@ from platform_sdk.diagnosis.facts import Facts, TrainingPoint
 from platform_sdk.diagnosis.findings import Evidence, Finding
 
 
+UPDATES = 2
+"""Fewer updates with equal rewards may be chance."""
+
+
 def nothing_accepted(facts: Facts) -> Iterator[Finding]:
     """Find phases that sampled rollouts and accepted none for training."""
     for chosen in facts.selections:
@@ -33,7 +37,7 @@ def equal_rewards(facts: Facts) -> Iterator[Finding]:
         if point.equal_groups is not None:
             phases[point.phase].append(point)
     for phase, points in phases.items():
-        if all(point.equal_groups == 1.0 for point in points):
+        if len(points) >= UPDATES and all(point.equal_groups == 1.0 for point in points):
             rewards = sorted({point.mean_reward for point in points if point.mean_reward is not None})
             shown = f", mean reward {rewards[0]:g} to {rewards[-1]:g}" if rewards else ""
             yield Finding(
@@ -52,13 +56,14 @@ def delivery_failed(facts: Facts) -> Iterator[Finding]:
     if delivery is None or delivery.complete or not delivery.error:
         return
     ended = facts.state != "RUNNING"
+    store, _, error = delivery.error.removeprefix("MLflow store ").partition(": ")
+    later = ", then repeat the command of the run: only the delivery is repeated"
     yield Finding(
-        rule="delivery_failed", kind="failure" if ended else "waiting", where=f"MLflow at {delivery.store}",
-        cause=f"MLflow at {delivery.store} {'lacks' if ended else 'does not get'} the run's records: {delivery.error}",
+        rule="delivery_failed", kind="failure" if ended else "waiting", where=f"MLflow at {store}",
+        cause=f"MLflow at {store} {'lacks' if ended else 'does not get'} the run's records: {error}",
         evidence=(Evidence(object=delivery.log, line=delivery.line, time=facts.ended, text=delivery.error),),
         remedy="start MLflow, or correct MLFLOW_TRACKING_URI and its user and password"
-        + (", then repeat the command of the run: only the delivery is repeated" if ended else
-           "; the run goes on and delivers later"),
+        + (later if ended else "; the run goes on and delivers later"),
     )  # fmt: skip
 
 
