@@ -17,9 +17,7 @@ if TYPE_CHECKING:
 
 
 def explain(
-    run: Annotated[
-        str, typer.Argument(metavar="[RUN]", help="A run directory, or its name in runs/.")
-    ] = "",
+    run: Annotated[str, typer.Argument(metavar="[RUN]", help="A run directory, or its name in runs/.")] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     save: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the collected facts, without secrets, to this file.")

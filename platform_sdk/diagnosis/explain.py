@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
-from platform_sdk.diagnosis import run_rules, step_rules
+from platform_sdk.config.struct import Struct
+from platform_sdk.diagnosis import pod_rules, queue_rules, run_rules, step_rules
 from platform_sdk.diagnosis.facts import Facts, RunState
 from platform_sdk.diagnosis.findings import Finding, Kind, Rule
-from platform_sdk.config.struct import Struct
 
 RULES: tuple[Rule, ...] = (
     step_rules.disk_full,
+    pod_rules.out_of_memory,
     step_rules.out_of_memory,
     step_rules.unreadable_file,
     step_rules.loss_not_finite,
     step_rules.retriever_down,
     step_rules.process_killed,
+    pod_rules.node_lost,
+    pod_rules.evicted,
+    queue_rules.deadline,
+    queue_rules.refused,
+    pod_rules.image_not_pulled,
+    pod_rules.volume_not_bound,
+    pod_rules.unschedulable,
+    queue_rules.preempted,
+    queue_rules.queued,
+    queue_rules.check_pending,
+    queue_rules.not_managed,
     run_rules.delivery_failed,
     run_rules.nothing_accepted,
     run_rules.equal_rewards,

@@ -24,9 +24,7 @@ def disk_full(facts: Facts) -> Iterator[Finding]:
             evidence = [match.evidence]
             if facts.disk is not None:
                 free = f"{facts.disk.free_bytes / 2**20:,.0f} MiB free now"
-                evidence.append(
-                    Evidence(object="file system of the run directory", time=facts.collected, text=free)
-                )
+                evidence.append(Evidence(object="file system of the run directory", time=facts.collected, text=free))
             yield Finding(
                 rule="disk_full", kind="failure", where=source.name, evidence=tuple(evidence),
                 cause=f"the disk is full: {source.name} could not write {match.groups[0] or 'its files'}",
