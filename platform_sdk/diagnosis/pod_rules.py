@@ -104,9 +104,7 @@ def image_not_pulled(facts: Facts) -> Iterator[Finding]:
                 )  # fmt: skip
 
 
-UNBOUND = re.compile(
-    r"unbound immediate PersistentVolumeClaims|persistentvolumeclaim \"?[^\s\"]*\"? ?(?:is )?not found"
-)
+UNBOUND = re.compile(r"unbound immediate PersistentVolumeClaims|persistentvolumeclaim \S+ (?:is )?not found")
 VOLUME_EVENTS = ("FailedMount", "FailedAttachVolume", "FailedMapVolume")
 CLAIM = re.compile(r"persistentvolumeclaim \"?([^\s\"]+)")
 

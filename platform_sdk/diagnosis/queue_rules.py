@@ -135,7 +135,7 @@ def refused(facts: Facts) -> Iterator[Finding]:
                     evidence=(Evidence(object=f"event of {event.object}", time=event.time,
                                        text=clipped(f"{event.reason}: {event.message}")),),
                     remedy="wait for other jobs of the namespace to end, or raise its ResourceQuota" if quota else
-                    "correct the field that the message names in the cluster file, or ask the administrator to allow it",
+                    "correct what the message names in the cluster file, or ask the administrator to allow it",
                 )  # fmt: skip
                 break
 

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from platform_sdk.diagnosis.facts import Facts, TrainingPoint
 from platform_sdk.diagnosis.findings import Evidence, Finding
 
-
 UPDATES = 2
 """Fewer updates with equal rewards may be chance."""
 
@@ -75,8 +74,8 @@ def run_stopped(facts: Facts) -> Iterator[Finding]:
     step = next((each for each in reversed(facts.steps) if each.started), None)
     where = f"step {step.name}" if step else "its start"
     how = "was interrupted (SIGINT or SIGTERM)" if recorded else "ended without recording its end (SIGKILL, power loss)"
-    last = Evidence(object="tracking/run.jsonl", time=facts.ended or facts.started,
-                    text="ended: KILLED" if recorded else "has a start and no end, and no process holds the run's lock")  # fmt: skip
+    text = "ended: KILLED" if recorded else "a start without an end, and no process holds the lock"
+    last = Evidence(object="tracking/run.jsonl", time=facts.ended or facts.started, text=text)
     yield Finding(
         rule="run_stopped", kind="failure", where=where, evidence=(last,),
         cause=f"the run's process {how} in {where}",

@@ -78,7 +78,7 @@ def ended_containers(facts: Facts) -> Iterator[tuple[JobFacts, PodFacts, Contain
     for job in facts.jobs:
         for pod in job.pods if job.state != "Succeeded" else ():
             for container in pod.containers:
-                if container.exit_code and not _ended_with_its_pod(container):
+                if container.exit_code and not ended_with_its_pod(container):
                     yield job, pod, container
 
 
@@ -88,7 +88,7 @@ def clipped(text: str) -> str:
     return line if len(line) <= TEXT else f"{line[:TEXT]} …"
 
 
-def _ended_with_its_pod(container: ContainerFacts) -> bool:
+def ended_with_its_pod(container: ContainerFacts) -> bool:
     """Return True for the sidecar server, if the kubelet ended it because the other containers had ended."""
     return container.name == SAMPLER and container.exit_code in STOPPED and container.reason != "OOMKilled"
 

@@ -80,6 +80,7 @@ def unreadable_file(facts: Facts) -> Iterator[Finding]:
 
 
 NOT_FINITE = re.compile(r"the loss of step (\d+) is (nan|-?inf)")
+WEIGHTS = re.compile(r"does not sample from these weights: .* but a plain forward pass gives (nan|-?inf)")
 
 
 def loss_not_finite(facts: Facts) -> Iterator[Finding]:
@@ -95,6 +96,12 @@ def loss_not_finite(facts: Facts) -> Iterator[Finding]:
             yield Finding(
                 rule="loss_not_finite", kind="failure", where=source.name, evidence=(match.evidence,), remedy=remedy,
                 cause=f"the loss of {source.name} is {match.groups[1]} at optimizer step {match.groups[0]}",
+            )  # fmt: skip
+        elif match := source.find(WEIGHTS):
+            found = True
+            yield Finding(
+                rule="loss_not_finite", kind="failure", where=source.name, evidence=(match.evidence,), remedy=remedy,
+                cause=f"the weights trained by {source.name} give {match.groups[0]} for every token",
             )  # fmt: skip
     first = {} if found else {point.phase: point for point in reversed(facts.training) if point.not_finite}
     for phase, point in first.items():
@@ -183,10 +190,11 @@ def first_error(facts: Facts) -> Iterator[Finding]:
         if line is not None:
             evidence = source.quote(line)
             text = text or _text(line.text)
-        ended = f"exit code {source.exit_code}" if source.exit_code else "it recorded no error"
+        ended = f"exit code {source.exit_code}" if source.exit_code else ""
+        known = ": ".join(part for part in (ended, clipped(text)) if part) or "it recorded no error"
         yield Finding(
-            rule="first_error", kind="failure", where=source.name, cause=f"{source.name}: {clipped(text) or ended}",
-            evidence=(evidence if evidence.text else Evidence(object=source.name, time=source.ended, text=ended),),
+            rule="first_error", kind="failure", where=source.name, cause=f"{source.name}: {known}",
+            evidence=(evidence if evidence.text else Evidence(object=source.name, time=source.ended, text=known),),
             remedy=f"correct what the error names (whole log: {source.log}), {RESUME}",
         )  # fmt: skip
 

@@ -30,7 +30,7 @@ CAUSES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "equal_rewards": ("equal_rewards", "every group of online", {"training.0.equal_groups": 0.9}),
     "missing_model": ("first_error", "No such file or directory", {"steps.1.state": "FINISHED"}),
 }
-"""By name of the case: the rule, a part of the cause, and the facts that decide, with values that do not."""
+"""Rule, part of the cause, and values that replace the deciding facts, by the case's name."""
 
 HEALTHY = sorted(path.stem for path in CASES.glob("healthy_*.json"))
 
@@ -75,7 +75,7 @@ def test_every_case_is_tested() -> None:
 
 
 @pytest.mark.parametrize("name", HEALTHY)
-def test_nothing_is_found_in_a_healthy_run(name: str) -> None:
+def test_healthy_run_has_no_findings(name: str) -> None:
     explained = explain(Facts.model_validate(facts_of(name)))
     assert explained.findings == ()
     assert explained.well

@@ -100,8 +100,8 @@ def conditions(item: Item) -> tuple[Condition, ...]:
 def _container(status: Item, limit: str, log: str) -> ContainerFacts:
     """Return the facts about a container; one that was started again shows its bad end as the last state."""
     state, last = status.get("state") or {}, status.get("lastState") or {}
-    ended = next((one["terminated"] for one in (state, last) if (one.get("terminated") or {}).get("exitCode")), {})
-    ended = ended or state.get("terminated") or {}
+    bad = (one["terminated"] for one in (state, last) if (one.get("terminated") or {}).get("exitCode"))
+    ended: Item = next(bad, state.get("terminated") or {})
     waiting = state.get("waiting") or {}
     return ContainerFacts(
         name=status["name"],
