@@ -28,6 +28,14 @@ CAUSES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "mlflow_down": ("delivery_failed", "MLflow at http://***@127.0.0.1:9 lacks", {"delivery.error": ""}),
     "nothing_accepted": ("nothing_accepted", "no rollout of iteration-01", {"selections": []}),
     "equal_rewards": ("equal_rewards", "every group of online", {"training.0.equal_groups": 0.9}),
+    "poisoned_learning_rate": (
+        "loss_not_finite",
+        "the weights trained by step online give nan",
+        {"steps.4.lines": [], "steps.4.error": ""},
+    ),
+    "unreadable_file": ("unreadable_file", "passages.jsonl: Permission", {"steps.3.lines": [], "steps.3.error": ""}),
+    "retriever_awaited": ("retriever_down", "Connection reset", {"steps.2.lines": []}),
+    "interrupted": ("run_stopped", "was interrupted (SIGINT or SIGTERM)", {"state": "FINISHED"}),
     "missing_model": ("first_error", "No such file or directory", {"steps.1.state": "FINISHED"}),
 }
 """Rule, part of the cause, and values that replace the deciding facts, by the case's name."""
