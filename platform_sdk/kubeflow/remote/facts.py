@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from functools import partial
 from typing import TypeVar
 
 from platform_sdk.config.errors import UserError
-from platform_sdk.diagnosis.facts import Facts, JobFacts, Line, RunState, StepFacts
+from platform_sdk.diagnosis.facts import Facts, JobFacts, Line, QueueUsage, RunState, StepFacts
 from platform_sdk.diagnosis.redaction import redacted
 from platform_sdk.kubeflow.remote.connection import Server
 from platform_sdk.kubeflow.remote.jobs import Item, Jobs, Kind
@@ -39,12 +39,11 @@ def collect(server: Server, run: Run, jobs: Jobs) -> tuple[Facts, list[str]]:
     """
     state = look(server, run, jobs)
     notes = [state.unseen] if state.unseen else []
-    pods = _seen(lambda: newest(jobs.step_pods(run.run_id)), {}, notes)
-    found = [
-        _job(jobs, kind, job, notes) for kind in jobs.kinds for job in _seen(partial(kind.of, run.label), [], notes)
-    ]
+    pods: Mapping[str, Item] = _seen(lambda: newest(jobs.step_pods(run.run_id)), {}, notes)
+    made: list[tuple[Kind, list[Item]]] = [(kind, _seen(partial(kind.of, run.label), [], notes)) for kind in jobs.kinds]
+    found = [_job(jobs, kind, job, notes) for kind, of_kind in made for job in of_kind]
     queues = dict.fromkeys(job.queue for job in found if job.queue and job.state in ("Queued", "Preempted"))
-    totals = [_seen(partial(usage, jobs, queue), (), notes) for queue in queues]
+    totals: list[tuple[QueueUsage, ...]] = [_seen(partial(usage, jobs, queue), (), notes) for queue in queues]
     facts = Facts(
         run=run.run_id,
         place="cluster",
@@ -73,8 +72,7 @@ def _step(step: StepState, pod: Item | None, jobs: Jobs, notes: list[str]) -> St
     lines: tuple[Line, ...] = ()
     if pod is not None and state in ("FAILED", "RUNNING"):
         container = Container(step.name, name, MAIN, step.name, of_step=True)
-        written = _seen(lambda: read_log(jobs, container, LINES), None, notes) or ()
-        lines = tuple(Line(number=number, text=line) for number, line in enumerate(written, start=1))
+        lines = _seen(lambda: _numbered(read_log(jobs, container, LINES) or ()), (), notes)
     return StepFacts(
         name=step.name,
         state=state,
@@ -86,6 +84,10 @@ def _step(step: StepState, pod: Item | None, jobs: Jobs, notes: list[str]) -> St
     )
 
 
+def _numbered(lines: Iterable[str]) -> tuple[Line, ...]:
+    return tuple(Line(number=number, text=line) for number, line in enumerate(lines, start=1))
+
+
 def _job(jobs: Jobs, kind: Kind, job: Item, notes: list[str]) -> JobFacts:
     """Return the facts about a job; the pods of a job that succeeded are not read."""
     job = {"kind": kind.name, **job}
@@ -94,12 +96,14 @@ def _job(jobs: Jobs, kind: Kind, job: Item, notes: list[str]) -> JobFacts:
     if bare.state is State.SUCCEEDED:
         return job_facts(job, (), None, (), state=str(bare.state), reason=bare.reason)
     unseen: list[str] = []
-    pods = _seen(partial(kind.api.pods, name), [], unseen)
-    workload = _seen(partial(kind.api.workload, uid), None, unseen)
+    pods: list[Item] = _seen(partial(kind.api.pods, name), [], unseen)
+    workload: Item | None = _seen(partial(kind.api.workload, uid), None, unseen)
     seen = observe(job, workload, pods)
-    events = _seen(partial(kind.api.warning_events, [name, *(pod["metadata"]["name"] for pod in pods)]), [], unseen)
+    events: list[Item] = _seen(
+        partial(kind.api.warning_events, [name, *(pod["metadata"]["name"] for pod in pods)]), [], unseen
+    )
     queue = str((job["metadata"].get("labels") or {}).get(QUEUE, ""))
-    place = None
+    place: int | None = None
     if workload is not None and seen.state.waiting:
         place = _seen(partial(position, jobs, queue, workload["metadata"]["name"]), None, notes)
     notes += unseen
