@@ -86,7 +86,7 @@ def test_first_worker_error_comes_before_its_consequences() -> None:
 @pytest.mark.parametrize(
     ("status", "rule", "part"),
     [
-        ({"phase": "Failed", "reason": "Evicted", "message": "The node was low on resource: memory."}, "evicted", "low"),
+        ({"phase": "Failed", "reason": "Evicted", "message": "The node was low on memory."}, "evicted", "low"),
         ({"phase": "Failed", "reason": "NodeShutdown", "message": "Pod was terminated"}, "node_lost", "was lost"),
         (
             {"phase": "Running", "conditions": [{"type": "DisruptionTarget", "status": "True",
@@ -135,7 +135,9 @@ def test_volume_that_cannot_be_mounted_is_explained_by_its_event() -> None:
 
 
 def test_recorded_waits_in_the_queue_are_told_apart() -> None:
-    [usual] = explained(recorded_job("py-usual-2", 0, of_workload=0)).findings
+    usual_2 = versions("Workload", "pytorchjob-py-usual-2")
+    first = next(number for number, item in enumerate(usual_2) if "insufficient unused" in str(item))
+    [usual] = explained(recorded_job("py-usual-2", 0, of_workload=first)).findings
     assert usual.rule == "queued_WaitingForQuota"
     assert "insufficient unused quota for cpu in flavor gpu, 20m more needed" in usual.cause
     urgent = versions("Workload", "pytorchjob-py-urgent")
@@ -179,7 +181,7 @@ def test_each_reason_of_kueue_has_words_of_its_own(reason: str) -> None:
     ],
 )  # fmt: skip
 def test_general_reason_is_told_apart_by_its_message(message: str, reason: str) -> None:
-    """Without the gate UnadmittedWorkloadsObservability, Kueue 0.19 reports Pending or Inadmissible."""
+    """Kueue 0.19 reports Pending or Inadmissible without the gate UnadmittedWorkloadsObservability."""
     [found] = explained(waiting("Pending", message)).findings
     assert found.rule == f"queued_{reason}"
     assert {name for name, _ in MESSAGES} <= set(REASONS)
@@ -215,7 +217,7 @@ def test_recorded_refusal_of_pods_is_explained() -> None:
     assert found.rule == "refused"
     assert 'admission webhook "vjobset.kb.io" denied the request' in found.cause
     quota = Event(
-        object="Job j", reason="FailedCreate", message='pods "p" is forbidden: exceeded quota: gpus, requested'
+        object="Job j", reason="FailedCreate", message="p is forbidden: exceeded quota: gpus, used"
     )
     found = explained(job.model_copy(update={"events": (quota,)})).findings[0]
     assert found.cause.startswith("resource quota gpus refuses the pods of job tr-urgent-train")

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
+pytest.importorskip("kfp.kubernetes", reason="the extra [cluster] is not installed")
+pytest.importorskip("kubeflow.training", reason="the extra [cluster] is not installed")
+
 from platform_sdk.diagnosis.explain import explain
 from platform_sdk.diagnosis.facts import Facts
 from platform_sdk.kubeflow.remote.facts import collect
