@@ -216,9 +216,7 @@ def test_recorded_refusal_of_pods_is_explained() -> None:
     found = explained(job.model_copy(update={"events": (event,)})).findings[0]
     assert found.rule == "refused"
     assert 'admission webhook "vjobset.kb.io" denied the request' in found.cause
-    quota = Event(
-        object="Job j", reason="FailedCreate", message="p is forbidden: exceeded quota: gpus, used"
-    )
+    quota = Event(object="Job j", reason="FailedCreate", message="p is forbidden: exceeded quota: gpus, used")
     found = explained(job.model_copy(update={"events": (quota,)})).findings[0]
     assert found.cause.startswith("resource quota gpus refuses the pods of job tr-urgent-train")
 
