@@ -37,6 +37,8 @@ REMEDIES = {
     "AdmissionGated": "ask the administrator which gate or admission check holds it",
     "WaitingForPodsReady": "wait, or look at the pods of the queue's other jobs",
 }
+UNKNOWN_WAIT = "queued_unknown"
+"""Rule of a job that waits for a reason which no message explains."""
 WAIT = "wait, raise job.priority if the team allows it, or lower job.gpus and job.nodes"
 
 MESSAGES = (
@@ -85,7 +87,7 @@ def queued(facts: Facts) -> Iterator[Finding]:
             f", {job.workload.position} jobs before it in queue {job.queue}"
         )  # fmt: skip
         yield Finding(
-            rule=f"queued_{reason or 'unknown'}", kind="waiting", where=f"job {job.name}",
+            rule=f"queued_{reason}" if reason else UNKNOWN_WAIT, kind="waiting", where=f"job {job.name}",
             cause=f"job {job.name} {REASONS.get(reason, 'waits for admission')}{place}: {clipped(reserved.message)}",
             evidence=(_quoted(job, reserved), *_holders(facts)), remedy=REMEDIES.get(reason, WAIT),
         )  # fmt: skip

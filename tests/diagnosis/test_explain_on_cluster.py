@@ -12,6 +12,7 @@ pytest.importorskip("kubeflow.training", reason="the extra [cluster] is not inst
 from platform_sdk.diagnosis.explain import explain
 from platform_sdk.diagnosis.facts import Facts
 from platform_sdk.kubeflow.remote.facts import collect
+from platform_sdk.kubeflow.remote.state import look
 from tests.kubeflow.remote.cluster import Cluster
 from tests.kubeflow.remote.conftest import cluster, kfp, kubernetes, no_credentials  # noqa: F401
 
@@ -34,6 +35,8 @@ def test_queued_job_is_explained(cluster: Cluster) -> None:  # noqa: F811
     first = explain(facts).findings[0]
     assert first.rule == "queued_WaitingForQuota"
     assert first.where == f"job {name}"
+    (watched,) = look(cluster.server, cluster.run, cluster.jobs).jobs
+    assert watched.reason == f"Pending: {QUOTA}; {first.remedy}"
 
 
 def test_failed_pod_is_explained_and_its_secrets_are_not_saved(cluster: Cluster) -> None:  # noqa: F811
