@@ -19,7 +19,7 @@ COMMANDS = {
         "run": "run:run", "compile": "run:compile_", "validate": "run:validate", "schema": "run:schema",
         "evaluate": "evaluate:evaluate", "runs": "runs:runs", "report": "runs:report", "ask": "ask:ask",
         "compare": "compare:compare", "export": "export:export", "study": "study:study",
-        "verify": "verify:verify", "lineage": "lineage:lineage", "audit": "audit:audit",
+        "verify": "verify:verify", "lineage": "lineage:lineage", "audit": "audit:audit", "explain": "explain:explain",
         "reproduce": "reproduce:reproduce",
     },
     "Clusters": {
