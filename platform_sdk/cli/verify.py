@@ -27,8 +27,12 @@ def verify(
     ],
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     folder: Annotated[Path, typer.Option(help="Folder of the run directories.")] = RUNS,
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Prove that the log still begins with this checkpoint of hopforge log."),
+    ] = None,
 ) -> None:
-    """Verify that nothing was altered, added or removed since a run recorded it, in its files and in MLflow.
+    """Verify that nothing was altered, added or removed since a run recorded it, in its files, MLflow and the log.
 
     Every file is read, and every difference is named with the expected and the found value. Of a run under way, the
     finished steps are compared. The exit status is 0 if nothing differs, 1 if something was altered, added or removed,
@@ -37,7 +41,12 @@ def verify(
     from platform_sdk.tracking.findings import exit_status
     from platform_sdk.tracking.verify import verify_target
 
-    results = verify_target(target, folder)
+    known = None
+    if checkpoint is not None:
+        from platform_sdk.tracking.log.checkpoint import read_checkpoint
+
+        known = read_checkpoint(checkpoint)
+    results = verify_target(target, folder, known)
     status = exit_status(results)
     if as_json:
         content = {"status": status, "runs": [result.model_dump() for result in results]}
@@ -54,7 +63,7 @@ def _print(results: Sequence[Verification]) -> None:
         kinds = {finding.kind for finding in result.findings}
         word = "differs from its records" if kinds - {"not checkable"} else "not wholly checkable" if kinds else "whole"
         part = "" if result.finished else ", finished steps only"
-        say(f"{result.run}: {word}{part} (manifest's head {result.head or 'unknown'})")
+        say(f"{result.run}: {word}{part} (head {result.head or 'unknown'})")
         for finding in result.findings:
             say(f"  {finding}")
     for detects in dict.fromkeys(result.detects for result in results):

@@ -11,50 +11,69 @@ from platform_sdk.tracking import manifest
 from platform_sdk.tracking.findings import Verification
 from platform_sdk.tracking.journal import run_file
 from platform_sdk.tracking.listing import find_run_dir
+from platform_sdk.tracking.log.checkpoint import Checkpoint
 from platform_sdk.tracking.opened import RECIPE
 from platform_sdk.tracking.store import folder_uri
 from platform_sdk.tracking.verify_files import FileCheck
+from platform_sdk.tracking.verify_log import LogCheck
 
 MODEL = re.compile(r"(?P<name>[^/:@]+)(?:@(?P<alias>[\w-]+)|/(?P<version>\d+))")
 """A registered model: ``name@alias`` or ``name/3``."""
 
 
-def verify_target(target: str, folder: Path) -> list[Verification]:
+def verify_target(target: str, folder: Path, checkpoint: Checkpoint | None = None) -> list[Verification]:
     """Verify a run, all runs in a folder, or the run of a registered model.
 
     Args:
         target: A run directory, its name in ``folder``, its id in MLflow, a folder of run directories, or a model.
         folder: The folder of the run directories.
+        checkpoint: A checkpoint of the log that was kept elsewhere.
 
     Raises:
         UserError: there is no such run, folder or model.
     """
-    for path in (Path(target), folder / target):
-        if _is_run(path):
-            return [verify_run(path)]
     path = Path(target)
-    if path.is_dir() and (runs := [inner for inner in sorted(path.iterdir()) if _is_run(inner)]):
-        return [verify_run(run) for run in runs]
-    if not path.exists() and (model := MODEL.fullmatch(target)):
-        return [verify_run(find_run_dir(_run_of(model, folder), folder))]
-    return [verify_run(find_run_dir(target, folder))]
+    runs = [one for one in (path, folder / target) if _is_run(one)][:1]
+    inside = [] if runs or not path.is_dir() else [inner for inner in sorted(path.iterdir()) if _is_run(inner)]
+    if inside:
+        log = LogCheck(path, checkpoint)
+        results = [verify_run(run, log) for run in inside] + log.missing(inside)
+    else:
+        run_dir = runs[0] if runs else find_target(target, folder)
+        log = LogCheck(run_dir.resolve().parent, checkpoint)
+        results = [verify_run(run_dir, log)]
+    of_log = log.verification()
+    return results if of_log is None else [*results, of_log]
 
 
-def verify_run(run_dir: Path) -> Verification:
-    """Compare a run's files with its manifest, and MLflow with its journals; read every file and change none.
+def find_target(target: str, folder: Path) -> Path:
+    """Return the run directory of a run or a registered model.
 
-    Of a run under way, the finished steps are compared.
+    Raises:
+        UserError: there is no such run or model.
+    """
+    if not Path(target).exists() and (model := MODEL.fullmatch(target)):
+        return find_run_dir(_run_of(model, folder), folder)
+    return find_run_dir(target, folder)
+
+
+def verify_run(run_dir: Path, log: LogCheck | None = None) -> Verification:
+    """Compare a run's files with its manifest, MLflow with its journals, and the manifest with the log.
+
+    Every file is read and none changed. Of a run under way, the finished steps are compared. ``log`` is the log of the
+    run's folder if the caller has read it already.
     """
     from platform_sdk.tracking.verify_mlflow import check_mlflow
 
     files = FileCheck(run_dir.resolve())
     stored, compared = check_mlflow(files)
+    logged, rows = (log or LogCheck(files.run_dir.parent)).check_run(files, stored)
     return Verification(
         run=files.run_dir.name,
         head=files.head,
         finished=files.finished,
-        findings=(*files.findings, *stored),
-        detects=("files", "mlflow") if compared else ("files",),
+        findings=(*files.findings, *stored, *logged),
+        detects=("files", *(("mlflow",) if compared else ()), *rows),
     )
 
 
