@@ -14,8 +14,8 @@ import pytest
 HOME = Path(__file__).parents[1]
 PACKAGE = HOME / "platform_sdk"
 LAYERS = [  # from the top
-    "cli", "log_service", "studies", "steps", "methods", "agents", "tools", "retrieval", "kubeflow", "execution", "training",
-    "evaluation", "graph", "sampling", "tracking", "data", "processes", "config", "sizing", "record_files",
+    "cli", "log_service", "studies", "steps", "methods", "agents", "tools", "retrieval", "kubeflow", "execution",
+    "training", "evaluation", "graph", "sampling", "tracking", "data", "processes", "config", "sizing", "record_files",
     "records", "outputs", "files", "errors", "display", "pages", "credentials",
 ]  # fmt: skip
 TORCH_PACKAGES = {"processes", "sampling", "training"}

@@ -31,6 +31,10 @@ def verify(
         Path | None,
         typer.Option(metavar="FILE", help="Prove that the log still begins with this checkpoint of hopforge log."),
     ] = None,
+    approvers: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Check signatures of approvals with the public keys NAME.pem in this folder."),
+    ] = None,
 ) -> None:
     """Verify that nothing was altered, added or removed since a run recorded it, in its files, MLflow and the log.
 
@@ -46,7 +50,12 @@ def verify(
         from platform_sdk.tracking.log.checkpoint import read_checkpoint
 
         known = read_checkpoint(checkpoint)
-    results = verify_target(target, folder, known)
+    keys = None
+    if approvers is not None:
+        from platform_sdk.tracking.log.approvers import Approvers
+
+        keys = Approvers(approvers)
+    results = verify_target(target, folder, known, keys)
     status = exit_status(results)
     if as_json:
         content = {"status": status, "runs": [result.model_dump() for result in results]}

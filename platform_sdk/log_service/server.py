@@ -6,11 +6,11 @@ import uvicorn
 from starlette.applications import Starlette
 
 from platform_sdk.retrieval.service.connections import KEEP_ALIVE_SECONDS, MAX_HEAD_BYTES, BoundedProtocol
-from platform_sdk.retrieval.service.server import RENEWAL_TICKS
 from platform_sdk.retrieval.service.tls import Certificate, Renewal
 
 CONNECTIONS = 256
 GRACE_SECONDS = 10
+RENEWAL_TICKS = 50  # uvicorn ticks (ten a second) between two checks of the certificate
 
 
 class LogServer(uvicorn.Server):

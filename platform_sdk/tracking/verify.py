@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import dataclass
 from pathlib import Path
 
 from platform_sdk.errors import UserError
@@ -11,23 +12,38 @@ from platform_sdk.tracking import manifest
 from platform_sdk.tracking.findings import Verification
 from platform_sdk.tracking.journal import run_file
 from platform_sdk.tracking.listing import find_run_dir
+from platform_sdk.tracking.log.approvers import Approvers
 from platform_sdk.tracking.log.checkpoint import Checkpoint
 from platform_sdk.tracking.opened import RECIPE
-from platform_sdk.tracking.store import folder_uri
+from platform_sdk.tracking.store import WEIGHTS, folder_uri
 from platform_sdk.tracking.verify_files import FileCheck
 from platform_sdk.tracking.verify_log import LogCheck
+
+
+@dataclass(frozen=True)
+class RegisteredModel:
+    """A version of a registered model, its weight digest, and the id in MLflow of the run that registered it."""
+
+    name: str
+    version: str
+    weights: str
+    run_id: str
+
 
 MODEL = re.compile(r"(?P<name>[^/:@]+)(?:@(?P<alias>[\w-]+)|/(?P<version>\d+))")
 """A registered model: ``name@alias`` or ``name/3``."""
 
 
-def verify_target(target: str, folder: Path, checkpoint: Checkpoint | None = None) -> list[Verification]:
+def verify_target(
+    target: str, folder: Path, checkpoint: Checkpoint | None = None, approvers: Approvers | None = None
+) -> list[Verification]:
     """Verify a run, all runs in a folder, or the run of a registered model.
 
     Args:
         target: A run directory, its name in ``folder``, its id in MLflow, a folder of run directories, or a model.
         folder: The folder of the run directories.
         checkpoint: A checkpoint of the log that was kept elsewhere.
+        approvers: Keys with which signatures of approvals are compared.
 
     Raises:
         UserError: there is no such run, folder or model.
@@ -36,11 +52,11 @@ def verify_target(target: str, folder: Path, checkpoint: Checkpoint | None = Non
     runs = [one for one in (path, folder / target) if _is_run(one)][:1]
     inside = [] if runs or not path.is_dir() else [inner for inner in sorted(path.iterdir()) if _is_run(inner)]
     if inside:
-        log = LogCheck(path, checkpoint)
+        log = LogCheck(path, checkpoint, approvers)
         results = [verify_run(run, log) for run in inside] + log.missing(inside)
     else:
         run_dir = runs[0] if runs else find_target(target, folder)
-        log = LogCheck(run_dir.resolve().parent, checkpoint)
+        log = LogCheck(run_dir.resolve().parent, checkpoint, approvers)
         results = [verify_run(run_dir, log)]
     of_log = log.verification()
     return results if of_log is None else [*results, of_log]
@@ -52,8 +68,8 @@ def find_target(target: str, folder: Path) -> Path:
     Raises:
         UserError: there is no such run or model.
     """
-    if not Path(target).exists() and (model := MODEL.fullmatch(target)):
-        return find_run_dir(_run_of(model, folder), folder)
+    if not Path(target).exists() and MODEL.fullmatch(target):
+        return find_run_dir(registered_model(target, folder).run_id, folder)
     return find_run_dir(target, folder)
 
 
@@ -66,14 +82,16 @@ def verify_run(run_dir: Path, log: LogCheck | None = None) -> Verification:
     from platform_sdk.tracking.verify_mlflow import check_mlflow
 
     files = FileCheck(run_dir.resolve())
-    stored, compared = check_mlflow(files)
-    logged, rows = (log or LogCheck(files.run_dir.parent)).check_run(files, stored)
+    stored, versions = check_mlflow(files)
+    log = log or LogCheck(files.run_dir.parent)
+    logged, rows = log.check_run(files, stored)
+    approvals = log.check_approvals(files, versions or ())
     return Verification(
         run=files.run_dir.name,
         head=files.head,
         finished=files.finished,
-        findings=(*files.findings, *stored, *logged),
-        detects=("files", *(("mlflow",) if compared else ()), *rows),
+        findings=(*files.findings, *stored, *logged, *approvals),
+        detects=("files", *(("mlflow",) if versions is not None else ()), *rows),
     )
 
 
@@ -81,12 +99,19 @@ def _is_run(path: Path) -> bool:
     return any((path / name).is_file() for name in (RECIPE, manifest.FILE_NAME, run_file(Path())))
 
 
-def _run_of(model: re.Match[str], folder: Path) -> str:
-    """Return the id in MLflow of the run that registered a model."""
+def registered_model(target: str, folder: Path) -> RegisteredModel:
+    """Return a version of a registered model: ``name@alias`` or ``name/3``.
+
+    Raises:
+        UserError: there is no such model.
+    """
     from mlflow.exceptions import MlflowException
 
     from platform_sdk.tracking.stored import Store
 
+    model = MODEL.fullmatch(target)
+    if model is None:
+        raise UserError(f"{target}: is no registered model; write name@alias or name/3")
     uri = os.environ.get("MLFLOW_TRACKING_URI") or folder_uri(folder)
     if uri.startswith("sqlite:///") and not Path(uri.removeprefix("sqlite:///")).is_file():
         raise UserError(f"{model[0]}: no run directory, and {folder} has no MLflow store; name it with --folder")
@@ -100,4 +125,5 @@ def _run_of(model: re.Match[str], folder: Path) -> str:
             )
     except MlflowException as error:
         raise UserError(f"{model[0]}: no run directory, and no registered model ({error.message})") from error
-    return str(version.run_id)
+    weights = str(version.tags.get(WEIGHTS, ""))
+    return RegisteredModel(str(version.name), str(version.version), weights, str(version.run_id))

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from platform_sdk.errors import UserError
 from platform_sdk.tracking import manifest
-from platform_sdk.tracking.findings import Finding, Verification
-from platform_sdk.tracking.log.chain import RUN_ENDED, Chain, LogEntry
+from platform_sdk.tracking.findings import Finding, Kind, Verification
+from platform_sdk.tracking.log.approvers import Approvers, decisions, shown
+from platform_sdk.tracking.log.chain import APPROVED, RUN_ENDED, Chain, LogEntry
 from platform_sdk.tracking.log.checkpoint import Checkpoint, fault_of
 from platform_sdk.tracking.log.client import AnyLog, open_log
+from platform_sdk.tracking.replay import StoredVersion
+from platform_sdk.tracking.store import WEIGHTS
 from platform_sdk.tracking.verify_files import FileCheck
+
+ALIAS = TAG = "approved"
+"""Alias and tag of an approved version in MLflow."""
 
 
 class LogCheck:
@@ -19,11 +26,12 @@ class LogCheck:
     Args:
         folder: The folder of the run directories.
         checkpoint: A checkpoint kept elsewhere, with which the log must begin.
+        approvers: Keys with which signatures of approvals are compared.
     """
 
-    def __init__(self, folder: Path, checkpoint: Checkpoint | None = None) -> None:
+    def __init__(self, folder: Path, checkpoint: Checkpoint | None = None, approvers: Approvers | None = None) -> None:
         self.log: AnyLog = open_log(folder)
-        self._folder, self._checkpoint = folder.resolve(), checkpoint
+        self._folder, self._checkpoint, self._approvers = folder.resolve(), checkpoint, approvers
         self._unreachable = ""
         self.chain = Chain()
         try:
@@ -96,6 +104,34 @@ class LogCheck:
             found = f"no entry of {last}; hopforge log send adds it"
             return [Finding(thing="log", kind="not checkable", found=found)], ()
         return [], self.rows
+
+    def check_approvals(self, files: FileCheck, versions: Sequence[StoredVersion]) -> Iterator[Finding]:
+        """Compare the aliases and tags of approvals with the log, for a run's versions in MLflow."""
+        if not self.is_sound:
+            return
+        heads = {entry.head for entry in files.chain.entries}
+        for version in versions:
+            label = f"MLflow model {version.name}"
+            of_model = decisions(self.chain.entries, version.name)
+            own = [
+                entry for entry in of_model
+                if entry.version == version.version and entry.head in heads
+                and entry.weights == version.tags.get(WEIGHTS)
+            ][-1:]  # fmt: skip
+            approved = bool(own) and own[0].event == APPROVED
+            if ALIAS in version.aliases and not approved:
+                yield Finding(thing=f"{label}: alias {ALIAS}", kind="added", found=version.version)
+            elif approved and own[0] == of_model[-1] and ALIAS not in version.aliases:
+                yield Finding(thing=f"{label}: alias {ALIAS}", kind="missing", expected=version.version)
+            expected, found = shown(own[0]) if own else "", version.tags.get(TAG, "")
+            if expected != found:
+                kind: Kind = "added" if not expected else "altered" if found else "missing"
+                thing = f"{label}/{version.version}: tag {TAG}"
+                yield Finding(thing=thing, kind=kind, expected=expected, found=found)
+            if approved and self._approvers is not None and (fault := self._approvers.fault(own[0])):
+                claimed: Kind = "altered" if own[0].signature else "not checkable"
+                thing = f"approval of {version.name}/{version.version}"
+                yield Finding(thing=thing, kind=claimed, expected=f"a signature of {own[0].who}", found=fault)
 
     def missing(self, runs: list[Path]) -> list[Verification]:
         """Return a result for each run that the log records in the folder and that is not among ``runs``."""

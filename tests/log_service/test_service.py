@@ -52,8 +52,8 @@ class Service:
 
     def start(self) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "platform_sdk.cli", "serve", "log", "--file", str(self.log), "--port", str(self.port),
-             "--tokens", str(self.folder / "tokens"), "--key", str(self.key), *self.options],
+            [sys.executable, "-m", "platform_sdk.cli", "serve", "log", "--file", str(self.log),
+             "--port", str(self.port), "--tokens", str(self.folder / "tokens"), "--key", str(self.key), *self.options],
             stdout=subprocess.DEVNULL, stderr=(self.folder / "output").open("ab"),
         )  # fmt: skip
         deadline = time.monotonic() + 60
@@ -216,6 +216,21 @@ def test_acknowledged_entries_survive_kills_under_load(service: Service) -> None
 @pytest.mark.slow
 def test_acknowledged_entries_survive_50_kills_under_load(service: Service) -> None:
     kill_under_load(service, 50)
+
+
+def test_full_disk_refuses_entries_and_loses_none(service: Service) -> None:
+    """Limit the size of the process's files, which fails in the middle of a line, as on a full disk."""
+    first = service.post(statement(1))
+    limit = ["prlimit", "--pid", str(service.process.pid)]
+    subprocess.run([*limit, f"--fsize={len(first.content) + 100}:unlimited"], check=True)
+    refused = service.post(statement(2))
+    assert (refused.status_code, refused.json()["error"]["code"]) == (503, "log_unwritable")
+    assert service.get("/v1/entries").content == first.content + b"\n"
+    assert service.log.stat().st_size > len(first.content) + 1, "a part of the line was written"
+    subprocess.run([*limit, "--fsize=unlimited:unlimited"], check=True)
+    assert service.post(statement(2)).status_code == 200
+    chain = Log(service.log).read()
+    assert (chain.faults, len(chain.entries)) == ([], 2)
 
 
 def test_broken_log_is_not_served(tmp_path: Path) -> None:
