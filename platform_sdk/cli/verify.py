@@ -14,15 +14,17 @@ from platform_sdk.cli.runs import RUNS
 
 if TYPE_CHECKING:
     from platform_sdk.tracking.findings import Verification
+    from platform_sdk.tracking.log.approvers import Approvers
+    from platform_sdk.tracking.log.checkpoint import Checkpoint
 
 
 def verify(
     target: Annotated[
         str,
         typer.Argument(
-            metavar="RUN | MODEL | FOLDER",
-            help="A run (directory, name in --folder, or id in MLflow), a registered model (name@alias, name/3), or "
-            "a folder of run directories.",
+            metavar="RUN | MODEL | DIRECTORY | FOLDER",
+            help="A run (directory, name in --folder, or id in MLflow), a registered model (name@alias, name/3), "
+            "a directory that hopforge export wrote, or a folder of run directories.",
         ),
     ],
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
@@ -55,7 +57,7 @@ def verify(
         from platform_sdk.tracking.log.approvers import Approvers
 
         keys = Approvers(approvers)
-    results = verify_target(target, folder, known, keys)
+    results = _of_export(Path(target), folder, known, keys) or verify_target(target, folder, known, keys)
     status = exit_status(results)
     if as_json:
         content = {"status": status, "runs": [result.model_dump() for result in results]}
@@ -63,6 +65,20 @@ def verify(
     else:
         _print(results)
     raise typer.Exit(status)
+
+
+def _of_export(
+    directory: Path, folder: Path, checkpoint: Checkpoint | None, approvers: Approvers | None
+) -> list[Verification]:
+    """Return the results for an exported directory; empty for another target."""
+    if not (directory / "README.md").is_file():
+        return []
+    from platform_sdk.methods.verify_export import exported_head, verify_export
+    from platform_sdk.tracking.verify_log import LogCheck
+
+    if not exported_head(directory):
+        return []
+    return verify_export(directory, LogCheck(folder, checkpoint, approvers), folder)
 
 
 def _print(results: Sequence[Verification]) -> None:
