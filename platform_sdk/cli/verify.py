@@ -91,8 +91,9 @@ def _print(results: Sequence[Verification]) -> None:
         say(f"{result.run}: {word}{part} (head {result.head or 'unknown'})")
         for finding in result.findings:
             say(f"  {finding}")
-    for detects in dict.fromkeys(result.detects for result in results):
-        runs = [result.run for result in results if result.detects == detects]
-        where = "" if len(runs) == len(results) else f"of {', '.join(runs)} "
+    of_runs = [result for result in results if result.detects]  # the log itself detects nothing
+    for detects in dict.fromkeys(result.detects for result in of_runs):
+        runs = [result.run for result in of_runs if result.detects == detects]
+        where = "" if len(runs) == len(of_runs) else f"of {', '.join(runs)} "
         say(f"{where}detects {'; '.join(ROWS[name] for name in detects)}")
         say(f"{where}does not detect {'; '.join(text for name, text in ROWS.items() if name not in detects)}")

@@ -13,7 +13,6 @@ from platform_sdk.methods.model_export import CARD, export_model
 from platform_sdk.sampling.pairs import policy_digest
 from platform_sdk.tracking import manifest
 from platform_sdk.tracking.findings import Finding, Verification
-from platform_sdk.tracking.listing import run_dirs
 from platform_sdk.tracking.opened import contains_run
 from platform_sdk.tracking.verify import verify_run
 from platform_sdk.tracking.verify_log import LogCheck
@@ -37,7 +36,8 @@ def verify_export(directory: Path, log: LogCheck, folder: Path) -> list[Verifica
     Without the run, the weights are compared with the log, and the other files are not checkable.
     """
     head = exported_head(directory)
-    run_dir = next((run for run in run_dirs(folder) if _contains(run, head)), None)
+    inside = sorted(folder.iterdir()) if folder.is_dir() else []
+    run_dir = next((run for run in inside if contains_run(run) and _contains(run, head)), None)
     of_run = [] if run_dir is None else [verify_run(run_dir, log)]
     if run_dir is None:
         findings, detects = _by_log(directory, head, log, folder)

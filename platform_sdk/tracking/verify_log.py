@@ -70,7 +70,7 @@ class LogCheck:
             head=last[0].position if last and self.is_sound else "",
             finished=True,
             findings=tuple(found),
-            detects=("log",) if self._checkpoint is not None and self.is_sound else (),
+            detects=(),
         )
 
     def ends(self, start: str) -> list[LogEntry]:
