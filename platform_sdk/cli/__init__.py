@@ -20,7 +20,7 @@ COMMANDS = {
         "evaluate": "evaluate:evaluate", "runs": "runs:runs", "report": "runs:report", "ask": "ask:ask",
         "compare": "compare:compare", "export": "export:export", "study": "study:study",
         "verify": "verify:verify", "lineage": "lineage:lineage", "audit": "audit:audit", "explain": "explain:explain",
-        "reproduce": "reproduce:reproduce",
+        "reproduce": "reproduce:reproduce", "log": "log:log", "approve": "approve:approve",
     },
     "Clusters": {
         "submit": "remote:submit", "upload": "remote:upload", "watch": "follow:watch", "logs": "follow:logs",

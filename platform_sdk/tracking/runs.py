@@ -203,6 +203,7 @@ def finish_run(run_dir: Path, status: Status, failure: Failure | None = None) ->
         entry = manifest.record(run_dir, f"run ended: {status}", {}, files, journal=journal.path)
         details = {} if failure is None else {**asdict(failure), "error": failure.error[:ERROR_LENGTH]}
         journal.append("ended", at=entry.milliseconds, status=status, manifest_head=entry.head, **details)
+    _send_to_log(run_dir)
     follower = _followers.pop(run_dir, None)
     status_code = None if follower is None else follower.wait()
     if status_code is None or status_code < 0:  # there is none, or it was killed
@@ -220,6 +221,16 @@ def finish_run(run_dir: Path, status: Status, failure: Failure | None = None) ->
     run_id = mlflow_run_id(run_dir)
     assert run_id is not None, "a delivered run has an id"
     return run_id
+
+
+def _send_to_log(run_dir: Path) -> None:
+    """Send the end to the log. A failure must not fail the run: the end stays in the journal and is sent later."""
+    from platform_sdk.tracking.log.ends import send_end
+
+    try:
+        send_end(run_dir)
+    except (UserError, OSError) as error:
+        logger.warning("the run's end is not in the log yet: %s; then send it with hopforge log send RUN", error)
 
 
 def _has_ended(run_dir: Path, status: str) -> bool:
