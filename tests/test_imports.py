@@ -14,10 +14,9 @@ import pytest
 HOME = Path(__file__).parents[1]
 PACKAGE = HOME / "platform_sdk"
 LAYERS = [  # from the top
-    "cli", "studies", "steps", "methods", "gateway", "agents", "tools", "retrieval", "kubeflow", "execution",
-    "training", "lineage", "evaluation", "graph", "sampling", "tracking", "data", "processes", "config", "sizing",
-    "record_files", "records", "outputs", "files", "errors", "display", "pages", "credentials",
-    "records", "outputs", "files", "errors", "display", "pages", "credentials",
+    "cli", "log_service", "studies", "steps", "methods", "gateway", "agents", "tools", "retrieval", "kubeflow",
+    "diagnosis", "execution", "training", "lineage", "evaluation", "graph", "sampling", "tracking", "data", "processes",
+    "config", "sizing", "record_files", "records", "outputs", "files", "errors", "display", "pages", "credentials",
 ]  # fmt: skip
 TORCH_PACKAGES = {"processes", "sampling", "training"}
 RECIPES = sorted(path for path in HOME.glob("pipelines/*/*.yaml") if path.name != "pipeline.yaml")

@@ -19,8 +19,8 @@ COMMANDS = {
         "run": "run:run", "compile": "run:compile_", "validate": "run:validate", "schema": "run:schema",
         "evaluate": "evaluate:evaluate", "runs": "runs:runs", "report": "runs:report", "ask": "ask:ask",
         "compare": "compare:compare", "export": "export:export", "study": "study:study",
-        "verify": "verify:verify", "lineage": "lineage:lineage", "audit": "audit:audit",
-        "reproduce": "reproduce:reproduce",
+        "verify": "verify:verify", "lineage": "lineage:lineage", "audit": "audit:audit", "explain": "explain:explain",
+        "reproduce": "reproduce:reproduce", "log": "log:log", "approve": "approve:approve",
     },
     "Clusters": {
         "submit": "remote:submit", "upload": "remote:upload", "watch": "follow:watch", "logs": "follow:logs",

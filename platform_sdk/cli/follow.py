@@ -67,7 +67,7 @@ def watch(
 
     from platform_sdk.kubeflow.remote.following import follow
 
-    server, found, jobs, unseen = _find(run, namespace, host)
+    server, found, jobs, unseen = find_remote_run(run, namespace, host)
     if unseen:
         say(f"jobs are not shown, and steps only as Kubeflow Pipelines lists them: {unseen}", err=True)
     console = Terminal(file=sys.stdout, highlight=False)
@@ -165,7 +165,7 @@ def logs(
     from platform_sdk.kubeflow.remote.logs import containers, read_log
     from platform_sdk.kubeflow.remote.readers import follow_logs
 
-    server, found, jobs, unseen = _find(run, namespace, host)
+    server, found, jobs, unseen = find_remote_run(run, namespace, host)
     if jobs is None:
         raise UserError(unseen)
     known, notes = containers(jobs, found, step)
@@ -235,7 +235,7 @@ def cancel(
     from platform_sdk.kubeflow.remote.following import cancel as cancel_run
     from platform_sdk.kubeflow.remote.state import look
 
-    server, found, jobs, unseen = _find(run, namespace, host)
+    server, found, jobs, unseen = find_remote_run(run, namespace, host)
     if jobs is None:
         raise UserError(f"{unseen}; without it the run's jobs would not be deleted")
     messages: list[str] = []
@@ -250,7 +250,7 @@ def cancel(
         say("the run has no jobs to delete")
 
 
-def _find(run: str, namespace: str | None, host: str | None) -> tuple[Server, Run, Jobs | None, str]:
+def find_remote_run(run: str, namespace: str | None, host: str | None) -> tuple[Server, Run, Jobs | None, str]:
     """Return the server, the run and its jobs, or None for the jobs and the reason."""
     from platform_sdk.kubeflow.remote.connection import Server
     from platform_sdk.kubeflow.remote.jobs import Jobs

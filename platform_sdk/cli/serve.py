@@ -12,13 +12,15 @@ import typer
 from platform_sdk.cli.application import Application
 from platform_sdk.cli.run import SetOption
 from platform_sdk.cli.search import prepared_run, retrieval_method
+from platform_sdk.cli.serve_log import serve_log
 from platform_sdk.config.errors import UserError
 
 if TYPE_CHECKING:
     from platform_sdk.config.service import ServiceSpec
 
 
-serve = Application(help="Serve retrieval to runs.", no_args_is_help=True)
+serve = Application(help="Serve retrieval and the log to runs.", no_args_is_help=True)
+serve.command("log")(serve_log)
 
 
 @serve.command("retriever")

@@ -14,21 +14,31 @@ from platform_sdk.cli.runs import RUNS
 
 if TYPE_CHECKING:
     from platform_sdk.tracking.findings import Verification
+    from platform_sdk.tracking.log.approvers import Approvers
+    from platform_sdk.tracking.log.checkpoint import Checkpoint
 
 
 def verify(
     target: Annotated[
         str,
         typer.Argument(
-            metavar="RUN | MODEL | FOLDER",
-            help="A run (directory, name in --folder, or id in MLflow), a registered model (name@alias, name/3), or "
-            "a folder of run directories.",
+            metavar="RUN | MODEL | DIRECTORY | FOLDER",
+            help="A run (directory, name in --folder, or id in MLflow), a registered model (name@alias, name/3), "
+            "a directory that hopforge export wrote, or a folder of run directories.",
         ),
     ],
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     folder: Annotated[Path, typer.Option(help="Folder of the run directories.")] = RUNS,
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Prove that the log still begins with this checkpoint of hopforge log."),
+    ] = None,
+    approvers: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Check signatures of approvals with the public keys NAME.pem in this folder."),
+    ] = None,
 ) -> None:
-    """Verify that nothing was altered, added or removed since a run recorded it, in its files and in MLflow.
+    """Verify that nothing was altered, added or removed since a run recorded it, in its files, MLflow and the log.
 
     Every file is read, and every difference is named with the expected and the found value. Of a run under way, the
     finished steps are compared. The exit status is 0 if nothing differs, 1 if something was altered, added or removed,
@@ -37,7 +47,17 @@ def verify(
     from platform_sdk.tracking.findings import exit_status
     from platform_sdk.tracking.verify import verify_target
 
-    results = verify_target(target, folder)
+    known = None
+    if checkpoint is not None:
+        from platform_sdk.tracking.log.checkpoint import read_checkpoint
+
+        known = read_checkpoint(checkpoint)
+    keys = None
+    if approvers is not None:
+        from platform_sdk.tracking.log.approvers import Approvers
+
+        keys = Approvers(approvers)
+    results = _of_export(Path(target), folder, known, keys) or verify_target(target, folder, known, keys)
     status = exit_status(results)
     if as_json:
         content = {"status": status, "runs": [result.model_dump() for result in results]}
@@ -47,6 +67,20 @@ def verify(
     raise typer.Exit(status)
 
 
+def _of_export(
+    directory: Path, folder: Path, checkpoint: Checkpoint | None, approvers: Approvers | None
+) -> list[Verification]:
+    """Return the results for an exported directory; empty for another target."""
+    if not (directory / "README.md").is_file():
+        return []
+    from platform_sdk.methods.verify_export import exported_head, verify_export
+    from platform_sdk.tracking.verify_log import LogCheck
+
+    if not exported_head(directory):
+        return []
+    return verify_export(directory, LogCheck(folder, checkpoint, approvers), folder)
+
+
 def _print(results: Sequence[Verification]) -> None:
     from platform_sdk.tracking.findings import ROWS
 
@@ -54,11 +88,12 @@ def _print(results: Sequence[Verification]) -> None:
         kinds = {finding.kind for finding in result.findings}
         word = "differs from its records" if kinds - {"not checkable"} else "not wholly checkable" if kinds else "whole"
         part = "" if result.finished else ", finished steps only"
-        say(f"{result.run}: {word}{part} (manifest's head {result.head or 'unknown'})")
+        say(f"{result.run}: {word}{part} (head {result.head or 'unknown'})")
         for finding in result.findings:
             say(f"  {finding}")
-    for detects in dict.fromkeys(result.detects for result in results):
-        runs = [result.run for result in results if result.detects == detects]
-        where = "" if len(runs) == len(results) else f"of {', '.join(runs)} "
+    of_runs = [result for result in results if result.detects]  # the log itself detects nothing
+    for detects in dict.fromkeys(result.detects for result in of_runs):
+        runs = [result.run for result in of_runs if result.detects == detects]
+        where = "" if len(runs) == len(of_runs) else f"of {', '.join(runs)} "
         say(f"{where}detects {'; '.join(ROWS[name] for name in detects)}")
         say(f"{where}does not detect {'; '.join(text for name, text in ROWS.items() if name not in detects)}")

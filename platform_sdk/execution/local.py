@@ -46,7 +46,15 @@ class Listener:
 
 
 class StepFailed(UserError):
-    """Error of a failed step; the message has the cause and the path of the log."""
+    """Error of a failed step; the message has the cause and the path of the log.
+
+    Args:
+        code: exit status of the step's process, negative for a signal.
+    """
+
+    def __init__(self, step: str, cause: str, code: int, log: Path) -> None:
+        super().__init__(f"step {step} failed: {cause}\n(full log: {log})")
+        self.step, self.code = step, code
 
 
 class Executor(Protocol):
@@ -105,7 +113,7 @@ def _run(task: Task, inputs: dict[str, Any], run_dir: Path, executor: Executor, 
         return done.outputs
     listener.failed(task.id, seconds)
     cause = done.error if done.for_user else _cause(done.code, log)
-    raise StepFailed(f"step {task.id} failed: {cause}\n(full log: {log})")
+    raise StepFailed(task.id, cause, done.code, log)
 
 
 def _cause(code: int, log: Path) -> str:

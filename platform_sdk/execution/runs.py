@@ -14,14 +14,16 @@ from platform_sdk.config.recipe import Recipe
 from platform_sdk.data.dataset import input_digest
 from platform_sdk.execution.claim import FILE as CLAIM
 from platform_sdk.execution.claim import claim
-from platform_sdk.execution.local import Listener, walk, warm_worker
+from platform_sdk.execution.local import Listener, StepFailed, walk, warm_worker
 from platform_sdk.execution.lock import locked, terminable
+from platform_sdk.execution.oom import oom_kills
 from platform_sdk.execution.plan import inputs_of
 from platform_sdk.files import read_object, write_text
 from platform_sdk.tracking import RunInfo, finish_run, start_run
 from platform_sdk.tracking.completion import complete_since, is_delivered
 from platform_sdk.tracking.manifest import FILE_NAME as MANIFEST
 from platform_sdk.tracking.opened import open_run
+from platform_sdk.tracking.runs import Failure, Status
 from platform_sdk.tracking.store import stored_in
 
 STEPS = "logs/steps.json"
@@ -91,7 +93,7 @@ def execute(recipe: Recipe, run_dir: Path, listener: Listener | None = None) -> 
     with terminable(), locked(run_dir) as lock:
         claim(run_dir, recipe.resolved())
         info = start_run(run_dir, recipe.resolved(), description=recipe.description)
-        order = [task.id for task in recipe.plan]
+        order, killed = [task.id for task in recipe.plan], oom_kills()
         write_text(run_dir / STEPS, json.dumps({"steps": order}) + "\n")
         try:
             with warm_worker(run_dir, lock) as worker:
@@ -104,14 +106,23 @@ def execute(recipe: Recipe, run_dir: Path, listener: Listener | None = None) -> 
                     {},
                 )
         except BaseException as error:
+            status: Status = "KILLED" if isinstance(error, KeyboardInterrupt) else "FAILED"
             try:
-                finish_run(run_dir, "KILLED" if isinstance(error, KeyboardInterrupt) else "FAILED")
+                finish_run(run_dir, status, _failure(error, oom_kills() - killed))
             except (UserError, OSError) as unreached:
                 error.add_note(str(unreached))  # must not hide the run's own error
             raise
         finish_run(run_dir, "FINISHED")
         _remove_temporaries(run_dir)
     return info
+
+
+def _failure(error: BaseException, killed: int) -> Failure | None:
+    """Return the record of an error that ends a run; None for an interrupt."""
+    if not isinstance(error, Exception):
+        return None
+    step, code = (error.step, error.code) if isinstance(error, StepFailed) else ("", 0)
+    return Failure(str(error), step, code, killed)
 
 
 def _remove_temporaries(run_dir: Path) -> None:

@@ -9,7 +9,7 @@ from platform_sdk.errors import UserError
 from platform_sdk.files import sha256
 from platform_sdk.lineage.graph import Graph
 from platform_sdk.tracking.opened import contains_run
-from platform_sdk.tracking.verify import MODEL, model_digest
+from platform_sdk.tracking.verify import MODEL, registered_model
 
 DIGEST = re.compile(r"[0-9a-f]{6,64}")
 """A digest, or its first characters."""
@@ -40,8 +40,8 @@ def find_targets(target: str, graph: Graph, folder: Path, *, down: bool) -> list
         return found
     if DIGEST.fullmatch(target) and (found := _of_digest(target, graph)):
         return found
-    if not path.exists() and (model := MODEL.fullmatch(target)):
-        digest = model_digest(model, folder)
+    if not path.exists() and MODEL.fullmatch(target):
+        digest = registered_model(target, folder).weights
         if digest in graph.nodes:
             return [digest]
         raise UserError(f"{target}: no run in {folder} recorded this model's weights ({digest[:12]})")

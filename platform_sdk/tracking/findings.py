@@ -39,6 +39,7 @@ class Verification(Struct):
     """Result for one run. ``head`` is ``number:hash`` of the manifest's last entry; empty if there is none.
 
     ``detects`` names the rows of ``ROWS`` that hold: edits of these kinds would have been found.
+    Empty for the log itself.
     """
 
     run: str

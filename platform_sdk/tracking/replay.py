@@ -63,6 +63,7 @@ class StoredVersion:
     model_id: str
     tags: dict[str, str]
     description: str = ""
+    aliases: frozenset[str] = frozenset()
 
 
 class Memory:

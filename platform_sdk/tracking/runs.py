@@ -21,7 +21,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -37,6 +37,7 @@ from platform_sdk.tracking.store import STATE_FILE, store_uri
 
 Status = Literal["FINISHED", "FAILED", "KILLED"]
 FOLLOWER_LOG = "follower.log"
+ERROR_LENGTH = 5000
 
 logger = logging.getLogger(__name__)
 _followers: dict[Path, subprocess.Popen[bytes]] = {}
@@ -53,6 +54,21 @@ class RunInfo:
     name: str
     tracking_uri: str
     experiment: str
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Error that ended a run, for the journal.
+
+    Attributes:
+        code: exit status of the failed step's process, negative for a signal.
+        oom_kills: processes that the kernel killed for lack of memory during the run.
+    """
+
+    error: str
+    step: str = ""
+    code: int = 0
+    oom_kills: int = 0
 
 
 def start_run(run_dir: Path, recipe: Mapping[str, Any], *, follow: bool = True, description: str = "") -> RunInfo:
@@ -147,7 +163,7 @@ def step_run(run_dir: Path, step: str) -> Iterator[StepRun]:
         text = f"{type(error).__name__}: {error}"
         shown = storage_error(error)
         with suppress(OSError) if shown else nullcontext():  # on a full disk, the journal cannot be written either
-            journal.append("ended", status="KILLED" if stopped else "FAILED", error=text[:5000])
+            journal.append("ended", status="KILLED" if stopped else "FAILED", error=text[:ERROR_LENGTH])
         if shown is not None:
             raise shown from error
         raise
@@ -167,8 +183,11 @@ def step_run(run_dir: Path, step: str) -> Iterator[StepRun]:
         _deliver_without_follower(run_dir)
 
 
-def finish_run(run_dir: Path, status: Status) -> str:
+def finish_run(run_dir: Path, status: Status, failure: Failure | None = None) -> str:
     """End the run and wait until everything is delivered to MLflow; return the MLflow run id.
+
+    Args:
+        failure: the error that ended the run.
 
     Raises:
         UserError: the store could not be reached; the run directory keeps undelivered events.
@@ -182,7 +201,9 @@ def finish_run(run_dir: Path, status: Status) -> str:
         steps = [path for key, path in journals(run_dir).items() if key != RUN]
         files = seals.seal(run_dir, [*steps, *([report] if report.is_file() else [])])
         entry = manifest.record(run_dir, f"run ended: {status}", {}, files, journal=journal.path)
-        journal.append("ended", at=entry.milliseconds, status=status, manifest_head=entry.head)
+        details = {} if failure is None else {**asdict(failure), "error": failure.error[:ERROR_LENGTH]}
+        journal.append("ended", at=entry.milliseconds, status=status, manifest_head=entry.head, **details)
+    _send_to_log(run_dir)
     follower = _followers.pop(run_dir, None)
     status_code = None if follower is None else follower.wait()
     if status_code is None or status_code < 0:  # there is none, or it was killed
@@ -200,6 +221,16 @@ def finish_run(run_dir: Path, status: Status) -> str:
     run_id = mlflow_run_id(run_dir)
     assert run_id is not None, "a delivered run has an id"
     return run_id
+
+
+def _send_to_log(run_dir: Path) -> None:
+    """Send the end to the log. A failure must not fail the run: the end stays in the journal and is sent later."""
+    from platform_sdk.tracking.log.ends import send_end
+
+    try:
+        send_end(run_dir)
+    except (UserError, OSError) as error:
+        logger.warning("the run's end is not in the log yet: %s; then send it with hopforge log send RUN", error)
 
 
 def _has_ended(run_dir: Path, status: str) -> bool:

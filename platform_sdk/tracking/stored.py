@@ -81,12 +81,15 @@ class Store:
 
     def versions(self, run_id: str) -> list[StoredVersion]:
         """Return the registered versions of a run's models."""
+        found = self.client.search_model_versions(f"run_id = '{run_id}'")
+        aliases = {name: self.aliases(name) for name in {one.name for one in found}}
         return [
             StoredVersion(
                 one.name, str(one.version), str(one.source).removeprefix("models:/"), dict(one.tags),
                 one.description or "",
+                frozenset(alias for alias, number in aliases[one.name].items() if number == str(one.version)),
             )
-            for one in self.client.search_model_versions(f"run_id = '{run_id}'")
+            for one in found
         ]  # fmt: skip
 
     def aliases(self, name: str) -> dict[str, str]:

@@ -4,61 +4,94 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from platform_sdk.errors import UserError
 from platform_sdk.tracking import manifest
 from platform_sdk.tracking.findings import Verification
 from platform_sdk.tracking.journal import run_file
 from platform_sdk.tracking.listing import find_run_dir
+from platform_sdk.tracking.log.approvers import Approvers
+from platform_sdk.tracking.log.checkpoint import Checkpoint
 from platform_sdk.tracking.opened import RECIPE
 from platform_sdk.tracking.store import WEIGHTS, folder_uri
 from platform_sdk.tracking.verify_files import FileCheck
+from platform_sdk.tracking.verify_log import LogCheck
 
-if TYPE_CHECKING:
-    from mlflow.entities.model_registry import ModelVersion
+
+@dataclass(frozen=True)
+class RegisteredModel:
+    """A version of a registered model, its weight digest, and the id in MLflow of the run that registered it."""
+
+    name: str
+    version: str
+    weights: str
+    run_id: str
+
 
 MODEL = re.compile(r"(?P<name>[^/:@]+)(?:@(?P<alias>[\w-]+)|/(?P<version>\d+))")
 """A registered model: ``name@alias`` or ``name/3``."""
 
 
-def verify_target(target: str, folder: Path) -> list[Verification]:
+def verify_target(
+    target: str, folder: Path, checkpoint: Checkpoint | None = None, approvers: Approvers | None = None
+) -> list[Verification]:
     """Verify a run, all runs in a folder, or the run of a registered model.
 
     Args:
         target: A run directory, its name in ``folder``, its id in MLflow, a folder of run directories, or a model.
         folder: The folder of the run directories.
+        checkpoint: A checkpoint of the log that was kept elsewhere.
+        approvers: Keys with which signatures of approvals are compared.
 
     Raises:
         UserError: there is no such run, folder or model.
     """
-    for path in (Path(target), folder / target):
-        if _is_run(path):
-            return [verify_run(path)]
     path = Path(target)
-    if path.is_dir() and (runs := [inner for inner in sorted(path.iterdir()) if _is_run(inner)]):
-        return [verify_run(run) for run in runs]
-    if not path.exists() and (model := MODEL.fullmatch(target)):
-        return [verify_run(find_run_dir(_run_of(model, folder), folder))]
-    return [verify_run(find_run_dir(target, folder))]
+    runs = [one for one in (path, folder / target) if _is_run(one)][:1]
+    inside = [] if runs or not path.is_dir() else [inner for inner in sorted(path.iterdir()) if _is_run(inner)]
+    if inside:
+        log = LogCheck(path, checkpoint, approvers)
+        results = [verify_run(run, log) for run in inside] + log.missing(inside)
+    else:
+        run_dir = runs[0] if runs else find_target(target, folder)
+        log = LogCheck(run_dir.resolve().parent, checkpoint, approvers)
+        results = [verify_run(run_dir, log)]
+    of_log = log.verification()
+    return results if of_log is None else [*results, of_log]
 
 
-def verify_run(run_dir: Path) -> Verification:
-    """Compare a run's files with its manifest, and MLflow with its journals; read every file and change none.
+def find_target(target: str, folder: Path) -> Path:
+    """Return the run directory of a run or a registered model.
 
-    Of a run under way, the finished steps are compared.
+    Raises:
+        UserError: there is no such run or model.
+    """
+    if not Path(target).exists() and MODEL.fullmatch(target):
+        return find_run_dir(registered_model(target, folder).run_id, folder)
+    return find_run_dir(target, folder)
+
+
+def verify_run(run_dir: Path, log: LogCheck | None = None) -> Verification:
+    """Compare a run's files with its manifest, MLflow with its journals, and the manifest with the log.
+
+    Every file is read and none changed. Of a run under way, the finished steps are compared. ``log`` is the log of the
+    run's folder if the caller has read it already.
     """
     from platform_sdk.tracking.verify_mlflow import check_mlflow
 
     files = FileCheck(run_dir.resolve())
-    stored, compared = check_mlflow(files)
+    stored, versions = check_mlflow(files)
+    log = log or LogCheck(files.run_dir.parent)
+    logged, rows = log.check_run(files, stored)
+    approvals = log.check_approvals(files, versions or ())
     return Verification(
         run=files.run_dir.name,
         head=files.head,
         finished=files.finished,
-        findings=(*files.findings, *stored),
-        detects=("files", "mlflow") if compared else ("files",),
+        findings=(*files.findings, *stored, *logged, *approvals),
+        detects=("files", *(("mlflow",) if versions is not None else ()), *rows),
     )
 
 
@@ -66,22 +99,19 @@ def _is_run(path: Path) -> bool:
     return any((path / name).is_file() for name in (RECIPE, manifest.FILE_NAME, run_file(Path())))
 
 
-def model_digest(model: re.Match[str], folder: Path) -> str:
-    """Return the digest of a registered model's weights; empty if the version records none."""
-    return str(_version_of(model, folder).tags.get(WEIGHTS, ""))
+def registered_model(target: str, folder: Path) -> RegisteredModel:
+    """Return a version of a registered model: ``name@alias`` or ``name/3``.
 
-
-def _run_of(model: re.Match[str], folder: Path) -> str:
-    """Return the id in MLflow of the run that registered a model."""
-    return str(_version_of(model, folder).run_id)
-
-
-def _version_of(model: re.Match[str], folder: Path) -> ModelVersion:
-    """Return a version of a registered model from MLflow."""
+    Raises:
+        UserError: there is no such model.
+    """
     from mlflow.exceptions import MlflowException
 
     from platform_sdk.tracking.stored import Store
 
+    model = MODEL.fullmatch(target)
+    if model is None:
+        raise UserError(f"{target}: is no registered model; write name@alias or name/3")
     uri = os.environ.get("MLFLOW_TRACKING_URI") or folder_uri(folder)
     if uri.startswith("sqlite:///") and not Path(uri.removeprefix("sqlite:///")).is_file():
         raise UserError(f"{model[0]}: no run directory, and {folder} has no MLflow store; name it with --folder")
@@ -89,7 +119,10 @@ def _version_of(model: re.Match[str], folder: Path) -> ModelVersion:
         with Store(uri) as store:
             client, name = store.client, model["name"]
             if model["alias"]:
-                return client.get_model_version_by_alias(name, model["alias"])
-            return client.get_model_version(name, model["version"])
+                version = client.get_model_version_by_alias(name, model["alias"])
+            else:
+                version = client.get_model_version(name, model["version"])
     except MlflowException as error:
         raise UserError(f"{model[0]}: no run directory, and no registered model ({error.message})") from error
+    weights = str(version.tags.get(WEIGHTS, ""))
+    return RegisteredModel(str(version.name), str(version.version), weights, str(version.run_id))

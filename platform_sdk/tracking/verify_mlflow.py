@@ -13,39 +13,40 @@ from platform_sdk.files import read_model, sha256
 from platform_sdk.tracking import manifest, seals
 from platform_sdk.tracking.findings import Finding
 from platform_sdk.tracking.journal import FOLDER, journals
-from platform_sdk.tracking.replay import Replay, StoredModel, StoredRun, directories, first_start
+from platform_sdk.tracking.replay import Replay, StoredModel, StoredRun, StoredVersion, directories, first_start
 from platform_sdk.tracking.store import STATE_FILE, WEIGHTS, DeliveryState, store_uri
 from platform_sdk.tracking.stored import Store, artifact_matches
 from platform_sdk.tracking.verify_files import FileCheck
+from platform_sdk.tracking.verify_log import ALIAS, TAG
 
-OWN_TAGS = frozenset({"verified", "approved"})
+OWN_TAGS = frozenset({"verified", TAG})
 """Tags that hopforge sets later than at delivery."""
 HEAD = "manifest_head"
 TOKEN = "hopforge.run"
 
 
-def check_mlflow(files: FileCheck) -> tuple[list[Finding], bool]:
+def check_mlflow(files: FileCheck) -> tuple[list[Finding], list[StoredVersion] | None]:
     """Compare MLflow with the journals of a run whose files were compared.
 
     Returns:
-        The findings, and whether MLflow was compared.
+        The findings, and the run's versions in MLflow; None for the versions if MLflow was not compared.
     """
     uri = store_uri(files.run_dir)
     shown = f"MLflow store {without_credentials(uri)}"
     if any(finding.thing.endswith(".jsonl") and finding.thing.startswith(FOLDER) for finding in files.findings):
-        return [], False  # the journals, which give the expected contents, are altered
+        return [], None  # the journals, which give the expected contents, are altered
     if uri.startswith("sqlite:///") and not Path(uri.removeprefix("sqlite:///")).is_file():
-        return [Finding(thing=shown, kind="not checkable", found="no such file")], False
+        return [Finding(thing=shown, kind="not checkable", found="no such file")], None
     from mlflow.exceptions import MlflowException
     from sqlalchemy.exc import SQLAlchemyError
 
     try:
         with Store(uri) as store:
             check = StoreCheck(files, store)
-            return list(check.findings()), True
+            return list(check.findings()), check.versions
     except (MlflowException, SQLAlchemyError, UserError, OSError) as error:
         reason = without_credentials(str(error)).partition("\n")[0]
-        return [Finding(thing=shown, kind="not checkable", found=reason)], False
+        return [Finding(thing=shown, kind="not checkable", found=reason)], None
 
 
 class StoreCheck:
@@ -60,6 +61,7 @@ class StoreCheck:
         self._replay = Replay(files.run_dir, recorded_dir)
         self._expected = self._replay.client
         self._things = {finding.thing for finding in files.findings}
+        self.versions: list[StoredVersion] = []
         self._heads = {entry.hash for entry in files.chain.entries}
 
     def findings(self) -> Iterator[Finding]:
@@ -212,7 +214,7 @@ class StoreCheck:
             yield Finding(thing=f"{label}: file {name}", kind="added", found=sha256(found[name]))
 
     def _versions(self, run_id: str) -> Iterator[Finding]:
-        versions = self._store.versions(run_id)
+        versions = self.versions = self._store.versions(run_id)
         by_model = {self._weights.get(one.model_id, one.tags.get(WEIGHTS, "")): one for one in versions}
         numbers: dict[str, str] = {}
         names = {version.name for version in self._expected.versions}
@@ -242,7 +244,7 @@ class StoreCheck:
             elif int(found[alias]) < int(number) or (found[alias] != number and found[alias] in numbers.values()):
                 yield Finding(thing=thing, kind="altered", expected=number, found=found[alias])
         for alias, number in found.items():
-            if number in numbers.values() and alias not in expected:
+            if number in numbers.values() and alias not in expected and alias != ALIAS:
                 yield Finding(thing=f"MLflow model {name}: alias {alias}", kind="added", found=number)
 
     def _traces(self, path: Path, step: str, event: Any, run_id: str, experiment: str) -> Iterator[Finding]:

@@ -23,7 +23,7 @@ CLUSTER_WIDE = {
     "ClusterTrainingRuntime",
     "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding",
 }  # fmt: skip
-SERVICES = {"mlflow", "mlflow-db", "objects", "milvus", "retriever", "sampler"}
+SERVICES = {"log", "mlflow", "mlflow-db", "objects", "milvus", "retriever", "sampler"}
 PIPELINES = "kubeflow"  # the namespace of Kubeflow Pipelines, which is there before
 OPERATORS = {"milvus.io", "keda.sh", "cert-manager.io"}  # whose schemas are their own
 
@@ -264,7 +264,7 @@ def test_pinned_images_have_tag_and_digest(tmp_path: Path) -> None:
     overlay = tmp_path / "manifests/overlays/production"
     rendered = subprocess.run(["kubectl", "kustomize", str(overlay)], capture_output=True, text=True, check=True).stdout
     images = re.findall(r"^ *(?:- )?image: (\S+)$", rendered, re.MULTILINE)
-    assert len(images) == 11
+    assert len(images) == 12
     for image in images:
         assert re.fullmatch(r"[\w./-]+:[\w.-]+@sha256:[0-9a-f]{64}", image), image
     assert len(set(images)) == 6

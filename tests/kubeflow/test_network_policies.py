@@ -48,8 +48,8 @@ MILVUS = Peer("hopforge-milvus", {"app.kubernetes.io/name": "milvus", "app.kuber
 ETCD = Peer("hopforge-milvus", {"app.kubernetes.io/name": "etcd", "app.kubernetes.io/instance": "milvus-etcd"})
 
 PORTS = {
-    "retriever": (8080, 9090), "sampler": (8000,), "mlflow": (5000,), "mlflow-db": (5432,), "objects": (8333,),
-    "milvus": (19530, 9091), "reaper": (80,), "etcd": (2379, 2380), "api": (80, 443, 6443),
+    "retriever": (8080, 9090), "log": (8080,), "sampler": (8000,), "mlflow": (5000,), "mlflow-db": (5432,),
+    "objects": (8333,), "milvus": (19530, 9091), "reaper": (80,), "etcd": (2379, 2380), "api": (80, 443, 6443),
     "internet": (80, 443, 6443), "metadata": (80, 443),
     "pipelines": (80, 8080, 8887, 8888, 9000, 8333),
     # Of a run's pods: the ranks' meeting places, one that the system gave out, and what may listen there besides.
@@ -60,6 +60,7 @@ RANKS = (23456, 29400, 40000)
 EXPECTED = {
     *((client, "retriever", 8080) for client in (*RUN, "team", "client")),
     ("prometheus", "retriever", 9090),
+    *((client, "log", 8080) for client in (*RUN, "team")),
     *((client, "sampler", 8000) for client in (*RUN, "team")),
     *((client, "mlflow", 5000) for client in (*RUN, "team")),
     *((client, "milvus", 19530) for client in (*RUN, "team", "retriever", "loader of services")),

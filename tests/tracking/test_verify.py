@@ -67,7 +67,7 @@ def test_a_finished_run_is_whole_and_not_changed_by_its_verification(original: P
     verification = verify_run(original / RUN)
     assert verification.findings == ()
     assert verification.finished
-    assert verification.detects == ("files", "mlflow")
+    assert verification.detects == ("files", "mlflow", "rewritten")
     entries = manifest.read(original / RUN)
     assert verification.head == f"{len(entries) - 1}:{entries[-1].hash}"
     assert before == {path: sha256(path) for path in original.rglob("*") if path.is_file()}
@@ -322,7 +322,7 @@ def test_a_missing_store_is_not_checkable(folder: Path) -> None:
     (folder / "mlflow.db").unlink()
     verification = verify_run(folder / RUN)
     assert [finding.kind for finding in verification.findings] == ["not checkable"]
-    assert verification.detects == ("files",)
+    assert verification.detects == ("files", "rewritten")
     assert not (folder / "mlflow.db").exists()
 
 
@@ -363,8 +363,8 @@ def test_the_command_exits_0_1_or_3_and_prints_what_it_detects(folder: Path) -> 
     done = CliRunner().invoke(app, command)
     assert done.exit_code == 0, done.output
     assert "small: whole" in done.stdout
-    assert f"detects {ROWS['files']}; {ROWS['mlflow']}" in done.stdout
-    assert f"does not detect {ROWS['rewritten']}" in done.stdout
+    assert f"detects {ROWS['files']}; {ROWS['mlflow']}; {ROWS['rewritten']}" in done.stdout
+    assert f"does not detect {ROWS['log']}" in done.stdout
     edit(SCORES, lambda text: text.replace("0.5", "0.9"))(folder)
     done = CliRunner().invoke(app, [*command, "--json"])
     assert done.exit_code == 1

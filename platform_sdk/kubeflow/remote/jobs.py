@@ -7,9 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from platform_sdk.config.errors import UserError
+from platform_sdk.diagnosis.explain import explain
+from platform_sdk.diagnosis.facts import Facts, JobFacts
+from platform_sdk.diagnosis.queue_rules import UNKNOWN_WAIT
 from platform_sdk.kubeflow.training_job.api import ApiUnavailable, ClusterApi, connect, serves
 from platform_sdk.kubeflow.training_job.backend import BACKENDS, api_of
 from platform_sdk.kubeflow.training_job.description import LABEL_MANAGER, LABEL_RUN, LABEL_STEP, LABEL_TASK, MANAGER
+from platform_sdk.kubeflow.training_job.facts import observed
 from platform_sdk.kubeflow.training_job.state import observe
 
 Item = dict[str, Any]
@@ -175,14 +179,23 @@ def _state(kind: Kind, job: Item, notes: list[str]) -> JobState:
     name, step, part = job["metadata"]["name"], step_of(job), part_of(job)
     seen = observe(job, None, ())
     try:
-        if seen.state.waiting:
-            seen = observe(job, kind.api.workload(job["metadata"]["uid"]), ())
-        elif not seen.state.ended:
-            seen = observe(job, None, kind.api.pods(name))
+        workload = kind.api.workload(job["metadata"]["uid"]) if seen.state.waiting else None
+        pods = [] if seen.state.waiting or seen.state.ended else kind.api.pods(name)
+        seen = observe(job, workload, pods)
     except ApiUnavailable:
         raise
     except UserError as error:
         notes.append(str(error))
         what = "why it waits is not known: Kueue's workloads" if seen.state.waiting else "its pods"
         return JobState(kind.name, name, step, UNKNOWN, f"{what} may not be read", part)
-    return JobState(kind.name, name, step, str(seen.state), seen.reason, part)
+    advice = "" if seen.state.ended else _advice(observed(job, workload, pods))
+    return JobState(kind.name, name, step, str(seen.state), f"{seen.reason}{advice}", part)
+
+
+def _advice(job: JobFacts) -> str:
+    """Return the remedy for a job that waits, by the rules of ``explain``; empty if no rule knows the cause."""
+    if job.workload is None and not job.pods:
+        return ""  # Kueue or the job's controller has not seen it yet
+    findings = explain(Facts(run=job.name, place="cluster", state="RUNNING", jobs=(job,))).findings
+    known = [finding.remedy for finding in findings if finding.rule != UNKNOWN_WAIT]
+    return f"; {known[0]}" if known else ""

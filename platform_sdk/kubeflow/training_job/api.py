@@ -194,18 +194,22 @@ class ClusterApi:
         Args:
             since: time (RFC 3339); earlier warnings are left out, as those of an earlier object of the name.
         """
-        events = []
+        return [
+            " ".join(f"{event.get('reason', '')}: {event.get('message', '')}".split())
+            for event in self.warning_events(names)
+            if _time(event) >= since
+        ]
+
+    def warning_events(self, names: Iterable[str]) -> list[Item]:
+        """Return the warnings in the events of objects with these names, oldest first."""
+        events: list[Item] = []
         for name in names:
             selector = f"involvedObject.name={name},type=Warning"
             answer = self.call(
                 self._core.list_namespaced_event, self.namespace, field_selector=selector, _preload_content=False
             )
-            events += [(_time(event), event) for event in json.loads(answer.data)["items"]]
-        return [
-            " ".join(f"{event.get('reason', '')}: {event.get('message', '')}".split())
-            for time, event in sorted(events, key=lambda entry: entry[0])
-            if time >= since
-        ]
+            events += json.loads(answer.data)["items"]
+        return sorted(events, key=_time)
 
     def found(self, method: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         """Return the result of the call, or None where there is no such object or kind."""

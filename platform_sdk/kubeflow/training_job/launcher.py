@@ -17,7 +17,7 @@ from platform_sdk.config.errors import UserError
 from platform_sdk.kubeflow.training_job.api import AlreadyThere, ApiUnavailable, ClusterApi, Forbidden, Item
 from platform_sdk.kubeflow.training_job.backend import BACKENDS
 from platform_sdk.kubeflow.training_job.description import HEARTBEAT, SPEC_DIGEST, Description
-from platform_sdk.kubeflow.training_job.diagnosis import diagnose
+from platform_sdk.kubeflow.training_job.failure import failure_message
 from platform_sdk.kubeflow.training_job.kueue import remedy
 from platform_sdk.kubeflow.training_job.restarts import Restarts
 from platform_sdk.kubeflow.training_job.state import Observation, State, expected_pods, live_pods, observe
@@ -89,8 +89,8 @@ class _Follower:
             if seen.state is State.SUCCEEDED:
                 return
             if seen.state is State.FAILED:
-                raise UserError(self._diagnosis(seen.reason, pods))
-            self._check_restarts(pods)
+                raise UserError(self._failure(watch.job, seen.reason, pods))
+            self._check_restarts(watch.job, pods)
             self._check_managed(watch)
             self._check_time(seen)
             # After the checks: the heartbeat of a job that has just ended is not needed.
@@ -137,16 +137,16 @@ class _Follower:
         count = f"{live_pods(pods)} of {expected_pods(job)} pods were created"
         return replace(seen, reason=f"{seen.reason}; {count}: {_shortened(self._warning)}")
 
-    def _diagnosis(self, reason: str, pods: list[Item]) -> str:
+    def _failure(self, job: Item, reason: str, pods: list[Item]) -> str:
         names = self._kind.makers(self._job.name)
-        return self._reached(lambda: diagnose(self._job.name, reason, self._api, pods, names))
+        return self._reached(lambda: failure_message(job, reason, self._api, pods, names))
 
-    def _check_restarts(self, pods: list[Item]) -> None:
+    def _check_restarts(self, job: Item, pods: list[Item]) -> None:
         """Delete a job whose controller restarts a failing pod without end."""
         failure, limit = self._restarts.latest, self._job.spec.restarts
         if self._kind.RESTARTS_ARE_BOUNDED or failure is None or failure.number <= limit:
             return
-        _, *details = self._diagnosis("", pods).splitlines()
+        _, *details = self._failure(job, "", pods).splitlines()
         self._reached(lambda: self._api.delete(self._job.name))
         first = (
             f"job {self._job.name} failed: pod {failure.pod}: {failure.text}; the pod ended so {failure.number} times, "

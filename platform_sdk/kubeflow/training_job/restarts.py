@@ -12,7 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from platform_sdk.kubeflow.training_job.description import SAMPLER
-from platform_sdk.kubeflow.training_job.diagnosis import SIGNALLED, end_text
+from platform_sdk.kubeflow.training_job.failure import end_text
+
+SIGNALLED = 128
+"""Smallest exit code of a process that a signal ended."""
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,129 @@
+"""Access to the log of a folder of runs: the file next to the store, or the service in ``HOPFORGE_LOG``."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from pydantic import ValidationError
+
+from platform_sdk.config.errors import UserError
+from platform_sdk.tracking.log.chain import FILE_NAME, Chain, Log, LogEntry, Statement
+from platform_sdk.tracking.log.checkpoint import Checkpoint, checkpoint_of
+from platform_sdk.tracking.store import folder_uri
+
+SERVICE = "HOPFORGE_LOG"
+TOKEN = "HOPFORGE_LOG_TOKEN"
+SECONDS = 10.0
+PAGE = 1000
+M = TypeVar("M", LogEntry, Checkpoint)
+
+
+class AnyLog(Protocol):
+    """Log as its users need it. ``name`` is the path or address for messages."""
+
+    name: str
+
+    def send(self, statement: Statement) -> LogEntry:
+        """Append a statement; a repeated statement returns the first entry."""
+        ...
+
+    def read(self) -> Chain:
+        """Return all entries, with the faults of the chain."""
+        ...
+
+    def checkpoint(self) -> Checkpoint:
+        """Return the current checkpoint."""
+        ...
+
+    def named(self, run_dir: Path) -> str:
+        """Return the name of a run directory in entries."""
+        ...
+
+
+def open_log(folder: Path) -> AnyLog:
+    """Return the log of the runs in ``folder``.
+
+    Raises:
+        UserError: ``HOPFORGE_LOG`` is not the address of a service.
+    """
+    address = os.environ.get(SERVICE, "")
+    if not address:
+        uri = os.environ.get("MLFLOW_TRACKING_URI") or folder_uri(folder)
+        local = uri.startswith("sqlite:///")
+        return LocalLog((Path(uri.removeprefix("sqlite:///")).parent if local else folder.resolve()) / FILE_NAME)
+    if not address.startswith(("http://", "https://")):
+        raise UserError(f"{SERVICE}={address}: is no address; set it to http(s)://HOST:PORT of hopforge serve log")
+    return RemoteLog(address.rstrip("/"), os.environ.get(TOKEN, ""))
+
+
+class LocalLog:
+    """Log file next to the store."""
+
+    def __init__(self, path: Path) -> None:
+        self._log = Log(path)
+        self.path, self.name = path, str(path)
+
+    def send(self, statement: Statement) -> LogEntry:
+        return self._log.append(statement)
+
+    def read(self) -> Chain:
+        return self._log.read()
+
+    def checkpoint(self) -> Checkpoint:
+        chain = self.read()
+        if chain.faults:
+            raise UserError(f"{self.name}: {chain.faults[0]}, so no checkpoint is written; restore it from a copy")
+        return checkpoint_of(chain.entries)
+
+    def named(self, run_dir: Path) -> str:
+        folder = self.path.resolve().parent
+        return str(run_dir.relative_to(folder) if run_dir.is_relative_to(folder) else run_dir)
+
+
+class RemoteLog:
+    """Log service."""
+
+    def __init__(self, address: str, token: str) -> None:
+        self.name = address
+        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
+
+    def send(self, statement: Statement) -> LogEntry:
+        return self._parsed(LogEntry, self._request("POST", "/v1/entries", json=statement.content()))
+
+    def read(self) -> Chain:
+        chain, number = Chain(), 0
+        while True:
+            page = self._request("GET", "/v1/entries", params={"start": number, "count": PAGE})
+            lines = page.split(b"\n")[:-1]
+            chain.extend(iter(lines))
+            number += len(lines)
+            if not lines:
+                return chain
+
+    def checkpoint(self) -> Checkpoint:
+        return self._parsed(Checkpoint, self._request("GET", "/v1/checkpoint"))
+
+    def named(self, run_dir: Path) -> str:
+        return str(run_dir)
+
+    def _request(self, method: str, path: str, **content: Any) -> bytes:
+        import httpx
+
+        try:
+            answer = httpx.request(method, self.name + path, headers=self._headers, timeout=SECONDS, **content)
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            reason = str(error) or type(error).__name__
+            raise UserError(f"{self.name}: the log service cannot be reached ({reason}); check {SERVICE}") from error
+        if answer.status_code == 401:
+            raise UserError(f"{self.name}: the log service refuses the token; set {TOKEN} to the team's token")
+        if answer.status_code != 200:
+            raise UserError(f"{self.name}: the log service answers {answer.status_code}: {answer.text[:500]}")
+        return answer.content
+
+    def _parsed(self, kind: type[M], content: bytes) -> M:
+        try:
+            return kind.model_validate_json(content)
+        except ValidationError as error:
+            raise UserError(f"{self.name}: is no log service of hopforge; check {SERVICE}") from error

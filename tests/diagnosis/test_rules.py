@@ -1,0 +1,95 @@
+"""Rules on recorded facts: each case names its cause first, and is silent about it without the deciding fact.
+
+``cases/`` holds facts as ``hopforge explain --save`` wrote them: of real runs on one machine, each stopped by the cause
+in its name, and of finished runs.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from platform_sdk.diagnosis.explain import explain
+from platform_sdk.diagnosis.facts import Facts
+
+CASES = Path(__file__).parent / "cases"
+CAUSES: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "full_disk": ("disk_full", "the disk is full: step online", {"steps.4.lines": [], "steps.4.error": ""}),
+    "memory_limit_index": ("out_of_memory", "step index ran out", {"steps.2.lines": [], "steps.2.error": ""}),
+    "memory_limit_sample": ("out_of_memory", "step sample-warmup ran out", {"steps.3.lines": [], "steps.3.error": ""}),
+    "retriever_refuses": ("retriever_down", "http://127.0.0.1:9/", {"steps.2.lines": [], "steps.2.error": ""}),
+    "retriever_hangs": ("retriever_down", "timed out", {"steps.2.lines": [], "steps.2.error": ""}),
+    "killed_step": ("process_killed", "signal SIGKILL ended the process of step online", {"steps.4.exit_code": None}),
+    "killed_worker": ("process_killed", "worker process was killed", {"steps.4.error": ""}),
+    "killed_run": ("run_stopped", "ended without recording its end", {"state": "RUNNING"}),
+    "mlflow_down": ("delivery_failed", "MLflow at http://***@127.0.0.1:9 lacks", {"delivery.error": ""}),
+    "nothing_accepted": ("nothing_accepted", "no rollout of iteration-01", {"selections": []}),
+    "equal_rewards": ("equal_rewards", "every group of online", {"training.0.equal_groups": 0.9}),
+    "poisoned_learning_rate": (
+        "loss_not_finite",
+        "the weights trained by step online give nan",
+        {"steps.4.lines": [], "steps.4.error": ""},
+    ),
+    "unreadable_file": ("unreadable_file", "passages.jsonl: Permission", {"steps.3.lines": [], "steps.3.error": ""}),
+    "retriever_awaited": ("retriever_down", "Connection reset", {"steps.2.lines": []}),
+    "interrupted": ("run_stopped", "was interrupted (SIGINT or SIGTERM)", {"state": "FINISHED"}),
+    "missing_model": ("first_error", "No such file or directory", {"steps.1.state": "FINISHED"}),
+}
+"""Rule, part of the cause, and values that replace the deciding facts, by the case's name."""
+
+HEALTHY = sorted(path.stem for path in CASES.glob("healthy_*.json"))
+
+
+def facts_of(name: str) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((CASES / f"{name}.json").read_text())
+    return content
+
+
+def changed(content: dict[str, Any], values: dict[str, Any]) -> Facts:
+    """Return the facts with other values at dotted paths, all of which must be there."""
+    for path, value in values.items():
+        *folders, last = path.split(".")
+        place: Any = content
+        for name in folders:
+            place = place[int(name)] if isinstance(place, list) else place[name]
+        assert last in place, f"{path}: no such fact"
+        place[last] = value
+    return Facts.model_validate(content)
+
+
+@pytest.mark.parametrize("name", CAUSES)
+def test_recorded_case_names_its_cause_first(name: str) -> None:
+    rule, cause, _ = CAUSES[name]
+    explained = explain(Facts.model_validate(facts_of(name)))
+    first = explained.findings[0]
+    assert (first.rule, explained.well) == (rule, False)
+    assert cause in first.cause
+    assert first.remedy
+    assert all(evidence.object and evidence.text for evidence in first.evidence)
+
+
+@pytest.mark.parametrize("name", CAUSES)
+def test_rule_is_silent_without_the_deciding_fact(name: str) -> None:
+    rule, _, values = CAUSES[name]
+    explained = explain(changed(facts_of(name), values))
+    assert rule not in [finding.rule for finding in explained.findings]
+
+
+def test_every_case_is_tested() -> None:
+    assert {path.stem for path in CASES.glob("*.json")} == {*CAUSES, *HEALTHY}
+
+
+@pytest.mark.parametrize("name", HEALTHY)
+def test_healthy_run_has_no_findings(name: str) -> None:
+    explained = explain(Facts.model_validate(facts_of(name)))
+    assert explained.findings == ()
+    assert explained.well
+
+
+def test_recorded_facts_hold_no_password() -> None:
+    """The run of ``mlflow_down`` had ``u:secretpw@`` in its MLflow address."""
+    assert "***@127.0.0.1" in (CASES / "mlflow_down.json").read_text()
+    assert "secretpw" not in "".join(path.read_text() for path in CASES.glob("*.json"))

@@ -1,0 +1,160 @@
+"""``hopforge approve``: only whole models are approved, and forged approvals are named by ``hopforge verify``."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import mlflow
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from platform_sdk.cli import app
+from platform_sdk.errors import UserError
+from platform_sdk.tracking.log.chain import FILE_NAME, Log, Statement
+from tests.tracking.small_run import write_small_run
+from tests.tracking.test_verify import RUN, SCORES
+
+ALIAS = "MLflow model small: alias approved"
+TAG = "MLflow model small/1: tag approved"
+SIGNED = "approval of small/1"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _environment() -> Iterator[None]:
+    before = mlflow.get_tracking_uri()
+    with pytest.MonkeyPatch.context() as environment:
+        for name in ("MLFLOW_TRACKING_URI", "MLFLOW_RUN_ID", "MLFLOW_EXPERIMENT_NAME", "HOPFORGE_LOG"):
+            environment.delenv(name, raising=False)
+        yield
+    mlflow.set_tracking_uri(before)
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("original")
+    write_small_run(folder / RUN)
+    return folder
+
+
+@pytest.fixture
+def folder(original: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)  # MLflow sets it to the original's store
+    return Path(shutil.copytree(original, tmp_path / "copied"))
+
+
+def approve(folder: Path, *arguments: str, model: str = "small/1") -> Result:
+    return CliRunner().invoke(
+        app, ["approve", model, "--note", "Read the rollouts.", "--folder", str(folder), *arguments]
+    )
+
+
+def found(folder: Path, *arguments: str) -> tuple[int, set[tuple[str, str]]]:
+    done = CliRunner().invoke(app, ["verify", str(folder), "--json", *arguments])
+    runs = json.loads(done.stdout)["runs"]
+    return done.exit_code, {(one["kind"], one["thing"]) for run in runs for one in run["findings"]}
+
+
+def execute(folder: Path, statement: str) -> None:
+    with sqlite3.connect(folder / "mlflow.db") as database:
+        database.execute(statement)
+    database.close()
+
+
+def make_key(folder: Path, name: str, approvers: Path) -> str:
+    key = folder.parent / f"{name}.key"
+    approvers.mkdir(exist_ok=True)
+    subprocess.run(["openssl", "ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", str(key)], check=True)
+    command = ["openssl", "ec", "-in", str(key), "-pubout", "-out", str(approvers / f"{name}.pem")]
+    subprocess.run(command, check=True, capture_output=True)
+    return str(key)
+
+
+def test_approval_is_logged_shown_as_a_claim_and_withdrawn(folder: Path) -> None:
+    done = approve(folder, "--name", "Ada")
+    assert done.exit_code == 0, done.output
+    assert "model approved by Ada (a claim)" in done.output
+    assert found(folder) == (0, set())
+    client = mlflow.MlflowClient(f"sqlite:///{folder / 'mlflow.db'}")
+    assert client.get_registered_model("small").aliases["approved"] in (1, "1")
+    assert found(folder, "--approvers", str(folder)) == (3, {("not checkable", SIGNED)})
+    done = approve(folder, "--withdraw", model="small@approved")
+    assert done.exit_code == 0, done.output
+    assert found(folder) == (0, set())
+    assert "approved" not in client.get_registered_model("small").aliases
+    assert "nothing to withdraw" in str(approve(folder, "--withdraw").exception)
+    assert approve(folder).exit_code == 0
+    events = [entry.event for entry in Log(folder / FILE_NAME).read().entries]
+    assert events == ["run ended", "model approved", "approval withdrawn", "model approved"]
+    assert found(folder) == (0, set())
+
+
+def test_model_with_a_finding_is_refused(folder: Path) -> None:
+    (folder / RUN / SCORES).write_text("{}")
+    before = (folder / FILE_NAME).read_bytes()
+    done = approve(folder)
+    assert isinstance(done.exception, UserError)
+    assert f"{SCORES}: altered" in str(done.exception)
+    assert (folder / FILE_NAME).read_bytes() == before
+
+
+def test_alias_without_an_entry_is_named(folder: Path) -> None:
+    client = mlflow.MlflowClient(f"sqlite:///{folder / 'mlflow.db'}")
+    client.set_registered_model_alias("small", "approved", "1")
+    assert found(folder) == (1, {("added", ALIAS)})
+
+
+def test_edited_approval_in_mlflow_is_named(folder: Path) -> None:
+    approve(folder)
+    execute(folder, "UPDATE model_version_tags SET value = 'model approved by Grace' WHERE key = 'approved'")
+    assert found(folder) == (1, {("altered", TAG)})
+    execute(folder, "DELETE FROM model_version_tags WHERE key = 'approved'")
+    execute(folder, "DELETE FROM registered_model_aliases WHERE alias = 'approved'")
+    assert found(folder) == (1, {("missing", TAG), ("missing", ALIAS)})
+
+
+def test_signature_is_checked_with_the_approvers_keys(folder: Path, tmp_path: Path) -> None:
+    approvers = tmp_path / "approvers"
+    ada, grace = make_key(folder, "ada", approvers), make_key(folder, "grace", approvers)
+    assert approve(folder, "--name", "ada", "--key", ada).exit_code == 0
+    assert found(folder, "--approvers", str(approvers)) == (0, set())
+    assert approve(folder, "--name", "ada", "--key", grace).exit_code == 0
+    assert found(folder) == (0, set())
+    assert found(folder, "--approvers", str(approvers)) == (1, {("altered", SIGNED)})
+    assert approve(folder, "--name", "eve", "--key", grace).exit_code == 0
+    assert found(folder, "--approvers", str(approvers)) == (1, {("altered", SIGNED)})
+
+
+def test_withdrawn_signature_is_not_valid_for_another_entry(folder: Path, tmp_path: Path) -> None:
+    """Copy a signature into a new entry, as someone who can write the log can."""
+    approvers = tmp_path / "approvers"
+    assert approve(folder, "--name", "ada", "--key", make_key(folder, "ada", approvers)).exit_code == 0
+    assert approve(folder, "--withdraw").exit_code == 0
+    log = Log(folder / FILE_NAME)
+    signed = log.read().entries[1]
+    replayed = Statement.model_validate(signed.content())
+    assert log.append(replayed) == signed, "a repeated approval does not undo the withdrawal"
+    forged = log.append(replayed.model_copy(update={"at": "2027-01-01T00:00:00.000+00:00"}))
+    client = mlflow.MlflowClient(f"sqlite:///{folder / 'mlflow.db'}")
+    client.set_registered_model_alias("small", "approved", "1")
+    from platform_sdk.tracking.log.approvers import shown
+
+    client.set_model_version_tag("small", "1", "approved", shown(forged))
+    assert found(folder, "--approvers", str(approvers)) == (1, {("altered", SIGNED)})
+
+
+@pytest.mark.parametrize(
+    "content", ["", "no key", "-----BEGIN EC PRIVATE KEY-----\nAAAA\n-----END EC PRIVATE KEY-----"]
+)
+def test_unreadable_key_is_named(folder: Path, tmp_path: Path, content: str) -> None:
+    key = tmp_path / "bad.key"
+    key.write_text(content)
+    done = approve(folder, "--key", str(key))
+    assert isinstance(done.exception, UserError)
+    assert str(key) in str(done.exception)
+    assert isinstance(approve(folder, model="unknown/1").exception, UserError)
