@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import os
 import selectors
-import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from platform_sdk.credentials import without_credentials
 from platform_sdk.gateway.events import Ended, ProgramOutcome
 from platform_sdk.gateway.sessions import Session
 from platform_sdk.processes import guard
+from platform_sdk.processes.commands import search_path
 
 STDERR_BYTES = 4096
 _CHUNK = 65536
@@ -67,7 +67,7 @@ class Attempt:
         self._stopped.set()
         self._thread.join()
 
-    def _report(self, run: Any) -> None:
+    def _report(self, run: Callable[[], Ended]) -> None:
         try:
             end = run()
         except Exception as error:
@@ -94,10 +94,8 @@ class Attempt:
         """Return the variables of the program: where the gateway is, those named in the recipe, and no others."""
         session = self._session
         named = {name: os.environ[name] for name in self._program.environment if name in os.environ}
-        # The folder of this Python is first, so that "python" is the one with hopforge's packages.
-        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
         return {
-            "PATH": path, "HOME": folder, "TMPDIR": folder, "LANG": "C.UTF-8", "PYTHONUNBUFFERED": "1", **named,
+            "PATH": search_path(), "HOME": folder, "TMPDIR": folder, "LANG": "C.UTF-8", "PYTHONUNBUFFERED": "1", **named,
             **addresses(session),
         }  # fmt: skip
 
@@ -171,23 +169,3 @@ def function_command(function: str) -> tuple[str, ...]:
     """Return the command that calls ``module:name``, which must be importable here."""
     search = os.pathsep.join(path for path in sys.path if path)
     return ("env", f"PYTHONPATH={search}", sys.executable, "-m", "platform_sdk.gateway.function", function)
-
-
-def located(command: Sequence[str], home: Path) -> tuple[str, ...]:
-    """Return a command whose relative paths, if they do not exist here, are those of shipped files in ``home``."""
-    return tuple(
-        str(home / word) if "/" in word and not Path(word).exists() and (home / word).is_file() else word
-        for word in command
-    )
-
-
-def fault_of(command: Sequence[str]) -> str | None:
-    """Return why a command cannot be run here, or None; nothing is run."""
-    first = command[0]
-    search = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
-    if shutil.which(first, path=search) is None:
-        there = Path(first).is_file()
-        return f"{first}: {'is not executable; run chmod +x' if there else 'there is no such program; check the path'}"
-    scripts = [word for word in command[1:] if "/" in word and Path(word).suffix in (".py", ".js", ".mjs", ".sh")]
-    missing = next((word for word in scripts if not Path(word).is_file()), None)
-    return None if missing is None else f"{missing}: there is no such file; check the path"

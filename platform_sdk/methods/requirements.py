@@ -20,6 +20,7 @@ from platform_sdk.config.credit import GroupCreditSpec, InformationGainSpec, no_
 from platform_sdk.config.dataset import HUB, DatasetSpec
 from platform_sdk.config.graph import GraphSpec
 from platform_sdk.config.online import OnlineSpec
+from platform_sdk.config.pipeline import home
 from platform_sdk.config.recipe import Recipe
 from platform_sdk.config.retrieval import GRAPH_METHODS, METHODS, RetrievalSpec
 from platform_sdk.config.sampling import VLLM_PYTHON, EngineSpec
@@ -30,6 +31,7 @@ from platform_sdk.config.struct import models_in
 from platform_sdk.config.task import Constant, FromParameter
 from platform_sdk.config.training import OptimiserSpec
 from platform_sdk.methods.fit import misfits
+from platform_sdk.processes.commands import fault_of, located
 
 Found = tuple[FieldPath, str]
 POLICY = "policy"
@@ -62,7 +64,15 @@ def missing_here(recipe: Recipe) -> list[Problem]:
     """Return what this machine lacks to run a recipe."""
     return _placed(
         recipe,
-        [*_data(recipe), *_models(recipe), *_encoders(recipe), *_packages(recipe), *_gpus(recipe), *_searchers(recipe)],
+        [
+            *_data(recipe),
+            *_models(recipe),
+            *_encoders(recipe),
+            *_packages(recipe),
+            *_gpus(recipe),
+            *_searchers(recipe),
+            *_program(recipe),
+        ],
     )
 
 
@@ -109,6 +119,12 @@ def _credit(recipe: Recipe) -> Iterator[Found]:
             method = load_method(recipe.pipeline.document.method)
             if method.answer_opening is None:
                 yield (*path, "credit", "type"), no_information_gain(method.name)
+
+
+def _program(recipe: Recipe) -> Iterator[Found]:
+    command = getattr(recipe.structs.get("agent"), "command", None)
+    if command is not None and (fault := fault_of(located(command, home()))):
+        yield ("agent", "command"), fault
 
 
 def _triples(recipe: Recipe) -> Iterator[Found]:

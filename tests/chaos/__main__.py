@@ -43,6 +43,11 @@ POINTED: dict[str, tuple[tuple[str, Victim], ...]] = {
         ("open run/online/rollouts/prepared/0002.jsonl", "run"),  # sampled, and no completion yet
         ("rename run/eval-final/.scores", "tree"),
     ),
+    "program": (
+        ("rename run/online/rollouts/.0002.seconds", "tree"),
+        ("rename run/online/.model.writing", "run"),
+        ("rename run/eval-final/.scores", "tree"),
+    ),
     "react": (
         ("rename run/online/rollouts/.0002.seconds", "tree"),
         ("rename run/online/.model.writing", "run"),

@@ -80,6 +80,17 @@ REDUCED = {
         },
         {"online.updates": 2},
     ),
+    "program": ReducedRecipe(
+        "program/world.yaml",
+        {
+            "dataset.world": {"entities": 40, "train_questions": 6, "eval_questions": 4, "hops": [1], "years": 0.6},
+            "online.updates": 3,
+            "online.questions": 3,
+            "online.group": 3,
+            "online.checkpoint_steps": 1,
+        },
+        {"online.updates": 2},
+    ),
     "react": ReducedRecipe(
         "react/world.yaml",
         {

@@ -28,6 +28,7 @@ RECIPES = {
     "evipath-mygo": "evipath-mygo/world.yaml",
     "prograph": "prograph/world.yaml",
     "react": "react/world.yaml",
+    "program": "program/world.yaml",
 }
 Item = dict[str, Any]
 

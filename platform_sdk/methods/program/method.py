@@ -11,11 +11,12 @@ from platform_sdk.agents.speaker import Decoding, Policy
 from platform_sdk.config.pipeline import home
 from platform_sdk.config.sampling import EvaluationSpec
 from platform_sdk.errors import UserError
-from platform_sdk.gateway.programs import Program, fault_of, function_command, located
+from platform_sdk.gateway.programs import Program, function_command
 from platform_sdk.gateway.server import Gateway
 from platform_sdk.methods.method import Method, Resources, RunContext, open_search
 from platform_sdk.methods.program.agent import Failures, ProgramAgent, measures, rewards
 from platform_sdk.methods.program.settings import AgentSpec
+from platform_sdk.processes.commands import fault_of, located
 from platform_sdk.records import Question, Rollout
 from platform_sdk.retrieval.index import method_of
 from platform_sdk.sampling.engine import SamplingParams

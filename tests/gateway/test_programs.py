@@ -1,0 +1,203 @@
+"""A program runs within its bounds, and ends with everything that it started, whatever it does."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from platform_sdk.gateway.events import Ended
+from platform_sdk.gateway.programs import Attempt, Program, function_command
+from platform_sdk.gateway.sessions import Session
+from platform_sdk.processes.commands import fault_of, located
+from tests.process_watch import alive, wait_for
+
+QUESTION = {"id": "q", "question": "Who directed Amberfall?"}
+
+
+def ended(session: Session, program: Program, question: dict[str, Any] = QUESTION) -> Ended:
+    attempt = Attempt(program, question, session)
+    events: list[Any] = []
+    wait_for(lambda: (event := session.inbox.take()) is not None and not events.append(event))
+    attempt.stop()
+    [end] = events
+    assert isinstance(end, Ended)
+    return end
+
+
+def python(code: str, **bounds: Any) -> Program:
+    return Program((sys.executable, "-c", code), **bounds)
+
+
+def test_program_reads_the_question_and_finds_its_session(session: Session) -> None:
+    code = (
+        "import json, os, sys; q = json.load(sys.stdin); print('working'); "
+        "print(json.dumps({'answer': [q, os.environ['OPENAI_BASE_URL'], os.environ['OPENAI_API_KEY']]}))"
+    )
+    end = ended(session, python(code))
+    assert (end.outcome, end.status) == ("answered", 0)
+    assert json.loads(end.stdout)["answer"] == [QUESTION, session.base_url, session.token]
+
+
+@pytest.mark.parametrize(
+    ("code", "outcome", "status", "said"),
+    [
+        ("import sys; sys.exit('no such model')", "error", 1, "no such model"),
+        ("import os; os.kill(os.getpid(), 9)", "error", None, ""),
+        ("", "no_answer", 0, ""),
+        ("print('  ')", "no_answer", 0, ""),
+        ("import sys; sys.stderr.write('x' * 100_000 + 'end'); print('a')", "answered", 0, "end"),
+    ],
+)
+def test_end_of_a_program_is_an_outcome(
+    code: str, outcome: str, status: int | None, said: str, session: Session
+) -> None:
+    end = ended(session, python(code))
+    assert end.outcome == outcome
+    assert status is None or end.status == status
+    assert end.stderr.strip().endswith(said)
+    assert len(end.stderr) <= 4096
+
+
+def test_program_that_is_not_there_is_an_outcome(session: Session) -> None:
+    assert ended(session, Program(("/no/such/program",))).outcome == "error"
+
+
+def test_environment_holds_named_variables_only(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOPFORGE_TEST_SECRET", "s3cret")
+    monkeypatch.setenv("HOPFORGE_TEST_NAMED", "given")
+    code = "import json, os; print(json.dumps({'answer': dict(os.environ)}))"
+    found = json.loads(ended(session, python(code, environment=("HOPFORGE_TEST_NAMED",))).stdout)["answer"]
+    assert found["HOPFORGE_TEST_NAMED"] == "given"
+    assert "s3cret" not in found.values()
+    assert found["HOME"] == found["TMPDIR"] != os.environ.get("HOME")
+    assert not Path(found["HOME"]).exists(), "the temporary folder is removed"
+
+
+def test_large_question_that_is_never_read_blocks_nothing(session: Session) -> None:
+    question = QUESTION | {"passages": ["x" * 2_000_000]}
+    assert ended(session, python("print('done')"), question).outcome == "answered"
+
+
+def test_endless_output_ends_the_program(session: Session) -> None:
+    began = time.monotonic()
+    end = ended(session, Program(("yes",), output_bytes=100_000))
+    assert (end.outcome, end.status) == ("limit", None)
+    assert time.monotonic() - began < 30
+
+
+HIDING = """
+import os, sys, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        open(sys.argv[1], "w").write(str(os.getpid()))
+        time.sleep(600)
+    os._exit(0)
+while not (os.path.exists(sys.argv[1]) and open(sys.argv[1]).read()):
+    time.sleep(0.01)
+print("done", flush=True)
+time.sleep(float(sys.argv[2]))
+"""
+
+
+@pytest.mark.parametrize(("stays", "seconds", "outcome"), [(0, 60, "answered"), (600, 2, "timeout")])
+def test_processes_that_hide_end_with_the_program(
+    stays: float, seconds: float, outcome: str, session: Session, tmp_path: Path
+) -> None:
+    hidden = tmp_path / "pid"
+    end = ended(session, Program((sys.executable, "-c", HIDING, str(hidden), str(stays)), seconds=seconds))
+    assert end.outcome == outcome
+    wait_for(lambda: not alive(int(hidden.read_text())))
+
+
+def test_stopped_attempt_ends_its_program(session: Session, tmp_path: Path) -> None:
+    hidden = tmp_path / "pid"
+    attempt = Attempt(Program((sys.executable, "-c", HIDING, str(hidden), "600")), QUESTION, session)
+    wait_for(lambda: hidden.exists() and hidden.read_text() != "")
+    attempt.stop()
+    assert not alive(int(hidden.read_text()))
+
+
+def test_function_is_called_with_the_question(
+    session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own_agents.py").write_text(
+        "def plain(question):\n    return question['question'].upper()\n"
+        "async def waits(question):\n    return {'answer': question['id'], 'measures': {'steps': 2}}\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    for name, wanted in (
+        ("plain", {"answer": "WHO DIRECTED AMBERFALL?"}),
+        ("waits", {"answer": "q", "measures": {"steps": 2}}),
+    ):
+        end = ended(session, Program(function_command(f"own_agents:{name}")))
+        assert (end.outcome, json.loads(end.stdout)) == ("answered", wanted), end.stderr
+
+
+@contextmanager
+def service(status: int, body: bytes, delay: float = 0.0) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    asked: list[dict[str, Any]] = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            asked.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            time.sleep(delay)
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: Any) -> None: ...
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}/answer", asked
+    finally:
+        server.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "delay", "outcome"),
+    [(200, b'{"answer": "Ida"}', 0, "answered"), (500, b"boom", 0, "error"), (200, b"", 0, "no_answer"),
+     (200, b"x" * 5000, 0, "limit"), (200, b"late", 5, "timeout")],
+)  # fmt: skip
+def test_service_is_asked_over_http(status: int, body: bytes, delay: float, outcome: str, session: Session) -> None:
+    with service(status, body, delay) as (url, asked):
+        end = ended(session, Program(url=url, seconds=2, output_bytes=4000))
+    assert end.outcome == outcome
+    [request] = asked
+    assert request["question"] == QUESTION["question"]
+    assert request["openai_base_url"] == session.base_url
+
+
+def test_service_that_is_not_there_is_an_outcome(session: Session) -> None:
+    assert ended(session, Program(url="http://127.0.0.1:9/answer")).outcome == "error"
+
+
+def test_command_is_checked_without_running_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    script = tmp_path / "agent.sh"
+    script.write_text("#!/bin/sh\necho ran > ran\n")
+    assert fault_of(["./agent.sh"]) == "./agent.sh: is not executable; run chmod +x"
+    script.chmod(0o755)
+    assert fault_of(["./agent.sh"]) is None
+    assert fault_of(["python", "agents/none.py"]) == "agents/none.py: there is no such file; check the path"
+    assert "there is no such program" in str(fault_of(["no-such-program"]))
+    assert not (tmp_path / "ran").exists()
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home/agent.py").touch()
+    shipped = tmp_path / "elsewhere/sub"
+    shipped.mkdir(parents=True)
+    (shipped / "agent.py").touch()
+    assert located(["python", "sub/agent.py"], shipped.parent) == ("python", str(shipped / "agent.py"))
+    assert located(["python", "home/agent.py"], shipped.parent) == ("python", "home/agent.py")

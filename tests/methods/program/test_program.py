@@ -1,0 +1,203 @@
+"""A program's rollouts are those of the built-in agent that it imitates; its failures are outcomes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from platform_sdk.agents.speaker import Policy
+from platform_sdk.config.retrieval import RetrievalSpec
+from platform_sdk.config.sampling import EvaluationSpec, SamplingSpec
+from platform_sdk.config.world import WorldSpec
+from platform_sdk.data.world import generate
+from platform_sdk.errors import UserError
+from platform_sdk.gateway.events import Ended
+from platform_sdk.methods.method import RunContext, load_method
+from platform_sdk.methods.program.agent import JUDGED_FROM, Failures, measures, read_answer
+from platform_sdk.methods.program.method import ProgramResources
+from platform_sdk.methods.program.settings import AgentSpec
+from platform_sdk.methods.react.agent import ReactAgent
+from platform_sdk.methods.react.method import ReactResources
+from platform_sdk.methods.react.settings import AgentSpec as ReactSpec
+from platform_sdk.records import Evidence, Question, Rollout
+from platform_sdk.retrieval.lexical import Lexical
+from platform_sdk.sampling.rollout import run
+from platform_sdk.sampling.transformers_engine import TransformersEngine
+from platform_sdk.tools.calculator import Calculator
+from platform_sdk.tools.search import SearchTool
+
+ROOT = Path(__file__).parents[3]
+ASSETS = ROOT / "platform_sdk/assets"
+WORLD = generate(WorldSpec(seed=5, entities=60, train_questions=0, eval_questions=6, hops=(1,), years=0.6))
+PASSAGES = sorted(WORLD.passages, key=lambda passage: passage.id)
+INDEX = Lexical.build([f"{passage.title} {passage.text}" for passage in PASSAGES])
+
+
+def search(requests: Any, k: int) -> list[list[Evidence]]:
+    found = []
+    for request in requests:
+        [row] = INDEX.scores([request.query])
+        scores = row.toarray().ravel().round(6)
+        best = sorted(range(len(scores)), key=lambda at: (-scores[at], at))[:k]
+        found.append(
+            [
+                Evidence(
+                    kind="passage",
+                    id=PASSAGES[at].id,
+                    title=PASSAGES[at].title,
+                    text=PASSAGES[at].text,
+                    score=scores[at],
+                )
+                for at in best
+            ]
+        )
+    return found
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[TransformersEngine]:
+    torch.set_num_threads(1)
+    engine = TransformersEngine(ASSETS / "world-base-react", live=8)
+    yield engine
+    engine.close()
+
+
+def context(agent: Any) -> RunContext[Any]:
+    return RunContext(
+        run_dir=Path("run"), environment="world-text", agent=agent, sampling=SamplingSpec(temperature=0.9),
+        retrieval=RetrievalSpec(method="lexical"), searched_digest="c", seed=3,
+    )  # fmt: skip
+
+
+def played(agent: Any, engine: TransformersEngine, questions: list[Question], attempts: int = 1) -> list[Rollout]:
+    starts = [partial(agent.rollout, question, attempt) for question in questions for attempt in range(attempts)]
+    return sorted(run(starts, engine, live=6), key=lambda rollout: (rollout.question.id, rollout.attempt))
+
+
+def program(
+    engine: TransformersEngine, opened: ExitStack, spec: AgentSpec, evaluation: EvaluationSpec | None = None
+) -> Any:
+    resources = ProgramResources(search, opened)
+    return load_method("program").agent(
+        context(spec), Policy(engine.tokenizer, engine.weight_version), "eval", resources, evaluation
+    )
+
+
+IMITATION = AgentSpec(function="tests.methods.program.react_program:answer", max_tokens=48, concurrent=1)
+
+
+def test_program_has_the_tokens_of_the_built_in_agent(engine: TransformersEngine) -> None:
+    """Greedily, every token, log-probability and piece of evidence is equal; sampled, the seeds of turns differ."""
+    greedy = EvaluationSpec(temperature=0.0)
+    spec = ReactSpec.model_validate({
+        "tools": [{"type": "search", "top_k": 2}, {"type": "calculator"}], "prompts": "compact",
+        "max_turns": 6, "max_tokens": 48,
+    })  # fmt: skip
+    tools: Any = {"search": SearchTool(search, 2), "calculator": Calculator()}
+    built_in = load_method("react").agent(
+        context(spec), Policy(engine.tokenizer, engine.weight_version), "eval", ReactResources(search, tools), greedy
+    )
+    assert isinstance(built_in, ReactAgent)
+    wanted = played(built_in, engine, WORLD.eval)
+    with ExitStack() as opened:
+        found = played(program(engine, opened, IMITATION, greedy), engine, WORLD.eval)
+    assert sum(len(rollout.main.evidence) for rollout in wanted) > 0
+    for ours, theirs in zip(found, wanted, strict=True):
+        assert ours.program is not None
+        assert (ours.outcome, ours.program.threads) == ("answered" if theirs.main.answer else "no_answer", ("new",))
+        assert ours.main.answer == theirs.main.answer, ours.program.stderr
+        assert ours.main.token_ids == theirs.main.token_ids[: len(ours.main.token_ids)]
+        # The built-in agent also writes down what it would have been told after its last turn.
+        assert set(theirs.main.agent_mask[len(ours.main.token_ids) :]) <= {0}
+        assert ours.main.agent_mask == theirs.main.agent_mask[: len(ours.main.agent_mask)]
+        assert ours.main.logprobs == pytest.approx(theirs.main.logprobs[: len(ours.main.logprobs)], abs=1e-4)
+        assert [item.id for item in ours.main.evidence] == [item.id for item in theirs.main.evidence]
+
+
+def test_rollouts_do_not_depend_on_what_runs_beside_them(engine: TransformersEngine) -> None:
+    with ExitStack() as opened:
+        agent = program(engine, opened, IMITATION)
+        together = played(agent, engine, WORLD.eval[:2], attempts=2)
+        alone = [rollout for question in WORLD.eval[:2] for rollout in played(agent, engine, [question], attempts=2)]
+    assert [rollout.main.token_ids for rollout in together] == [rollout.main.token_ids for rollout in alone]
+    assert len({rollout.main.token_ids for rollout in together}) > 2, "attempts differ"
+
+
+def test_failures_of_a_program_are_recorded_and_learned_from_by_nobody(
+    engine: TransformersEngine, tmp_path: Path
+) -> None:
+    script = tmp_path / "agent.py"
+    script.write_text(
+        "import sys; sys.stderr.write('cannot: ' + __import__('os').environ['OPENAI_API_KEY']); sys.exit(3)"
+    )
+    with ExitStack() as opened:
+        spec = AgentSpec(command=("python", str(script)))
+        [rollout] = played(program(engine, opened, spec), engine, WORLD.eval[:1])
+    assert rollout.program is not None
+    assert (rollout.outcome, rollout.program.status, rollout.program.stderr) == ("error", 3, "cannot: …")
+    assert sum(rollout.main.agent_mask) == 0
+    assert rollout.rewards == {"em": 0.0, "f1": 0.0, "answered": 0.0}
+    assert measures(rollout)["failed"] == 1.0
+    assert Rollout.model_validate_json(rollout.model_dump_json()) == rollout
+
+
+@pytest.mark.slow  # every method's run is killed: only here do programs run
+@pytest.mark.e2e(minutes=2)
+def test_killed_run_of_a_program_resumes_to_the_same_end(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.chaos", "--recipe", "program", "--short", "--json", "--workdir", str(tmp_path)],
+        cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}, capture_output=True, text=True,
+        timeout=900,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-6000:]
+    [program] = json.loads(done.stdout)
+    undisturbed, killed = program["runs"]
+    assert (undisturbed["strikes"], len(killed["strikes"])) == ([], 3)
+
+
+def test_program_is_told_the_question_and_no_answer(engine: TransformersEngine) -> None:
+    question = WORLD.eval[0]
+    with ExitStack() as opened:
+        told = json.dumps(program(engine, opened, IMITATION).told(question))
+    assert question.text in told
+    assert not any(answer in told.replace(question.text, "") for answer in question.answers)
+    assert "gold" not in told
+
+
+def test_too_many_failures_stop_the_run_with_the_commonest() -> None:
+    failures = Failures(0.5)
+    for number in range(JUDGED_FROM - 1):
+        failures.note(Ended("error", 1, f"log\nKeyError: 'x{number % 2}'") if number % 5 else Ended("timeout"))
+    with pytest.raises(
+        UserError, match=r"of 20 attempts of the program failed.*: error \(exit status 1\): KeyError: 'x"
+    ):
+        failures.note(Ended("error", 1, "KeyError: 'x0'"))
+    calm = Failures(0.5)
+    for number in range(100):
+        calm.note(Ended("answered") if number % 2 else Ended("error", 1, "boom"))
+
+
+@given(st.text(max_size=40))
+def test_any_last_line_is_read(line: str) -> None:
+    found = read_answer(line)
+    assert found.answer is None or found.answer == found.answer.strip() != ""
+
+
+def test_last_line_names_answer_call_and_measures() -> None:
+    found = read_answer(json.dumps({"answer": " Ida ", "main": "c-1", "measures": {"steps": 2, "odd": "x"}}))
+    assert (found.answer, found.main, found.measures) == ("Ida", "c-1", {"steps": 2.0})
+    assert read_answer("plain text").answer == "plain text"
+    assert read_answer('{"answer": null}').answer is None
+    assert read_answer("[1, 2]").answer == "[1, 2]"
