@@ -286,7 +286,7 @@ class Trajectory(Record):
 
 
 class ProgramEnd(BaseModel):
-    """How an attempt by a program of the user's ended.
+    """End of an attempt by a program of the user's.
 
     Attributes:
         status: exit status; None for a service, and for a program that was stopped.

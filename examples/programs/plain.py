@@ -8,37 +8,37 @@ import json
 import os
 import re
 import sys
-import urllib.error
 import urllib.request
+from typing import Any
 
 TURNS = 6
 SYSTEM = "Think , then use a tool or write the answer ."
 ACTION = re.compile(r"<think>.*?</think>\s*<(search|calculator|answer)>(.*?)</\1>", re.DOTALL)
 
 
-def post(url, body):
+def post(url: str, body: dict[str, Any]) -> Any:
     headers = {"Content-Type": "application/json", "Authorization": f"Bearer {os.environ['OPENAI_API_KEY']}"}
     request = urllib.request.Request(url, json.dumps(body).encode(), headers)
     with urllib.request.urlopen(request) as response:
         return json.load(response)
 
 
-def complete(messages):
+def complete(messages: list[dict[str, str]]) -> tuple[str, str]:
     reply = post(os.environ["OPENAI_BASE_URL"] + "/chat/completions", {"model": "policy", "messages": messages})
     return reply["id"], reply["choices"][0]["message"]["content"]
 
 
-def search(query):
+def search(query: str) -> list[str]:
     found = post(os.environ["HOPFORGE_SEARCH_URL"], {"query": query, "k": 2})["results"]
     return [f"{item['title']} : {item['text']}" for item in found]
 
 
-def calculate(expression):
+def calculate(expression: str) -> list[str]:
     numbers = re.fullmatch(r"\s*(\d+)\s*-\s*(\d+)\s*", expression)
     return [str(int(numbers[1]) - int(numbers[2]))] if numbers else ["Error : only NUMBER - NUMBER is known"]
 
 
-def answer(question):
+def answer(question: str) -> tuple[str | None, str | None]:
     messages = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": f"Question : {question}"}]
     call = None
     for _ in range(TURNS):

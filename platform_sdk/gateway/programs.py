@@ -95,8 +95,8 @@ class Attempt:
         session = self._session
         named = {name: os.environ[name] for name in self._program.environment if name in os.environ}
         return {
-            "PATH": search_path(), "HOME": folder, "TMPDIR": folder, "LANG": "C.UTF-8", "PYTHONUNBUFFERED": "1", **named,
-            **addresses(session),
+            "PATH": search_path(), "HOME": folder, "TMPDIR": folder, "LANG": "C.UTF-8", "PYTHONUNBUFFERED": "1",
+            **named, **addresses(session),
         }  # fmt: skip
 
     def _followed(self, process: subprocess.Popen[bytes]) -> Ended:

@@ -186,7 +186,7 @@ def test_too_many_failures_stop_the_run_with_the_commonest() -> None:
         failures.note(Ended("error", 1, "KeyError: 'x0'"))
     calm = Failures(0.5)
     for number in range(100):
-        calm.note(Ended("answered") if number % 2 else Ended("error", 1, "boom"))
+        calm.note(Ended("error", 1, "boom") if number % 2 else Ended("answered"))
 
 
 @given(st.text(max_size=40))
