@@ -180,9 +180,13 @@ class Memory:
 
 
 def dataset_key(used: Any) -> tuple[str, ...]:
-    """Return the compared content of a dataset input."""
+    """Return the compared content of a dataset input.
+
+    MLflow stores a dataset once in an experiment, with the source and profile of the run that logged it first, so these
+    are not compared. The full digest is a tag of the input.
+    """
     dataset, tags = used.dataset, sorted(f"{tag.key}={tag.value}" for tag in used.tags)
-    return (dataset.name, dataset.digest, dataset.source_type, dataset.source, dataset.profile or "", *tags)
+    return (dataset.name, dataset.digest, *tags)
 
 
 def first_start(run_dir: Path) -> Event:

@@ -25,7 +25,7 @@ def write_small_run(run_dir: Path) -> str:
         _write(run_dir / "corpus/questions.eval.jsonl", '{"id": "q1"}\n')
         step.seal(run_dir / "corpus")
         for name, digest, use in (("train", TRAIN, "training"), ("eval", EVAL, "evaluation")):
-            step.log_dataset(name, digest=digest, source="world (small/corpus)", context=use, rows=50)
+            step.log_dataset(name, digest=digest, source=f"world ({run_dir.name}/corpus)", context=use, rows=50)
     with step_run(run_dir, "policy") as step:
         step.log_params({"model": "hopforge:world-base"})
         step.record_digests(base_weights=BASE)

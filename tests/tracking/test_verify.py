@@ -77,6 +77,13 @@ def test_a_recorded_run_of_format_1_is_whole(original_1: Path) -> None:
     assert verify_run(original_1 / RUN).findings == ()
 
 
+def test_two_runs_with_equal_data_in_one_folder_are_whole(tmp_path: Path) -> None:
+    """MLflow stores the data once, with the first run's place."""
+    for name in ("first", "second"):
+        write_small_run(tmp_path / name)
+    assert [result.findings for result in verify_target(str(tmp_path), tmp_path)] == [(), ()]
+
+
 def test_a_copied_and_a_moved_folder_are_whole(folder: Path) -> None:
     assert verify_run(folder / RUN).findings == ()
     moved = folder.rename(folder.with_name("moved"))
