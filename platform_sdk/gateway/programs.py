@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import selectors
@@ -27,6 +28,8 @@ from platform_sdk.processes.commands import search_path
 STDERR_BYTES = 4096
 _CHUNK = 65536
 _POLL_SECONDS = 0.5
+GUARD_SECONDS = 20.0
+"""Time in which the guard ends a stopped program; its own grace is ``guard.GRACE_SECONDS``."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +91,7 @@ class Attempt:
                 try:
                     return self._followed(process)
                 finally:
-                    process.send_signal(signal.SIGTERM)  # the guard ends all descendants
+                    process.terminate()  # the guard ends all descendants; without effect where it has ended
 
     def _environment(self, folder: str) -> dict[str, str]:
         """Return the variables of the program: where the gateway is, those named in the recipe, and no others."""
@@ -123,9 +126,15 @@ class Attempt:
                     if len(read["stdout"]) > self._program.output_bytes:
                         stopped = "limit"
             if stopped is not None:
-                process.send_signal(signal.SIGTERM)
-        # The guard outlives the program's descendants and closes the streams, so it ends at once or after its grace.
-        status = process.wait()
+                process.terminate()
+        # The guard ends when all of the program's descendants have ended, unless the program works against it.
+        try:
+            status = process.wait(GUARD_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            status = process.wait()
+        if status < 0:
+            end_holders(self._session.token)
         return self._ended(stopped, status, bytes(read["stdout"]), bytes(read["stderr"]))
 
     def _ended(self, stopped: ProgramOutcome | None, status: int, stdout: bytes, stderr: bytes) -> Ended:
@@ -155,6 +164,14 @@ class Attempt:
         if response.status_code != 200:
             return Ended("error", None, f"HTTP {response.status_code}: {text[-STDERR_BYTES:]}")
         return Ended("answered" if text else "no_answer", None, "", text)
+
+
+def end_holders(token: str) -> None:
+    """Kill the processes that have a session's token in their environment: a program's, whose guard was killed."""
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):  # ended meanwhile, or of another user
+            if token.encode() in path.read_bytes():
+                os.kill(int(path.parent.name), signal.SIGKILL)
 
 
 def addresses(session: Session) -> dict[str, str]:

@@ -102,6 +102,8 @@ def _end_descendants() -> None:
                 os.kill(child, signal.SIGKILL)
         try:
             os.waitpid(-1, 0)
+            while os.waitpid(-1, os.WNOHANG) != (0, 0):  # all that have ended, before the next look at /proc
+                pass
         except ChildProcessError:
             return
 

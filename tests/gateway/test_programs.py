@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from platform_sdk.gateway import programs
 from platform_sdk.gateway.events import Ended
 from platform_sdk.gateway.programs import Attempt, Program, function_command
 from platform_sdk.gateway.sessions import Session
@@ -118,6 +119,19 @@ def test_processes_that_hide_end_with_the_program(
     end = ended(session, Program((sys.executable, "-c", HIDING, str(hidden), str(stays)), seconds=seconds))
     assert end.outcome == outcome
     wait_for(lambda: not alive(int(hidden.read_text())))
+
+
+@pytest.mark.parametrize("signal", ["KILL", "STOP"])
+def test_program_that_attacks_its_guard_ends_too(
+    signal: str, session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(programs, "GUARD_SECONDS", 1.0)
+    hidden = tmp_path / "pid"
+    attack = f"import os, signal\nos.kill(os.getppid(), signal.SIG{signal})\n{HIDING}"
+    program = Program((sys.executable, "-c", attack, str(hidden), "600"), seconds=3)
+    assert ended(session, program).outcome in ("timeout", "error")
+    if hidden.exists():
+        wait_for(lambda: not alive(int(hidden.read_text())))
 
 
 def test_stopped_attempt_ends_its_program(session: Session, tmp_path: Path) -> None:

@@ -146,18 +146,23 @@ def read_answer(line: str) -> ProgramAnswer:
     """Read a program's last line: a JSON object with ``answer``, ``main`` and ``measures``, or the answer as a text."""
     try:
         content = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):  # no JSON, or nested without end
         content = None
     if not isinstance(content, dict) or "answer" not in content:
-        return ProgramAnswer(line.strip() or None)
+        return ProgramAnswer(_text(line) or None)
     answer, main, measures = content["answer"], content.get("main"), content.get("measures")
     numbers = {
-        str(name): float(value)
+        _text(str(name)): float(value)
         for name, value in (measures.items() if isinstance(measures, dict) else ())
         if isinstance(value, int | float) and abs(value) < 1e300
     }
-    text = str(answer).strip() if answer is not None else ""
+    text = "" if answer is None else _text(str(answer))
     return ProgramAnswer(text or None, main if isinstance(main, str) else None, numbers)
+
+
+def _text(answer: str) -> str:
+    """Return an answer without surrounding space, and without lone surrogates, which no file can hold."""
+    return answer.encode(errors="replace").decode().strip()
 
 
 def rewards(rollout: Rollout) -> dict[str, float]:

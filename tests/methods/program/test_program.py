@@ -189,10 +189,17 @@ def test_too_many_failures_stop_the_run_with_the_commonest() -> None:
         calm.note(Ended("error", 1, "boom") if number % 2 else Ended("answered"))
 
 
-@given(st.text(max_size=40))
-def test_any_last_line_is_read(line: str) -> None:
+ODD = st.text(st.characters(), max_size=20)  # lone surrogates too
+
+
+@given(
+    st.one_of(ODD, ODD.map(lambda text: json.dumps({"answer": text, "measures": {text: 1}})), st.just("[" * 200_000))
+)
+def test_any_last_line_is_read_as_text_that_a_file_can_hold(line: str) -> None:
     found = read_answer(line)
     assert found.answer is None or found.answer == found.answer.strip() != ""
+    for text in (found.answer or "", *found.measures):
+        text.encode()
 
 
 def test_last_line_names_answer_call_and_measures() -> None:
