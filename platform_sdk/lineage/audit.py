@@ -98,7 +98,8 @@ def _model_of(target: str, starts: list[str], graph: Graph) -> str:
     models = [digest for digest in starts if graph.nodes[digest].kind == "model"]
     if len(models) == 1:
         return models[0]
-    trained = [edge.target for edge in graph.edges if edge.run == target and graph.nodes[edge.target].kind == "model"]
+    run = Path(target).name  # of a run's directory too
+    trained = [edge.target for edge in graph.edges if edge.run == run and graph.nodes[edge.target].kind == "model"]
     if not trained:
         raise UserError(
             f"{target}: neither a model nor a run that trained one; name a run, or a model's digest or path"

@@ -17,7 +17,7 @@ KINDS = {
     "weights": "model", "scores": "scores",
 }  # fmt: skip
 """Kinds by the name of a digest in an entry."""
-READ = {"parent_weights": "model", "policy": "model", "encoder": "encoder", "searched": "corpus", "index": "index"}
+READ = {"parent_weights": "model", "policy": "model", "encoder": "encoder", "searched": "corpus"}
 """Kinds of digests in an entry that are inputs unless the step makes them."""
 CORPUS = ("train", "eval", "passages", "triples")
 FILES = {"train": "questions.train.jsonl", "eval": "questions.eval.jsonl"}
@@ -78,8 +78,11 @@ def _products(step: str, entry: Entry) -> Iterator[Product]:
         if path in files:
             own = tuple(files.values())
             yield Product(digest=files[path], kind="scores", name=path, files=own)
-    elif kind in ("graph", "index") and kind in entry.digests:
+    elif kind == "graph" and kind in entry.digests:
         yield Product(digest=entry.digests[kind], kind=kind, name=kind, files=tuple(files.values()))
+    elif kind == "index" and kind in entry.digests:
+        own = (entry.digests[kind], *files.values())
+        yield Product(digest=index_digest(entry), kind=kind, name=kind, files=own)
     elif kind == "sample" and "rollouts" in entry.digests:
         name = f"{phase}/rollouts.jsonl"
         yield Product(digest=entry.digests["rollouts"], kind="rollouts", name=name, files=tuple(files.values()))
@@ -92,6 +95,12 @@ def _products(step: str, entry: Entry) -> Iterator[Product]:
         for name, digest in entry.digests.items():
             if name.endswith("_weights") and name != "parent_weights":
                 yield Product(digest=digest, kind="model", name=_folder(files, step), files=tuple(files.values()))
+
+
+def index_digest(entry: Entry) -> str:
+    """Return the digest of an index and of what it searches; methods without vectors have one digest for any corpus."""
+    searched, built = entry.digests.get("searched", ""), entry.digests.get("index", "")
+    return hashlib.sha256(f"{searched} {built}".encode()).hexdigest() if built else ""
 
 
 def sources_of(step: str, entry: Entry, index: Entry | None) -> list[Product]:
@@ -107,7 +116,7 @@ def sources_of(step: str, entry: Entry, index: Entry | None) -> list[Product]:
             if name in entry.digests:
                 found.setdefault(entry.digests[name], KINDS.get(name, "scores"))
     if index is not None and step != "index":
-        searched, built = index.digests.get("searched", ""), index.digests.get("index", "")
+        searched, built = index.digests.get("searched", ""), index_digest(index)
         if built and found.get(searched) == "corpus":  # read through the index
             del found[searched]
             found.setdefault(built, "index")
