@@ -10,7 +10,7 @@ import msgspec
 from platform_sdk.config.struct import Struct
 from platform_sdk.errors import UserError
 from platform_sdk.evaluation.answers import normalize_squad
-from platform_sdk.files import REMEDY
+from platform_sdk.files import REMEDY, sha256
 from platform_sdk.lineage.graph import Graph
 from platform_sdk.lineage.products import products_of, sources_of
 from platform_sdk.tracking import manifest, seals
@@ -78,14 +78,18 @@ def find_uses(folder: Path, graph: Graph, *, question: str = "", passage: str = 
     Texts are compared after the normalisation of the metrics. The files are streamed.
 
     Raises:
-        UserError: a file of rollouts is damaged.
+        UserError: a file of rollouts was altered.
     """
     uses, unread = [], []
     for run_dir in run_dirs(folder):
-        for relation, step, path, model in _record_files(run_dir):
+        entries = seals.last_entries(manifest.read(run_dir))
+        recorded = {run_dir / name: digest for entry in entries.values() for name, digest in entry.files.items()}
+        for relation, step, path, model in _record_files(run_dir, entries):
             if not path.is_file():
                 unread.append(str(path))
                 continue
+            if sha256(path) != recorded.get(path):
+                raise UserError(f"{path}: was altered after step {step}, so its records show nothing; {REMEDY}")
             found = [one for one in _read(path) if _matches(one, question, passage)]
             if not found:
                 continue
@@ -100,9 +104,8 @@ def find_uses(folder: Path, graph: Graph, *, question: str = "", passage: str = 
     return Uses(uses=tuple(uses), unread=tuple(unread))
 
 
-def _record_files(run_dir: Path) -> Iterator[tuple[str, str, Path, str]]:
+def _record_files(run_dir: Path, last: Mapping[str, manifest.Entry]) -> Iterator[tuple[str, str, Path, str]]:
     """Yield relation, step, file and model of each file of rollouts that a run sealed."""
-    last: Mapping[str, manifest.Entry] = seals.last_entries(manifest.read(run_dir))
     for step, entry in last.items():
         kind, _, phase = step.partition("-")
         read = [one.digest for one in sources_of(step, entry, None) if one.kind == "model"]

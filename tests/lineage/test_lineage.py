@@ -205,9 +205,9 @@ def test_uses_of_a_passage_and_missing_files_are_reported(folder: Path) -> None:
     assert find_uses(folder, graph, passage="p1").unread == (str(folder / "first/warmup/selected.jsonl"),)
 
 
-def test_damaged_rollouts_give_one_sentence(folder: Path) -> None:
+def test_altered_rollouts_are_not_searched(folder: Path) -> None:
     (folder / "first/eval-final/rollouts.jsonl").write_bytes(b"{}\n\xff\n")
-    with pytest.raises(UserError, match=r"eval-final/rollouts\.jsonl:2: not a rollout"):
+    with pytest.raises(UserError, match=r"eval-final/rollouts\.jsonl: was altered after step eval-final"):
         find_uses(folder, read_graph(folder), question="e0")
 
 
