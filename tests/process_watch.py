@@ -18,5 +18,5 @@ def alive(pid: int) -> bool:
     """Return whether the process lives; a zombie does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # it ended before or while it was read
         return False
