@@ -17,13 +17,14 @@ from tests.kubeflow.rendered import MANIFESTS, Item, built
 Change = Callable[[Item], None]
 PLURALS = {
     "Pod": ("", "pods"), "Job": ("batch", "jobs"), "PyTorchJob": ("kubeflow.org", "pytorchjobs"),
-    "TrainJob": ("trainer.kubeflow.org", "trainjobs"),
+    "TrainJob": ("trainer.kubeflow.org", "trainjobs"), "JobSet": ("jobset.x-k8s.io", "jobsets"),
+    "TFJob": ("kubeflow.org", "tfjobs"),
 }  # fmt: skip
 
 CLUSTER = read_as(ClusterSpec, MANIFESTS.parent / "pipelines/cluster.yaml")
 JOB = Description(
     run="hotpot", step="train", namespace="hopforge", module="m", spec_file="/workspace/runs/hotpot/job.json",
-    spec=CLUSTER.job, workspace=CLUSTER.workspace, run_folder="runs/hotpot",
+    spec=CLUSTER.job.model_copy(update={"queue": "hopforge"}), workspace=CLUSTER.workspace, run_folder="runs/hotpot",
 )  # fmt: skip
 SERVED = replace(JOB, sidecar=Sidecar(CLUSTER.job.sampler, "/workspace/runs/hotpot/served.json"))
 EXTRACTION = indexedjob.render(replace(JOB, indexed=True))
@@ -58,7 +59,8 @@ STEP = {
 class Request:
     """One request to the API server, in a namespace of runs; ``resource`` is ``group/plural`` or ``group/plural/sub``.
 
-    ``allowed_secrets`` is the namespace's annotation ``hopforge.dev/run-secrets``.
+    ``allowed_secrets`` and ``priorities`` are the namespace's annotations ``hopforge.dev/run-secrets`` and
+    ``hopforge.dev/priorities``; ``old`` is the object before an update, which changes nothing without it.
     """
 
     object: Item
@@ -67,6 +69,8 @@ class Request:
     user: str = "kubernetes-admin"
     namespace: str = "hopforge"
     allowed_secrets: str | None = None
+    priorities: str | None = None
+    old: Item | None = None
 
     @property
     def path(self) -> list[str]:
@@ -74,14 +78,19 @@ class Request:
         return self.resource.split("/") if self.resource else list(PLURALS[self.object["kind"]])
 
 
-def policies(variant: str) -> list[Item]:
-    """The specifications of an overlay's policies."""
-    return [item["spec"] for item in built(variant) if item["kind"] == "ValidatingAdmissionPolicy"]
+def policies(items: tuple[Item, ...]) -> list[Item]:
+    """The specifications of the policies among objects."""
+    return [item["spec"] for item in items if item["kind"] == "ValidatingAdmissionPolicy"]
 
 
 def refusals(request: Request, variant: str = "base") -> list[str]:
     """The messages with which an overlay's policies refuse a request."""
-    return [message for policy in policies(variant) if _matches(policy, request) for message in _run(policy, request)]
+    return refusals_of(policies(built(variant)), request)
+
+
+def refusals_of(specifications: list[Item], request: Request) -> list[str]:
+    """The messages with which policies refuse a request."""
+    return [message for policy in specifications if _matches(policy, request) for message in _run(policy, request)]
 
 
 def _matches(policy: Item, request: Request) -> bool:
@@ -96,11 +105,16 @@ def _matches(policy: Item, request: Request) -> bool:
 
 def _run(policy: Item, request: Request) -> list[str]:
     group, plural, *sub = request.path
+    annotations = {
+        "hopforge.dev/run-secrets": request.allowed_secrets,
+        "hopforge.dev/priorities": request.priorities,
+    }
     metadata: Item = {"name": request.namespace}
-    if request.allowed_secrets is not None:
-        metadata["annotations"] = {"hopforge.dev/run-secrets": request.allowed_secrets}
+    if present := {name: text for name, text in annotations.items() if text is not None}:
+        metadata["annotations"] = present
     given: dict[str, Any] = {
         "object": {"metadata": {}} | request.object,
+        "oldObject": {"metadata": {}} | (request.old or request.object) if request.operation == "UPDATE" else None,
         "namespaceObject": {"metadata": metadata},
         # As AdmissionRequest is converted: what is empty is left out, except the group.
         "request": {

@@ -39,8 +39,8 @@ def refusals(item: Item, annotation: str | None = None, user: str = "anybody", v
 
 @pytest.mark.parametrize(
     "item",
-    [STEP, EXTRACTION, pytorchjob.render(JOB), pytorchjob.render(SERVED), trainjob.render(JOB)],
-    ids=["step", "extraction", "pytorchjob", "with a server", "trainjob"],
+    [STEP, EXTRACTION, *(kind.render(job) for kind in (pytorchjob, trainjob) for job in (JOB, SERVED))],
+    ids=["step", "extraction", "pytorchjob", "pytorchjob with a server", "trainjob", "trainjob with a server"],
 )
 def test_objects_of_runs_are_admitted(item: Item) -> None:
     assert refusals(item) == []
@@ -185,7 +185,7 @@ def test_expressions_have_no_field_that_the_recorded_type_checking_misses(varian
     warnings = json.loads((RECORDED / "type-checking.json").read_text())["expressionWarnings"]
     missing = {name for one in warnings for name in re.findall(r"undefined field '(\w+)'", one["warning"])}
     assert missing == {"initializer", "podTemplateOverrides"}
-    for rules in policies(variant):
+    for rules in policies(built(variant)):
         for one in rules["validations"]:
             assert not set(re.findall(r"\bobject\.spec\.(\w+)", one["expression"])) & missing, one["expression"]
 
@@ -193,11 +193,16 @@ def test_expressions_have_no_field_that_the_recorded_type_checking_misses(varian
 @pytest.mark.parametrize("variant", OVERLAYS)
 def test_admission_policies_deny_in_the_namespaces_of_runs(variant: str) -> None:
     bindings = [item["spec"] for item in built(variant) if item["kind"] == "ValidatingAdmissionPolicyBinding"]
-    assert sorted(one["policyName"] for one in bindings) == ["hopforge-run-accounts", "hopforge-runs"]
+    assert sorted(one["policyName"] for one in bindings) == [
+        "hopforge-gpu-jobs",
+        "hopforge-gpu-pods",
+        "hopforge-run-accounts",
+        "hopforge-runs",
+    ]
     for binding in bindings:
         assert "Deny" in binding["validationActions"]
         assert binding["matchResources"]["namespaceSelector"] == {"matchLabels": {"hopforge.dev/runs": "true"}}
-    assert [rules["failurePolicy"] for rules in policies(variant)] == ["Fail", "Fail"]
+    assert [rules["failurePolicy"] for rules in policies(built(variant))] == ["Fail"] * 4
     # Every kind of job that a step may make, and pods whoever makes them.
     matched = {r for rule in policy(variant)["matchConstraints"]["resourceRules"] for r in rule["resources"]}
     assert matched == {"pods", "pods/ephemeralcontainers", indexedjob.PLURAL, pytorchjob.PLURAL, trainjob.PLURAL}

@@ -245,7 +245,8 @@ def test_images_are_named_in_one_place_with_a_version(variant: str) -> None:
     used |= {item["spec"]["components"]["image"] for item in built(variant) if item["kind"] == "Milvus"}
     assert used == {f"{name}:{tag}" for name, tag in named.items()}
     assert "latest" not in named.values()
-    elsewhere = [path for path in MANIFESTS.rglob("*.yaml") if path.parent.name != "images"]
+    # The runtimes' sampler is the placeholder of pipelines/cluster.yaml: a cluster's own file renders them anew.
+    elsewhere = [path for path in MANIFESTS.rglob("*.yaml") if path.parent.name not in ("images", "trainer")]
     for path in elsewhere:
         assert not re.search(r"image: *\S+:\S|newTag|newName", path.read_text()), path
 

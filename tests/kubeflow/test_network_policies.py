@@ -63,7 +63,7 @@ EXPECTED = {
     *((client, "log", 8080) for client in (*RUN, "team")),
     *((client, "sampler", 8000) for client in (*RUN, "team")),
     *((client, "mlflow", 5000) for client in (*RUN, "team")),
-    *((client, "milvus", 19530) for client in (*RUN, "team", "retriever", "loader of services")),
+    *((client, "milvus", 19530) for client in ("retriever", "loader of services")),
     ("prometheus", "milvus", 9091),
     ("mlflow-users", "mlflow", 5000),
     ("mlflow", "mlflow-db", 5432),
@@ -136,7 +136,9 @@ def test_network_policies_in_kubeflow_namespace_leave_other_pods_alone() -> None
         assert not policies.allow(other, job, 23456)
         assert not policies.allow(other, run, 8888)
     assert policies.allow(job, job, 23456)
-    for name, port in (("retriever", 8080), ("mlflow", 5000), ("milvus", 19530)):
+    assert not policies.allow(run, ours["milvus"], 19530)
+    assert not policies.allow(job, ours["milvus"], 19530)
+    for name, port in (("retriever", 8080), ("mlflow", 5000)):
         assert policies.allow(run, ours[name], port)
         assert policies.allow(job, ours[name], port)
         assert not policies.allow(pipelines, ours[name], port)
@@ -145,12 +147,24 @@ def test_network_policies_in_kubeflow_namespace_leave_other_pods_alone() -> None
     assert all(policies.allow(pod, dns, 53, "UDP") for pod in (*ours.values(), pipelines, run))
 
 
+@pytest.mark.parametrize("variant", ["overlays/single-node", "overlays/production"])
+def test_policies_of_runs_and_of_milvus_each_keep_runs_from_milvus(variant: str) -> None:
+    peers = peers_of(variant)
+    for namespace in (HOME, peers["milvus"].namespace):
+        alone = Policies(
+            [item for item in built(variant) if item["metadata"].get("namespace") == namespace], NAMESPACES
+        )
+        for client in RUN:
+            assert not alone.allow(peers[client], peers["milvus"], 19530), (namespace, client)
+
+
 def test_loader_pod_has_the_connections_of_a_run() -> None:
     items: tuple[Item, ...] = built("overlays/production")
     [pod] = built("loader")
     policies, loader = Policies(items, NAMESPACES), Peer(HOME, pod["metadata"]["labels"])
     peers = peers_of("overlays/production")
-    assert policies.allow(loader, peers["milvus"], 19530)
+    assert policies.allow(loader, peers["retriever"], 8080)
+    assert not policies.allow(loader, peers["milvus"], 19530)
     assert policies.allow(loader, peers["dns"], 53, "UDP")
     assert policies.allow(loader, peers["internet"], 443)
     assert not policies.allow(loader, peers["pipelines"], 8888)
