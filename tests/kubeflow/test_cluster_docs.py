@@ -38,12 +38,15 @@ if "secret" in words and "create" in words:
 if "-k" in words:
     build = [real, "kustomize", words[words.index("-k") + 1]]
     sys.exit(subprocess.run(build, stdout=subprocess.DEVNULL).returncode)
-if "-f" in words:
+if words[-2:] == ["-f", "-"]:
+    assert "\\nkind: " in sys.stdin.read()
+elif "-f" in words:
     open(words[words.index("-f") + 1])
 if "--" in words:
     sys.exit(subprocess.run(words[words.index("--") + 1:]).returncode)
 """
 HOPFORGE = f'#!/bin/sh\nexec {sys.executable} -m platform_sdk.cli "$@" --help > help.txt\n'
+PYTHON = f'#!/bin/sh\nexec {sys.executable} "$@"\n'
 NOTHING = "#!/bin/sh\n"
 
 
@@ -57,7 +60,9 @@ def blocks() -> list[str]:
 
 def run_all(folder: Path, commands: list[str]) -> None:
     """Run them in a folder that looks like a checkout."""
-    programs = {"kubectl": KUBECTL, "hopforge": HOPFORGE} | dict.fromkeys(("make", "podman", "pip", "hf"), NOTHING)
+    programs = {"kubectl": KUBECTL, "hopforge": HOPFORGE, "python": PYTHON} | dict.fromkeys(
+        ("make", "podman", "pip", "hf"), NOTHING
+    )
     (folder / "bin").mkdir()
     for name, text in programs.items():
         (folder / "bin" / name).write_text(text)
