@@ -11,7 +11,7 @@ class BuildWithPipelines(build_py):
     def run(self) -> None:
         super().run()
         if not self.editable_mode:  # an editable install finds them in the checkout
-            for folder in ("components", "pipelines", "studies"):
+            for folder in ("components", "manifests", "pipelines", "studies"):
                 target = Path(self.build_lib, "platform_sdk", "shipped", folder)
                 shutil.copytree(folder, target, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
 

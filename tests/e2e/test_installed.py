@@ -19,6 +19,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.slow]  # tests/kubeflow/test_local.py
 PACKAGED = (
     "platform_sdk",
     "components",
+    "manifests",
     "pipelines",
     "studies",
     "pyproject.toml",

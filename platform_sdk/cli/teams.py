@@ -1,0 +1,135 @@
+"""``hopforge teams``: manifests of teams that share a cluster."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from platform_sdk.cli.application import Application
+from platform_sdk.cli.output import say
+
+if TYPE_CHECKING:
+    from platform_sdk.teams.status import Status
+
+MARKS = {"met": "✓", "unmet": "✗", "unseen": "?"}
+FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="The teams file, as manifests/teams.yaml.")]
+
+teams = Application(no_args_is_help=True, help="Teams that share a cluster's GPUs.")
+
+
+@teams.callback()
+def _teams() -> None:
+    """Teams that share a cluster's GPUs."""
+
+
+@teams.command()
+def render(
+    file: FileArgument,
+    output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the manifests.")],
+    remove: Annotated[
+        list[str] | None, typer.Option("--remove", help="Drop the folder of a team that the file no longer names.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print what changed as JSON.")] = False,
+) -> None:
+    """Write the manifests of all teams, for `kubectl apply -k`, Argo CD or Flux.
+
+    The folder is self-contained. A team that the file no longer names stays as it is until --remove names it; no
+    command here changes a cluster.
+    """
+    from platform_sdk.teams.folder import render_into
+
+    done = render_into(file, output, remove or ())
+    for warning in done.warnings:
+        say(f"warning: {warning}", err=True)
+    for name, storage in done.kept.items():
+        say(
+            f"team {name} is not in {file} and stays in {output} as it was. Its removal would delete the namespace "
+            f"{name} with its workspace of {storage}, all runs and models in it, and its queue: "
+            f"hopforge teams render {file} -o {output} --remove {name}",
+            err=True,
+        )
+    for name in done.removed:
+        say(
+            f"team {name} is no longer in {output}. In the cluster it stays until you delete it, with all its runs: "
+            f"kubectl delete profile {name}; kubectl delete clusterqueue.kueue.x-k8s.io {name}",
+            err=True,
+        )
+    if as_json:
+        typer.echo(done.model_dump_json())
+        return
+    count = len(done.written)
+    changed = f"{count} {'file' if count == 1 else 'files'} written, {len(done.deleted)} deleted"
+    names = ", ".join(done.teams)
+    say(f"{len(done.teams)} teams in {output}: {names} ({changed}); {output}/README.md says how to apply")
+
+
+@teams.command("check")
+def check_(
+    file: FileArgument,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the requirements as JSON.")] = False,
+) -> None:
+    """Check that the cluster in KUBECONFIG has what the teams need: one line per requirement, with its remedy.
+
+    ✓ met, ✗ not met, ? not seen because your account may not read it. Nothing is changed, and no value of a Secret is
+    read. The exit status is 1 if a requirement is not met.
+    """
+    from platform_sdk.teams.check import check_cluster
+    from platform_sdk.teams.cluster import Cluster
+    from platform_sdk.teams.folder import read_teams
+
+    found = check_cluster(read_teams(file), Cluster.here())
+    if as_json:
+        typer.echo(json.dumps([requirement.model_dump() for requirement in found]))
+    else:
+        for requirement in found:
+            what = f": {requirement.found}" if requirement.found else ""
+            say(f"{MARKS[requirement.state]} {requirement.name}{what}")
+            if requirement.remedy:
+                say(f"    {requirement.remedy}")
+    raise typer.Exit(1 if any(requirement.state == "unmet" for requirement in found) else 0)
+
+
+@teams.command()
+def status(
+    file: FileArgument, as_json: Annotated[bool, typer.Option("--json", help="Print the totals as JSON.")] = False
+) -> None:
+    """Print how many GPUs each team has, uses and borrows, and what waits, from Kueue's queues in KUBECONFIG."""
+    from platform_sdk.teams.cluster import Cluster
+    from platform_sdk.teams.folder import read_teams
+    from platform_sdk.teams.status import read_status
+
+    found = read_status(read_teams(file), Cluster.here())
+    if as_json:
+        typer.echo(found.model_dump_json())
+        return
+    _print_status(found)
+    for note in found.unseen:
+        say(f"not seen: {note}", err=True)
+
+
+def _print_status(found: Status) -> None:
+    from datetime import UTC, datetime
+
+    from rich.markup import escape
+    from rich.table import Table
+
+    from platform_sdk.cli.terminal import Terminal
+
+    console = Terminal(highlight=False)
+    now = datetime.now(UTC)
+    for pool in found.pools:
+        console.print(
+            f"[bold]{escape(pool.pool)}[/bold]: {pool.used} of {pool.count} {escape(pool.resource)} in use, "
+            f"{pool.borrowed} of them borrowed"
+        )
+        table = Table(box=None, header_style="bold", pad_edge=False)
+        for title in ("team", "nominal", "used", "borrowed", "idle", "pending", "oldest"):
+            table.add_column(title, justify="left" if title == "team" else "right")
+        for team in (one for one in found.teams if one.pool == pool.pool):
+            waits = "" if team.oldest is None else f"{int((now - team.oldest).total_seconds() // 60)} min"
+            counts = (team.nominal, team.used, team.borrowed, team.idle, team.pending)
+            table.add_row(escape(team.team), *map(str, counts), waits)
+        console.print(table)

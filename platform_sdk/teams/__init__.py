@@ -1,0 +1,1 @@
+"""Teams that share a cluster: the manifests of each, from one file."""

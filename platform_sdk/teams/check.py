@@ -1,0 +1,241 @@
+"""Compare a cluster with what a teams file needs: one line per requirement, with the remedy where it is not met."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+from typing import Any, Literal
+
+from platform_sdk.config.errors import UserError
+from platform_sdk.config.struct import Struct
+from platform_sdk.config.teams import TeamsSpec
+from platform_sdk.kubeflow.training_job import kueue
+from platform_sdk.kubeflow.training_job.backend import BackendName
+from platform_sdk.teams import jobs, queues
+from platform_sdk.teams.cluster import METADATA, Cluster, Item, UnseenError
+from platform_sdk.teams.render import SERVICES
+
+KUEUE = "/apis/kueue.x-k8s.io/v1beta2"
+KINDS: tuple[tuple[str, str, str], ...] = (
+    (KUEUE, "clusterqueues", "install Kueue 0.15 or later"),
+    ("/apis/kubeflow.org/v1", "profiles", "install Kubeflow's profile controller"),
+)
+JOB_KINDS: dict[BackendName, tuple[str, str]] = {
+    "pytorchjob": ("/apis/kubeflow.org/v1", "pytorchjobs"),
+    "trainjob": ("/apis/trainer.kubeflow.org/v1alpha1", "trainjobs"),
+}
+# DaemonSets of network plugins that enforce NetworkPolicy. Others may: then this one requirement is yours to check.
+ENFORCING = ("antrea-agent", "calico-node", "canal", "cilium", "kube-router", "ovnkube-node", "weave-net", "anetd")
+RUN_ACCESS = ("retriever-token", "log-token", "mlflow-username", "mlflow-password")
+_UNITS = {"m": Fraction(1, 1000), "": Fraction(1)}
+_UNITS |= {name: Fraction(1000 ** (power + 1)) for power, name in enumerate("kMGTP")}
+_UNITS |= {f"{name}i": Fraction(1024 ** (power + 1)) for power, name in enumerate("KMGTP")}
+
+
+class Requirement(Struct):
+    """One requirement: met, not met with a remedy, or not seen with the reason."""
+
+    name: str
+    state: Literal["met", "unmet", "unseen"]
+    found: str = ""
+    remedy: str = ""
+
+
+Found = Iterator[Requirement]
+
+
+def check_cluster(spec: TeamsSpec, cluster: Cluster) -> list[Requirement]:
+    """Return every requirement of the teams, in the order in which they are installed."""
+    found: list[Requirement] = []
+    parts: tuple[tuple[str, Callable[[TeamsSpec, Cluster], Found]], ...] = (
+        ("versions and kinds", _kinds), ("Pipelines", _pipelines), ("Kueue's configuration", _frameworks),
+        ("nodes", _nodes), ("storage class", _storage), ("network policies", _network), ("MLflow", _mlflow),
+        ("Secrets", _secrets), ("quotas", _quotas), ("runtimes", _runtimes),
+    )  # fmt: skip
+    for name, part in parts:
+        try:
+            found += part(spec, cluster)
+        except UnseenError as error:
+            found.append(Requirement(name=name, state="unseen", found=str(error)))
+    return found
+
+
+def _kinds(spec: TeamsSpec, cluster: Cluster) -> Found:
+    version = (cluster.get("/version") or {}).get("gitVersion", "unknown")
+    minor = [int(part) for part in str(version).lstrip("v").split(".")[:2] if part.isdigit()]
+    # ValidatingAdmissionPolicy is v1 from 1.30.
+    yield _requirement(
+        "Kubernetes 1.30 or later", minor >= [1, 30], str(version), "admission policies need it: upgrade the cluster"
+    )
+    for group, plural, remedy in KINDS:
+        yield _requirement(f"{plural} ({group.removeprefix('/apis/')})", _serves(cluster, group, plural), "", remedy)
+    served = [name for name, (group, plural) in JOB_KINDS.items() if _serves(cluster, group, plural)]
+    yield _requirement(
+        "PyTorchJob or TrainJob",
+        bool(served),
+        ", ".join(served),
+        "install the training-operator 1.9 or Kubeflow Trainer 2",
+    )
+
+
+def _serves(cluster: Cluster, group: str, plural: str) -> bool:
+    resources = (cluster.get(group) or {}).get("resources") or ()
+    return plural in [resource["name"] for resource in resources]
+
+
+def _pipelines(spec: TeamsSpec, cluster: Cluster) -> Found:
+    there = cluster.get("/api/v1/namespaces/kubeflow/services/ml-pipeline") is not None
+    yield _requirement(
+        "Kubeflow Pipelines", there, "", "there is no Service ml-pipeline in kubeflow: install Pipelines"
+    )
+
+
+def _frameworks(spec: TeamsSpec, cluster: Cluster) -> Found:
+    path = f"/api/v1/namespaces/{kueue.NAMESPACE}/configmaps/{kueue.CONFIG_MAP}"
+    text = ((cluster.get(path) or {}).get("data") or {}).get(kueue.KEY)
+    if text is None:
+        raise UnseenError(f"there is no ConfigMap {kueue.NAMESPACE}/{kueue.CONFIG_MAP} with {kueue.KEY}")
+    kinds: list[BackendName] = [name for name, place in JOB_KINDS.items() if _serves(cluster, *place)]
+    for backend in (*kinds, "job"):
+        name = f"Kueue manages {kueue.framework(backend)}"
+        try:
+            managed = kueue.manages(text, backend)
+        except UserError as error:
+            yield Requirement(name=name, state="unmet", found=str(error), remedy="correct Kueue's configuration")
+            continue
+        yield _requirement(name, managed, "", kueue.remedy(backend))
+
+
+def _nodes(spec: TeamsSpec, cluster: Cluster) -> Found:
+    for name, pool in sorted(spec.pools.items()):
+        selector = ",".join(f"{key}={value}" for key, value in sorted(pool.nodes.labels.items()))
+        nodes = cluster.items("/api/v1/nodes", selector=selector)
+        needed = {key: _amount(value) for key, value in queues.amounts_of(pool, pool.count).items()}
+        there = {
+            key: sum((_amount(node["status"].get("allocatable", {}).get(key, "0")) for node in nodes), Fraction(0))
+            for key in needed
+        }
+        short = [key for key in needed if there[key] < needed[key]]
+        shown = ", ".join(f"{_shown(key, there[key])} of {_shown(key, needed[key])} {key}" for key in needed)
+        yield _requirement(
+            f"pool {name}: {len(nodes)} nodes with {selector}",
+            not short,
+            shown,
+            f"lower pools.{name}.count or per_gpu, or add nodes: too little {', '.join(short)}",
+        )
+
+
+def _storage(spec: TeamsSpec, cluster: Cluster) -> Found:
+    classes = cluster.items("/apis/storage.k8s.io/v1/storageclasses")
+    default = [
+        item["metadata"]["name"]
+        for item in classes
+        if (item["metadata"].get("annotations") or {}).get("storageclass.kubernetes.io/is-default-class") == "true"
+    ]
+    yield _requirement(
+        "a default storage class",
+        bool(default),
+        ", ".join(default),
+        "mark one whose volumes many nodes can write with storageclass.kubernetes.io/is-default-class: 'true'",
+    )
+
+
+def _network(spec: TeamsSpec, cluster: Cluster) -> Found:
+    names = [item["metadata"]["name"] for item in cluster.items("/apis/apps/v1/daemonsets")]
+    plugins = sorted({name for name in names for plugin in ENFORCING if name.startswith(plugin)})
+    yield _requirement(
+        "NetworkPolicies are enforced",
+        bool(plugins),
+        ", ".join(plugins),
+        "no DaemonSet of a network plugin that is known to enforce them; install one, or make sure that yours does",
+    )
+
+
+def _mlflow(spec: TeamsSpec, cluster: Cluster) -> Found:
+    found = cluster.get(f"/apis/apps/v1/namespaces/{SERVICES}/deployments/mlflow")
+    ready = int(((found or {}).get("status") or {}).get("availableReplicas") or 0)
+    yield _requirement(
+        "MLflow is ready",
+        ready > 0,
+        f"{ready} pods available" if found else "there is no Deployment mlflow",
+        f"kubectl apply -k .; kubectl -n {SERVICES} describe deployment mlflow",
+    )
+    if found:
+        containers = found["spec"]["template"]["spec"]["containers"]
+        words = [word for one in containers for word in (*(one.get("command") or ()), *(one.get("args") or ()))]
+        text = " ".join(map(str, words))
+        yield _requirement(
+            "MLflow has workspaces",
+            "--enable-workspaces" in text,
+            "",
+            "apply the rendered manifests again: this server was started without --enable-workspaces",
+        )
+
+
+def _secrets(spec: TeamsSpec, cluster: Cluster) -> Found:
+    for name, team in sorted(spec.teams.items()):
+        for secret in ("run-access", *sorted(team.secrets)):
+            path = f"/api/v1/namespaces/{name}/secrets/{secret}"
+            there = cluster.get(path, accept=METADATA) is not None
+            keys = RUN_ACCESS if secret == "run-access" else ("KEY",)
+            files = " ".join(f"--from-file={key}=FILE" for key in keys)
+            yield _requirement(
+                f"Secret {secret} of {name}", there, "", f"kubectl -n {name} create secret generic {secret} {files}"
+            )
+
+
+def _quotas(spec: TeamsSpec, cluster: Cluster) -> Found:
+    for name, team in sorted(spec.teams.items()):
+        found = cluster.get(f"{KUEUE}/clusterqueues/{name}")
+        differing = [] if found is None else _differences(queues.cluster_queue(name, team, spec), found)
+        yield _requirement(
+            f"ClusterQueue {name} is as in the file",
+            found is not None and not differing,
+            "there is none" if found is None else "; ".join(differing),
+            "render the file and apply it: kubectl apply -k .",
+        )
+
+
+def _runtimes(spec: TeamsSpec, cluster: Cluster) -> Found:
+    group, plural = JOB_KINDS["trainjob"]
+    if not _serves(cluster, group, plural):
+        return
+    for team in sorted(spec.teams):
+        name = jobs.runtime_name(team)
+        there = cluster.get(f"{group}/clustertrainingruntimes/{name}") is not None
+        yield _requirement(f"ClusterTrainingRuntime {name}", there, "", "kubectl apply -k trainer")
+
+
+def _differences(wanted: Item, found: Item) -> list[str]:
+    """Return how quotas differ, by flavor, resource and field."""
+    mine, theirs = _limits(wanted), _limits(found)
+    return [
+        f"{'/'.join(key)}: {theirs.get(key)} where the file has {mine.get(key)}"
+        for key in sorted(mine.keys() | theirs.keys())
+        if _amount(str(mine.get(key, -1))) != _amount(str(theirs.get(key, -1)))
+    ]
+
+
+def _limits(queue: Item) -> dict[tuple[str, str, str], Any]:
+    return {
+        (flavor["name"], resource["name"], field): resource[field]
+        for group in queue["spec"].get("resourceGroups") or ()
+        for flavor in group["flavors"]
+        for resource in flavor["resources"]
+        for field in ("nominalQuota", "borrowingLimit", "lendingLimit")
+        if field in resource
+    }
+
+
+def _amount(quantity: str) -> Fraction:
+    text = str(quantity)
+    unit = text.lstrip("-0123456789.e+")
+    return Fraction(text[: len(text) - len(unit)]) * _UNITS[unit]
+
+
+def _shown(resource: str, amount: Fraction) -> str:
+    return f"{float(amount / 1024**3):.0f}Gi" if resource == "memory" else f"{float(amount):g}"
+
+
+def _requirement(name: str, met: bool, found: str, remedy: str) -> Requirement:
+    return Requirement(name=name, state="met" if met else "unmet", found=found, remedy="" if met else remedy)

@@ -1,0 +1,127 @@
+"""Present use of GPUs: totals of Kueue's queues by pool and team."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from platform_sdk.config.struct import Struct
+from platform_sdk.config.teams import TeamsSpec
+from platform_sdk.teams.check import KUEUE
+from platform_sdk.teams.cluster import Cluster, Item, UnseenError
+
+
+class TeamUsage(Struct):
+    """GPUs of one team in one pool, and its waiting jobs."""
+
+    pool: str
+    team: str
+    nominal: int
+    used: int
+    """GPUs that its jobs hold, borrowed ones included."""
+    borrowed: int
+    idle: int
+    """Part of nominal that its own jobs leave, which others may borrow as far as it lends."""
+    pending: int
+    """Jobs that wait in its queue, for any pool."""
+    oldest: datetime | None = None
+    """Since when the oldest of them waits."""
+
+
+class PoolUsage(Struct):
+    """GPUs of one pool."""
+
+    pool: str
+    resource: str
+    count: int
+    used: int
+    borrowed: int
+    """GPUs in use beyond their team's nominal, so lent by others: Kueue does not say by whom."""
+
+
+class Status(Struct):
+    """Pools and teams as Kueue's objects describe them; ``unseen`` says what could not be read."""
+
+    pools: tuple[PoolUsage, ...]
+    teams: tuple[TeamUsage, ...]
+    unseen: tuple[str, ...] = ()
+
+
+def read_status(spec: TeamsSpec, cluster: Cluster) -> Status:
+    """Return the use of every pool by every team."""
+    unseen: list[str] = []
+    teams: list[TeamUsage] = []
+    for name in sorted(spec.teams):
+        try:
+            queue = cluster.get(f"{KUEUE}/clusterqueues/{name}")
+        except UnseenError as error:
+            unseen.append(f"ClusterQueue {name}: {error}")
+            continue
+        if queue is None:
+            unseen.append(f"ClusterQueue {name}: there is none; apply the rendered manifests")
+            continue
+        oldest = None
+        try:
+            oldest = _oldest(cluster.items(f"{KUEUE}/namespaces/{name}/workloads"))
+        except UnseenError as error:
+            unseen.append(f"waiting jobs of {name}: {error}")
+        teams += _usage(name, spec, queue, oldest)
+    pools = tuple(
+        PoolUsage(
+            pool=name,
+            resource=pool.resource,
+            count=pool.count,
+            used=sum(team.used for team in teams if team.pool == name),
+            borrowed=sum(team.borrowed for team in teams if team.pool == name),
+        )
+        for name, pool in sorted(spec.pools.items())
+    )
+    return Status(pools=pools, teams=tuple(teams), unseen=tuple(unseen))
+
+
+def _usage(name: str, spec: TeamsSpec, queue: Item, oldest: datetime | None) -> list[TeamUsage]:
+    status = queue.get("status") or {}
+    reserved = {
+        (flavor["name"], resource["name"]): resource
+        for flavor in status.get("flavorsReservation") or ()
+        for resource in flavor["resources"]
+    }
+    found = []
+    for pool in spec.teams[name].pools:
+        resource = spec.pools[pool].resource
+        nominal = _number(_quota(queue, pool, resource).get("nominalQuota", 0))
+        own = reserved.get((pool, resource), {})
+        used, borrowed = _number(own.get("total", 0)), _number(own.get("borrowed", 0))
+        found.append(
+            TeamUsage(
+                pool=pool, team=name, nominal=nominal, used=used, borrowed=borrowed,
+                idle=max(0, nominal - used), pending=int(status.get("pendingWorkloads") or 0), oldest=oldest,
+            )
+        )  # fmt: skip
+    return found
+
+
+def _quota(queue: Item, pool: str, resource: str) -> Item:
+    for group in queue["spec"].get("resourceGroups") or ():
+        for flavor in group["flavors"]:
+            for one in flavor["resources"]:
+                if (flavor["name"], one["name"]) == (pool, resource):
+                    return dict(one)
+    return {}
+
+
+def _number(quantity: Any) -> int:
+    text = str(quantity)
+    return -(-int(text[:-1]) // 1000) if text.endswith("m") else int(text)
+
+
+def _oldest(workloads: list[Item]) -> datetime | None:
+    """Return since when the oldest Workload without quota waits."""
+    waiting = [item for item in workloads if not (_has(item, "QuotaReserved") or _has(item, "Finished"))]
+    created = sorted(item["metadata"]["creationTimestamp"] for item in waiting)
+    return datetime.fromisoformat(created[0]).astimezone(UTC) if created else None
+
+
+def _has(workload: Item, condition: str) -> bool:
+    conditions = (workload.get("status") or {}).get("conditions") or ()
+    return any(one["type"] == condition and one["status"] == "True" for one in conditions)

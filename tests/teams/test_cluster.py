@@ -1,0 +1,231 @@
+"""``hopforge teams check`` and ``status`` against an API server: what is met, what is not, what may not be seen."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("kubeflow.training", reason="the extra [cluster] is not installed")
+
+from kubeflow.training import TrainingClient
+from kubernetes.client import Configuration
+
+from platform_sdk.cli import teams as command
+from platform_sdk.config.teams import TeamsSpec
+from platform_sdk.teams.check import Requirement, check_cluster
+from platform_sdk.teams.cluster import METADATA, Cluster
+from platform_sdk.teams.status import read_status
+from tests.teams.api_server import Item, Server, forbidden
+from tests.teams.files import MANIFESTS, kustomized, render
+
+pytestmark = pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
+
+RECORDED = Path(__file__).parents[2] / "../shared/kubeflow/cluster"
+EXAMPLE = MANIFESTS / "teams.yaml"
+KUEUE = "/apis/kueue.x-k8s.io/v1beta2"
+FRAMEWORKS = "integrations:\n  frameworks: [batch/job, kubeflow.org/pytorchjob]\n"
+
+
+def example() -> Item:
+    from ruamel.yaml import YAML
+
+    return dict(YAML(typ="safe").load(EXAMPLE))
+
+
+def kinds(*names: str) -> Item:
+    return {"kind": "APIResourceList", "resources": [{"name": name} for name in names]}
+
+
+@pytest.fixture(scope="module")
+def rendered(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Item]:
+    """The example's objects as a cluster has them, with what they stand on."""
+    folder = tmp_path_factory.mktemp("teams")
+    render(example(), folder)
+    objects: dict[str, Item] = {
+        "/version": {"gitVersion": "v1.34.4"},
+        KUEUE: kinds("clusterqueues", "localqueues", "cohorts"),
+        "/apis/kubeflow.org/v1": kinds("profiles", "pytorchjobs"),
+        "/api/v1/namespaces/kubeflow/services/ml-pipeline": {"kind": "Service"},
+        "/api/v1/namespaces/kueue-system/configmaps/kueue-manager-config": {
+            "data": {"controller_manager_config.yaml": FRAMEWORKS}
+        },
+        "/api/v1/nodes": {"items": [node(f"n{number}", 8) for number in range(2)]},
+        "/apis/storage.k8s.io/v1/storageclasses": {
+            "items": [
+                {
+                    "metadata": {
+                        "name": "shared",
+                        "annotations": {"storageclass.kubernetes.io/is-default-class": "true"},
+                    }
+                }
+            ]
+        },
+        "/apis/apps/v1/daemonsets": {"items": [{"metadata": {"name": "calico-node"}}]},
+    }
+    for item in kustomized(folder):
+        name, namespace = item["metadata"]["name"], item["metadata"].get("namespace")
+        if item["kind"] == "ClusterQueue":
+            objects[f"{KUEUE}/clusterqueues/{name}"] = item
+        if item["kind"] == "Deployment" and name == "mlflow":
+            objects[f"/apis/apps/v1/namespaces/{namespace}/deployments/mlflow"] = item | {
+                "status": {"availableReplicas": 1}
+            }
+    for team, secret in (("search", "run-access"), ("search", "hugging-face"), ("reading", "run-access")):
+        objects[f"/api/v1/namespaces/{team}/secrets/{secret}"] = {"kind": "PartialObjectMetadata"}
+    return objects
+
+
+def node(name: str, gpus: int) -> Item:
+    allocatable = {"cpu": "127500m", "memory": "1056784Mi", "nvidia.com/gpu": str(gpus)}
+    return {"metadata": {"name": name, "labels": {"gpu": "a100"}}, "status": {"allocatable": allocatable}}
+
+
+@pytest.fixture
+def server(rendered: dict[str, Item]) -> Iterator[Server]:
+    server = Server(json.loads(json.dumps(rendered)))
+    yield server
+    server.close()
+
+
+def cluster(server: Server) -> Cluster:
+    return Cluster(TrainingClient(client_configuration=Configuration(host=server.url)))
+
+
+def unmet(found: list[Requirement]) -> list[str]:
+    return [requirement.name for requirement in found if requirement.state == "unmet"]
+
+
+def test_cluster_that_has_everything_meets_every_requirement(server: Server) -> None:
+    found = check_cluster(TeamsSpec.model_validate(example()), cluster(server))
+    assert [requirement for requirement in found if requirement.state != "met"] == []
+    secrets = [accept for path, accept in server.accepted if "/secrets/" in path]
+    assert secrets == [METADATA] * 3  # values are not asked for
+
+
+@pytest.mark.parametrize(
+    ("path", "change", "requirement", "remedy"),
+    [
+        ("/version", {"gitVersion": "v1.29.0"}, "Kubernetes 1.30 or later", "upgrade"),
+        (KUEUE, None, "clusterqueues (kueue.x-k8s.io/v1beta2)", "install Kueue"),
+        ("/apis/kubeflow.org/v1", kinds("profiles"), "PyTorchJob or TrainJob", "install the training-operator"),
+        ("/api/v1/namespaces/kubeflow/services/ml-pipeline", None, "Kubeflow Pipelines", "install Pipelines"),
+        (
+            "/api/v1/namespaces/kueue-system/configmaps/kueue-manager-config",
+            {"data": {"controller_manager_config.yaml": "{}"}},
+            "Kueue manages kubeflow.org/pytorchjob",
+            "add kubeflow.org/pytorchjob to integrations.frameworks",
+        ),
+        ("/api/v1/nodes", {"items": [node("n0", 8)]}, "pool a100: 1 nodes with gpu=a100", "lower pools.a100.count"),
+        ("/apis/storage.k8s.io/v1/storageclasses", {"items": []}, "a default storage class", "mark one"),
+        ("/apis/apps/v1/daemonsets", {"items": []}, "NetworkPolicies are enforced", "install one"),
+        ("/api/v1/namespaces/search/secrets/hugging-face", None, "Secret hugging-face of search", "-n search create"),
+        (f"{KUEUE}/clusterqueues/reading", None, "ClusterQueue reading is as in the file", "kubectl apply -k ."),
+    ],
+)
+def test_missing_requirement_is_one_line_with_its_remedy(
+    server: Server, path: str, change: Item | None, requirement: str, remedy: str
+) -> None:
+    if change is None:
+        del server.objects[path]
+    else:
+        server.objects[path] = change
+    found = check_cluster(TeamsSpec.model_validate(example()), cluster(server))
+    assert unmet(found) == [requirement]
+    assert remedy in next(one.remedy for one in found if one.name == requirement)
+
+
+def test_cluster_with_trainer_2_needs_each_team_its_runtime(server: Server) -> None:
+    group = "/apis/trainer.kubeflow.org/v1alpha1"
+    config = server.objects["/api/v1/namespaces/kueue-system/configmaps/kueue-manager-config"]["data"]
+    config["controller_manager_config.yaml"] = FRAMEWORKS.replace("[", "[trainer.kubeflow.org/trainjob, ")
+    server.objects |= {
+        group: kinds("trainjobs"),
+        f"{group}/clustertrainingruntimes/hopforge-search": {"kind": "ClusterTrainingRuntime"},
+    }
+    found = check_cluster(TeamsSpec.model_validate(example()), cluster(server))
+    assert unmet(found) == ["ClusterTrainingRuntime hopforge-reading"]
+    assert next(one.remedy for one in found if one.state == "unmet") == "kubectl apply -k trainer"
+
+
+def test_quota_that_differs_from_the_file_is_named(server: Server) -> None:
+    queue = server.objects[f"{KUEUE}/clusterqueues/search"]
+    queue["spec"]["resourceGroups"][0]["flavors"][0]["resources"][2]["nominalQuota"] = "6"
+    # The API server writes some quantities in another form; these are equal.
+    queue["spec"]["resourceGroups"][0]["flavors"][0]["resources"][0]["nominalQuota"] = "64000m"
+    found = check_cluster(TeamsSpec.model_validate(example()), cluster(server))
+    [differing] = [one for one in found if one.state == "unmet"]
+    assert differing.found == "a100/nvidia.com/gpu/nominalQuota: 6 where the file has 8"
+
+
+@pytest.mark.parametrize(
+    "answer", [forbidden("/x"), (500, "oops"), (200, "<html>a proxy's page</html>"), (200, "[1, 2]")]
+)
+def test_unseen_object_is_no_failure(server: Server, answer: tuple[int, Any]) -> None:
+    server.fault = lambda path: answer
+    spec = TeamsSpec.model_validate(example())
+    found = check_cluster(spec, cluster(server))
+    assert {requirement.state for requirement in found} == {"unseen"}
+    assert all(requirement.found for requirement in found)
+    assert len(read_status(spec, cluster(server)).unseen) == 2
+
+
+def test_status_shows_what_teams_use_borrow_and_wait_for(
+    server: Server, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def reserved(total: int, borrowed: int) -> list[Item]:
+        return [
+            {"name": "a100", "resources": [{"name": "nvidia.com/gpu", "total": str(total), "borrowed": str(borrowed)}]}
+        ]
+
+    server.objects[f"{KUEUE}/clusterqueues/search"]["status"] = {
+        "flavorsReservation": reserved(12, 4), "pendingWorkloads": 2,
+    }  # fmt: skip
+    server.objects[f"{KUEUE}/clusterqueues/reading"]["status"] = {"flavorsReservation": reserved(3, 0)}
+    waiting = {"type": "QuotaReserved", "status": "False"}
+    server.objects[f"{KUEUE}/namespaces/search/workloads"] = {
+        "items": [
+            workload("2026-11-24T01:30:00Z", waiting),
+            workload("2026-11-24T01:00:00Z"),
+            workload("2026-11-23T00:00:00Z", {"type": "QuotaReserved", "status": "True"}),
+            workload("2026-11-22T00:00:00Z", waiting, {"type": "Finished", "status": "True"}),
+        ]
+    }
+    found = read_status(TeamsSpec.model_validate(example()), cluster(server))
+    [pool] = found.pools
+    assert (pool.used, pool.count, pool.borrowed) == (15, 16, 4)
+    assert {team.team: (team.used, team.borrowed, team.idle, team.pending) for team in found.teams} == {
+        "search": (12, 4, 0, 2), "reading": (3, 0, 5, 0),
+    }  # fmt: skip
+    assert [team.oldest for team in found.teams] == [None, datetime(2026, 11, 24, 1, tzinfo=UTC)]
+
+    monkeypatch.setattr(Cluster, "here", classmethod(lambda kind: cluster(server)))
+    command.status(EXAMPLE, as_json=False)
+    printed = capsys.readouterr().out
+    assert "15 of 16 nvidia.com/gpu in use, 4 of them borrowed" in printed
+    command.status(EXAMPLE, as_json=True)
+    assert json.loads(capsys.readouterr().out)["teams"][1]["borrowed"] == 4
+
+
+def workload(created: str, *conditions: Item) -> Item:
+    return {"metadata": {"creationTimestamp": created}, "status": {"conditions": list(conditions)}}
+
+
+def test_recorded_queue_is_read(server: Server) -> None:
+    if not (RECORDED / "clusterqueue.json").is_file():
+        pytest.skip("the recorded answers (../shared) are not at hand")
+    content = example()
+    content["pools"] = {"gpu": content["pools"]["a100"]}
+    content["teams"] = {"hopforge-team": content["teams"]["search"]}
+    content["teams"]["hopforge-team"] |= {
+        "gpus": {"gpu": {"nominal": 1}},
+        "job": {"pool": "gpu", "gpus": 1},
+    }
+    server.objects[f"{KUEUE}/clusterqueues/hopforge-team"] = json.loads((RECORDED / "clusterqueue.json").read_text())
+    [team] = read_status(TeamsSpec.model_validate(content), cluster(server)).teams
+    assert (team.nominal, team.used, team.borrowed) == (1, 0, 0)
