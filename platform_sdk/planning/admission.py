@@ -1,0 +1,95 @@
+"""Fit of planned jobs into the quota that a cluster's Kueue reports now."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+
+from platform_sdk.config.errors import UserError
+from platform_sdk.kubeflow.training_job.api import ApiUnavailable
+from platform_sdk.kubeflow.training_job.kueue import read_configuration
+from platform_sdk.planning.checks import Site
+from platform_sdk.planning.jobs import PlannedJob
+from platform_sdk.planning.quota import Fit, Queues, fit
+from platform_sdk.planning.server import KUEUE_PATH, ApiReader, Item
+
+
+def fits(site: Site, jobs: Sequence[PlannedJob]) -> list[Fit]:
+    """Return the verdict on each job: it fits now, waits, never fits, or the quota may not be read.
+
+    Raises:
+        ApiUnavailable: the API server cannot be reached.
+    """
+    queue = site.cluster.job.queue
+    if queue is None:
+        return [Fit(verdict="unknown", reason="the cluster file names no queue, so the scheduler decides")] * len(jobs)
+    try:
+        local = site.reader.get(f"{KUEUE_PATH}/namespaces/{site.namespace}/localqueues/{queue}")
+        own = local and site.reader.get(f"{KUEUE_PATH}/clusterqueues/{local['spec']['clusterQueue']}")
+    except ApiUnavailable:
+        raise
+    except UserError as error:
+        return [Fit(verdict="unknown", reason=f"the quota of queue {queue} may not be read: {error}")] * len(jobs)
+    if not local or not own:
+        missing = f"ClusterQueue {local['spec']['clusterQueue']}" if local else f"LocalQueue {queue}"
+        return [Fit(verdict="unknown", reason=f"{missing} does not exist")] * len(jobs)
+    queues = read_queues(site, own)
+    try:
+        return [_with_state(fit(job, queues), local, own) for job in jobs]
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        reason = f"the objects of queue {queue} have an unexpected form ({type(error).__name__}: {error})"
+        return [Fit(verdict="unknown", reason=reason)] * len(jobs)
+
+
+def read_queues(site: Site, own: Item) -> Queues:
+    """Return a ClusterQueue with the parts of its cohort that may be read."""
+    name = str(own["spec"].get("cohortName") or "")
+    cohort, shared = _cohort(site.reader, name) if name else ((), None)
+    return Queues(own, cohort, shared, _excluded(site))
+
+
+def _cohort(reader: ApiReader, name: str) -> tuple[tuple[Item, ...] | None, Item | None]:
+    try:
+        listed = reader.get(f"{KUEUE_PATH}/clusterqueues")
+        shared = reader.get(f"{KUEUE_PATH}/cohorts/{name}")  # a cohort without quota of its own has no object
+    except ApiUnavailable:
+        raise
+    except UserError:
+        return None, None
+    if shared is not None and shared["spec"].get("parentName"):
+        return None, None
+    members = (listed or {}).get("items") or ()
+    return tuple(item for item in members if item["spec"].get("cohortName") == name), shared
+
+
+def _excluded(site: Site) -> tuple[str, ...] | None:
+    """Return the prefixes of resources that Kueue ignores; None if its configuration may not be read."""
+    try:
+        content = YAML(typ="safe").load(read_configuration(site.connection)) or {}
+        return tuple((content.get("resources") or {}).get("excludeResourcePrefixes") or ())
+    except ApiUnavailable:
+        raise
+    except (UserError, YAMLError, AttributeError):
+        return None
+
+
+def _with_state(verdict: Fit, local: Item, own: Item) -> Fit:
+    """Return the verdict with regard to stopped queues and the jobs that are pending before."""
+    if verdict.verdict not in ("now", "waits"):
+        return verdict
+    for kind, item in (("LocalQueue", local), ("ClusterQueue", own)):
+        name = item["metadata"]["name"]
+        if (item["spec"].get("stopPolicy") or "None") != "None":
+            return Fit(verdict="waits", reason=f"{kind} {name} is stopped ({item['spec']['stopPolicy']})")
+        for condition in (item.get("status") or {}).get("conditions") or ():
+            if condition["type"] == "Active" and condition["status"] == "False":
+                return Fit(verdict="waits", reason=f"{kind} {name} is not active: {condition.get('message', '')}")
+    pending = int((own.get("status") or {}).get("pendingWorkloads") or 0)
+    if not pending or verdict.verdict == "waits":
+        return verdict
+    before = f"{pending} other jobs are pending in ClusterQueue {own['metadata']['name']}"
+    if own["spec"].get("queueingStrategy") == "StrictFIFO":
+        return Fit(verdict="waits", reason=f"{before}, which admits in order")
+    return verdict.model_copy(update={"reason": before})

@@ -1,0 +1,115 @@
+"""Medians of earlier runs, in a folder of run directories and on a real MLflow server."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+
+from platform_sdk.config.recipe import Recipe, load_recipe
+from platform_sdk.files import read_object
+from platform_sdk.planning.history import EarlierRuns, earlier_runs
+from platform_sdk.tracking import finish_run, start_run, step_run
+from platform_sdk.tracking.runs import Status
+
+HOME = Path(__file__).parents[2]
+
+
+def recipe_with(*overrides: str) -> Recipe:
+    return load_recipe(HOME / "pipelines/arena/world.yaml", overrides, {})
+
+
+def record_run(run_dir: Path, recipe: Recipe, status: Status, gpu_hours: float | None = None) -> None:
+    """Record a run of one step."""
+    run_dir.mkdir(parents=True)
+    (run_dir / "recipe.json").write_text(json.dumps(recipe.resolved()))
+    start_run(run_dir, recipe.resolved(), follow=False)
+    with step_run(run_dir, "online-online") as step:
+        if gpu_hours is not None:
+            step.log_metrics({"gpu_hours": gpu_hours})
+    finish_run(run_dir, status)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Finished runs with two seeds and another name, a failed run, and a run with other settings."""
+    folder = tmp_path_factory.mktemp("runs")
+    _record_runs(folder)
+    return folder
+
+
+def _record_runs(folder: Path) -> None:
+    record_run(folder / "one", recipe_with("seed=1"), "FINISHED", 2.0)
+    record_run(folder / "two", recipe_with("seed=2"), "FINISHED", 4.0)
+    record_run(folder / "three", recipe_with("seed=3"), "FINISHED")
+    record_run(folder / "failed", recipe_with(), "FAILED", 100.0)
+    record_run(folder / "larger", recipe_with("online.updates=99"), "FINISHED", 100.0)
+
+
+def test_finished_runs_with_equal_settings_of_a_folder_are_counted(folder: Path) -> None:
+    found = earlier_runs(recipe_with("seed=7"), folder)
+    assert (found.runs, found.gpu_hour_runs, found.note) == (3, 3, "")
+    assert 0 < (found.seconds or 0.0) < 60
+    assert earlier_runs(recipe_with("online.updates=99"), folder).runs == 1
+
+
+def test_folder_without_runs_gives_nothing(folder: Path, tmp_path: Path) -> None:
+    assert earlier_runs(recipe_with(), tmp_path) == EarlierRuns()
+    assert earlier_runs(recipe_with("online.updates=98"), folder) == EarlierRuns()
+    assert earlier_runs(recipe_with(), None).note == "MLFLOW_TRACKING_URI names no MLflow server"
+
+
+def test_server_that_does_not_answer_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:1")
+    found = earlier_runs(recipe_with(), None)
+    assert (found.runs, found.note.startswith("MLflow server http://127.0.0.1:1: ")) == (0, True)
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[str]:
+    """A real MLflow server with an SQLite store."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    store = ["--backend-store-uri", f"sqlite:///{tmp_path}/server.db", "--artifacts-destination", str(tmp_path)]
+    command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
+    with (tmp_path / "server.txt").open("wb") as log:
+        process = subprocess.Popen([*command, *store], stdout=log, stderr=log, cwd=tmp_path)
+    try:
+        url, deadline = f"http://127.0.0.1:{port}", time.monotonic() + 120
+        while not _answers(f"{url}/health"):
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.5)
+        yield url
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def _answers(url: str) -> bool:
+    try:
+        with urlopen(url, timeout=2) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
+
+
+@pytest.mark.e2e(minutes=1)
+def test_medians_come_from_a_real_mlflow_server(server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", server)
+    _record_runs(tmp_path / "runs")
+    found = earlier_runs(recipe_with("seed=7"), None)
+    assert (found.runs, found.gpu_hours, found.gpu_hour_runs, found.note) == (3, 3.0, 2, "")
+    events = [json.loads(line) for line in (tmp_path / "runs/two/tracking/run.jsonl").read_text().splitlines()]
+    assert read_object(tmp_path / "runs/two/recipe.json")["parameters"]["seed"] == 2
+    longest = max(event["time"] for event in events) - min(event["time"] for event in events)
+    assert found.seconds is not None
+    assert found.seconds <= longest / 1000 * 10
