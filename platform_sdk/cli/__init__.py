@@ -16,7 +16,8 @@ from platform_sdk.files import storage_error
 
 COMMANDS = {
     "Recipes and runs": {
-        "run": "run:run", "compile": "run:compile_", "validate": "run:validate", "schema": "run:schema",
+        "run": "run:run", "plan": "plan:plan", "compile": "run:compile_", "validate": "run:validate",
+        "schema": "run:schema",
         "evaluate": "evaluate:evaluate", "runs": "runs:runs", "report": "runs:report", "ask": "ask:ask",
         "compare": "compare:compare", "export": "export:export", "study": "study:study",
         "verify": "verify:verify", "lineage": "lineage:lineage", "audit": "audit:audit", "explain": "explain:explain",
@@ -24,7 +25,7 @@ COMMANDS = {
     },
     "Clusters": {
         "submit": "remote:submit", "upload": "remote:upload", "watch": "follow:watch", "logs": "follow:logs",
-        "cancel": "follow:cancel", "gc": "gc:gc",
+        "cancel": "follow:cancel", "gc": "gc:gc", "teams": "teams:teams",
     },
     "Data and retrieval": {
         "search": "search:search", "recall": "search:recall", "synthesize": "synthesize:synthesize",

@@ -168,15 +168,17 @@ def validate(
 
 def schema(
     pipeline: Annotated[
-        str | None, typer.Argument(help="A pipeline's name or path, for the schema of its recipes.")
+        str | None, typer.Argument(help="A pipeline's name or path, for the schema of its recipes; or teams.")
     ] = None,
 ) -> None:
-    """Print a JSON Schema for editors: of a pipeline's recipes, or of pipeline.yaml."""
+    """Print a JSON Schema for editors: of a pipeline's recipes, of pipeline.yaml, or of teams.yaml."""
     from platform_sdk.config.pipeline import find_pipeline, load_pipeline
-    from platform_sdk.config.schema import pipeline_schema, recipe_schema
+    from platform_sdk.config.schema import pipeline_schema, recipe_schema, teams_schema
 
     if pipeline is None:
         _print_json(pipeline_schema())
+    elif pipeline == "teams":
+        _print_json(teams_schema())
     else:
         _print_json(recipe_schema(load_pipeline(find_pipeline(pipeline, Path("recipe.yaml")))))
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
-from platform_sdk.config.struct import Struct
+from platform_sdk.config.struct import Struct, equal_to
 from platform_sdk.credentials import has_credentials
 
 CLUSTER = "HOPFORGE_CLUSTER"
@@ -84,11 +84,12 @@ class JobSpec(Struct):
     backend: Literal["pytorchjob", "trainjob"] | None = Field(
         None,
         description="pytorchjob: training-operator (v1); trainjob: Kubeflow Trainer (v2). Default: trainjob where the "
-        "cluster serves its API and the job allows it (not elastic, no vLLM server beside the trainer).",
+        "cluster serves its API and the job allows it (not elastic).",
     )
     runtime: Name = Field(
         "hopforge",
-        description="trainjob: the ClusterTrainingRuntime, as in manifests/trainer, which mounts the workspace.",
+        description="trainjob: the ClusterTrainingRuntime, as in manifests/trainer, which mounts the workspace. Jobs "
+        "with a vLLM server use the runtime of this name with -online appended.",
     )
     image: str = Field(min_length=1, description="Image of the pods; name it by digest for repeatable results.")
     nodes: int = Field(1, ge=1, description="Number of pods.")
@@ -106,6 +107,12 @@ class JobSpec(Struct):
         None, description="Kueue LocalQueue; null: no queue, the job starts as soon as it fits."
     )
     priority: LabelName | None = Field(None, description="Kueue WorkloadPriorityClass.")
+    topology: str | None = Field(
+        None,
+        exclude_if=equal_to(None),
+        description="Label of nodes, e.g. example.com/rack: Kueue prefers one place of it for the pods of a job of "
+        "several nodes. It needs a queue whose flavor names a topology with this label.",
+    )
     node_selector: dict[str, str] = Field(default_factory=dict)
     tolerations: tuple[dict[str, Any], ...] = ()
     environment: dict[str, Annotated[str, AfterValidator(_without_password)]] = Field(
@@ -130,6 +137,8 @@ class JobSpec(Struct):
             raise ValueError("minimum_nodes (elastic training) is for the backend pytorchjob")
         if self.priority is not None and self.queue is None:
             raise ValueError("priority is Kueue's: name a queue too, or leave it out")
+        if self.topology is not None and self.queue is None:
+            raise ValueError("topology is Kueue's: name a queue too, or leave it out")
         return self
 
 

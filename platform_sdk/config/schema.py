@@ -7,6 +7,7 @@ from typing import Any
 from platform_sdk.config.parameter import Parameter
 from platform_sdk.config.pipeline import Document, Pipeline
 from platform_sdk.config.recipe import RecipeDocument
+from platform_sdk.config.teams import TeamsSpec
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -44,6 +45,11 @@ def pipeline_schema() -> dict[str, Any]:
         "else": {"properties": properties, "required": required},
         "$defs": definitions,
     }
+
+
+def teams_schema() -> dict[str, Any]:
+    """Return the schema of a ``teams.yaml``."""
+    return {"$schema": DIALECT, **TeamsSpec.model_json_schema()}
 
 
 def _or_null(schema: dict[str, Any]) -> dict[str, Any]:

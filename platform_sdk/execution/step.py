@@ -58,6 +58,13 @@ class StepModule(Protocol):
         """Run the step, or read its outcome if it has finished."""
 
 
+def step_name(component: str, phase: str = "") -> str:
+    """Return the name under which a shipped component's step is tracked: in its journal and its manifest entry."""
+    if component in ("policy", "evaluate"):
+        return phase
+    return f"{component}-{phase}" if phase else component
+
+
 def load_step(component: str) -> StepModule:
     """Import the module of a component."""
     return cast(StepModule, import_module(step_module(component)))

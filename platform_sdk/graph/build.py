@@ -174,6 +174,25 @@ class ExtractStep(Struct):
         return [shard for shard in range(self.spec.shards) if self.is_open(shard)]
 
 
+def extraction_file(run_dir: Path, inputs: str) -> Path:
+    """Return the specification of an extraction, named by the digest of its inputs."""
+    return graph_folder(run_dir) / f"extract-{inputs[:16]}.json"
+
+
+def extraction_processes(spec_file: Path, spec: GraphSpec) -> StepProcesses:
+    """Return the processes of an extraction, one for each shard."""
+    own_gpus = spec.extractor == "llm" and spec.engine.engine != "openai"
+    return StepProcesses(
+        "platform_sdk.graph",
+        spec_file,
+        "extract",
+        trains=False,
+        vllm=spec.engine.engine == "vllm",
+        gpus_each=spec.engine.gpus_each if own_gpus else 0,
+        shards=spec.shards,
+    )
+
+
 def _extract(step: ExtractStep, runner: ProcessRunner | None) -> int:
     """Extract the unfinished shards; return the number of extracted chunks."""
     todo = step.open_shards()
@@ -181,21 +200,9 @@ def _extract(step: ExtractStep, runner: ProcessRunner | None) -> int:
         return sum(extract_shard(step, shard) for shard in todo)
     if todo:
         # A job is identified by its specification, so a finished job of other inputs must not match this one.
-        spec_file = graph_folder(step.run_dir) / f"extract-{step.inputs[:16]}.json"
+        spec_file = extraction_file(step.run_dir, step.inputs)
         write_json(spec_file, step.model_dump(mode="json"))
-        spec = step.spec
-        own_gpus = spec.extractor == "llm" and spec.engine.engine != "openai"
-        runner(
-            StepProcesses(
-                "platform_sdk.graph",
-                spec_file,
-                "extract",
-                trains=False,
-                vllm=spec.engine.engine == "vllm",
-                gpus_each=spec.engine.gpus_each if own_gpus else 0,
-                shards=spec.shards,
-            )
-        )
+        runner(extraction_processes(spec_file, step.spec))
         if left := step.open_shards():
             raise UserError(f"{step.folder}: shards {shortened(str(left))} were not extracted; run the step again")
     return sum(int(read_object(step.outcome(shard))["extracted"]) for shard in todo)

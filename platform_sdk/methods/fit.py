@@ -29,7 +29,7 @@ def misfits(recipe: Recipe, cluster: ClusterSpec | None = None) -> list[Problem]
     """Return what of a recipe cannot work: on any machine, and on the cluster if one is given."""
     structs = recipe.structs
     model = str(recipe.parameters.get("model") or "")
-    shape = _shape(model)
+    shape = local_shape(model)
     online = any(spec.updates for _, spec in models_in(structs, OnlineSpec))
     found: list[tuple[FieldPath, str]] = []
     for path, engine in models_in(structs, EngineSpec):
@@ -92,7 +92,7 @@ def _memory_fault(
     )
 
 
-def _shape(model: str) -> ModelShape | None:
+def local_shape(model: str) -> ModelShape | None:
     """Return a model's shape from its configuration on this machine; None if it is not here, or of another family."""
     path = Path(model).expanduser() / "config.json"
     if not path.is_file():

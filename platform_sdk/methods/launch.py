@@ -7,14 +7,13 @@ are; the method knows what they mean.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Literal, TypeVar
 
 from pydantic import Field, TypeAdapter, model_validator
 
 from platform_sdk.config.online import OnlineSpec
+from platform_sdk.config.retrieval import RetrievalSpec
 from platform_sdk.config.sampling import EngineSpec
 from platform_sdk.errors import UserError
 from platform_sdk.evaluation.evaluator import EvaluationResult
@@ -22,13 +21,12 @@ from platform_sdk.files import read_model
 from platform_sdk.methods import steps
 from platform_sdk.methods.context import Context
 from platform_sdk.methods.method import AnyMethod, RunContext, load_method
+from platform_sdk.methods.own_server import server_here, write_server
 from platform_sdk.methods.steps import SampleOutcome
-from platform_sdk.processes.environment import restrict_to_own_gpus, variables, visible_gpus
+from platform_sdk.processes.environment import restrict_to_own_gpus, visible_gpus
 from platform_sdk.processes.launch import ProcessRunner, StepProcesses, check_process_count, run_processes
 from platform_sdk.processes.shares import process_group
 from platform_sdk.sampling.load import refuse_pair
-from platform_sdk.sampling.local_server import local_server
-from platform_sdk.sampling.serve import ServedModel
 from platform_sdk.tracking.outcomes import digest_of, write_json
 from platform_sdk.training.launch import processes_for
 
@@ -68,6 +66,10 @@ class MethodStep(Context, ABC, Generic[T]):
         return self.folder / f"{self.kind}-step.json"
 
     @property
+    def server_file(self) -> Path:
+        return self.folder / f"{self.kind}-server.json"
+
+    @property
     def engine(self) -> EngineSpec:
         return EngineSpec.model_validate(self.sampling.get("engine", {}))
 
@@ -81,9 +83,14 @@ class MethodStep(Context, ABC, Generic[T]):
         return self.loaded.context(self)
 
     @property
+    def needs_model(self) -> bool:
+        """False for a step that asks the model for nothing in any run directory."""
+        return True
+
+    @property
     def asks_model(self) -> bool:
         """False for a step that runs where it is called, since it asks the model for nothing."""
-        return True
+        return self.needs_model
 
     @abstractmethod
     def run(self) -> T:
@@ -159,8 +166,8 @@ class SampleStep(_SharedStep[SampleOutcome]):
     carry: dict[str, Any]
 
     @property
-    def asks_model(self) -> bool:
-        return steps.step_of(self.loaded, self.step).asks_model(self.context)
+    def needs_model(self) -> bool:
+        return steps.step_of(self.loaded, self.step).asks_model(self.loaded.unchecked_context(self))
 
     def run(self) -> SampleOutcome:
         own = steps.step_of(self.loaded, self.step)
@@ -242,65 +249,32 @@ def launch(step: MethodStep[T], runner: ProcessRunner | None = None) -> T:
     if step.trains and (fault := step.engine.beside_training_fault):
         raise UserError(f"sampling.engine.engine: {fault}")
     if runner is not None:
-        runner(_step_processes(step))
+        loaded = step.loaded
+        loaded.check(loaded.unchecked_context(step))  # before a job waits for GPUs
+        if step.engine.brings_server:
+            write_server(step.server_file, step.model, step.engine)
+        runner(step_processes(step))
         return step.outcome()
-    with _server_here(step) as reserved:
+    with server_here(step.engine, step.server_file, step.model, trains=step.trains) as reserved:
         count = step.process_count(reserved)
         if count is None:
             return step.run()
-        processes = _step_processes(step)
+        processes = step_processes(step)
         check_process_count(processes, count)
         run_processes(processes.module, processes.spec_file, count)
         return step.outcome()
 
 
-def _step_processes(step: MethodStep[Any]) -> StepProcesses:
+def step_processes(step: MethodStep[Any]) -> StepProcesses:
+    """Return the processes of a step that asks the model; nothing is written or read."""
     engine = step.engine
     return StepProcesses(
         MODULE,
         step.spec_file,
         step.kind,
         trains=step.trains,
-        single_process_reason=step.loaded.single_process_reason(step.context.retrieval),
+        single_process_reason=step.loaded.single_process_reason(RetrievalSpec.model_validate(step.retrieval)),
         vllm=engine.engine == "vllm",
         gpus_each=engine.gpus_each if engine.engine == "vllm" else 1,
-        server_spec=_served(step) if engine.brings_server else None,
+        server_spec=step.server_file if engine.brings_server else None,
     )
-
-
-def _served(step: MethodStep[Any], *, shares_gpu: bool = False) -> Path:
-    path = step.folder / f"{step.kind}-server.json"
-    write_json(path, ServedModel(model=step.model, engine=step.engine, shares_gpu=shares_gpu).model_dump(mode="json"))
-    return path
-
-
-@contextmanager
-def _server_here(step: MethodStep[Any]) -> Iterator[int]:
-    """The step's own server, if it brings one; how many of this machine's GPUs are its alone."""
-    if not step.engine.brings_server:
-        yield 0
-        return
-    gpus = visible_gpus()
-    ours, its = split(gpus, step.engine.gpus)
-    served = _served(step, shares_gpu=step.trains and ours == its != [])
-    with local_server(served, its), variables({"CUDA_VISIBLE_DEVICES": ",".join(ours)} if gpus else {}):
-        yield len(gpus) - len(ours)
-
-
-def split(gpus: list[str], for_server: int | None) -> tuple[list[str], list[str]]:
-    """The GPUs of a step's processes, and those of its server: the last ones, by default one.
-
-    The only one there is is shared.
-
-    Raises:
-        UserError: the server would leave none to the processes.
-    """
-    if for_server is None and len(gpus) < 2:
-        return gpus, gpus
-    count = for_server or 1
-    if count >= len(gpus):
-        raise UserError(
-            f"sampling.engine.gpus: {count}, but torch sees {len(gpus)} GPUs, and one at least is the step's own; "
-            "lower it, or leave it out for one"
-        )
-    return gpus[:-count], gpus[-count:]

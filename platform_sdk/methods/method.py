@@ -184,7 +184,13 @@ class Method(ABC, Generic[A, E, Res]):
 
     def context(self, given: Context) -> RunContext[A]:
         """Return the run's context from a recipe's plain structs, validated and checked (see ``check``)."""
-        run = RunContext(
+        run = self.unchecked_context(given)
+        self.check(run)
+        return run
+
+    def unchecked_context(self, given: Context) -> RunContext[A]:
+        """Return the run's context from a recipe's plain structs, validated; the run directory may not exist."""
+        return RunContext(
             given.run_dir,
             given.environment,
             self.agent_settings.model_validate(given.agent),
@@ -193,8 +199,6 @@ class Method(ABC, Generic[A, E, Res]):
             given.searched_digest,
             given.seed,
         )
-        self.check(run)
-        return run
 
     def check(self, run: RunContext[A]) -> None:
         """Raise a UserError where the environment, the settings or the data do not fit the method."""

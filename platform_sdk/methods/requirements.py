@@ -167,7 +167,7 @@ def _graph(recipe: Recipe) -> Iterator[Found]:
 
 def _shipped_models(recipe: Recipe) -> Iterator[Found]:
     """Yield the models that a recipe names as hopforge's own or a package's, and that there are nowhere."""
-    for path, name in _named_models(recipe):
+    for path, name in named_models(recipe):
         kind, colon, asked = name.partition(":")
         shipped = [folder.name for folder in ASSETS.iterdir() if (folder / "config.json").is_file()]
         if kind == "hopforge" and colon and asked not in shipped:
@@ -177,11 +177,11 @@ def _shipped_models(recipe: Recipe) -> Iterator[Found]:
 
 
 def _models(recipe: Recipe) -> Iterator[Found]:
-    for path, name in _named_models(recipe):
+    for path, name in named_models(recipe):
         yield from _model(path, name)
 
 
-def _named_models(recipe: Recipe) -> Iterator[tuple[FieldPath, str]]:
+def named_models(recipe: Recipe) -> Iterator[tuple[FieldPath, str]]:
     """Yield the names of the models that a recipe begins with, each with its place."""
     for task in recipe.plan:
         for port in ("name", "worker_name") if task.component == POLICY else ():
@@ -276,11 +276,3 @@ def _beyond_jobs(recipe: Recipe, cluster: ClusterSpec) -> Iterator[Found]:
     for path, engine in models_in(recipe.structs, EngineSpec):
         if (engine.engine == "vllm" or engine.brings_server) and cluster.job.sampler is None:
             yield (*path, "engine"), "samples with vLLM, but the cluster's file gives job.sampler no image; add one"
-        if engine.brings_server and cluster.job.backend == "trainjob":
-            yield (
-                (*path, "engine"),
-                (
-                    "is openai without a url, and the cluster's job.backend: trainjob cannot bring a server; take "
-                    "engine vllm, or the url of a server"
-                ),
-            )

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from platform_sdk.execution.step import Finished, StepOutputs
+from platform_sdk.execution.step import Finished, StepOutputs, step_name
 from platform_sdk.methods.context import Context
 from platform_sdk.steps.base import job_runner
+
+if TYPE_CHECKING:
+    from platform_sdk.methods.launch import EvaluateStep
+    from platform_sdk.processes.launch import StepProcesses
 
 SHOWS = ("metrics",)
 
@@ -36,7 +40,7 @@ def run(inputs: Inputs) -> Finished[Outputs]:
     from platform_sdk.evaluation.cards import metric_values, scores_card
     from platform_sdk.evaluation.evaluator import ROLLOUTS, written_files
     from platform_sdk.files import read_object
-    from platform_sdk.methods.launch import EvaluateStep, launch
+    from platform_sdk.methods.launch import launch
     from platform_sdk.record_files import check_digest
     from platform_sdk.records import Question
     from platform_sdk.sampling.pairs import check_policy
@@ -44,13 +48,8 @@ def run(inputs: Inputs) -> Finished[Outputs]:
 
     run_dir, model, questions = inputs.run_dir, inputs.model_digest, inputs.eval_digest
     searched = inputs.searched_digest
-    arguments = EvaluateStep(
-        **inputs.shared,
-        phase=inputs.phase,
-        model=inputs.model_path,
-        evaluation=inputs.evaluation,
-    )
-    with step_run(run_dir, inputs.phase) as step:
+    arguments = _arguments(inputs)
+    with step_run(run_dir, step_name("evaluate", inputs.phase)) as step:
         check_digest(run_dir / "corpus" / "questions.eval.jsonl", Question, questions)
         check_policy(inputs.model_path, model)
         evaluated = launch(arguments, job_runner(run_dir))
@@ -67,3 +66,16 @@ def run(inputs: Inputs) -> Finished[Outputs]:
             {"digest": evaluated.digest, "parents": [model, searched, questions]},
             metric_values(scores),
         )
+
+
+def processes(inputs: Inputs) -> list[StepProcesses]:
+    """Return the processes that become a job on a cluster, unless the run has evaluated equal weights before."""
+    from platform_sdk.methods.launch import step_processes
+
+    return [step_processes(_arguments(inputs))]
+
+
+def _arguments(inputs: Inputs) -> EvaluateStep:
+    from platform_sdk.methods.launch import EvaluateStep
+
+    return EvaluateStep(**inputs.shared, phase=inputs.phase, model=inputs.model_path, evaluation=inputs.evaluation)

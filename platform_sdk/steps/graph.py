@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from platform_sdk.execution.step import Finished, StepInputs, StepOutputs
 from platform_sdk.steps.base import job_runner
+
+if TYPE_CHECKING:
+    from platform_sdk.processes.launch import StepProcesses
 
 
 class Inputs(StepInputs):
@@ -39,3 +42,14 @@ def run(inputs: Inputs) -> Finished[Outputs]:
         step.seal(*(graph_folder(run_dir) / name for name in (MANIFEST, *manifest.files)))
         facts = {"digest": manifest.digest, "parents": [inputs.corpus_digest, inputs.triples_digest], **counts}
         return Finished(Outputs(graph_digest=manifest.digest), graph_card(counts, manifest.digest), facts)
+
+
+def processes(inputs: Inputs) -> list[StepProcesses]:
+    """Return the processes that become a job on a cluster.
+
+    Their specification is named by the digest of the data, which is unknown before the step; the name ends in *.
+    """
+    from platform_sdk.config.graph import GraphSpec
+    from platform_sdk.graph.build import extraction_file, extraction_processes
+
+    return [extraction_processes(extraction_file(inputs.run_dir, "*"), GraphSpec.model_validate(inputs.graph))]

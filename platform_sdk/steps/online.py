@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from platform_sdk.execution.step import Finished, StepOutputs
+from platform_sdk.execution.step import Finished, StepOutputs, step_name
 from platform_sdk.methods.context import Context
 from platform_sdk.steps.base import job_runner
+
+if TYPE_CHECKING:
+    from platform_sdk.methods.launch import OnlineStep
+    from platform_sdk.processes.launch import StepProcesses
 
 
 class Inputs(Context):
@@ -29,10 +33,9 @@ class Outputs(StepOutputs):
 
 def run(inputs: Inputs) -> Finished[Outputs]:
     """Sample, score and update in one loop; a killed step resumes from its last checkpoint."""
-    from platform_sdk.config.online import OnlineSpec
     from platform_sdk.evaluation.cards import training_card
     from platform_sdk.evaluation.evaluator import SCORES, written_files
-    from platform_sdk.methods.launch import OnlineStep, launch
+    from platform_sdk.methods.launch import launch
     from platform_sdk.record_files import check_digest
     from platform_sdk.records import Question
     from platform_sdk.sampling.pairs import check_policy
@@ -41,20 +44,13 @@ def run(inputs: Inputs) -> Finished[Outputs]:
 
     run_dir, phase, start = inputs.run_dir, inputs.phase, inputs.model_digest
     searched, questions = inputs.searched_digest, inputs.train_digest
-    arguments = OnlineStep(
-        **inputs.shared,
-        phase=phase,
-        model=inputs.model_path,
-        online=OnlineSpec.model_validate(inputs.online),
-        evaluation=inputs.evaluation,
-    )
     folder = run_dir / phase
-    with step_run(run_dir, f"online-{phase}") as step:
+    with step_run(run_dir, step_name("online", phase)) as step:
         check_digest(run_dir / "corpus" / "questions.train.jsonl", Question, questions)
         check_policy(inputs.model_path, start)
         step.log_inputs(model=start, training={"train": questions}, retrieval={"index": searched})
         with following(step, folder / "updates.jsonl", axis="update", phase=phase):
-            result = launch(arguments, job_runner(run_dir))
+            result = launch(_arguments(inputs), job_runner(run_dir))
         step.seal(Path(result.model), folder / "train.json", *folder.glob("updates.jsonl"), folder / "rollouts")
         evaluations = {path.name.removeprefix("eval-u"): path for path in sorted(run_dir.glob("eval-u*"))}
         between = {int(update): path for update, path in evaluations.items() if update.isdigit()}  # none set aside
@@ -71,3 +67,23 @@ def run(inputs: Inputs) -> Finished[Outputs]:
             training_card(phase, result.model_dump()),
             {"digest": result.weights, "parents": [start, searched, questions]},
         )
+
+
+def processes(inputs: Inputs) -> list[StepProcesses]:
+    """Return the processes that become a job on a cluster."""
+    from platform_sdk.methods.launch import step_processes
+
+    return [step_processes(_arguments(inputs))]
+
+
+def _arguments(inputs: Inputs) -> OnlineStep:
+    from platform_sdk.config.online import OnlineSpec
+    from platform_sdk.methods.launch import OnlineStep
+
+    return OnlineStep(
+        **inputs.shared,
+        phase=inputs.phase,
+        model=inputs.model_path,
+        online=OnlineSpec.model_validate(inputs.online),
+        evaluation=inputs.evaluation,
+    )

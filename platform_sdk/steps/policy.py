@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from platform_sdk.execution.step import Finished, StepInputs, StepOutputs
+from platform_sdk.execution.step import Finished, StepInputs, StepOutputs, step_name
 
 
 class Inputs(StepInputs):
@@ -32,7 +32,7 @@ def run(inputs: Inputs) -> Finished[Outputs]:
     from platform_sdk.tracking import step_run
 
     name, worker_name, phase = inputs.name, inputs.worker_name, inputs.phase
-    with step_run(inputs.run_dir, phase) as step:
+    with step_run(inputs.run_dir, step_name("policy", phase)) as step:
         path = make_pair(inputs.run_dir / phase, name, worker_name) if worker_name else resolve(name)
         digest = policy_digest(path)
         # The parameters of the trained policy have no prefix.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from platform_sdk.execution.step import Finished, StepOutputs
+from platform_sdk.execution.step import Finished, StepOutputs, step_name
 from platform_sdk.methods.context import Context
 
 
@@ -26,7 +26,7 @@ def run(inputs: Inputs) -> Finished[Outputs]:
 
     method = load_method(inputs.method)
     context = method.context(inputs)
-    with step_run(inputs.run_dir, f"reward-{inputs.phase}") as step:
+    with step_run(inputs.run_dir, step_name("reward", inputs.phase)) as step:
         step.log_inputs(retrieval={"index": inputs.searched_digest})
         means = rescore(method, context, inputs.phase)
         step.record_digests(policy=inputs.policy_digest, searched=inputs.searched_digest)

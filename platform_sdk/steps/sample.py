@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from platform_sdk.execution.step import Finished, StepOutputs
+from platform_sdk.execution.step import Finished, StepOutputs, step_name
 from platform_sdk.methods.context import Context
 from platform_sdk.steps.base import job_runner
+
+if TYPE_CHECKING:
+    from platform_sdk.methods.launch import SampleStep
+    from platform_sdk.processes.launch import StepProcesses
 
 
 class Inputs(Context):
@@ -48,7 +52,7 @@ def run(inputs: Inputs) -> Finished[Outputs]:
     """
     from platform_sdk.evaluation.cards import rollouts_card
     from platform_sdk.files import read_object
-    from platform_sdk.methods.launch import SampleStep, launch
+    from platform_sdk.methods.launch import launch
     from platform_sdk.record_files import check_digest, digest_records, read_jsonl
     from platform_sdk.records import Question, Rollout
     from platform_sdk.sampling.pairs import check_policy
@@ -56,21 +60,12 @@ def run(inputs: Inputs) -> Finished[Outputs]:
 
     run_dir, phase, model = inputs.run_dir, inputs.phase, inputs.model_digest
     searched, questions = inputs.searched_digest, inputs.train_digest
-    arguments = SampleStep(
-        **inputs.shared,
-        phase=phase,
-        model=inputs.model_path,
-        step=inputs.step,
-        iteration=inputs.iteration,
-        settings=inputs.settings,
-        carry=inputs.carry,
-    )
     folder = run_dir / phase
-    with step_run(run_dir, f"sample-{phase}") as record:
+    with step_run(run_dir, step_name("sample", phase)) as record:
         check_digest(run_dir / "corpus" / "questions.train.jsonl", Question, questions)
         check_policy(inputs.model_path, model)
         record.log_inputs(model=model, training={"train": questions}, retrieval={"index": searched})
-        sampled = launch(arguments, job_runner(run_dir))
+        sampled = launch(_arguments(inputs), job_runner(run_dir))
         record.record_digests(policy=model, searched=searched, index=inputs.index_digest, rollouts=sampled.digest)
         others = ("candidates.jsonl", "examples.jsonl", "rejected.jsonl", "agent.json", "statistics.json")
         left = [folder / name for name in others if (folder / name).exists()]
@@ -82,3 +77,25 @@ def run(inputs: Inputs) -> Finished[Outputs]:
         facts = {"digest": sampled.digest, "carry": sampled.carry, "parents": [model, searched, questions]}
         outputs = Outputs(rollouts_digest=sampled.digest, carry=sampled.carry)
         return Finished(outputs, rollouts_card(phase, read_jsonl(sampled.path, Rollout)), facts)
+
+
+def processes(inputs: Inputs) -> list[StepProcesses]:
+    """Return the processes that become a job on a cluster; none if the step does not ask the model."""
+    from platform_sdk.methods.launch import step_processes
+
+    step = _arguments(inputs)
+    return [step_processes(step)] if step.needs_model else []
+
+
+def _arguments(inputs: Inputs) -> SampleStep:
+    from platform_sdk.methods.launch import SampleStep
+
+    return SampleStep(
+        **inputs.shared,
+        phase=inputs.phase,
+        model=inputs.model_path,
+        step=inputs.step,
+        iteration=inputs.iteration,
+        settings=inputs.settings,
+        carry=inputs.carry,
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from platform_sdk.execution.step import Finished, StepOutputs
+from platform_sdk.execution.step import Finished, StepOutputs, step_name
 from platform_sdk.methods.context import Context
 
 
@@ -34,7 +34,7 @@ def run(inputs: Inputs) -> Finished[Outputs]:
     method = load_method(inputs.method)
     own = step_of(method, inputs.step)
     handed_on = own.carry.model_validate(inputs.carry)
-    with step_run(run_dir, f"score-{phase}") as record:
+    with step_run(run_dir, step_name("score", phase)) as record:
         record.log_inputs(training={f"{phase}/rollouts.jsonl": rollouts})
         sampled_file = run_dir / phase / "sample.json"
         sampled = read_object(sampled_file)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from platform_sdk.execution.step import Finished, StepInputs, StepOutputs
+from platform_sdk.execution.step import Finished, StepInputs, StepOutputs, step_name
 from platform_sdk.steps.base import job_runner
+
+if TYPE_CHECKING:
+    from platform_sdk.processes.launch import StepProcesses
+    from platform_sdk.training.launch import TrainStep
 
 
 class Inputs(StepInputs):
@@ -34,29 +39,24 @@ def run(inputs: Inputs) -> Finished[Outputs]:
     """
     from contextlib import ExitStack
 
-    from platform_sdk.config.training import TrainSpec
     from platform_sdk.evaluation.cards import training_card
     from platform_sdk.record_files import check_digest
     from platform_sdk.records import Rollout
     from platform_sdk.sampling.pairs import check_policy, models_of
     from platform_sdk.tracking import step_run
     from platform_sdk.tracking.following import following
-    from platform_sdk.training.launch import TrainStep, launch_training
+    from platform_sdk.training.launch import launch_training
 
     run_dir, phase, start = inputs.run_dir, inputs.phase, inputs.model_digest
     selected = run_dir / phase / "selected.jsonl"
-    spec = TrainSpec.model_validate(inputs.training)
-    arguments = TrainStep(
-        run_dir=run_dir, phase=phase, model=inputs.model_path, selected=selected, seed=inputs.seed, spec=spec
-    )
-    with step_run(run_dir, f"train-{phase}") as step:
+    with step_run(run_dir, step_name("train", phase)) as step:
         check_digest(selected, Rollout, inputs.selected_digest)
         check_policy(inputs.model_path, start)
         step.log_inputs(model=start, training={f"{phase}/selected.jsonl": inputs.selected_digest})
         with ExitStack() as curves:
             for trained in [f"{phase}/{role}" for role in models_of(inputs.model_path)] or [phase]:
                 curves.enter_context(following(step, run_dir / trained / "steps.jsonl", axis="step", phase=trained))
-            result = launch_training(arguments, job_runner(run_dir))
+            result = launch_training(_arguments(inputs), job_runner(run_dir))
         # Each model of a pair also has its own folder.
         step.seal(Path(result.model), *(run_dir / phase).glob("*/model"))
         step.seal(*(run_dir / phase).glob("**/train.json"), *(run_dir / phase).glob("**/steps.jsonl"))
@@ -70,3 +70,24 @@ def run(inputs: Inputs) -> Finished[Outputs]:
             training_card(phase, result.model_dump()),
             {"digest": result.weights, "parents": [start, inputs.selected_digest]},
         )
+
+
+def processes(inputs: Inputs, roles: Iterable[str] = ()) -> list[StepProcesses]:
+    """Return the processes that become a job on a cluster; with ``roles``, a job for each model of a pair."""
+    from platform_sdk.training.launch import training_processes
+
+    return training_processes(_arguments(inputs), roles)
+
+
+def _arguments(inputs: Inputs) -> TrainStep:
+    from platform_sdk.config.training import TrainSpec
+    from platform_sdk.training.launch import TrainStep
+
+    return TrainStep(
+        run_dir=inputs.run_dir,
+        phase=inputs.phase,
+        model=inputs.model_path,
+        selected=inputs.run_dir / inputs.phase / "selected.jsonl",
+        seed=inputs.seed,
+        spec=TrainSpec.model_validate(inputs.training),
+    )

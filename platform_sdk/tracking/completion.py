@@ -8,7 +8,7 @@ from pathlib import Path
 from platform_sdk.config.errors import UserError
 from platform_sdk.files import read_model, sha256
 from platform_sdk.tracking import manifest, seals
-from platform_sdk.tracking.journal import FOLDER, RUN, STATE_EVENTS, journals, read, relocated, run_file
+from platform_sdk.tracking.journal import FOLDER, RUN, STATE_EVENTS, journals, read, relocated, run_file, step_file
 from platform_sdk.tracking.store import STATE_FILE, DeliveryState, stored_in
 
 
@@ -31,10 +31,30 @@ def complete_since(run_dir: Path, steps: Iterable[str]) -> int | None:
         return None
     seals.check(run_dir)
     sealed = {entry.event: entry.files for entry in manifest.read(run_dir)}  # the last entry of each step
-    own = [name for files in sealed.values() for name in files if not Path(name).is_absolute()]
-    if not all((run_dir / name).exists() for name in own):
-        return None  # an index, which is rebuilt
+    if not all(_are_there(run_dir, files) for files in sealed.values()):
+        return None
     return ends[0] if _artifacts_are_there(run_dir) else None
+
+
+def finished_steps(run_dir: Path) -> set[str]:
+    """Return the names of the steps that have finished and whose files are unchanged; a resumed run reads them.
+
+    Raises:
+        UserError: a file of a finished step, or the manifest, was altered or removed.
+    """
+    run_dir = run_dir.resolve()
+    seals.check(run_dir)
+    sealed = seals.last_entries(manifest.read(run_dir))
+    return {
+        step
+        for step, entry in sealed.items()
+        if _end(step_file(run_dir, step)) is not None and _are_there(run_dir, entry.files)
+    }
+
+
+def _are_there(run_dir: Path, files: Iterable[str]) -> bool:
+    """Return True if the files in the run directory exist; an index may be missing and is built again."""
+    return all((run_dir / name).exists() for name in files if not Path(name).is_absolute())
 
 
 def _end(journal: Path) -> int | None:

@@ -8,7 +8,6 @@ traces are looked up before they are created.
 from __future__ import annotations
 
 import fcntl
-import json
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -34,6 +33,7 @@ from platform_sdk.tracking.journal import (
 )
 from platform_sdk.tracking.manifest import FILE_NAME as MANIFEST
 from platform_sdk.tracking.models import Models
+from platform_sdk.tracking.params import PARAM_LENGTH, clip, recipe_params
 from platform_sdk.tracking.store import (
     LOCK_FILE,
     STATE_FILE,
@@ -48,7 +48,6 @@ from platform_sdk.tracking.traces import deliver_rollouts
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
-PARAM_LENGTH = 6000
 TAG_LENGTH = 5000
 EXPERIMENT_TAGS = {"mlflow.experimentKind": "custom_model_development"}
 """Kind of the experiment: model training. The UI of MLflow 3.17 ignores it and has its own switch."""
@@ -210,7 +209,7 @@ class Delivery:
                 self._start_parent(event)
             elif event["event"] == "recipe":
                 self.client.log_dict(self._run_id, event["recipe"], "recipe.json")
-                self._batch(self._run_id, params=dict(_flat(event["recipe"])))
+                self._batch(self._run_id, params=recipe_params(event["recipe"]))
         self._common(self._run_id, events)
 
     def _start_parent(self, event: Event) -> None:
@@ -313,8 +312,8 @@ class Delivery:
 
         parts: dict[str, list[Any]] = {
             "metrics": metrics or [],
-            "params": [Param(name, _clip(value, PARAM_LENGTH)) for name, value in (params or {}).items()],
-            "tags": [RunTag(name, _clip(value, TAG_LENGTH)) for name, value in (tags or {}).items()],
+            "params": [Param(name, clip(value, PARAM_LENGTH)) for name, value in (params or {}).items()],
+            "tags": [RunTag(name, clip(value, TAG_LENGTH)) for name, value in (tags or {}).items()],
         }
         while any(parts.values()):
             now = {name: part[: BATCH[name]] for name, part in parts.items()}
@@ -369,14 +368,6 @@ def _store_errors(uri: str) -> Iterator[None]:
         ) from error
 
 
-def _flat(value: Any, prefix: str = "") -> Iterator[tuple[str, str]]:
-    if isinstance(value, dict) and value:
-        for name, inner in value.items():
-            yield from _flat(inner, f"{prefix}.{name}" if prefix else str(name))
-    else:
-        yield prefix.removeprefix("parameters."), value if isinstance(value, str) else json.dumps(value)
-
-
 def _legible(tags: Mapping[str, str], prefix: str = "") -> dict[str, str]:
     """Return the tags with ``prefix`` under short names, since the UI cuts names after 15 characters."""
     return {
@@ -384,10 +375,6 @@ def _legible(tags: Mapping[str, str], prefix: str = "") -> dict[str, str]:
         for name, value in tags.items()
         if name.startswith(prefix)
     }
-
-
-def _clip(value: str, length: int) -> str:
-    return value if len(value) <= length else value[: length - 1] + "…"
 
 
 def _quotable(value: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -53,13 +54,21 @@ def launch_training(step: TrainStep, runner: ProcessRunner | None = None) -> Tra
         return _launch(step, runner)
     from platform_sdk.training.pairs import join_pair
 
-    results = {
-        role: _launch(
-            step.model_copy(update={"run_dir": step.folder, "phase": role, "model": str(model), "role": role}), runner
-        )
-        for role, model in models.items()
-    }
+    results = {role: _launch(_of_role(step, role, str(model)), runner) for role, model in models.items()}
     return join_pair(step.model, step.folder, results)
+
+
+def training_processes(step: TrainStep, roles: Iterable[str] = ()) -> list[StepProcesses]:
+    """Return the processes of a training; of a pair of models, a training per role. Nothing is written or read."""
+    return [_processes(one) for one in [_of_role(step, role, step.model) for role in roles] or [step]]
+
+
+def _of_role(step: TrainStep, role: str, model: str) -> TrainStep:
+    return step.model_copy(update={"run_dir": step.folder, "phase": role, "model": model, "role": role})
+
+
+def _processes(step: TrainStep) -> StepProcesses:
+    return StepProcesses("platform_sdk.training", step.folder / SPEC_FILE, "train")
 
 
 def _launch(step: TrainStep, runner: ProcessRunner | None) -> TrainResult:
@@ -70,7 +79,7 @@ def _launch(step: TrainStep, runner: ProcessRunner | None) -> TrainResult:
         from platform_sdk.training.steps import train_step
 
         return train_step(step.run_dir, step.phase, step.model, step.selected, step.spec, step.seed, step.role)
-    processes = StepProcesses("platform_sdk.training", step.folder / SPEC_FILE, "train")
+    processes = _processes(step)
     write_json(processes.spec_file, step.model_dump(mode="json"))
     if runner is not None:
         runner(processes)

@@ -1,4 +1,4 @@
-"""Deliberate faults: small patches of the library, each with the tests that should notice it first."""
+"""Deliberate faults: small patches of the library or manifests, each with the tests that should notice it first."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ LIBRARY = "platform_sdk"
 
 @dataclass(frozen=True)
 class Fault:
-    """One patch: ``old`` stands exactly once in ``file`` (below the library) and becomes ``new``.
+    """One patch: ``old`` stands exactly once in ``file`` (below ``folder``) and becomes ``new``.
 
     ``tests`` are paths below tests/, separated by spaces: the quick tests of what the fault is in.
     """
@@ -20,6 +20,7 @@ class Fault:
     old: str
     new: str
     tests: str
+    folder: str = LIBRARY
 
     def apply(self, root: Path) -> None:
         """Patch the copy of the repository at ``root``.
@@ -27,10 +28,12 @@ class Fault:
         Raises:
             ValueError: the text to replace does not occur exactly once; the catalogue must follow the code.
         """
-        path = root / LIBRARY / self.file
+        path = root / self.folder / self.file
         text = path.read_text(encoding="utf-8")
         if (count := text.count(self.old)) != 1:
-            raise ValueError(f"fault {self.name}: {self.old!r} occurs {count} times in {LIBRARY}/{self.file}, not once")
+            raise ValueError(
+                f"fault {self.name}: {self.old!r} occurs {count} times in {self.folder}/{self.file}, not once"
+            )
         path.write_text(text.replace(self.old, self.new), encoding="utf-8")
 
 

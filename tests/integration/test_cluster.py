@@ -139,9 +139,12 @@ def test_the_api_server_takes_our_trainjobs_under_strict_validation(connection: 
     runtimes = connection.custom_api.list_cluster_custom_object(
         trainjob.GROUP, trainjob.VERSION, "clustertrainingruntimes"
     )["items"]
-    if SPEC.runtime not in {runtime["metadata"]["name"] for runtime in runtimes}:
-        pytest.skip(f"this cluster has no ClusterTrainingRuntime {SPEC.runtime}, which a TrainJob's webhook looks for")
-    dry_run(connection, trainjob, described("well", "this", backend="trainjob"))
+    plain = described("well", "this", backend="trainjob")
+    for job in (plain, replace(plain, sidecar=Sidecar(SAMPLER, "/workspace/served.json"))):
+        name = trainjob.runtime_name(job.spec, job.sidecar is not None)
+        if name not in {runtime["metadata"]["name"] for runtime in runtimes}:
+            pytest.skip(f"this cluster has no ClusterTrainingRuntime {name}, which a TrainJob's webhook looks for")
+        dry_run(connection, trainjob, job)
 
 
 @needs_image

@@ -19,7 +19,7 @@ def check(item: dict[str, Any]) -> None:
     """Fail unless ``item`` is what the API server would take under strict validation; skip without the schemas."""
     group, version = item["apiVersion"].split("/")
     kind = item["kind"].lower()
-    plural = f"{kind}es" if kind.endswith("s") else f"{kind}s"
+    plural = f"{kind}es" if kind.endswith("s") else f"{kind[:-1]}ies" if kind.endswith("y") else f"{kind}s"
     path = FOLDER / f"{group}_{plural}.yaml"
     if not path.is_file():
         pytest.skip(f"the schema {path.name} is not at hand (HOPFORGE_CRDS names their folder)")

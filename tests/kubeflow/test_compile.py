@@ -186,8 +186,4 @@ def test_the_jobs_of_shipped_recipes_are_valid_by_the_published_schemas(path: Pa
                 "platform_sdk.methods", spec_file, component, trains=component == "online",
                 vllm=engine.engine == "vllm", server_spec=run_dir / "server.json" if engine.brings_server else None,
             )  # fmt: skip
-        if backend is trainjob and work.server_spec is not None:
-            with pytest.raises(UserError, match="a TrainJob cannot bring the vLLM server"):
-                backend.render(describe(work, cluster, run_dir, "team-a"))
-            continue
         check(backend.render(describe(work, cluster, run_dir, "team-a")))

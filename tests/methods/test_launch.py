@@ -15,8 +15,9 @@ from platform_sdk.config.sampling import EvaluationSpec, SamplingSpec
 from platform_sdk.methods import launch as launch_module
 from platform_sdk.methods import steps
 from platform_sdk.methods.__main__ import work
-from platform_sdk.methods.launch import STEPS, EvaluateStep, MethodStep, OnlineStep, SampleStep, launch, split
+from platform_sdk.methods.launch import STEPS, EvaluateStep, MethodStep, OnlineStep, SampleStep, launch
 from platform_sdk.methods.method import RunContext
+from platform_sdk.methods.own_server import split
 from platform_sdk.processes.launch import StepProcesses
 from platform_sdk.sampling.serve import ServedModel
 from platform_sdk.training import launch as training_launch

@@ -71,15 +71,16 @@ class ClusterApi:
         connection = connection or connect()
         self._custom, self._core = connection.custom_api, connection.core_api
 
-    def create(self, body: dict[str, Any]) -> None:
-        """Create a job.
+    def create(self, body: dict[str, Any], *, dry_run: bool = False) -> None:
+        """Create a job; with ``dry_run`` it is validated and admitted, but not stored.
 
         Raises:
             AlreadyThere: there is one of that name.
             UserError: the API server refuses it.
             ApiUnavailable: no answer from the API server; all methods raise it.
         """
-        self.call(self._custom.create_namespaced_custom_object, *self._place, body, field_validation="Strict")
+        options = {"field_validation": "Strict"} | ({"dry_run": "All"} if dry_run else {})
+        self.call(self._custom.create_namespaced_custom_object, *self._place, body, **options)
 
     def get(self, name: str) -> Item | None:
         found: Item | None = self.found(self._custom.get_namespaced_custom_object, *self._place, name)
@@ -160,7 +161,7 @@ class ClusterApi:
         try:
             self.call(self._custom.get_namespaced_custom_object, *place)
         except UserError as error:
-            if not _absent(error.__cause__):
+            if not absent(error.__cause__):
                 raise
             if _status(error.__cause__):
                 return f"there is no LocalQueue {name} (kubectl -n {self.namespace} get localqueues lists them)"
@@ -171,8 +172,7 @@ class ClusterApi:
     def pod(self, name: str) -> Item:
         """Return a pod of the namespace."""
         answer = self.call(self._core.read_namespaced_pod, name, self.namespace, _preload_content=False)
-        found: Item = json.loads(answer.data)
-        return found
+        return dict(json.loads(answer.data))
 
     def pods(self, name: str) -> list[Item]:
         """Return the pods of a job."""
@@ -216,7 +216,7 @@ class ClusterApi:
         try:
             return self.call(method, *arguments, **options)
         except UserError as error:
-            if _absent(error.__cause__):
+            if absent(error.__cause__):
                 return None
             raise
 
@@ -254,7 +254,7 @@ def serves(connection: Any, group: str, version: str, plural: str) -> bool:
     try:
         answer = ClusterApi.call(connection.custom_api.get_api_resources, group, version, _preload_content=False)
     except UserError as error:
-        if _absent(error.__cause__):
+        if absent(error.__cause__):
             return False
         raise
     return plural in [one["name"] for one in json.loads(answer.data)["resources"]]
@@ -277,7 +277,7 @@ def connect() -> Any:
         raise UserError(f"no cluster found: {error}; set KUBECONFIG, or run inside a pod") from error
 
 
-def _absent(error: BaseException | None) -> bool:
+def absent(error: BaseException | None) -> bool:
     """Return True for a missing object or kind, or the log of a container that never started (HTTP 400)."""
     return getattr(error, "status", None) == 404 or "waiting to start" in _message(error)
 

@@ -33,17 +33,24 @@ def choose_backend(job: Description, connection: Any, tell: Callable[[str], None
     """Return the job with its backend chosen, if the cluster file does not set it and pods must be connected.
 
     A job of that name that an earlier launcher created keeps its kind. Otherwise the default is a TrainJob where the
-    cluster serves Trainer 2's API, except for what only a PyTorchJob can do: a vLLM server beside the trainer.
+    cluster serves Trainer 2's API.
 
     Raises:
         UserError, ApiUnavailable: see ``ClusterApi``.
     """
     if job.indexed or job.spec.backend is not None:
         return job
-    for candidate in (_with(job, name) for name in get_args(BackendName)):
+    for candidate in (with_backend(job, name) for name in get_args(BackendName)):
         if api_for(candidate, connection).get(job.name) is not None:
             return candidate
-    return _with(job, "pytorchjob" if job.sidecar else default_backend(job.spec, connection, tell))
+    return with_decided_backend(job) or with_backend(job, default_backend(job.spec, connection, tell))
+
+
+def with_decided_backend(job: Description) -> Description | None:
+    """Return the job with the backend that the cluster file and the job decide; None if the cluster's APIs decide."""
+    if job.indexed or job.spec.backend is not None:
+        return job
+    return with_backend(job, "pytorchjob") if job.spec.minimum_nodes is not None else None
 
 
 def default_backend(spec: JobSpec, connection: Any, tell: Callable[[str], None]) -> BackendName:
@@ -63,5 +70,6 @@ def default_backend(spec: JobSpec, connection: Any, tell: Callable[[str], None])
         return "pytorchjob"
 
 
-def _with(job: Description, backend: str) -> Description:
+def with_backend(job: Description, backend: str) -> Description:
+    """Return the job as another kind of object."""
     return replace(job, spec=job.spec.model_copy(update={"backend": backend}))

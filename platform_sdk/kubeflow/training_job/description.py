@@ -14,11 +14,15 @@ from platform_sdk.kubeflow.training_job.pod import (
     CONTAINER_SECURITY,
     GRACE_SECONDS,
     POD_SECURITY,
+    SAMPLER_PORT,
+    SERVER_SPEC,
+    amounts,
     folder_mount,
+    server,
     shared_mounts,
     volumes,
 )
-from platform_sdk.sampling.serve import HEALTH, HOST
+from platform_sdk.sampling.serve import HOST
 
 MANAGER = "hopforge"
 LABEL_MANAGER = "app.kubernetes.io/managed-by"
@@ -38,11 +42,10 @@ NO_MESH = {"sidecar.istio.io/inject": "false"}
 """Label of pods outside Istio's mesh, to which Kubeflow adds a profile's namespace: the mesh's sidecar never ends, so
 no job would end, and the network policies block it."""
 LABEL_QUEUE = "kueue.x-k8s.io/queue-name"
+PREFERRED_TOPOLOGY = "kueue.x-k8s.io/podset-preferred-topology"
 LABEL_PRIORITY = "kueue.x-k8s.io/priority-class"
 SPEC_DIGEST = "hopforge.dev/spec-digest"
 HEARTBEAT = "hopforge.dev/heartbeat"
-SAMPLER = "sampler"
-SAMPLER_PORT = 8000
 OWN_STORE = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 """Create the rendezvous store anew at every restart. By default, the launcher's store outlives the processes, and a
 fast process finds the previous address of another (pytorch/pytorch#135712)."""
@@ -139,8 +142,12 @@ class Description:
             labels[LABEL_PRIORITY] = self.spec.priority
         return labels
 
-    def pod_labels(self) -> dict[str, str]:
-        return {**self.labels(), **NO_MESH}
+    def pod_metadata(self) -> dict[str, Any]:
+        """Return the metadata of the job's pods; those of several nodes prefer to be near each other."""
+        metadata: dict[str, Any] = {"labels": {**self.labels(), **NO_MESH}}
+        if self.spec.topology is not None and self.spec.nodes > 1:
+            metadata["annotations"] = {PREFERRED_TOPOLOGY: self.spec.topology}
+        return metadata
 
     def metadata(self, body: dict[str, Any]) -> dict[str, Any]:
         """Return the job's metadata, with the digest of its specification ``body``."""
@@ -161,7 +168,7 @@ class Description:
             "containers": [
                 self._container(
                     container, self.spec.image, self.command,
-                    self._amounts(own.cpu, own.memory, own.gpus)
+                    amounts(own.cpu, own.memory, own.gpus, own.gpu_resource)
                     | {name: str(count) for name, count in own.others.items()},
                     ({} if self.indexed else OWN_STORE)
                     | ({SAMPLER_URL: f"http://{HOST}:{SAMPLER_PORT}"} if self.sidecar else {}),
@@ -181,26 +188,12 @@ class Description:
         return pod
 
     def _server(self, sidecar: Sidecar) -> dict[str, Any]:
-        """Return a native sidecar: it is ready before the other containers start, and ends with them.
-
-        It shares the container's volumes, including /tmp, where it receives new weights as files.
-        """
-        words = ["python", "-m", "platform_sdk.sampling.serve", "--spec", sidecar.served, "--port", str(SAMPLER_PORT)]
-        amounts = sidecar.spec.resources
-        # Asked from within: the server listens on the pod's own loopback only, where the kubelet does not come.
-        ask = f"h = http.client.HTTPConnection('{HOST}', {SAMPLER_PORT}, timeout=5); h.request('GET', '{HEALTH}')"
-        probe = f"import http.client, sys; {ask}; sys.exit(h.getresponse().status != 200)"
+        """Return the vLLM server's container with the run's variables and mount."""
+        container = server(sidecar.spec, self.workspace, self.spec.resources.gpu_resource)
         return {
-            **self._container(
-                SAMPLER, sidecar.spec.image, words, self._amounts(amounts.cpu, amounts.memory, amounts.gpus), {}
-            ),
-            "restartPolicy": "Always",
-            "startupProbe": {
-                "exec": {"command": ["python", "-c", probe]},
-                "periodSeconds": 10,
-                "timeoutSeconds": 10,
-                "failureThreshold": 180,  # half an hour to load a large model from a network's file system
-            },
+            **container,
+            "env": self._variables({SERVER_SPEC: sidecar.served}),
+            "volumeMounts": [*container["volumeMounts"], *self.run_mounts()],
         }
 
     def _container(
@@ -219,10 +212,6 @@ class Description:
     def run_mounts(self) -> list[dict[str, Any]]:
         """Return the mount of the run's folder; other runs, datasets and models are read-only."""
         return [] if self.run_folder is None else [folder_mount(self.workspace, self.run_folder)]
-
-    def _amounts(self, cpu: str, memory: str, gpus: int) -> dict[str, str]:
-        amounts = {"cpu": cpu, "memory": memory}
-        return amounts | {self.spec.resources.gpu_resource: str(gpus)} if gpus else amounts
 
     def _variables(self, own: dict[str, str]) -> list[dict[str, Any]]:
         plain: list[dict[str, Any]] = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -23,8 +24,8 @@ POD_NAME = "KFP_POD_NAME"
 """Environment variable of Kubeflow Pipelines with the name of a step's pod."""
 NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 PASSED_ON = (
-    "MLFLOW_TRACKING_URI", "HOPFORGE_CACHE", "HF_HOME", "HF_ENDPOINT", "HF_HUB_OFFLINE", "HOPFORGE_RETRIEVER_CA",
-    "PYTHONPATH", TASK,
+    "MLFLOW_TRACKING_URI", "MLFLOW_WORKSPACE", "HOPFORGE_CACHE", "HF_HOME", "HF_ENDPOINT", "HF_HUB_OFFLINE",
+    "HOPFORGE_RETRIEVER_CA", "PYTHONPATH", TASK,
 )  # fmt: skip
 
 
@@ -57,13 +58,19 @@ def job_runner(run_dir: Path) -> ProcessRunner | None:
     return run
 
 
-def describe(processes: StepProcesses, cluster: ClusterSpec, run_dir: Path, namespace: str) -> Description:
+def describe(
+    processes: StepProcesses, cluster: ClusterSpec, run_dir: Path, namespace: str,
+    variables: Mapping[str, str] = os.environ,
+) -> Description:  # fmt: skip
     """Return the job that runs some processes of a run.
 
     Trainings have the trainer's image. What samples with vLLM in its processes has the sampler's, and the trainer's
     GPUs. Where a vLLM server is brought it stands beside, with GPUs of its own; processes that only ask it have none.
     Processes that share nothing become one pod each, with the GPUs of one process; without any, with the image and the
     amounts of a step.
+
+    Args:
+        variables: the environment of the step's pod.
 
     Raises:
         UserError: vLLM is needed, and the cluster has no ``job.sampler``; a process wants more GPUs than a pod has;
@@ -103,15 +110,15 @@ def describe(processes: StepProcesses, cluster: ClusterSpec, run_dir: Path, name
         workspace=cluster.workspace,
         gpus_each=gpus_each,
         run_folder=str(run_dir.resolve().relative_to(Path(cluster.workspace.path).resolve())),
-        environment=tuple((name, _passed_on(name)) for name in PASSED_ON if name in os.environ),
+        environment=tuple((name, _passed_on(name, variables)) for name in PASSED_ON if name in variables),
         sidecar=None if served is None or sampler is None else Sidecar(sampler, str(served.resolve())),
         indexed=processes.shards is not None,
     )
 
 
-def _passed_on(name: str) -> str:
+def _passed_on(name: str, variables: Mapping[str, str]) -> str:
     """Return the value of an environment variable, which everybody with read access to jobs can see."""
-    value = os.environ[name]
+    value = variables[name]
     if has_credentials(value):
         raise UserError(
             f"{name} holds user:password@, which the job's description would show; leave it out and give "

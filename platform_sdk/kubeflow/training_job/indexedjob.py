@@ -30,7 +30,7 @@ def render(job: Description) -> dict[str, Any]:
         },
         "activeDeadlineSeconds": spec.run_timeout_seconds,
         "ttlSecondsAfterFinished": spec.ttl_seconds,
-        "template": {"metadata": {"labels": job.pod_labels()}, "spec": pod},
+        "template": {"metadata": job.pod_metadata(), "spec": pod},
     }
     metadata = job.metadata(body)
     if spec.queue is not None:

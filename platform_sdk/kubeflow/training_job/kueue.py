@@ -11,7 +11,7 @@ from typing import Any
 from platform_sdk.config.cluster import JobSpec
 from platform_sdk.config.errors import UserError
 from platform_sdk.kubeflow.training_job.api import ClusterApi, connect
-from platform_sdk.kubeflow.training_job.backend import BACKENDS, BackendName, default_backend
+from platform_sdk.kubeflow.training_job.backend import BACKENDS, default_backend
 
 NAMESPACE, CONFIG_MAP, KEY = "kueue-system", "kueue-manager-config", "controller_manager_config.yaml"
 DEFAULT_FRAMEWORKS = frozenset({"batch/job"})  # Kueue's own, if its configuration lists none
@@ -32,7 +32,7 @@ def remedy(backend: str) -> str:
     )
 
 
-def manages(configuration: str, backend: BackendName) -> bool:
+def manages(configuration: str, backend: str) -> bool:
     """Return True if Kueue with this configuration (YAML) manages jobs of this kind.
 
     Raises:

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from platform_sdk.config.cluster import Workspace
+from platform_sdk.config.cluster import SamplerSpec, Workspace
+from platform_sdk.sampling.serve import HEALTH, HOST
 
 USER = 10001
 """User and group of our images. Kubernetes takes only the user from an image, so the group is set explicitly."""
 GRACE_SECONDS = 60
 """Time between SIGTERM and SIGKILL; torch's agent gives its workers 30 seconds of it."""
+SAMPLER = "sampler"
+SAMPLER_PORT = 8000
+SERVER_SPEC = "HOPFORGE_SERVER_SPEC"
+"""Environment variable of the vLLM server's container: file with the specification of the served model."""
 WORKSPACE, SHARED_MEMORY, SCRATCH = "workspace", "shared-memory", "scratch"
 
 POD_SECURITY: dict[str, Any] = {
@@ -48,3 +53,38 @@ def shared_mounts(workspace: Workspace) -> list[dict[str, Any]]:
 def folder_mount(workspace: Workspace, folder: str) -> dict[str, Any]:
     """Return the mount of a folder of the workspace that the pod may write."""
     return {"name": WORKSPACE, "mountPath": f"{workspace.path}/{folder}", "subPath": folder}
+
+
+def amounts(cpu: str, memory: str, gpus: int, gpu_resource: str) -> dict[str, str]:
+    """Return a container's resources, which are its requests and its limits."""
+    return {"cpu": cpu, "memory": memory} | ({gpu_resource: str(gpus)} if gpus else {})
+
+
+def server(sampler: SamplerSpec, workspace: Workspace, gpu_resource: str) -> dict[str, Any]:
+    """Return the vLLM server's container without the settings of a run, i.e. its variables and the run's mount.
+
+    The container is a native sidecar: it is ready before the other containers start, and ends with them. It shares the
+    volumes of the main container, including /tmp, where it receives new weights as files.
+    """
+    own = sampler.resources
+    resources = amounts(own.cpu, own.memory, own.gpus, gpu_resource)
+    # Asked from within: the server listens on the pod's own loopback only, where the kubelet does not come.
+    ask = f"h = http.client.HTTPConnection('{HOST}', {SAMPLER_PORT}, timeout=5); h.request('GET', '{HEALTH}')"
+    probe = f"import http.client, sys; {ask}; sys.exit(h.getresponse().status != 200)"
+    # Kubernetes fills in the variable.
+    options = ["--spec", f"$({SERVER_SPEC})", "--port", str(SAMPLER_PORT)]
+    return {
+        "name": SAMPLER,
+        "image": sampler.image,
+        "command": ["python", "-m", "platform_sdk.sampling.serve", *options],
+        "resources": {"requests": resources, "limits": dict(resources)},
+        "volumeMounts": shared_mounts(workspace),
+        "securityContext": CONTAINER_SECURITY,
+        "restartPolicy": "Always",
+        "startupProbe": {
+            "exec": {"command": ["python", "-c", probe]},
+            "periodSeconds": 10,
+            "timeoutSeconds": 10,
+            "failureThreshold": 180,  # half an hour to load a large model from a network's file system
+        },
+    }

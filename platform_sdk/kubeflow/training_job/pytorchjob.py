@@ -15,7 +15,7 @@ RESTARTS_ARE_BOUNDED = False  # backoffLimit does not count pods that are replac
 def render(job: Description) -> dict[str, Any]:
     """Return the object to create: one Master and, for more nodes, Workers (the webhook takes no other roles)."""
     spec = job.spec
-    template = {"metadata": {"labels": job.pod_labels()}, "spec": job.pod(CONTAINER)}
+    template = {"metadata": job.pod_metadata(), "spec": job.pod(CONTAINER)}
     # The operator replaces a pod whose exit code is 128 or more; a lower code fails the job.
     replica = {"restartPolicy": "ExitCode", "template": template}
     replicas = {"Master": {"replicas": 1, **replica}}

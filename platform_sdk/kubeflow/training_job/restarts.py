@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from platform_sdk.kubeflow.training_job.description import SAMPLER
 from platform_sdk.kubeflow.training_job.failure import end_text
+from platform_sdk.kubeflow.training_job.pod import SAMPLER
 
 SIGNALLED = 128
 """Smallest exit code of a process that a signal ended."""

@@ -3,8 +3,9 @@
 A TrainJob patches its runtime. Its patch can mount a volume only once, and Kueue writes it back with the fields that
 Trainer 2.2 knows, so the patch holds the run's own settings and the runtime all others.
 
-``python -m platform_sdk.kubeflow.training_job.runtime CLUSTER.yaml`` prints the runtime of a cluster file; the one of
-``pipelines/cluster.yaml`` is in ``manifests/trainer``.
+``python -m platform_sdk.kubeflow.training_job.runtime CLUSTER.yaml`` prints the runtimes of a cluster file: one for
+jobs, and with ``job.sampler`` another for jobs with a vLLM server, whose container no patch could add. The runtimes of
+``pipelines/cluster.yaml`` are in ``manifests/trainer``.
 """
 
 from __future__ import annotations
@@ -15,24 +16,30 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
-from platform_sdk.config.cluster import ClusterSpec
+from platform_sdk.config.cluster import ClusterSpec, SamplerSpec
 from platform_sdk.config.document import read_as
 from platform_sdk.kubeflow.training_job.pod import (
     CONTAINER_SECURITY,
     GRACE_SECONDS,
     POD_SECURITY,
+    server,
     shared_mounts,
     volumes,
 )
-from platform_sdk.kubeflow.training_job.trainjob import CONTAINER, GROUP, VERSION
+from platform_sdk.kubeflow.training_job.trainjob import CONTAINER, GROUP, VERSION, runtime_name
 
 KIND = "ClusterTrainingRuntime"
 RESTARTED = (130, 137, 143)
 """Exit codes after SIGINT, SIGKILL and SIGTERM."""
 
 
-def render(cluster: ClusterSpec) -> dict[str, Any]:
-    """Return the runtime that ``job.runtime`` of a cluster file names.
+def runtimes(cluster: ClusterSpec) -> list[dict[str, Any]]:
+    """Return all runtimes of a cluster file."""
+    return [render(cluster)] + ([render(cluster, cluster.job.sampler)] if cluster.job.sampler is not None else [])
+
+
+def render(cluster: ClusterSpec, sampler: SamplerSpec | None = None) -> dict[str, Any]:
+    """Return the runtime that ``job.runtime`` of a cluster file names; with ``sampler``, its variant for online jobs.
 
     As in a PyTorchJob, a pod that a signal ended is replaced, at most ``job.restarts`` times, and any other exit code
     fails the job at once. Pods that are preempted or drained are replaced without being counted.
@@ -43,7 +50,7 @@ def render(cluster: ClusterSpec) -> dict[str, Any]:
         "securityContext": CONTAINER_SECURITY,
         "volumeMounts": shared_mounts(cluster.workspace),
     }
-    pod = {
+    pod: dict[str, Any] = {
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": GRACE_SECONDS,
         "automountServiceAccountToken": False,
@@ -51,6 +58,8 @@ def render(cluster: ClusterSpec) -> dict[str, Any]:
         "containers": [container],
         "volumes": volumes(cluster.workspace, job.resources.shared_memory),
     }
+    if sampler is not None:
+        pod["initContainers"] = [server(sampler, cluster.workspace, job.resources.gpu_resource)]
     pod_job = {
         "backoffLimit": job.restarts,
         "podFailurePolicy": {
@@ -69,7 +78,7 @@ def render(cluster: ClusterSpec) -> dict[str, Any]:
     return {
         "apiVersion": f"{GROUP}/{VERSION}",
         "kind": KIND,
-        "metadata": {"name": job.runtime, "labels": {f"{GROUP}/framework": "torch"}},
+        "metadata": {"name": runtime_name(job, sampler is not None), "labels": {f"{GROUP}/framework": "torch"}},
         "spec": {
             "mlPolicy": {"numNodes": 1, "torch": {}},
             "template": {"spec": {"replicatedJobs": [{"name": CONTAINER, "template": labelled}]}},
@@ -78,4 +87,7 @@ def render(cluster: ClusterSpec) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    YAML().dump(render(read_as(ClusterSpec, Path(sys.argv[1]))), sys.stdout)
+    yaml = YAML()
+    yaml.width = 100_000
+    yaml.representer.ignore_aliases = lambda data: True
+    yaml.dump_all(runtimes(read_as(ClusterSpec, Path(sys.argv[1]))), sys.stdout)

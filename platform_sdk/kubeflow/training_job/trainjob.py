@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from platform_sdk.config.errors import UserError
+from platform_sdk.config.cluster import JobSpec
 from platform_sdk.kubeflow.training_job.description import Description
 
 GROUP, VERSION, PLURAL, KIND = "trainer.kubeflow.org", "v1alpha1", "trainjobs", "TrainJob"
@@ -17,17 +17,9 @@ RESTARTS_ARE_BOUNDED = True  # by the runtime's backoffLimit
 def render(job: Description) -> dict[str, Any]:
     """Return the TrainJob: what runs is in ``trainer``, and the run's own pod settings are in a patch of the runtime.
 
-    ``runtime`` has the pod settings that all jobs share.
-
-    Raises:
-        UserError: the job has a vLLM server in its pods. A patch can change a runtime's init containers, but not add
-            any.
+    The runtime has the pod settings that all jobs share, and for a job with a vLLM server also the server's container,
+    because a patch can change a runtime's init containers, but not add any.
     """
-    if job.sidecar is not None:
-        raise UserError(
-            "a TrainJob cannot bring the vLLM server of sampling.engine openai: set job.backend: pytorchjob, or give "
-            "the url of a server that takes new weights"
-        )
     spec = job.spec
     pod = job.pod(CONTAINER)
     container = pod["containers"][0]
@@ -35,9 +27,17 @@ def render(job: Description) -> dict[str, Any]:
     patch: dict[str, Any] = {key: pod[key] for key in ("volumes", "nodeSelector", "tolerations") if key in pod}
     if mounts := job.run_mounts():
         patch["containers"] = [{"name": CONTAINER, "volumeMounts": mounts}]
-    template = {"metadata": {"labels": job.pod_labels()}, "spec": patch}
+    for server in pod.get("initContainers", ()):
+        patch.setdefault("initContainers", []).append(
+            {"name": server["name"], "env": server["env"], "volumeMounts": mounts}
+        )
+    template = {"metadata": job.pod_metadata(), "spec": patch}
     body: dict[str, Any] = {
-        "runtimeRef": {"apiGroup": GROUP, "kind": "ClusterTrainingRuntime", "name": spec.runtime},
+        "runtimeRef": {
+            "apiGroup": GROUP,
+            "kind": "ClusterTrainingRuntime",
+            "name": runtime_name(spec, job.sidecar is not None),
+        },
         "suspend": spec.queue is not None,
         "activeDeadlineSeconds": spec.run_timeout_seconds,
         "trainer": {
@@ -60,6 +60,11 @@ def render(job: Description) -> dict[str, Any]:
         ],
     }
     return {"apiVersion": f"{GROUP}/{VERSION}", "kind": KIND, "metadata": job.metadata(body), "spec": body}
+
+
+def runtime_name(spec: JobSpec, online: bool) -> str:
+    """Return the name of the ClusterTrainingRuntime of jobs, or of jobs with a vLLM server."""
+    return f"{spec.runtime}-online" if online else spec.runtime
 
 
 def makers(name: str) -> tuple[str, ...]:

@@ -195,6 +195,8 @@ class ApiServer:
             return _status(409, "AlreadyExists", f'{plural} "{key[1]}" already exists')
         if plural == "trainjobs" and (refused := _refused_patch(body)):
             return _status(422, "Invalid", refused)
+        if query.get("dryRun") == "All":
+            return 201, body
         self._uid += 1
         metadata = body["metadata"] | {"uid": f"uid-{self._uid}", "creationTimestamp": "2027-01-15T08:00:00Z"}
         self.objects[key] = body | {"metadata": metadata}

@@ -9,11 +9,8 @@ from typing import Any
 
 import pytest
 from pydantic import ValidationError
-from ruamel.yaml import YAML
 
 from platform_sdk.config.cluster import ClusterSpec, JobSpec, Resources, SamplerResources, SamplerSpec, Workspace
-from platform_sdk.config.document import read_as
-from platform_sdk.config.errors import UserError
 from platform_sdk.kubeflow.training_job import indexedjob, pytorchjob, runtime, trainjob
 from platform_sdk.kubeflow.training_job.description import (
     SPEC_DIGEST,
@@ -40,8 +37,11 @@ JOB = Description(
     owner=Owner("argoproj.io/v1alpha1", "Workflow", "run-abc", "uid"), environment=(("OMP_NUM_THREADS", "4"),),
     run_folder="runs/x",
 )  # fmt: skip
-RUNTIME = runtime.render(ClusterSpec(workspace=JOB.workspace, launcher_image="l", job=SPEC))
 SAMPLER = SamplerSpec(image="registry/sampler@sha256:1", resources=SamplerResources(cpu="4", memory="32Gi", gpus=2))
+CLUSTER = ClusterSpec(
+    workspace=JOB.workspace, launcher_image="l", job=SPEC.model_copy(update={"sampler": SAMPLER})
+)  # fmt: skip
+RUNTIMES = {one["metadata"]["name"]: one for one in runtime.runtimes(CLUSTER)}
 SERVED = replace(JOB, sidecar=Sidecar(SAMPLER, "/workspace/runs/x/online/online-server.json"))
 
 
@@ -59,7 +59,8 @@ def with_spec(**values: Any) -> Description:
         pytorchjob.render(SERVED),
         trainjob.render(JOB),
         trainjob.render(with_spec(nodes=1, queue=None, priority=None)),
-        RUNTIME,
+        trainjob.render(SERVED),
+        *RUNTIMES.values(),
     ],
 )
 def test_rendered_job_is_valid_by_the_published_schema(body: dict[str, Any]) -> None:
@@ -89,7 +90,11 @@ def test_every_trainer_pod_has_a_server_sidecar() -> None:
         assert server["resources"]["limits"] == {"cpu": "4", "memory": "32Gi", "nvidia.com/gpu": "2"}
         assert trainer["resources"]["limits"]["nvidia.com/gpu"] == "8"
         [port] = re.findall(r"--port (\d+)$", " ".join(server["command"]))
-        assert "/workspace/runs/x/online/online-server.json" in server["command"]
+        assert "$(HOPFORGE_SERVER_SPEC)" in server["command"]
+        assert {
+            "name": "HOPFORGE_SERVER_SPEC",
+            "value": "/workspace/runs/x/online/online-server.json",
+        } in server["env"]
         assert {"name": "HOPFORGE_SAMPLER_URL", "value": f"http://127.0.0.1:{port}"} in trainer["env"]
         # New weights come to it as files in the trainer's temporary folder.
         assert server["volumeMounts"] == trainer["volumeMounts"]
@@ -100,20 +105,16 @@ def test_every_trainer_pod_has_a_server_sidecar() -> None:
     assert "initContainers" not in str(pytorchjob.render(JOB))
 
 
-def test_a_trainjob_says_that_it_cannot_bring_a_server() -> None:
-    with pytest.raises(UserError, match="set job.backend: pytorchjob"):
-        trainjob.render(SERVED)
-
-
 def pods_of(body: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the templates of a job's pods; a TrainJob's as its runtime and patch make them."""
+    """Return the templates of a job's pods; a TrainJob's as the named runtime and its patch make them."""
     if body["kind"] == "PyTorchJob":
         return [role["template"] for role in body["spec"]["pytorchReplicaSpecs"].values()]
     if body["kind"] == "Job":
         return [body["spec"]["template"]]
     [patch] = body["spec"]["runtimePatches"]
     [node] = patch["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"]
-    return [{**node["template"]["spec"]["template"], "spec": pod_of(body, RUNTIME)}]
+    base = RUNTIMES[body["spec"]["runtimeRef"]["name"]]
+    return [{**node["template"]["spec"]["template"], "spec": pod_of(body, base)}]
 
 
 @pytest.mark.parametrize("backend", [pytorchjob, trainjob])
@@ -131,29 +132,6 @@ def test_jobs_have_their_settings(backend: Any) -> None:
     for job, suspended in ((JOB, True), (with_spec(queue=None, priority=None), False)):
         spec = backend.render(job)["spec"]
         assert spec.get("suspend", spec.get("runPolicy", {}).get("suspend")) is suspended
-
-
-def by_key(pod: dict[str, Any]) -> dict[str, Any]:
-    """Return a pod specification without the order of its lists and without the names that the operators require."""
-    [container] = pod["containers"]
-    container = {key: value for key, value in container.items() if key != "name"}
-    container["volumeMounts"] = {mount["mountPath"]: mount for mount in container["volumeMounts"]}
-    volumes = {volume["name"]: volume for volume in pod["volumes"]}
-    return {**pod, "containers": container, "volumes": volumes}
-
-
-@pytest.mark.parametrize(
-    "job",
-    [JOB, with_spec(nodes=1, queue=None, priority=None, tolerations=(), node_selector={}),
-     with_spec(resources=Resources(gpus=0, shared_memory="1Gi"))],
-)  # fmt: skip
-def test_pods_of_a_trainjob_equal_those_of_a_pytorchjob(job: Description) -> None:
-    """The Trainer merges the patch into the runtime; only the restart policy and the container's name differ."""
-    [theirs], [ours, *_] = pods_of(trainjob.render(job)), pods_of(pytorchjob.render(job))
-    assert theirs["metadata"] == ours["metadata"]
-    merged_pod = dict(theirs["spec"])
-    assert merged_pod.pop("restartPolicy") == "Never"  # so the exit code decides, by podFailurePolicy
-    assert by_key(merged_pod) == by_key(ours["spec"])
 
 
 def test_merge_of_patch_and_runtime_is_the_recorded_one() -> None:
@@ -175,14 +153,6 @@ def test_merge_of_patch_and_runtime_is_the_recorded_one() -> None:
     assert ours["volumeMounts"] == theirs["volumeMounts"]
     assert ours["env"] == [one for one in theirs["env"] if not one["name"].startswith("PET_")]
     assert theirs == merged(theirs, {**ours, "env": theirs["env"]})
-
-
-def test_runtime_in_the_manifests_is_rendered_from_the_cluster_file() -> None:
-    [written] = YAML(typ="safe").load_all((ROOT / "manifests/trainer/cluster-training-runtime.yaml").read_text())
-    cluster = read_as(ClusterSpec, ROOT / "pipelines/cluster.yaml")
-    assert written == runtime.render(cluster)
-    assert written["metadata"]["name"] == cluster.job.runtime
-    check(written)
 
 
 @pytest.mark.parametrize("backend", [pytorchjob, trainjob, indexedjob])

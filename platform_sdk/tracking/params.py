@@ -1,0 +1,27 @@
+"""Settings of a recipe as MLflow's parameters."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+PARAM_LENGTH = 6000
+
+
+def recipe_params(recipe: Mapping[str, Any]) -> dict[str, str]:
+    """Return a resolved recipe as parameters: nested settings by their dotted names, clipped as MLflow stores them."""
+    return {name: clip(value, PARAM_LENGTH) for name, value in _flat(dict(recipe))}
+
+
+def clip(value: str, length: int) -> str:
+    """Return a text with at most ``length`` characters."""
+    return value if len(value) <= length else value[: length - 1] + "…"
+
+
+def _flat(value: Any, prefix: str = "") -> Iterator[tuple[str, str]]:
+    if isinstance(value, dict) and value:
+        for name, inner in value.items():
+            yield from _flat(inner, f"{prefix}.{name}" if prefix else str(name))
+    else:
+        yield prefix.removeprefix("parameters."), value if isinstance(value, str) else json.dumps(value)
