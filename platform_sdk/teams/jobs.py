@@ -1,4 +1,4 @@
-"""What a team's namespace holds at most, the cluster file of its runs, and the runtimes that the file names."""
+"""Quota of a team's namespace, the cluster file of its runs, and the runtimes that the file names."""
 
 from __future__ import annotations
 
