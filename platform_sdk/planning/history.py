@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from statistics import median
@@ -13,15 +12,13 @@ from platform_sdk.config.recipe import Recipe
 from platform_sdk.config.struct import Struct
 from platform_sdk.execution.claim import FILE as CLAIM
 from platform_sdk.files import read_object
-from platform_sdk.tracking import manifest
 from platform_sdk.tracking.journal import STATE_EVENTS, read, run_file
 from platform_sdk.tracking.listing import RUN_DIR, run_dirs, tracking_server
 from platform_sdk.tracking.params import recipe_params
+from platform_sdk.tracking.usage import GPU_HOURS, gpu_hours_of_run
 
 IGNORED = frozenset({"name", "seed", "data_dir"})
 """Settings that affect neither the duration nor the GPU-hours of a run."""
-GPU_HOURS = "gpu_hours"
-"""Metric of a run with the GPU-hours of its steps."""
 
 
 class EarlierRuns(Struct):
@@ -92,5 +89,4 @@ def _of_folder(folder: Path, wanted: Mapping[str, str]) -> Iterator[tuple[float,
         states = [event for event in read(run_file(run_dir))[0] if event["event"] in STATE_EVENTS]
         finished = states and states[-1].get("status") == "FINISHED"
         if finished and _compared(recipe_params(read_object(run_dir / CLAIM))) == wanted:
-            used = [float(entry.used[GPU_HOURS]) for entry in manifest.read(run_dir) if GPU_HOURS in entry.used]
-            yield (states[-1]["time"] - states[0]["time"]) / 1000, math.fsum(used) if used else None
+            yield (states[-1]["time"] - states[0]["time"]) / 1000, gpu_hours_of_run(run_dir) or None

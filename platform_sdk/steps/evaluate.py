@@ -52,7 +52,7 @@ def run(inputs: Inputs) -> Finished[Outputs]:
     with step_run(run_dir, step_name("evaluate", inputs.phase)) as step:
         check_digest(run_dir / "corpus" / "questions.eval.jsonl", Question, questions)
         check_policy(inputs.model_path, model)
-        evaluated = launch(arguments, job_runner(run_dir))
+        evaluated = launch(arguments, job_runner(step))
         step.log_inputs(model=model, evaluation={"eval": questions}, retrieval={"index": searched})
         digests = {"searched": searched, "index": inputs.index_digest, "settings": arguments.settings_digest}
         step.record_digests(policy=model, scores=evaluated.digest, **digests)

@@ -34,7 +34,7 @@ def run(inputs: Inputs) -> Finished[Outputs]:
 
     run_dir = inputs.run_dir
     with step_run(run_dir, "graph") as step:
-        manifest = build(run_dir, GraphSpec.model_validate(inputs.graph), job_runner(run_dir)).graph.manifest
+        manifest = build(run_dir, GraphSpec.model_validate(inputs.graph), job_runner(step)).graph.manifest
         counts = {name: getattr(manifest, name) for name in ("entities", "hyperedges", "mentions", "malformed")}
         step.log_inputs(retrieval={"passages": inputs.corpus_digest, "triples": inputs.triples_digest})
         step.log_metrics({f"graph/{name}": count for name, count in counts.items()})

@@ -50,7 +50,7 @@ def run(inputs: Inputs) -> Finished[Outputs]:
         check_policy(inputs.model_path, start)
         step.log_inputs(model=start, training={"train": questions}, retrieval={"index": searched})
         with following(step, folder / "updates.jsonl", axis="update", phase=phase):
-            result = launch(_arguments(inputs), job_runner(run_dir))
+            result = launch(_arguments(inputs), job_runner(step))
         step.seal(Path(result.model), folder / "train.json", *folder.glob("updates.jsonl"), folder / "rollouts")
         evaluations = {path.name.removeprefix("eval-u"): path for path in sorted(run_dir.glob("eval-u*"))}
         between = {int(update): path for update, path in evaluations.items() if update.isdigit()}  # none set aside

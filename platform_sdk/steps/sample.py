@@ -65,7 +65,7 @@ def run(inputs: Inputs) -> Finished[Outputs]:
         check_digest(run_dir / "corpus" / "questions.train.jsonl", Question, questions)
         check_policy(inputs.model_path, model)
         record.log_inputs(model=model, training={"train": questions}, retrieval={"index": searched})
-        sampled = launch(_arguments(inputs), job_runner(run_dir))
+        sampled = launch(_arguments(inputs), job_runner(record))
         record.record_digests(policy=model, searched=searched, index=inputs.index_digest, rollouts=sampled.digest)
         others = ("candidates.jsonl", "examples.jsonl", "rejected.jsonl", "agent.json", "statistics.json")
         left = [folder / name for name in others if (folder / name).exists()]

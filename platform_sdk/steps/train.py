@@ -56,7 +56,7 @@ def run(inputs: Inputs) -> Finished[Outputs]:
         with ExitStack() as curves:
             for trained in [f"{phase}/{role}" for role in models_of(inputs.model_path)] or [phase]:
                 curves.enter_context(following(step, run_dir / trained / "steps.jsonl", axis="step", phase=trained))
-            result = launch_training(_arguments(inputs), job_runner(run_dir))
+            result = launch_training(_arguments(inputs), job_runner(step))
         # Each model of a pair also has its own folder.
         step.seal(Path(result.model), *(run_dir / phase).glob("*/model"))
         step.seal(*(run_dir / phase).glob("**/train.json"), *(run_dir / phase).glob("**/steps.jsonl"))

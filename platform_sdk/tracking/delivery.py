@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -47,6 +47,7 @@ from platform_sdk.tracking.traces import deliver_rollouts
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
+    from mlflow.entities import Metric
 
 TAG_LENGTH = 5000
 EXPERIMENT_TAGS = {"mlflow.experimentKind": "custom_model_development"}
@@ -246,23 +247,17 @@ class Delivery:
 
     def _common(self, run_id: str, events: list[Event]) -> None:
         """Deliver events common to runs and steps; figures of a step are also figures of the run."""
-        from mlflow.entities import Metric
-
         models = Models(self.client, self.state, self.run_dir)
         for event in events:
             if event["event"] == "scores":  # before other metrics: the UI lists metrics in the order of delivery
                 models.deliver_scores(run_id, event)
-        metrics = [
-            Metric(name, value, event["time"], event["iteration"])
-            for event in events
-            if event["event"] == "metrics"
-            for name, value in event["metrics"].items()
-        ]
+        figures = [event for event in events if event["event"] == "metrics"]
         params = {k: v for event in events if event["event"] == "params" for k, v in event["params"].items()}
         tags = {k: v for event in events if event["event"] == "tags" for k, v in event["tags"].items()}
-        self._batch(run_id, metrics=metrics, params=params, tags=_legible(tags))
+        self._batch(run_id, metrics=_points(figures), params=params, tags=_legible(tags))
         if run_id != self._run_id:
-            self._batch(self._run_id, metrics=metrics, tags=_legible(tags, DIGEST))
+            of_run = [event for event in figures if not event.get("step_only")]
+            self._batch(self._run_id, metrics=_points(of_run), tags=_legible(tags, DIGEST))
         for event in events:
             if event["event"] == "artifact":
                 self._artifact(run_id, event)
@@ -366,6 +361,16 @@ def _store_errors(uri: str) -> Iterator[None]:
             f"MLflow store {without_credentials(uri)}: the driver {error.name} is not installed; run: pip install "
             f"{error.name}, or for postgresql+psycopg2:// pip install hopforge[cluster]"
         ) from error
+
+
+def _points(figures: Iterable[Event]) -> list[Metric]:
+    from mlflow.entities import Metric
+
+    return [
+        Metric(name, value, event["time"], event["iteration"])
+        for event in figures
+        for name, value in event["metrics"].items()
+    ]
 
 
 def _legible(tags: Mapping[str, str], prefix: str = "") -> dict[str, str]:

@@ -64,14 +64,9 @@ def source_digest(package: Path) -> str:
 
 
 def used(began: float) -> dict[str, str | int | float]:
-    """Return the resources of this process since ``began``, a time of ``time.monotonic``: host, seconds, GPU-hours.
-
-    Jobs that the process started on other machines are not counted.
-    """
+    """Return what this process used since ``began``, a time of ``time.monotonic``: host, seconds, GPUs."""
     seconds, gpus = round(time.monotonic() - began, 3), len(list(Path("/dev").glob("nvidia[0-9]*")))
-    return {
-        "host": platform.node(), "seconds": seconds, "gpus": gpus, "gpu_hours": round(seconds * gpus / 3600, 6)
-    }  # fmt: skip
+    return {"host": platform.node(), "seconds": seconds, "gpus": gpus}
 
 
 def _user() -> str:

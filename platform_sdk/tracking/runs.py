@@ -34,6 +34,7 @@ from platform_sdk.tracking.opened import ENVIRONMENT, ENVIRONMENT_FILE, recipe_d
 from platform_sdk.tracking.provenance import provenance, used
 from platform_sdk.tracking.step import StepRun
 from platform_sdk.tracking.store import STATE_FILE, store_uri
+from platform_sdk.tracking.usage import GPU_HOURS, gpu_hours_of_run
 
 Status = Literal["FINISHED", "FAILED", "KILLED"]
 FOLLOWER_LOG = "follower.log"
@@ -153,7 +154,7 @@ def step_run(run_dir: Path, step: str) -> Iterator[StepRun]:
     seals.check(run_dir)
     journal = Journal(step_file(run_dir, step))
     journal.append("started", name=step)
-    began = time.monotonic()
+    started, began = time.time_ns(), time.monotonic()
     running = StepRun(run_dir, step, journal)
     try:
         yield running
@@ -163,6 +164,7 @@ def step_run(run_dir: Path, step: str) -> Iterator[StepRun]:
         text = f"{type(error).__name__}: {error}"
         shown = storage_error(error)
         with suppress(OSError) if shown else nullcontext():  # on a full disk, the journal cannot be written either
+            _log_use(running, started, began)
             journal.append("ended", status="KILLED" if stopped else "FAILED", error=text[:ERROR_LENGTH])
         if shown is not None:
             raise shown from error
@@ -176,7 +178,7 @@ def step_run(run_dir: Path, step: str) -> Iterator[StepRun]:
             journal=journal.path,
             inputs=tuple(running.inputs),
             settings=_settings(run_dir),
-            used=used(began),
+            used=_log_use(running, started, began),
         )
         journal.append("ended", at=entry.milliseconds, status="FINISHED", manifest_head=entry.head)
     finally:
@@ -198,6 +200,8 @@ def finish_run(run_dir: Path, status: Status, failure: Failure | None = None) ->
     if report.is_file():
         journal.append("artifact", path=str(report), folder="", digest=sha256(report))
     if not _has_ended(run_dir, status):
+        if hours := gpu_hours_of_run(run_dir):
+            journal.append("metrics", metrics={GPU_HOURS: hours}, iteration=0)
         steps = [path for key, path in journals(run_dir).items() if key != RUN]
         files = seals.seal(run_dir, [*steps, *([report] if report.is_file() else [])])
         entry = manifest.record(run_dir, f"run ended: {status}", {}, files, journal=journal.path)
@@ -221,6 +225,14 @@ def finish_run(run_dir: Path, status: Status, failure: Failure | None = None) ->
     run_id = mlflow_run_id(run_dir)
     assert run_id is not None, "a delivered run has an id"
     return run_id
+
+
+def _log_use(step: StepRun, started: int, began: float) -> dict[str, str | int | float]:
+    """Log the GPU-hours of a step up to now; return what this process used, and the GPU-hours of the step."""
+    own = used(began)
+    if gpus := int(own["gpus"]):
+        step.record_gpu_hours(f"process {os.getpid()} of {started}", float(own["seconds"]) * gpus / 3600)
+    return own | {GPU_HOURS: step.log_gpu_hours()}
 
 
 def _send_to_log(run_dir: Path) -> None:

@@ -11,6 +11,7 @@ from platform_sdk.config.errors import UserError
 from platform_sdk.files import read_object, sha256
 from platform_sdk.tracking.journal import DIGEST, Journal
 from platform_sdk.tracking.manifest import Input
+from platform_sdk.tracking.usage import DIGITS, GPU_HOURS, USED, gpu_hours_of_step
 
 PICKLES = frozenset({".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt", ".joblib"})
 
@@ -47,6 +48,17 @@ class StepRun:
         self._journal.append(
             "metrics", metrics={name: float(value) for name, value in metrics.items()}, iteration=iteration
         )
+
+    def record_gpu_hours(self, source: str, hours: float) -> None:
+        """Record the GPU-hours that a process or a job of this step has used so far, by its name."""
+        self._journal.append(USED, source=source, gpu_hours=round(hours, DIGITS))
+
+    def log_gpu_hours(self) -> float:
+        """Log the GPU-hours of all attempts of this step, unless there were no GPUs; return them."""
+        hours = gpu_hours_of_step(self._journal.path)
+        if hours:
+            self._journal.append("metrics", metrics={GPU_HOURS: hours}, iteration=0, step_only=True)
+        return hours
 
     def log_figures(self, path: Path, *, iteration: int | None = None) -> None:
         """Log the numbers of a figures file (``figures.json``, ``train.json``), and the file itself.

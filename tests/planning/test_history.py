@@ -33,7 +33,7 @@ def record_run(run_dir: Path, recipe: Recipe, status: Status, gpu_hours: float |
     start_run(run_dir, recipe.resolved(), follow=False)
     with step_run(run_dir, "online-online") as step:
         if gpu_hours is not None:
-            step.log_metrics({"gpu_hours": gpu_hours})
+            step.record_gpu_hours("job of the step", gpu_hours)
     finish_run(run_dir, status)
 
 
@@ -55,7 +55,7 @@ def _record_runs(folder: Path) -> None:
 
 def test_finished_runs_with_equal_settings_of_a_folder_are_counted(folder: Path) -> None:
     found = earlier_runs(recipe_with("seed=7"), folder)
-    assert (found.runs, found.gpu_hour_runs, found.note) == (3, 3, "")
+    assert (found.runs, found.gpu_hours, found.gpu_hour_runs, found.note) == (3, 3.0, 2, "")
     assert 0 < (found.seconds or 0.0) < 60
     assert earlier_runs(recipe_with("online.updates=99"), folder).runs == 1
 

@@ -27,6 +27,7 @@ from platform_sdk.tracking.journal import Journal, run_file, step_file
 from platform_sdk.tracking.listing import find_run_dir, row_of, run_dirs
 from platform_sdk.tracking.store import folder_uri
 from platform_sdk.tracking.traces import pieces
+from platform_sdk.tracking.verify import verify_run
 from tests.tracking.rollouts import rollout
 
 RECIPE = {"pipeline": "mygo", "name": "world", "parameters": {"dataset": {"format": "world"}, "iterations": 2}}
@@ -207,6 +208,30 @@ def test_a_failed_step_says_why_and_recovers(folder: Path, run_dir: Path) -> Non
     resumed = nested(folder, run_id)
     assert {name: run.info.status for name, run in resumed.items()} == {"train": "FINISHED"}
     assert "error" not in resumed["train"].data.tags
+
+
+def test_gpu_hours_of_a_run_are_the_sum_of_its_steps_with_failed_attempts(folder: Path, run_dir: Path) -> None:
+    start_run(run_dir, RECIPE, follow=False)
+    with step_run(run_dir, "sample") as step:
+        step.record_gpu_hours("job a", 0.25)
+    with pytest.raises(ValueError, match="no such luck"), step_run(run_dir, "train") as step:
+        step.record_gpu_hours("job b", 1.0)
+        raise ValueError("no such luck")
+    run_id = finish_run(run_dir, "FAILED")
+    assert client(folder).get_run(run_id).data.metrics == {"gpu_hours": 1.25}
+    start_run(run_dir, RECIPE, follow=False)
+    with step_run(run_dir, "train") as step:
+        step.record_gpu_hours("job b", 1.5)  # the same job, further on
+        step.record_gpu_hours("job c", 2.0)
+    with step_run(run_dir, "report"):
+        pass
+    finish_run(run_dir, "FINISHED")
+    assert client(folder).get_run(run_id).data.metrics == {"gpu_hours": 3.75}
+    steps = nested(folder, run_id)
+    assert {name: run.data.metrics for name, run in steps.items()} == {
+        "sample": {"gpu_hours": 0.25}, "train": {"gpu_hours": 3.5}, "report": {}
+    }  # fmt: skip
+    assert verify_run(run_dir).findings == ()
 
 
 def test_other_recipe_for_an_existing_run_is_refused(run_dir: Path) -> None:

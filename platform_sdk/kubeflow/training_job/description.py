@@ -46,6 +46,8 @@ PREFERRED_TOPOLOGY = "kueue.x-k8s.io/podset-preferred-topology"
 LABEL_PRIORITY = "kueue.x-k8s.io/priority-class"
 SPEC_DIGEST = "hopforge.dev/spec-digest"
 HEARTBEAT = "hopforge.dev/heartbeat"
+RAN = "hopforge.dev/ran-seconds"
+"""Annotation with the seconds for which a job has been admitted, up to its last heartbeat."""
 OWN_STORE = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 """Create the rendezvous store anew at every restart. By default, the launcher's store outlives the processes, and a
 fast process finds the previous address of another (pytorch/pytorch#135712)."""
@@ -108,6 +110,12 @@ class Description:
     def backend(self) -> str:
         """Return the kind of the job's object, a key of ``backend.BACKENDS``."""
         return "job" if self.indexed else self.spec.backend or "pytorchjob"
+
+    @property
+    def gpus(self) -> int:
+        """Return the GPUs of all pods, with those of vLLM servers; of an elastic job at its largest."""
+        beside = 0 if self.sidecar is None else self.sidecar.spec.resources.gpus
+        return self.spec.nodes * (self.spec.resources.gpus + beside)
 
     @property
     def processes_per_node(self) -> int:

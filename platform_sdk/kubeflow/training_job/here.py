@@ -15,7 +15,7 @@ from platform_sdk.credentials import has_credentials
 from platform_sdk.kubeflow.training_job.api import ClusterApi, connect
 from platform_sdk.kubeflow.training_job.backend import api_for, choose_backend
 from platform_sdk.kubeflow.training_job.description import TASK, Description, Owner, Sidecar
-from platform_sdk.kubeflow.training_job.launcher import reached, run_job
+from platform_sdk.kubeflow.training_job.launcher import Record, reached, run_job
 from platform_sdk.processes.launch import ProcessRunner, StepProcesses, check_process_count
 
 log = logging.getLogger(__name__)
@@ -29,10 +29,13 @@ PASSED_ON = (
 )  # fmt: skip
 
 
-def job_runner(run_dir: Path) -> ProcessRunner | None:
+def job_runner(run_dir: Path, record: Record | None = None) -> ProcessRunner | None:
     """Return the runner of a step's processes as a job of this cluster; None outside of a cluster.
 
     A job is named by the run, its verb, and the folder of its specification in the run directory.
+
+    Args:
+        record: called with the UID and the GPU-hours of each job, as by ``launcher.run_job``.
 
     Raises:
         UserError: by what is returned: see ``launcher.run_job``; the cluster cannot be spoken to; the run directory is
@@ -53,7 +56,7 @@ def job_runner(run_dir: Path) -> ProcessRunner | None:
         choose = partial(choose_backend, described, connection, log.warning)
         job = reached(choose, log.warning, "no job was created; run the step again")
         api = api_for(job, connection)
-        run_job(replace(job, owner=owner_of_this_pod(api)), api, log.warning)
+        run_job(replace(job, owner=owner_of_this_pod(api)), api, log.warning, record=record)
 
     return run
 

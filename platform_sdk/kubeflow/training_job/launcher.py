@@ -16,14 +16,16 @@ from typing import TypeVar
 from platform_sdk.config.errors import UserError
 from platform_sdk.kubeflow.training_job.api import AlreadyThere, ApiUnavailable, ClusterApi, Forbidden, Item
 from platform_sdk.kubeflow.training_job.backend import BACKENDS
-from platform_sdk.kubeflow.training_job.description import HEARTBEAT, SPEC_DIGEST, Description
+from platform_sdk.kubeflow.training_job.description import HEARTBEAT, RAN, SPEC_DIGEST, Description
 from platform_sdk.kubeflow.training_job.failure import failure_message
 from platform_sdk.kubeflow.training_job.kueue import remedy
 from platform_sdk.kubeflow.training_job.restarts import Restarts
-from platform_sdk.kubeflow.training_job.state import Observation, State, expected_pods, live_pods, observe
+from platform_sdk.kubeflow.training_job.state import Observation, State, ended_at, expected_pods, live_pods, observe
 from platform_sdk.kubeflow.training_job.watch import Clock, JobWatch, SystemClock
 
 T = TypeVar("T")
+Record = Callable[[str, float], None]
+"""Takes a job's UID and the GPU-hours that it has used so far."""
 
 RETRY_SECONDS = 10.0  # between attempts to reach the API server
 HEARTBEAT_SECONDS = 60.0
@@ -36,7 +38,10 @@ WARNING_LENGTH = 400
 CLOCK = SystemClock()
 
 
-def run_job(job: Description, api: ClusterApi, tell: Callable[[str], None], clock: Clock | None = None) -> None:
+def run_job(
+    job: Description, api: ClusterApi, tell: Callable[[str], None], clock: Clock | None = None,
+    record: Record | None = None,
+) -> None:  # fmt: skip
     """Run a job to its end.
 
     An existing job of that name is adopted if it has the same specification. If it has failed it is created again: this
@@ -44,13 +49,20 @@ def run_job(job: Description, api: ClusterApi, tell: Callable[[str], None], cloc
 
     Args:
         tell: called at every change of state, with the reason the cluster gives.
+        record: called once, however this ends, with the GPU-hours of the job: the time from admission to its end, or
+            until now, times its GPUs. The count goes on where an earlier launcher, even a killed one, has left it.
 
     Raises:
         UserError: the job failed, restarted its pods too often, waited or ran for too long, was deleted, differs from
             an existing one of that name, or its queue does not exist; Kueue does not manage it; an earlier one stays;
             or the API server refused something or stayed away. The first line of the message gives the cause.
     """
-    _Follower(job, api, tell, clock or CLOCK).run()
+    follower = _Follower(job, api, tell, clock or CLOCK)
+    try:
+        follower.run()
+    finally:
+        if record is not None and follower.uid:
+            record(follower.uid, follower.admitted_seconds() * job.gpus / 3600)
 
 
 class _Follower:
@@ -64,6 +76,9 @@ class _Follower:
         self._complete_at = 0.0  # when all pods were last there, or the job waited
         self._beaten = 0.0
         self._warning = ""
+        self._last: Observation | None = None
+        self._looked = 0.0
+        self.uid = ""
 
     def run(self) -> None:
         self._create()
@@ -72,20 +87,20 @@ class _Follower:
             self._follow(watch)
 
     def _follow(self, watch: JobWatch) -> None:
-        last: Observation | None = None
-        looked = self._complete_at = self._clock.time()
+        self._complete_at = self._clock.time()
         while True:
             self._reached(watch.refresh)
-            now = self._clock.time()
+            now, last = self._count(), self._last
             if watch.job is None:
                 raise UserError(f"job {self._job.name} was deleted while it was followed; run the step again")
             pods = list(watch.pods.values())
             seen = self._explained(observe(watch.job, watch.workload, pods), watch.job, pods)
-            if last is not None:
-                self._spent[last.state.waiting] += now - looked
+            if last is None:
+                self.uid = watch.job["metadata"]["uid"]
+                self._spent[False] = _admitted_before(watch.job, seen.state, now)
             if seen != last:
                 self._tell(f"{self._job.name}: {seen.state}" + (f" ({seen.reason})" if seen.reason else ""))
-            looked, last = now, seen
+            self._last = seen
             if seen.state is State.SUCCEEDED:
                 return
             if seen.state is State.FAILED:
@@ -99,6 +114,19 @@ class _Follower:
             watch.wait(self._next_moment(seen, before) - before)
             self._unmanaged += 0.0 if self._managed else self._clock.time() - before
 
+    def _count(self) -> float:
+        """Add the time since the last observation to the time spent in its state; return the present time."""
+        now = self._clock.time()
+        if self._last is not None:
+            self._spent[self._last.state.waiting] += now - self._looked
+        self._looked = now
+        return now
+
+    def admitted_seconds(self) -> float:
+        """Return for how long the job has been admitted."""
+        self._count()
+        return self._spent[False]
+
     def _see_pod(self, pod: Item) -> None:
         failure = self._restarts.see(pod)
         if failure is not None:
@@ -107,7 +135,8 @@ class _Follower:
     def _beat(self, now: float) -> None:
         """Write the heartbeat, without which the reaper deletes the job."""
         if now - self._beaten >= HEARTBEAT_SECONDS:
-            self._reached(lambda: self._api.annotate(self._job.name, {HEARTBEAT: stamp(self._clock.time())}))
+            beat = {HEARTBEAT: stamp(now), RAN: f"{self._spent[False]:.0f}"}
+            self._reached(lambda: self._api.annotate(self._job.name, beat))
             self._beaten = now
 
     def _next_moment(self, seen: Observation, now: float) -> float:
@@ -278,6 +307,19 @@ def reached(call: Callable[[], T], tell: Callable[[str], None], left: str, clock
             tell(f"{problem}; waiting for it")
             reported = True
         clock.sleep(RETRY_SECONDS)
+
+
+def _admitted_before(job: Item, state: State, now: float) -> float:
+    """Return the seconds of an adopted job's admission so far: those noted at its last heartbeat, and those since.
+
+    A job that has waited in between is counted as if it had not.
+    """
+    annotations = job["metadata"].get("annotations") or {}
+    noted = float(annotations.get(RAN, 0))
+    if HEARTBEAT not in annotations or state.waiting:
+        return noted
+    end = ended_at(job) if state.ended else None
+    return noted + max((now if end is None else end) - datetime.fromisoformat(annotations[HEARTBEAT]).timestamp(), 0.0)
 
 
 def stamp(seconds: float) -> str:

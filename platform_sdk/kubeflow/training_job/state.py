@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
@@ -27,6 +28,10 @@ class State(StrEnum):
         return self in (State.SUCCEEDED, State.FAILED)
 
 
+ENDS = {"Succeeded": State.SUCCEEDED, "Complete": State.SUCCEEDED, "Failed": State.FAILED}
+"""State of an ended job by the condition that says so, of any kind of job."""
+
+
 @dataclass(frozen=True)
 class Observation:
     """State of a job, and the cluster's reason."""
@@ -45,7 +50,7 @@ def observe(
         pods: the job's pods.
     """
     conditions = _conditions(job)
-    for type_, state in (("Succeeded", State.SUCCEEDED), ("Complete", State.SUCCEEDED), ("Failed", State.FAILED)):
+    for type_, state in ENDS.items():
         if type_ in conditions:
             return Observation(state, _reason(conditions[type_]))
     if _suspended(job):
@@ -58,6 +63,15 @@ def observe(
     if pods and set(phases) <= {"Succeeded", "Failed"}:
         return Observation(State.RUNNING, "its pods have ended; waiting for the job's result")
     return Observation(State.ADMITTED, _pending(pods))
+
+
+def ended_at(job: Mapping[str, Any]) -> float | None:
+    """Return when a job ended, in seconds since the epoch; None if it did not, or does not say."""
+    conditions = _conditions(job)
+    for type_ in ENDS:
+        if moment := conditions.get(type_, {}).get("lastTransitionTime"):
+            return datetime.fromisoformat(moment).timestamp()
+    return None
 
 
 def live_pods(pods: Sequence[Mapping[str, Any]]) -> int:

@@ -34,6 +34,7 @@ class Cluster:
         configuration.retries = False
         self.connection = TrainingClient(client_configuration=configuration)
         self.described = job
+        self.gpu_hours: list[tuple[str, float]] = []  # of jobs by UID, as launchers recorded them
         server.objects["localqueues", "team-a"] = {"metadata": {"name": "team-a"}}
 
     @property
@@ -43,7 +44,8 @@ class Cluster:
 
     def run(self, job: Description | None = None) -> None:
         job = job or self.described
-        run_job(job, api_for(job, self.connection), self.told.append, self.clock)
+        record = lambda uid, hours: self.gpu_hours.append((uid, hours))  # noqa: E731
+        run_job(job, api_for(job, self.connection), self.told.append, self.clock, record)
 
     def queue(self, why: str) -> None:
         self.server.condition(self._workload(), "QuotaReserved", "False", "Pending", why)

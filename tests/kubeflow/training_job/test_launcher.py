@@ -13,6 +13,7 @@ pytest.importorskip("kubeflow.training", reason="the extra [cluster] is not inst
 
 from platform_sdk.config.errors import UserError
 from platform_sdk.kubeflow.training_job import pytorchjob
+from platform_sdk.kubeflow.training_job.launcher import stamp
 from tests.kubeflow.training_job.recordings import recording
 from tests.kubeflow.training_job.scripted import HOUR, JOB, MINUTE, SPEC, Cluster
 
@@ -102,6 +103,35 @@ def test_a_killed_launcher_is_followed_by_one_that_adopts(cluster: Cluster) -> N
     cluster.run()
     assert states(cluster)[-3:] == ["adopted", "Running (2 of 2 pods run)", "Succeeded"]
     assert cluster.jobs == [JOB.name]
+
+
+@pytest.mark.parametrize("absent", [0.0, 900.0], ids=["adopted-running", "adopted-ended"])
+def test_gpu_hours_are_those_from_admission_to_end_whichever_launchers_are_killed(
+    cluster: Cluster, absent: float
+) -> None:
+    cluster.clock.at(1, lambda: cluster.queue("busy"))
+    cluster.clock.at(300, cluster.admit)
+
+    def kill() -> None:
+        raise KeyboardInterrupt
+
+    def succeed() -> None:
+        cluster.succeed()
+        [done] = [one for one in cluster.server.job()["status"]["conditions"] if one["type"] == "Succeeded"]
+        done["lastTransitionTime"] = stamp(cluster.clock.time())
+
+    cluster.clock.at(310, cluster.start)
+    cluster.clock.at(500, kill)
+    cluster.clock.at(900, succeed)
+    with pytest.raises(KeyboardInterrupt):
+        cluster.run()
+    cluster.clock.sleep(absent)
+    cluster.run()
+    first, last = cluster.gpu_hours
+    assert first[0] == last[0] == cluster.server.job()["metadata"]["uid"]
+    pods, gpus = 2, 4
+    assert first[1] * 3600 == pytest.approx(200 * pods * gpus, abs=pods * gpus)
+    assert last[1] * 3600 == pytest.approx(600 * pods * gpus, abs=2 * pods * gpus), "the last figure counts all"
 
 
 def test_different_job_with_the_same_name_is_left_alone(cluster: Cluster) -> None:
