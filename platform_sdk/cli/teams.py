@@ -13,6 +13,7 @@ from platform_sdk.cli.output import say
 
 if TYPE_CHECKING:
     from platform_sdk.teams.status import Status
+    from platform_sdk.teams.usage import Usage
 
 MARKS = {"met": "✓", "unmet": "✗", "unseen": "?"}
 FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="The teams file, as manifests/teams.yaml.")]
@@ -94,19 +95,36 @@ def check_(
 
 @teams.command()
 def status(
-    file: FileArgument, as_json: Annotated[bool, typer.Option("--json", help="Print the totals as JSON.")] = False
+    file: FileArgument,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DURATION", help="Add the GPU-hours of runs started in the last 12h, 7d or 2w, from MLflow."
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the totals as JSON.")] = False,
 ) -> None:
-    """Print how many GPUs each team has, uses and borrows, and what waits, from Kueue's queues in KUBECONFIG."""
+    """Print how many GPUs each team has, uses and borrows, and what waits, from Kueue's queues in KUBECONFIG.
+
+    With --since, print also the GPU-hours that the teams' workspaces of the MLflow server in MLFLOW_TRACKING_URI have.
+    """
     from platform_sdk.teams.cluster import Cluster
     from platform_sdk.teams.folder import read_teams
     from platform_sdk.teams.status import read_status
+    from platform_sdk.teams.usage import duration, read_usage
 
-    found = read_status(read_teams(file), Cluster.here())
+    spec = read_teams(file)
+    back = None if since is None else duration(since)
+    usage = None if back is None else read_usage(spec, back)
+    found = read_status(spec, Cluster.here())
     if as_json:
-        typer.echo(found.model_dump_json())
+        hours = {} if usage is None else {"gpu_hours": usage.model_dump(mode="json")}
+        typer.echo(json.dumps(found.model_dump(mode="json") | hours))
         return
     _print_status(found)
-    for note in found.unseen:
+    if usage is not None:
+        _print_usage(usage)
+    for note in (*found.unseen, *(usage.unseen if usage else ())):
         say(f"not seen: {note}", err=True)
 
 
@@ -133,3 +151,19 @@ def _print_status(found: Status) -> None:
             counts = (team.nominal, team.used, team.borrowed, team.idle, team.pending)
             table.add_row(escape(team.team), *map(str, counts), waits)
         console.print(table)
+
+
+def _print_usage(usage: Usage) -> None:
+    from rich.markup import escape
+    from rich.table import Table
+
+    from platform_sdk.cli.terminal import Terminal
+
+    console = Terminal(highlight=False)
+    console.print(f"[bold]runs started since {usage.since.isoformat(timespec='minutes')}[/bold]")
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for title in ("team", "runs", "unfinished", "GPU-hours"):
+        table.add_column(title, justify="left" if title == "team" else "right")
+    for team in usage.teams:
+        table.add_row(escape(team.team), str(team.runs), str(team.unfinished), f"{team.gpu_hours:.2f}")
+    console.print(table)

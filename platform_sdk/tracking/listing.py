@@ -58,14 +58,14 @@ class RunRow(BaseModel):
     weights: str | None
 
 
-def tracking_server() -> Server | None:
-    """Return the MLflow server in ``MLFLOW_TRACKING_URI``; None if it names no server."""
+def tracking_server(workspace: str | None = None) -> Server | None:
+    """Return a workspace of the MLflow server in ``MLFLOW_TRACKING_URI``; None if it names no server."""
     uri = os.environ.get("MLFLOW_TRACKING_URI", "")
     if not uri.startswith(("http://", "https://")):
         return None
     from platform_sdk.tracking.server import Server
 
-    return Server(uri)
+    return Server(uri, workspace)
 
 
 def run_dirs(folder: Path) -> list[Path]:

@@ -7,6 +7,7 @@ import json
 import os
 import socket
 import ssl
+from collections.abc import Iterator
 from http.client import HTTPException
 from typing import Any
 from urllib.error import HTTPError, URLError
@@ -18,7 +19,8 @@ from platform_sdk.credentials import without_credentials
 
 TIMEOUT = 4.0
 """Timeout of a request in seconds."""
-API = "api/2.0/mlflow"
+API = "2.0/mlflow"
+WORKSPACES = "3.0/mlflow/workspaces"
 PAGE = 1000
 LIMIT = 100
 
@@ -28,9 +30,10 @@ class Server:
 
     Args:
         uri: The server's address; it may hold a user name and a password.
+        workspace: The workspace of the runs; by default MLFLOW_WORKSPACE, or else the server's default.
     """
 
-    def __init__(self, uri: str) -> None:
+    def __init__(self, uri: str, workspace: str | None = None) -> None:
         parts = urlsplit(uri.rstrip("/"))
         self.name = without_credentials(uri)
         self._base = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
@@ -42,6 +45,16 @@ class Server:
             self._headers["Authorization"] = f"Basic {token}"
         elif bearer := os.environ.get("MLFLOW_TRACKING_TOKEN"):
             self._headers["Authorization"] = f"Bearer {bearer}"
+        if workspace := workspace or os.environ.get("MLFLOW_WORKSPACE"):
+            self._headers["X-MLFLOW-WORKSPACE"] = workspace
+
+    def workspaces(self) -> set[str]:
+        """Return the names of the workspaces that this user may see; none if the server has no workspaces.
+
+        Raises:
+            UserError: the server does not answer, or refuses.
+        """
+        return {workspace["name"] for workspace in self._request(WORKSPACES).get("workspaces", ())}
 
     def search_runs(self, query: str) -> list[dict[str, Any]]:
         """Return the newest runs of all experiments that match, at most a hundred, the newest first.
@@ -49,21 +62,34 @@ class Server:
         Raises:
             UserError: the server does not answer, or refuses.
         """
-        experiments: list[str] = []
-        page: str | None = ""
-        while page is not None:
-            body = {"max_results": PAGE} | ({"page_token": page} if page else {})
-            found = self._request("experiments/search", body)
-            experiments += [experiment["experiment_id"] for experiment in found.get("experiments", ())]
-            page = found.get("next_page_token") or None
-        if not experiments:
-            return []
-        wanted = {
-            "experiment_ids": experiments, "filter": query, "max_results": LIMIT,
-            "order_by": ["attributes.start_time DESC"],
-        }  # fmt: skip
-        runs: list[dict[str, Any]] = self._request("runs/search", wanted).get("runs", [])
-        return runs
+        return next(self._pages_of_runs(query, LIMIT), [])
+
+    def all_runs(self, query: str) -> Iterator[dict[str, Any]]:
+        """Yield all runs of all experiments that match, the newest first.
+
+        Raises:
+            UserError: the server does not answer, or refuses.
+        """
+        for page in self._pages_of_runs(query, PAGE):
+            yield from page
+
+    def _pages_of_runs(self, query: str, size: int) -> Iterator[list[dict[str, Any]]]:
+        """Yield the matching runs in pages of at most ``size``."""
+        pages = self._pages(f"{API}/experiments/search", {"max_results": PAGE}, "experiments")
+        experiments = [experiment["experiment_id"] for page in pages for experiment in page]
+        if experiments:
+            wanted = {
+                "experiment_ids": experiments, "filter": query, "max_results": size,
+                "order_by": ["attributes.start_time DESC"],
+            }  # fmt: skip
+            yield from self._pages(f"{API}/runs/search", wanted, "runs")
+
+    def _pages(self, path: str, body: dict[str, Any], kind: str) -> Iterator[list[dict[str, Any]]]:
+        token: str | None = ""
+        while token is not None:
+            found = self._request(path, body | ({"page_token": token} if token else {}))
+            yield found.get(kind, [])
+            token = found.get("next_page_token") or None
 
     def tags_of(self, run_id: str) -> dict[str, str] | None:
         """Return the tags of a run; None if the server has no such run.
@@ -71,7 +97,7 @@ class Server:
         Raises:
             UserError: the server does not answer, or refuses.
         """
-        found = self._request(f"runs/get?{urlencode({'run_id': run_id})}")
+        found = self._request(f"{API}/runs/get?{urlencode({'run_id': run_id})}")
         if not found:
             return None
         return {tag["key"]: tag["value"] for tag in found["run"]["data"].get("tags", ())}
@@ -79,7 +105,7 @@ class Server:
     def _request(self, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
         """Return the response to a request; empty if the server does not find the object."""
         content = None if body is None else json.dumps(body).encode()
-        request = Request(f"{self._base}/{API}/{path}", content, self._headers)
+        request = Request(f"{self._base}/api/{path}", content, self._headers)
         try:
             with urlopen(request, timeout=TIMEOUT, context=_tls()) as answer:
                 found = json.load(answer)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,11 @@ from typing import Any
 import pytest
 import requests
 
+from platform_sdk.teams.folder import read_teams
+from platform_sdk.teams.usage import duration, read_usage
+from platform_sdk.tracking import server as tracking_server
 from tests.kubeflow.mlflow_server import Server, mlflow_server
+from tests.kubeflow.rendered import MANIFESTS
 
 pytestmark = [
     pytest.mark.slow,  # every request hashes a password
@@ -208,6 +213,42 @@ def test_runs_read_and_change_all_of_their_own(server: Server) -> None:
     own = make_content(client)
     assert [request for request, done in reads(client, own).items() if not done] == []
     assert [request for request, done in changes(client, own).items() if not done] == []
+
+
+def test_gpu_hours_of_teams_are_those_of_the_runs_that_a_user_may_see(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = int(time.time() * 1000)
+    for user, workspace, hours in ((RUNS, "search", (0.5, 3.0, None)), (OTHER_RUNS, "maths", (1.25,))):
+        client = Client(server, user, workspace)
+        experiment = client.post("experiments/create", name="hours").json()["experiment_id"]
+        for used in hours:
+            log_run(client, experiment, now, used, whole=True)
+        log_run(client, experiment, now, 100.0, whole=False)
+        log_run(client, experiment, now - 8 * DAY, 100.0, whole=True)
+    monkeypatch.setattr(tracking_server, "PAGE", 2)  # several pages of runs
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", server.url)
+    team = next(iter(read_teams(MANIFESTS / "teams.yaml").teams.values()))
+    spec = read_teams(MANIFESTS / "teams.yaml").model_copy(update={"teams": {"search": team, "maths": team}})
+    seen = {"maths": (1, 1.25), "search": (3, 3.5)}
+    for user, teams in ((AUDITOR, ("maths", "search")), (MEMBER, ("search",)), (OTHER_MEMBER, ("maths",))):
+        monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", user)
+        monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", PASSWORD.format(user))
+        usage = read_usage(spec, duration("7d"))
+        assert {one.team: (one.runs, one.gpu_hours) for one in usage.teams} == {name: seen[name] for name in teams}
+        assert len(usage.unseen) == 2 - len(teams)
+
+
+DAY = 24 * 3600 * 1000
+
+
+def log_run(client: Client, experiment: str, start: int, gpu_hours: float | None, *, whole: bool) -> None:
+    """Log a run as hopforge does: ``whole``, or of a step."""
+    tags = [{"key": "hopforge.run_dir", "value": "/workspace/runs/r"}] if whole else []
+    made = client.post("runs/create", experiment_id=experiment, start_time=start, tags=tags)
+    run = made.json()["run"]["info"]["run_id"]
+    if gpu_hours is not None:
+        assert client.post("runs/log-metric", run_id=run, key="gpu_hours", value=gpu_hours, timestamp=start).ok
 
 
 def test_a_user_lists_only_the_workspaces_of_its_roles(server: Server) -> None:

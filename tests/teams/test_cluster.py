@@ -205,10 +205,10 @@ def test_status_shows_what_teams_use_borrow_and_wait_for(
     assert [team.oldest for team in found.teams] == [None, datetime(2026, 11, 24, 1, tzinfo=UTC)]
 
     monkeypatch.setattr(Cluster, "here", classmethod(lambda kind: cluster(server)))
-    command.status(EXAMPLE, as_json=False)
+    command.status(EXAMPLE, None, as_json=False)
     printed = capsys.readouterr().out
     assert "15 of 16 nvidia.com/gpu in use, 4 of them borrowed" in printed
-    command.status(EXAMPLE, as_json=True)
+    command.status(EXAMPLE, None, as_json=True)
     assert json.loads(capsys.readouterr().out)["teams"][1]["borrowed"] == 4
 
 
