@@ -179,3 +179,9 @@ class ClusterSpec(Struct):
         description="Environment variables of the steps from Secrets, e.g. HOPFORGE_RETRIEVER_TOKEN: tokens/team.",
     )
     job: JobSpec
+    pipelines_url: str | None = Field(
+        None,
+        pattern=r"^https?://[^\s@]+$",
+        description="Address of Kubeflow Pipelines' UI, for links from runs in MLflow, e.g. "
+        "https://kubeflow.example.com/pipeline.",
+    )

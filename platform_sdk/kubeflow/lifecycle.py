@@ -27,6 +27,7 @@ from platform_sdk.execution.claim import claim
 from platform_sdk.execution.plan import FILE as PLAN
 from platform_sdk.execution.plan import write_plan
 from platform_sdk.files import read_model, read_object, sha256, write_text
+from platform_sdk.kubeflow.training_job.here import NAMESPACE_FILE
 from platform_sdk.tracking import finish_run, start_run
 from platform_sdk.tracking.journal import STATE_EVENTS, journals, read, run_file
 from platform_sdk.tracking.outcomes import digest_of
@@ -102,8 +103,22 @@ def begin_run(
     write_plan(run_dir, plan, parameters)
     if cluster is not None:
         write_text(run_dir / CLUSTER_FILE, cluster.model_dump_json(indent=1) + "\n")
-    start_run(run_dir, resolved, follow=False)
+    place = None if cluster is None else _place(cluster, run_dir.name.removeprefix(f"{recipe['name']}-"))
+    start_run(run_dir, resolved, follow=False, in_step=True, tags=place)
     return fields, parameters
+
+
+def _place(cluster: ClusterSpec, run_id: str) -> dict[str, str]:
+    """Return tags by which a run in MLflow is found in the cluster and in Kubeflow Pipelines."""
+    url = cluster.pipelines_url and f"{cluster.pipelines_url.rstrip('/')}/#/runs/details/{run_id}"
+    own = {
+        "team": os.environ.get("MLFLOW_WORKSPACE"),
+        "namespace": NAMESPACE_FILE.read_text().strip() if NAMESPACE_FILE.is_file() else None,
+        "queue": cluster.job.queue,
+        "pipelines_run": run_id,
+        "pipelines_url": url,
+    }
+    return {f"hopforge.{name}": value for name, value in own.items() if value}
 
 
 def settings_digest(run_dir: Path) -> str:
@@ -128,7 +143,7 @@ def reopen(run_dir: Path) -> None:
     """Resume a run that has ended: Kubeflow retries a run from its failed step, not from its first step."""
     events = [event for event in read(run_file(run_dir))[0] if event["event"] in STATE_EVENTS]
     if events and events[-1].get("status"):
-        start_run(run_dir, read_object(run_dir / CLAIM), follow=False)
+        start_run(run_dir, read_object(run_dir / CLAIM), follow=False, in_step=True)
 
 
 def end_run(run_dir: Path, status: Status) -> None:

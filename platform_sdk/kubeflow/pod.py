@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -38,6 +39,7 @@ from platform_sdk.kubeflow.lifecycle import (
 )
 from platform_sdk.kubeflow.shutdown import was_terminated
 from platform_sdk.kubeflow.wires import outer_wires, step_wires
+from platform_sdk.tracking.adoption import GIVEN
 
 TERMINATION_LOG = Path("/dev/termination-log")
 LONGEST_MESSAGE = 4000  # bytes, of 4096 that the kubelet reads
@@ -93,6 +95,8 @@ def run_step(
                 finished = _step(task, plan, place, given)
                 values = finished.outputs.model_dump(mode="json")
             else:
+                # Kubeflow Pipelines has one MLflow run for all steps of a group, so each gets one of its own.
+                os.environ.pop(GIVEN, None)
                 finished, values = _run_group(group, plan, place, given)
             record_outputs(place, task, values)
         except BaseException as error:

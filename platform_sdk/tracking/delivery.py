@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from platform_sdk.config.errors import UserError
 from platform_sdk.credentials import without_credentials
 from platform_sdk.files import read_model, write_text
+from platform_sdk.tracking.adoption import PARENT, adopted_run, given_to_step
 from platform_sdk.tracking.inputs import deliver_dataset, deliver_inputs
 from platform_sdk.tracking.journal import (
     DIGEST,
@@ -30,6 +31,7 @@ from platform_sdk.tracking.journal import (
     read,
     relocated,
     run_file,
+    step_file,
 )
 from platform_sdk.tracking.manifest import FILE_NAME as MANIFEST
 from platform_sdk.tracking.models import Models
@@ -50,6 +52,7 @@ if TYPE_CHECKING:
     from mlflow.entities import Metric
 
 TAG_LENGTH = 5000
+STEP = "hopforge.step"
 EXPERIMENT_TAGS = {"mlflow.experimentKind": "custom_model_development"}
 """Kind of the experiment: model training. The UI of MLflow 3.17 ignores it and has its own switch."""
 BATCH = {"metrics": 1000, "params": 100, "tags": 100}
@@ -217,8 +220,9 @@ class Delivery:
         tags = {"hopforge.run_dir": str(self.recorded_dir), "manifest_head": event["manifest_head"]}
         if self.state.run_id is None:
             if event["adopt"]:
-                self.state.experiment_id = self.client.get_run(event["adopt"]).info.experiment_id
-                self.state.run_id, self.state.adopted = event["adopt"], True
+                given = self.client.get_run(event["adopt"])
+                self.state.experiment_id = given.info.experiment_id
+                self.state.run_id, self.state.adopted = adopted_run(event, given.data.tags), True
             else:
                 self.state.experiment_id = self._experiment(event["experiment"])
                 self.state.run_id = self._find_or_create(
@@ -230,18 +234,22 @@ class Delivery:
         self._batch(self._run_id, tags=tags)
 
     def _step(self, name: str, events: list[Event]) -> None:
+        given = given_to_step(step_file(self.run_dir, name))
         if name not in self.state.steps:
-            self.state.steps[name] = self._find_or_create(
-                {"hopforge.step": name, "mlflow.parentRunId": self._run_id}, name=name, start_time=events[0]["time"]
-            )
+            if given is None:
+                identity = {STEP: name, PARENT: self._run_id}
+                self.state.steps[name] = self._find_or_create(identity, name=name, start_time=events[0]["time"])
+            else:
+                self.state.steps[name] = given
+                self._batch(given, tags={STEP: name})
             self._save()
         run_id = self.state.steps[name]
         self._common(run_id, events)
         for event in events:
-            if event["event"] == "started":
+            if event["event"] == "started" and given is None:
                 self.client.update_run(run_id, status="RUNNING")
             elif event["event"] == "ended":
-                self._end(run_id, event)
+                self._end(run_id, event, adopted=given is not None)
                 if "manifest_head" in event:
                     Models(self.client, self.state, self.run_dir).cover(name, event["manifest_head"])
 

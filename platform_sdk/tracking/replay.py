@@ -14,6 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from platform_sdk.errors import UserError
+from platform_sdk.tracking.adoption import PARENT, given_to_step
 from platform_sdk.tracking.delivery import Delivery
 from platform_sdk.tracking.journal import RUN, Event, journals, read, relocated, run_file
 from platform_sdk.tracking.opened import ENVIRONMENT_FILE
@@ -21,6 +22,7 @@ from platform_sdk.tracking.store import WEIGHTS, DeliveryState
 from platform_sdk.tracking.traces import traces_of
 
 EXPERIMENT = "0"
+OUTER = "run of the pipeline run"
 
 
 @dataclass
@@ -227,8 +229,15 @@ class Replay(Delivery):
         self.traces: list[tuple[Path, str, Event]] = []
         started = first_start(run_dir)
         self.token = f"{started['time']}:{recorded_dir}"
-        if started["adopt"]:
-            self.client.runs[started["adopt"]] = StoredRun(started["name"], started["time"])
+        given = started["adopt"]
+        if given:
+            self.client.runs[given] = StoredRun(started["name"], started["time"])
+        if given and started.get("in_step"):
+            self.client.runs[given].tags[PARENT] = OUTER
+            self.client.runs[OUTER] = StoredRun(started["name"], started["time"])
+        steps = (given_to_step(path) for key, path in journals(run_dir).items() if key != RUN)
+        self.given = {step for step in steps if step is not None}
+        self.client.runs |= {step: StoredRun("", started["time"]) for step in self.given}
         for key, batch in groupby(self._in_order(), key=lambda item: item[0]):
             events = [event for _, event in batch]
             if key == RUN:

@@ -29,6 +29,7 @@ from platform_sdk.config.errors import UserError
 from platform_sdk.credentials import without_credentials
 from platform_sdk.files import read_object, sha256, storage_error, write_text
 from platform_sdk.tracking import manifest, seals
+from platform_sdk.tracking.adoption import GIVEN, given_here
 from platform_sdk.tracking.journal import DIGEST, FOLDER, RUN, Journal, journals, read, run_file, step_file
 from platform_sdk.tracking.opened import ENVIRONMENT, ENVIRONMENT_FILE, recipe_digest
 from platform_sdk.tracking.provenance import provenance, used
@@ -72,7 +73,10 @@ class Failure:
     oom_kills: int = 0
 
 
-def start_run(run_dir: Path, recipe: Mapping[str, Any], *, follow: bool = True, description: str = "") -> RunInfo:
+def start_run(
+    run_dir: Path, recipe: Mapping[str, Any], *, follow: bool = True, description: str = "", in_step: bool = False,
+    tags: Mapping[str, str] | None = None,
+) -> RunInfo:  # fmt: skip
     """Start a run, or resume an unfinished one with the MLflow run recorded in the run directory.
 
     ``MLFLOW_RUN_ID`` in the environment is adopted as the parent run. The store is ``MLFLOW_TRACKING_URI``, or
@@ -84,6 +88,9 @@ def start_run(run_dir: Path, recipe: Mapping[str, Any], *, follow: bool = True, 
         follow: Start the process that delivers to MLflow while this process lives. Otherwise every step delivers its
             events at its end, which costs seconds for the import of mlflow.
         description: The recipe's description, for the report and for MLflow; it does not affect results.
+        in_step: ``MLFLOW_RUN_ID`` names the run of the calling step, as Kubeflow Pipelines' MLflow plugin sets it: its
+            parent is adopted, and every step adopts the run that it is given.
+        tags: Where the run takes place, e.g. ``hopforge.namespace``.
 
     Raises:
         UserError: the directory belongs to a run of another recipe, or a file of a finished step was altered.
@@ -109,13 +116,16 @@ def start_run(run_dir: Path, recipe: Mapping[str, Any], *, follow: bool = True, 
     }
     journal = Journal(path)
     head = manifest.record(run_dir, "run started", digests, origin=origin.entry()).head
+    given = os.environ.get(GIVEN)
+    fields: dict[str, Any] = {"in_step": True} if given and in_step else {}
     journal.append(
         "started",
         name=info.name,
         experiment=info.experiment,
-        adopt=os.environ.get("MLFLOW_RUN_ID"),
+        adopt=given,
         delivery="follower" if follow else "step",
         manifest_head=head,
+        **fields,
     )
     journal.append("recipe", recipe=dict(recipe), digest=digests["recipe"])
     if description:
@@ -127,6 +137,7 @@ def start_run(run_dir: Path, recipe: Mapping[str, Any], *, follow: bool = True, 
             "hopforge.git_dirty": "unknown" if origin.dirty is None else str(origin.dirty).lower(),
             f"{DIGEST}recipe": digests["recipe"],
             "hopforge.python": origin.python,
+            **(tags or {}),
         },
     )
     journal.append("artifact", path=str(environment), folder="", digest=sha256(environment))
@@ -153,7 +164,7 @@ def step_run(run_dir: Path, step: str) -> Iterator[StepRun]:
     run_dir = run_dir.resolve()
     seals.check(run_dir)
     journal = Journal(step_file(run_dir, step))
-    journal.append("started", name=step)
+    journal.append("started", name=step, **given_here(run_dir))
     started, began = time.time_ns(), time.monotonic()
     running = StepRun(run_dir, step, journal)
     try:

@@ -11,6 +11,7 @@ from platform_sdk.credentials import without_credentials
 from platform_sdk.errors import UserError
 from platform_sdk.files import read_model, sha256
 from platform_sdk.tracking import manifest, seals
+from platform_sdk.tracking.adoption import adopted_run
 from platform_sdk.tracking.findings import Finding
 from platform_sdk.tracking.journal import FOLDER, journals
 from platform_sdk.tracking.replay import Replay, StoredModel, StoredRun, StoredVersion, directories, first_start
@@ -103,7 +104,9 @@ class StoreCheck:
         started = first_start(self._run_dir)
         tokens = {f"{started['time']}:{path}": path for path in directories(self._run_dir, self._state)}
         found = (self._store.find(TOKEN, token) for token in tokens)
-        run_id = started["adopt"] or self._state.run_id or next((run_id for run_id in found if run_id), None)
+        given = self._store.run(started["adopt"]) if started["adopt"] else None
+        adopted = started["adopt"] if given is None else adopted_run(started, given[0].tags)
+        run_id = adopted or self._state.run_id or next((run_id for run_id in found if run_id), None)
         stored = self._store.run(run_id) if run_id else None
         token = stored[0].tags.get(TOKEN, "") if stored else ""
         return run_id, tokens.get(token, next(iter(tokens.values())))
@@ -124,7 +127,7 @@ class StoreCheck:
             return
         yield parent, self._run_id
         for name, step in self._replay.state.steps.items():
-            yield step, self._state.steps.get(name)
+            yield step, step if step in self._replay.given else self._state.steps.get(name)
 
     def _is_settled(self, step: str) -> bool:
         key = f"steps/{step}"
@@ -136,7 +139,7 @@ class StoreCheck:
 
     def _run(self, label: str, key: str, found: StoredRun, ids: Mapping[str, str | None]) -> Iterator[Finding]:
         expected: StoredRun = self._expected.runs[key]
-        adopted = key == self._replay.state.run_id and self._replay.state.adopted
+        adopted = key in self._replay.given or (key == self._replay.state.run_id and self._replay.state.adopted)
         if not adopted:
             for field in ("name", "status", "start", "end"):
                 yield from _value(f"{label}: {field}", getattr(expected, field), getattr(found, field))

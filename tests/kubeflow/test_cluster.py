@@ -95,7 +95,10 @@ def test_steps_enter_the_cluster_that_the_run_was_compiled_for(
     os.environ.pop("HOPFORGE_CACHE", None)
     recipe = load_recipe(write_toy(tmp_path))
     local_store = cluster.environment | {"MLFLOW_TRACKING_URI": f"sqlite:///{tmp_path}/mlflow.db"}
-    place = cluster.model_copy(update={"environment": local_store})
+    queued = cluster.job.model_copy(update={"queue": "default"})
+    own = {"environment": local_store, "job": queued, "pipelines_url": "https://kubeflow.example/pipeline/"}
+    place = cluster.model_copy(update=own)
+    os.environ["MLFLOW_WORKSPACE"] = "search"
     begin_run(tmp_path / "run", unpacked(packed(begun_with(recipe, place))), {})
     os.environ.pop(CLUSTER)
     os.environ["HOPFORGE_CACHE"] = "/elsewhere"
@@ -103,6 +106,12 @@ def test_steps_enter_the_cluster_that_the_run_was_compiled_for(
     assert ClusterSpec.model_validate_json(os.environ[CLUSTER]) == place
     assert os.environ["HF_HOME"] == place.environment["HF_HOME"]
     assert os.environ["HOPFORGE_CACHE"] == "/elsewhere"  # the pod's own comes first
+    [tags] = [event["tags"] for event in read(run_file(tmp_path / "run"))[0] if event["event"] == "tags"]
+    place_of_run = {name: tags[f"hopforge.{name}"] for name in ("team", "queue", "pipelines_run", "pipelines_url")}
+    assert place_of_run == {
+        "team": "search", "queue": "default", "pipelines_run": "run",
+        "pipelines_url": "https://kubeflow.example/pipeline/#/runs/details/run",
+    }  # fmt: skip
 
 
 def test_run_has_a_first_step_and_a_last_one(compiled: Documents) -> None:

@@ -254,6 +254,54 @@ def test_mlflow_run_id_is_adopted(folder: Path, run_dir: Path, monkeypatch: pyte
     assert list(nested(folder, theirs)) == ["corpus"]
 
 
+def test_runs_of_pipelines_are_adopted_as_one_tree(
+    folder: Path, run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The runs that Kubeflow Pipelines' MLflow plugin creates: one for the pipeline run, one for each try of a step."""
+    store = MlflowClient(tracking_uri=f"sqlite:///{folder}/mlflow.db")
+    experiment = store.create_experiment("pipelines", artifact_location=(folder / "pipelines").as_uri())
+    outer = store.create_run(experiment, run_name="a pipeline run").info.run_id
+
+    def give(task: str) -> str:
+        tags = {"mlflow.parentRunId": outer}
+        given = store.create_run(experiment, run_name=task, tags=tags).info.run_id
+        monkeypatch.setenv("MLFLOW_RUN_ID", given)
+        return str(given)
+
+    begin = give("begin")
+    start_run(run_dir, RECIPE, follow=False, in_step=True, tags={"hopforge.namespace": "search"})
+    corpus = give("corpus")
+    with step_run(run_dir, "corpus") as step:
+        step.log_metrics({"passages": 20.0})
+    train = give("train")
+    with pytest.raises(ValueError, match="no such luck"), step_run(run_dir, "train") as step:
+        step.log_metrics({"loss": 1.0})
+        raise ValueError("no such luck")
+    again = give("train")
+    with step_run(run_dir, "train") as step:
+        step.log_metrics({"loss": 0.5}, iteration=1)
+    monkeypatch.delenv("MLFLOW_RUN_ID")  # the plugin could not reach MLflow
+    with step_run(run_dir, "report"):
+        pass
+    for repetition in range(2):
+        assert finish_run(run_dir, "FINISHED") == outer
+        runs = {run.info.run_id: run for run in store.search_runs([experiment])}
+        [own] = runs.keys() - {outer, begin, corpus, train, again}
+        assert {run.data.tags.get("mlflow.parentRunId") for run in runs.values()} == {None, outer}
+        assert runs[own].info.run_name == "report"
+        assert runs[outer].data.tags["namespace"] == "search"
+        assert runs[outer].data.metrics == {"passages": 20.0, "loss": 0.5}
+        assert (runs[corpus].data.metrics, runs[train].data.metrics) == ({"passages": 20.0}, {"loss": 0.5})
+        assert runs[begin].data.metrics == runs[again].data.metrics == {}
+        # Pipelines ends what it began.
+        assert {run.info.status for id, run in runs.items() if id != own} == {"RUNNING"}
+        assert verify_run(run_dir).findings == ()
+        if not repetition:
+            (run_dir / "tracking/mlflow.json").unlink()
+    store.log_metric(train, "loss", 0.1, step=1)
+    assert [finding.kind for finding in verify_run(run_dir).findings] == ["altered"]
+
+
 def test_model_is_registered_once_without_a_copy(folder: Path, run_dir: Path) -> None:
     model = run_dir / "iteration-01" / "model"
     model.mkdir()

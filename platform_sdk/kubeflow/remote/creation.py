@@ -14,6 +14,9 @@ from platform_sdk.kubeflow.remote.connection import PAUSES, Server, TransientErr
 from platform_sdk.kubeflow.remote.versions import equals, listed
 from platform_sdk.kubeflow.remote.workflows import Workflow, Workflows
 
+PLUGINS = "plugins_input"
+"""Field of a run with settings of Pipelines' plugins, which version 2.17 introduced."""
+
 
 def create_run(server: Server, body: Any, workflows: Callable[[], Workflows]) -> Any:
     """Create a run whose ``display_name`` no other run has.
@@ -37,6 +40,9 @@ def create_run(server: Server, body: Any, workflows: Callable[[], Workflows]) ->
                 raise UserError(f"{error}; no run was created: repeat the command") from error
             server.sleep(pause)
         except UserError as error:
+            if PLUGINS in str(error) and body.plugins_input is not None:  # a server older than 2.17
+                body.plugins_input = None
+                return create_run(server, body, workflows)
             raise UserError(f"{error}{_left_behind(body.display_name, workflows)}") from error
     raise AssertionError
 

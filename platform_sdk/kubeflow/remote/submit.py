@@ -84,6 +84,10 @@ def submit(
             pipeline_id=version.pipeline_id, pipeline_version_id=version.version_id
         ),
         runtime_config=kfp_server_api.V2beta1RuntimeConfig(parameters=form_values(recipe)),
+        # The experiment in which Pipelines' MLflow plugin, where it is on, creates the runs that ours adopt.
+        plugins_input={
+            "mlflow": {"experiment_name": cluster.environment.get("MLFLOW_EXPERIMENT_NAME", recipe.pipeline.name)}
+        },
     )
     run_id = create_run(server, body, lambda: Workflows(namespace or SYSTEM_NAMESPACE, connection)).run_id
     return SubmittedRun(

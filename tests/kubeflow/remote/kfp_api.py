@@ -36,7 +36,9 @@ PLUGINS = recorded("run-create-answer")["body"]["plugins_output"]
 
 
 class KfpApi:
-    """Workflows and pods are in ``cluster``, if there is one. Without ``stores`` it fails to store runs."""
+    """Workflows and pods are in ``cluster``, if there is one. Without ``stores`` it fails to store runs, and without
+    ``plugins`` it is a server older than 2.17.
+    """
 
     def __init__(self, namespaces: tuple[str, ...], token: str | None) -> None:
         self.namespaces, self.token = namespaces, token
@@ -47,6 +49,7 @@ class KfpApi:
         self.executions: dict[str, Execution] = {}
         self.cluster: ClusterServer | None = None
         self.stores = True
+        self.plugins = True
         self._number = 0
 
     def answer(self, method: str, path: str, query: dict[str, str], headers: Any, body: bytes) -> Any:
@@ -154,6 +157,8 @@ class KfpApi:
         """Create the run's Workflow, then store the run, as the real server does."""
         if not body.get("display_name"):
             raise refusal("error-json-broken")
+        if "plugins_input" in body and not self.plugins:  # as protobuf's JSON says it of an unknown field
+            raise fault_answer(400, 'proto: (line 1:2): unknown field "plugins_input"')
         experiment = body.get("experiment_id", "")
         if experiment and not any(one["experiment_id"] == experiment for one in self.experiments):
             raise refusal("error-run-experiment-unknown", id=experiment)

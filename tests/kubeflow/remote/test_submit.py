@@ -44,10 +44,17 @@ def test_a_run_is_started_with_the_recipes_values(kfp: KfpServer, recipe: Path) 
         "d2_training_normalization": "token"
     }  # fmt: skip
     assert run["experiment_id"] == experiment["experiment_id"]
+    assert run["plugins_input"] == {"mlflow": {"experiment_name": "toy"}}
     assert made.run_url == f"{kfp.url}/#/runs/details/{run['run_id']}"
     assert made.experiment_url.endswith(experiment["experiment_id"])
     assert made.version_url.endswith(f"{pipeline['pipeline_id']}/version/{version['pipeline_version_id']}")
     assert made.uploaded
+
+
+def test_server_without_plugins_gets_the_run_without_their_settings(kfp: KfpServer, recipe: Path) -> None:
+    kfp.plugins = False
+    started(kfp, recipe)
+    assert "plugins_input" not in kfp.run()
 
 
 def test_equal_content_is_one_version_whatever_the_form_says(kfp: KfpServer, recipe: Path) -> None:
