@@ -23,8 +23,9 @@ from platform_sdk.tracking.opened import ENVIRONMENT, ENVIRONMENT_FILE, RECIPE, 
 from platform_sdk.tracking.seals import ENDED
 
 WORKING = (
-    "done", RECIPE, "plan.json", "cluster.json", manifest.FILE_NAME, "logs/*", "index/*", "*/begun.json",
-    "*-step.json", "*.seconds.json", "*/drafts.jsonl", "*/malformed.jsonl", "*/extractions/*", "*/checkpoint*",
+    "done", RECIPE, "plan.json", "cluster.json", manifest.FILE_NAME, "outputs/*.json", "logs/*", "index/*",
+    "*/begun.json", "*-step.json", "*.seconds.json", "*/drafts.jsonl", "*/malformed.jsonl", "*/extractions/*",
+    "*/checkpoint*",
     *(f"{FOLDER}/{name}" for name in (
         ENVIRONMENT_FILE, "run.jsonl", "steps/*.jsonl", "digests.json", "verified.json", "lock", "mlflow.json",
         "follower.log",
