@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from typing import Annotated
 
@@ -57,6 +58,8 @@ def hopforge(
 
 def main() -> None:
     """Run the command line. A ``UserError`` is printed without a traceback; the exit status is 2."""
+    # pydantic searches all installed packages for its plugins; hopforge needs none.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")
     open_streams()
     if logging.lastResort is not None:  # handler of warnings if logging is not configured
         logging.lastResort.setFormatter(DisplayFormatter())

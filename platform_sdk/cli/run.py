@@ -138,12 +138,15 @@ def validate(
     cluster may have them; hopforge run refuses to start without them. With --cluster these notes are omitted, and
     settings that the cluster's jobs do not support are errors.
     """
-    from platform_sdk.config.cluster import ClusterSpec
-    from platform_sdk.config.document import read_as
     from platform_sdk.config.recipe import load_recipe
     from platform_sdk.methods.requirements import errors, missing_here
 
-    place = None if cluster is None else read_as(ClusterSpec, cluster)
+    place = None
+    if cluster is not None:
+        from platform_sdk.config.cluster import ClusterSpec
+        from platform_sdk.config.document import read_as
+
+        place = read_as(ClusterSpec, cluster)
     problems: list[Problem] = []
     resolved = []
     for path in recipes:

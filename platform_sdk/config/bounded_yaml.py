@@ -11,18 +11,19 @@ from __future__ import annotations
 import math
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from platform_sdk.display import excerpt, shortened
 
 if TYPE_CHECKING:
-    from ruamel.yaml.nodes import MappingNode, Node, ScalarNode
+    from yaml.nodes import MappingNode, Node, ScalarNode
 
 # The place of a value in a document: keys of mappings and indices of lists, from the outside in.
 FieldPath = tuple[str | int, ...]
 
-# The largest shipped file has 10 KiB and 800 nodes. Parsing MAX_NODES takes some 0.3 s, MAX_CHARACTERS 0.4 s.
+# The largest shipped file has 10 KiB and 800 nodes. Reading MAX_NODES takes some 0.1 s.
 MAX_CHARACTERS = 256 * 1024
 MAX_NODES = 10_000
 MAX_DEPTH = 40
@@ -31,6 +32,18 @@ MAX_INTEGER = 2**63 - 1
 _LONGEST_INTEGER = 100  # characters: 64 bits in base 2 with underscores; Python refuses to read thousands of digits
 
 _CORE = "tag:yaml.org,2002:"
+# Kinds of plain scalars in the order in which they are tried: their first characters, and their form.
+_PLAIN_SCALARS = {
+    "bool": ([*"tTfF"], r"(?:true|True|TRUE|false|False|FALSE)\Z"),
+    "float": (
+        [*"-+0123456789."],
+        r"(?:[-+]?[0-9][0-9_]*\.[0-9_]*(?:[eE][-+]?[0-9]+)?|[-+]?[0-9][0-9_]*[eE][-+]?[0-9]+"
+        r"|[-+]?\.[0-9][0-9_]*(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))\Z",
+    ),
+    "int": ([*"-+0123456789"], r"[-+]?(?:0b[01_]+|0o[0-7_]+|0x[0-9a-fA-F_]+|[0-9][0-9_]*)\Z"),
+    "merge": (["<"], r"<<\Z"),
+    "null": ([*"~nN", ""], r"(?:~|null|Null|NULL|)\Z"),
+}
 _FORBIDDEN = re.compile("[\\x00-\\x08\\x0b\\x0c\\x0e-\\x1f\\x7f\\ud800-\\udfff]")
 
 
@@ -68,66 +81,79 @@ def read_yaml(text: str) -> tuple[Any, dict[FieldPath, int]]:
 
 
 def _compose(text: str) -> Node | None:
-    from ruamel.yaml import YAML
-    from ruamel.yaml.composer import Composer, MaxDepthExceededError
-    from ruamel.yaml.error import MarkedYAMLError, YAMLError
-    from ruamel.yaml.reader import ReaderError
+    from yaml import MarkedYAMLError
+    from yaml.reader import ReaderError
 
-    class BoundedComposer(Composer):  # here, since ruamel is imported only where it is used
-        nodes = 0
-
-        def compose_node(self, parent: Any, index: Any) -> Any:
-            self.nodes += 1
-            if self.nodes > MAX_NODES:
-                raise YamlError(self.parser.peek_event().start_mark.line + 1, _TOO_MANY)
-            return super().compose_node(parent, index)
-
-    yaml = YAML(typ="safe", pure=True)
-    yaml.Composer = BoundedComposer
-    yaml.max_depth = MAX_DEPTH
-    yaml.composer.warn_double_anchors = False
+    if found := _FORBIDDEN.search(text):
+        line = text.count("\n", 0, found.start()) + 1
+        raise YamlError(line, f"is not valid YAML: holds {_character(ord(found[0]))}; remove it")
     try:
-        node: Node | None = yaml.compose(text)
+        node: Node | None = _composer()(text).get_single_node()
         return node
-    except YamlError:
-        raise
-    except (AssertionError, KeyError, ValueError) as error:
-        # What ruamel raises at a version of YAML or an escaped character that does not exist.
-        found = _UNKNOWN.search(text)
-        raise YamlError(
-            text.count("\n", 0, found.start()) + 1 if found else 1, f"is not valid YAML: {shortened(str(error), 300)}"
-        ) from error
     except ReaderError as error:
-        line = text.count("\n", 0, error.position) + 1
+        line = text.encode()[: error.position].count(b"\n") + 1
         raise YamlError(line, f"is not valid YAML: holds {_character(error.character)}; remove it") from error
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        if isinstance(error, MaxDepthExceededError):
-            raise YamlError(mark.line + 1 if mark else 1, _TOO_DEEP) from error
+        lines = text.split("\n")
+        line = min(mark.line + 1, len(lines)) if mark else 1
         problem = " ".join((error.problem or error.context or "cannot be parsed").split())
-        problem += "; indent with spaces" if r"'\t'" in problem else ""
-        raise YamlError(mark.line + 1 if mark else 1, f"is not valid YAML: {shortened(problem, 300)}") from error
-    except YAMLError as error:
-        raise YamlError(1, f"is not valid YAML: {shortened(' '.join(str(error).split()), 300)}") from error
+        if "maximum nesting depth" in problem:
+            raise YamlError(line, _TOO_DEEP) from error
+        if mark and "character that cannot start" in problem:
+            character = lines[line - 1][mark.column : mark.column + 1]
+            problem = problem.replace("character", f"the character {character!r}", 1)
+            problem += "; indent with spaces" if character == "\t" else ""
+        raise YamlError(line, f"is not valid YAML: {shortened(problem, 300)}") from error
 
 
-_UNKNOWN = re.compile(r"%YAML|\\U(?!000|0010)")  # \U00110000 is beyond Unicode
 _TOO_MANY = f"holds more than {MAX_NODES} values, aliases counted wherever they are used"
 _TOO_DEEP = f"is nested more than {MAX_DEPTH} levels deep; an alias must not stand inside its own anchor"
+
+
+@cache
+def _composer() -> Any:
+    """Return a composer of nodes within the bounds, by the rules of YAML 1.2: ``yes`` is text, 1e-5 a number."""
+    from yaml.composer import Composer
+    from yaml.cyaml import CParser
+    from yaml.events import AliasEvent
+    from yaml.resolver import BaseResolver
+
+    class BoundedComposer(Composer, CParser, BaseResolver):  # here, since yaml is imported only where it is used
+        def __init__(self, text: str) -> None:
+            CParser.__init__(self, text)
+            Composer.__init__(self)
+            BaseResolver.__init__(self)
+            self.nodes = self.depth = 0
+
+        def compose_node(self, parent: Any, index: Any) -> Any:
+            self.nodes += 1
+            self.depth += 1
+            event = self.peek_event()
+            if self.nodes > MAX_NODES:
+                raise YamlError(event.start_mark.line + 1, _TOO_MANY)
+            if self.depth > MAX_DEPTH:
+                raise YamlError(event.start_mark.line + 1, _TOO_DEEP)
+            if not isinstance(event, AliasEvent):
+                self.anchors.pop(event.anchor, None)  # an anchor may be defined again
+            node = super().compose_node(parent, index)
+            self.depth -= 1
+            return node
+
+    for kind, (first, pattern) in _PLAIN_SCALARS.items():
+        BoundedComposer.add_implicit_resolver(f"{_CORE}{kind}", re.compile(pattern), first)
+    return BoundedComposer
 
 
 class _Builder:
     """Builds plain data of composed nodes, counting every node as often as an alias repeats it."""
 
     def __init__(self) -> None:
-        from ruamel.yaml import YAML
-
         self.lines: dict[FieldPath, int] = {(): 1}
         self._nodes = 0
-        self._scalars = YAML(typ="safe", pure=True).constructor
 
     def value(self, node: Node, path: FieldPath, depth: int) -> Any:
-        from ruamel.yaml.nodes import MappingNode, ScalarNode
+        from yaml.nodes import MappingNode, ScalarNode
 
         self._count(node, depth)
         if isinstance(node, ScalarNode):
@@ -157,7 +183,7 @@ class _Builder:
 
     def _entries(self, node: MappingNode, depth: int) -> Iterator[tuple[Node, Node, str | None]]:
         """Yield key, value and the key's name, None for a merge key (``<<``)."""
-        from ruamel.yaml.nodes import ScalarNode
+        from yaml.nodes import ScalarNode
 
         _check_tag(node, "map")
         for key, inner in node.value:
@@ -168,7 +194,7 @@ class _Builder:
 
     def _merged(self, node: Node, depth: int) -> Iterator[tuple[str, Node, int]]:
         """Yield what a merge key brings in, the winning value of a name first."""
-        from ruamel.yaml.nodes import MappingNode, SequenceNode
+        from yaml.nodes import MappingNode, SequenceNode
 
         self._count(node, depth)
         if isinstance(node, SequenceNode):
@@ -206,7 +232,7 @@ class _Builder:
         if kind == "int" and len(text) > _LONGEST_INTEGER:
             raise YamlError(_line(node), f"the integer {shortened(text)} exceeds 64 bits")
         try:
-            value = getattr(self._scalars, f"construct_yaml_{kind}")(node)
+            value = _CONVERSIONS[kind](text.replace("_", ""))
         except (ValueError, LookupError) as error:
             raise YamlError(_line(node), f"{excerpt(text)} cannot be read as {kind}") from error
         if isinstance(value, int) and abs(value) > MAX_INTEGER:
@@ -214,6 +240,24 @@ class _Builder:
         if isinstance(value, float) and (fault := number_fault(value)):
             raise YamlError(_line(node), f"{shortened(text)} {fault}")
         return value
+
+
+def _integer(text: str) -> int:
+    digits = text.lstrip("+-")
+    base = {"0b": 2, "0o": 8, "0x": 16}.get(digits[:2], 10)
+    return int(text, base)
+
+
+def _float(text: str) -> float:
+    return float(text.replace(".", "") if text.lstrip("+-").lower() in (".inf", ".nan") else text)
+
+
+_CONVERSIONS: dict[str, Callable[[str], Any]] = {
+    "null": lambda text: None,
+    "bool": lambda text: {"true": True, "false": False}[text.lower()],
+    "int": _integer,
+    "float": _float,
+}
 
 
 def _check_tag(node: Node, kind: str) -> None:

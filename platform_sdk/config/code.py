@@ -11,6 +11,7 @@ import importlib
 import os
 import sys
 from collections.abc import Iterable
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -54,10 +55,15 @@ def parse_module(name: str) -> ast.Module:
         raise ValueError(f"{name} cannot be found: no source of {module} on the Python path; check the spelling and "
                          "PYTHONPATH")  # fmt: skip
     try:
-        return ast.parse(path.read_bytes(), filename=str(path))
+        return _parsed(path, path.read_bytes())
     except (SyntaxError, ValueError) as error:
         line = f":{error.lineno}" if isinstance(error, SyntaxError) else ""
         raise ValueError(f"{name} cannot be read: {path}{line} is not valid Python") from error
+
+
+@lru_cache(maxsize=32)
+def _parsed(path: Path, source: bytes) -> ast.Module:
+    return ast.parse(source, filename=str(path))
 
 
 def _names(node: Definition) -> list[str]:

@@ -22,7 +22,7 @@ ModelType = type[BaseModel]
 
 
 class Declaration(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, populate_by_name=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, populate_by_name=True, defer_build=True)
 
 
 class Parameter(Declaration):

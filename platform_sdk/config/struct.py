@@ -11,9 +11,12 @@ M = TypeVar("M", bound=BaseModel)
 
 
 class Struct(BaseModel):
-    """A pydantic model that is immutable and allows neither unknown fields nor infinite numbers."""
+    """A pydantic model that is immutable and allows neither unknown fields nor infinite numbers.
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    Its validator is built at its first use: a model that only stands inside others never needs one.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True)
 
 
 def equal_to(default: Any) -> Callable[[Any], bool]:

@@ -3,20 +3,17 @@
 Every step of the plan is a task, and so is every group of steps, as all iterations of a repeat. The recipe's values are
 the defaults of the form. The first task, ``begin``, writes the settings into the run directory; the others are given
 names and digests only, because Argo keeps every input of every task several times in one object of at most 1 MiB.
+
+The intermediate representation (IR) is written directly, as plain data with the names of ``pipeline_spec.proto``. KFP's
+SDK would write the same, which a test compares, but importing it takes most of a second.
 """
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
-
-from kfp import compiler, dsl
-from kfp.dsl import PIPELINE_JOB_ID_PLACEHOLDER, structures
-from kfp.dsl.graph_component import GraphComponent
-from kfp.pipeline_spec import pipeline_spec_pb2
 
 from platform_sdk.config.cluster import ClusterSpec
 from platform_sdk.config.components import Port, read_interface
@@ -25,19 +22,28 @@ from platform_sdk.config.form import FormField
 from platform_sdk.config.plan import make_plan
 from platform_sdk.config.recipe import Recipe
 from platform_sdk.config.task import FromTask, Plan
-from platform_sdk.kubeflow.component import Signature, made, task_component
+from platform_sdk.kubeflow.component import IR_TYPES, SDK, Item, Signature, component_ir, container_ir, task_signature
 from platform_sdk.kubeflow.lifecycle import begun_with, packed
 from platform_sdk.kubeflow.limits import LABEL_VALUE, PIPELINE_NAME
-from platform_sdk.kubeflow.placement import place
+from platform_sdk.kubeflow.placement import placed, pod
 from platform_sdk.kubeflow.wires import outer_wires, step_wires
 from platform_sdk.outputs import write_output
 
-KFP_TYPES = {"string": "String", "integer": "Integer", "number": "Float", "boolean": "Boolean"}
-BEGIN, END = "begin", "end"
+BEGIN, END, STEPS = "begin", "end", "exit-handler-1"
+RUN_ID = "{{$.pipeline_job_uuid}}"
+"""Placeholder of the run's id."""
 PLACEHOLDER = "{{"
 
 
-def compile_recipe(recipe: Recipe, cluster: ClusterSpec) -> GraphComponent:
+@dataclass(frozen=True)
+class PipelineIr:
+    """The IR of a pipeline as JSON data: its specification, and the placement of its steps in Kubernetes."""
+
+    specification: Item
+    platform: Item
+
+
+def compile_recipe(recipe: Recipe, cluster: ClusterSpec) -> PipelineIr:
     """Build the KFP pipeline of a recipe for a cluster.
 
     Every run has a directory of its own in the workspace, a first step that begins it there and in MLflow, and a last
@@ -49,137 +55,178 @@ def compile_recipe(recipe: Recipe, cluster: ClusterSpec) -> GraphComponent:
     form = recipe.form
     plan, problems = make_plan(recipe.pipeline, recipe.parameters, at_least=1)
     assert not problems, "the recipe was loaded"
-
-    def body(*values: Any) -> None:
-        given = dict(zip(inputs, values, strict=True))
-        place_of_run = {
-            "run_id": PIPELINE_JOB_ID_PLACEHOLDER,
-            "run_name": recipe.name,
-            "workspace": cluster.workspace.path,
-        }
-        ended = _end_component()(**place_of_run)
-        place(ended, cluster)
-        with dsl.ExitHandler(exit_task=ended, name="steps"):
-            begun = _begin_component(form)(**place_of_run, recipe=packed(begun_with(recipe, cluster)), **given)
-            place(begun, cluster)
-            for task in _Tasks(plan, begun).all():
-                place(task, cluster)
-
-    inputs = {
-        field.name: structures.InputSpec(
-            KFP_TYPES[field.type], default=field.value_in(recipe.parameters), optional=True, description=field.text
-        )
-        for field in form
+    steps = _Steps(plan)
+    signatures = [_begin_signature(form), *steps.signatures, _end_signature()]
+    for name in {BEGIN, END, STEPS}.intersection(signature.name for signature in steps.signatures):
+        raise UserError(f"step {name}: hopforge has a step of this name on a cluster; rename the step")
+    place = {
+        "run_id": _constant(RUN_ID), "run_name": _constant(recipe.name), "workspace": _constant(cluster.workspace.path),
+    }  # fmt: skip
+    begun = {"recipe": _constant(packed(begun_with(recipe, cluster)))}
+    filled = {field.name: {"componentInputParameter": f"pipelinechannel--{field.name}"} for field in form}
+    tasks = {BEGIN: _task(BEGIN, {**place, **begun, **filled}), **steps.tasks}
+    ended = _task(END, {**place, "status": {"taskFinalStatus": {"producerTask": STEPS}}}, after=[STEPS])
+    group: Item = {"dag": {"tasks": tasks}}
+    handler: Item = {"componentRef": {"name": f"comp-{STEPS}"}, "taskInfo": {"name": "steps"}}
+    root: Item = {
+        "dag": {"tasks": {STEPS: handler, END: ended | {"triggerPolicy": {"strategy": "ALL_UPSTREAM_TASKS_COMPLETED"}}}}
     }
-    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    # KFP asks the function for its parameters' names.
-    body.__signature__ = inspect.Signature([inspect.Parameter(name, kind) for name in inputs])  # type: ignore[attr-defined]
-    specification = structures.ComponentSpec(
-        name=recipe.pipeline.name,
-        description=recipe.description or recipe.pipeline.document.description,
-        inputs=inputs,
-        outputs=None,
-        implementation=structures.Implementation(),
-    )
-    pipeline = GraphComponent(component_spec=specification, pipeline_func=body)
-    _add_choices(pipeline.pipeline_spec, form)
-    check_constants(pipeline.pipeline_spec)
-    check_names(pipeline.pipeline_spec)
-    return pipeline
+    if form:
+        group["inputDefinitions"] = {
+            "parameters": {f"pipelinechannel--{field.name}": {"parameterType": IR_TYPES[field.type]} for field in form}
+        }
+        handler["inputs"] = {
+            "parameters": {f"pipelinechannel--{field.name}": {"componentInputParameter": field.name} for field in form}
+        }
+        root["inputDefinitions"] = {"parameters": {field.name: _form_input(field, recipe) for field in form}}
+    description = recipe.description or recipe.pipeline.document.description
+    specification = {
+        "pipelineInfo": {"name": recipe.pipeline.name} | ({"description": description} if description else {}),
+        "root": root,
+        "components": {f"comp-{one.name}": component_ir(one) for one in signatures} | {f"comp-{STEPS}": group},
+        "deploymentSpec": {
+            "executors": {
+                f"exec-{one.name}": {"container": placed(container_ir(one), one.name, cluster)} for one in signatures
+            }
+        },
+        "schemaVersion": "2.1.0",
+        "sdkVersion": f"kfp-{SDK}",
+    }
+    pods = {f"exec-{one.name}": pod(one.name, cluster) for one in signatures}
+    compiled = PipelineIr(specification, {"platforms": {"kubernetes": {"deploymentSpec": {"executors": pods}}}})
+    check_constants(specification)
+    check_names(specification)
+    return compiled
 
 
-class _Tasks:
-    """Tasks of a pipeline, each made once, after those it needs."""
+def _form_input(field: FormField, recipe: Recipe) -> Item:
+    """Return a field of the form; its choices are ``literals``, which the UI shows as a drop-down."""
+    definition = {
+        "parameterType": IR_TYPES[field.type],
+        "isOptional": True,
+        "description": field.text,
+    }
+    if (value := field.value_in(recipe.parameters)) is not None:
+        definition["defaultValue"] = _json_number(value)
+    if field.choices:
+        definition["literals"] = [_json_number(choice) for choice in field.choices]
+    return definition
 
-    def __init__(self, plan: Plan, begun: Any) -> None:
+
+def _json_number(value: Any) -> Any:
+    """Return a value as KFP stores it: all numbers are floats."""
+    return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+def _constant(text: str) -> Item:
+    return {"runtimeValue": {"constant": text}}
+
+
+def _output(task: str, name: str) -> Item:
+    return {"taskOutputParameter": {"producerTask": task, "outputParameterKey": name}}
+
+
+def _task(name: str, inputs: Item, after: Sequence[str] = ()) -> Item:
+    task: Item = {
+        "componentRef": {"name": f"comp-{name}"},
+        "inputs": {"parameters": inputs},
+        "taskInfo": {"name": name},
+        "cachingOptions": {},  # every run has its own directory, so nothing is shared between runs
+    }
+    return task | ({"dependentTasks": sorted(after)} if after else {})
+
+
+class _Steps:
+    """Tasks of the plan's steps and groups, and the interfaces of their components."""
+
+    def __init__(self, plan: Plan) -> None:
         self._tasks = {task.id: task for task in plan.tasks}
         self._groups = {group.id: group for group in plan.groups}
-        self._begun = begun
-        self._made: dict[str, Any] = {}
+        self.signatures: list[Signature] = []
+        self.tasks: Item = {}
+        for id_ in dict.fromkeys(task.group or task.id for task in plan.tasks):
+            self._add(id_)
 
-    def all(self) -> Iterator[Any]:
-        for task in self._tasks.values():
-            self._task(task.group or task.id)
-        return iter(self._made.values())
+    def _add(self, id_: str) -> None:
+        group = self._groups.get(id_)
+        wires = step_wires(self._tasks[id_]) if group is None else outer_wires(self._tasks.values(), group)
+        component = self._tasks[id_].component if group is None else ""
+        inputs = {name: self._port(wire).type for name, wire in wires.items()}
+        self.signatures.append(task_signature(id_, component, inputs, self._outputs(id_)))
+        channels = {name: self._channel(wire) for name, wire in wires.items()}
+        common = {name: _output(BEGIN, name) for name in ("run_dir", "settings")}
+        given = {name: _output(*channel) for name, channel in channels.items()}
+        self.tasks[id_] = _task(id_, common | given, after={BEGIN, *(task for task, _ in channels.values())})
 
-    def _task(self, id: str) -> Any:
-        if id not in self._made:
-            group = self._groups.get(id)
-            wires = step_wires(self._tasks[id]) if group is None else outer_wires(self._tasks.values(), group)
-            inputs = {name: self._port(wire).type for name, wire in wires.items()}
-            arguments = {name: self._channel(wire) for name, wire in wires.items()}
-            component = self._tasks[id].component if group is None else ""
-            made_component = task_component(id, component, inputs, self._outputs(id))
-            common = {name: self._begun.outputs[name] for name in ("run_dir", "settings")}
-            self._made[id] = made_component(**common, **arguments)
-        return self._made[id]
-
-    def _outputs(self, id: str) -> dict[str, Port]:
-        if id not in self._groups:
-            return read_interface(self._tasks[id].component).outputs
-        outside = (wire for task in self._tasks.values() if task.group != id for wire in task.inputs.values())
+    def _outputs(self, id_: str) -> dict[str, Port]:
+        if id_ not in self._groups:
+            return read_interface(self._tasks[id_].component).outputs
+        outside = (wire for task in self._tasks.values() if task.group != id_ for wire in task.inputs.values())
         needed = {wire for wire in outside if isinstance(wire, FromTask)}
-        return {name: self._port(wire) for name, wire in self._groups[id].carried.items() if wire in needed}
+        return {name: self._port(wire) for name, wire in self._groups[id_].carried.items() if wire in needed}
 
     def _port(self, wire: FromTask) -> Port:
         return read_interface(self._tasks[wire.task].component).outputs[wire.output]
 
-    def _channel(self, wire: FromTask) -> Any:
-        """Return what hands on an output: its task, or the group that carries it."""
+    def _channel(self, wire: FromTask) -> tuple[str, str]:
+        """Return the task and the output that hand on a value: the step's own, or of the group that carries it."""
         group = self._tasks[wire.task].group
         if not group:
-            return self._task(wire.task).outputs[wire.output]
-        name = next(name for name, carried in self._groups[group].carried.items() if carried == wire)
-        return self._task(group).outputs[name]
+            return wire.task, wire.output
+        return group, next(name for name, carried in self._groups[group].carried.items() if carried == wire)
 
 
 _PLACE = {"run_id": "string", "run_name": "string", "workspace": "string"}
 
 
-def _begin_component(form: Sequence[FormField]) -> Any:
+def _begin_signature(form: Sequence[FormField]) -> Signature:
     inputs = {"recipe": "string"} | {field.name: field.type for field in form}
-    return made(Signature(BEGIN, inputs, {"run_dir": "string", "settings": "string"}), "begin", _PLACE, "")
+    outputs = {"run_dir": "string", "settings": "string"}
+    return Signature(BEGIN, call="begin", first="", common=_PLACE, inputs=inputs, outputs=outputs)
 
 
-def _end_component() -> Any:
-    return made(Signature(END, {}), "end", _PLACE, "", status=True)
+def _end_signature() -> Signature:
+    return Signature(END, call="end", first="", common=_PLACE, inputs={}, status=True)
 
 
-def check_constants(specification: pipeline_spec_pb2.PipelineSpec) -> None:
+def check_constants(specification: Item) -> None:
     """Check that no constant holds a placeholder besides text: KFP replaces it only where it is the whole constant.
 
     Raises:
         UserError: with the task, the input, and what to change.
     """
-    for name, declared in specification.root.input_definitions.parameters.items():
-        if PLACEHOLDER in declared.default_value.string_value:
+    for name, declared in specification["root"].get("inputDefinitions", {}).get("parameters", {}).items():
+        if PLACEHOLDER in str(declared.get("defaultValue", "")):
             raise UserError(
                 f"the form's field {name} has a default that holds {PLACEHOLDER!r}; remove it from the recipe"
             )
-    for component in (specification.root, *specification.components.values()):
-        for name, task in component.dag.tasks.items():
-            for given, wire in task.inputs.parameters.items():
-                text = wire.runtime_value.constant.string_value
-                if PLACEHOLDER in text and not (text.startswith("{{$.") and text.find("}}") == len(text) - 2):
-                    raise UserError(
-                        f"task {name}: its input {given} holds {PLACEHOLDER!r} inside a longer text, which Kubeflow "
-                        "would not replace and Argo may take for a template; remove it from the recipe's values"
-                    )
+    for name, task in _all_tasks(specification).items():
+        for given, wire in task.get("inputs", {}).get("parameters", {}).items():
+            text = wire.get("runtimeValue", {}).get("constant", "")
+            if PLACEHOLDER in text and not (text.startswith("{{$.") and text.find("}}") == len(text) - 2):
+                raise UserError(
+                    f"task {name}: its input {given} holds {PLACEHOLDER!r} inside a longer text, which Kubeflow "
+                    "would not replace and Argo may take for a template; remove it from the recipe's values"
+                )
 
 
-def check_names(specification: pipeline_spec_pb2.PipelineSpec) -> None:
+def check_names(specification: Item) -> None:
     """Check that the names of a pipeline and its tasks fit where Kubeflow and Kubernetes store them.
 
     Raises:
         UserError: with the name, its length and the limit.
     """
-    tasks = {
-        name for component in (specification.root, *specification.components.values()) for name in component.dag.tasks
-    }
-    limits = {specification.pipeline_info.name: PIPELINE_NAME, **dict.fromkeys(tasks, LABEL_VALUE)}
+    tasks = _all_tasks(specification)
+    limits = {specification["pipelineInfo"]["name"]: PIPELINE_NAME, **dict.fromkeys(tasks, LABEL_VALUE)}
     for name, limit in limits.items():
         if len(name) > limit:
             raise UserError(f"{name}: has {len(name)} characters, and Kubeflow takes {limit}; give it a shorter name")
+
+
+def _all_tasks(specification: Item) -> Item:
+    """Return the tasks of a pipeline by name, inner ones included."""
+    graphs = (component["dag"] for component in specification["components"].values() if "dag" in component)
+    return {name: task for dag in (specification["root"]["dag"], *graphs) for name, task in dag["tasks"].items()}
 
 
 def form_values(recipe: Recipe) -> dict[str, Any]:
@@ -187,23 +234,23 @@ def form_values(recipe: Recipe) -> dict[str, Any]:
     return {field.name: field.value_in(recipe.parameters) for field in recipe.form}
 
 
-def write_ir(pipeline: GraphComponent, path: Path) -> None:
+def write_ir(pipeline: PipelineIr, path: Path) -> None:
     """Write the pipeline's intermediate representation, which ``kfp.components.load_component_from_file`` reads."""
     if path.suffix not in (".yaml", ".yml"):
         raise UserError(f"{path}: KFP writes pipelines as YAML; end the name in .yaml")
-    with TemporaryDirectory() as folder:
-        written = Path(folder) / "pipeline.yaml"
-        compiler.Compiler().compile(pipeline, str(written))
-        write_output(path, written.read_text(encoding="utf-8"))
+    write_output(path, ir_text(pipeline))
 
 
-def _add_choices(specification: pipeline_spec_pb2.PipelineSpec, form: Sequence[FormField]) -> None:
-    """Write choices as ``literals``, which the UI shows as a drop-down; the SDK itself cannot say them."""
-    inputs = specification.root.input_definitions.parameters
-    for field in form:
-        for choice in field.choices:
-            literal = inputs[field.name].literals.add()
-            if isinstance(choice, str):
-                literal.string_value = choice
-            else:
-                literal.number_value = choice
+def ir_text(pipeline: PipelineIr) -> str:
+    """Return the intermediate representation as YAML."""
+    import yaml
+
+    class Dumper(yaml.CSafeDumper):  # here, since yaml is imported only where it is used
+        def ignore_aliases(self, data: Any) -> bool:
+            return True
+
+    head = "".join(
+        f"# {key}: {' '.join(text.split())}\n" for key, text in pipeline.specification["pipelineInfo"].items()
+    )
+    body: str = yaml.dump_all([pipeline.specification, pipeline.platform], Dumper=Dumper)
+    return head + body

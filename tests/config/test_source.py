@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from platform_sdk.config.bounded_yaml import YamlError, read_yaml
 from platform_sdk.config.source import ConfigError, Problem, dotted, load_source, parse_value, suggestion
 
 
@@ -93,14 +94,16 @@ MERGES = "a0: &a0 {k: 1}\n" + "".join(f"a{n}: &a{n} {{<<: [{','.join([f'*a{n - 1
         pytest.param("a: !!set {b, c}", "which is not supported", id="set"),
         pytest.param("b: 1\na: x\x00y", ":2: is not valid YAML: holds the control character U+0000", id="NUL"),
         pytest.param('b: 1\na: "\\x1b[2J"', ":2: holds the control character U+001B", id="escaped control"),
-        pytest.param('a: "\\ud800"', ":1: holds the lone surrogate U+D800", id="surrogate"),
+        pytest.param('a: "\\ud800"', ":1: is not valid YAML: found invalid Unicode character escape", id="surrogate"),
         pytest.param("b: 1\n? [a]\n: c\n", ":2: has a list or mapping as a key", id="list as a key"),
         pytest.param("1: a\n'1': b\n", ":2: is not valid YAML: duplicate key '1'", id="keys of one name"),
         pytest.param("a: " + "x " * 40_000, ":1: is a text of 79999 characters", id="long text"),
         pytest.param("# " + "x" * 300_000, ":1: has 300002 characters", id="long file"),
         pytest.param("a: *" + "b" * 5000, "found undefined alias", id="unknown alias"),
-        pytest.param("%YAML 1.9\n---\na: 1\n", "is not valid YAML: version minor part", id="unknown version"),
-        pytest.param('b: 1\na: "\\U00412345"', ":2: is not valid YAML: chr() arg", id="no such character"),
+        pytest.param("%YAML 1.9\n---\na: 1\n", "is not valid YAML: found incompatible YAML document", id="unknown version"),
+        pytest.param('b: 1\na: "\\U00412345"', ":2: is not valid YAML: found invalid Unicode character escape", id="no such character"),
+        pytest.param("b: 1\na:\n\t- c\n", ":3: is not valid YAML: found the character '\\t' that cannot", id="tab"),
+        pytest.param("b: 1\na: [c", ":2: is not valid YAML: did not find expected ',' or ']'", id="list without end"),
         pytest.param("a: 1\n---\nb: 2\n", ":2: is not valid YAML: but found another document", id="two documents"),
     ],
 )
@@ -125,6 +128,28 @@ def test_bytes_that_are_not_text_and_unreadable_paths_are_named(tmp_path: Path) 
         load_source(path)
     with pytest.raises(ConfigError, match="cannot be read: File name too long"):
         load_source(tmp_path / ("p" * 5000))
+
+
+@pytest.mark.parametrize("character", ["\x1b", "\udc80", "\ufffe"])
+def test_character_that_no_text_holds_is_named_with_its_line(character: str) -> None:
+    with pytest.raises(YamlError, match=f"U\\+{ord(character):04X}; remove it") as caught:
+        read_yaml(f"ä: 1\n\n# {character}\n")
+    assert caught.value.line == 3
+
+
+def test_anchor_may_be_defined_again() -> None:
+    assert read_yaml("a: &x 1\nb: *x\nc: &x 2\nd: *x\n")[0] == {"a": 1, "b": 1, "c": 2, "d": 2}
+
+
+def test_scalars_are_read_by_the_rules_of_yaml_1_2() -> None:
+    texts = {
+        "yes": "yes", "off": "off", "12:30": "12:30", "2001-12-14": "2001-12-14", "017": 17, "0o17": 15, "-0x1F": -31,
+        "0b101": 5, "1e5": 1e5, "-.5": -0.5, "1.": 1.0, "TRUE": True, "~": None, "": None, "'1'": "1", "!!str 1": "1",
+        "!!float 3": 3.0, "=": "=", "._": "._", "1_000": 1000,
+    }  # fmt: skip
+    values = {text: read_yaml(f"a: {text}\n")[0]["a"] for text in texts}
+    assert values == texts
+    assert [type(value) for value in values.values()] == [type(value) for value in texts.values()]
 
 
 def test_aliases_and_merges_within_bounds_are_read(tmp_path: Path) -> None:

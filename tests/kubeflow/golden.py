@@ -9,7 +9,6 @@ import io
 from pathlib import Path
 from typing import Any
 
-from google.protobuf import json_format
 from ruamel.yaml import YAML
 
 from platform_sdk.config.cluster import CLUSTER, ClusterSpec
@@ -37,9 +36,8 @@ def text_of(recipe: Path) -> str:
     """The normalised pipeline of a recipe for the cluster that the repository shows."""
     cluster = read_as(ClusterSpec, HOME / "pipelines/cluster.yaml")
     compiled = compile_recipe(load_recipe(recipe, variables=cluster.environment), cluster)
-    spec = json_format.MessageToDict(compiled.pipeline_spec)
-    platform = json_format.MessageToDict(compiled.platform_spec)
-    placed = platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]
+    spec = compiled.specification
+    placed = compiled.platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]
     dags = {name: component["dag"]["tasks"] for name, component in spec["components"].items() if "dag" in component}
     content = {
         "pipeline": spec["pipelineInfo"],

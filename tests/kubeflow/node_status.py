@@ -16,8 +16,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from google.protobuf import json_format
-from kfp.dsl.graph_component import GraphComponent
+from platform_sdk.kubeflow.compile import PipelineIr
 
 Item = dict[str, Any]
 LIMIT = 600_000
@@ -30,10 +29,10 @@ LAUNCHER = 900  # bytes of the launcher's command besides the step's inputs
 CALIBRATION = 1.03
 
 
-def node_status(pipeline: GraphComponent) -> float:
+def node_status(pipeline: PipelineIr) -> float:
     """Return the bytes of a run's node status once all its steps have ended."""
-    spec = json_format.MessageToDict(pipeline.pipeline_spec)
-    platform = json_format.MessageToDict(pipeline.platform_spec)["platforms"]["kubernetes"]["deploymentSpec"]
+    spec = pipeline.specification
+    platform = pipeline.platform["platforms"]["kubernetes"]["deploymentSpec"]
     executors = spec["deploymentSpec"]["executors"]
     total = OUTER_NODES * NODE
     for tasks in [

@@ -43,20 +43,21 @@ class Pods:
 
     def all(self, cluster: ClusterSpec) -> None:
         """Run every step as the compiled pipeline has it, with what earlier steps handed on through KFP."""
-        components = compile_recipe(self.recipe, cluster).pipeline_spec.components
+        components = compile_recipe(self.recipe, cluster).specification["components"]
         [inner] = [component for name, component in components.items() if name.startswith("comp-exit-handler")]
-        waiting = {name: task for name, task in inner.dag.tasks.items() if name != "begin"}
+        waiting = {name: task for name, task in inner["dag"]["tasks"].items() if name != "begin"}
         known: dict[tuple[str, str], Any] = {}
         while waiting:
-            name = next(name for name, task in waiting.items() if not waiting.keys() & set(task.dependent_tasks))
+            name = next(name for name, task in waiting.items() if not waiting.keys() & set(task["dependentTasks"]))
             task = waiting.pop(name)
-            sources = {given: port.task_output_parameter for given, port in task.inputs.parameters.items()}
+            ports = task["inputs"]["parameters"].items()
+            sources = {given: port["taskOutputParameter"] for given, port in ports}
             given = {
-                to: known[source.producer_task, source.output_parameter_key]
+                to: known[source["producerTask"], source["outputParameterKey"]]
                 for to, source in sources.items()
-                if source.producer_task != "begin"
+                if source["producerTask"] != "begin"
             }
-            wanted = list(components[task.component_ref.name].output_definitions.parameters)
+            wanted = list(components[task["componentRef"]["name"]]["outputDefinitions"].get("parameters", {}))
             found = self.step(name, *wanted, **given)
             known |= {(name, output): value for output, value in zip(wanted, found or (), strict=True)}
 

@@ -22,7 +22,7 @@ from platform_sdk.config.document import read_as
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.recipe import load_recipe
 from platform_sdk.config.source import ConfigError
-from platform_sdk.kubeflow.compile import compile_recipe, write_ir
+from platform_sdk.kubeflow.compile import compile_recipe, ir_text, write_ir
 from platform_sdk.kubeflow.lifecycle import (
     begin_run,
     begun_with,
@@ -157,7 +157,8 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cluster: ClusterSpec)
 @pytest.mark.filterwarnings("ignore:.*local runner:UserWarning", "ignore:.*base image:RuntimeWarning")
 def test_form_values_reach_the_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: ClusterSpec) -> None:
     """The pipeline for a cluster, run here: two runs with different values, each in a directory of its own."""
-    pipeline = compile_recipe(load_recipe(write_toy(tmp_path), ["iterations=1", "seed=7"]), place)
+    compiled = compile_recipe(load_recipe(write_toy(tmp_path), ["iterations=1", "seed=7"]), place)
+    pipeline = components.load_component_from_text(ir_text(compiled))
     monkeypatch.delenv(CLUSTER, raising=False)
     local.init(local.SubprocessRunner(use_venv=False), pipeline_root=str(tmp_path / "kfp"))
     found = {}

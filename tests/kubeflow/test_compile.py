@@ -68,8 +68,7 @@ def test_number_of_tasks_does_not_depend_on_the_iterations(
     tmp_path: Path, cluster: ClusterSpec, iterations: int
 ) -> None:
     recipe = load_recipe(write_toy(tmp_path), [f"iterations={iterations}", "overlap=true"])
-    spec = json_format.MessageToDict(compile_recipe(recipe, cluster).pipeline_spec)
-    assert set(steps_of(spec)) == {"begin", "make", "iterations", "last"}
+    assert set(steps_of(compile_recipe(recipe, cluster).specification)) == {"begin", "make", "iterations", "last"}
 
 
 def test_run_id_is_a_whole_constant_everywhere(compiled: Path) -> None:

@@ -14,13 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from google.protobuf import json_format
-from kfp.dsl.graph_component import GraphComponent
-
 from platform_sdk.config.cluster import ClusterSpec
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.recipe import Recipe
-from platform_sdk.kubeflow.compile import compile_recipe, write_ir
+from platform_sdk.kubeflow.compile import PipelineIr, compile_recipe, write_ir
 from platform_sdk.kubeflow.limits import VERSION_NAME
 from platform_sdk.kubeflow.remote.connection import Server
 
@@ -36,7 +33,7 @@ class CompiledPipeline:
     """A recipe's pipeline for a cluster; ``digest`` is the SHA-256 (hex) of its canonical representation."""
 
     recipe: Recipe
-    pipeline: GraphComponent
+    pipeline: PipelineIr
     digest: str
     service_account: str | None = None
 
@@ -70,8 +67,7 @@ def compile_for(recipe: Recipe, cluster: ClusterSpec) -> CompiledPipeline:
         UserError: a component cannot be loaded; the pipeline is too large for Kubernetes.
     """
     pipeline = compile_recipe(recipe, cluster)
-    parts = [json_format.MessageToDict(part) for part in (pipeline.pipeline_spec, pipeline.platform_spec)]
-    canonical = json.dumps(parts, sort_keys=True, separators=(",", ":")).encode()
+    canonical = json.dumps([pipeline.specification, pipeline.platform], sort_keys=True, separators=(",", ":")).encode()
     if len(canonical) > MAX_BYTES:
         raise UserError(
             f"{recipe.path}: the compiled pipeline has {len(canonical):,} bytes in {len(recipe.plan)} tasks, and "
