@@ -10,6 +10,7 @@ from platform_sdk.config.errors import UserError
 from platform_sdk.config.source import suggestion
 from platform_sdk.execution.local import log_lines
 from platform_sdk.execution.lock import is_locked
+from platform_sdk.run_dir import RunDir
 
 PAUSE = 0.5
 
@@ -23,7 +24,7 @@ def print_logs(run_dir: Path, step: str | None, lines: int, follow: bool, print_
     offsets: dict[Path, int] = {}
     while True:
         active = follow and is_locked(run_dir)  # before reading, so that the last lines are read too
-        logs = sorted((run_dir / "logs").glob("*.log"), key=lambda path: (path.stat().st_mtime_ns, path.name))
+        logs = sorted(RunDir(run_dir).logs.glob("*.log"), key=lambda path: (path.stat().st_mtime_ns, path.name))
         names = [path.stem for path in logs]
         if not logs and not active:
             raise UserError(f"{run_dir}: no step has written a log yet; run hopforge watch for the state of the run")

@@ -14,6 +14,7 @@ from platform_sdk.execution.local import Listener, log_lines
 from platform_sdk.execution.lock import is_locked
 from platform_sdk.execution.runs import STEPS
 from platform_sdk.files import read_object
+from platform_sdk.run_dir import RunDir
 from platform_sdk.tracking.journal import STATE_EVENTS, read, run_file
 
 PAUSE = 0.5
@@ -71,7 +72,7 @@ def watch_local(run_dir: Path, watcher: Listener, *, pause: Callable[[float], No
             watcher.started(newest, max(time.time() - before, 0.0))
             current, offset = newest, 0
         if current:
-            lines, offset = log_lines(run_dir / "logs" / f"{current}.log", offset)
+            lines, offset = log_lines(RunDir(run_dir).log(current), offset)
             for line in lines:
                 watcher.said(current, line)
         if not active:
@@ -85,7 +86,7 @@ def watch_local(run_dir: Path, watcher: Listener, *, pause: Callable[[float], No
 
 def _written(run_dir: Path, steps: list[str], since: float) -> dict[str, float]:
     """Return the last modification time of each log written since the run's last start."""
-    paths = {step: run_dir / "logs" / f"{step}.log" for step in steps}
+    paths = {step: RunDir(run_dir).log(step) for step in steps}
     times = {step: path.stat().st_mtime for step, path in paths.items() if path.is_file()}
     return {step: modified for step, modified in times.items() if modified >= since - 1.0}
 

@@ -14,6 +14,7 @@ from platform_sdk.cli.output import say
 from platform_sdk.cli.run import run_recipe
 from platform_sdk.cli.runs import RUNS
 from platform_sdk.errors import UserError
+from platform_sdk.run_dir import RunDir
 
 if TYPE_CHECKING:
     from platform_sdk.tracking.reproduction import Reproduction
@@ -68,8 +69,7 @@ def reproduce(
 def compared(original: Path, repeated: Path) -> Reproduction:
     """Compare two runs of one recipe after verifying their files."""
     from platform_sdk.files import read_object
-    from platform_sdk.tracking.journal import FOLDER
-    from platform_sdk.tracking.opened import ENVIRONMENT_FILE, open_run
+    from platform_sdk.tracking.opened import open_run
     from platform_sdk.tracking.reproduction import (
         Reproduction,
         compare_circumstances,
@@ -78,7 +78,7 @@ def compared(original: Path, repeated: Path) -> Reproduction:
     )
 
     first, second = open_run(original), open_run(repeated)
-    environments = [read_object(folder / FOLDER / ENVIRONMENT_FILE) for folder in (original, repeated)]
+    environments = [read_object(RunDir(folder).environment) for folder in (original, repeated)]
     return Reproduction(
         original=str(original),
         repeated=str(repeated),

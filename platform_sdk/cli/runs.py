@@ -12,6 +12,7 @@ import typer
 from platform_sdk.cli.altered import AlteredOption, warn
 from platform_sdk.cli.output import say
 from platform_sdk.config.errors import UserError
+from platform_sdk.run_dir import RunDir
 
 RUNS = Path("runs")
 
@@ -89,7 +90,7 @@ def report(
         check_output(output)
     run_dir = find_run_dir(run, folder)
     warn(open_run(run_dir, altered=altered, full=full).altered)
-    path = output or run_dir / "report.html"
+    path = output or RunDir(run_dir).report
     write_output(path, build_report(run_dir, altered=altered))
     say(path)
 

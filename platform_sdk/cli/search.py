@@ -13,6 +13,7 @@ import typer
 from platform_sdk.cli.output import say, text_argument
 from platform_sdk.cli.terminal import Terminal
 from platform_sdk.config.errors import UserError
+from platform_sdk.run_dir import RunDir
 
 if TYPE_CHECKING:
     from platform_sdk.config.recipe import Recipe
@@ -155,7 +156,7 @@ def _measured(recipe: Recipe, workdir: Path | None, ks: list[int]) -> tuple[dict
 
     method = retrieval_method(recipe)
     with _retriever(recipe, workdir) as (retriever, run_dir):
-        questions = list(read_jsonl(run_dir / "corpus" / "questions.eval.jsonl", Question))
+        questions = list(read_jsonl(RunDir(run_dir).questions("eval"), Question))
         measured = measure_recall(retriever, method.scope, questions, ks)
     facts = {
         "recipe": recipe.name,

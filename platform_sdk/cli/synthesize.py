@@ -11,6 +11,7 @@ import typer
 from platform_sdk.cli.search import JsonOption, RecipeOption, SetOption, WorkdirOption, prepared_run
 from platform_sdk.cli.terminal import say
 from platform_sdk.errors import UserError
+from platform_sdk.run_dir import PhaseDir
 
 if TYPE_CHECKING:
     from platform_sdk.config.recipe import Recipe
@@ -39,7 +40,7 @@ def synthesize(
     if not (step.folder / EXAMPLES).is_file():  # removed after the step ended; restored from the drafts
         write_outcome(step.folder, list(read_log(step.folder / DRAFTS, Example)))
     check_digest(step.folder / EXAMPLES, Example, carry["examples"])
-    figures = read_object(step.folder / "sample.json")["figures"]
+    figures = read_object(PhaseDir(step.folder).sample)["figures"]
     content = {**figures, "digest": carry["examples"], "folder": str(step.folder)}
     if as_json:
         typer.echo(json.dumps(content))

@@ -19,8 +19,9 @@ from platform_sdk.data.questions import load_questions
 from platform_sdk.files import read_object, write_text
 from platform_sdk.record_files import RecordError, digest_file, digest_records, write_jsonl
 from platform_sdk.records import Passage, Question, Triple
+from platform_sdk.run_dir import RunDir
 
-PASSAGES, TRIPLES = Path("corpus/passages.jsonl"), Path("corpus/triples.jsonl")
+PASSAGES, TRIPLES = Path(RunDir.passages), Path(RunDir.triples)
 
 
 @dataclass(frozen=True)
@@ -66,8 +67,7 @@ def prepare(spec: DatasetSpec, data_dir: Path | None, workdir: Path) -> Prepared
         UserError: a path is relative and there is no data directory, or a file is missing.
         RecordError: a file is malformed.
     """
-    folder = workdir / "corpus"
-    marker = folder / "digests.json"
+    marker = RunDir(workdir).corpus_digests
     source = input_digest(spec, data_dir)
     if marker.is_file():
         found = read_object(marker)
@@ -75,8 +75,8 @@ def prepare(spec: DatasetSpec, data_dir: Path | None, workdir: Path) -> Prepared
             return PreparedData(**{**found, "skipped": tuple(found["skipped"])})
         marker.unlink()
     dataset = load_dataset(spec, data_dir)
-    write_jsonl(folder / "questions.train.jsonl", Question, dataset.train)
-    write_jsonl(folder / "questions.eval.jsonl", Question, dataset.eval)
+    write_jsonl(RunDir(workdir).questions("train"), Question, dataset.train)
+    write_jsonl(RunDir(workdir).questions("eval"), Question, dataset.eval)
     dataset.corpus.save(workdir / PASSAGES)
     dataset.triples.save(workdir / TRIPLES)
     prepared = PreparedData(
@@ -173,7 +173,7 @@ def check_prepared(workdir: Path) -> tuple[str, str]:
 
 
 def _check_digest(workdir: Path, part: str, found: str) -> None:
-    marker = workdir / "corpus" / "digests.json"
+    marker = RunDir(workdir).corpus_digests
     expected = read_object(marker).get(part) if marker.exists() else None
     if expected is not None and expected != found:
         raise UserError(

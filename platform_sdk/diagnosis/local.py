@@ -20,8 +20,8 @@ from platform_sdk.errors import UserError
 from platform_sdk.execution.lock import is_locked
 from platform_sdk.execution.runs import STEPS
 from platform_sdk.files import read_model, read_object, read_text, whole_lines
+from platform_sdk.run_dir import PhaseDir, RunDir
 from platform_sdk.tracking.journal import FOLDER, STATE_EVENTS, Event, all_events, read, run_file
-from platform_sdk.tracking.runs import FOLLOWER_LOG
 from platform_sdk.tracking.store import STATE_FILE, DeliveryState, stored_in
 
 LINES = 80
@@ -69,7 +69,7 @@ def _steps(run_dir: Path, state: RunState, began: float, end: Event) -> Iterator
     """Yield the run's steps; of a run that did not finish, the last one with a log is the one that ended it."""
     path = run_dir / STEPS
     names = [str(name) for name in read_object(path)["steps"]] if path.is_file() else []
-    logs = {name: run_dir / "logs" / f"{name}.log" for name in names}
+    logs = {name: RunDir(run_dir).log(name) for name in names}
     changed = {name: log.stat().st_mtime for name, log in logs.items() if log.is_file()}
     current = [name for name, at in changed.items() if at >= began - 1.0]
     newest = end.get("step") or (current[-1] if current else "")
@@ -84,7 +84,7 @@ def _steps(run_dir: Path, state: RunState, began: float, end: Event) -> Iterator
             ended=stamp(end["time"] / 1000) if end and bad else "",
             error=_step_error(run_dir, began, end) if found == "FAILED" else "",
             exit_code=(end.get("code") or None) if found == "FAILED" else None,
-            log=f"logs/{name}.log",
+            log=f"{RunDir.logs}/{name}.log",
             lines=tuple(_lines(logs[name])) if bad else (),
             changed=stamp(changed[name]) if reached else "",
         )
@@ -116,7 +116,7 @@ def _is_progress(line: str) -> bool:
 
 def _training(run_dir: Path) -> Iterator[TrainingPoint]:
     """Yield the points of every training's curve."""
-    for name, axis in (("steps.jsonl", "step"), ("updates.jsonl", "update")):
+    for name, axis in ((PhaseDir.training_steps, "step"), (PhaseDir.updates, "update")):
         for path in sorted(run_dir.glob(f"*/{name}")):
             for point in _records(path):
                 if isinstance(point.get(axis), int):
@@ -148,7 +148,7 @@ def _number(value: object) -> float | None:
 
 
 def _selections(run_dir: Path) -> Iterator[Selection]:
-    for path in sorted(run_dir.glob("*/figures.json")):
+    for path in sorted(run_dir.glob(f"*/{PhaseDir.figures}")):
         figures = read_object(path)
         if isinstance(figures.get("rollouts"), int) and isinstance(figures.get("selected"), int):
             yield Selection(
@@ -166,13 +166,11 @@ def _delivery(run_dir: Path, state: RunState) -> Delivery:
         delivered = read_model(path, DeliveryState).ended_in if path.is_file() else ""
     except UserError:
         delivered = ""
-    log = run_dir / FOLDER / FOLLOWER_LOG
+    log = RunDir(run_dir).follower_log
     complete = state != "RUNNING" and bool(delivered)
     errors = [] if complete or not log.is_file() else _delivery_errors(read_text(log).splitlines(), state)
     number, error = errors[-1] if errors else (0, "")
-    return Delivery(
-        store=stored_in(run_dir), complete=complete, error=error, log=f"{FOLDER}/{FOLLOWER_LOG}", line=number
-    )
+    return Delivery(store=stored_in(run_dir), complete=complete, error=error, log=RunDir.follower_log, line=number)
 
 
 def _delivery_errors(lines: list[str], state: RunState) -> list[tuple[int, str]]:

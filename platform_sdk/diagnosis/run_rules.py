@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from platform_sdk.diagnosis.facts import Facts, TrainingPoint
 from platform_sdk.diagnosis.findings import Evidence, Finding
+from platform_sdk.run_dir import PhaseDir
 
 UPDATES = 2
 """Fewer updates with equal rewards may be chance."""
@@ -21,7 +22,7 @@ def nothing_accepted(facts: Facts) -> Iterator[Finding]:
             yield Finding(
                 rule="nothing_accepted", kind="worthless", where=chosen.phase,
                 cause=f"no rollout of {chosen.phase} was accepted, so its training changes nothing",
-                evidence=(Evidence(object=f"{chosen.phase}/figures.json",
+                evidence=(Evidence(object=f"{chosen.phase}/{PhaseDir.figures}",
                                    text=f"0 of {chosen.rollouts} rollouts accepted{formed}{least}"),),
                 remedy="lower selection.initial_threshold, raise selection.attempts, or start from a stronger model"
                 if chosen.well_formed else
@@ -42,7 +43,7 @@ def equal_rewards(facts: Facts) -> Iterator[Finding]:
             yield Finding(
                 rule="equal_rewards", kind="worthless", where=phase,
                 cause=f"every group of {phase} has equal rewards, so no update changes the policy",
-                evidence=(Evidence(object=f"{phase}/updates.jsonl", line=points[-1].number,
+                evidence=(Evidence(object=f"{phase}/{PhaseDir.updates}", line=points[-1].number,
                                    text=f"share of groups without variance 1 in all {len(points)} updates{shown}"),),
                 remedy="sample more rollouts for each question, raise the temperature, take easier or harder "
                 "questions, or a reward with more than two values",

@@ -10,8 +10,9 @@ from platform_sdk.evaluation.report.content import Content
 from platform_sdk.evaluation.report.course import course_of
 from platform_sdk.record_files import read_jsonl
 from platform_sdk.records import Question
+from platform_sdk.run_dir import RunDir
 
-QUESTIONS = Path("corpus") / "questions.eval.jsonl"
+QUESTIONS = RunDir.eval_questions
 LISTED = 3  # question ids listed in an error
 
 Scores = dict[str, dict[str, float]]  # metric values by question id

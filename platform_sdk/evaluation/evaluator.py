@@ -16,11 +16,12 @@ from platform_sdk.evaluation.predictions import write_predictions
 from platform_sdk.files import REMEDY, read_object, sha256
 from platform_sdk.record_files import digest_records, read_jsonl
 from platform_sdk.records import Question, Rollout
+from platform_sdk.run_dir import PhaseDir
 from platform_sdk.sampling.sampler import RolloutSampler
 from platform_sdk.tracking.outcomes import begin, finished, write_json
 
-SCORES = "scores.json"
-ROLLOUTS = "rollouts.jsonl"
+SCORES = PhaseDir.scores
+ROLLOUTS = PhaseDir.rollouts
 GREEDY = "_greedy"
 """Suffix of the greedy-decoding metrics EM and F1."""
 

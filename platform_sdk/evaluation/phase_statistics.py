@@ -6,8 +6,9 @@ from pathlib import Path
 
 from platform_sdk.config.struct import Struct
 from platform_sdk.files import read_model, write_text
+from platform_sdk.run_dir import PhaseDir
 
-FILE = "statistics.json"
+FILE = PhaseDir.statistics
 Cell = str | int | float | None
 
 

@@ -10,8 +10,9 @@ from typing import Any
 from platform_sdk.config.differences import differences
 from platform_sdk.config.errors import UserError
 from platform_sdk.files import read_object, write_text
+from platform_sdk.run_dir import RunDir
 
-FILE = "recipe.json"
+FILE = RunDir.recipe
 
 
 def claim(run_dir: Path, recipe: Mapping[str, Any], *, ignored: Collection[str] = ()) -> None:

@@ -20,6 +20,7 @@ from platform_sdk.config.task import Task
 from platform_sdk.execution.plan import Outputs
 from platform_sdk.execution.worker import Request, Result
 from platform_sdk.processes.guard import child_environment, guarded
+from platform_sdk.run_dir import RunDir
 
 TAIL = 15
 LOOK_SECONDS = 0.2
@@ -91,7 +92,7 @@ def walk(
 
 
 def _run(task: Task, inputs: dict[str, Any], run_dir: Path, executor: Executor, listener: Listener) -> dict[str, Any]:
-    log = run_dir / LOGS / f"{task.id}.log"
+    log = RunDir(run_dir).log(task.id)
     log.parent.mkdir(parents=True, exist_ok=True)
     log.touch()
     listener.started(task.id)

@@ -13,6 +13,7 @@ from typing import TextIO
 
 from platform_sdk.config.errors import UserError
 from platform_sdk.files import storage_error
+from platform_sdk.run_dir import RunDir
 
 LOCK_SECONDS = 10.0
 
@@ -28,7 +29,7 @@ def locked(run_dir: Path) -> Iterator[TextIO]:
         raise UserError(f"{run_dir}: is a file, but a run needs a directory; choose another --workdir")
     try:
         run_dir.mkdir(parents=True, exist_ok=True)
-        opened = (run_dir / ".lock").open("a+", encoding="utf-8")
+        opened = RunDir(run_dir).lock.open("a+", encoding="utf-8")
     except OSError as error:
         why = UserError(f"{run_dir}: cannot be a run directory ({error.strerror}); choose another --workdir")
         raise storage_error(error) or why from error
@@ -50,7 +51,7 @@ def locked(run_dir: Path) -> Iterator[TextIO]:
 def is_locked(run_dir: Path) -> bool:
     """Return True if a run is using the run directory."""
     try:
-        with (run_dir / ".lock").open("rb") as lock:
+        with RunDir(run_dir).lock.open("rb") as lock:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except FileNotFoundError:
         return False

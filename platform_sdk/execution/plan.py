@@ -18,8 +18,9 @@ from platform_sdk.config.struct import Struct
 from platform_sdk.config.task import RUN_DIR, Constant, FromParameter, FromTask, Group, Plan, Task, Wire
 from platform_sdk.config.whole import whole_numbers
 from platform_sdk.files import read_model, read_object, write_text
+from platform_sdk.run_dir import RunDir
 
-FILE, OUTPUTS = "plan.json", "outputs"
+FILE, OUTPUTS = RunDir.plan, RunDir.outputs
 Outputs = Mapping[str, Mapping[str, Any]]
 """Outputs of finished tasks by task id."""
 

@@ -19,6 +19,7 @@ from platform_sdk.execution.lock import locked, terminable
 from platform_sdk.execution.oom import oom_kills
 from platform_sdk.execution.plan import inputs_of
 from platform_sdk.files import read_object, write_text
+from platform_sdk.run_dir import PhaseDir, RunDir
 from platform_sdk.tracking import RunInfo, finish_run, start_run
 from platform_sdk.tracking.completion import complete_since, is_delivered
 from platform_sdk.tracking.manifest import FILE_NAME as MANIFEST
@@ -26,7 +27,7 @@ from platform_sdk.tracking.opened import open_run
 from platform_sdk.tracking.runs import Failure, Status
 from platform_sdk.tracking.store import stored_in
 
-STEPS = "logs/steps.json"
+STEPS = RunDir.finished_steps
 """Names of a run's steps in order, for ``hopforge watch``."""
 
 
@@ -73,7 +74,7 @@ def is_finished(recipe: Recipe, run_dir: Path, *, altered: bool = False) -> bool
 
 def _has_the_data(recipe: Recipe, run_dir: Path) -> bool:
     """Return True if the recipe's data files equal the prepared ones; a recipe may have none."""
-    prepared = run_dir / "corpus" / "digests.json"
+    prepared = RunDir(run_dir).corpus_digests
     if "dataset" not in recipe.parameters or not prepared.is_file():
         return True
     folder = recipe.parameters.get("data_dir")
@@ -148,9 +149,11 @@ class Outcome:
 
 def outcome(run_dir: Path) -> Outcome:
     """Read the outcome of a run."""
-    report = run_dir / "report.html"
-    written = sorted(run_dir.glob("eval-*/scores.json"), key=lambda path: path.stat().st_mtime_ns)
-    skipped = {path.parent.name: read_object(path).get("skipped") for path in sorted(run_dir.glob("*/train.json"))}
+    report = RunDir(run_dir).report
+    written = sorted(run_dir.glob(f"eval-*/{PhaseDir.scores}"), key=lambda path: path.stat().st_mtime_ns)
+    skipped = {
+        path.parent.name: read_object(path).get("skipped") for path in sorted(run_dir.glob(f"*/{PhaseDir.train}"))
+    }
     return Outcome(
         str(run_dir),
         [read_object(path) for path in written],

@@ -11,10 +11,11 @@ from platform_sdk.data.dataset import PASSAGES, TRIPLES, check_prepared
 from platform_sdk.files import check_handed_on
 from platform_sdk.record_files import digest_file, read_jsonl
 from platform_sdk.records import Passage, Triple
+from platform_sdk.run_dir import RunDir
 
 
 def graph_folder(run_dir: Path) -> Path:
-    return run_dir / "graph"
+    return RunDir(run_dir).graph
 
 
 class Sources:

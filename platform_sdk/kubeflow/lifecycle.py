@@ -28,12 +28,13 @@ from platform_sdk.execution.plan import FILE as PLAN
 from platform_sdk.execution.plan import write_plan
 from platform_sdk.files import read_model, read_object, sha256, write_text
 from platform_sdk.kubeflow.training_job.here import NAMESPACE_FILE
+from platform_sdk.run_dir import RunDir
 from platform_sdk.tracking import finish_run, start_run
 from platform_sdk.tracking.journal import STATE_EVENTS, journals, read, run_file
 from platform_sdk.tracking.outcomes import digest_of
 
 Status = Literal["FINISHED", "FAILED", "KILLED"]
-CLUSTER_FILE = "cluster.json"
+CLUSTER_FILE = RunDir.cluster
 
 
 def run_folder(workspace: str, run_name: str, run_id: str) -> Path:

@@ -39,6 +39,7 @@ from platform_sdk.kubeflow.lifecycle import (
 )
 from platform_sdk.kubeflow.shutdown import was_terminated
 from platform_sdk.kubeflow.wires import outer_wires, step_wires
+from platform_sdk.run_dir import PhaseDir, RunDir
 from platform_sdk.tracking.adoption import GIVEN
 
 TERMINATION_LOG = Path("/dev/termination-log")
@@ -154,10 +155,10 @@ def _figures(tasks: list[Task], run_dir: Path) -> list[dict[str, Any]]:
         if phase is None or iteration is None:
             continue
         figures = found.setdefault(iteration, {"iteration": iteration})
-        for name in ("figures.json", "train.json"):
+        for name in (PhaseDir.figures, PhaseDir.train):
             if (path := run_dir / phase / name).is_file():
                 figures |= {**read_object(path), "iteration": iteration}
-        if (scores := run_dir / phase / "scores.json").is_file():
+        if (scores := RunDir(run_dir).phase(phase).scores).is_file():
             figures["em"] = read_object(scores)["metrics"].get("em", {}).get("value")
     return list(found.values())
 

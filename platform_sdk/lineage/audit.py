@@ -13,6 +13,7 @@ from platform_sdk.lineage.licences import UNKNOWN, Licence, dataset_licences, mo
 from platform_sdk.lineage.overlap import Overlap, overlap_of
 from platform_sdk.record_files import read_jsonl
 from platform_sdk.records import Question
+from platform_sdk.run_dir import PhaseDir
 from platform_sdk.tracking import manifest, seals
 from platform_sdk.tracking.findings import Verification
 from platform_sdk.tracking.opened import RECIPE, STARTED
@@ -142,6 +143,6 @@ def _scores(node: Node, folder: Path, unread: list[str]) -> Iterable[Score]:
     for name in content.get("shown") or metrics:
         if (score := metrics.get(name)) is not None:
             yield Score(
-                phase=node.names[0].removesuffix("/scores.json"), questions=content["n"], metric=name,
+                phase=node.names[0].removesuffix(f"/{PhaseDir.scores}"), questions=content["n"], metric=name,
                 value=score["value"], low=score.get("low"), high=score.get("high"),
             )  # fmt: skip

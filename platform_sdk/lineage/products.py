@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import PurePath
 
 from platform_sdk.config.struct import Struct
+from platform_sdk.run_dir import PhaseDir, RunDir
 from platform_sdk.tracking.manifest import Entry
 
 EMPTY = hashlib.sha256().hexdigest()
@@ -19,8 +20,11 @@ KINDS = {
 """Kinds by the name of a digest in an entry."""
 READ = {"parent_weights": "model", "policy": "model", "encoder": "encoder", "searched": "corpus"}
 """Kinds of digests in an entry that are inputs unless the step makes them."""
-CORPUS = ("train", "eval", "passages", "triples")
-FILES = {"train": "questions.train.jsonl", "eval": "questions.eval.jsonl"}
+CORPUS = {
+    "train": RunDir.train_questions, "eval": RunDir.eval_questions, "passages": RunDir.passages,
+    "triples": RunDir.triples,
+}  # fmt: skip
+"""Files of a corpus by the names of their digests."""
 SOURCES = {
     "training file": ("training questions", "passages"),
     "evaluation file": ("evaluation questions", "passages"),
@@ -65,16 +69,15 @@ def _products(step: str, entry: Entry) -> Iterator[Product]:
     files = entry.files
     kind, _, phase = step.partition("-")
     if kind == "corpus":
-        for name in CORPUS:
-            path = f"corpus/{FILES.get(name, f'{name}.jsonl')}"
+        for name, path in CORPUS.items():
             if name in entry.digests:
                 yield Product(digest=entry.digests[name], kind=KINDS[name], name=path, files=_digests(files, path))
     elif kind == "report":
         for path, digest in files.items():
-            if path == "report.html":
+            if path == RunDir.report:
                 yield Product(digest=digest, kind="report", name=path, files=(digest,))
     elif kind == "eval":
-        path = f"{step}/scores.json"
+        path = f"{step}/{PhaseDir.scores}"
         if path in files:
             own = tuple(files.values())
             yield Product(digest=files[path], kind="scores", name=path, files=own)
@@ -84,10 +87,10 @@ def _products(step: str, entry: Entry) -> Iterator[Product]:
         own = (entry.digests[kind], *files.values())
         yield Product(digest=index_digest(entry), kind=kind, name=kind, files=own)
     elif kind == "sample" and "rollouts" in entry.digests:
-        name = f"{phase}/rollouts.jsonl"
+        name = f"{phase}/{PhaseDir.rollouts}"
         yield Product(digest=entry.digests["rollouts"], kind="rollouts", name=name, files=tuple(files.values()))
     elif kind == "score" and "selected" in entry.digests:
-        name = f"{phase}/selected.jsonl"
+        name = f"{phase}/{PhaseDir.selected}"
         yield Product(digest=entry.digests["selected"], kind="selection", name=name, files=tuple(files.values()))
     elif "weights" in entry.digests:
         yield Product(digest=entry.digests["weights"], kind="model", name=f"{phase}/model", files=tuple(files.values()))

@@ -13,6 +13,7 @@ from platform_sdk.evaluation.answers import normalize_squad
 from platform_sdk.files import REMEDY, sha256
 from platform_sdk.lineage.graph import Graph
 from platform_sdk.lineage.products import products_of, sources_of
+from platform_sdk.run_dir import PhaseDir, RunDir
 from platform_sdk.tracking import manifest, seals
 from platform_sdk.tracking.listing import run_dirs
 
@@ -111,13 +112,13 @@ def _record_files(run_dir: Path, last: Mapping[str, manifest.Entry]) -> Iterator
         read = [one.digest for one in sources_of(step, entry, None) if one.kind == "model"]
         made = [one.digest for one in products_of(step, entry) if one.kind == "model"]
         if kind == "train" and made:
-            yield "learned from", step, run_dir / phase / "selected.jsonl", made[0]
+            yield "learned from", step, RunDir(run_dir).phase(phase).selected, made[0]
         for name in entry.files:
             path = Path(name)
-            if kind in ("sample", "eval") and read and path.name == "rollouts.jsonl":
+            if kind in ("sample", "eval") and read and path.name == PhaseDir.rollouts:
                 relation = "evaluated on" if kind == "eval" else "sampled in training"
                 yield relation, step, run_dir / path, read[0]
-            elif kind == "online" and made and path.parent.name == "rollouts" and path.suffix == ".jsonl":
+            elif kind == "online" and made and path.parent.name == PhaseDir.update_rollouts and path.suffix == ".jsonl":
                 yield "learned from", step, run_dir / path, made[0]
 
 

@@ -31,6 +31,7 @@ from platform_sdk.processes.environment import visible_gpus
 from platform_sdk.record_files import parse_line, read_jsonl
 from platform_sdk.records import Passage, Question, Rollout, Triple
 from platform_sdk.retrieval.index import load_material, method_of
+from platform_sdk.run_dir import RunDir
 from platform_sdk.sampling.load import load_engine
 from platform_sdk.sampling.rollout import run as play
 
@@ -116,7 +117,7 @@ def _device_here(device: str) -> str:
 
 
 def _require_index(method: AnyMethod, run: RunContext[Any]) -> None:
-    folder = run.run_dir / "index"
+    folder = RunDir(run.run_dir).index
     if not method.searches or run.retrieval.url is not None or run.retrieval.uri is not None or folder.exists():
         return
     if load_material(method_of(run.environment, run.retrieval), run.run_dir, run.retrieval)[0].texts():
@@ -157,14 +158,14 @@ def _question(
 
 
 def _questions(run_dir: Path, part: str) -> Iterator[Question]:
-    path = run_dir / "corpus" / f"questions.{part}.jsonl"
+    path = RunDir(run_dir).questions(part)
     return read_jsonl(path, Question) if path.is_file() else iter(())
 
 
 def _same_questions(run_dir: Path, text: str) -> Iterator[Question]:
     """Yield the run's questions of this text; only lines that hold it are parsed, since files are large."""
     wanted = json.dumps(text.strip(), ensure_ascii=False)[1:-1].encode()
-    for path in (run_dir / "corpus" / f"questions.{part}.jsonl" for part in ("eval", "train")):
+    for path in (RunDir(run_dir).questions(part) for part in ("eval", "train")):
         for number, line in enumerate(whole_lines(path)[0], start=1):
             if (
                 number > 1

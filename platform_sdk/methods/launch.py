@@ -26,6 +26,7 @@ from platform_sdk.methods.steps import SampleOutcome
 from platform_sdk.processes.environment import restrict_to_own_gpus, visible_gpus
 from platform_sdk.processes.launch import ProcessRunner, StepProcesses, check_process_count, run_processes
 from platform_sdk.processes.shares import process_group
+from platform_sdk.run_dir import PhaseDir
 from platform_sdk.sampling.load import refuse_pair
 from platform_sdk.tracking.outcomes import digest_of, write_json
 from platform_sdk.training.launch import processes_for
@@ -180,7 +181,7 @@ class SampleStep(_SharedStep[SampleOutcome]):
 class EvaluateStep(_SharedStep[EvaluationResult]):
     """A policy's answers to the evaluation questions, and their scores."""
 
-    OUTCOME = "scores.json"
+    OUTCOME = PhaseDir.scores
     kind: Literal["evaluate"] = "evaluate"
     evaluation: dict[str, Any]
 
@@ -222,7 +223,7 @@ class OnlineStep(MethodStep["OnlineResult"]):
     def outcome(self) -> OnlineResult:
         from platform_sdk.training.online.loop import OnlineResult
 
-        return read_model(self.folder / "train.json", OnlineResult)
+        return read_model(PhaseDir(self.folder).train, OnlineResult)
 
     def process_count(self, reserved: int) -> int | None:
         return processes_for(self.online, reserved)

@@ -28,6 +28,7 @@ from platform_sdk.errors import UserError
 from platform_sdk.methods.context import Context
 from platform_sdk.record_files import read_jsonl
 from platform_sdk.records import Question, Rollout, Trajectory
+from platform_sdk.run_dir import RunDir
 from platform_sdk.sampling.pairs import models_of
 from platform_sdk.sampling.rollout import SearchFunction
 from platform_sdk.sampling.sampler import RolloutAgent
@@ -68,7 +69,7 @@ class RunContext(Generic[A]):
         Raises:
             UserError: there are none.
         """
-        path = self.run_dir / "corpus" / f"questions.{part}.jsonl"
+        path = RunDir(self.run_dir).questions(part)
         questions = list(read_jsonl(path, Question))
         if not questions:
             raise UserError(f"{path}: there are no questions for {part}; see dataset in the recipe")

@@ -11,11 +11,10 @@ from typing import Any
 from platform_sdk.errors import UserError
 from platform_sdk.files import make_folder, read_object, write_text
 from platform_sdk.methods.finished import FinishedRun
+from platform_sdk.run_dir import RunDir
 from platform_sdk.sampling.models import load_tokenizer, resolve, save_merged
 from platform_sdk.sampling.pairs import model_files, models_of, policy_digest
-from platform_sdk.tracking.journal import FOLDER
 from platform_sdk.tracking.listing import FINAL, START
-from platform_sdk.tracking.opened import ENVIRONMENT_FILE
 
 CARD = "README.md"
 OURS = "training.json"
@@ -112,7 +111,7 @@ def _warnings(run: FinishedRun) -> Iterator[str]:
 
 def _description(run: FinishedRun) -> Iterator[str]:
     """Yield the run's description; for an evaluation of an altered run, it is the warning."""
-    path = run.run_dir / FOLDER / ENVIRONMENT_FILE
+    path = RunDir(run.run_dir).environment
     if path.is_file() and (text := str(read_object(path).get("description") or "")):
         yield f"> {' '.join(text.split())}"
         yield ""
@@ -132,7 +131,7 @@ def _facts(run: FinishedRun, given: dict[str, Any]) -> Iterator[tuple[str, Any]]
     if given.get("worker_model"):
         yield "workers' base model", given["worker_model"]
     yield "data", dataset.get("format", "–")
-    counts = read_object(run.run_dir / "corpus" / "digests.json")["counts"]
+    counts = read_object(RunDir(run.run_dir).corpus_digests)["counts"]
     yield "questions", f"{counts['train']} to train, {counts['eval']} to evaluate"
     yield "seed", run.evaluated.seed
 
@@ -140,7 +139,7 @@ def _facts(run: FinishedRun, given: dict[str, Any]) -> Iterator[tuple[str, Any]]
 def _scores(run: FinishedRun) -> Iterator[str]:
     """Write the scores up to the evaluation whose policy this is."""
     phases = (START,) if run.evaluated.phase == START else (START, FINAL)
-    found = [(phase, run.run_dir / phase / "scores.json") for phase in phases]
+    found = [(phase, RunDir(run.run_dir).phase(phase).scores) for phase in phases]
     scores = {phase: read_object(path) for phase, path in found if path.is_file()}
     shown = list(dict.fromkeys(name for score in scores.values() for name in score["shown"]))
     yield f"| | {' | '.join(scores)} |"
@@ -158,7 +157,7 @@ def _cell(metric: dict[str, float]) -> str:
 
 
 def _lineage(run: FinishedRun) -> Iterator[tuple[str, str]]:
-    digests = read_object(run.run_dir / "corpus" / "digests.json")
+    digests = read_object(RunDir(run.run_dir).corpus_digests)
     yield "weights", run.weights
     yield "training questions", digests["train"]
     yield "evaluation questions", digests["eval"]

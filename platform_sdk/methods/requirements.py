@@ -32,6 +32,7 @@ from platform_sdk.config.task import Constant, FromParameter
 from platform_sdk.config.training import OptimiserSpec
 from platform_sdk.methods.fit import misfits
 from platform_sdk.processes.commands import fault_of, located
+from platform_sdk.run_dir import RunDir
 
 if TYPE_CHECKING:
     from platform_sdk.config.cluster import ClusterSpec
@@ -201,7 +202,7 @@ def named_models(recipe: Recipe) -> Iterator[tuple[FieldPath, str]]:
 def _model(path: FieldPath, name: str) -> Iterator[Found]:
     if name.startswith("run:"):
         run_dir = Path(name.removeprefix("run:")).expanduser()
-        if not (run_dir / "recipe.json").is_file():
+        if not RunDir(run_dir).recipe.is_file():
             yield path, f"there is no run directory {run_dir} (it holds no recipe.json); check the path"
     elif name.startswith("package:"):
         package = name.removeprefix("package:")

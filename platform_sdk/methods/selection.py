@@ -26,6 +26,7 @@ from platform_sdk.methods.method import (
     open_search,
 )
 from platform_sdk.records import Question, Rollout
+from platform_sdk.run_dir import PhaseDir
 from platform_sdk.sampling.rollout import Agent, Gather, SearchFunction
 from platform_sdk.sampling.sampler import RolloutAgent, RolloutSampler, open_sampler
 from platform_sdk.training.credit import Advantages, Credit, TrajectoryKey, reward_of
@@ -85,7 +86,7 @@ def open_phase(round: Sampling[A, Any, Any], agent: MakeAgent[A]) -> Iterator[Ro
     """Open the search and the engine of a round, and the file of its rollouts."""
     run = round.run
 
-    path = round.folder / "rollouts.jsonl"
+    path = PhaseDir(round.folder).rollouts
     with open_search(run) as search:
 
         def make_agent(tokenizer: Any, weights: str) -> RolloutAgent:

@@ -27,6 +27,7 @@ from platform_sdk.methods.decodings import evaluated_agent
 from platform_sdk.methods.method import AnyMethod, RunContext, Sampling, SamplingStep
 from platform_sdk.record_files import check_digest, digest_records, read_jsonl, write_jsonl, write_log
 from platform_sdk.records import Rollout
+from platform_sdk.run_dir import PhaseDir
 from platform_sdk.sampling.engine import SamplingEngine
 from platform_sdk.sampling.pairs import models_of, policy_digest
 from platform_sdk.sampling.sampler import RolloutAgent, RolloutSampler, open_sampler
@@ -37,8 +38,8 @@ if TYPE_CHECKING:
 
 EVALUATION = "evaluation"
 """Names the seeds of every evaluation alike: the same questions are asked of every model with the same seeds."""
-CANDIDATES, SELECTED = "candidates.jsonl", "selected.jsonl"
-SAMPLE, FIGURES = "sample.json", "figures.json"
+CANDIDATES, SELECTED = PhaseDir.candidates, PhaseDir.selected
+SAMPLE, FIGURES = PhaseDir.sample, PhaseDir.figures
 
 AnyRun = RunContext[Any]
 AnyStep = SamplingStep[Any, Any, Any]

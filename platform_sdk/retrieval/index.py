@@ -18,6 +18,7 @@ from platform_sdk.retrieval.method import Index, Material, RetrievalMethod, load
 from platform_sdk.retrieval.milvus import CALL_SECONDS, Vectors, Watch, open_vectors
 from platform_sdk.retrieval.remote import RemoteRetriever
 from platform_sdk.retrieval.wire import CollectionFacts
+from platform_sdk.run_dir import RunDir
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ def open_index(
     with ExitStack() as opened:
         for name, rows in texts.items():
             vectors[name] = open_vectors(
-                spec, run_dir / "index", rows, collection=name, digest=material.digest, encoder=encoder,
+                spec, RunDir(run_dir).index, rows, collection=name, digest=material.digest, encoder=encoder,
                 show_progress=show_progress, watch=watch, call_seconds=call_seconds,
             )  # fmt: skip
             opened.callback(vectors[name].close)
@@ -183,4 +184,4 @@ def _check_encoder(run_dir: Path, spec: RetrievalSpec, facts: CollectionFacts) -
 
 
 def _served_file(run_dir: Path) -> Path:
-    return run_dir / "index" / "service.json"
+    return RunDir(run_dir).service

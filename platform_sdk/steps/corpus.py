@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from platform_sdk.execution.step import Finished, StepInputs, StepOutputs
+from platform_sdk.run_dir import RunDir
 
 
 class Inputs(StepInputs):
@@ -51,8 +52,8 @@ def run(inputs: Inputs) -> Finished[Outputs]:
                 context=context,
                 rows=made.counts[part],
             )
-        step.seal(run_dir / "corpus")
+        step.seal(RunDir(run_dir).corpus)
         outputs = Outputs(
             corpus_digest=made.passages, train_digest=made.train, eval_digest=made.eval, triples_digest=made.triples
         )
-        return Finished(outputs, data_card(run_dir / "corpus"), asdict(made))
+        return Finished(outputs, data_card(run_dir), asdict(made))

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from platform_sdk.execution.step import Finished, StepOutputs, step_name
 from platform_sdk.methods.context import Context
+from platform_sdk.run_dir import RunDir
 from platform_sdk.steps.base import job_runner
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def run(inputs: Inputs) -> Finished[Outputs]:
     searched = inputs.searched_digest
     arguments = _arguments(inputs)
     with step_run(run_dir, step_name("evaluate", inputs.phase)) as step:
-        check_digest(run_dir / "corpus" / "questions.eval.jsonl", Question, questions)
+        check_digest(RunDir(run_dir).questions("eval"), Question, questions)
         check_policy(inputs.model_path, model)
         evaluated = launch(arguments, job_runner(step))
         step.log_inputs(model=model, evaluation={"eval": questions}, retrieval={"index": searched})

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from platform_sdk.execution.step import Finished, StepInputs, StepOutputs
+from platform_sdk.run_dir import RunDir
 
 
 class Inputs(StepInputs):
@@ -45,7 +46,7 @@ def run(inputs: Inputs) -> Finished[Outputs]:
         step.log_inputs(retrieval=digests)
         step.log_metrics({"index/rows": built.rows})
         step.record_digests(searched=built.corpus_digest, encoder=built.encoder_digest, index=digest)
-        step.seal(*run_dir.glob("index/service.json"), *run_dir.glob("index/*/collections/*/**/data_*"))
+        step.seal(*run_dir.glob(RunDir.service), *run_dir.glob("index/*/collections/*/**/data_*"))
         facts = {"digest": digest, "parents": [*filter(None, digests.values())], **asdict(built)}
         return Finished(
             Outputs(searched_digest=built.corpus_digest, index_digest=digest), collection_card(facts), facts

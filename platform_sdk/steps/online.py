@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from platform_sdk.execution.step import Finished, StepOutputs, step_name
 from platform_sdk.methods.context import Context
+from platform_sdk.run_dir import PhaseDir, RunDir
 from platform_sdk.steps.base import job_runner
 
 if TYPE_CHECKING:
@@ -46,18 +47,20 @@ def run(inputs: Inputs) -> Finished[Outputs]:
     searched, questions = inputs.searched_digest, inputs.train_digest
     folder = run_dir / phase
     with step_run(run_dir, step_name("online", phase)) as step:
-        check_digest(run_dir / "corpus" / "questions.train.jsonl", Question, questions)
+        check_digest(RunDir(run_dir).questions("train"), Question, questions)
         check_policy(inputs.model_path, start)
         step.log_inputs(model=start, training={"train": questions}, retrieval={"index": searched})
-        with following(step, folder / "updates.jsonl", axis="update", phase=phase):
+        with following(step, PhaseDir(folder).updates, axis="update", phase=phase):
             result = launch(_arguments(inputs), job_runner(step))
-        step.seal(Path(result.model), folder / "train.json", *folder.glob("updates.jsonl"), folder / "rollouts")
+        step.seal(
+            Path(result.model), PhaseDir(folder).train, *folder.glob(PhaseDir.updates), PhaseDir(folder).update_rollouts
+        )
         evaluations = {path.name.removeprefix("eval-u"): path for path in sorted(run_dir.glob("eval-u*"))}
         between = {int(update): path for update, path in evaluations.items() if update.isdigit()}  # none set aside
         step.seal(*(file for one in between.values() for file in written_files(one)))
         for update, one in between.items():
             step.log_score_point(one / SCORES, iteration=update)
-        step.log_figures(folder / "train.json", iteration=result.updates)
+        step.log_figures(PhaseDir(folder).train, iteration=result.updates)
         parents = {"parent_weights": start, "searched": searched, "train": questions}
         step.record_digests(**parents)
         if result.skipped is None:

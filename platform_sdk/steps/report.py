@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from platform_sdk.execution.step import Finished, StepInputs, StepOutputs
+from platform_sdk.run_dir import PhaseDir, RunDir
 
 SHOWS = ("page",)
 
@@ -29,11 +30,11 @@ def run(inputs: Inputs) -> Finished[Outputs]:
     with step_run(run_dir, "report") as step:
         # A pipeline without training has one evaluation, whose digest is both inputs.
         for phase, digest in ((START, start), (FINAL if final != start else START, final)):
-            path = run_dir / phase / "scores.json"
+            path = RunDir(run_dir).phase(phase).scores
             check_handed_on(path, "SHA-256", sha256(path), digest)
-            step.log_inputs(evaluation={f"{phase}/scores.json": digest})
+            step.log_inputs(evaluation={f"{phase}/{PhaseDir.scores}": digest})
         html = build_report(run_dir)
-        write_text(run_dir / "report.html", html)
+        write_text(RunDir(run_dir).report, html)
         step.log_note(build_note(run_dir))
         step.record_digests(scores_start=start, scores_final=final)
         return Finished(Outputs(), build_summary(run_dir), {"parents": [start, final]}, page=html)

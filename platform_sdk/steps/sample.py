@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from platform_sdk.execution.step import Finished, StepOutputs, step_name
 from platform_sdk.methods.context import Context
+from platform_sdk.run_dir import PhaseDir, RunDir
 from platform_sdk.steps.base import job_runner
 
 if TYPE_CHECKING:
@@ -62,17 +63,17 @@ def run(inputs: Inputs) -> Finished[Outputs]:
     searched, questions = inputs.searched_digest, inputs.train_digest
     folder = run_dir / phase
     with step_run(run_dir, step_name("sample", phase)) as record:
-        check_digest(run_dir / "corpus" / "questions.train.jsonl", Question, questions)
+        check_digest(RunDir(run_dir).questions("train"), Question, questions)
         check_policy(inputs.model_path, model)
         record.log_inputs(model=model, training={"train": questions}, retrieval={"index": searched})
         sampled = launch(_arguments(inputs), job_runner(record))
         record.record_digests(policy=model, searched=searched, index=inputs.index_digest, rollouts=sampled.digest)
-        others = ("candidates.jsonl", "examples.jsonl", "rejected.jsonl", "agent.json", "statistics.json")
+        others = (PhaseDir.candidates, PhaseDir.examples, PhaseDir.rejected, PhaseDir.agent, PhaseDir.statistics)
         left = [folder / name for name in others if (folder / name).exists()]
-        record.seal(sampled.path, folder / "sample.json", *left)
+        record.seal(sampled.path, PhaseDir(folder).sample, *left)
         record.log_rollouts(sampled.path)
         if sampled.digest == digest_records([]):  # nothing to score, so no later step logs the figures
-            figures = read_object(folder / "sample.json")["figures"]
+            figures = read_object(PhaseDir(folder).sample)["figures"]
             record.log_curve([{"iteration": inputs.iteration, **figures}], axis="iteration", phase=phase)
         facts = {"digest": sampled.digest, "carry": sampled.carry, "parents": [model, searched, questions]}
         outputs = Outputs(rollouts_digest=sampled.digest, carry=sampled.carry)

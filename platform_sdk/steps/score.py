@@ -6,6 +6,7 @@ from typing import Any
 
 from platform_sdk.execution.step import Finished, StepOutputs, step_name
 from platform_sdk.methods.context import Context
+from platform_sdk.run_dir import PhaseDir, RunDir
 
 
 class Inputs(Context):
@@ -35,16 +36,16 @@ def run(inputs: Inputs) -> Finished[Outputs]:
     own = step_of(method, inputs.step)
     handed_on = own.carry.model_validate(inputs.carry)
     with step_run(run_dir, step_name("score", phase)) as record:
-        record.log_inputs(training={f"{phase}/rollouts.jsonl": rollouts})
-        sampled_file = run_dir / phase / "sample.json"
+        record.log_inputs(training={f"{phase}/{PhaseDir.rollouts}": rollouts})
+        sampled_file = RunDir(run_dir).phase(phase).sample
         sampled = read_object(sampled_file)
         check_handed_on(sampled_file, "digest of the rollouts", sampled.get("digest"), rollouts)
         check_handed_on(sampled_file, "carry", sampled.get("carry"), handed_on.model_dump(mode="json"))
         settings = own.settings.model_validate(inputs.settings)
         scored = select(method, method.context(inputs), inputs.step, phase, settings, handed_on)
         record.record_digests(rollouts=rollouts, selected=scored.digest)
-        record.seal(scored.path, run_dir / phase / "figures.json")
-        record.log_figures(run_dir / phase / "figures.json")
+        record.seal(scored.path, RunDir(run_dir).phase(phase).figures)
+        record.log_figures(RunDir(run_dir).phase(phase).figures)
         return Finished(
             Outputs(selected_digest=scored.digest),
             selection_card(scored.figures),

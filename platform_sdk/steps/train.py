@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from platform_sdk.execution.step import Finished, StepInputs, StepOutputs, step_name
+from platform_sdk.run_dir import PhaseDir, RunDir
 from platform_sdk.steps.base import job_runner
 
 if TYPE_CHECKING:
@@ -48,19 +49,23 @@ def run(inputs: Inputs) -> Finished[Outputs]:
     from platform_sdk.training.launch import launch_training
 
     run_dir, phase, start = inputs.run_dir, inputs.phase, inputs.model_digest
-    selected = run_dir / phase / "selected.jsonl"
+    selected = RunDir(run_dir).phase(phase).selected
     with step_run(run_dir, step_name("train", phase)) as step:
         check_digest(selected, Rollout, inputs.selected_digest)
         check_policy(inputs.model_path, start)
-        step.log_inputs(model=start, training={f"{phase}/selected.jsonl": inputs.selected_digest})
+        step.log_inputs(model=start, training={f"{phase}/{PhaseDir.selected}": inputs.selected_digest})
         with ExitStack() as curves:
             for trained in [f"{phase}/{role}" for role in models_of(inputs.model_path)] or [phase]:
-                curves.enter_context(following(step, run_dir / trained / "steps.jsonl", axis="step", phase=trained))
+                curves.enter_context(
+                    following(step, RunDir(run_dir).phase(trained).training_steps, axis="step", phase=trained)
+                )
             result = launch_training(_arguments(inputs), job_runner(step))
         # Each model of a pair also has its own folder.
         step.seal(Path(result.model), *(run_dir / phase).glob("*/model"))
-        step.seal(*(run_dir / phase).glob("**/train.json"), *(run_dir / phase).glob("**/steps.jsonl"))
-        step.log_figures(run_dir / phase / "train.json", iteration=inputs.iteration)
+        step.seal(
+            *(run_dir / phase).glob(f"**/{PhaseDir.train}"), *(run_dir / phase).glob(f"**/{PhaseDir.training_steps}")
+        )
+        step.log_figures(RunDir(run_dir).phase(phase).train, iteration=inputs.iteration)
         parents = {"parent_weights": start, "selected": inputs.selected_digest}
         step.record_digests(**parents)
         if result.skipped is None:
@@ -87,7 +92,7 @@ def _arguments(inputs: Inputs) -> TrainStep:
         run_dir=inputs.run_dir,
         phase=inputs.phase,
         model=inputs.model_path,
-        selected=inputs.run_dir / inputs.phase / "selected.jsonl",
+        selected=RunDir(inputs.run_dir).phase(inputs.phase).selected,
         seed=inputs.seed,
         spec=TrainSpec.model_validate(inputs.training),
     )

@@ -10,12 +10,13 @@ from typing import Literal
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.struct import Struct
 from platform_sdk.files import read_model
+from platform_sdk.run_dir import RunDir
 from platform_sdk.studies.study import Cell
 from platform_sdk.tracking.opened import contains_run, open_run
 from platform_sdk.tracking.outcomes import write_json
 
 State = Literal["finished", "running", "stopped", "not begun", "submitted", "altered"]
-REPORT = "report.html"
+REPORT = RunDir.report
 
 
 class Submission(Struct):

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from platform_sdk.config.errors import UserError
 from platform_sdk.files import read_model, sha256
+from platform_sdk.run_dir import RunDir
 from platform_sdk.tracking import manifest, seals
 from platform_sdk.tracking.journal import FOLDER, RUN, STATE_EVENTS, journals, read, relocated, run_file, step_file
 from platform_sdk.tracking.store import STATE_FILE, DeliveryState, stored_in
@@ -24,7 +25,7 @@ def complete_since(run_dir: Path, steps: Iterable[str]) -> int | None:
     run_dir = run_dir.resolve()
     found = journals(run_dir)
     # A step's journal is named after its phase, its log after the step, which another pipeline may lack.
-    if not found[RUN].is_file() or not all((run_dir / "logs" / f"{step}.log").is_file() for step in steps):
+    if not found[RUN].is_file() or not all((RunDir(run_dir).log(step)).is_file() for step in steps):
         return None
     ends = [_end(path) for path in found.values()]
     if None in ends:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from platform_sdk.config.errors import UserError
 from platform_sdk.credentials import without_credentials
 from platform_sdk.files import read_model, write_text
+from platform_sdk.run_dir import RunDir
 from platform_sdk.tracking.adoption import PARENT, adopted_run, given_to_step
 from platform_sdk.tracking.inputs import deliver_dataset, deliver_inputs
 from platform_sdk.tracking.journal import (
@@ -212,7 +213,7 @@ class Delivery:
             if event["event"] == "started":
                 self._start_parent(event)
             elif event["event"] == "recipe":
-                self.client.log_dict(self._run_id, event["recipe"], "recipe.json")
+                self.client.log_dict(self._run_id, event["recipe"], RunDir.recipe)
                 self._batch(self._run_id, params=recipe_params(event["recipe"]))
         self._common(self._run_id, events)
 

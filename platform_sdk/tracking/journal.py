@@ -16,13 +16,12 @@ from typing import Any
 from platform_sdk.config.errors import UserError
 from platform_sdk.credentials import strip_credentials
 from platform_sdk.files import REMEDY, append_line, drop_torn_line, parse_object, whole_lines
+from platform_sdk.run_dir import RunDir
 
-FOLDER = "tracking"
-RUN_FILE = "run.jsonl"
+FOLDER = RunDir.tracking
 RUN = "run"
 DIGEST = "hopforge.digest."
 """Prefix of the names of digest tags."""
-STEPS_FOLDER = "steps"
 STEP_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 Event = dict[str, Any]
 
@@ -73,7 +72,7 @@ def _event(line: bytes, where: str) -> Event:
 
 
 def run_file(run_dir: Path) -> Path:
-    return run_dir / FOLDER / RUN_FILE
+    return RunDir(run_dir).run_journal
 
 
 def step_file(run_dir: Path, step: str) -> Path:
@@ -84,12 +83,12 @@ def step_file(run_dir: Path, step: str) -> Path:
     """
     if not STEP_NAME.fullmatch(step):
         raise UserError(f"step name {step!r}: it may only contain letters, digits, '.', '_' and '-'")
-    return run_dir / FOLDER / STEPS_FOLDER / f"{step}.jsonl"
+    return RunDir(run_dir).step_journals / f"{step}.jsonl"
 
 
 def journals(run_dir: Path) -> dict[str, Path]:
     """Return the journals of the run and its steps, by their names in ``Deliveries``."""
-    steps = sorted((run_dir / FOLDER / STEPS_FOLDER).glob("*.jsonl"))
+    steps = sorted(RunDir(run_dir).step_journals.glob("*.jsonl"))
     return {RUN: run_file(run_dir)} | {f"steps/{path.name.removesuffix('.jsonl')}": path for path in steps}
 
 

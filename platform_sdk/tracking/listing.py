@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict
 
 from platform_sdk.config.errors import UserError
 from platform_sdk.files import REMEDY, read_object
+from platform_sdk.run_dir import FINAL_EVALUATION, START_EVALUATION, PhaseDir
 from platform_sdk.tracking.journal import (
     DIGEST,
     FOLDER,
@@ -34,8 +35,8 @@ from platform_sdk.tracking.store import LOCK_FILE, STATE_FILE, WEIGHTS
 if TYPE_CHECKING:
     from platform_sdk.tracking.server import Server
 
-START, FINAL = "eval-start", "eval-final"
-SCORES = "scores.json"
+START, FINAL = START_EVALUATION, FINAL_EVALUATION
+SCORES = PhaseDir.scores
 RUN_DIR = "hopforge.run_dir"
 """Tag of an MLflow run with its run directory."""
 

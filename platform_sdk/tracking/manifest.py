@@ -20,8 +20,9 @@ from pydantic import Field, ValidationError
 from platform_sdk.config.errors import UserError
 from platform_sdk.config.struct import Struct
 from platform_sdk.files import REMEDY, whole_lines
+from platform_sdk.run_dir import RunDir
 
-FILE_NAME = "manifest.jsonl"
+FILE_NAME = RunDir.manifest
 GENESIS = "0" * 64
 
 

@@ -14,18 +14,19 @@ from typing import Any
 
 from platform_sdk.errors import UserError
 from platform_sdk.files import REMEDY, parse_object, read_object, read_text, sha256
+from platform_sdk.run_dir import PhaseDir, RunDir
 from platform_sdk.tracking import manifest, seals
 from platform_sdk.tracking.digests import Digests, VerifiedDigests
 from platform_sdk.tracking.journal import FOLDER, STATE_EVENTS, read, run_file
 from platform_sdk.tracking.seals import Fault
 
-RECIPE = "recipe.json"
+RECIPE = RunDir.recipe
 ENVIRONMENT = "environment"
-ENVIRONMENT_FILE = "environment.json"
+ENVIRONMENT_FILE = Path(RunDir.environment).name
 STARTED = "run started"
 SHOWN = (
-    "scores.json", "train.json", "figures.json", "statistics.json", "updates.jsonl", "rollouts.jsonl",
-    "selected.jsonl", "examples.jsonl",
+    PhaseDir.scores, PhaseDir.train, PhaseDir.figures, PhaseDir.statistics, PhaseDir.updates, PhaseDir.rollouts,
+    PhaseDir.selected, PhaseDir.examples,
 )  # fmt: skip
 """Files of a phase with results for readers; in a finished run each must have a seal."""
 ALTERED = "or add --altered to read the run as it is, with a warning in every output"

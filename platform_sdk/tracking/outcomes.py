@@ -17,8 +17,9 @@ from pydantic import BaseModel
 
 from platform_sdk.config.errors import UserError
 from platform_sdk.files import read_object, write_text
+from platform_sdk.run_dir import PhaseDir
 
-BEGUN = "begun.json"
+BEGUN = PhaseDir.begun
 logger = logging.getLogger(__name__)
 
 

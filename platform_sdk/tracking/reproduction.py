@@ -8,6 +8,7 @@ from typing import Any
 
 from platform_sdk.config.struct import Struct
 from platform_sdk.files import read_object
+from platform_sdk.run_dir import PhaseDir
 from platform_sdk.tracking.manifest import Entry
 from platform_sdk.tracking.opened import STARTED
 from platform_sdk.tracking.outcomes import digest_of
@@ -15,7 +16,7 @@ from platform_sdk.tracking.seals import last_entries
 
 NO_RESULTS = ("report", "figures", "settings", "scores", "scores_start", "scores_final")
 """Digests that are not compared as they are: of how long things took, of what was asked, and of scores with that."""
-SCORES = "scores.json"
+SCORES = PhaseDir.scores
 UNKNOWN = "not recorded"
 
 

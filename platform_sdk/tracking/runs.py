@@ -28,6 +28,7 @@ from typing import Any, Literal
 from platform_sdk.config.errors import UserError
 from platform_sdk.credentials import without_credentials
 from platform_sdk.files import read_object, sha256, storage_error, write_text
+from platform_sdk.run_dir import RunDir
 from platform_sdk.tracking import manifest, seals
 from platform_sdk.tracking.adoption import GIVEN, given_here
 from platform_sdk.tracking.journal import DIGEST, FOLDER, RUN, Journal, journals, read, run_file, step_file
@@ -38,7 +39,6 @@ from platform_sdk.tracking.store import STATE_FILE, store_uri
 from platform_sdk.tracking.usage import GPU_HOURS, gpu_hours_of_run
 
 Status = Literal["FINISHED", "FAILED", "KILLED"]
-FOLLOWER_LOG = "follower.log"
 ERROR_LENGTH = 5000
 
 logger = logging.getLogger(__name__)
@@ -207,7 +207,7 @@ def finish_run(run_dir: Path, status: Status, failure: Failure | None = None) ->
     """
     run_dir = run_dir.resolve()
     journal = Journal(run_file(run_dir))
-    report = run_dir / "report.html"
+    report = RunDir(run_dir).report
     if report.is_file():
         journal.append("artifact", path=str(report), folder="", digest=sha256(report))
     if not _has_ended(run_dir, status):
@@ -226,7 +226,7 @@ def finish_run(run_dir: Path, status: Status, failure: Failure | None = None) ->
 
         deliver(run_dir)
     elif status_code != 0:
-        log = run_dir / FOLDER / FOLLOWER_LOG
+        log = RunDir(run_dir).follower_log
         lines = log.read_text().strip().splitlines() or ["it wrote nothing"]
         # The last error; the first of its lines has the cause.
         shown = next((line for line in reversed(lines) if line.startswith("error: ")), lines[-1]).removeprefix(
@@ -284,7 +284,7 @@ def _experiment(recipe: Mapping[str, Any]) -> str:
 
 
 def _start_follower(run_dir: Path) -> None:
-    with (run_dir / FOLDER / FOLLOWER_LOG).open("ab") as log:
+    with RunDir(run_dir).follower_log.open("ab") as log:
         _followers[run_dir] = subprocess.Popen(
             [sys.executable, "-m", "platform_sdk.tracking", str(run_dir), str(os.getpid())],
             stdin=subprocess.DEVNULL,

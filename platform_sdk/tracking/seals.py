@@ -13,12 +13,11 @@ from pathlib import Path
 
 from platform_sdk.config.errors import UserError
 from platform_sdk.files import REMEDY, sha256
+from platform_sdk.run_dir import PhaseDir, RunDir
 from platform_sdk.tracking import manifest
 from platform_sdk.tracking.digests import Digests
 from platform_sdk.tracking.journal import (
-    FOLDER,
     STATE_EVENTS,
-    STEPS_FOLDER,
     Event,
     journals,
     read,
@@ -28,7 +27,7 @@ from platform_sdk.tracking.journal import (
 
 STEP = "step "
 ENDED = "run ended: "
-OUTCOMES = ("corpus/digests.json", "*/sample.json", "*/train.json", "*/scores.json")
+OUTCOMES = (RunDir.corpus_digests, f"*/{PhaseDir.sample}", f"*/{PhaseDir.train}", f"*/{PhaseDir.scores}")
 INDEX = "index"  # the folder of Milvus Lite's files, which a run rebuilds from the corpus if they are missing
 NAMED = 3  # maximum number of altered files in a message
 
@@ -62,7 +61,7 @@ def journal_faults(run_dir: Path, entries: Iterable[manifest.Entry]) -> Iterator
     last = next((entry for entry in reversed(list(entries)) if entry.event.startswith(ENDED)), None)
     if last is None or last.journal is None:
         return
-    folder = f"{FOLDER}/{STEPS_FOLDER}/"
+    folder = f"{RunDir.step_journals}/"
     sealed = {name: digest for name, digest in last.files.items() if name.startswith(folder)}
     paths = {_name(run_dir, path): path for path in journals(run_dir).values()}
     now = {name: sha256(path) for name, path in paths.items() if name.startswith(folder)}
@@ -140,7 +139,7 @@ def head_faults(run_dir: Path, entries: Iterable[manifest.Entry]) -> Iterator[Fa
     """Yield a fault if the manifest lacks an entry named in a journal."""
     path = run_dir / manifest.FILE_NAME
     hashes = {entry.hash for entry in entries}
-    for journal in (run_file(run_dir), *sorted((run_dir / FOLDER / STEPS_FOLDER).glob("*.jsonl"))):
+    for journal in (run_file(run_dir), *sorted(RunDir(run_dir).step_journals.glob("*.jsonl"))):
         for event in read(journal)[0]:
             head = event.get("manifest_head")
             if head is not None and manifest.hash_of_head(head) not in hashes:

@@ -10,8 +10,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from platform_sdk.config.errors import UserError
 from platform_sdk.files import REMEDY, append_line, whole_lines, write_text
+from platform_sdk.run_dir import PhaseDir
 
-FILE = "updates.jsonl"
+FILE = PhaseDir.updates
 TIMES: dict[str, Any] = {
     "sampling_seconds": True, "training_seconds": True, "sync_seconds": True, "preparation": {"seconds"},
     "sampled_per_second": True, "speed": True,

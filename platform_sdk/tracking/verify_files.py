@@ -16,6 +16,7 @@ from pydantic import ValidationError
 
 from platform_sdk.errors import UserError
 from platform_sdk.files import parse_object, read_text, sha256
+from platform_sdk.run_dir import PhaseDir, RunDir
 from platform_sdk.tracking import manifest, seals
 from platform_sdk.tracking.findings import Finding
 from platform_sdk.tracking.journal import FOLDER, RUN, STATE_EVENTS, Event, event_line, journals, read, relocated
@@ -23,13 +24,12 @@ from platform_sdk.tracking.opened import ENVIRONMENT, ENVIRONMENT_FILE, RECIPE, 
 from platform_sdk.tracking.seals import ENDED
 
 WORKING = (
-    "done", RECIPE, "plan.json", "cluster.json", manifest.FILE_NAME, "outputs/*.json", "logs/*", "index/*",
-    "*/begun.json", "*-step.json", "*.seconds.json", "*/drafts.jsonl", "*/malformed.jsonl", "*/extractions/*",
+    RunDir.done, RunDir.recipe, RunDir.plan, RunDir.cluster, RunDir.manifest, f"{RunDir.outputs}/*.json",
+    f"{RunDir.logs}/*", f"{RunDir.index}/*",
+    f"*/{PhaseDir.begun}", "*-step.json", "*.seconds.json", "*/drafts.jsonl", "*/malformed.jsonl", "*/extractions/*",
     "*/checkpoint*",
-    *(f"{FOLDER}/{name}" for name in (
-        ENVIRONMENT_FILE, "run.jsonl", "steps/*.jsonl", "digests.json", "verified.json", "lock", "mlflow.json",
-        "follower.log",
-    )),
+    RunDir.environment, RunDir.run_journal, f"{RunDir.step_journals}/*.jsonl", RunDir.follower_log,
+    *(f"{FOLDER}/{name}" for name in ("digests.json", "verified.json", "lock", "mlflow.json")),
 )  # fmt: skip
 """Patterns of the files that a run leaves without a seal: its records, logs, caches and the state of its steps."""
 

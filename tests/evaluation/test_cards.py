@@ -83,7 +83,7 @@ def cards(folder: Path) -> Iterator[tuple[str, str]]:
     real = load_recipe(HOME / "pipelines/evipath/hotpot-llama3.1-8b.yaml")
     changed = {**real.parameters, "dataset": {**real.parameters["dataset"], "train": [LONG_NAME]}}
     yield "form of files", form_card(real.form, changed, real.parameters)
-    yield "data", data_card(corpus(folder / "corpus"))
+    yield "data", data_card(corpus(folder / "corpus").parent)
     yield "model", model_card_text(f"{LONG_NAME}{HOSTILE}", folder, "e" * 64, {"selected_rollouts": "f" * 64})
     index = {"method": "triples", "collection": LONG_NAME, "rows": 307, "added": 0}
     yield "index", collection_card({**index, "corpus_digest": "a" * 64, "encoder_digest": "b" * 64})
@@ -133,7 +133,7 @@ def test_form_card_lists_the_choices_of_a_field() -> None:
 
 
 def test_data_card_has_counts_digests_and_first_records(tmp_path: Path) -> None:
-    lines = plain_lines(data_card(corpus(tmp_path / "corpus")))
+    lines = plain_lines(data_card(corpus(tmp_path / "corpus").parent))
     assert lines[2].endswith("2 malformed records were left out.")
     assert "| training questions | 5 | `aaaaaaaaaaaa` |" in lines
     assert not any("triples" in line for line in lines)

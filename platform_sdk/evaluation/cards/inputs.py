@@ -13,6 +13,7 @@ from platform_sdk.evaluation.cards.markdown import card, cell, digest, number, t
 from platform_sdk.files import read_object
 from platform_sdk.record_files import read_jsonl
 from platform_sdk.records import Passage, Question
+from platform_sdk.run_dir import RunDir
 
 SHOWN = 3
 PARTS = {
@@ -23,27 +24,25 @@ PARTS = {
 }
 
 
-def data_card(corpus: Path) -> str:
+def data_card(run_dir: Path) -> str:
     """Return the counts, digests and first records of a run's data.
-
-    Args:
-        corpus: The run's folder ``corpus``.
 
     Raises:
         UserError: a file is missing, or is not valid.
     """
-    made = read_object(corpus / "digests.json")
+    files = RunDir(run_dir)
+    made = read_object(files.corpus_digests)
     counts = made["counts"]
     rows = [[name, number(counts[part]), digest(made[part])] for part, name in PARTS.items() if counts.get(part)]
     questions = [
         [cell(question.text), cell(question.answers[0], 40)]
         for part in ("train", "eval")
         if counts.get(part)
-        for question in islice(read_jsonl(corpus / f"questions.{part}.jsonl", Question), SHOWN)
+        for question in islice(read_jsonl(files.questions(part), Question), SHOWN)
     ]
     passages = [
         [cell(passage.title, 40), cell(passage.text)]
-        for passage in islice(read_jsonl(corpus / "passages.jsonl", Passage), SHOWN if counts.get("passages") else 0)
+        for passage in islice(read_jsonl(files.passages, Passage), SHOWN if counts.get("passages") else 0)
     ]
     left_out = f" {counts['skipped']:,} malformed records were left out." if counts.get("skipped") else ""
     return card(

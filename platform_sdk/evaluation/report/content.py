@@ -14,12 +14,12 @@ from platform_sdk.evaluation.intervals import paired_bootstrap
 from platform_sdk.evaluation.phase_statistics import Statistics, read_statistics
 from platform_sdk.evaluation.report.samples import SELECTED_FILE, Sample, draw, share, size, sources
 from platform_sdk.files import read_object
-from platform_sdk.tracking import manifest, updates
-from platform_sdk.tracking.journal import FOLDER
-from platform_sdk.tracking.opened import ENVIRONMENT_FILE, open_run
+from platform_sdk.run_dir import FINAL_EVALUATION, START_EVALUATION, PhaseDir, RunDir
+from platform_sdk.tracking import manifest
+from platform_sdk.tracking.opened import open_run
 from platform_sdk.tracking.updates import Update, read_updates
 
-START, FINAL = "eval-start", "eval-final"
+START, FINAL = START_EVALUATION, FINAL_EVALUATION
 HEADLINE = ("em", "f1")  # leading metrics of a run whose scores name none
 FIRST_PHASES = ("eval-base", "warmup", START, "eval-warmup")
 
@@ -131,8 +131,8 @@ def gather(run_dir: Path, *, rollouts: int, altered: bool = False) -> Content:
         recipe=opened.recipe,
         phases=phases,
         differences=[],
-        environment=_object(run_dir / FOLDER / ENVIRONMENT_FILE),
-        corpus_digests=_object(run_dir / "corpus" / "digests.json"),
+        environment=_object(RunDir(run_dir).environment),
+        corpus_digests=_object(RunDir(run_dir).corpus_digests),
         chain=[entry for entry in opened.entries if not entry.event.startswith(ends)],
         altered=opened.altered,
     )
@@ -156,7 +156,7 @@ def setting_text(value: Any) -> str:
 
 
 def _is_phase(folder: Path) -> bool:
-    files = ("rollouts.jsonl", "figures.json", "train.json", "scores.json", updates.FILE)
+    files = (PhaseDir.rollouts, PhaseDir.figures, PhaseDir.train, PhaseDir.scores, PhaseDir.updates)
     return any((folder / name).is_file() for name in files)
 
 
@@ -171,8 +171,8 @@ def _rank(name: str) -> tuple[int, str]:
 def _phase(folder: Path) -> Phase:
     return Phase(
         folder.name,
-        figures={**_object(folder / "train.json"), **_object(folder / "figures.json")},
-        scores=_object(folder / "scores.json") if (folder / "scores.json").is_file() else None,
+        figures={**_object(PhaseDir(folder).train), **_object(PhaseDir(folder).figures)},
+        scores=_object(PhaseDir(folder).scores) if PhaseDir(folder).scores.is_file() else None,
         updates=read_updates(folder),
         statistics=read_statistics(folder),
     )

@@ -7,8 +7,9 @@ from pathlib import Path
 from platform_sdk.evaluation.report.content import FINAL, START, Content, gather
 from platform_sdk.evaluation.report.facts import parameters_of
 from platform_sdk.evaluation.report.summary import difference_text, score_text
+from platform_sdk.run_dir import RunDir
 
-REPORT = "report.html"
+REPORT = RunDir.report
 
 
 def build_note(run_dir: Path) -> str:

@@ -10,11 +10,12 @@ from pathlib import Path
 
 from platform_sdk.record_files import check_header, parse_line, read_jsonl
 from platform_sdk.records import Rollout
+from platform_sdk.run_dir import PhaseDir
 from platform_sdk.tracking.credit import RolloutCredit, TurnCredit, credit_file
 
-PHASE_FILE = "rollouts.jsonl"
-UPDATES_FOLDER = "rollouts"
-SELECTED_FILE = "selected.jsonl"
+PHASE_FILE = PhaseDir.rollouts
+UPDATES_FOLDER = PhaseDir.update_rollouts
+SELECTED_FILE = PhaseDir.selected
 UPDATES_SHOWN = 8
 
 

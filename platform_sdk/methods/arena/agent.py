@@ -18,6 +18,7 @@ from platform_sdk.methods.arena.settings import AgentSpec, EvaluationSettings
 from platform_sdk.methods.arena.strategies import Conversation, self_ask, sure
 from platform_sdk.methods.method import Part, RunContext
 from platform_sdk.records import Passage, Question, Rollout, given_evidence
+from platform_sdk.run_dir import RunDir
 from platform_sdk.sampling.dialogue import Dialogue
 from platform_sdk.sampling.rollout import Agent, Call
 
@@ -110,7 +111,7 @@ def questions_of(run: RunContext[AgentSpec], part: Part) -> list[Question]:
     bare = next((question for question in questions if not question.context), None)
     if run.environment == "distractor" and bare is not None:
         raise UserError(
-            f"{run.run_dir}/corpus/questions.{part}.jsonl: question {bare.id} comes without passages; use files with "
+            f"{RunDir(run.run_dir).questions(part)}: question {bare.id} comes without passages; use files with "
             "contexts (a generated world: dataset.world.context), or environment closed-book"
         )
     return questions

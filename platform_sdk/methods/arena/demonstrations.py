@@ -25,6 +25,7 @@ from platform_sdk.methods.method import (
     SamplingStep,
 )
 from platform_sdk.records import Outcome, Question, Rollout, given_evidence
+from platform_sdk.run_dir import PhaseDir
 from platform_sdk.sampling.models import load_tokenizer, weights_digest
 from platform_sdk.sampling.rollout import Agent
 from platform_sdk.sampling.sampler import open_sampler
@@ -88,7 +89,7 @@ def _explained(round: Sampling[AgentSpec, DemonstrationSpec, NoCarry], questions
         agent = generator(run, Policy(tokenizer, weights), round.phase)
         return Explainer(**{**vars(agent), "max_tokens": round.settings.reasoning_tokens})
 
-    path = round.folder / "rollouts.jsonl"
+    path = PhaseDir(round.folder).rollouts
     with open_sampler(path, run.sampling.engine, round.model, make_agent) as work:
         work.once(explicable, 0, round.phase)
         agent = make_agent(work.engine.tokenizer, work.engine.weight_version)

@@ -21,6 +21,7 @@ from platform_sdk.methods.arena.scoring import score_file
 from platform_sdk.methods.arena.settings import AgentSpec, EvaluationSettings, SamplingSettings
 from platform_sdk.methods.method import Method, Part, Resources, RunContext
 from platform_sdk.records import Question, Rollout
+from platform_sdk.run_dir import RunDir
 from platform_sdk.sampling.rollout import no_search
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ class Arena(Method[AgentSpec, EvaluationSettings, ArenaResources]):
             raise UserError("environment closed-book has no worked example: remove agent.demonstrate")
         if run.retrieval != RetrievalSpec.model_validate({}):
             raise UserError("retrieval: ARENA searches nothing; leave it empty")
-        found = read_object(run.run_dir / "corpus" / "digests.json").get("passages", "none")
+        found = read_object(RunDir(run.run_dir).corpus_digests).get("passages", "none")
         if found != run.searched_digest:
             raise UserError(
                 f"{run.run_dir}/corpus: holds passages {found[:12]}…, but this run's are {run.searched_digest[:12]}…; "

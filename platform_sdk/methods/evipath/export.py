@@ -16,6 +16,7 @@ from platform_sdk.methods.evipath.settings import AgentSpec
 from platform_sdk.methods.evipath.synthesis import AGENT, EXAMPLES
 from platform_sdk.outputs import writing_output
 from platform_sdk.record_files import check_digest, read_jsonl
+from platform_sdk.run_dir import PhaseDir
 
 Format = Literal["messages", "sharegpt"]
 _SHAREGPT = {"system": "system", "user": "human", "assistant": "gpt"}
@@ -36,7 +37,7 @@ def write_chats(
     found = [folder / EXAMPLES for folder in (source, source / "synthesis") if (folder / EXAMPLES).is_file()]
     if not found:
         raise UserError(f"{source}: holds no {EXAMPLES}; run hopforge synthesize first, or name its --workdir")
-    outcome = found[0].with_name("sample.json")
+    outcome = found[0].with_name(PhaseDir.sample)
     if outcome.exists() and not altered:
         check_digest(found[0], Example, read_object(outcome)["carry"]["examples"])
     agent = _agent(found[0].parent)

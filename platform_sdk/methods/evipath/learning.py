@@ -14,6 +14,7 @@ from platform_sdk.methods.evipath.synthesis import EXAMPLES, REJECTED, Synthesis
 from platform_sdk.methods.method import RunContext, Sampling, SamplingOutcome, SamplingStep
 from platform_sdk.record_files import check_digest, read_jsonl, write_log
 from platform_sdk.records import Rollout
+from platform_sdk.run_dir import PhaseDir
 from platform_sdk.sampling.models import load_tokenizer
 from platform_sdk.sampling.pairs import models_of, policy_digest
 
@@ -51,7 +52,7 @@ class Dialogues(SamplingStep[AgentSpec, LearningSpec, SynthesisCarry]):
                 tokenizer, weights, run.searched_digest,
             )
         ]  # fmt: skip
-        write_log(round.folder / "rollouts.jsonl", Rollout, learned)
+        write_log(PhaseDir(round.folder).rollouts, Rollout, learned)
         synthesised = [*read_jsonl(path, Example), *read_jsonl(path.with_name(REJECTED), Example)]
         shown = (c for e in examples[:SHOWN] for c in chats(e, agent.prompts, agent.sub_questions, spec.roles))
         statistics(synthesised, learned, shown).write(round.folder)

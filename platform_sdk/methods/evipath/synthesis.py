@@ -34,6 +34,7 @@ from platform_sdk.methods.method import RunContext, Sampling, SamplingOutcome, S
 from platform_sdk.processes.shares import EndOfShare, Share, own_share
 from platform_sdk.record_files import AppendLog, digest_records, read_log, remove_log, write_jsonl, write_log
 from platform_sdk.records import Question
+from platform_sdk.run_dir import PhaseDir
 from platform_sdk.sampling.rollout import Agent
 from platform_sdk.sampling.rollout import run as run_agents
 from platform_sdk.sampling.sampler import seconds_of
@@ -41,8 +42,8 @@ from platform_sdk.tracking.outcomes import write_json
 
 _LOG = logging.getLogger(__name__)
 
-DRAFTS, EXAMPLES, REJECTED = "drafts.jsonl", "examples.jsonl", "rejected.jsonl"
-AGENT = "agent.json"
+DRAFTS, EXAMPLES, REJECTED = "drafts.jsonl", PhaseDir.examples, PhaseDir.rejected
+AGENT = PhaseDir.agent
 """File with the settings of the agent for which the examples were checked; an export uses them."""
 Write = Callable[[Question, int], Agent[Example]]
 """Writes an attempt at a question's path: the question, and the attempt's number from 0."""

@@ -14,6 +14,7 @@ from platform_sdk.record_files import read_jsonl
 from platform_sdk.records import Evidence, Question
 from platform_sdk.retrieval.method import Index, NoSettings, RetrievalMethod
 from platform_sdk.retrieval.methods.passages import PassageMaterial
+from platform_sdk.run_dir import RunDir
 from platform_sdk.sampling.rollout import SearchRequest
 
 
@@ -33,7 +34,7 @@ class Contexts(RetrievalMethod[ContextMaterial, NoSettings]):
     def load(self, run_dir: Path, settings: NoSettings) -> ContextMaterial:
         corpus = read_corpus(run_dir)
         rows = {(passage.title, passage.text): row for row, passage in enumerate(corpus.passages)}
-        files = [run_dir / "corpus" / f"questions.{part}.jsonl" for part in ("train", "eval")]
+        files = [RunDir(run_dir).questions(part) for part in ("train", "eval")]
         by_question: dict[str, list[int]] = {}
         for question in (question for file in files if file.exists() for question in read_jsonl(file, Question)):
             own = {(passage.title, passage.text) for passage in question.context}

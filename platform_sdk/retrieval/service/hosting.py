@@ -16,6 +16,7 @@ from platform_sdk.retrieval.service.collection import Collection, HostedCollecti
 from platform_sdk.retrieval.service.metrics import Metrics
 from platform_sdk.retrieval.service.refusals import RequestError
 from platform_sdk.retrieval.wire import ListedCollection, Status
+from platform_sdk.run_dir import RunDir
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +40,7 @@ class Host:
         """True if some threads did not end in time."""
 
     def _worker(self, spec: CollectionSpec) -> ThreadPoolExecutor:
-        key = lite_path(spec.retrieval, spec.run_dir / "index") or spec.name
+        key = lite_path(spec.retrieval, RunDir(spec.run_dir).index) or spec.name
         if key not in self._workers:
             self._workers[key] = ThreadPoolExecutor(1, thread_name_prefix=f"collection {spec.name}")
         return self._workers[key]
