@@ -190,7 +190,9 @@ def parse_object(text: str, where: str) -> dict[str, Any]:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:
         why = f"{error.msg}, line {error.lineno}" if isinstance(error, json.JSONDecodeError) else str(error)
-        raise UserError(f"{where}: is not valid JSON ({why}), so it was cut short or altered; {REMEDY}") from error
+        raise UserError(
+            f"{where}: is not valid JSON ({why}), so it was cut short or altered; {REMEDY}", code="file.not-json"
+        ) from error
     if not isinstance(content, dict):
         raise UserError(f"{where}: holds no JSON object, so it was altered; {REMEDY}")
     return content

@@ -66,4 +66,6 @@ def check_output(path: Path, *, folders: bool = False) -> None:
     if path.is_block_device() or path.is_socket():
         raise UserError(f"-o {path}: is a device or socket; name a file")
     if not folders and not path.parent.is_dir():
-        raise UserError(f"-o {path}: folder {path.parent} does not exist; create it, or name another file")
+        raise UserError(
+            f"-o {path}: folder {path.parent} does not exist; create it, or name another file", code="output.no-folder"
+        )

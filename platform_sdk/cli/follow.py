@@ -206,7 +206,8 @@ def _explain_silence(server: Server, run: Run, step: str | None, follow: bool) -
     if started and (state.ended or (step is not None and ENDED.issuperset(states))):
         raise UserError(
             f"{subject} no longer has pods: they were deleted with their logs after it ended; look for the logs in the "
-            "Kubeflow UI"
+            "Kubeflow UI",
+            code="cluster.no-pods",
         )
     if state.ended:
         raise UserError(f"{subject} never started, and the run has ended: {state.state.lower()}")

@@ -73,7 +73,8 @@ def retriever(
         raise UserError("add either --recipe RECIPE or --config FILE")
     if tokens is None and not _loopback(host):
         raise UserError(
-            f"listening on {host} without --tokens would let anyone search: add --tokens DIR, or --host 127.0.0.1"
+            f"listening on {host} without --tokens would let anyone search: add --tokens DIR, or --host 127.0.0.1",
+            code="serve.no-tokens",
         )
     if (tls_cert is None) != (tls_key is None):
         raise UserError("--tls-cert and --tls-key belong together: add both")
@@ -128,7 +129,9 @@ def _require_free(host: str, port: int) -> None:
             tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the server does
             tried.bind(address)
     except OSError as error:
-        raise UserError(f"cannot listen on {host}, port {port}: {error.strerror}; choose another port") from error
+        raise UserError(
+            f"cannot listen on {host}, port {port}: {error.strerror}; choose another port", code="serve.port-in-use"
+        ) from error
 
 
 def _loopback(host: str) -> bool:

@@ -172,7 +172,10 @@ def find_pipeline(reference: str, recipe: Path) -> Path:
         return beside if recipe.is_symlink() else recipe.parent / "pipeline.yaml"
     shipped = {found.parent.name: found for found in (home() / "pipelines").glob("*/pipeline.yaml")}
     if reference not in shipped:
-        raise UserError(f"there is no pipeline {excerpt(reference)}; {suggestion(reference, shipped)}")
+        raise UserError(
+            f"there is no pipeline {excerpt(reference)}; {suggestion(reference, shipped)}",
+            code="recipe.unknown-pipeline",
+        )
     return shipped[reference]
 
 

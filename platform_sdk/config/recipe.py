@@ -16,7 +16,7 @@ from pydantic import BaseModel, Field, ValidationError
 from platform_sdk.config.bounded_yaml import MAX_DEPTH
 from platform_sdk.config.code import add_source_folder
 from platform_sdk.config.document import readable, validated
-from platform_sdk.config.errors import UserError
+from platform_sdk.config.errors import Code, UserError
 from platform_sdk.config.form import FormField, fields_for, with_value
 from platform_sdk.config.parameter import Parameter, check_scalar
 from platform_sdk.config.pipeline import STEP_ID, Pipeline, find_pipeline, home, load_pipeline
@@ -155,15 +155,15 @@ class _Resolver:
         for override in overrides:
             self._override(override)
 
-    def problem(self, path: FieldPath, message: str) -> None:
+    def problem(self, path: FieldPath, message: str, code: Code | None = None) -> None:
         """Note a problem of the parameter at ``path``, at the ``--set`` that gave it or its line in the recipe."""
         # The override that gave the value or what it lies in; for a struct's own problem those of its fields.
         around = [self.overridden[path[:end]] for end in range(len(path), 0, -1) if path[:end] in self.overridden]
         inside = [place for given, place in self.overridden.items() if given[: len(path)] == path]
         if around or inside:
-            self.problems.append(Problem((around or [" ".join(inside)])[0], dotted(path), message))
+            self.problems.append(Problem((around or [" ".join(inside)])[0], dotted(path), message, code))
             return
-        self.problems.append(Problem(self.source.place(("parameters", *path)), dotted(("parameters", *path)), message))
+        self.problems.append(self.source.problem(("parameters", *path), message, code))
 
     def _override(self, override: str) -> None:
         place = f"--set {override}"
@@ -175,7 +175,12 @@ class _Resolver:
         declared = self.pipeline.document.parameters
         if path[0] not in declared:
             self.problems.append(
-                Problem(place, path[0], f"there is no such parameter; {suggestion(path[0], declared)}")
+                Problem(
+                    place,
+                    path[0],
+                    f"there is no such parameter; {suggestion(path[0], declared)}",
+                    "recipe.unknown-parameter",
+                )
             )
             return
         if len(path) > 1 and declared[path[0]].type != "struct":
@@ -194,7 +199,8 @@ class _Resolver:
         declared = self.pipeline.document.parameters
         unknown = [name for name in self.given if name not in declared]
         for name in unknown[:MAX_PROBLEMS]:
-            self.problem((name,), f"there is no such parameter; {suggestion(name, declared)}")
+            message = f"there is no such parameter; {suggestion(name, declared)}"
+            self.problem((name,), message, "recipe.unknown-parameter")
         if len(unknown) > MAX_PROBLEMS:
             self.problem((), f"{len(unknown) - MAX_PROBLEMS} more of these are not parameters")
         return {name: self._value(name, parameter) for name, parameter in declared.items()}
@@ -216,7 +222,8 @@ class _Resolver:
         return float(value) if parameter.type == "number" else value
 
     def _missing(self, name: str, parameter: Parameter) -> Any:
-        self.problem((name,), f"is required ({parameter.description}); add it under parameters, or --set {name}=…")
+        message = f"is required ({parameter.description}); add it under parameters, or --set {name}=…"
+        self.problem((name,), message, "recipe.missing-parameter")
         return UNKNOWN
 
     def _struct(self, name: str, parameter: Parameter) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 
 from platform_sdk.config.bounded_yaml import MAX_CHARACTERS, YamlError, read_yaml
 from platform_sdk.config.bounded_yaml import FieldPath as FieldPath
-from platform_sdk.config.errors import UserError
+from platform_sdk.config.errors import Code, UserError, with_code
 from platform_sdk.display import excerpt, shortened
 from platform_sdk.files import open_regular
 
@@ -25,14 +25,15 @@ class Problem:
     place: str
     field: str
     message: str
+    code: Code | None = None
 
     def __str__(self) -> str:
         field = f"{shortened(self.field, 200)}: " if self.field else ""
-        return f"{shortened(self.place, 500)}: {field}{shortened(self.message, 1000)}"
+        return with_code(f"{shortened(self.place, 500)}: {field}{shortened(self.message, 1000)}", self.code)
 
 
 class ConfigError(UserError):
-    """A recipe or pipeline with problems, all of them at once."""
+    """A recipe or pipeline with problems, all of them at once. Its code is the code that all of them have."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems = tuple(dict.fromkeys(problems))
@@ -41,6 +42,8 @@ class ConfigError(UserError):
         listed = map(str, self.problems[:MAX_PROBLEMS])
         more = [f"and {count - MAX_PROBLEMS} more"] if count > MAX_PROBLEMS else []
         super().__init__("\n".join([*heading, *listed, *more]))
+        codes = {problem.code for problem in self.problems}
+        self.code = codes.pop() if len(codes) == 1 else None
 
 
 @dataclass(frozen=True)
@@ -58,8 +61,8 @@ class Source:
             path = path[:-1]
         return f"{self.files.get(path, self.name)}:{self.lines.get(path, 1)}"
 
-    def problem(self, path: FieldPath, message: str) -> Problem:
-        return Problem(self.place(path), dotted(path), message)
+    def problem(self, path: FieldPath, message: str, code: Code | None = None) -> Problem:
+        return Problem(self.place(path), dotted(path), message, code)
 
 
 def dotted(path: FieldPath) -> str:

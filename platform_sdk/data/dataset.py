@@ -195,12 +195,13 @@ def locate(path: str, data_dir: Path | None) -> Path:
         if data_dir is None:
             raise UserError(
                 f"dataset: {path} is relative to data_dir, which is not set; "
-                "give it with --set data_dir=DIR or the environment variable HOPFORGE_DATA"
+                "give it with --set data_dir=DIR or the environment variable HOPFORGE_DATA",
+                code="dataset.no-data-dir",
             )
         given = data_dir / given
     if not given.is_file():
         remedy = "" if Path(path).is_absolute() else "; check --set data_dir=DIR or HOPFORGE_DATA"
-        raise UserError(f"dataset: there is no file {given}{remedy}")
+        raise UserError(f"dataset: there is no file {given}{remedy}", code="dataset.no-file")
     return given
 
 

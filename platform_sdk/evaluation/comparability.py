@@ -31,7 +31,9 @@ def last_scores(content: Content) -> Scores:
     """
     points = course_of(content).points
     if not points:
-        raise UserError(f"{content.run_dir}: has no evaluation yet; resume the run until it has one")
+        raise UserError(
+            f"{content.run_dir}: has no evaluation yet; resume the run until it has one", code="compare.no-evaluation"
+        )
     values: Scores = points[-1].scores["per_question"]
     return values
 
@@ -56,7 +58,8 @@ def require_different_weights(group: Sequence[Content]) -> None:
         if trained and (other := seen.setdefault(trained[-1], content)) is not content:
             raise UserError(
                 f"{content.run_dir} and {other.run_dir} have trained equal weights ({trained[-1][:16]}…), so they are "
-                "not two seeds of a recipe; name runs that were made with different seeds"
+                "not two seeds of a recipe; name runs that were made with different seeds",
+                code="compare.equal-weights",
             )
 
 

@@ -34,5 +34,6 @@ def claim(run_dir: Path, recipe: Mapping[str, Any], *, ignored: Collection[str] 
     if changes:
         raise UserError(
             f"{path}: belongs to a run with other parameters; choose another --workdir, or repeat the command "
-            "that started it. Differences (recorded, now):\n" + "\n".join(f"  {change}" for change in changes)
+            "that started it. Differences (recorded, now):\n" + "\n".join(f"  {change}" for change in changes),
+            code="run.other-recipe",
         )

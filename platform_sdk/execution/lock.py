@@ -26,7 +26,9 @@ def locked(run_dir: Path) -> Iterator[TextIO]:
         UserError: ``run_dir`` is a file, not writable, or used by another run.
     """
     if run_dir.exists() and not run_dir.is_dir():
-        raise UserError(f"{run_dir}: is a file, but a run needs a directory; choose another --workdir")
+        raise UserError(
+            f"{run_dir}: is a file, but a run needs a directory; choose another --workdir", code="run.not-a-directory"
+        )
     try:
         run_dir.mkdir(parents=True, exist_ok=True)
         opened = RunDir(run_dir).lock.open("a+", encoding="utf-8")
@@ -42,7 +44,8 @@ def locked(run_dir: Path) -> Iterator[TextIO]:
             except BlockingIOError as error:
                 if time.monotonic() > deadline:
                     raise UserError(
-                        f"{run_dir}: another run is using this directory; wait for it, or choose another --workdir"
+                        f"{run_dir}: another run is using this directory; wait for it, or choose another --workdir",
+                        code="run.in-use",
                     ) from error
                 time.sleep(0.2)  # a step of a killed run may still be ending
         yield lock

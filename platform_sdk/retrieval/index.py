@@ -171,7 +171,8 @@ def _check_encoder(run_dir: Path, spec: RetrievalSpec, facts: CollectionFacts) -
         told = "; ".join(f"its {field} is {served[field]!r}, the recipe's {asked[field]!r}" for field in differing)
         raise UserError(
             f"{where} is searched by another encoder: {told}. Leave {', '.join(DEFAULTS)} out of retrieval to search "
-            "as the service does, name another collection, or change the service's encoder"
+            "as the service does, name another collection, or change the service's encoder",
+            code="retrieval.other-encoder",
         )
     path = _served_file(run_dir)
     if path.exists():

@@ -43,7 +43,8 @@ class Patience:
         if time.monotonic() + pause > self._until:
             raise UserError(
                 f"{self._name}: {fault}; waited {self._seconds:g} s for it (retrieval.patience_seconds). "
-                "Start it again and repeat the command: the run resumes where it stopped"
+                "Start it again and repeat the command: the run resumes where it stopped",
+                code="retrieval.unavailable",
             )
         if not self._told:
             log.warning("%s; waiting up to %g s for it", without_credentials(f"{self._name}: {fault}"), self._seconds)

@@ -139,7 +139,8 @@ class RemoteRetriever(Retriever):
                 if "CERTIFICATE_VERIFY_FAILED" in str(error):  # httpx keeps only the text of the reason
                     raise UserError(
                         f"{self._url}: its certificate is not trusted ({error}); name the file (PEM) of the authority "
-                        f"that issued it in the environment variable {AUTHORITY}, and address it by a name in it"
+                        f"that issued it in the environment variable {AUTHORITY}, and address it by a name in it",
+                        code="retrieval.certificate",
                     ) from error
                 patience.wait(f"{type(error).__name__}: {error}")
                 continue

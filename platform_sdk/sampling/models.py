@@ -243,7 +243,8 @@ def _from_hub(name: str) -> Path:
         return Path(snapshot_download(name, allow_patterns=["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja"]))
     except (HFValidationError, HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
         raise UserError(
-            f"model {name}: no such directory, and it could not be fetched from the Hugging Face hub: {error}"
+            f"model {name}: no such directory, and it could not be fetched from the Hugging Face hub: {error}",
+            code="model.not-found",
         ) from error
 
 

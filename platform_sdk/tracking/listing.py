@@ -231,18 +231,21 @@ def find_run_dir(reference: str, folder: Path) -> Path:
         return local
     path = Path(reference)
     if path.exists():
-        raise UserError(f"{path}: not a run directory (it contains no recipe.json)")
+        raise UserError(f"{path}: not a run directory (it contains no recipe.json)", code="run.not-a-run")
     if (known := next(_with_id(reference, folder), None)) is not None:
         return known
     server = tracking_server()
     if server is None:
         raise UserError(
             f"{reference}: no run directory, and no run in {folder}; check the path, or name the folder of the run "
-            "with --folder"
+            "with --folder",
+            code="run.unknown",
         )
     tags = server.tags_of(reference)
     if tags is None:
-        raise UserError(f"{reference}: no run directory, and no run in {folder} or on {server.name}")
+        raise UserError(
+            f"{reference}: no run directory, and no run in {folder} or on {server.name}", code="run.unknown"
+        )
     if RUN_DIR not in tags:
         raise UserError(f"{reference}: an MLflow run, but none of hopforge's pipeline runs")
     run_dir = Path(tags[RUN_DIR])

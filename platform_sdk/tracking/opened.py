@@ -94,7 +94,7 @@ def open_run(run_dir: Path, *, altered: bool = False, full: bool = False) -> Ope
     if not (run_dir / RECIPE).is_file():
         if (run_dir / manifest.FILE_NAME).is_file():
             raise UserError(f"{run_dir / RECIPE}: is missing, but the manifest reports a started run; {REMEDY}")
-        raise UserError(f"{run_dir}: not a run directory (it contains no {RECIPE})")
+        raise UserError(f"{run_dir}: not a run directory (it contains no {RECIPE})", code="run.not-a-run")
     digests = VerifiedDigests(run_dir, full=full)
     try:
         entries, faults = manifest.read(run_dir), []
@@ -109,7 +109,7 @@ def open_run(run_dir: Path, *, altered: bool = False, full: bool = False) -> Ope
         faults = list(_faults(run_dir, entries, digests if finished else Digests(run_dir), finished, bool(states)))
     digests.save()
     if faults and not altered:
-        raise UserError(_sentence(faults, _intact(entries, faults)))
+        raise UserError(_sentence(faults, _intact(entries, faults)), code="run.altered")
     warnings = tuple(f"{fault.path}: {fault.reason}" for fault in faults)
     if not entries and not states and not faults:
         warnings = (f"{run_dir}: contains no manifest and no journal, so its files cannot be verified",)

@@ -232,7 +232,9 @@ def finish_run(run_dir: Path, status: Status, failure: Failure | None = None) ->
         shown = next((line for line in reversed(lines) if line.startswith("error: ")), lines[-1]).removeprefix(
             "error: "
         )
-        raise UserError(f"the run could not be delivered to MLflow: {shown} (full log: {log})")
+        raise UserError(
+            f"the run could not be delivered to MLflow: {shown} (full log: {log})", code="mlflow.not-delivered"
+        )
     run_id = mlflow_run_id(run_dir)
     assert run_id is not None, "a delivered run has an id"
     return run_id

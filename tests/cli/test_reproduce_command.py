@@ -19,6 +19,7 @@ from platform_sdk.config.recipe import load_recipe
 from platform_sdk.tracking.journal import Journal, run_file
 from platform_sdk.tracking.manifest import Entry
 from platform_sdk.tracking.reproduction import Reproduction, compare_circumstances, compare_steps, results_of
+from tests.refusals import refused
 from tests.sealing import sealed
 
 HOME = Path(__file__).parents[2]
@@ -104,7 +105,7 @@ def test_run_that_cannot_be_reproduced_is_refused_before_anything_runs(tmp_path:
     Journal(run_file(run)).append("ended", status="FINISHED")
     with pytest.raises(UserError, match="is the run that is to be reproduced"):
         invoke(run, "-o", run)
-    with pytest.raises(UserError, match="no run directory, and no run in"):
+    with refused("run.unknown"):
         invoke(tmp_path / "nothing", "-o", tmp_path / "again")
     own = tmp_path / "own"
     own.mkdir()

@@ -12,6 +12,7 @@ from platform_sdk.config.schema import pipeline_schema, recipe_schema
 from platform_sdk.config.source import ConfigError
 from platform_sdk.config.training import TrainSpec
 from tests.kubeflow.toy import PIPELINE, write_toy
+from tests.refusals import refused
 
 HOME = Path(__file__).parents[2]
 SHIPPED = sorted(path for path in HOME.glob("pipelines/*/*.yaml") if path.name != "pipeline.yaml")
@@ -56,7 +57,17 @@ def test_integer_is_accepted_for_a_float_parameter(recipe: Path) -> None:
 def test_parameter_without_a_default_is_required(recipe: Path) -> None:
     recipe.write_text("pipeline: toy\nname: small\n")
     (problem,) = problems(recipe)
-    assert problem == (f"{recipe}:1: parameters.rate: is required (A rate); add it under parameters, or --set rate=…")
+    assert problem.startswith(f"{recipe}:1: parameters.rate: is required (A rate)")
+    assert problem.endswith("[recipe.missing-parameter]")
+
+
+def test_error_has_the_code_that_all_its_problems_have(recipe: Path) -> None:
+    with refused("recipe.unknown-parameter"):
+        load_recipe(recipe, ["sede=1", "moode=a"])
+    with pytest.raises(ConfigError) as caught:
+        load_recipe(recipe, ["sede=1", "rate=2"])
+    assert caught.value.code is None
+    assert [problem.code for problem in caught.value.problems] == ["recipe.unknown-parameter", None]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from typer.main import get_command
@@ -16,6 +16,7 @@ from typer.main import get_command
 from platform_sdk.cli import app
 from platform_sdk.config.pipeline import load_pipeline
 from platform_sdk.config.recipe import load_recipe
+from platform_sdk.errors import Code
 
 HOME = Path(__file__).parents[2]
 DOCS = HOME / "docs"
@@ -126,7 +127,23 @@ def messages() -> list[str]:
 
 
 def test_troubleshooting_quotes_messages_that_the_code_prints() -> None:
-    rows = re.findall(r"^\| `([^|]+)` \|", (DOCS / "troubleshooting.md").read_text(encoding="utf-8"), re.MULTILINE)
+    rows = re.findall(
+        r"^\| (?:`[a-z]+\.[a-z-]+` \| )?`([^|]+)` \|",
+        (DOCS / "troubleshooting.md").read_text(encoding="utf-8"),
+        re.MULTILINE,
+    )
     assert len(rows) > 30
     known = "\n".join(messages())
     assert [row for row in rows if row.strip("… ") not in known] == []
+
+
+def test_troubleshooting_explains_every_code_and_no_other() -> None:
+    page = (DOCS / "troubleshooting.md").read_text(encoding="utf-8")
+    codes = re.findall(r"^\| `([a-z]+\.[a-z-]+)` \|", page, re.MULTILINE)
+    assert sorted(codes) == sorted(get_args(Code))
+
+
+@pytest.mark.parametrize("code", get_args(Code))
+def test_code_is_given_to_an_error(code: str) -> None:
+    modules = (path for path in (HOME / "platform_sdk").rglob("*.py") if path.name != "errors.py")
+    assert any(f'"{code}"' in path.read_text(encoding="utf-8") for path in modules)

@@ -20,6 +20,7 @@ from platform_sdk.evaluation.comparison_text import cost_rows, cost_title, headl
 from platform_sdk.record_files import write_jsonl
 from platform_sdk.records import Question
 from tests.evaluation.online_runs import make_online_run, question, write_evaluation, write_scores
+from tests.refusals import refused
 from tests.sealing import sealed
 
 HOSTILE = "</script><script>window.hurt=1</script><img src=x onerror='window.hurt=2'>"
@@ -205,7 +206,7 @@ def test_runs_without_a_common_metric_or_evaluation_are_refused(runs: tuple[Path
     for path in runs[1].glob("eval-*/scores.json"):
         path.unlink()
     sealed(runs[1])
-    with pytest.raises(UserError, match="offline: has no evaluation yet"):
+    with refused("compare.no-evaluation"):
         compare(runs)
 
 

@@ -18,6 +18,7 @@ from platform_sdk.pages import embedded_json
 from platform_sdk.record_files import write_jsonl
 from platform_sdk.records import Rollout
 from platform_sdk.tracking import manifest
+from tests.refusals import refused
 from tests.tracking.rollouts import rollout
 
 HOSTILE = "</script><script>window.hurt=1</script><img src=x onerror='window.hurt=2'><!--"
@@ -284,7 +285,7 @@ def test_report_refuses_a_broken_manifest_and_shows_it_on_request(tmp_path: Path
 
 
 def test_no_run_directory_is_one_clear_error(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="not a run directory"):
+    with refused("run.not-a-run"):
         build_report(tmp_path)
 
 

@@ -18,6 +18,7 @@ from platform_sdk.execution.lock import is_locked, locked, terminable
 from platform_sdk.execution.plan import inputs_of
 from tests.kubeflow.toy import write_toy
 from tests.process_watch import alive, wait_for
+from tests.refusals import refused
 
 HOME = Path(__file__).parents[2]
 RUN = """
@@ -154,7 +155,7 @@ def test_two_runs_do_not_share_a_directory(tmp_path: Path, monkeypatch: pytest.M
     process = begin(recipe, run_dir, "mode=slow")
     try:
         wait_for((run_dir / "pid").exists)
-        with pytest.raises(UserError, match="another run is using this directory"):
+        with refused("run.in-use"):
             run(recipe, run_dir)
     finally:
         process.kill()

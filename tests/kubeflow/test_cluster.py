@@ -19,7 +19,6 @@ pytest.importorskip("kfp.kubernetes", reason="the extra [cluster] is not install
 
 from platform_sdk.config.cluster import CLUSTER, ClusterSpec
 from platform_sdk.config.document import read_as
-from platform_sdk.config.errors import UserError
 from platform_sdk.config.recipe import load_recipe
 from platform_sdk.config.source import ConfigError
 from platform_sdk.kubeflow.compile import compile_recipe, ir_text, write_ir
@@ -36,6 +35,7 @@ from platform_sdk.processes.launch import StepProcesses
 from platform_sdk.tracking.journal import STATE_EVENTS, read, run_file
 from tests.kubeflow.pods import Pods
 from tests.kubeflow.toy import PIPELINE, write_toy
+from tests.refusals import refused
 
 HOME = Path(__file__).parents[2]
 SHIPPED = HOME / "pipelines/cluster.yaml"
@@ -286,7 +286,7 @@ def test_jobs_are_made_only_in_a_cluster_and_only_of_what_they_can_see(
     monkeypatch.setenv(CLUSTER, cluster.model_dump_json())
     run = job_runner(tmp_path)
     assert run is not None
-    with pytest.raises(UserError, match="is not under /workspace"):
+    with refused("cluster.outside-workspace"):
         run(StepProcesses("platform_sdk.training", tmp_path / "train-step.json", "train"))
 
 

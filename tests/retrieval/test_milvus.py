@@ -19,6 +19,7 @@ from platform_sdk.retrieval import connection, milvus
 from platform_sdk.retrieval.encoders import Encoder
 from platform_sdk.retrieval.milvus import Hit, Vectors, open_vectors, rank
 from platform_sdk.sampling.rollout import RetrieverFault
+from tests.refusals import refused
 from tests.retrieval.processes import until
 
 DIGEST = "c0ffee" * 10 + "c0ff"
@@ -217,7 +218,7 @@ def test_file_in_use_by_another_process_is_waited_for_and_then_a_clear_error(
     assert holder.stdout.readline() == "open\n"
     with ThreadPoolExecutor(1) as aside:
         try:
-            with pytest.raises(UserError, match="in use by another process, and Milvus Lite serves one at a time"):
+            with refused("retrieval.index-in-use"):
                 build(tmp_path, ["text"], Dots(), RetrievalSpec(patience_seconds=0))
             assert "waiting up to" not in caplog.text
             waiting = aside.submit(build, tmp_path, ["text"], Dots())

@@ -13,6 +13,7 @@ from platform_sdk.files import write_text
 from platform_sdk.sampling.models import resolve
 from platform_sdk.tracking import manifest, seals
 from platform_sdk.tracking.journal import Journal, run_file, step_file
+from tests.refusals import refused
 
 
 def make_run(folder: Path, *trained: str, ended: bool = True, model: str | None = "hopforge:world-base") -> Path:
@@ -60,5 +61,5 @@ def test_a_run_without_any_model_is_refused(tmp_path: Path) -> None:
 def test_a_run_that_has_not_ended_has_no_model_yet(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="has not finished"):
         resolve(f"run:{make_run(tmp_path, 'warmup', ended=False)}")
-    with pytest.raises(UserError, match="not a run directory"):
+    with refused("run.not-a-run"):
         resolve(f"run:{tmp_path}")

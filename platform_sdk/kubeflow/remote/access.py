@@ -72,7 +72,7 @@ def access(host: str | None) -> Access:
     """
     given, name = (host, "--host") if host else (os.environ.get(HOST), HOST)
     if not given and not IN_POD.exists():
-        raise UserError(f"no address of Kubeflow Pipelines: give --host URL, or set {HOST}")
+        raise UserError(f"no address of Kubeflow Pipelines: give --host URL, or set {HOST}", code="cluster.no-address")
     address = _address(given, name) if given else IN_CLUSTER
     pages = os.environ.get(UI_HOST)
     token = _secret(TOKEN)

@@ -48,7 +48,7 @@ def recipes_of(
     wanted = list(pipelines) or list(found)
     for name in wanted:
         if name not in found:
-            raise UserError(f"there is no pipeline {name!r}; {suggestion(name, found)}")
+            raise UserError(f"there is no pipeline {name!r}; {suggestion(name, found)}", code="recipe.unknown-pipeline")
     for path in sorted(folder.glob("*/*.yaml")):
         if path.name != "pipeline.yaml" and load_source(path).data.get("pipeline") in wanted:
             recipe = load_recipe(path, overrides, variables or {})

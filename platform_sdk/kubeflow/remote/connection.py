@@ -105,11 +105,14 @@ class Server:
             UserError: ``asked`` is given to a single-user server, or missing for a multi-user one.
         """
         if self.multi_user and not asked:
-            raise UserError(f"{self.host} has many users: give the namespace with --namespace N")
+            raise UserError(
+                f"{self.host} has many users: give the namespace with --namespace N", code="cluster.namespace-needed"
+            )
         if not self.multi_user and asked:
             raise UserError(
                 f"{self.host} is installed for a single user and runs everything in its own namespace; leave out "
-                f"--namespace {asked}"
+                f"--namespace {asked}",
+                code="cluster.single-user",
             )
         return asked
 

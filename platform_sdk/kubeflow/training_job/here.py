@@ -50,7 +50,10 @@ def job_runner(run_dir: Path, record: Record | None = None) -> ProcessRunner | N
         workspace = Path(cluster.workspace.path)
         spec_file = processes.spec_file
         if not spec_file.resolve().is_relative_to(workspace):
-            raise UserError(f"{spec_file}: is not under {workspace}, the volume that jobs see; move the run there")
+            raise UserError(
+                f"{spec_file}: is not under {workspace}, the volume that jobs see; move the run there",
+                code="cluster.outside-workspace",
+            )
         connection = connect()
         described = describe(processes, cluster, run_dir, namespace())
         choose = partial(choose_backend, described, connection, log.warning)

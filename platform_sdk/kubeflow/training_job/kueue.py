@@ -90,6 +90,7 @@ def check_queueing(spec: JobSpec, connection: Any = None) -> str:
         raise UserError(
             f"queue {spec.queue}: Kueue does not manage {BACKENDS[backend].KIND}s on this cluster, so jobs would run "
             f"outside every quota: its configuration does not list {framework(backend)} (since 0.19 the default "
-            f"leaves PyTorchJobs out); {remedy(backend)}"
+            f"leaves PyTorchJobs out); {remedy(backend)}",
+            code="cluster.kind-not-managed",
         )
     return "; ".join(notes)

@@ -224,7 +224,8 @@ class _Follower:
         if missing:
             raise UserError(
                 f"job {self._job.name} cannot be queued: {missing}; name another one in job.queue (--queue), or leave "
-                "it out, and the job starts as soon as it fits"
+                "it out, and the job starts as soon as it fits",
+                code="cluster.no-queue",
             )
 
     def _await_end_of(self, uid: str) -> None:

@@ -19,6 +19,7 @@ from platform_sdk.kubeflow.remote.connection import Server
 from platform_sdk.kubeflow.remote.submit import SubmittedRun, submit
 from tests.kubeflow.remote.cluster_server import ClusterServer
 from tests.kubeflow.remote.kfp_server import LOST, UNSTORED, KfpServer
+from tests.refusals import refused
 
 PLACE = read_as(ClusterSpec, Path(__file__).parents[3] / "pipelines/cluster.yaml")
 
@@ -205,12 +206,12 @@ def test_shared_pipeline_is_not_taken_for_the_teams(kfp: KfpServer, recipe: Path
 
 
 def test_namespace_is_required_exactly_for_many_users(recipe: Path, kfp: KfpServer) -> None:
-    with pytest.raises(UserError, match="has many users: give the namespace with --namespace"):
+    with refused("cluster.namespace-needed"):
         started(kfp, recipe, namespace=None)
     with pytest.raises(UserError, match=r"HTTP 403.*namespace team-b.*is the namespace there and yours"):
         started(kfp, recipe, namespace="team-b")
     with KfpServer() as single:
-        with pytest.raises(UserError, match="for a single user .* leave out --namespace team-a"):
+        with refused("cluster.single-user"):
             started(single, recipe)
         started(single, recipe, namespace=None)
         assert len(single.runs) == 1

@@ -18,6 +18,7 @@ from platform_sdk.config.service import CollectionSpec, ServiceSpec
 from platform_sdk.retrieval.remote import AUTHORITY, RemoteRetriever
 from platform_sdk.retrieval.service.tls import Certificate
 from platform_sdk.sampling.rollout import SearchRequest
+from tests.refusals import refused
 from tests.retrieval.processes import Embeddings, prepare_world, served, until
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
@@ -81,7 +82,7 @@ def test_searches_go_over_https_to_a_service_whose_authority_is_known(
         monkeypatch.setenv(AUTHORITY, str(authority.certificate))
         with RemoteRetriever(url) as remote:
             assert len(remote.search([SearchRequest("who")], 2)[0]) == 2
-        with pytest.raises(UserError, match="its certificate is not trusted"):
+        with refused("retrieval.certificate"):
             RemoteRetriever(url.replace("127.0.0.1", "localhost"))  # not the name in the certificate
     monkeypatch.setenv(AUTHORITY, str(authority.folder / "absent"))
     with pytest.raises(UserError, match=rf"{AUTHORITY}: .*absent: No such file"):
