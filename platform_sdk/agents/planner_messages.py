@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
 
+from platform_sdk.config.environment import Medium as Medium
+from platform_sdk.config.environment import environment_of
 from platform_sdk.records import Evidence
-
-Medium = Literal["text", "kg"]
-"""Sources that are searched: texts, or a knowledge graph."""
 
 
 def medium_of(environment: str) -> Medium:
     """Return what an environment's agent searches."""
-    return "kg" if environment.endswith("-kg") else "text"
+    found = environment_of(environment)
+    return "text" if found is None else found.medium
 
 
 def planner_opening(question: str, candidates: Sequence[str], medium: Medium) -> str:

@@ -54,13 +54,15 @@ def _step(recipe: Recipe, run_dir: Path) -> SampleStep:
     Raises:
         UserError: the recipe's method has no synthesis.
     """
+    from platform_sdk.agents.planner_messages import medium_of
     from platform_sdk.data.dataset import read_corpus, read_triples
     from platform_sdk.methods.launch import SampleStep
 
     parameters, method = recipe.parameters, recipe.pipeline.document.method
     if "synthesis" not in parameters:
         raise UserError(f"{recipe.path}: method {method} has no synthesis; choose a recipe of the pipeline evipath")
-    searched = read_triples(run_dir) if parameters["environment"].endswith("-kg") else read_corpus(run_dir)
+    graph = medium_of(parameters["environment"]) == "kg"
+    searched = read_triples(run_dir) if graph else read_corpus(run_dir)
     structs = {name: recipe.settings(name).model_dump(mode="json") for name in ("agent", "retrieval")}
     return SampleStep(
         method=method,

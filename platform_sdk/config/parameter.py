@@ -36,6 +36,11 @@ class Parameter(Declaration):
     description: str = Field(min_length=1, description="what it means; editors and the Kubeflow UI show it")
     default: Any = Field(default=None, description="the value where a recipe gives none; without it a recipe must")
     choices: tuple[str | int | float, ...] = Field(default=(), description="the values that are allowed; none: all")
+    module: str | None = Field(
+        default=None,
+        pattern=r"^[A-Z][A-Z_]*$",
+        description="besides the choices, the dotted name of a module is allowed that defines this name",
+    )
     minimum: float | None = Field(default=None, description="the smallest number that is allowed")
     maximum: float | None = Field(default=None, description="the largest number that is allowed")
     group: str = Field(default="", description="the heading that it stands under in the Kubeflow UI")
@@ -95,6 +100,8 @@ def problems_of_parameter(source: Source, name: str, parameter: Parameter, packa
             problems.append(source.problem((*path, "schema"), f"{error}"))
     if parameter.environment is not None and parameter.type != "string":
         problems.append(source.problem((*path, "environment"), "only a string can come from a variable"))
+    if parameter.module is not None and not (parameter.type == "string" and parameter.choices):
+        problems.append(source.problem((*path, "module"), "only a string with choices can name a module instead"))
     if parameter.type not in ("integer", "number") and not parameter.minimum is parameter.maximum is None:
         problems.append(source.problem(path, f"bounds are for numbers, and this is a {parameter.type}"))
     if not parameter.required and parameter.type != "struct":
@@ -122,7 +129,12 @@ def check_scalar(parameter: Parameter, value: Any) -> str | None:
         return f"must not hold user:password@, since recipes are stored; leave it out of {excerpt(value)}"
     if isinstance(value, float) and (fault := number_fault(value)):
         return f"{value} {fault}"
-    if parameter.choices and value not in parameter.choices:
+    if parameter.module and isinstance(value, str) and "." in value:
+        try:
+            find_definition(f"{value}:{parameter.module}")
+        except ValueError as error:
+            return str(error)
+    elif parameter.choices and value not in parameter.choices:
         return f"{excerpt(value)} is not one of the choices; {suggestion(str(value), map(str, parameter.choices))}"
     if parameter.minimum is not None and value < parameter.minimum:
         return f"must be at least {parameter.minimum:g}, but is {excerpt(value)}"

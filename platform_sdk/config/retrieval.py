@@ -73,20 +73,6 @@ class IndexSpec(Struct):
 
 
 SHIPPED_METHODS = "platform_sdk.retrieval.methods"
-METHODS = {
-    "own-text": "passages",
-    "own-kg": "triples",
-    "2wiki-text": "passages",
-    "hotpot": "passages",
-    "musique": "passages",
-    "nq": "passages",
-    "world-text": "passages",
-    "2wiki-kg": "triples",
-    "qald-kg": "triples",
-    "world-kg": "triples",
-    "hotpot-kimi": "contexts",
-}
-"""The retrieval method of each environment, for recipes that name none."""
 GRAPH_METHODS = ("hyperedge", "graph_r1", "prograph")
 """The shipped methods that search the run's knowledge hypergraph."""
 

@@ -104,7 +104,9 @@ def _property(parameter: Parameter, definitions: dict[str, Any]) -> dict[str, An
             schema["required"] = _left(parameter)
         return {**schema, "description": description}
     property: dict[str, Any] = {"type": parameter.type, "description": description}
-    if parameter.choices:
+    if parameter.module:
+        property["anyOf"] = [{"enum": list(parameter.choices)}, {"pattern": r"\."}]
+    elif parameter.choices:
         property["enum"] = list(parameter.choices)
     bounds = {"minimum": parameter.minimum, "maximum": parameter.maximum}
     property |= {name: bound for name, bound in bounds.items() if bound is not None}

@@ -18,12 +18,13 @@ from pydantic import BaseModel
 from platform_sdk.config.code import find_definition
 from platform_sdk.config.credit import GroupCreditSpec, InformationGainSpec, no_information_gain
 from platform_sdk.config.dataset import HUB, DatasetSpec
+from platform_sdk.config.environment import ENVIRONMENTS
 from platform_sdk.config.errors import Code
 from platform_sdk.config.graph import GraphSpec
 from platform_sdk.config.online import OnlineSpec
 from platform_sdk.config.pipeline import home
 from platform_sdk.config.recipe import Recipe
-from platform_sdk.config.retrieval import GRAPH_METHODS, METHODS, RetrievalSpec
+from platform_sdk.config.retrieval import GRAPH_METHODS, RetrievalSpec
 from platform_sdk.config.sampling import VLLM_PYTHON, EngineSpec
 from platform_sdk.config.selection import NO_OWN_REWARD, SelectionSpec
 from platform_sdk.config.shipped import ASSETS, ENCODER_PACKAGES, GGUF_PACKAGES
@@ -136,7 +137,9 @@ def _triples(recipe: Recipe) -> Iterator[Found]:
     structs, environment = recipe.structs, recipe.parameters.get("environment", "")
     specs = [spec for _, spec in models_in(structs, RetrievalSpec) if spec.url is None]
     there = [dataset.format == "world" or dataset.triples for _, dataset in models_in(structs, DatasetSpec)]
-    if there and not any(there) and "triples" in [spec.method or METHODS.get(environment) for spec in specs]:
+    own = ENVIRONMENTS.get(environment)  # a module of one's own is imported by a run only
+    methods = [spec.method or (own and own.method) for spec in specs]
+    if there and not any(there) and "triples" in methods:
         yield ("dataset", "triples"), f"is empty, but environment {environment} searches triples; {GIVE_TRIPLES}"
 
 

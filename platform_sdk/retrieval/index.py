@@ -9,8 +9,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from platform_sdk.config.environment import ENVIRONMENTS, environment_of
 from platform_sdk.config.errors import UserError
-from platform_sdk.config.retrieval import DEFAULTS, METHODS, RetrievalSpec
+from platform_sdk.config.retrieval import DEFAULTS, RetrievalSpec
 from platform_sdk.files import read_model, write_text
 from platform_sdk.retrieval.encoders import NoEncoder
 from platform_sdk.retrieval.load import load_encoder
@@ -43,13 +44,15 @@ def method_of(environment: str, spec: RetrievalSpec) -> RetrievalMethod[Any, Any
     Raises:
         UserError: neither exists; see also ``load_method``.
     """
-    name = spec.method or METHODS.get(environment)
-    if name is None:
+    if spec.method is not None:
+        return load_method(spec.method)
+    found = environment_of(environment)
+    if found is None:
         raise UserError(
-            f"environment {environment!r} has nothing to search; known are {', '.join(METHODS)}; or name a "
-            "retrieval.method"
+            f"environment {environment!r} has nothing to search; known are {', '.join(ENVIRONMENTS)}; or name a module "
+            "of your own, or a retrieval.method"
         )
-    return load_method(name)
+    return load_method(found.method)
 
 
 def load_material(method: RetrievalMethod[Any, Any], run_dir: Path, spec: RetrievalSpec) -> tuple[Material, Any]:

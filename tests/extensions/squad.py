@@ -1,4 +1,4 @@
-"""A dataset format of one's own, in one file: SQuAD's nested articles flattened to a record each."""
+"""A dataset format of one's own with its environment, in one file: SQuAD's articles flattened to a record each."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 
+from platform_sdk.config.environment import Environment
 from platform_sdk.data.formats.base import BadField, DatasetFormat, Labels, answered, numbered_passages, write_object
 from platform_sdk.records import Question, Rollout
 
@@ -43,4 +44,5 @@ def write(stem: Path, rollouts: Sequence[Rollout]) -> Path:
     return write_object(stem, {question.id: answer for question, answer in answered(rollouts)})
 
 
+ENVIRONMENT = Environment(method="lexical")
 FORMAT = DatasetFormat(Record, question, key="data", write=write)

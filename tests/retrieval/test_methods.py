@@ -19,8 +19,9 @@ import httpx
 import numpy as np
 import pytest
 
+from platform_sdk.config.environment import ENVIRONMENTS
 from platform_sdk.config.errors import UserError
-from platform_sdk.config.retrieval import METHODS, RetrievalSpec
+from platform_sdk.config.retrieval import RetrievalSpec
 from platform_sdk.config.service import CollectionSpec, ServiceSpec
 from platform_sdk.record_files import write_jsonl
 from platform_sdk.records import Evidence, Question, Source, Triple
@@ -62,7 +63,7 @@ def own_spec(encoder: Embeddings, **settings: Any) -> RetrievalSpec:
 
 
 def test_every_environments_method_is_shipped() -> None:
-    assert {name: load_method(name).name for name in METHODS.values()} == {
+    assert {one.method: load_method(one.method).name for one in ENVIRONMENTS.values()} == {
         "passages": "passages", "triples": "triples", "contexts": "contexts",
     }  # fmt: skip
     assert load_method("none").name == "none"
