@@ -25,7 +25,7 @@ def sections(text: str, tag: str, tags: re.Pattern[str]) -> list[str] | None:
     contents: list[str] = []
     opening, closing = f"<{tag}>", f"</{tag}>"
     position = 0
-    # By position and not by what is left of the text: copying that for every section takes quadratic time.
+    # Search by position: copying the remaining text for every section would take quadratic time.
     while position < len(text):
         start = position + len(opening)
         end = text.find(closing, start)

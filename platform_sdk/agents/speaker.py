@@ -1,4 +1,4 @@
-"""A policy that speaks: opens dialogues, samples replies with seeds of their own, and leaves rollouts."""
+"""Dialogues with a policy: openings, replies sampled with derived seeds, and the resulting rollouts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from platform_sdk.sampling.seeds import seed_of
 
 @dataclass(frozen=True)
 class Policy:
-    """The model that speaks: its tokenizer, and the digest of its weights."""
+    """Policy of a dialogue: its tokenizer, and the digest of its weights."""
 
     tokenizer: Any
     weights: str
@@ -51,7 +51,7 @@ class Speaker:
     def dialogue(
         self, system: str, opening: str, example: Sequence[str] = (), evidence: Sequence[Evidence] = ()
     ) -> Dialogue:
-        """Open a dialogue with the policy, whose opening shows ``evidence``."""
+        """Open a dialogue with the policy; its first message contains ``evidence``."""
         return Dialogue(self.tokenizer, system, opening, example, evidence)
 
     def reply(
@@ -101,7 +101,7 @@ class PolicyAgent:
         self, question: Question, attempt: int, seed: int, main: Trajectory, others: Sequence[Trajectory],
         outcome: Outcome,
     ) -> Rollout:  # fmt: skip
-        """Return what was said, as a rollout without rewards."""
+        """Return the dialogues as a rollout without rewards."""
         return Rollout(
             question=question, attempt=attempt, seed=seed, main=main, others=tuple(others), outcome=outcome,
             weights=self.weights, corpus=self.corpus,

@@ -59,7 +59,7 @@ class RunContext(Generic[A]):
         """Digest everything that affects a step's result; excludes the run's path and where and how it samples."""
         sampling = self.sampling.model_dump(mode="json", exclude={"engine": set(PLACING)})
         shared = {name: value for name, value in vars(self).items() if name != "run_dir"} | {"sampling": sampling}
-        shared["corpus_digest"] = shared.pop("searched_digest")  # its name in the digests of earlier versions
+        shared["corpus_digest"] = shared.pop("searched_digest")  # the field's name in older digests
         return digest_of(shared, *parts)
 
     def questions(self, part: Part) -> list[Question]:
@@ -180,7 +180,7 @@ class Method(ABC, Generic[A, E, Res]):
     steps: ClassVar[Mapping[str, SamplingStep[Any, Any, Any]]] = {}
     shown_metrics: ClassVar[tuple[str, ...]] = ("em", "f1")
     answer_opening: ClassVar[str | None] = None
-    """The text with which an agent of several turns begins an answer, for credit by information gain."""
+    """Opening of a multi-turn agent's answer, for credit by information gain."""
 
     def context(self, given: Context) -> RunContext[A]:
         """Return the run's context from a recipe's plain structs, validated and checked (see ``check``)."""

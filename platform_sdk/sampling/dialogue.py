@@ -145,9 +145,9 @@ class Dialogue:
 
 
 def with_instruction(trajectory: Trajectory, tokenizer: Any, system: str) -> Trajectory:
-    """The same dialogue under another instruction, and no example; all that was said stays as it is, token for token.
+    """Return the dialogue with another instruction and without examples; all turns keep their tokens.
 
-    The log-probabilities stay those of the instruction that was sampled under.
+    The log-probabilities remain the ones under the original instruction.
     """
     opening, *rest = trajectory.turns
     head = _head(tokenizer, system, opening.text)

@@ -12,7 +12,7 @@ from platform_sdk.records import Question, Rollout
 
 
 class PopRecord(msgspec.Struct):
-    """A row; ``possible_answers`` is a JSON list of texts, ``prop`` the relation that is asked for."""
+    """A row; ``possible_answers`` is a JSON list of texts, ``prop`` the relation of the question."""
 
     id: str
     question: str

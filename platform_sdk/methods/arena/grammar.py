@@ -32,7 +32,7 @@ from typing import Literal
 from platform_sdk.agents.sections import section
 
 Form = Literal["three_part", "think", "direct"]
-"""ARENA's three sections; the naive baseline's ``<think>`` and ``<answer>``; or the answer alone."""
+"""Form of a response: ARENA's three sections, the naive baseline's ``<think>`` and ``<answer>``, or the answer."""
 
 SECTIONS: dict[Form, tuple[str, ...]] = {
     "three_part": ("relevance", "analysis", "answer"),
@@ -43,7 +43,7 @@ SECTIONS: dict[Form, tuple[str, ...]] = {
 _LIST = re.compile(r"\[\s*(?:(-?[0-9]+(?:\s*,\s*-?[0-9]+)*)\s*)?\]")
 _MAX_DIGITS = 18
 NO_PASSAGE = 0
-"""Passages are numbered from 1."""
+"""Number that no passage has, since passages are numbered from 1."""
 
 
 @dataclass(frozen=True)

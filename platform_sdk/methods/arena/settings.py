@@ -59,7 +59,7 @@ class RewardSpec(Struct):
 
 
 NAMED = frozenset({"format", "accuracy", "relevance", "bonus", "reward", "em", "f1"})
-"""The rewards that every rollout has."""
+"""Names of the rewards of every rollout."""
 
 
 class AgentSpec(Struct):
