@@ -55,8 +55,9 @@ class Speaker:
         return Dialogue(self.tokenizer, system, opening, example, evidence)
 
     def reply(
-        self, dialogue: Dialogue, place: str | int, *, role: str = "", thread: str | None = None
-    ) -> Agent[Reply | None]:
+        self, dialogue: Dialogue, place: str | int, *, role: str = "", thread: str | None = None,
+        stop: tuple[str, ...] = (),
+    ) -> Agent[Reply | None]:  # fmt: skip
         """Sample the policy's next turn into the dialogue; return None if the dialogue leaves no room for one.
 
         Args:
@@ -64,8 +65,11 @@ class Speaker:
             role: who speaks, which matters to a pair of models only.
             thread: names the dialogue to the engine, which may keep what it read of it: by default ``place``; empty
                 for the rollout's own name.
+            stop: strings that end the reply, which includes them.
         """
-        params = SamplingParams(**vars(self.decoding), max_tokens=self.max_tokens, seed=seed_of(self.seed, place))
+        params = SamplingParams(
+            **vars(self.decoding), max_tokens=self.max_tokens, stop=stop, seed=seed_of(self.seed, place)
+        )
         name = self.name if thread == "" else f"{self.name}/{place if thread is None else thread}"
         try:
             completion: Completion = yield Generate(tuple(dialogue.token_ids), params, name, role)

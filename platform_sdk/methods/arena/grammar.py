@@ -29,6 +29,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
+from platform_sdk.agents import sections
 from platform_sdk.agents.sections import section
 
 Form = Literal["three_part", "think", "direct"]
@@ -59,10 +60,8 @@ class Response:
 
 
 def without_thoughts(text: str, form: Form) -> str:
-    """Return a policy's text without a reasoning model's thoughts."""
-    if form == "think" or ("<think>" not in text and "</think>" not in text):
-        return text
-    return text.rpartition("</think>")[2].lstrip() if "</think>" in text else ""
+    """Return a policy's text without a reasoning model's thoughts; the form ``think`` has them as a section."""
+    return text if form == "think" else sections.without_thoughts(text)
 
 
 def parse(text: str, form: Form) -> Response:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import permutations
 
+from platform_sdk.agents.sections import marked
 from platform_sdk.agents.speaker import Speaker
 from platform_sdk.methods.arena import prompts
 from platform_sdk.methods.arena.grammar import without_thoughts
@@ -104,7 +105,7 @@ def self_ask(
             outcome = "context_limit"
             break
         said = without_thoughts(reply.text, spec.form)
-        asked, answer = _marked(said, prompts.FOLLOW_UP), _marked(said, prompts.FINAL)
+        asked, answer = marked(said, prompts.FOLLOW_UP), marked(said, prompts.FINAL)
         if answer is not None:
             outcome = "answered"
             break
@@ -154,11 +155,3 @@ def _verdict(text: str | None, words: str) -> str | None:
     """Return the first word of a reply if it is one of the requested ones."""
     found = re.match(rf"\W*({words})\b", (text or "").lower())
     return found[1] if found else None
-
-
-def _marked(text: str, marker: str) -> str | None:
-    """Return the text after a marker on its line, ignoring case and white space; None if there is none."""
-    words = r"\s*".join(re.escape(word) for word in marker.split())
-    # Strip white space by hand: a pattern between ^ and $ would take quadratic time.
-    found = re.search(rf"^[^\S\n]*+{words}[ \t]*+(\S.*)$", text, re.IGNORECASE | re.MULTILINE)
-    return found[1].rstrip() if found else None
