@@ -162,7 +162,7 @@ def test_search_r1_ends_turns_at_its_actions() -> None:
         return SEARCH_R1[2 * min(taken, 1)]
 
     engine: Any = ScriptedPolicyEngine(said, 10_000)
-    run([partial(agent.rollout, QUESTION, 0)], engine, live=1)
+    list(run([partial(agent.rollout, QUESTION, 0)], engine, live=1))
     assert stops == [("</search>", "</answer>")] * 2
 
 
