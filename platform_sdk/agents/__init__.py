@@ -1,1 +1,1 @@
-"""Parts of agents that several methods share: a policy that speaks, sections between tags, planner and workers."""
+"""Parts of agents that several methods share: dialogues with the policy, tagged sections, planner and workers."""

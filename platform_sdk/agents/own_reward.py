@@ -1,4 +1,4 @@
-"""Rewards that a recipe brings along: functions named ``module:function``, checked before anything runs."""
+"""User-defined rewards of a recipe: functions named ``module:function``, checked before anything runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Named rewards of a planner's rollouts, numbers in 0..1, and what an evaluation reports beside them.
+"""Named rewards of a planner's rollouts, numbers in 0..1, and the additional metrics of an evaluation.
 
 MyGO selects by the F1 of the planner's answer (r(τ), Mujica-MyGO, section 3.3); the warm-up by its exact match.
 An answer that was never given scores 0.
@@ -45,7 +45,7 @@ def measures(medium: Medium, rollout: Rollout) -> dict[str, float]:
 
 
 def worker_reward(medium: Medium, rollout: Rollout, worker: Trajectory) -> float | None:
-    """Return what a worker's dialogue is worth by itself; None where it was shown no gold evidence.
+    """Return the own reward of a worker's dialogue; None if its evidence contains no gold evidence.
 
     Of the evidence that the worker chose, the share that is gold; in a graph the mean of that and of whether the
     worker's sentence names an entity that a gold triple it was shown leads to.

@@ -1,8 +1,8 @@
-"""A planner that asks and workers that read: the loop of every method with these two roles.
+"""Loop of a planner that asks sub-questions and workers that read, for every method with these two roles.
 
 The planner thinks and then answers or sends out the sub-questions that can be solved now; workers answer them side by
 side, so the plan unrolls into a directed acyclic graph (Mujica-MyGO, section 3.2). The planner's dialogue holds
-questions and one-sentence reports only, never raw evidence. What is said and how it is read is a method's ``Language``.
+questions and one-sentence reports only, never raw evidence. A method's ``Language`` has its prompts and grammar.
 """
 
 from __future__ import annotations
@@ -68,10 +68,10 @@ class Language(Protocol):
         """Open a worker's dialogue, which shows the evidence."""
 
     def read_planner(self, text: str, candidates: int) -> Ask | Answer | Malformed:
-        """Parse a planner's turn, when so many candidate entities are known."""
+        """Parse a planner's turn, given the number of known candidate entities."""
 
     def read_worker(self, text: str, materials: int) -> Reading | Malformed:
-        """Parse a worker's turn, which was shown so many pieces of evidence."""
+        """Parse a worker's turn, given the number of pieces of evidence that it was shown."""
 
     @property
     def medium(self) -> Medium:
@@ -98,7 +98,7 @@ class Limits:
 
 
 class Entity(NamedTuple):
-    """An entity of a graph. ``key`` is its id, which keeps those of one name apart, or its name where it has none."""
+    """An entity of a graph. ``key`` is its id, which distinguishes namesakes, or its name if it has no id."""
 
     key: str
     name: str

@@ -1,4 +1,4 @@
-"""Sections ``<tag>…</tag>`` in a policy's text. A tag is written exactly so: lower case, no white space inside."""
+"""Sections ``<tag>…</tag>`` and marked lines in a policy's text. Tags are lower case without white space inside."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def sections(text: str, tag: str, tags: re.Pattern[str]) -> list[str] | None:
     contents: list[str] = []
     opening, closing = f"<{tag}>", f"</{tag}>"
     position = 0
-    # By position and not by what is left of the text: copying that for every section takes quadratic time.
+    # Search by position: copying the remaining text for every section would take quadratic time.
     while position < len(text):
         start = position + len(opening)
         end = text.find(closing, start)
@@ -35,3 +35,18 @@ def sections(text: str, tag: str, tags: re.Pattern[str]) -> list[str] | None:
         following = _WORD.search(text, end + len(closing))
         position = following.start() if following else len(text)
     return contents
+
+
+def without_thoughts(text: str) -> str:
+    """Return a policy's text without a reasoning model's thoughts; empty if they do not end."""
+    if "<think>" not in text and "</think>" not in text:
+        return text
+    return text.rpartition("</think>")[2].lstrip() if "</think>" in text else ""
+
+
+def marked(text: str, marker: str) -> str | None:
+    """Return the text after a marker on its line, ignoring case and white space; None if there is none."""
+    words = r"\s*".join(re.escape(word) for word in marker.split())
+    # Strip white space by hand: a pattern between ^ and $ would take quadratic time.
+    found = re.search(rf"^[^\S\n]*+{words}[ \t]*+(\S.*)$", text, re.IGNORECASE | re.MULTILINE)
+    return found[1].rstrip() if found else None

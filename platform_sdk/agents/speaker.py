@@ -1,4 +1,4 @@
-"""A policy that speaks: opens dialogues, samples replies with seeds of their own, and leaves rollouts."""
+"""Dialogues with a policy: openings, replies sampled with derived seeds, and the resulting rollouts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from platform_sdk.sampling.seeds import seed_of
 
 @dataclass(frozen=True)
 class Policy:
-    """The model that speaks: its tokenizer, and the digest of its weights."""
+    """Policy of a dialogue: its tokenizer, and the digest of its weights."""
 
     tokenizer: Any
     weights: str
@@ -51,12 +51,13 @@ class Speaker:
     def dialogue(
         self, system: str, opening: str, example: Sequence[str] = (), evidence: Sequence[Evidence] = ()
     ) -> Dialogue:
-        """Open a dialogue with the policy, whose opening shows ``evidence``."""
+        """Open a dialogue with the policy; its first message contains ``evidence``."""
         return Dialogue(self.tokenizer, system, opening, example, evidence)
 
     def reply(
-        self, dialogue: Dialogue, place: str | int, *, role: str = "", thread: str | None = None
-    ) -> Agent[Reply | None]:
+        self, dialogue: Dialogue, place: str | int, *, role: str = "", thread: str | None = None,
+        stop: tuple[str, ...] = (),
+    ) -> Agent[Reply | None]:  # fmt: skip
         """Sample the policy's next turn into the dialogue; return None if the dialogue leaves no room for one.
 
         Args:
@@ -64,8 +65,11 @@ class Speaker:
             role: who speaks, which matters to a pair of models only.
             thread: names the dialogue to the engine, which may keep what it read of it: by default ``place``; empty
                 for the rollout's own name.
+            stop: strings that end the reply, which includes them.
         """
-        params = SamplingParams(**vars(self.decoding), max_tokens=self.max_tokens, seed=seed_of(self.seed, place))
+        params = SamplingParams(
+            **vars(self.decoding), max_tokens=self.max_tokens, stop=stop, seed=seed_of(self.seed, place)
+        )
         name = self.name if thread == "" else f"{self.name}/{place if thread is None else thread}"
         try:
             completion: Completion = yield Generate(tuple(dialogue.token_ids), params, name, role)
@@ -101,7 +105,7 @@ class PolicyAgent:
         self, question: Question, attempt: int, seed: int, main: Trajectory, others: Sequence[Trajectory],
         outcome: Outcome,
     ) -> Rollout:  # fmt: skip
-        """Return what was said, as a rollout without rewards."""
+        """Return the dialogues as a rollout without rewards."""
         return Rollout(
             question=question, attempt=attempt, seed=seed, main=main, others=tuple(others), outcome=outcome,
             weights=self.weights, corpus=self.corpus,

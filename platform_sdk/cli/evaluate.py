@@ -19,6 +19,9 @@ from platform_sdk.errors import UserError
 if TYPE_CHECKING:
     from platform_sdk.config.recipe import Recipe
 
+TRAINING = frozenset({"train", "online"})
+"""Components that change the policy."""
+
 
 def evaluate(
     model: Annotated[
@@ -126,7 +129,8 @@ def _only_evaluating(path: Path, overrides: list[str]) -> Recipe:
         check_shipped(path, "add --recipe FILE, the recipe of the run")
     pipeline = load_recipe(path, overrides).pipeline
     document = pipeline.document
-    if not document.evaluation_only:
+    trains = any(step.component in TRAINING for step, _ in document.placed_steps())
+    if trains and not document.evaluation_only:
         raise UserError(
             f"{pipeline.source.name}: has no evaluation_only; add the settings that disable training, e.g. "
             "evaluation_only: {online.updates: 0}"

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def metrics(
     dataset: Annotated[
-        Literal["hotpotqa", "2wikimultihopqa", "musique", "nq", "qald10"],
+        Literal["hotpotqa", "2wikimultihopqa", "musique", "nq", "triviaqa", "popqa", "bamboogle", "qald10"],
         typer.Argument(help="Dataset, which sets the formats and the definitions."),
     ],
     gold: Annotated[Path, typer.Option(help="The official questions file.")],

@@ -18,7 +18,7 @@ FORMATS = {
     name: f"platform_sdk.data.formats.{module}"
     for name, module in (
         ("jsonl", "jsonl"), ("hotpotqa", "hotpotqa"), ("2wikimultihopqa", "twowiki"), ("musique", "musique"),
-        ("nq", "nq"), ("qald10", "qald10"),
+        ("nq", "nq"), ("triviaqa", "triviaqa"), ("popqa", "popqa"), ("bamboogle", "bamboogle"), ("qald10", "qald10"),
     )
 }  # fmt: skip
 """The shipped formats of question files, each with its module."""

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from platform_sdk.data.files import check, is_list, lines_of, parse_loose, read_bytes
 from platform_sdk.data.formats.base import BadField, DatasetFormat, Labels, load_format
+from platform_sdk.data.tables import read_table
 from platform_sdk.display import shortened
 from platform_sdk.record_files import RecordError, check_text
 from platform_sdk.records import Question
@@ -69,6 +70,10 @@ def load_questions(
 def _records(path: Path, name: str, format: DatasetFormat[Any]) -> Iterator[tuple[str, Callable[[], Any]]]:
     """Yield each record's position (``"record 3: "``) and a function that returns it as plain values."""
     data = read_bytes(path)
+    if format.table:
+        for line, row in read_table(path, data, format.table):
+            yield f"{format.unit} {line}: ", partial(_given, row)
+        return
     if format.lines and not is_list(data):
         for number, line in lines_of(data):
             where = f"{format.unit} {number}: "

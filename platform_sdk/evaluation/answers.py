@@ -1,10 +1,12 @@
 """Exact match and token F1 of an answer, as each dataset's official script computes them.
 
-The datasets differ in two scores only: a wrong yes/no answer, and an empty answer to an empty gold answer.
+The datasets differ in the score of a wrong yes/no answer and of an empty answer to an empty gold answer, and in
+TriviaQA's normaliser.
 
-There are two normalisers. ``squad`` (:func:`normalize_squad`) deletes punctuation; the official scripts and all metrics
-use it. ``spaced`` (:func:`spaced_bag`) replaces punctuation by spaces; only ARENA's reward, in the functions named
-``spaced_…``, uses it.
+There are three normalisers. ``squad`` (:func:`normalize_squad`) deletes punctuation; the official scripts and all
+metrics but TriviaQA's use it. TriviaQA's (:func:`trivia_bag`) replaces punctuation by spaces. ``spaced``
+(:func:`spaced_bag`) does so too, with some other characters; only ARENA's reward, in the functions named ``spaced_…``,
+uses it.
 
 Normalised texts and their token bags are cached, since golds and predictions repeat (attempts at one question,
 aliases).
@@ -14,7 +16,7 @@ from __future__ import annotations
 
 import re
 import string
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -27,6 +29,7 @@ YES_NO_IS_ALL_OR_NOTHING = frozenset({"hotpotqa", "2wikimultihopqa", "world"})
 EMPTY_AGREES_WITH_EMPTY = frozenset({"musique"})
 _YES_NO = frozenset({"yes", "no", "noanswer"})
 
+_TRIVIA_PUNCTUATION = str.maketrans(dict.fromkeys(string.punctuation + "‘’´", " "))
 _SPACED_PUNCTUATION = str.maketrans(dict.fromkeys(string.punctuation + "‘’“”´", " "))
 _DROP_PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLE_WORDS = frozenset({"a", "an", "the"})
@@ -69,6 +72,22 @@ def bag(text: str) -> Bag:
 def normalize_squad(text: str) -> str:
     """Lowercase, drop ASCII punctuation and the articles a, an, the, and collapse whitespace."""
     return bag(text).text
+
+
+@lru_cache(maxsize=1 << 17)
+def trivia_bag(text: str) -> Bag:
+    """Return the tokens of ``text`` under TriviaQA's normaliser.
+
+    It lowercases, turns ASCII punctuation, ``‘``, ``’`` and ``´`` into spaces, drops the articles a, an, the, and
+    collapses whitespace (``triviaqa_evaluation.py`` of Joshi et al., 2017).
+    """
+    tokens = _ARTICLE.sub(" ", text.lower().translate(_TRIVIA_PUNCTUATION)).split()
+    return Bag(" ".join(tokens), tokens, frozenset(tokens))
+
+
+def bag_of(convention: Convention) -> Callable[[str], Bag]:
+    """Return the normaliser of a dataset's official script."""
+    return trivia_bag if convention == "triviaqa" else bag
 
 
 @lru_cache(maxsize=1 << 17)
@@ -128,15 +147,12 @@ def pair_f1(prediction: Bag, gold: Bag, convention: Convention) -> Prf:
 
 
 def exact_match(prediction: str | None, golds: Iterable[str], convention: Convention) -> float:
-    """Return 1.0 if the normalised prediction equals a normalised gold answer, else 0.0.
-
-    ``convention`` is there for symmetry with :func:`f1_score`; the datasets agree on exact match. No prediction scores
-    0.
-    """
+    """Return 1.0 if the normalised prediction equals a normalised gold answer, else 0.0. No prediction scores 0."""
     if prediction is None:
         return 0.0
-    text = bag(prediction).text
-    return float(any(bag(gold).text == text for gold in golds))
+    normalised = bag_of(convention)
+    text = normalised(prediction).text
+    return float(any(normalised(gold).text == text for gold in golds))
 
 
 def f1_score(prediction: str | None, golds: Iterable[str], convention: Convention) -> Prf:
@@ -146,8 +162,9 @@ def f1_score(prediction: str | None, golds: Iterable[str], convention: Conventio
     """
     if prediction is None:
         return ZERO
-    predicted = bag(prediction)
-    found = [pair_f1(predicted, bag(gold), convention) for gold in golds]
+    normalised = bag_of(convention)
+    predicted = normalised(prediction)
+    found = [pair_f1(predicted, normalised(gold), convention) for gold in golds]
     if convention == "2wikimultihopqa" and found:
         return Prf(*map(max, zip(*found, strict=True)))
     return max(found, default=ZERO)

@@ -41,7 +41,7 @@ CREATE TABLE malformed AS
     FROM (SELECT DISTINCT chunk, malformed FROM facts WHERE len(malformed) > 0)
 """
 
-# Two facts are one hyperedge where text and source are equal, as they are where chunks overlap. From here on, rows of
+# Two facts are one hyperedge if text and source are equal, as happens in overlapping chunks. From here on, rows of
 # sorted tables stand for hyperedges, names and entities: numbers are joined and sorted much faster than texts.
 HYPEREDGES = """
 CREATE TABLE heads AS

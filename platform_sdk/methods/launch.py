@@ -1,7 +1,7 @@
-"""Launch of the steps of a method that sample: in this process, in several, or by a runner on other machines.
+"""Launch of a method's sampling steps: in this process, in several, or by a runner on other machines.
 
-A step is a record, the input of ``python -m platform_sdk.methods --spec FILE``. It holds the recipe's structs as they
-are; the method knows what they mean.
+A step is a record, the input of ``python -m platform_sdk.methods --spec FILE``. It holds the recipe's structs
+unchanged; the method validates them.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ T = TypeVar("T")
 
 
 class MethodStep(Context, ABC, Generic[T]):
-    """Arguments of every step of a method that samples; ``T`` is its outcome.
+    """Arguments of a method's sampling step; ``T`` is its outcome.
 
-    A step that ``trains`` needs memory of a GPU beside what samples.
+    A step that ``trains`` needs GPU memory in addition to the sampler's.
     """
 
     trains: ClassVar[bool] = False
@@ -80,49 +80,49 @@ class MethodStep(Context, ABC, Generic[T]):
 
     @property
     def context(self) -> RunContext[Any]:
-        """The run's context, checked (see ``Method.context``)."""
+        """Return the run's checked context (see ``Method.context``)."""
         return self.loaded.context(self)
 
     @property
     def needs_model(self) -> bool:
-        """False for a step that asks the model for nothing in any run directory."""
+        """Return False if the step never samples, in any run directory."""
         return True
 
     @property
     def asks_model(self) -> bool:
-        """False for a step that runs where it is called, since it asks the model for nothing."""
+        """Return False if the step does not sample and therefore runs in the calling process."""
         return self.needs_model
 
     @abstractmethod
     def run(self) -> T:
-        """Run the step in this process, or read its outcome where it is done; return it."""
+        """Run the step in this process, or read the outcome of a finished step; return the outcome."""
 
     @abstractmethod
     def take_part(self) -> None:
-        """Run the step in this process, one of those that were started for it."""
+        """Run the step's share in this process, one of the processes started for it."""
 
     @property
     @abstractmethod
     def done(self) -> bool:
-        """True if an outcome is there."""
+        """Return True if the step has an outcome."""
 
     @abstractmethod
     def outcome(self) -> T:
-        """Read what other processes have left."""
+        """Read the outcome that other processes wrote."""
 
     @abstractmethod
     def process_count(self, reserved: int) -> int | None:
         """Return how many processes to start on this machine; None if the calling one suffices.
 
         Args:
-            reserved: GPUs of this machine that are the step's own server's.
+            reserved: GPUs of this machine that the step's vLLM server uses.
         """
 
 
 class _SharedStep(MethodStep[T]):
     """A step whose processes share the questions (see ``processes.shares``), each with an engine of its own.
 
-    ``OUTCOME`` is the file in the phase's folder that the step leaves.
+    ``OUTCOME`` is the step's result file in the phase's folder.
     """
 
     OUTCOME: ClassVar[str]
@@ -156,7 +156,7 @@ class _SharedStep(MethodStep[T]):
 class SampleStep(_SharedStep[SampleOutcome]):
     """A round of a method's own sampling step.
 
-    ``carry`` is what the last round handed on; the first round is given an empty one.
+    ``carry`` comes from the previous round; it is empty in the first round.
     """
 
     OUTCOME = steps.SAMPLE
@@ -179,7 +179,7 @@ class SampleStep(_SharedStep[SampleOutcome]):
 
 
 class EvaluateStep(_SharedStep[EvaluationResult]):
-    """A policy's answers to the evaluation questions, and their scores."""
+    """Evaluation of a policy: its answers to the evaluation questions, and their scores."""
 
     OUTCOME = PhaseDir.scores
     kind: Literal["evaluate"] = "evaluate"
@@ -187,7 +187,7 @@ class EvaluateStep(_SharedStep[EvaluationResult]):
 
     @property
     def settings_digest(self) -> str:
-        """Digest of everything but where the run and its policy lie, so that it is the same wherever they do."""
+        """Return the digest of everything that affects the result; excludes the paths of the run and its policy."""
         settings = self.model_dump(mode="json", exclude={"run_dir", "model", "searched_digest"})
         return digest_of(settings | {"corpus_digest": self.searched_digest})  # the name that earlier versions digested
 
@@ -202,7 +202,7 @@ class EvaluateStep(_SharedStep[EvaluationResult]):
 
 
 class OnlineStep(MethodStep["OnlineResult"]):
-    """Training on what the policy itself samples."""
+    """Online training: the policy learns from its own samples."""
 
     trains: ClassVar[bool] = True
     kind: Literal["online"] = "online"
@@ -234,11 +234,14 @@ STEPS: TypeAdapter[AnyStep] = TypeAdapter(AnyStep)
 
 
 def launch(step: MethodStep[T], runner: ProcessRunner | None = None) -> T:
-    """Run a step by ``runner``, or in as many processes as its settings and this machine ask for; return its outcome.
+    """Run a step by ``runner``, or in the number of processes that its settings and this machine allow.
 
-    Where the engine is a vLLM server without a url, one is brought: on this machine a child of this process, by the
-    runner one beside the processes of each machine. First the step is written to
-    ``<run_dir>/<phase>/<kind>-step.json``, for other processes and for reading what a run did (``finished``).
+    If the engine is a vLLM server without a url, a server is started: here as a child of this process, with a runner
+    on each of its machines. The step is first written to ``<run_dir>/<phase>/<kind>-step.json``, for the other
+    processes and for readers of the run (``finished``).
+
+    Returns:
+        The step's outcome.
 
     Raises:
         UserError: a setting does not fit the questions, the model or the machine, or a process or the server failed.
@@ -267,7 +270,7 @@ def launch(step: MethodStep[T], runner: ProcessRunner | None = None) -> T:
 
 
 def step_processes(step: MethodStep[Any]) -> StepProcesses:
-    """Return the processes of a step that asks the model; nothing is written or read."""
+    """Return the processes of a sampling step; nothing is written or read."""
     engine = step.engine
     return StepProcesses(
         MODULE,

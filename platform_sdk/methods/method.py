@@ -1,7 +1,7 @@
-"""Interface of a method: the one thing that everything which runs a method knows of it.
+"""Interface of a method: everything that steps, processes and commands use of it.
 
-A room exports ``METHOD`` from its module ``method``. Components, processes and the command line find it by name with
-``load_method``, the only import of a method by string, and know nothing else of it.
+A method's package exports ``METHOD`` from its module ``method``. ``load_method`` finds it by name and is the only
+import of a method by string.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class RunContext(Generic[A]):
         """Digest everything that affects a step's result; excludes the run's path and where and how it samples."""
         sampling = self.sampling.model_dump(mode="json", exclude={"engine": set(PLACING)})
         shared = {name: value for name, value in vars(self).items() if name != "run_dir"} | {"sampling": sampling}
-        shared["corpus_digest"] = shared.pop("searched_digest")  # its name in the digests of earlier versions
+        shared["corpus_digest"] = shared.pop("searched_digest")  # the field's name in older digests
         return digest_of(shared, *parts)
 
     def questions(self, part: Part) -> list[Question]:
@@ -77,24 +77,24 @@ class RunContext(Generic[A]):
 
     @property
     def decoding(self) -> Decoding:
-        """The distribution that rollouts are sampled from."""
+        """Return the settings of the distribution that rollouts are sampled from."""
         return Decoding(self.sampling.temperature, self.sampling.top_p, self.sampling.top_k)
 
 
 @dataclass(frozen=True)
 class Resources:
-    """Resources that a process opens once to run agents; a method adds whatever else its agents ask."""
+    """Resources that a process opens once to run agents; a method extends it with its own resources."""
 
     search: SearchFunction
 
 
 class NoCarry(Struct):
-    """Carry of a step that hands nothing to its next round."""
+    """Carry of a step whose rounds are independent."""
 
 
 @dataclass(frozen=True)
 class Sampling(Generic[A, S, C]):
-    """A round of a sampling step with everything it is given."""
+    """Input of one round of a sampling step."""
 
     run: RunContext[A]
     phase: str
@@ -113,11 +113,11 @@ class SamplingOutcome(Generic[C]):
     """Outcome of sampling a round.
 
     Attributes:
-        rollouts: of the phase's file, ordered by question and attempt.
-        order: the questions' ids in the order in which they were taken up.
-        carry: for the next round.
-        candidates: what is learned from, where that is not the rollouts as they were sampled.
-        figures: of the round, for its report.
+        rollouts: the phase's rollouts, ordered by question and attempt.
+        order: ids of the questions in sampling order.
+        carry: input of the next round.
+        candidates: the rollouts to choose training data from, if they differ from the sampled rollouts.
+        figures: statistics of the round for its report.
         seconds: wall time spent sampling.
     """
 
@@ -131,23 +131,23 @@ class SamplingOutcome(Generic[C]):
 
 @dataclass(frozen=True)
 class SelectionOutcome:
-    """Rollouts of a round that are learned from, and figures about the choice."""
+    """Training rollouts of a round, and statistics of their selection."""
 
     rollouts: Sequence[Rollout]
     figures: Mapping[str, Any] = field(default_factory=dict)
 
 
 class SamplingStep(ABC, Generic[A, S, C]):
-    """A step of a method's own that samples or writes rollouts, and the choice of what is learned from them.
+    """A method's own step that samples or writes rollouts, and the selection of training data from them.
 
-    ``settings`` is the recipe's struct that it is given; ``carry`` what one round of it hands to the next.
+    ``settings`` is the type of its struct in the recipe, ``carry`` the type of the state passed between rounds.
     """
 
     settings: type[S]
     carry: type[C]
 
     def asks_model(self, run: RunContext[A]) -> bool:
-        """Return False if the step runs where it is called, since it needs the policy's tokenizer alone."""
+        """Return False if the step only needs the policy's tokenizer and therefore runs in the calling process."""
         return True
 
     @abstractmethod
@@ -161,16 +161,16 @@ class SamplingStep(ABC, Generic[A, S, C]):
     def select(
         self, settings: S, carry: C, rollouts: Sequence[Rollout], candidates: Sequence[Rollout]
     ) -> SelectionOutcome:
-        """Choose what is learned from ``candidates`` (the rollouts, unless ``sample`` gave others); by default all.
+        """Select training data from ``candidates`` (by default the rollouts); the default selects all.
 
         Args:
-            carry: what the round handed on.
+            carry: the round's carry.
         """
         return SelectionOutcome(candidates)
 
 
 class Method(ABC, Generic[A, E, Res]):
-    """A method: its agent, what its rollouts are worth, and the steps that are its own."""
+    """A method: its agent, its rewards, and its own steps."""
 
     name: ClassVar[str]
     agent_settings: type[A]
@@ -181,7 +181,7 @@ class Method(ABC, Generic[A, E, Res]):
     steps: ClassVar[Mapping[str, SamplingStep[Any, Any, Any]]] = {}
     shown_metrics: ClassVar[tuple[str, ...]] = ("em", "f1")
     answer_opening: ClassVar[str | None] = None
-    """The text with which an agent of several turns begins an answer, for credit by information gain."""
+    """Opening of a multi-turn agent's answer, for credit by information gain."""
 
     def context(self, given: Context) -> RunContext[A]:
         """Return the run's context from a recipe's plain structs, validated and checked (see ``check``)."""
@@ -202,20 +202,20 @@ class Method(ABC, Generic[A, E, Res]):
         )
 
     def check(self, run: RunContext[A]) -> None:
-        """Raise a UserError where the environment, the settings or the data do not fit the method."""
+        """Raise a UserError if the environment, the settings or the data do not fit the method."""
 
     def check_policy(self, run: RunContext[A], model: str) -> None:
-        """Raise a UserError where a pair of models does not fit the agent's roles."""
+        """Raise a UserError if a pair of models does not fit the agent's roles."""
         if missing := models_of(model).keys() - set(self.roles):
             raise UserError(
                 f"{self.name}'s agent is one model and has no {' or '.join(sorted(missing))}; leave worker_model out"
             )
 
     def questions(self, run: RunContext[A], part: Part) -> list[Question]:
-        """Read the questions that are learned from or evaluated.
+        """Read the questions for training or evaluation.
 
         Raises:
-            UserError: there are none, or one lacks what the method needs.
+            UserError: there are no questions, or a question lacks a field that the method needs.
         """
         return run.questions(part)
 
@@ -225,7 +225,7 @@ class Method(ABC, Generic[A, E, Res]):
 
     @contextmanager
     def resources(self, run: RunContext[A]) -> Iterator[Res]:
-        """Open what the agents ask, once per process: by default the search of the run's environment."""
+        """Open the agents' resources once per process; by default the search of the run's environment."""
         with open_search(run) as search:
             opened: Any = Resources(search)  # a method with resources of its own opens them itself
             yield opened
@@ -234,18 +234,18 @@ class Method(ABC, Generic[A, E, Res]):
     def agent(
         self, run: RunContext[A], policy: Policy, seed_name: str, resources: Res, evaluation: E | None = None
     ) -> RolloutAgent:
-        """Return the run's agent, sampling as it trains, or as it is evaluated.
+        """Return the run's agent with its sampling settings for training or for evaluation.
 
         Args:
-            seed_name: names what is sampled for: what the agent draws must depend on it.
+            seed_name: purpose of the sampling; all random draws of the agent depend on it.
         """
 
     @abstractmethod
     def rewards(self, run: RunContext[A], rollout: Rollout) -> Mapping[str, float] | None:
-        """Compute a rollout's named rewards from what it records; None where an expert must be asked."""
+        """Compute a rollout's named rewards from its record; None if a judge is needed."""
 
     def rescore(self, run: RunContext[A], rollouts: Sequence[Rollout], resources: Res) -> list[Mapping[str, float]]:
-        """Compute all rewards of rollouts again, asking whom the agent asked."""
+        """Compute all rewards of rollouts again, with the agent's judge if it has one."""
         found = [self.rewards(run, rollout) for rollout in rollouts]
         return [rewards for rewards in found if rewards is not None]
 
@@ -254,22 +254,22 @@ class Method(ABC, Generic[A, E, Res]):
         """Return the metrics of each rollout of an evaluation."""
 
     def score_responses(self, agent: A, gold: Path, responses: Path) -> list[dict[str, str | float]]:
-        """Compute the rewards of responses that were made elsewhere, one by one.
+        """Compute the rewards of responses of another system, one by one.
 
         Args:
             gold: an official question file.
             responses: JSONL of ``id`` and ``response``.
 
         Raises:
-            UserError: a file is malformed, or a single response is not what the method rewards.
+            UserError: a file is malformed, or the method does not reward single responses.
         """
         raise UserError(f"method {self.name} has no rewards for single responses")
 
     def credit(self, run: RunContext[A], online: OnlineSpec) -> Credit:
-        """Return how an online run's rollouts are credited, by default as ``online.credit`` says.
+        """Return the credit of an online run's rollouts, by default the one in ``online.credit``.
 
         Raises:
-            UserError: the method's agent does not have what the credit needs.
+            UserError: the credit does not fit the method's agent.
         """
         if isinstance(online.credit, InformationGainSpec):
             if self.answer_opening is None:
@@ -282,7 +282,7 @@ class Method(ABC, Generic[A, E, Res]):
         return GroupAdvantage(online.reward, online.credit, partial(self.called_reward, run))
 
     def called_reward(self, run: RunContext[A], rollout: Rollout, trajectory: Trajectory) -> float | None:
-        """Return what a trajectory that the main one called is worth by itself; None where nothing can be said."""
+        """Return the own reward of a trajectory called by the main one; None if it has none."""
         return None
 
 
@@ -313,7 +313,7 @@ def open_search(run: RunContext[Any]) -> Iterator[SearchFunction]:
     """Open the search of the run's environment.
 
     Raises:
-        UserError: the index is of another corpus than the run's.
+        UserError: the index belongs to another corpus.
     """
     from platform_sdk.retrieval.environments import build_retriever
 

@@ -157,6 +157,18 @@ def _data(recipe: Recipe) -> Iterator[Found]:
                 elif not (found := Path(folder or "") / given).is_file():
                     remedy = "check the path" + " and data_dir" * (one != str(found))
                     yield place, f"there is no file {found}; {remedy}", "dataset.no-file"
+                elif field in ("train", "eval") and "." not in dataset.format:
+                    yield from _another_format(place, found, dataset.format)
+
+
+def _another_format(place: FieldPath, path: Path, declared: str) -> Iterator[Found]:
+    """Yield the format of a question file that is another one than the recipe's."""
+    from platform_sdk.data.detect import question_formats
+
+    formats = question_formats(path)
+    if formats and declared not in formats:
+        known = " or ".join(sorted(formats))
+        yield place, f"{path} is a file of {known}; set format to that, or name another file"
 
 
 def _graph(recipe: Recipe) -> Iterator[Found]:

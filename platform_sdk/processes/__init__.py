@@ -1,5 +1,5 @@
 """Processes of one step: start, joint end, and division of work and GPUs.
 
 ``launch`` starts several as ``torchrun`` does, and ``entry`` is what each begins with; ``shares`` divides the work,
-``environment`` tells a process its place and its GPUs; ``guard`` ends a command with the process that started it.
+``environment`` sets a process's rank and its GPUs; ``guard`` ends a command with the process that started it.
 """

@@ -53,7 +53,7 @@ class _EndSignal(Exception):
 
 def main() -> int:
     owner, command = int(sys.argv[1]), sys.argv[2:]
-    # Processes may leave the command's group for a session of their own, e.g. the workers of torch's launcher; as
+    # Processes may leave the command's group for a new session, e.g. the workers of torch's launcher; as
     # children of the guard they cannot escape.
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
     signal.signal(signal.SIGTERM, _raise)

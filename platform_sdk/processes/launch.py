@@ -29,7 +29,7 @@ class StepProcesses:
         vllm: True if they sample with vLLM in the processes themselves.
         gpus_each: GPUs of one process; 0: it uses none.
         single_process_reason: why there must not be more than one process, if so.
-        server_spec: specification of the vLLM server that runs beside them (``sampling.serve.ServedModel``).
+        server_spec: specification of the vLLM server that runs with them (``sampling.serve.ServedModel``).
         shards: number of processes that share nothing, each of which does one part; None: they are connected.
     """
 
@@ -62,7 +62,7 @@ def run_processes(module: str, spec_file: Path, processes: int) -> None:
 
     Equal to ``python -m torch.distributed.run --standalone --nproc-per-node N -m MODULE --spec FILE``, except that the
     processes end when this one does, however it ends. Their output goes to this process's, each line with the rank; if
-    a process fails, the output is also kept beside the specification, in ``processes/``.
+    a process fails, the output is also kept in ``processes/``, next to the specification.
 
     Args:
         module: Its ``__main__`` calls ``entry.entry``.
@@ -122,7 +122,7 @@ def _restored_signals() -> Iterator[None]:
 def _describe_failures(error: ChildFailedError, processes: int, logs: Path) -> str:
     """Return a process's user error, or otherwise the end of each failed process, starting with the first failure.
 
-    A process often fails only because another one is gone, within the same moment: only those that the launcher ended
+    A process often fails only because another one ended at the same moment: only those that the launcher ended
     are left out.
     """
     failures = {rank: f for rank, f in error.failures.items() if f.exitcode != -signal.SIGTERM} or error.failures

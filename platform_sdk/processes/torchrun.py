@@ -15,7 +15,7 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 NODE_LOST = 128 + signal.SIGUSR1
 """Exit code after the connection to the first node, which holds the rendezvous, is lost.
 
-The training-operator reserves this code for restarts that the program asks for.
+The training-operator reserves this code for restarts requested by the program.
 """
 
 

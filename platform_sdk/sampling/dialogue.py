@@ -1,7 +1,7 @@
-"""A dialogue as token ids: the sampled tokens and the given ones, never decoded and tokenised again.
+"""A dialogue as token ids: sampled and given tokens are never decoded and tokenised again.
 
-The chat template is asked once how a message of the environment is wrapped; from then on every turn is
-appended as tokens, so the tokens that are trained on are the ones that were sampled.
+The chat template is rendered once to learn how it wraps a message of the environment. After that every turn is appended
+as tokens, so training uses exactly the sampled tokens.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from platform_sdk.records import Evidence, RecordedCall, Trajectory, Turn, searc
 from platform_sdk.sampling.engine import Completion
 
 _THOUGHTS = "<think>"
-_OPENED = 8  # so many of a prompt's last tokens are looked at for it
+_OPENED = 8  # number of a prompt's last tokens that are searched for it
 _SAID, _TOLD = "\u0001said\u0001", "\u0001told\u0001"
 
 
@@ -32,8 +32,8 @@ class Dialogue:
         tokenizer: a ``transformers`` tokenizer with a chat template.
         system: the instruction.
         opening: the environment's first message.
-        example: turns that are shown as if they had come before it: alternating texts of environment and agent.
-        evidence: what the opening shows.
+        example: earlier turns of a worked example: alternating texts of environment and agent.
+        evidence: the evidence shown in the opening.
     """
 
     def __init__(
@@ -64,16 +64,16 @@ class Dialogue:
         return dialogue
 
     def hear(self, completion: Completion) -> str:
-        """Append what the policy sampled; return its text without the end token, whichever the engine stopped at.
+        """Append a sampled completion; return its text without the end token.
 
-        Where the chat template has opened a reasoning model's thoughts, the text begins with that tag too.
+        If the chat template opens a reasoning model's thoughts, the text includes that tag.
         """
         start = len(self.token_ids)
         self.token_ids += completion.token_ids
         self.mask += [1] * len(completion.token_ids)
         self.logprobs += completion.logprobs
         spoken = list(completion.token_ids)
-        # What an engine stops at is an end token or the end of a stop string, and a special token spells no string.
+        # An engine stops at an end token or at the end of a stop string; a special token is never part of a string.
         if completion.finish == "stop" and spoken and spoken[-1] in special_tokens(self.tokenizer):
             spoken.pop()
         text = str(self.tokenizer.decode(spoken, skip_special_tokens=False))
@@ -84,7 +84,7 @@ class Dialogue:
         return text
 
     def recite(self, text: str) -> None:
-        """Append a turn of the agent that no policy sampled, so that the dialogue's log-probabilities are unknown."""
+        """Append an agent turn that was not sampled; the dialogue then has no log-probabilities."""
         said = (*encode(self.tokenizer, text), self.tokenizer.eos_token_id)
         self.hear(Completion("recited", said, (0.0,) * len(said), "stop"))
         self._recited = True
@@ -113,8 +113,8 @@ class Dialogue:
         """Append a message of the environment, which shows ``evidence``, and the opening of the agent's next turn."""
         before, after = _wrapping(self.tokenizer)
         tokens = encode(self.tokenizer, before + text + after)
-        # The template closes the agent's turn; a policy that closed it in the same way has sampled that token already.
-        # Behind another end token the template's still comes, so that the next turn begins as it always does.
+        # The template closes the agent's turn; if the policy sampled the same end token, it is not added again. After
+        # another end token the template's is added, so the next turn always begins in the same way.
         if self.token_ids[-1] == tokens[0] and tokens[0] in special_tokens(self.tokenizer):
             tokens = tokens[1:]
         start = len(self.token_ids)
@@ -145,9 +145,9 @@ class Dialogue:
 
 
 def with_instruction(trajectory: Trajectory, tokenizer: Any, system: str) -> Trajectory:
-    """The same dialogue under another instruction, and no example; all that was said stays as it is, token for token.
+    """Return the dialogue with another instruction and without examples; all turns keep their tokens.
 
-    The log-probabilities stay those of the instruction that was sampled under.
+    The log-probabilities remain the ones under the original instruction.
     """
     opening, *rest = trajectory.turns
     head = _head(tokenizer, system, opening.text)
@@ -194,14 +194,14 @@ def encode(tokenizer: Any, text: str) -> list[int]:
 
 @lru_cache(maxsize=8)
 def special_tokens(tokenizer: Any) -> frozenset[int]:
-    """Return the tokens that are no text; ends of turn and of sequence are among them."""
+    """Return the special tokens, including the ends of turn and of sequence."""
     added = tokenizer.added_tokens_decoder.items()
     return frozenset([*tokenizer.all_special_ids, *(id for id, token in added if token.special)])
 
 
 @lru_cache(maxsize=8)
 def _wrapping(tokenizer: Any) -> tuple[str, str]:
-    """Return the chat template's text between the agent's and the environment's text, and behind that."""
+    """Return the chat template's text between the agent's and the environment's text, and after it."""
     messages = [
         {"role": "user", "content": "-"},
         {"role": "assistant", "content": _SAID},

@@ -113,7 +113,7 @@ def _wait_until_healthy(process: subprocess.Popen[bytes], port: int, path: Path)
 
 
 def _healthy(port: int) -> bool:
-    with closing(HTTPConnection(HOST, port, timeout=10)) as connection:  # which asks no proxy
+    with closing(HTTPConnection(HOST, port, timeout=10)) as connection:  # without a proxy
         try:
             connection.request("GET", HEALTH)
             return connection.getresponse().status == 200

@@ -140,7 +140,7 @@ class RolloutSampler:
         return {attempt: r.rewards[name] for attempt, r in self.done.get(question.id, {}).items()}
 
     def attempt(self, question: Question, number: int) -> Agent[Rollout]:
-        """Make one attempt and store it as soon as it is finished."""
+        """Run one attempt and store it when it is finished."""
         rollout = yield from self.agent.rollout(question, number)
         self._log.append(rollout)
         self._note(rollout)

@@ -81,7 +81,7 @@ def run(inputs: Inputs) -> Finished[Outputs]:
 
 
 def processes(inputs: Inputs) -> list[StepProcesses]:
-    """Return the processes that become a job on a cluster; none if the step does not ask the model."""
+    """Return the processes that become a job on a cluster; none if the step does not sample."""
     from platform_sdk.methods.launch import step_processes
 
     step = _arguments(inputs)

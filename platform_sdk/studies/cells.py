@@ -31,7 +31,7 @@ class Submission(Struct):
 class CellState:
     """State of a cell and its run directory; on a cluster also its run.
 
-    ``error`` says what is wrong with the files of an altered cell.
+    ``error`` describes the altered files of an altered cell.
     """
 
     cell: Cell
@@ -81,7 +81,7 @@ def run_cells(cells: Sequence[Cell], run: Callable[[Cell], None]) -> Iterator[tu
     A cell that fails does not keep the others from running, except for those that need its model.
 
     Args:
-        run: brings one cell to its end; a finished one costs it nothing.
+        run: runs one cell to its end; returns at once for a finished cell.
     """
     failed: set[Path] = set()
     for cell in cells:

@@ -88,9 +88,9 @@ class Cell:
 
     Attributes:
         place: its level of each axis.
-        path: the recipe's file, and ``overrides`` what is laid over it.
+        path: the recipe's file; ``overrides`` are applied to it.
         run_dir: named by the digest of the resolved recipe, so that studies share equal cells.
-        needs: the run directory whose trained model this run starts from, if there is one.
+        needs: the run directory whose trained model this run starts from, or None.
     """
 
     place: Place
@@ -143,7 +143,7 @@ def load_study(
 
     Args:
         path: The study's file; a relative path that does not exist here may be a shipped study's.
-        folder: What the run directories lie in.
+        folder: folder of the run directories.
         overrides: ``PATH=VALUE``, laid over every cell.
         variables: The environment of the runs, e.g. a cluster's; see ``load_recipe``.
 

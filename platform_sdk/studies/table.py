@@ -97,7 +97,7 @@ def tabulate(study: Study, finished: Mapping[Cell, Path], *, altered: bool = Fal
         altered: read runs with altered files too, and report them.
 
     Raises:
-        UserError: a run's files were altered, or runs that are to be compared answered different questions.
+        UserError: a run's files were altered, or the compared runs answered different questions.
     """
     runs = {
         place: {cell.seed: finished[cell] for cell in study.at(place) if cell in finished} for place in study.places

@@ -41,7 +41,7 @@ class Step:
     """One optimiser update: ``shares[process]`` are equally many micro-batches for each process.
 
     With ``share_prompts`` a micro-batch holds a prompt only once.
-    ``sampled`` is false if the log-probabilities of any example, in whichever process's share, are unknown.
+    ``sampled`` is false if any example, in any process's share, has unknown log-probabilities.
     """
 
     shares: tuple[tuple[MicroBatch, ...], ...]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import os
 from collections.abc import Callable
@@ -33,6 +35,9 @@ HOME = Path(__file__).parents[2]
 REAL = Path(os.environ.get("HOPFORGE_DATA", HOME / "../shared/data"))
 OFFICIAL = tuple(FORMATS)[1:]
 """Formats that ``hopforge metrics`` scores: all but plain JSONL, whose questions have no official script."""
+LINES = ("musique", "nq", "jsonl")
+TABLES = {"popqa": "\t", "bamboogle": ","}
+KEYS = {"qald10": "questions", "triviaqa": "Data"}
 OVERRIDES = [
     "iterations=3", "seed=1", "selection.attempts=4", "training.learning_rate=1e-5", "dataset.world.entities=240",
     "sampling.temperature=0.5", "model=x", "agent={top_k: 3}", "dataset.world.hops=[1, 2]",
@@ -108,9 +113,11 @@ def _count(data: bytes, format: str) -> int | None:
     """Count a file's records; None where this cannot be told."""
     if format in ("musique", "nq") and not data.lstrip().startswith(b"["):
         return sum(bool(line.strip()) for line in data.split(b"\n"))
+    if format in TABLES:
+        return None  # a quoted field may hold line breaks
     try:
         tree = json.loads(data)
-        return len(tree["questions"] if format == "qald10" else tree)
+        return len(tree[KEYS[format]] if format in KEYS else tree)
     except (ValueError, RecursionError):
         return None
 
@@ -141,8 +148,8 @@ def predictions(rng: Random) -> Input:
     """Make the input of ``hopforge metrics``: a gold file and predictions, one of them mutated."""
     format = rng.choice(OFFICIAL)
     trees = _real(format)[:6] if rng.random() < 0.5 and _real(format) else _generated(format)
-    lines = format in ("musique", "nq")
-    gold = dump_lines(trees) if lines else dump({"questions": trees} if format == "qald10" else trees)
+    lines = format in ("musique", "nq", "popqa", "bamboogle")
+    gold = _file(format, trees)
     tree = _predictions(format, trees)
     data = dump_lines(tree) if lines else dump(tree)
     if rng.random() < 0.25:
@@ -224,11 +231,24 @@ def _mutated_lines(trees: list[Any], rng: Random) -> bytes:
 
 def _questions(format: str, rng: Random) -> bytes:
     trees = _generated(format) if rng.random() < 0.5 or not _real(format) else _real(format)[:6]
-    lines = format in ("musique", "nq", "jsonl")
-    tree = {"questions": trees} if format == "qald10" else trees
-    if rng.random() < 0.5:
-        return mutate_bytes(dump_lines(trees) if lines else dump(tree), rng)
-    return dump_lines(mutate_list(trees, rng)) if lines else dump(mutate_tree(tree, rng))
+    if format in TABLES or rng.random() < 0.5:
+        return mutate_bytes(_file(format, trees), rng)
+    if format in LINES:
+        return dump_lines(mutate_list(trees, rng))
+    return dump(mutate_tree({KEYS[format]: trees} if format in KEYS else trees, rng))
+
+
+def _file(format: str, trees: list[Any]) -> bytes:
+    """Return the file of a format's records."""
+    if format in TABLES:
+        text = io.StringIO()
+        rows = csv.DictWriter(text, trees[0], delimiter=TABLES[format])
+        rows.writeheader()
+        rows.writerows(trees)
+        return text.getvalue().encode()
+    if format in LINES:
+        return dump_lines(trees)
+    return dump({KEYS[format]: trees} if format in KEYS else trees)
 
 
 def _generated(format: str) -> list[Any]:
@@ -257,6 +277,13 @@ def _record(format: str, n: int) -> Any:
             }  # fmt: skip
         case "nq":
             return {"question": f"who {n}", "answer": ["a", "b"]}
+        case "triviaqa":
+            answer = {"Value": "Ann", "Aliases": ["Ann", "Anna"], "NormalizedAliases": ["ann", "anna"]}
+            return {"QuestionId": f"tc_{n}", "Question": f"who {n}", "Answer": answer}
+        case "popqa":
+            return {"id": n, "prop": "author", "question": f"who {n}", "possible_answers": '["Ann", "Anna"]'}
+        case "bamboogle":
+            return {"Question": f"who {n}", "Answer": "Ann"}
         case "jsonl":
             passages = [{"title": f"T{i}", "text": "Text."} for i in range(2)]
             return {"id": f"q{n}", "question": f"who {n}", "answers": ["a"], "passages": passages, "gold": ["T1"]}
@@ -278,6 +305,12 @@ def _predictions(format: str, trees: list[Any]) -> Any:
             return [{"id": tree["id"], **more} for tree in trees]
         case "nq":
             return [{"question": tree["question"], "prediction": "a"} for tree in trees]
+        case "bamboogle":
+            return [{"question": tree["Question"], "prediction": "a"} for tree in trees]
+        case "popqa":
+            return [{"id": tree["id"], "prediction": "a"} for tree in trees]
+        case "triviaqa":
+            return {tree["QuestionId"]: "a" for tree in trees}
     return {str(tree["id"]): ["Q1"] for tree in trees}
 
 

@@ -48,6 +48,7 @@ class DatasetFormat(Generic[R]):
             BadField, whose message begins with the field.
         lines: True for JSONL; otherwise the file is a JSON list of records.
         key: key of the list of records, if the file is an object.
+        table: the separator, if the file is a table with a header line, such as a comma; its fields are texts.
         unit: the word for a record in errors.
         repeats: True if a question may occur twice with different answers; the second one's id gets a number.
         labels: reads the file of ``dataset.labels``; None if the format has none.
@@ -59,6 +60,7 @@ class DatasetFormat(Generic[R]):
     question: Callable[[R, Labels], Question]
     lines: bool = False
     key: str = ""
+    table: str = ""
     unit: str = "record"
     repeats: bool = False
     labels: Callable[[Path], Labels] | None = None

@@ -1,16 +1,16 @@
-"""The five datasets' metrics, equal to the official scripts: gold and prediction file in, scores out."""
+"""The datasets' metrics, equal to the official scripts: gold and prediction file in, scores out."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Literal
 
-from platform_sdk.evaluation.metrics import hotpotqa, musique, nq, qald10, twowiki
+from platform_sdk.evaluation.metrics import bamboogle, hotpotqa, musique, nq, popqa, qald10, triviaqa, twowiki
 from platform_sdk.evaluation.metrics.scores import Scores
 
 COUNTS = frozenset({"turns", "searches", "tokens", "calls", "threads"})
 """Metrics that are counts even if all values of a run lie in 0..1; all others are shares."""
-Dataset = Literal["hotpotqa", "2wikimultihopqa", "musique", "nq", "qald10"]
+Dataset = Literal["hotpotqa", "2wikimultihopqa", "musique", "nq", "triviaqa", "popqa", "bamboogle", "qald10"]
 
 
 def score_files(dataset: Dataset, gold: Path, predictions: Path, names: Path | None = None) -> Scores:
@@ -41,6 +41,12 @@ def score_files(dataset: Dataset, gold: Path, predictions: Path, names: Path | N
             return musique.score(gold, predictions)
         case "nq":
             return nq.score(gold, predictions)
+        case "triviaqa":
+            return triviaqa.score(gold, predictions)
+        case "popqa":
+            return popqa.score(gold, predictions)
+        case "bamboogle":
+            return bamboogle.score(gold, predictions)
 
 
 __all__ = ["Dataset", "Scores", "score_files"]

@@ -48,7 +48,7 @@ def score(gold: Path, predictions: Path) -> Scores:
         golds = question.answer or question.answers
         if not golds:
             raise RecordError(f"{gold}: record {number}: answer: missing or empty")
-        em, sub_em, f1 = (0.0, 0.0, 0.0) if prediction is None else _best(prediction, golds)
+        em, sub_em, f1 = (0.0, 0.0, 0.0) if prediction is None else best(prediction, golds)
         add_em(em)
         add_sub_em(sub_em)
         add_f1(f1)
@@ -56,7 +56,8 @@ def score(gold: Path, predictions: Path) -> Scores:
     return Scores([q.question for q in questions], columns, {"": missing}, unknown=unknown)
 
 
-def _best(prediction: str, golds: Sequence[str]) -> tuple[float, float, float]:
+def best(prediction: str, golds: Sequence[str]) -> tuple[float, float, float]:
+    """Return exact match, containment and F1 of a prediction, each the best over the gold answers."""
     predicted = bag(prediction)
     bags = [bag(gold) for gold in golds]
     em = any(gold.text == predicted.text for gold in bags)

@@ -1,7 +1,7 @@
-"""The generator: passages in, one response that shows what it rests on (ARENA, section 3.1).
+"""The generator: passages in, one response that names its evidence (ARENA, section 3.1).
 
-One rollout is one trajectory of role ``agent``: its evidence are the question's passages in their order, ``selected``
-those that the response names. The prompting baselines call others beside it (``strategies``).
+A rollout is one trajectory of role ``agent``. Its evidence is the question's passages in their order; ``selected`` are
+the passages that the response names. The prompting baselines add further trajectories (``strategies``).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ DISORDER = "the sections do not stand in their order with nothing else around th
 
 @dataclass(frozen=True)
 class Generator(PolicyAgent):
-    """The generator; ``judge`` is asked about every answer where accuracy is a judge's."""
+    """The generator; with ``judge``, an LLM judge decides the accuracy of each answer."""
 
     spec: AgentSpec
     environment: str
@@ -93,7 +93,7 @@ def generator(
     judge: Judge | None = None,
     evaluation: EvaluationSettings | None = None,
 ) -> Generator:
-    """Return the run's agent, sampling as it trains, or as it is evaluated."""
+    """Return the run's agent with its sampling settings for training or for evaluation."""
     decoding = run.decoding if evaluation is None else Decoding(evaluation.temperature, evaluation.top_p)
     max_tokens = run.agent.max_tokens if evaluation is None else evaluation.max_tokens
     return Generator(
@@ -105,7 +105,7 @@ def questions_of(run: RunContext[AgentSpec], part: Part) -> list[Question]:
     """Read the questions to train or evaluate on.
 
     Raises:
-        UserError: there are none, or one comes without passages where they are to be chosen from.
+        UserError: there are no questions, or a question lacks the passages that the agent chooses from.
     """
     questions = run.questions(part)
     bare = next((question for question in questions if not question.context), None)

@@ -1,4 +1,4 @@
-"""The demonstrations that the supervised baselines learn from (ARENA, appendix D).
+"""Demonstrations for the supervised baselines (ARENA, appendix D).
 
 SFT-direct learns the gold answer as the response. SFT-reasoning has the model explain the gold answer from the gold
 passages first, and learns the explanation in ARENA's three sections. No policy has sampled these responses, so they
@@ -33,7 +33,7 @@ from platform_sdk.training.online.questions import shuffled
 
 
 class Demonstrations(SamplingStep[AgentSpec, DemonstrationSpec, NoCarry]):
-    """Demonstrations of the agent's form: the gold answer alone, or behind an explanation that the model samples."""
+    """Demonstrations in the agent's form: the gold answer alone, or after an explanation sampled from the model."""
 
     settings = DemonstrationSpec
     carry = NoCarry
@@ -81,7 +81,7 @@ def _answers(round: Sampling[AgentSpec, DemonstrationSpec, NoCarry], questions: 
 
 
 def _explained(round: Sampling[AgentSpec, DemonstrationSpec, NoCarry], questions: Sequence[Question]) -> Written:
-    """Have the model explain the answers; a question whose context holds no gold passage cannot be explained."""
+    """Sample explanations of the gold answers; questions without a gold passage in their context are left out."""
     run = round.run
     explicable = [question for question in questions if gold_numbers(question)]
 
@@ -99,14 +99,14 @@ def _explained(round: Sampling[AgentSpec, DemonstrationSpec, NoCarry], questions
 
 
 def direct_demonstration(generator: Generator, question: Question) -> Rollout:
-    """A rollout that says the gold answer."""
+    """Return a rollout whose response is the gold answer."""
     return _demonstration(generator, question, question.answers[0])
 
 
 def reasoned_demonstration(generator: Generator, explained: Rollout) -> Rollout | None:
-    """A rollout that says the gold passages, an explanation of them, and the gold answer.
+    """Return a rollout whose response is the gold passages, an explanation of them, and the gold answer.
 
-    None where there is no explanation, or one whose text breaks the form.
+    Return None if there is no explanation, or if its text breaks the form.
     """
     question, explanation = explained.question, explained.main.answer
     if explanation is None:

@@ -1,24 +1,25 @@
-"""The form of a response: its sections, and what a parser may read from them (ARENA, section 3.1).
+"""Grammar of a response: its sections, and the parser's rules (ARENA, section 3.1).
 
-A form is a sequence of sections ``<name>…</name>``. The specification leaves open what a damaged response is worth;
-what is decided here:
+A form is a sequence of sections ``<name>…</name>``. The paper does not define how a damaged response is read; these
+are our rules:
 
-* A tag is written exactly so: lower case, no white space inside. Anything else is text.
-* White space around, between and inside the sections carries no meaning (word-level tokenizers put it everywhere).
-  It is what ``str.strip`` removes; a zero-width space or a byte-order mark is something else that stands there.
-* A section is there if its opening and its closing tag each occur once in the whole response, in this order. A second
-  tag anywhere, inside another section too, makes it repeated, and a repeated section is not read.
-* A section is read wherever it stands, inside another one or out of order; only the format minds the place.
+* Tags are lower case without white space inside. Anything else is text.
+* White space around, between and inside the sections is ignored (word-level tokenizers put it everywhere). White space
+  is what ``str.strip`` removes; a zero-width space or a byte-order mark is text.
+* A section is present if its opening and its closing tag each occur once in the whole response, in this order. A
+  second tag anywhere, also inside another section, makes the section repeated, and a repeated section is not read.
+* A section is read at any position, also inside another section or out of order; only the format score depends on the
+  position.
 * The relevance section holds one list of whole numbers such as ``[1,5]``: brackets, ASCII digits, commas. ``[]`` is the
   empty list. A list without brackets, with words, fractions, other separators or digits of another script cannot be
-  read. Numbers that no passage has (0, negative, huge) are read: they are wrong, not unreadable.
+  read. Numbers outside the range of passages (0, negative, huge) are read and count as wrong.
 * A blank answer does not count as an answer.
-* What a reasoning model thinks first, between ``<think>`` and ``</think>``, is not part of its response; thoughts that
-  do not end leave no response. Only in the form ``think`` are they a section.
+* A reasoning model's thoughts, between ``<think>`` and ``</think>``, are not part of its response; unclosed thoughts
+  leave no response. Only the form ``think`` has them as a section.
 
-The format ``compat`` is the published code's pattern: the sections from the first character on, with no ``<`` inside
-them and nothing but white space between; behind the last one anything may follow on a new line, a second answer too. It
-says nothing about what is read.
+The format ``compat`` is the published code's pattern: the sections from the first character on, without ``<`` inside
+them and with only white space between; after the last section any text may follow on a new line, even a second answer.
+It affects the format score alone, not the parsing.
 """
 
 from __future__ import annotations
@@ -28,10 +29,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
+from platform_sdk.agents import sections
 from platform_sdk.agents.sections import section
 
 Form = Literal["three_part", "think", "direct"]
-"""ARENA's three sections; the naive baseline's ``<think>`` and ``<answer>``; or the answer alone."""
+"""Form of a response: ARENA's three sections, the naive baseline's ``<think>`` and ``<answer>``, or the answer."""
 
 SECTIONS: dict[Form, tuple[str, ...]] = {
     "three_part": ("relevance", "analysis", "answer"),
@@ -42,7 +44,7 @@ SECTIONS: dict[Form, tuple[str, ...]] = {
 _LIST = re.compile(r"\[\s*(?:(-?[0-9]+(?:\s*,\s*-?[0-9]+)*)\s*)?\]")
 _MAX_DIGITS = 18
 NO_PASSAGE = 0
-"""Passages are numbered from 1."""
+"""Number that no passage has, since passages are numbered from 1."""
 
 
 @dataclass(frozen=True)
@@ -58,10 +60,8 @@ class Response:
 
 
 def without_thoughts(text: str, form: Form) -> str:
-    """Return a policy's text without what a reasoning model thought before it responded."""
-    if form == "think" or ("<think>" not in text and "</think>" not in text):
-        return text
-    return text.rpartition("</think>")[2].lstrip() if "</think>" in text else ""
+    """Return a policy's text without a reasoning model's thoughts; the form ``think`` has them as a section."""
+    return text if form == "think" else sections.without_thoughts(text)
 
 
 def parse(text: str, form: Form) -> Response:
@@ -78,9 +78,9 @@ def parse(text: str, form: Form) -> Response:
 
 
 def well_formed(text: str, form: Form, *, strict: bool = True) -> bool:
-    """Return whether the form's sections stand in their order with nothing else around them.
+    """Return True if the form's sections are in order with no other text around them.
 
-    Without ``strict`` the published pattern decides. The answer alone has a form if it is not blank.
+    Without ``strict`` the published pattern decides. The form ``direct`` only requires a non-blank answer.
     """
     names = SECTIONS[form]
     if not names:
@@ -101,7 +101,7 @@ def well_formed(text: str, form: Form, *, strict: bool = True) -> bool:
 
 
 def numbers(text: str) -> frozenset[int] | None:
-    """The numbers of a list such as ``[1,5]``; None if ``text`` is not such a list."""
+    """Return the numbers of a list such as ``[1,5]``; None if ``text`` is not such a list."""
     found = _LIST.fullmatch(text.strip())
     if found is None:
         return None

@@ -14,12 +14,12 @@ PER_DATASET = ("em", "f1", "judge", "arena_em", "arena_f1", "arena_judge", "form
 
 
 def measures(spec: AgentSpec, judge: JudgeSpec | None, rollouts: Sequence[Rollout]) -> list[dict[str, float]]:
-    """The metrics of all rollouts of an evaluation.
+    """Return the metrics of all rollouts of an evaluation.
 
-    Where the questions are of several datasets, each metric of ``PER_DATASET`` is also given by dataset, as
-    ``em_hotpotqa``. ``arena_em``, ``arena_f1`` and ``arena_judge`` are the paper's own: under its normaliser, and in
-    its prompt, which shows the judge the whole response and not the parsed answer (appendix C.3). A form without
-    sections has no format, and without a relevance section neither relevance nor bonus.
+    With questions from several datasets, each metric of ``PER_DATASET`` is also reported by dataset, as
+    ``em_hotpotqa``. ``arena_em``, ``arena_f1`` and ``arena_judge`` are the paper's metrics: with its normaliser, and
+    with its judge prompt, which contains the whole response instead of the parsed answer (appendix C.3). A form without
+    sections has no format score, and a form without a relevance section has neither relevance nor bonus.
     """
     found = [_measures(spec, rollout) for rollout in rollouts]
     if judge is not None:

@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ArenaResources(Resources):
-    """``judge`` is whom the rewards ask, if the recipe has one."""
+    """Resources of the agent; ``judge`` is the LLM judge used by the rewards, if the recipe has one."""
 
     judge: Judge | None
 
 
 class Arena(Method[AgentSpec, EvaluationSettings, ArenaResources]):
-    """A generator that says which of the given passages it used, trained online with adaptive rewards."""
+    """A generator that names the given passages it used, trained online with adaptive rewards."""
 
     name = "arena"
     agent_settings = AgentSpec

@@ -1,4 +1,4 @@
-"""ARENA's adaptive rewards (section 3.3): named components of a response's worth, and their weighted sum.
+"""ARENA's adaptive rewards (section 3.3): named components and their weighted sum.
 
 | component | value |
 |---|---|
@@ -8,12 +8,12 @@
 | bonus | 10 if the three are all 1 |
 | reward | the weighted sum of these and of a recipe's own rewards |
 
-Accuracy and relevance are read from their own section wherever it stands. *1* in the bonus's condition means the value
-itself whatever gives the accuracy: a token F1 of 1, a verdict of yes. Both sets empty are equal: ``[]`` is right where
-the context holds no gold passage, and a missing section is not ``[]``.
+Accuracy and relevance are read from their sections at any position. The bonus requires an accuracy of exactly 1: an
+exact match, a token F1 of 1, or a judge's yes. Two empty sets are equal: ``[]`` is right if the context holds no gold
+passage; a missing section differs from ``[]``.
 
-``em`` and ``f1`` are beside them, under the dataset's own convention: they are what an evaluation reports, and no part
-of the sum; nor is ``no_verdict``, 1 where a judge's reply held no verdict.
+``em`` and ``f1`` follow the dataset's own convention. Evaluations report them; they are not part of the sum. Neither is
+``no_verdict``, which is 1 if a judge's reply held no verdict.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ BONUS = 10.0
 
 
 def rewards(rollout: Rollout, spec: AgentSpec, judged: Verdict | None = None) -> dict[str, float]:
-    """All named rewards of a rollout.
+    """Return all named rewards of a rollout.
 
     Args:
-        judged: a judge's verdict on the answer. Where accuracy is a judge's and there is none yet, what depends on it
-            (accuracy, bonus, reward) is left out.
+        judged: a judge's verdict on the answer. If the recipe uses a judge and the verdict is missing, accuracy, bonus
+            and reward are left out.
     """
     question, text, settings = rollout.question, response_of(rollout, spec), spec.rewards
     response = parse(text, spec.form)
@@ -66,7 +66,7 @@ def rewards(rollout: Rollout, spec: AgentSpec, judged: Verdict | None = None) ->
 
 
 def judged(rollouts: Sequence[Rollout], spec: AgentSpec, judge: Judge) -> list[Rollout]:
-    """The rollouts with all their rewards, where accuracy is a judge's, who is asked about all of them at once."""
+    """Return the rollouts with all their rewards after sending all answers to the judge in one batch."""
     verdicts = judge.verdicts(items_of(rollouts))
     return [
         rollout.model_copy(update={"rewards": rewards(rollout, spec, verdict)})
@@ -75,16 +75,16 @@ def judged(rollouts: Sequence[Rollout], spec: AgentSpec, judge: Judge) -> list[R
 
 
 def items_of(rollouts: Sequence[Rollout]) -> list[tuple[str, tuple[str, ...], str | None]]:
-    """Return what a judge is shown of each rollout: question, accepted answers, answer.
+    """Return the judge's items: question, accepted answers and parsed answer of each rollout.
 
-    Not the whole response, which ARENA shows its judge: accuracy is of the answer section, and an analysis that names
-    an accepted answer without giving it would be rewarded.
+    ARENA's judge reads the whole response. Here it reads the answer section alone; otherwise an analysis that mentions
+    an accepted answer would be rewarded although the answer differs.
     """
     return [(rollout.question.text, rollout.question.answers, rollout.main.answer) for rollout in rollouts]
 
 
 def relevance(predicted: frozenset[int] | None, gold: frozenset[int]) -> float:
-    """1 for the gold passages and no others, 0.5 for some of them, else 0; ``None`` (could not be read) scores 0."""
+    """Return 1 for exactly the gold passages, 0.5 for an overlap, else 0; ``None`` (unreadable) scores 0."""
     if predicted is None:
         return 0.0
     if predicted == gold:
@@ -93,12 +93,12 @@ def relevance(predicted: frozenset[int] | None, gold: frozenset[int]) -> float:
 
 
 def gold_numbers(question: Question) -> frozenset[int]:
-    """The numbers, from 1, of the gold passages in the question's context."""
+    """Return the numbers, from 1, of the gold passages in the question's context."""
     return frozenset(place + 1 for place in question.gold_positions)
 
 
 def response_of(rollout: Rollout, spec: AgentSpec) -> str:
-    """The text that is scored: the agent's one turn, or the answer that a strategy of several came to; or nothing."""
+    """Return the scored text: the agent's single turn, or the final answer of a strategy of several calls."""
     if spec.strategy != "single":
         return rollout.main.answer or ""
     spoken = [turn.text for turn in rollout.main.turns if turn.speaker == "agent"]

@@ -1,4 +1,4 @@
-"""Scoring responses that were made elsewhere: an official question file and a file of responses in, rewards out."""
+"""Rewards of responses of other systems: an official question file and a file of responses in, rewards out."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ COMPONENTS = ("format", "accuracy", "relevance", "bonus")
 
 
 class ResponseLine(msgspec.Struct):
-    """A line of a file of responses; other fields are passed over."""
+    """A line of a file of responses; other fields are ignored."""
 
     id: str
     response: str
 
 
 def score_file(spec: AgentSpec, gold: Path, responses: Path) -> list[dict[str, str | float]]:
-    """The rewards of every response, in the file's order: ``id``, the components, a recipe's own rewards, ``reward``.
+    """Yield the rewards of each response in the file's order: ``id``, the components, own rewards, ``reward``.
 
-    Passages are numbered by the official file's own order, from 1.
+    Passages are numbered from 1 in the official file's order.
 
     Args:
         gold: an official question file of HotpotQA, 2WikiMultihopQA or MuSiQue, with its passages.
@@ -39,7 +39,7 @@ def score_file(spec: AgentSpec, gold: Path, responses: Path) -> list[dict[str, s
 
     Raises:
         RecordError: a file is malformed, or an id is unknown or repeated; the message names file and line.
-        UserError: a question has no passages, so that its numbers mean nothing; or the judge could not be asked.
+        UserError: a question has no passages that the response could name, or the judge cannot be reached.
     """
     questions = {question.id: question for question in load_questions(gold, distractor_format(gold)).questions}
     rollouts = [_rollout(question, text, spec) for question, text in _read(responses, gold, questions, spec)]
@@ -82,7 +82,7 @@ def _read(path: Path, gold: Path, questions: dict[str, Question], spec: AgentSpe
 
 
 def _rollout(question: Question, text: str, spec: AgentSpec) -> Rollout:
-    """A response as a rollout of which no tokens are known."""
+    """Return a response as a rollout without tokens."""
     answer = parse(without_thoughts(text, spec.form), spec.form).answer
     turn = Turn(speaker="agent", text=text, start=0, end=0)
     trajectory = Trajectory(

@@ -22,7 +22,7 @@ class Weights(Struct):
 
 
 class ExtraReward(Struct):
-    """A reward of one's own: a function from a rollout to a number, added to the sum with a weight."""
+    """A user-defined reward: a function from a rollout to a number, added to the sum with a weight."""
 
     function: str = Field(
         pattern=r"^[\w.]+:\w+$", description="module:function, takes a platform_sdk.records.Rollout and returns a float"
@@ -59,11 +59,11 @@ class RewardSpec(Struct):
 
 
 NAMED = frozenset({"format", "accuracy", "relevance", "bonus", "reward", "em", "f1"})
-"""The rewards that every rollout has."""
+"""Names of the rewards of every rollout."""
 
 
 class AgentSpec(Struct):
-    """The generator and what its responses are worth."""
+    """The generator and its rewards."""
 
     form: Literal["three_part", "think", "direct"] = Field(
         "three_part",
@@ -114,7 +114,7 @@ class EvaluationSettings(EvaluationSpec):
 
 
 class DemonstrationSpec(Struct):
-    """Data of a supervised baseline (ARENA, appendix D); the agent's form says which baseline it is."""
+    """Data of a supervised baseline (ARENA, appendix D); the agent's form selects the baseline."""
 
     questions: int | None = Field(
         None, ge=1, le=10_000_000, description="how many of the training questions; null: all"

@@ -1,6 +1,6 @@
 """The prompting baselines of several calls: SuRe and self-ask (ARENA, section 4.3).
 
-Both end with the answer alone. The policy's other dialogues stand beside the first one, which calls them.
+Both end with the answer alone. The first dialogue is the main trajectory; it calls the others.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import permutations
 
+from platform_sdk.agents.sections import marked
 from platform_sdk.agents.speaker import Speaker
 from platform_sdk.methods.arena import prompts
 from platform_sdk.methods.arena.grammar import without_thoughts
@@ -31,7 +32,7 @@ class Conversation:
 
 @dataclass(frozen=True)
 class _Aside:
-    """A dialogue of one reply; ``text`` is None if there was no room for one."""
+    """A dialogue with one reply; ``text`` is None if the context was full."""
 
     trajectory: Trajectory
     text: str | None
@@ -40,8 +41,8 @@ class _Aside:
 def sure(speaker: Speaker, question: Question, passages: tuple[Passage, ...], spec: AgentSpec) -> Agent[Conversation]:
     """SuRe (Kim et al., 2024): candidates, a summary in favour of each, then the best supported one.
 
-    A candidate's score is 1 if its summary is found to support it, plus the number of other candidates whose summary
-    its own is preferred to in both orders, a split verdict counting one half; the first of the best wins.
+    A candidate's score is 1 if its summary is judged to support it, plus the number of pairwise wins of its summary
+    against other candidates' summaries in both orders; a split verdict counts one half. Ties go to the first candidate.
     """
     text = question.text
     given = given_evidence(passages)
@@ -75,7 +76,7 @@ def sure(speaker: Speaker, question: Question, passages: tuple[Passage, ...], sp
     )
     scores = [float(_verdict(check.text, r"yes|no") == "yes") for check in checks]
     for (i, j), duel in zip(pairs, duels, strict=True):
-        # Each pair is asked about in both orders, so that a summary's place is no advantage.
+        # Each pair is compared in both orders, against position bias.
         match _verdict(duel.text, r"1|2"):
             case "1":
                 scores[i] += 0.5
@@ -104,7 +105,7 @@ def self_ask(
             outcome = "context_limit"
             break
         said = without_thoughts(reply.text, spec.form)
-        asked, answer = _marked(said, prompts.FOLLOW_UP), _marked(said, prompts.FINAL)
+        asked, answer = marked(said, prompts.FOLLOW_UP), marked(said, prompts.FINAL)
         if answer is not None:
             outcome = "answered"
             break
@@ -132,7 +133,7 @@ def self_ask(
 def _asides(
     speaker: Speaker, instruction: str, openings: Mapping[str, str], evidence: tuple[Evidence, ...] = ()
 ) -> Gather:
-    """Ask for a reply to each opening, in dialogues of these ids side by side."""
+    """Sample a reply to each opening concurrently, in dialogues with these ids."""
     return Gather(tuple(_aside(speaker, id, instruction, text, evidence) for id, text in openings.items()))
 
 
@@ -144,7 +145,7 @@ def _aside(speaker: Speaker, place: str, system: str, opening: str, evidence: Se
 
 
 def _candidates(text: str) -> list[str]:
-    """The numbered lines, without repetitions."""
+    """Return the texts of the numbered lines without duplicates."""
     lines: Sequence[str] = text.splitlines()
     found = [match[1].strip() for line in lines if (match := _CANDIDATE.fullmatch(line.strip()))]
     return list(dict.fromkeys(found))
@@ -154,11 +155,3 @@ def _verdict(text: str | None, words: str) -> str | None:
     """Return the first word of a reply if it is one of the requested ones."""
     found = re.match(rf"\W*({words})\b", (text or "").lower())
     return found[1] if found else None
-
-
-def _marked(text: str, marker: str) -> str | None:
-    """Return the text after a marker on its line, ignoring case and white space; None if there is none."""
-    words = r"\s*".join(re.escape(word) for word in marker.split())
-    # The white space is stripped by hand: between ^ and $ a pattern would look for its end from each of its characters.
-    found = re.search(rf"^[^\S\n]*+{words}[ \t]*+(\S.*)$", text, re.IGNORECASE | re.MULTILINE)
-    return found[1].rstrip() if found else None

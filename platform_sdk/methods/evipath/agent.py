@@ -29,7 +29,7 @@ class EviPathLanguage:
     """EviPath's prompts and grammar (see ``planner_worker.Language``).
 
     Attributes:
-        demonstrated: the roles whose prompts show worked paths. Compact prompts have none: very small models know the
+        demonstrated: roles with worked paths in their prompts. Compact prompts have none: very small models know the
             format only from training, and lack the vocabulary of the paths.
         tell_answer: the planner's questions are followed by their answers (a teacher's answer-only mode).
     """

@@ -83,10 +83,10 @@ def executor_chats(example: Example, style: Style) -> Iterator[Chat]:
 
 
 def unanswerable_chats(example: Example, style: Style, share: float) -> Iterator[tuple[Chat, tuple[Evidence, ...]]]:
-    """Yield, for a share of the sub-questions, an executor's dialogue without gold evidence, and what it is shown.
+    """Yield an executor's dialogue without gold evidence, and its evidence, for a share of the sub-questions.
 
-    The executor is shown the other evidence, and says that nothing was found. Which sub-questions these are depends on
-    the example alone; a larger share keeps those of a smaller one. A sub-question that is shown gold evidence only has
+    The executor gets the other evidence and replies that nothing was found. The choice of sub-questions depends on the
+    example alone; a larger share contains the choice of a smaller one. A sub-question with gold evidence only has
     no such dialogue.
     """
     system = prompts.instruction(style, "executor", example.medium, max_questions=1)

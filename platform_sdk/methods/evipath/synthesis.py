@@ -177,7 +177,7 @@ def synthesise(
 
 
 def _attempted(write: Write, question: Question, attempts: int, limits: Limits) -> Agent[Example]:
-    """Write a question's path until it passes every check; one that no model was asked for would be the same again."""
+    """Write a question's path until it passes every check; paths written by rule alone are not retried."""
     tokens = calls = 0
     for attempt in range(attempts):
         example = judged((yield from write(question, attempt)), limits)

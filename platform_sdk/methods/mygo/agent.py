@@ -1,4 +1,4 @@
-"""Mujica: a planner that asks, workers that read (Mujica-MyGO, section 3.2), in the project's words."""
+"""Mujica: a planner that asks sub-questions and workers that read (Mujica-MyGO, section 3.2), with our own prompts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from platform_sdk.sampling.rollout import SearchFunction
 
 
 def scored(spec: AgentSpec, rollout: Rollout) -> dict[str, float]:
-    """Return a rollout's named rewards, ``own`` among them where the recipe names one."""
+    """Return a rollout's named rewards, including ``own`` if the recipe names a function."""
     found = rewards(rollout)
     if spec.reward is None:
         return found
@@ -59,10 +59,10 @@ class MujicaLanguage:
         return parse_worker(text, self.medium, materials=materials)
 
     def undemonstrated(self, tokenizer: Any, rollout: Rollout) -> Rollout:
-        """Return the rollout as if it had been sampled without worked examples: what the warm-up learns from.
+        """Return the rollout with prompts without worked examples, for the warm-up's training.
 
-        It is there to make the examples needless, so the policy must learn what it said from the bare prompts that all
-        later sampling uses (Mujica-MyGO, section 4.2).
+        The warm-up makes the examples unnecessary: the policy learns its responses from the bare prompts that all later
+        sampling uses (Mujica-MyGO, section 4.2).
         """
 
         def bare(trajectory: Trajectory) -> Trajectory:

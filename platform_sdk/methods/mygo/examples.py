@@ -47,7 +47,7 @@ PLANNER_KG_COMPARISON: Texts = (
     "Obs: Norvale is located in Chile.\nEstermoor is located in Chile.\nCandidates : [2] Chile",
     _EQUAL,
 )
-# A worker that was last shown an empty search takes the next for empty too; and an index must not seem always the same.
+# The last example is not an empty search, since workers copy it; and the selected index varies between examples.
 WORKER_TEXT: Texts = (
     f"Question : {_MOTHER}\n"
     "[0] Ida Roth : Ida Roth is a photographer and film director. She was born to Lena Roth in Velm.\n"
@@ -70,7 +70,7 @@ WORKER_KG: Texts = (
     "<think>Fact [1] says who directed Amberfall.</think><select>[1]</select>"
     "<sentence>The film Amberfall was directed by Ida Roth.</sentence>",
 )
-# Without the planner-worker split one agent reads the raw materials itself, so that its examples show them.
+# Without the planner-worker split a single agent reads the raw materials, so its examples contain them.
 AGENT_TEXT_BRIDGE: Texts = (
     _BRIDGE,
     f"<think>{_FIRST}</think><search>{_DIRECTOR}</search>",

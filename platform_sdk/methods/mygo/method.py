@@ -23,7 +23,7 @@ class MyGO(Method[AgentSpec, EvaluationSettings, Resources]):
     """Planner and workers, trained by selecting near-optimal trajectories; under GRPO the baseline it is compared with.
 
     Under GRPO the reward of a rollout is the planner's; its advantage goes to the agent's tokens in the planner's
-    dialogue and in those of its workers (Mujica-MyGO, section 4), unless ``online.credit.others`` says otherwise.
+    dialogue and in those of its workers (Mujica-MyGO, section 4), unless ``online.credit.others`` is set otherwise.
     """
 
     name = "mygo"

@@ -13,7 +13,7 @@ from platform_sdk.agents.planner_worker import Answer, Malformed
 from platform_sdk.agents.speaker import PolicyAgent
 from platform_sdk.evaluation.answers import exact_match, f1_score
 from platform_sdk.methods.react import prompts
-from platform_sdk.methods.react.grammar import parse
+from platform_sdk.methods.react.grammar import STOPS, parse, parse_search_r1
 from platform_sdk.methods.react.settings import AgentSpec
 from platform_sdk.records import SEARCH, Outcome, Question, RecordedCall, Rollout, ToolCall, ToolResult, recorded_call
 from platform_sdk.sampling.rollout import Agent
@@ -32,29 +32,30 @@ class ReactAgent(PolicyAgent):
         spec, speaker = self.spec, self.speaker(question, attempt, self.spec.max_tokens)
         instruction = prompts.instruction(spec.prompts, spec.max_turns, self.tools.values())
         dialogue = speaker.dialogue(instruction, prompts.opening(question.text))
+        search_r1 = spec.prompts == "search_r1"
         outcome: Outcome = "iteration_limit"
         answer = None
         for turn in range(spec.max_turns):
             last = turn + 1 == spec.max_turns
-            reply = yield from speaker.reply(dialogue, turn, thread="")
+            reply = yield from speaker.reply(dialogue, turn, thread="", stop=STOPS if search_r1 else ())
             if reply is None:
                 outcome = "context_limit"
                 break
-            action = parse(reply.text, self.tools)
+            action = (parse_search_r1 if search_r1 else parse)(reply.text, self.tools)
             if isinstance(action, Answer):
                 outcome, answer = "answered", action.text
                 break
             if isinstance(action, Malformed):
                 dialogue.note_malformed(action.reason)
                 if not last:
-                    dialogue.tell(prompts.error(action.reason))
+                    dialogue.tell(prompts.error(spec.prompts, action.reason))
             elif last:
                 dialogue.note_tool_calls([RecordedCall(tool=action.tool, arguments=action.arguments)])
             else:
                 [result] = yield call_tool(self.tools[action.tool], _scoped(action, question))
                 assert isinstance(result, ToolResult)
                 dialogue.note_tool_calls([recorded_call(action, result)])
-                dialogue.tell(prompts.result(result), result.evidence)
+                dialogue.tell(prompts.result(spec.prompts, result), result.evidence)
         main = dialogue.trajectory("agent", "agent", answer=answer)
         rollout = self.recorded(question, attempt, speaker.seed, main, (), outcome)
         return rollout.model_copy(update={"rewards": rewards(rollout)})

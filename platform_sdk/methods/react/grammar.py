@@ -2,6 +2,9 @@
 
 A tool with a single text argument takes it as plain text (``<search>Who wrote it?</search>``), any other tool a JSON
 object of its arguments. Anything else is malformed, and the agent gets the reason.
+
+Search-R1 (Jin et al., 2025, arXiv 2503.09516) reads a turn more loosely: its action is the first ``<search>…</search>``
+or ``<answer>…</answer>``, wherever it stands.
 """
 
 from __future__ import annotations
@@ -14,10 +17,13 @@ from pydantic import BaseModel, ValidationError
 
 from platform_sdk.agents.planner_worker import Answer, Malformed
 from platform_sdk.agents.sections import sections
-from platform_sdk.records import ToolCall
+from platform_sdk.records import SEARCH, ToolCall
 from platform_sdk.tools.base import Tool, plain_argument
 
-ANSWER, RESULT = "answer", "result"
+ANSWER, RESULT, INFORMATION = "answer", "result", "information"
+STOPS = (f"</{SEARCH}>", f"</{ANSWER}>")
+"""Strings that end a turn of Search-R1."""
+_ACTION = re.compile(rf"<({SEARCH}|{ANSWER})>(.*?)</\1>", re.DOTALL)
 
 
 def parse(text: str, tools: Mapping[str, Tool]) -> ToolCall | Answer | Malformed:
@@ -39,6 +45,15 @@ def parse(text: str, tools: Mapping[str, Tool]) -> ToolCall | Answer | Malformed
     if not found[0]:
         return Malformed(f"the {name} is empty")
     return Answer(found[0]) if name == ANSWER else _call(tools[name], found[0])
+
+
+def parse_search_r1(text: str, tools: Mapping[str, Tool]) -> ToolCall | Answer | Malformed:
+    """Parse a turn of Search-R1."""
+    action = _ACTION.search(text)
+    if action is None or not action[2].strip():
+        return Malformed("no search and no answer" if action is None else f"the {action[1]} is empty")
+    content = action[2].strip()
+    return Answer(content) if action[1] == ANSWER else _call(tools[SEARCH], content)
 
 
 def _call(tool: Tool, content: str) -> ToolCall | Malformed:

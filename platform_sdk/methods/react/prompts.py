@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal
 
-from platform_sdk.methods.react.grammar import RESULT, form
+from platform_sdk.methods.react.grammar import INFORMATION, RESULT, form
 from platform_sdk.records import ToolResult
 from platform_sdk.tools.base import Tool
 
-Style = Literal["standard", "compact"]
+Style = Literal["standard", "compact", "search_r1"]
 
 _STANDARD = """\
 You answer a question step by step with the tools below.
@@ -25,12 +25,18 @@ Write nothing outside the tags, and one call or one answer per turn. You have at
 Tools:
 {tools}"""
 _COMPACT = "Think , then use a tool or write the answer ."
+_SEARCH_R1 = """\
+Answer the question. Each time new information arrives, first reason about it between <think> and </think>.
+If your reasoning shows that knowledge is missing, call the search engine with <search>query</search>. The best \
+passages come back between <information> and </information>. You may search up to {turns} times.
+As soon as nothing is missing, give the answer between <answer> and </answer> without an explanation, for example \
+<answer>Velm</answer>."""
 
 
 def instruction(style: Style, turns: int, tools: Iterable[Tool]) -> str:
     """Return the system message."""
-    if style == "compact":
-        return _COMPACT
+    if style != "standard":
+        return _COMPACT if style == "compact" else _SEARCH_R1.format(turns=turns - 1)
     described = "\n".join(f"- {form(tool)}: {tool.description}" for tool in tools)
     return _STANDARD.format(turns=turns, tools=described)
 
@@ -40,13 +46,22 @@ def opening(question: str) -> str:
     return f"Question : {question}"
 
 
-def result(given: ToolResult) -> str:
+def result(style: Style, given: ToolResult) -> str:
     """Return the message that shows a tool's result: its text, then its evidence, a line each."""
     lines = [given.text] if given.text else []
-    lines += [f"{item.title} : {item.text}" if item.title else item.text for item in given.evidence]
-    return "\n".join((f"<{RESULT}>", *(lines or ["( nothing found )"]), f"</{RESULT}>"))
+    if style == "search_r1":
+        lines += [f"Doc {n} (Title: {item.title}) {item.text}" for n, item in enumerate(given.evidence, start=1)]
+    else:
+        lines += [f"{item.title} : {item.text}" if item.title else item.text for item in given.evidence]
+    tag = INFORMATION if style == "search_r1" else RESULT
+    return "\n".join((f"<{tag}>", *(lines or ["( nothing found )"]), f"</{tag}>"))
 
 
-def error(reason: str) -> str:
+def error(style: Style, reason: str) -> str:
     """Return the message that answers a malformed turn."""
+    if style == "search_r1":
+        return (
+            "That was no action. To search, write the query between <search> and </search>. To answer, write the "
+            "answer between <answer> and </answer>. Try again."
+        )
     return f"Error : {reason} ."

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from platform_sdk.config.struct import Struct
 from platform_sdk.config.tools import SearchToolSpec, ToolSpec, check_names
@@ -18,10 +18,20 @@ class AgentSpec(Struct):
     )
     max_turns: int = Field(8, ge=1, le=1000, description="maximum number of turns, malformed ones included")
     max_tokens: int = Field(256, ge=1, le=1_000_000, description="maximum number of tokens of a turn")
-    prompts: Literal["standard", "compact"] = Field("standard", description="compact: for very small models")
+    prompts: Literal["standard", "compact", "search_r1"] = Field(
+        "standard",
+        description="compact: for very small models; search_r1: the form of Search-R1 (Jin et al., 2025, arXiv "
+        "2503.09516), whose only tool is search",
+    )
 
     @field_validator("tools")
     @classmethod
     def _names_differ(cls, value: tuple[ToolSpec, ...]) -> tuple[ToolSpec, ...]:
         check_names(value)
         return value
+
+    @model_validator(mode="after")
+    def _search_r1_only_searches(self) -> Self:
+        if self.prompts == "search_r1" and [tool.type for tool in self.tools] != ["search"]:
+            raise ValueError("prompts search_r1 has the tool search and no other; remove the others, or set prompts")
+        return self

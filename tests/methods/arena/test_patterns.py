@@ -7,10 +7,10 @@ import re
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from platform_sdk.agents.sections import marked
 from platform_sdk.agents.sections import sections as contents
 from platform_sdk.evaluation.report.trace import sections
 from platform_sdk.methods.arena import prompts
-from platform_sdk.methods.arena.strategies import _marked
 
 PLAIN_SECTION = re.compile(r"<([a-z_]+)>(.*?)</\1>", re.DOTALL)
 lines = st.lists(
@@ -31,7 +31,7 @@ tags = st.lists(
 def test_marked_lines_are_found_as_a_plain_pattern_finds_them(text: str) -> None:
     words = r"\s*".join(re.escape(word) for word in prompts.FINAL.split())
     found = re.search(rf"^\s*{words}[ \t]*(\S.*?)\s*$", text, re.IGNORECASE | re.MULTILINE)
-    assert _marked(text, prompts.FINAL) == (found[1] if found else None)
+    assert marked(text, prompts.FINAL) == (found[1] if found else None)
 
 
 @given(tags)

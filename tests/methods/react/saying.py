@@ -46,9 +46,10 @@ SOLVED = (
 )
 
 
-def play(turns: Sequence[str], tools: Mapping[str, Tool] = TOOLS, max_turns: int = 6) -> Rollout:
+def play(turns: Sequence[str], tools: Mapping[str, Tool] = TOOLS, max_turns: int = 6, **spec: Any) -> Rollout:
     """Return the rollout of an agent whose turns say ``turns``."""
-    agent = ReactAgent(Policy(TOKENIZER, "w"), Decoding(), "c", 0, "test", AgentSpec(max_turns=max_turns), tools)
+    settings = AgentSpec(max_turns=max_turns, **spec)
+    agent = ReactAgent(Policy(TOKENIZER, "w"), Decoding(), "c", 0, "test", settings, tools)
     engine: Any = ScriptedPolicyEngine(lambda request, taken: turns[taken], 10_000)
     [rollout] = run([partial(agent.rollout, QUESTION, 0)], engine, live=1)
     return rollout

@@ -1,16 +1,23 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from platform_sdk.agents.planner_worker import Answer, Malformed
-from platform_sdk.methods.react.agent import measures
-from platform_sdk.methods.react.grammar import parse
+from platform_sdk.agents.speaker import Decoding, Policy
+from platform_sdk.methods.react.agent import ReactAgent, measures
+from platform_sdk.methods.react.grammar import parse, parse_search_r1
+from platform_sdk.methods.react.settings import AgentSpec
 from platform_sdk.records import Rollout, ToolCall
+from platform_sdk.sampling.engine import Request
+from platform_sdk.sampling.rollout import run
 from tests.extensions.glossary import Glossary
-from tests.methods.react.saying import SOLVED, TOOLS, play
+from tests.methods.prograph.saying import TOKENIZER, ScriptedPolicyEngine
+from tests.methods.react.saying import QUESTION, SOLVED, TOOLS, play
 
 
 def test_calls_are_recorded_with_arguments_results_and_evidence() -> None:
@@ -110,3 +117,55 @@ def test_well_formed_turns_are_parsed(tmp_path: Path) -> None:
         parsed = parse(f"<think>a</think><glossary>{content}</glossary>", glossary)
         assert isinstance(parsed, Malformed)
         assert reason in parsed.reason
+
+
+SEARCH_R1 = (
+    "I begin. <search>When was Night Lake released?</search>",
+    "<think>1957.</think>\nNothing else.",
+    "<think>34.</think> <answer> 34 </answer>",
+)
+
+
+def test_search_r1_reads_actions_anywhere_and_shows_information() -> None:
+    rollout = play(SEARCH_R1, {"search": TOOLS["search"]}, prompts="search_r1")
+    assert (rollout.main.answer, rollout.outcome, rollout.rewards["em"]) == ("34", "answered", 1.0)
+    shown = [turn.text for turn in rollout.main.turns if turn.speaker == "environment"]
+    assert "between <search> and </search>" not in shown[0]
+    assert shown[1] == "<information>\nDoc 1 (Title: Night Lake) Night Lake was released in 1957 .\n</information>"
+    assert shown[2].startswith("That was no action.")
+    assert rollout.malformed_turns == 1
+    for turn in rollout.main.turns:  # observations are masked
+        assert set(rollout.main.agent_mask[turn.start : turn.end]) == ({1} if turn.speaker == "agent" else {0})
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("<search>a</search><answer>b</answer>", ToolCall(tool="search", arguments={"query": "a"})),
+        ("<answer>a <search>b</search></answer>", Answer("a <search>b</search>")),
+        ("<think>t</think><answer>\nx\n</answer> more", Answer("x")),
+        ("<search>a", Malformed("no search and no answer")),
+        ("<search> </search>", Malformed("the search is empty")),
+    ],
+)
+def test_search_r1_takes_the_first_complete_action(text: str, expected: object) -> None:
+    assert parse_search_r1(text, TOOLS) == expected
+
+
+def test_search_r1_ends_turns_at_its_actions() -> None:
+    stops: list[tuple[str, ...]] = []
+    settings = AgentSpec(prompts="search_r1")
+    agent = ReactAgent(Policy(TOKENIZER, "w"), Decoding(), "c", 0, "t", settings, {"search": TOOLS["search"]})
+
+    def said(request: Request, taken: int) -> str:
+        stops.append(request.params.stop)
+        return SEARCH_R1[2 * min(taken, 1)]
+
+    engine: Any = ScriptedPolicyEngine(said, 10_000)
+    list(run([partial(agent.rollout, QUESTION, 0)], engine, live=1))
+    assert stops == [("</search>", "</answer>")] * 2
+
+
+def test_search_r1_has_no_other_tool_than_search() -> None:
+    with pytest.raises(ValueError, match="search_r1 has the tool search and no other"):
+        AgentSpec.model_validate({"prompts": "search_r1", "tools": [{"type": "search"}, {"type": "calculator"}]})
