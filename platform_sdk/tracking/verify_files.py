@@ -28,7 +28,7 @@ WORKING = (
     "*/checkpoint*",
     *(f"{FOLDER}/{name}" for name in (
         ENVIRONMENT_FILE, "run.jsonl", "steps/*.jsonl", "digests.json", "verified.json", "lock", "mlflow.json",
-        "follower.log",
+        "follower.log", "removed.jsonl",
     )),
 )  # fmt: skip
 """Patterns of the files that a run leaves without a seal: its records, logs, caches and the state of its steps."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,34 +21,40 @@ from platform_sdk.tracking.stored import Store, artifact_matches
 from platform_sdk.tracking.verify_files import FileCheck
 from platform_sdk.tracking.verify_log import ALIAS, TAG
 
-OWN_TAGS = frozenset({"verified", TAG})
+VERIFIED = "verified"
+OWN_TAGS = frozenset({VERIFIED, TAG})
 """Tags that hopforge sets later than at delivery."""
 HEAD = "manifest_head"
 TOKEN = "hopforge.run"
 
 
-def check_mlflow(files: FileCheck) -> tuple[list[Finding], list[StoredVersion] | None]:
-    """Compare MLflow with the journals of a run whose files were compared.
+@dataclass(frozen=True)
+class StoreResult:
+    """Findings in MLflow, the run's versions there, and its id; None for the versions if MLflow was not compared."""
 
-    Returns:
-        The findings, and the run's versions in MLflow; None for the versions if MLflow was not compared.
-    """
+    findings: list[Finding]
+    versions: list[StoredVersion] | None = None
+    run_id: str = ""
+
+
+def check_mlflow(files: FileCheck) -> StoreResult:
+    """Compare MLflow with the journals of a run whose files were compared."""
     uri = store_uri(files.run_dir)
     shown = f"MLflow store {without_credentials(uri)}"
     if any(finding.thing.endswith(".jsonl") and finding.thing.startswith(FOLDER) for finding in files.findings):
-        return [], None  # the journals, which give the expected contents, are altered
+        return StoreResult([])  # the journals, which give the expected contents, are altered
     if uri.startswith("sqlite:///") and not Path(uri.removeprefix("sqlite:///")).is_file():
-        return [Finding(thing=shown, kind="not checkable", found="no such file")], None
+        return StoreResult([Finding(thing=shown, kind="not checkable", found="no such file")])
     from mlflow.exceptions import MlflowException
     from sqlalchemy.exc import SQLAlchemyError
 
     try:
         with Store(uri) as store:
             check = StoreCheck(files, store)
-            return list(check.findings()), check.versions
+            return StoreResult(list(check.findings()), check.versions, check.run_id)
     except (MlflowException, SQLAlchemyError, UserError, OSError) as error:
         reason = without_credentials(str(error)).partition("\n")[0]
-        return [Finding(thing=shown, kind="not checkable", found=reason)], None
+        return StoreResult([Finding(thing=shown, kind="not checkable", found=reason)])
 
 
 class StoreCheck:
@@ -64,6 +71,11 @@ class StoreCheck:
         self._things = {finding.thing for finding in files.findings}
         self.versions: list[StoredVersion] = []
         self._heads = {entry.hash for entry in files.chain.entries}
+
+    @property
+    def run_id(self) -> str:
+        """The run's id in MLflow; empty if MLflow has no run."""
+        return self._run_id or ""
 
     def findings(self) -> Iterator[Finding]:
         """Yield the differences."""

@@ -1,11 +1,10 @@
-"""``hopforge verify``: every attack on a run is named, and nothing else is."""
+"""``hopforge verify`` of whole, moved, damaged and running runs; ``test_attacks`` has the table of attacks."""
 
 from __future__ import annotations
 
 import json
 import shutil
-import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import mlflow
@@ -20,10 +19,9 @@ from platform_sdk.tracking.delivery import deliver
 from platform_sdk.tracking.findings import ROWS
 from platform_sdk.tracking.verify import verify_run, verify_target
 from tests.tracking.small_run import BASE, RECIPE, TRAIN, TRAINED, write_small_run
+from tests.tracking.test_attacks import RUN, SCORES, edit
 
 FORMAT_1 = Path(__file__).parent / "format_1"
-RUN = "small"
-SCORES = "eval-final/scores.json"
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -88,182 +86,6 @@ def test_a_copied_and_a_moved_folder_are_whole(folder: Path) -> None:
     assert verify_run(folder / RUN).findings == ()
     moved = folder.rename(folder.with_name("moved"))
     assert verify_run(moved / RUN).findings == ()
-
-
-def edit(name: str, change: Callable[[str], str]) -> Callable[[Path], None]:
-    def attack(folder: Path) -> None:
-        path = folder / RUN / name
-        text = path.read_text()
-        assert change(text) != text
-        path.write_text(change(text))
-
-    return attack
-
-
-def rewrite_manifest(folder: Path) -> None:
-    """Edit a score, and rewrite the manifest with a valid chain."""
-    scores = folder / RUN / SCORES
-    scores.write_text(scores.read_text().replace("0.5", "0.9"))
-    path = folder / RUN / manifest.FILE_NAME
-    previous, lines = manifest.GENESIS, []
-    for line in path.read_text().splitlines():
-        entry = json.loads(line)
-        del entry["hash"]
-        if SCORES in entry.get("files", {}):
-            entry["files"][SCORES] = sha256(scores)
-        for output in entry.get("outputs", ()):
-            if output["path"] == SCORES:
-                output["sha256"] = sha256(scores)
-        entry["previous"] = previous
-        previous = manifest.digest_of(entry)
-        lines.append(json.dumps({**entry, "hash": previous}, separators=(",", ":"), ensure_ascii=False))
-    path.write_text("\n".join(lines) + "\n")
-    assert len(manifest.verify(folder / RUN)) == len(lines), "the chain is valid"
-
-
-FILES: dict[str, tuple[Callable[[Path], object], set[tuple[str, str]]]] = {
-    "score": (edit(SCORES, lambda text: text.replace("0.5", "0.9")), {("altered", SCORES)}),
-    "rollout": (
-        edit("eval-start/rollouts.jsonl", lambda text: text.replace("Lyon", "Paris")),
-        {("altered", "eval-start/rollouts.jsonl")},
-    ),
-    "weights": (
-        lambda folder: (folder / RUN / "warmup/model/model.safetensors").write_text("others"),
-        {("altered", "warmup/model/model.safetensors")},
-    ),
-    "report": (edit("report.html", lambda text: text.replace("50.0", "90.0")), {("altered", "report.html")}),
-    "dataset": (edit("corpus/questions.eval.jsonl", str.upper), {("altered", "corpus/questions.eval.jsonl")}),
-    "recipe": (edit("recipe.json", lambda text: text.replace("3", "4")), {("altered", "recipe.json")}),
-    "environment": (
-        edit("tracking/environment.json", lambda text: text.replace("CPUs", "GPUs")),
-        {("altered", "tracking/environment.json")},
-    ),
-    "file added": (
-        lambda folder: (folder / RUN / "eval-final/notes.json").write_text("{}"),
-        {("added", "eval-final/notes.json")},
-    ),
-    "phase added": (
-        lambda folder: shutil.copytree(folder / RUN / "eval-final", folder / RUN / "eval-best"),
-        {("added", "eval-best/scores.json"), ("added", "eval-best/rollouts.jsonl")},
-    ),
-    "file removed": (
-        lambda folder: (folder / RUN / "corpus/passages.jsonl").unlink(),
-        {("missing", "corpus/passages.jsonl")},
-    ),
-    "entry altered": (
-        edit("manifest.jsonl", lambda text: text.replace("step policy", "step policf")),
-        {("altered", "manifest.jsonl")},
-    ),
-    "manifest rewritten": (rewrite_manifest, {("altered", "manifest.jsonl")}),
-    "manifest removed": (lambda folder: (folder / RUN / "manifest.jsonl").unlink(), {("missing", "manifest.jsonl")}),
-    "journal removed": (
-        lambda folder: (folder / RUN / "tracking/steps/eval-final.jsonl").unlink(),
-        {("missing", "tracking/steps/eval-final.jsonl")},
-    ),
-    "journal edited": (
-        edit(
-            "tracking/steps/eval-final.jsonl", lambda text: text.replace('"eval-final/em": 0.5', '"eval-final/em": 0.9')
-        ),
-        {("altered", "tracking/steps/eval-final.jsonl")},
-    ),
-    "journal's last line removed": (
-        edit("tracking/run.jsonl", lambda text: "".join(text.splitlines(keepends=True)[:-1])),
-        {("altered", "tracking/run.jsonl")},
-    ),
-    "journal's end delayed": (
-        edit("tracking/run.jsonl", lambda text: text[:-5] + str(1 - int(text[-5] == "1")) + text[-4:]),
-        {("altered", "tracking/run.jsonl")},
-    ),
-    "run's journal emptied": (
-        lambda folder: (folder / RUN / "tracking/run.jsonl").write_text(""),
-        {("altered", "tracking/run.jsonl")},
-    ),
-}
-
-
-@pytest.mark.parametrize("attack", FILES)
-def test_an_attack_on_files_is_named_and_nothing_else(folder: Path, attack: str) -> None:
-    do, expected = FILES[attack]
-    do(folder)
-    assert found(folder / RUN) == expected
-
-
-DATABASE: dict[str, tuple[str, set[tuple[str, str]]]] = {
-    "metric": (
-        "UPDATE metrics SET value = 0.99 WHERE key = 'eval-final/em'",
-        {("altered", f"MLflow run small{step}: metric eval-final/em") for step in ("", "/eval-final")},
-    ),
-    "latest metric": (
-        "UPDATE latest_metrics SET value = 0.99 WHERE key = 'eval-final/em'",
-        {("altered", f"MLflow run small{step}: metric eval-final/em") for step in ("", "/eval-final")},
-    ),
-    "metric added": (
-        "INSERT INTO latest_metrics SELECT 'f1', value, timestamp, step, is_nan, run_uuid FROM latest_metrics "
-        "WHERE key = 'warmup/loss'",
-        {("added", f"MLflow run small{step}: metric f1") for step in ("", "/train-warmup")},
-    ),
-    "model's metric": (
-        "UPDATE logged_model_metrics SET metric_value = 0.99 WHERE metric_name = 'Scores/em' AND metric_value = 0.5",
-        {("altered", "MLflow model small-warmup: metric Scores/em")},
-    ),
-    "parameter": (
-        "UPDATE params SET value = '4' WHERE key = 'seed'",
-        {("altered", "MLflow run small: param seed")},
-    ),
-    "tag": (
-        "UPDATE tags SET value = 'x' WHERE key = 'train'",
-        {("altered", f"MLflow run small{step}: tag train") for step in ("", "/corpus")},
-    ),
-    "tag removed": (
-        "DELETE FROM tags WHERE key = 'git_dirty'",
-        {("missing", "MLflow run small: tag git_dirty")},
-    ),
-    "note": (
-        "UPDATE tags SET value = 'Better.' WHERE key = 'mlflow.note.content'",
-        {("altered", "MLflow run small: tag mlflow.note.content")},
-    ),
-    "status": (
-        "UPDATE runs SET status = 'FAILED' WHERE name = 'eval-start'",
-        {("altered", "MLflow run small/eval-start: status")},
-    ),
-    "run deleted": (
-        "UPDATE runs SET lifecycle_stage = 'deleted' WHERE name = 'small'",
-        {("missing", "MLflow run small")},
-    ),
-    "step deleted": (
-        "UPDATE runs SET lifecycle_stage = 'deleted' WHERE name = 'eval-start'",
-        {("missing", "MLflow run small/eval-start")},
-    ),
-    "version's score": (
-        "UPDATE model_version_tags SET value = '0.990' WHERE key = 'em'",
-        {("altered", "MLflow model small/1: tag em")},
-    ),
-    "version's description": (
-        "UPDATE model_versions SET description = 'The best.'",
-        {("altered", "MLflow model small/1: description")},
-    ),
-    "version removed": (
-        "DELETE FROM model_versions",
-        {("missing", f"MLflow model small: version of {TRAINED[:16]}…")},
-    ),
-    "alias": (
-        "UPDATE registered_model_aliases SET alias = 'best'",
-        {("missing", "MLflow model small: alias small"), ("added", "MLflow model small: alias best")},
-    ),
-    "trace": (
-        "UPDATE trace_tags SET value = 'correct' WHERE key = 'outcome'",
-        {("altered", f"MLflow trace eval-{phase}/{id}") for phase in ("start", "final") for id in ("q0#0", "q1#1")},
-    ),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("attack", DATABASE)
-def test_an_edit_of_mlflows_database_is_named_and_nothing_else(folder: Path, attack: str) -> None:
-    statement, expected = DATABASE[attack]
-    with sqlite3.connect(folder / "mlflow.db") as database:
-        database.execute(statement)
-    database.close()
-    assert found(folder / RUN) == expected
 
 
 def test_the_end_of_the_run_removed_from_both_records_is_found_by_mlflow(folder: Path) -> None:
