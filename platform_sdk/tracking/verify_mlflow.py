@@ -107,7 +107,8 @@ class StoreCheck:
         if self._files.finished:
             yield from self._models([model for model, _ in models])
             yield from self._versions(str(ids[parent]))
-        for path, step, event in self._replay.traces:
+        for recorded, step, event in self._replay.traces:
+            path = self._here(recorded)
             if step in runs and self._is_intact(path):
                 yield from self._traces(path, step, event, str(ids[step]), experiment)
 
@@ -146,8 +147,15 @@ class StoreCheck:
         size = journals(self._run_dir)[key].stat().st_size
         return self._files.finished or (self._files.closed(step) and self._state.offsets.get(key) == size)
 
+    def _here(self, path: Path) -> Path:
+        """Return the place of a path in this run directory; a file missing here may exist where the run was before."""
+        before = self._replay.recorded_dir
+        outside = not path.is_relative_to(self._run_dir) and path.is_relative_to(before)
+        return self._run_dir / path.relative_to(before) if outside else path
+
     def _is_intact(self, path: Path) -> bool:
-        return path.is_file() and str(path.relative_to(self._run_dir)) not in self._things
+        name = path.relative_to(self._run_dir) if path.is_relative_to(self._run_dir) else path
+        return path.is_file() and str(name) not in self._things
 
     def _run(self, label: str, key: str, found: StoredRun, ids: Mapping[str, str | None]) -> Iterator[Finding]:
         expected: StoredRun = self._expected.runs[key]
@@ -200,7 +208,7 @@ class StoreCheck:
             yield from _tags(label, self._with_head(expected.tags, model.tags), model.tags)
             yield from _metrics(label, expected.metrics, model.metrics)
             if expected.directory is not None:
-                yield from self._model_files(label, expected.directory, model)
+                yield from self._model_files(label, self._here(expected.directory), model)
         for model in found.values():
             yield Finding(thing=f"MLflow model {model.name}", kind="added", found=model.model_id)
 

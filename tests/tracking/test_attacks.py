@@ -6,7 +6,7 @@ import json
 import shutil
 import sqlite3
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import mlflow
@@ -22,48 +22,11 @@ from platform_sdk.tracking.log.ends import send_end
 from platform_sdk.tracking.log.keys import SigningKey
 from platform_sdk.tracking.removal import remove_files, remove_run
 from platform_sdk.tracking.verify import verify_target
-from tests.tracking.small_run import TRAINED, write_small_run
+from tests.tracking.small_run import ROLLOUTS, RUN, SCORES, TRAINED
 
-RUN = "small"
-SCORES = "eval-final/scores.json"
-ROLLOUTS = "eval-start/rollouts.jsonl"
+pytestmark = pytest.mark.usefixtures("clean_environment")
 Attack = tuple[Callable[[Path], object], set[tuple[str, str]]]
 """What is done to the folder of the run, and what ``verify`` finds: kinds and things."""
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _environment() -> Iterator[None]:
-    before = mlflow.get_tracking_uri()
-    with pytest.MonkeyPatch.context() as environment:
-        for name in ("MLFLOW_TRACKING_URI", "MLFLOW_RUN_ID", "MLFLOW_EXPERIMENT_NAME", "HOPFORGE_LOG"):
-            environment.delenv(name, raising=False)
-        yield
-    mlflow.set_tracking_uri(before)
-
-
-def written(folder: Path) -> Path:
-    """Write a finished run, and deliver it to a store in its folder."""
-    with pytest.MonkeyPatch.context() as environment:
-        environment.delenv("MLFLOW_TRACKING_URI", raising=False)  # MLflow sets it to the last store
-        write_small_run(folder / RUN)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return written(tmp_path_factory.mktemp("original"))
-
-
-@pytest.fixture(scope="module")
-def rewritten(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Another run of the same name, whose files, manifest, journals, MLflow and log agree."""
-    return written(tmp_path_factory.mktemp("rewritten"))
-
-
-@pytest.fixture
-def folder(original: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    return Path(shutil.copytree(original, tmp_path / "copied"))
 
 
 def found(folder: Path, original: Path) -> set[tuple[str, str]]:

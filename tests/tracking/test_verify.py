@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import mlflow
@@ -18,28 +17,11 @@ from platform_sdk.tracking import finish_run, manifest, start_run, step_run
 from platform_sdk.tracking.delivery import deliver
 from platform_sdk.tracking.findings import ROWS
 from platform_sdk.tracking.verify import verify_run, verify_target
-from tests.tracking.small_run import BASE, RECIPE, TRAIN, TRAINED, write_small_run
-from tests.tracking.test_attacks import RUN, SCORES, edit
+from tests.tracking.small_run import BASE, RECIPE, RUN, SCORES, TRAIN, TRAINED, write_small_run
+from tests.tracking.test_attacks import edit
 
+pytestmark = pytest.mark.usefixtures("clean_environment")
 FORMAT_1 = Path(__file__).parent / "format_1"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _environment() -> Iterator[None]:
-    before = mlflow.get_tracking_uri()
-    with pytest.MonkeyPatch.context() as environment:
-        for name in ("MLFLOW_TRACKING_URI", "MLFLOW_RUN_ID", "MLFLOW_EXPERIMENT_NAME"):
-            environment.delenv(name, raising=False)
-        yield
-    mlflow.set_tracking_uri(before)
-
-
-@pytest.fixture(scope="module")
-def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a finished run of the current format and its store; tests change copies."""
-    folder = tmp_path_factory.mktemp("original")
-    write_small_run(folder / RUN)
-    return folder
 
 
 @pytest.fixture(scope="module")
@@ -49,11 +31,6 @@ def original_1(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(FORMAT_1, folder)
     deliver(folder / RUN)
     return folder
-
-
-@pytest.fixture
-def folder(original: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(original, tmp_path / "copied"))
 
 
 def found(run_dir: Path) -> set[tuple[str, str]]:
@@ -86,6 +63,15 @@ def test_a_copied_and_a_moved_folder_are_whole(folder: Path) -> None:
     assert verify_run(folder / RUN).findings == ()
     moved = folder.rename(folder.with_name("moved"))
     assert verify_run(moved / RUN).findings == ()
+
+
+def test_file_removed_from_a_copied_folder_is_missing_there_although_the_original_has_it(folder: Path) -> None:
+    (folder / RUN / "eval-start/rollouts.jsonl").unlink()
+    (folder / RUN / "warmup/model/config.json").unlink()
+    assert found(folder / RUN) == {
+        ("missing", "eval-start/rollouts.jsonl"),
+        ("missing", "warmup/model/config.json"),
+    }
 
 
 def test_the_end_of_the_run_removed_from_both_records_is_found_by_mlflow(folder: Path) -> None:
