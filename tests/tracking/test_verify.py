@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import random
 import shutil
+import sqlite3
 from pathlib import Path
 
 import mlflow
@@ -16,6 +18,7 @@ from platform_sdk.files import sha256
 from platform_sdk.tracking import finish_run, manifest, start_run, step_run
 from platform_sdk.tracking.delivery import deliver
 from platform_sdk.tracking.findings import ROWS
+from platform_sdk.tracking.log.chain import FILE_NAME, Log, Statement
 from platform_sdk.tracking.verify import verify_run, verify_target
 from tests.tracking.small_run import BASE, RECIPE, RUN, SCORES, TRAIN, TRAINED, write_small_run
 from tests.tracking.test_attacks import edit
@@ -144,6 +147,40 @@ def test_a_missing_store_is_not_checkable(folder: Path) -> None:
 def test_a_store_that_is_no_database_is_not_checkable(folder: Path) -> None:
     (folder / "mlflow.db").write_bytes(b"no database" * 1000)
     assert {kind for kind, _ in found(folder / RUN)} == {"not checkable"}
+
+
+def test_a_store_of_another_mlflow_version_is_not_checkable(folder: Path) -> None:
+    with sqlite3.connect(folder / "mlflow.db") as database:
+        database.execute("UPDATE alembic_version SET version_num = '000000000000'")
+    database.close()
+    [finding] = verify_run(folder / RUN).findings
+    assert (finding.kind, "\n" in finding.found) == ("not checkable", False)
+    assert "mlflow.db" in finding.thing
+
+
+def test_an_unreachable_server_is_not_checkable_and_named_without_its_password(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://ada:secret@127.0.0.1:9")
+    [finding] = [one for one in verify_run(folder / RUN).findings if one.thing != "log"]
+    assert (finding.kind, "secret" in str(finding), "\n" in str(finding)) == ("not checkable", False, False)
+    assert "127.0.0.1:9" in finding.thing
+
+
+def test_a_manifest_of_random_bytes_is_one_finding(folder: Path) -> None:
+    (folder / RUN / "manifest.jsonl").write_bytes(random.Random(7).randbytes(4000))
+    [finding] = verify_run(folder / RUN).findings
+    assert (finding.kind, finding.thing, "\n" in str(finding)) == ("altered", "manifest.jsonl", False)
+
+
+def test_a_log_of_another_project_is_not_checkable(folder: Path, tmp_path: Path) -> None:
+    digest = "1" * 64
+    (folder / FILE_NAME).unlink()
+    Log(folder / FILE_NAME).append(Statement(event="run ended", run="/other/run", start=digest, head=f"7:{digest}"))
+    [finding] = verify_run(folder / RUN).findings
+    assert (finding.kind, finding.thing) == ("not checkable", "log")
+    assert "hopforge log send adds it" in finding.found
 
 
 def test_a_run_under_way_is_compared_as_far_as_its_steps_have_finished(tmp_path: Path) -> None:
