@@ -97,14 +97,16 @@ class CheckpointCopies:
         self._thread.join()
 
     def _run(self) -> None:
-        failed = False
+        failed, stored = False, -1
         while True:
             self._grown.wait(RETRY_SECONDS if failed else None)
             self._grown.clear()
             stopping = self._stopped
+            checkpoint = checkpoint_of(self._log.chain.entries, self._key)
             try:
-                self._bucket.put(checkpoint_of(self._log.chain.entries, self._key))
-                failed = False
+                if checkpoint.size != stored:
+                    self._bucket.put(checkpoint)
+                failed, stored = False, checkpoint.size
             except UserError as error:
                 failed = True
                 logger.error("a checkpoint was not stored: %s", error)
@@ -119,5 +121,5 @@ def _bucket_errors(address: str) -> Iterator[None]:
 
     try:
         yield
-    except (BotoCoreError, ClientError) as error:
+    except (BotoCoreError, ClientError, ValueError) as error:  # ValueError: the address of the store is none
         raise UserError(f"{address}: {error}; check the bucket's name and the AWS variables") from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 
 from platform_sdk.errors import UserError
@@ -113,23 +114,23 @@ class LogCheck:
         findings = (*files.findings, *stored)
         if files.chain.faults or any(finding.thing == manifest.FILE_NAME for finding in findings):
             return [], ()
-        return self.check_chain(files.chain.entries, self.log.named(files.run_dir), finished=files.finished)
+        return self.check_chain(files.chain.entries, {self.log.named(files.run_dir)}, finished=files.finished)
 
     def check_chain(
-        self, entries: Sequence[manifest.Entry], name: str, *, finished: bool
+        self, entries: Sequence[manifest.Entry], names: AbstractSet[str], *, finished: bool
     ) -> tuple[list[Finding], tuple[str, ...]]:
         """Compare a valid chain of a manifest with the ends that the log records; see ``check_run``.
 
         Args:
             entries: The manifest.
-            name: The run directory as entries of the log name it.
+            names: The run directory as entries of the log name it.
             finished: The run has finished.
         """
         if self._is_empty or not self.is_sound or not entries:
             return [], ()
         heads = [entry.head for entry in entries]
         start, last = entries[0].hash, heads[-1]
-        recorded = self.ends(start) or self._named(name)
+        recorded = self.ends(start) or self._named(names)
         lacking = [entry for entry in recorded if entry.head not in heads]
         if lacking:
             expected = f"{lacking[-1].head}, the log's entry {lacking[-1].sequence}"
@@ -199,9 +200,13 @@ class LogCheck:
             removed=f"{removed.who}, entry {removed.position}: {removed.note}" if removed else "",
         )
 
-    def _named(self, name: str) -> list[LogEntry]:
+    def names_of(self, run_dir: Path) -> set[str]:
+        """Return the names in the log of a run directory that may have been moved into the folder of this log."""
+        return {self.log.named(run_dir), self.log.named(self._folder / run_dir.name)}
+
+    def _named(self, names: AbstractSet[str]) -> list[LogEntry]:
         removed = {entry.start for entry in self._removals()}
-        ends = (entry for entry in self.chain.entries if entry.event == RUN_ENDED and entry.run == name)
+        ends = (entry for entry in self.chain.entries if entry.event == RUN_ENDED and entry.run in names)
         return [entry for entry in ends if entry.start not in removed]
 
     def _removals(self) -> list[LogEntry]:

@@ -48,8 +48,8 @@ class ModelCheck:
             run, experiment = found
             findings = list(self._of_run(run, experiment))
             if not any(finding.thing.endswith(manifest.FILE_NAME) for finding in findings):
-                name = self._log.log.named(Path(run.tags.get(RUN_DIR, "")))
-                logged, detects = self._log.check_chain(self._chain.entries, name, finished=self._finished)
+                names = self._log.names_of(Path(run.tags.get(RUN_DIR, run.name)))
+                logged, detects = self._log.check_chain(self._chain.entries, names, finished=self._finished)
                 findings += logged
             if self._version is not None:
                 findings += self._log.check_approvals(self._chain.entries, [self._version])
@@ -77,7 +77,7 @@ class ModelCheck:
             yield Finding(thing=thing, kind="altered", expected="a valid chain", found=fault)
             return
         last = self._chain.entries[-1]
-        if head != last.head:
+        if head != last.head and run.status == "FINISHED":  # a resumed run has a newer head than its first end
             yield Finding(thing=f"{label}: tag {HEAD}", kind="altered", expected=last.head, found=head)
         yield from self._artifacts(label, run)
         for step, stored in self._steps(experiment):
@@ -95,11 +95,10 @@ class ModelCheck:
         expected = {name: digest for entry in self._ends() for name, digest in entry.files.items()}
         start = next((entry for entry in reversed(self._chain.entries) if entry.event == STARTED), None)
         if start is not None:
-            expected |= {ENVIRONMENT_FILE: start.digests[ENVIRONMENT], RECIPE: start.digests["recipe"]}
-        for name in run.artifacts.keys() & expected.keys():
-            path = run.artifacts[name]
+            expected |= {ENVIRONMENT_FILE: start.digests.get(ENVIRONMENT, ""), RECIPE: start.digests.get("recipe", "")}
+        for name, path in run.artifacts.items():
             found = _recipe_digest(path) if name == RECIPE else sha256(path)
-            if found != expected[name]:
+            if expected.get(name, found) != found:
                 yield Finding(thing=f"{label}: artifact {name}", kind="altered", expected=expected[name], found=found)
 
     def _ends(self) -> list[manifest.Entry]:
@@ -136,6 +135,9 @@ class ModelCheck:
     def _model_files(self, label: str, model: StoredModel, entry: manifest.Entry) -> Iterator[Finding]:
         stored = self._store.folder(model.artifact_location)
         found = {path.relative_to(stored).as_posix(): sha256(path) for path in stored.rglob("*") if path.is_file()}
+        if not found:
+            yield Finding(thing=f"{label}: files", kind="missing")
+            return
         sealed = _model_directory(entry.files, found)
         for name in sorted(sealed.keys() | found.keys()):
             if sealed.get(name) != found.get(name):

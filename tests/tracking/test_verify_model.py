@@ -73,6 +73,10 @@ ATTACKS: dict[str, tuple[Callable[[Path], object], tuple[str, str]]] = {
         lambda folder: next(folder.glob("mlartifacts/**/artifacts/config.json")).unlink(),
         ("missing", "MLflow model small-warmup: file config.json"),
     ),
+    "files of the model removed": (
+        lambda folder: shutil.rmtree(next(folder.glob("mlartifacts/**/artifacts/config.json")).parent),
+        ("missing", "MLflow model small-warmup: files"),
+    ),
     "file added to the model": (
         lambda folder: next(folder.glob("mlartifacts/**/artifacts/config.json")).with_name("x.py").write_text("1"),
         ("added", "MLflow model small-warmup: file x.py"),
