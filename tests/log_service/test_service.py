@@ -163,7 +163,9 @@ def test_acknowledged_entries_survive_50_kills_under_load(service: Service) -> N
     kill_under_load(service, 50)
 
 
-def test_full_disk_refuses_entries_and_loses_none(service: Service) -> None:
+def test_full_disk_refuses_entries_loses_none_and_fails_no_run(
+    service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Limit the size of the process's files, which fails in the middle of a line, as on a full disk."""
     first = service.post(statement(1))
     limit = ["prlimit", "--pid", str(service.process.pid)]
@@ -172,10 +174,16 @@ def test_full_disk_refuses_entries_and_loses_none(service: Service) -> None:
     assert (refused.status_code, refused.json()["error"]["code"]) == (503, "log_unwritable")
     assert service.get("/v1/entries").content == first.content + b"\n"
     assert service.log.stat().st_size > len(first.content) + 1, "a part of the line was written"
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    monkeypatch.setenv("HOPFORGE_LOG", service.url)
+    monkeypatch.setenv("HOPFORGE_LOG_TOKEN", "token-red")
+    run_dir = tmp_path / "runs/small"
+    assert write_small_run(run_dir), "the run ends"
     subprocess.run([*limit, "--fsize=unlimited:unlimited"], check=True)
     assert service.post(statement(2)).status_code == 200
+    assert CliRunner().invoke(app, ["log", "send", str(run_dir)]).exit_code == 0
     chain = Log(service.log).read()
-    assert (chain.faults, len(chain.entries)) == ([], 2)
+    assert (chain.faults, [entry.run for entry in chain.entries]) == ([], ["/runs/1", "/runs/2", str(run_dir)])
 
 
 def test_broken_log_is_not_served(tmp_path: Path) -> None:
