@@ -29,7 +29,7 @@ def remove_files(run_dir: Path, path: str, note: str, *, name: str = "") -> LogE
 
     Args:
         run_dir: The run directory.
-        path: The file or folder, relative to the run directory.
+        path: The file or folder, relative to the run directory or to the current one.
         note: Reason for the removal.
         name: Who removes; by default the user of this process.
 
@@ -44,7 +44,7 @@ def remove_files(run_dir: Path, path: str, note: str, *, name: str = "") -> LogE
             f"{run_dir}: has not finished, and its later steps read the files of its finished ones; finish the run "
             "first, or remove it whole (without a path)"
         )
-    inside = Path(os.path.relpath(path, run_dir) if os.path.isabs(path) else os.path.normpath(path)).as_posix()
+    inside = _in_run(run_dir, path)
     sealed = _below(sealed_files(opened.entries), inside)
     if not sealed:
         raise UserError(
@@ -107,6 +107,12 @@ def explains(entry: LogEntry, sealed: Mapping[str, str], name: str) -> bool:
     """Return True if an entry of the log records the removal of a file with the digests that steps sealed."""
     below = _below(sealed, entry.path)
     return entry.event == FILES_REMOVED and name in below and entry.digest == digest_of(below, entry.path)
+
+
+def _in_run(run_dir: Path, path: str) -> str:
+    """Return a path relative to the run directory, which may be given from the current directory too."""
+    here = Path(os.path.abspath(path))
+    return (here.relative_to(run_dir) if here.is_relative_to(run_dir) else Path(os.path.normpath(path))).as_posix()
 
 
 def _below(sealed: Mapping[str, str], path: str) -> dict[str, str]:

@@ -22,6 +22,7 @@ from platform_sdk.tracking.log.ends import send_end
 from platform_sdk.tracking.log.keys import SigningKey
 from platform_sdk.tracking.removal import remove_files, remove_run
 from platform_sdk.tracking.verify import verify_target
+from platform_sdk.tracking.verify_files import FileCheck
 from tests.tracking.small_run import ROLLOUTS, RUN, SCORES, TRAINED
 
 pytestmark = pytest.mark.usefixtures("clean_environment")
@@ -68,6 +69,26 @@ def rewrite_manifest(folder: Path) -> None:
     assert len(manifest.verify(folder / RUN)) == len(lines), "the chain is valid"
 
 
+def rewrite_manifest_and_heads(folder: Path) -> None:
+    """Edit a score, and rewrite the manifest, and the heads in the journals to match: the run's files agree."""
+    run_dir = folder / RUN
+    scores, path = run_dir / SCORES, run_dir / manifest.FILE_NAME
+    scores.write_text(scores.read_text().replace("0.5", "0.9"))
+    previous, lines = manifest.GENESIS, []
+    for line in path.read_text().splitlines():
+        entry = json.loads(line)
+        before = entry.pop("hash")
+        for output in entry.get("outputs", ()):
+            output["sha256"] = sha256(run_dir / output["path"])
+        entry["previous"] = previous
+        previous = manifest.digest_of(entry)
+        lines.append(json.dumps({**entry, "hash": previous}, separators=(",", ":"), ensure_ascii=False))
+        for journal in (run_dir / "tracking").rglob("*.jsonl"):
+            journal.write_text(journal.read_text().replace(before, previous))
+    path.write_text("\n".join(lines) + "\n")
+    assert FileCheck(run_dir).findings == []
+
+
 FILES: dict[str, Attack] = {
     "score": (edit(SCORES, lambda text: text.replace("0.5", "0.9")), {("altered", SCORES)}),
     "rollout": (
@@ -105,6 +126,14 @@ FILES: dict[str, Attack] = {
         {("altered", "manifest.jsonl")},
     ),
     "manifest rewritten": (rewrite_manifest, {("altered", "manifest.jsonl")}),
+    "manifest and heads rewritten": (
+        rewrite_manifest_and_heads,
+        {
+            ("altered", "manifest.jsonl"),
+            ("altered", "MLflow run small: artifact manifest.jsonl"),
+            ("altered", "MLflow run small: tag manifest_head"),
+        },
+    ),
     "manifest removed": (lambda folder: (folder / RUN / "manifest.jsonl").unlink(), {("missing", "manifest.jsonl")}),
     "journal removed": (
         lambda folder: (folder / RUN / "tracking/steps/eval-final.jsonl").unlink(),

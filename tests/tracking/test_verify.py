@@ -161,11 +161,12 @@ def test_a_store_of_another_mlflow_version_is_not_checkable(folder: Path) -> Non
 def test_an_unreachable_server_is_not_checkable_and_named_without_its_password(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://ada:secret@127.0.0.1:9")
     [finding] = [one for one in verify_run(folder / RUN).findings if one.thing != "log"]
     assert (finding.kind, "secret" in str(finding), "\n" in str(finding)) == ("not checkable", False, False)
     assert "127.0.0.1:9" in finding.thing
+    with pytest.raises(UserError, match=r"MLflow server http://127.0.0.1:9: .*check MLFLOW_TRACKING_URI"):
+        verify_target("small/1", folder)
 
 
 def test_a_manifest_of_random_bytes_is_one_finding(folder: Path) -> None:
