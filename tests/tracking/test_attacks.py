@@ -27,7 +27,7 @@ from tests.tracking.small_run import ROLLOUTS, RUN, SCORES, TRAINED
 
 pytestmark = pytest.mark.usefixtures("clean_environment")
 Attack = tuple[Callable[[Path], object], set[tuple[str, str]]]
-"""What is done to the folder of the run, and what ``verify`` finds: kinds and things."""
+"""The change of the run's folder, and the kinds and things that ``verify`` finds."""
 
 
 def found(folder: Path, original: Path) -> set[tuple[str, str]]:

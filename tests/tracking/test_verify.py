@@ -165,7 +165,7 @@ def test_an_unreachable_server_is_not_checkable_and_named_without_its_password(
     [finding] = [one for one in verify_run(folder / RUN).findings if one.thing != "log"]
     assert (finding.kind, "secret" in str(finding), "\n" in str(finding)) == ("not checkable", False, False)
     assert "127.0.0.1:9" in finding.thing
-    with pytest.raises(UserError, match=r"MLflow server http://127.0.0.1:9: .*check MLFLOW_TRACKING_URI"):
+    with pytest.raises(UserError, match=r"MLflow server http://\*\*\*@127.0.0.1:9: .*check MLFLOW_TRACKING_URI"):
         verify_target("small/1", folder)
 
 
