@@ -197,7 +197,7 @@ def leftovers(run_dir: Path) -> list[str]:
 
 
 def findings(run_dir: Path) -> list[str]:
-    """Return the output of ``hopforge verify`` for a run that is not whole; a process of its own, since this one forks."""
+    """Return the output of ``hopforge verify``, a process of its own since this one forks; empty for a whole run."""
     done = subprocess.run(
         [sys.executable, "-m", "platform_sdk.cli", "verify", str(run_dir)],
         env={name: value for name, value in os.environ.items() if not name.startswith("MLFLOW")},
