@@ -63,27 +63,20 @@ def test_concurrent_runs_in_one_folder_are_whole(tmp_path: Path) -> None:
     assert {entry.run for entry in Log(tmp_path / FILE_NAME).read().entries} == {"one", "other"}
 
 
-def killed_and_resumed(folder: Path, kills: int) -> None:
-    undisturbed = written(folder / "alone" / RUN)
-    changes = int(undisturbed.communicate(timeout=600)[0].split()[-1])
-    drawn = random.Random(7)
-    for _ in range(kills):
-        killed = written(folder / RUN, drawn.randint(1, changes))
-        killed.communicate(timeout=600)
-        assert killed.returncode in (-signal.SIGKILL, 0)  # a resumed run changes fewer files
-    done = written(folder / RUN)
-    done.communicate(timeout=600)
-    assert done.returncode == 0
-    assert findings(folder) == []
-
-
-def test_run_that_was_killed_and_resumed_is_whole(tmp_path: Path) -> None:
-    killed_and_resumed(tmp_path, 1)
-
-
 @pytest.mark.slow
 def test_run_that_was_killed_20_times_and_resumed_is_whole(tmp_path: Path) -> None:
-    killed_and_resumed(tmp_path, 20)
+    """``tests/chaos`` verifies runs of recipes that were killed."""
+    undisturbed = written(tmp_path / "alone" / RUN)
+    changes = int(undisturbed.communicate(timeout=600)[0].split()[-1])
+    drawn = random.Random(7)
+    for _ in range(20):
+        killed = written(tmp_path / RUN, drawn.randint(1, changes))
+        killed.communicate(timeout=600)
+        assert killed.returncode in (-signal.SIGKILL, 0)  # a resumed run changes fewer files
+    done = written(tmp_path / RUN)
+    done.communicate(timeout=600)
+    assert done.returncode == 0
+    assert findings(tmp_path) == []
 
 
 @pytest.mark.slow
